@@ -1,0 +1,32 @@
+"""dynadiag: what `torch.compile` did to a program, why, and what to change. Public names load on first use; importing this is cheap."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dynadiag.api import assert_no_graph_breaks, explain, load
+    from dynadiag.record import observe
+
+__version__ = "0.1.0"
+__all__ = ["__version__", "assert_no_graph_breaks", "explain", "load", "observe"]
+
+_HOMES = {
+    "assert_no_graph_breaks": "dynadiag.api",
+    "explain": "dynadiag.api",
+    "load": "dynadiag.api",
+    "observe": "dynadiag.record",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """A public name, imported from its home when first asked for (PEP 562)."""
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'dynadiag' has no attribute {name!r}")
+    return getattr(importlib.import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

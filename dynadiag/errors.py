@@ -1,0 +1,54 @@
+"""What dynadiag raises: one line for a person, a slug for a machine, an exit status for a shell.
+
+Exit statuses are the contract of every verb: 2 for bad input or usage, 3 for a missing or unsupported torch, 5 for nothing to work on.
+"""
+
+
+class DynadiagError(Exception):
+    """An error whose message says what, where and what to do, in one line.
+
+    `slug` names the error in documentation and JSON; `exit_code` is what the command line returns.
+    """
+
+    slug = "error"
+    exit_code = 2
+
+    def __init__(self, message: str, *, slug: str | None = None, exit_code: int | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        if slug is not None:
+            self.slug = slug
+        if exit_code is not None:
+            self.exit_code = exit_code
+
+
+class UsageError(DynadiagError):
+    """The command line or the arguments of a call do not make sense."""
+
+    slug = "usage"
+
+
+class UnreadableInputError(DynadiagError):
+    """A file or folder is missing, unreadable, or not what it was taken for."""
+
+    slug = "unreadable-input"
+
+
+class OutputError(DynadiagError):
+    """A directory or file that we should write cannot be written or belongs to somebody else."""
+
+    slug = "unwritable-output"
+
+
+class TorchUnsupportedError(DynadiagError):
+    """Torch is missing, too old, or lacks a private name that we need (the message names the version)."""
+
+    slug = "torch-unsupported"
+    exit_code = 3
+
+
+class NothingFoundError(DynadiagError):
+    """There is nothing to work on: nothing was compiled, or nothing is comparable."""
+
+    slug = "nothing-found"
+    exit_code = 5

@@ -1,0 +1,255 @@
+"""What we say about a run: `Report` and its parts, as passes fill and renderers show them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from dynadiag.model.run import Guard, Location, Run
+
+SCHEMA_VERSION = 1
+
+Severity = Literal["error", "warning", "note"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """One concrete change: `text` for a person, optional code before and after, and the torch options that it names."""
+
+    slug: str
+    text: str
+    before: str | None = None
+    after: str | None = None
+    options: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What a finding is ranked by: a value, its unit, and how it was obtained (`measured`, `counted`, `derived`)."""
+
+    value: float
+    unit: str
+    basis: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphBreak:
+    """One site that breaks the graph: all events of one torch user frame with one reason."""
+
+    id: str
+    fingerprint: str
+    gb_id: str | None
+    category: str
+    reason: str
+    explanation: str | None
+    hints: tuple[str, ...]
+    own_frame: Location | None
+    torch_frame: Location | None
+    stack: tuple[Location, ...]
+    events: int
+    frames: tuple[str, ...]
+    skipped_frames: tuple[str, ...] = ()
+    resume_frames: tuple[str, ...] = ()
+    graphs_before: tuple[str, ...] = ()
+    graphs_after: tuple[str, ...] = ()
+    skip_reason: str | None = None
+    cached: bool = False
+    fullgraph: bool = False
+    processes: tuple[int, ...] = ()
+    context: str | None = None
+    cost: Cost | None = None
+    advice: tuple[Advice, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What a failed guard saw: the source, what kind of property, and its old and new value as text."""
+
+    source: str
+    kind: str
+    old: str | None
+    new: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recompile:
+    """One recompilation and what changed."""
+
+    id: str
+    fingerprint: str
+    frame: str
+    reasons: tuple[str, ...]
+    changed: tuple[Change, ...]
+    own_frame: Location | None = None
+    advice: tuple[Advice, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transition:
+    """All recompiles of one code object read as one table row: a source and the values it went through."""
+
+    frame_name: str
+    own_frame: Location | None
+    source: str
+    kind: str
+    values: tuple[str, ...]
+    recompiles: tuple[str, ...]
+    entries: int
+    limit: int | None
+    limit_hit: bool
+    became_dynamic: bool
+    why: str | None
+    advice: tuple[Advice, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fallback:
+    """Something that ran eager without being asked to."""
+
+    id: str
+    fingerprint: str
+    kind: str
+    frame: str | None
+    reason: str
+    own_frame: Location | None
+    events: int = 1
+    breaks: tuple[str, ...] = ()
+    advice: tuple[Advice, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mutation:
+    """One mutated input of a frame (filled by the mutation pass)."""
+
+    id: str
+    fingerprint: str
+    code: str
+    frame: str
+    input: str
+    kind: str
+    effects: tuple[Mapping[str, str], ...]
+    bytes_touched: int | None
+    bytes_written_back: int | None
+    no_grad: bool | None
+    static: bool | None
+    aliases: tuple[str, ...]
+    sites: tuple[Mapping[str, Any], ...]
+    advice: tuple[Advice, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuardReport:
+    """The guards of one frame: how many, of which kinds, what one check costs, the dearest and oddest sources, the ones that failed."""
+
+    id: str
+    frame: str
+    count: int
+    by_kind: Mapping[str, int]
+    latency_us: float | None
+    dearest: tuple[Guard, ...]
+    odd: tuple[Guard, ...]
+    failed: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameTime:
+    """Compile time of one frame by phase; phases are torch's names, `thrown_away_s` is what restarts cost."""
+
+    frame: str
+    total_s: float
+    phases: Mapping[str, float]
+    thrown_away_s: float | None
+    caches: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileTime:
+    """Compile time of the whole run; `phases` never overlap, so they add up to `total_s` less what torch did not time."""
+
+    total_s: float | None
+    phases: Mapping[str, float]
+    thrown_away_s: float | None
+    caches: Mapping[str, Mapping[str, int]]
+    frames: tuple[FrameTime, ...]
+    why: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankDifference:
+    """One thing that is not the same on every rank, the value on each, and who is the odd one."""
+
+    id: str
+    what: str
+    values: Mapping[str, str]
+    odd_ranks: tuple[int, ...]
+    location: Location | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One entry of the ranked list. `rank` orders it (smaller is first) and is derived from the numbers that the text shows."""
+
+    id: str
+    fingerprint: str
+    code: str
+    severity: Severity
+    title: str
+    where: Location | None
+    why: str
+    fix: tuple[Advice, ...]
+    cost: Cost | None
+    evidence: tuple[str, ...]
+    rank: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """The counts of the headline. A site is a user line, an event one record of it."""
+
+    frames: int
+    frames_compiled: int
+    frames_skipped: int
+    graphs: int
+    graph_break_sites: int
+    graph_break_events: int
+    recompiles: int
+    fallbacks: int
+    mutations: int | None
+    compile_s: float | None
+    processes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassResult:
+    """What one pass found; `report` concatenates these."""
+
+    graph_breaks: tuple[GraphBreak, ...] = ()
+    recompiles: tuple[Recompile, ...] = ()
+    transitions: tuple[Transition, ...] = ()
+    fallbacks: tuple[Fallback, ...] = ()
+    mutations: tuple[Mutation, ...] = ()
+    guards: tuple[GuardReport, ...] = ()
+    compile_time: CompileTime | None = None
+    ranks: tuple[RankDifference, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """The whole diagnosis: what `report.json` holds and every renderer shows."""
+
+    run: Run
+    summary: Summary
+    graph_breaks: tuple[GraphBreak, ...]
+    recompiles: tuple[Recompile, ...]
+    transitions: tuple[Transition, ...]
+    fallbacks: tuple[Fallback, ...]
+    mutations: tuple[Mutation, ...]
+    guards: tuple[GuardReport, ...]
+    compile_time: CompileTime | None
+    ranks: tuple[RankDifference, ...]
+    findings: tuple[Finding, ...]
+    notes: tuple[str, ...]
+    pictures: Mapping[str, str] = field(default_factory=dict)

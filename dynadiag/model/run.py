@@ -1,0 +1,323 @@
+"""What was recorded: `Run` and its parts, as `trace` builds them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Outcome = Literal["compiled", "broke", "skipped", "failed"]
+GraphKind = Literal["dynamo", "aot_joint", "aot_forward", "aot_backward", "aot_inference", "post_grad"]
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A place in source text. `code` is the source line as recorded (stripped), never read later from disk by a pass."""
+
+    file: str
+    line: int | None = None
+    function: str | None = None
+    code: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CompileKey:
+    """Names one compilation of one frame in one process.
+
+    torch's compile id ("0/1") repeats after `torch._dynamo.reset()` and in every process, so the process and the reset epoch are part of it.
+    `frame` and `compile` are torch's frame_id and frame_compile_id, `autograd` the compiled-autograd id.
+    """
+
+    process: int
+    epoch: int
+    frame: int | None
+    compile: int | None
+    autograd: int | None = None
+
+    @property
+    def text(self) -> str:
+        """Torch's own spelling: "0/1", or "!2/0/1" under compiled autograd (`torch._guards.CompileId`)."""
+        own = f"{'-' if self.frame is None else self.frame}/{'-' if self.compile is None else self.compile}"
+        if self.autograd is None:
+            return own
+        return f"!{self.autograd}" if self.frame is None else f"!{self.autograd}/{own}"
+
+
+@dataclass(frozen=True, slots=True)
+class PayloadRef:
+    """Where a record's payload lies in its log, so that long texts stay on disk until somebody wants one."""
+
+    log: str
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryEntry:
+    """What the torch that ran says of one graph-break id (`torch/_dynamo/graph_break_registry.json`), recorded by us."""
+
+    gb_id: str
+    gb_type: str
+    explanation: str
+    hints: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """One recorded process: who it was and how much of its log could be used."""
+
+    index: int
+    log: str
+    pid: int | None = None
+    parent_pid: int | None = None
+    rank: int | None = None
+    torch: str | None = None
+    python: str | None = None
+    device: str | None = None
+    argv: tuple[str, ...] | None = None
+    started_at: str | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    records: int = 0
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    unknown_artifacts: Mapping[str, int] = field(default_factory=dict)
+    config: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    option_names: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    registry: Mapping[str, RegistryEntry] = field(default_factory=dict)
+    hooks: Mapping[str, str] = field(default_factory=dict)
+    counters: Mapping[str, Mapping[str, int]] | None = None
+    finished: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileMetrics:
+    """The fields of torch's `compilation_metrics` record that we use; absent ones are None (`torch._dynamo.utils.CompilationMetrics`)."""
+
+    total_s: float | None = None
+    dynamo_s: float | None = None
+    aot_s: float | None = None
+    inductor_s: float | None = None
+    backward_s: float | None = None
+    code_gen_s: float | None = None
+    before_restart_s: float | None = None
+    guard_count: int | None = None
+    shape_guard_count: int | None = None
+    guard_latency_us: float | None = None
+    cache_size: int | None = None
+    accumulated_cache_size: int | None = None
+    graph_ops: int | None = None
+    graph_nodes: int | None = None
+    graph_inputs: int | None = None
+    fail_type: str | None = None
+    fail_reason: str | None = None
+    fail_location: Location | None = None
+    restart_reasons: tuple[str, ...] = ()
+    recompile_reason: str | None = None
+    has_guarded_code: bool | None = None
+    cudagraph_skip_reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """One guard as torch printed it: its kind ("TENSOR_MATCH"), the source it looks at, its code and the line that asked for it."""
+
+    kind: str
+    source: str
+    code: str
+    origin: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuardSet:
+    """All guards of one compiled frame, summed up while reading; `examples` keeps the first of each kind and the longest sources."""
+
+    count: int
+    by_kind: Mapping[str, int]
+    examples: tuple[Guard, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """One node of a graph as its text shows it. `target` is the called op or function as written; `location` the user line above it."""
+
+    name: str
+    op: str
+    target: str
+    args: tuple[str, ...] = ()
+    annotation: str | None = None
+    location: Location | None = None
+    modules: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Graph:
+    """One captured graph: counts now, its text through `text` when somebody wants it (`trace.read_payload`)."""
+
+    id: str
+    frame: str
+    kind: GraphKind
+    attempt: int
+    nodes: int | None
+    ops: Mapping[str, int]
+    text: PayloadRef | None
+    details: PayloadRef | None = None
+    why_not: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakEvent:
+    """One record of a graph break, its text taken apart. `source` says where we read it: record, exception or plain log text."""
+
+    frame: str
+    attempt: int
+    gb_id: str | None
+    gb_type: str
+    explanation: str | None
+    hints: tuple[str, ...]
+    context: str | None
+    stack: tuple[Location, ...]
+    torch_frame: Location | None
+    prefix: str | None = None
+    skip_reason: str | None = None
+    skips_frame: bool = False
+    cached: bool = False
+    source: Literal["artifact", "exception", "metrics", "text"] = "artifact"
+    cause: str | None = None
+    record: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecompileEvent:
+    """One `recompile_reasons` record: the failed guards of the cache entries that were tried, newest first as torch lists them."""
+
+    frame: str
+    reasons: tuple[str, ...]
+    stack: tuple[Location, ...] = ()
+    record: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    """Time between a begin and an end event of torch's `dynamo_timed`; `self_s` leaves out phases inside it."""
+
+    frame: str | None
+    name: str
+    total_s: float
+    self_s: float
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheEvent:
+    """One look-up in a compile cache: `cache` is fx_graph, aotautograd or another, `result` hit, miss or bypass."""
+
+    frame: str | None
+    cache: str
+    result: str
+    why: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """Something that went wrong or was switched off in the recorded process, as recorded there.
+
+    Kinds: `error` (a `dynamo_error`), `suppressed_error`, `recompile_limit`, `stance`, `disabled`, `no_graph`, `aot_rejected`, `recorder`,
+    `log_limit`, `backend_error`, `env_disabled`.
+    """
+
+    kind: str
+    process: int
+    text: str
+    frame: str | None = None
+    location: Location | None = None
+    stack: tuple[Location, ...] = ()
+    record: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegionCost:
+    """Run time of one compiled region over `calls` profiled steady calls (torch.profiler events, children subtracted)."""
+
+    process: int
+    frame: str | None
+    region: str
+    calls: int
+    region_us: float
+    lookup_us: float | None
+    pregraph_us: float | None
+    between_us: float | None
+    how: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileCall:
+    """One call of `torch.compile` seen by the recorder: where, with which backend and arguments, and whether it was switched off."""
+
+    process: int
+    location: Location | None
+    target: str
+    backend: str | None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    disabled: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """One compilation of one frame (code object): entered at `stack`, tried `attempts` times, ended in `outcome`."""
+
+    id: str
+    key: CompileKey
+    attempts: int
+    name: str | None
+    file: str | None
+    line: int | None
+    outcome: Outcome
+    stack: tuple[Location, ...] = ()
+    metrics: CompileMetrics | None = None
+    guards: GuardSet | None = None
+    error: str | None = None
+    record: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunInfo:
+    """What the supervisor knows of a run (`dynadiag-run.json`); all None for a foreign log."""
+
+    directory: str | None = None
+    dynadiag: str | None = None
+    command: tuple[str, ...] | None = None
+    cwd: str | None = None
+    started_at: str | None = None
+    ended_at: str | None = None
+    exit_status: int | None = None
+    signal: str | None = None
+    timed_out: bool = False
+    interrupted: bool = False
+    stopped_stable: bool = False
+    running: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """Everything that could be read from a run directory, a log or a folder of logs."""
+
+    info: RunInfo
+    processes: tuple[Process, ...] = ()
+    frames: tuple[Frame, ...] = ()
+    graphs: tuple[Graph, ...] = ()
+    breaks: tuple[BreakEvent, ...] = ()
+    recompiles: tuple[RecompileEvent, ...] = ()
+    phases: tuple[Phase, ...] = ()
+    caches: tuple[CacheEvent, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    costs: tuple[RegionCost, ...] = ()
+    compile_calls: tuple[CompileCall, ...] = ()
+    legacy: tuple[Problem, ...] = ()
+    notes: tuple[str, ...] = ()
+    site_prefixes: tuple[str, ...] = ()
+
+    def frame(self, frame_id: str) -> Frame | None:
+        """The frame with this id, or None."""
+        position = int(frame_id[1:]) if frame_id[1:].isdigit() else -1
+        if 0 <= position < len(self.frames) and self.frames[position].id == frame_id:
+            return self.frames[position]
+        return next((frame for frame in self.frames if frame.id == frame_id), None)
