@@ -1,0 +1,39 @@
+# `make demo` and `make test` need only Python 3.11 or newer (venv, headers), make, a C++ compiler and openssl: .ci/setup.sh checks and says.
+SHELL := /bin/bash
+PYTEST_ARGS ?=
+WORKERS ?= 2
+DEMO_ARGS ?=
+python := .venv/bin/python
+
+.PHONY: help demo test setup lint lock readme-picture clean
+
+help:
+	@echo "make demo            set up .venv, then diagnose samples/bert_train_step.py"
+	@echo "make test            set up .venv, then run the whole test suite (PYTEST_ARGS, WORKERS)"
+	@echo "make lint            ruff check, ruff format --check, mypy --strict"
+	@echo "make readme-picture  draw docs/images/demo.svg again from a real run"
+	@echo "make lock            make requirements/*.txt again from pyproject.toml"
+	@echo "make clean           remove .venv, .venv-oldest and .uv"
+
+setup:
+	@bash .ci/setup.sh .venv requirements/newest.txt
+
+demo: setup
+	.venv/bin/dynadiag explain samples/bert_train_step.py $(DEMO_ARGS)
+
+test: setup
+	$(python) -m pytest -n $(WORKERS) $(PYTEST_ARGS)
+
+lint: setup
+	$(python) -m ruff check .
+	$(python) -m ruff format --check .
+	$(python) -m mypy
+
+readme-picture: setup
+	$(python) docs/make_picture.py docs/images/demo.svg
+
+lock: setup
+	@bash .ci/lock.sh
+
+clean:
+	rm -rf .venv .venv-oldest .uv
