@@ -1,0 +1,127 @@
+"""Which lines are the user's own: the innermost frame of a stack outside site-packages, the standard library and torch.
+
+Paths are text from a log that may come from another machine and system: they are compared, never opened.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+
+from dynadiag.model.run import Frame, Location, Run
+
+_INSTALLED = re.compile(
+    r"/(?:site-packages|dist-packages)/"  # any installed package, also from another environment
+    r"|/lib(?:64)?/python\d+(?:\.\d+)?t?/"  # the standard library on POSIX
+    r"|/python\d*/lib/"  # the standard library on Windows
+    r"|/lib(?:64)?/python\d+\.zip/",
+    re.IGNORECASE,
+)
+# A torch checkout or a build tree, where torch is not below site-packages: `torch` followed by one of its own packages.
+_TORCH_TREE = re.compile(
+    r"/torch/(?:_[a-z]\w*|nn|optim|utils|autograd|distributed|fx|jit|ao|amp|cuda|cpu|func|fft|linalg|distributions|export|library|"
+    r"compiler|overrides|functional|random|serialization|storage|testing|backends|masked|nested|onnx|package|profiler|quantization|"
+    r"signal|sparse|special|multiprocessing|mps|mtia|xpu|accelerator|hub|torch_version|types)(?:\.py$|/)"
+)
+_OURSELVES = re.compile(r"/dynadiag/(?:record|torch_compat|reduce|bench|replay|fx)/|/dynadiag/api\.py$|/dynadiag_cli/")
+# Code that a library compiled at run time has a name in angle brackets; these few are what a person typed.
+_TYPED = re.compile(r"^<(?:stdin|string|console|ipython-input-[^>]*|input|doctest [^>]*)>$")
+_RESUME = re.compile(r"^torch_dynamo_resume_in_(?P<name>.+)_at_(?P<line>\d+)(?:_\d+)?$")
+
+
+def normal_path(path: str) -> str:
+    """The path with forward slashes, so that Windows paths compare like the others."""
+    return path.replace("\\", "/") if "\\" in path and (path[1:2] == ":" or "/" not in path) else path
+
+
+def is_own_file(file: str, run: Run) -> bool:
+    """True if the file is neither installed, nor of the standard library, nor torch's, nor ours.
+
+    The recorded prefixes of the interpreter decide first; the general patterns cover logs without them and further environments.
+    """
+    return _is_own(normal_path(file), run.site_prefixes)
+
+
+@lru_cache(maxsize=4096)
+def _is_own(path: str, prefixes: tuple[str, ...]) -> bool:
+    if not path or path.startswith("<"):
+        return bool(_TYPED.match(path))
+    if any(_below(path, normal_path(prefix)) for prefix in prefixes):
+        return False
+    slashed = path if path.startswith("/") else f"/{path}"
+    return not (_INSTALLED.search(slashed) or _TORCH_TREE.search(slashed) or _OURSELVES.search(slashed))
+
+
+def _below(path: str, prefix: str) -> bool:
+    prefix = prefix.rstrip("/")
+    return bool(prefix) and (path == prefix or path.startswith(f"{prefix}/"))
+
+
+def own_frame(stack: Sequence[Location], run: Run) -> Location | None:
+    """The innermost frame of the user's own code (stacks run from the outermost frame to the innermost), or None if there is none."""
+    return next((location for location in reversed(stack) if is_own_file(location.file, run)), None)
+
+
+def joined_stack(entry: Sequence[Location], inner: Sequence[Location]) -> tuple[Location, ...]:
+    """The stack of an event with the stack through which its frame was entered put before it.
+
+    Torch records some stacks from the entry of the compiled frame only. The last frame of `entry` is the compiled frame itself (at the
+    line where it begins), the first of `inner` is the same frame at the line that runs; it is kept once. A stack that already starts
+    where the entry does is left alone.
+    """
+    if not inner or not entry:
+        return tuple(inner or entry)
+    if len(entry) > 1 and _same_call(entry[0], inner[0]) and len(inner) >= len(entry):
+        return tuple(inner)
+    outer = entry[:-1]
+    overlap = next((i for i, location in enumerate(outer) if _same_call(location, inner[0]) and location.line == inner[0].line), None)
+    return tuple(inner) if overlap == 0 else (*(outer if overlap is None else outer[:overlap]), *inner)
+
+
+def _same_call(one: Location, other: Location) -> bool:
+    return one.file == other.file and source_function(one.function) == source_function(other.function)
+
+
+def source_function(name: str | None) -> str | None:
+    """The function that a person wrote: `forward` for `torch_dynamo_resume_in_forward_at_12`, also when nested."""
+    while name is not None and (match := _RESUME.match(name)):
+        name = match["name"]
+    return name
+
+
+def resume_line(name: str | None) -> int | None:
+    """The source line at which a resume function goes on, or None for other functions."""
+    match = _RESUME.match(name or "")
+    return None if match is None else int(match["line"])
+
+
+def frame_stack(frame: Frame | None) -> tuple[Location, ...]:
+    """The stack through which a frame was entered, ending in the frame itself; empty when nothing was recorded."""
+    return () if frame is None else frame.stack
+
+
+def project_path(file: str, run: Run) -> str:
+    """A path that is the same on another machine: relative to the run's working directory, the script's folder or site-packages.
+
+    A file that lies in none of them is named by its last two parts.
+    """
+    path = normal_path(file)
+    installed = re.search(r".*/(?:site-packages|dist-packages|python\d+\.\d+t?)/(.+)$", path)
+    if installed:
+        return installed[1]
+    for root in _roots(run):
+        if _below(path, root) and path != root:
+            return path[len(root.rstrip("/")) + 1 :]
+    return (
+        "/".join(part for part in path.split("/") if part not in ("", ".", "..")) if path.count("/") < 2 else "/".join(path.split("/")[-2:])
+    )
+
+
+def _roots(run: Run) -> tuple[str, ...]:
+    roots = [run.info.cwd or ""]
+    for process in run.processes:
+        script = normal_path((process.argv or ("",))[0])
+        if "/" in script and is_own_file(script, run):
+            roots.append(script.rpartition("/")[0])
+    return tuple(dict.fromkeys(normal_path(root) for root in roots if root.strip("/")))

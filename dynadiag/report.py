@@ -1,0 +1,117 @@
+"""From a run to a report: runs the passes, merges what they found, ranks the findings and counts the headline."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from dynadiag.model.report import CompileTime, Finding, GraphBreak, PassResult, Report, Summary
+from dynadiag.model.run import Run
+from dynadiag.passes import ALL_PASSES
+from dynadiag.passes.base import Pass
+
+_Entry = TypeVar("_Entry", bound=Any)
+_TRACEBACK_LINES = 4
+
+
+def build(run: Run, passes: Sequence[Pass] = ALL_PASSES) -> Report:
+    """The report on a run: what all passes found, findings ranked dearest first, and the counts.
+
+    A pass that raises costs only its own findings: the others go on and a note says which one failed and with what.
+    """
+    results = [_guarded(one, run) for one in passes]
+    compile_time = next((result.compile_time for result in results if result.compile_time is not None), None)
+    graph_breaks = _joined(results, lambda result: result.graph_breaks)
+    fallbacks = _joined(results, lambda result: result.fallbacks)
+    recompiles = _joined(results, lambda result: result.recompiles)
+    mutations = _joined(results, lambda result: result.mutations)
+    looked_for_mutations = any(_name(one) == "find_mutations" for one in passes)
+    return Report(
+        run=run,
+        summary=_summary(
+            run, graph_breaks, len(recompiles), len(fallbacks), len(mutations) if looked_for_mutations else None, compile_time
+        ),
+        graph_breaks=graph_breaks,
+        recompiles=recompiles,
+        transitions=_plain(results, lambda result: result.transitions),
+        fallbacks=fallbacks,
+        mutations=mutations,
+        guards=_joined(results, lambda result: result.guards),
+        compile_time=compile_time,
+        ranks=_joined(results, lambda result: result.ranks),
+        findings=_ranked(finding for result in results for finding in result.findings),
+        notes=tuple(dict.fromkeys((*run.notes, *(note for result in results for note in result.notes)))),
+    )
+
+
+def _guarded(one: Pass, run: Run) -> PassResult:
+    try:
+        return one(run)
+    except Exception as error:  # noqa: BLE001 - border: one pass must not cost the report of the others
+        last = " | ".join(line.strip() for line in traceback.format_exception(error)[-_TRACEBACK_LINES:])
+        return PassResult(notes=(f"internal error in pass {_name(one)}; its findings are missing: {' '.join(last.split())}",))
+
+
+def _name(one: Pass) -> str:
+    return str(getattr(one, "__name__", type(one).__name__))
+
+
+def _plain(results: Iterable[PassResult], of: Callable[[PassResult], Sequence[_Entry]]) -> tuple[_Entry, ...]:
+    return tuple(entry for result in results for entry in of(result))
+
+
+def _joined(results: Iterable[PassResult], of: Callable[[PassResult], Sequence[_Entry]]) -> tuple[_Entry, ...]:
+    """The entries of all passes; an id that was given twice gets a letter, because ids are what everything refers to."""
+    taken: set[str] = set()
+    entries: list[_Entry] = []
+    for entry in _plain(results, of):
+        identifier = _free(entry.id, taken)
+        taken.add(identifier)
+        entries.append(entry if identifier == entry.id else replace(entry, id=identifier))
+    return tuple(entries)
+
+
+def _free(identifier: str, taken: set[str]) -> str:
+    if identifier not in taken:
+        return identifier
+    number = 2
+    while f"{identifier}.{number}" in taken:
+        number += 1
+    return f"{identifier}.{number}"
+
+
+def _ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Dearest first and numbered `n1`, `n2`, ...; ties go by code, place and fingerprint, so that the same run gives the same list."""
+    ordered = sorted(findings, key=_order)
+    return tuple(replace(finding, id=f"n{number}") for number, finding in enumerate(ordered, start=1))
+
+
+def _order(finding: Finding) -> tuple[tuple[float, ...], str, str, int, str]:
+    where = finding.where
+    return finding.rank, finding.code, "" if where is None else where.file, (where.line or 0) if where else 0, finding.fingerprint
+
+
+def _summary(
+    run: Run, breaks: Sequence[GraphBreak], recompiles: int, fallbacks: int, mutations: int | None, compile_time: CompileTime | None
+) -> Summary:
+    last_attempt = {frame.id: frame.attempts - 1 for frame in run.frames}
+    return Summary(
+        frames=len(run.frames),
+        frames_compiled=sum(frame.outcome in ("compiled", "broke") for frame in run.frames),
+        frames_skipped=sum(frame.outcome == "skipped" for frame in run.frames),
+        graphs=sum(graph.kind == "dynamo" and graph.attempt >= last_attempt.get(graph.frame, 0) for graph in run.graphs),
+        graph_break_sites=len(breaks),
+        graph_break_events=sum(one.events for one in breaks),
+        recompiles=recompiles,
+        fallbacks=fallbacks,
+        mutations=mutations,
+        compile_s=_compile_s(run) if compile_time is None else compile_time.total_s,
+        processes=len(run.processes),
+    )
+
+
+def _compile_s(run: Run) -> float | None:
+    totals = [frame.metrics.total_s for frame in run.frames if frame.metrics is not None and frame.metrics.total_s is not None]
+    return sum(totals) if totals else None
