@@ -49,6 +49,7 @@ from dynadiag.model.run import (
     RegistryEntry,
     Run,
     RunInfo,
+    Symbol,
 )
 
 __all__ = [
@@ -91,5 +92,6 @@ __all__ = [
     "RunInfo",
     "Severity",
     "Summary",
+    "Symbol",
     "Transition",
 ]

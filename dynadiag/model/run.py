@@ -128,11 +128,15 @@ class Guard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardSet:
-    """All guards of one compiled frame, summed up while reading; `examples` keeps the first of each kind and the longest sources."""
+    """All guards of one compiled frame, summed up while reading; `examples` keeps the first of each kind and the longest sources.
+
+    `watched` holds the guards on the sources that the frame's own `recompile_reasons` name: they tell the value that caused the recompile.
+    """
 
     count: int
     by_kind: Mapping[str, int]
     examples: tuple[Guard, ...] = ()
+    watched: tuple[Guard, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,6 +187,21 @@ class BreakEvent:
     source: Literal["artifact", "exception", "metrics", "text"] = "artifact"
     cause: str | None = None
     record: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Symbol:
+    """One `create_symbol` record: a size, stride or number that was compiled as dynamic, with the value it had in that call.
+
+    `source` is Dynamo's ("L['x'].size()[0]"), `value` and `range` ("[2, int_oo]") the texts that torch printed
+    (`torch/fx/experimental/symbolic_shapes.py`).
+    """
+
+    frame: str
+    symbol: str
+    source: str
+    value: str | None
+    range: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,6 +325,7 @@ class Run:
     graphs: tuple[Graph, ...] = ()
     breaks: tuple[BreakEvent, ...] = ()
     recompiles: tuple[RecompileEvent, ...] = ()
+    symbols: tuple[Symbol, ...] = ()
     phases: tuple[Phase, ...] = ()
     caches: tuple[CacheEvent, ...] = ()
     problems: tuple[Problem, ...] = ()
