@@ -1,0 +1,1 @@
+"""The `dynadiag` command: one thin file a verb, over the library."""

@@ -1,0 +1,41 @@
+"""How a command line is split into our options and the script's: ours end at the script, at `-m MODULE`, or at `--`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from typer.core import TyperCommand
+
+MODE = "dynadiag.target_mode"
+
+
+class TargetCommand(TyperCommand):
+    """A command whose options stop at its target, so that `explain --cost train.py --lr 3` gives `--lr 3` to the script.
+
+    `ctx.meta[MODE]` says what the target is: "path", "module" (after `-m`, as in `python -m`) or "command" (after `--`).
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        settings = {"allow_interspersed_args": False, **(kwargs.pop("context_settings", None) or {})}
+        super().__init__(*args, context_settings=settings, **kwargs)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse our options only; the rest is the target and what belongs to it."""
+        module_at = self._module_flag(ctx, args)
+        if module_at is not None:
+            ctx.meta[MODE] = "module"
+            return super().parse_args(ctx, [*args[:module_at], "--", *args[module_at + 1 :]])
+        rest = self.make_parser(ctx).parse_args(list(args))[1]
+        consumed = len(args) - len(rest)
+        ctx.meta[MODE] = "command" if rest and consumed and args[consumed - 1] == "--" else "path"
+        return super().parse_args(ctx, args)
+
+    def _module_flag(self, ctx: Any, args: list[str]) -> int | None:
+        """Where `-m` stands as an option of ours (not as the value of another option, not after the target)."""
+        for position, word in enumerate(args):
+            if word == "--":
+                return None
+            if word == "-m":
+                before = self.make_parser(ctx).parse_args([*args[:position], "\0"])[1]
+                return position if before == ["\0"] else None
+        return None

@@ -1,0 +1,56 @@
+"""The command line: registers the verbs and turns our errors into one line and an exit status."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated, NoReturn
+
+import typer
+
+import dynadiag
+from dynadiag.errors import DynadiagError
+from dynadiag_cli import verb_doctor, verb_explain
+from dynadiag_cli.command_line import TargetCommand
+
+app = typer.Typer(
+    name="dynadiag",
+    help="Say where a torch.compile program breaks, recompiles or runs eager, why, and what to change.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"dynadiag {dynadiag.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and stop.")] = False,
+) -> None:
+    """Say where a torch.compile program breaks, recompiles or runs eager, why, and what to change."""
+
+
+app.command("explain", cls=TargetCommand, epilog=verb_explain.EXAMPLES)(verb_explain.explain)
+app.command("doctor", epilog=verb_doctor.EXAMPLES)(verb_doctor.doctor)
+
+
+def main() -> NoReturn:
+    """Run the command line and leave with its exit status; an error of ours is one line on stderr."""
+    try:
+        app()
+    except DynadiagError as error:
+        print(f"dynadiag: error: {error.message}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        # The reader of our output went away; Python would complain again when it flushes stdout at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    sys.exit(0)

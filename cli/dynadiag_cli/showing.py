@@ -1,0 +1,166 @@
+"""From a run directory or a log to printed output and files; what every verb that ends in a report shares."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+import webbrowser
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dynadiag.errors import DynadiagError, OutputError
+from dynadiag_cli.progress import progress
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from dynadiag.model import Report, Run
+    from dynadiag.record import RecordResult
+
+FRAME_MAP = "frames"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShowOptions:
+    """How to show a report: `format` text, json or md; `output` a file, "-" or None; `limit` findings; `renderer` None draws nothing."""
+
+    format: str = "text"
+    output: str | None = None
+    limit: int = 10
+    renderer: str | None = "auto"
+
+
+def explain_recording(path: Path, *, out: Path | None, force: bool, options: ShowOptions) -> Report:
+    """Read a run directory or a log, print its report (stdout unless told otherwise), and refresh the files of a run of ours."""
+    from dynadiag.record import is_run_directory, prepare_output
+
+    report = _build(_load(path))
+    if out is not None:
+        directory: Path | None = prepare_output(out, force=force)
+    else:
+        directory = path if is_run_directory(path) else None
+    if directory is not None:
+        report = _write_files(report, directory, options)
+    _print(report, options, default=sys.stdout)
+    return report
+
+
+def explain_run(result: RecordResult, *, options: ShowOptions) -> int:
+    """Report on a script that has just run; gives the script's exit status, whatever happens to our own part."""
+    if result.directory is None:
+        print("dynadiag: nothing was recorded, so there is no report", file=sys.stderr)
+        return result.exit_status
+    try:
+        report = _write_files(_build(_load(result.directory)), result.directory, options)
+        _print(report, options, default=sys.stderr)
+    except DynadiagError as error:
+        print(f"dynadiag: {error.message}", file=sys.stderr)
+    return result.exit_status
+
+
+def open_frame_map(directory: Path) -> None:
+    """Show the frame map of a run in the system's viewer."""
+    pictures = sorted((directory / "graphs").glob(f"{FRAME_MAP}*.svg"))
+    if pictures:
+        webbrowser.open(pictures[0].resolve().as_uri())
+    else:
+        print(f"dynadiag: there is no picture to open in {directory / 'graphs'}", file=sys.stderr)
+
+
+def _load(path: Path) -> Run:
+    from dynadiag import trace
+
+    with progress("reading") as advance:
+        return trace.load(path, progress=advance)
+
+
+def _build(run: Run) -> Report:
+    from dynadiag import report
+
+    return report.build(run)
+
+
+def _write_files(report: Report, directory: Path, options: ShowOptions) -> Report:
+    """Draw and write what belongs into a run directory; a renderer that fails leaves a note in the report, and the others go on."""
+    from dynadiag.render import json_report, markdown
+
+    if options.renderer is not None:
+        report = _guarded(report, "pictures", lambda: _draw(report, directory, options.renderer or "auto"))
+    for name, render in (("report.json", json_report.dumps), ("report.md", markdown.render)):
+        report = _guarded(report, name, lambda name=name, render=render: _write(report, directory / name, render))
+    return report
+
+
+def _guarded(report: Report, what: str, step: Callable[[], Report]) -> Report:
+    try:
+        return step()
+    except OSError as error:
+        return _noted(report, f"{what} could not be written: {error}")
+    except Exception:  # noqa: BLE001  the border around one renderer
+        return _noted(report, f"{what} failed; please report this:\n{traceback.format_exc()}")
+
+
+def _noted(report: Report, note: str) -> Report:
+    print(f"dynadiag: {note}", file=sys.stderr)
+    return replace(report, notes=(*report.notes, note))
+
+
+def _draw(report: Report, directory: Path, renderer: str) -> Report:
+    from dynadiag.render import pictures
+
+    with progress("drawing") as advance:
+        drawn, notes = pictures.write(report, directory, renderer=renderer, progress=advance)
+    return replace(report, pictures=drawn, notes=(*report.notes, *notes))
+
+
+def _write(report: Report, path: Path, render: Callable[[Report], str]) -> Report:
+    path.write_text(render(report), encoding="utf-8", errors="backslashreplace")
+    return report
+
+
+def _print(report: Report, options: ShowOptions, *, default: object) -> None:
+    from dynadiag.render import json_report, markdown
+
+    renders: Mapping[str, Callable[[Report], str]] = {"json": json_report.dumps, "md": markdown.render}
+    if options.format in renders:
+        _emit(renders[options.format](report), options.output, default)
+    elif options.output not in (None, "-"):
+        _emit(_plain_text(report, options.limit), options.output, default)
+    else:
+        _print_to_console(report, options, sys.stdout if options.output == "-" else default)
+
+
+def _plain_text(report: Report, limit: int) -> str:
+    from rich.console import Console
+
+    from dynadiag.render import terminal
+
+    console = Console(width=100, no_color=True, force_terminal=False, record=True, file=_Nowhere())
+    terminal.print_report(report, console, limit=limit or None)
+    return console.export_text()
+
+
+def _print_to_console(report: Report, options: ShowOptions, stream: object) -> None:
+    from dynadiag.render import terminal
+
+    terminal.print_report(report, _console(stream), limit=options.limit or None)
+
+
+def _console(stream: object) -> Console:
+    from rich.console import Console
+
+    return Console(file=stream, soft_wrap=False, highlight=False)  # type: ignore[arg-type]
+
+
+def _emit(text: str, output: str | None, default: object) -> None:
+    if output in (None, "-"):
+        stream = sys.stdout if output == "-" else default
+        stream.write(text if text.endswith("\n") else text + "\n")  # type: ignore[attr-defined]
+        return
+    assert output is not None
+    try:
+        Path(output).write_text(text, encoding="utf-8", errors="backslashreplace")
+    except OSError as error:
+        raise OutputError(f"cannot write {output}: {error.strerror or error}") from error

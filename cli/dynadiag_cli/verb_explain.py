@@ -1,0 +1,122 @@
+"""`dynadiag explain`: run a script under the recorder, or read a run or a log, and say what torch.compile did."""
+
+from __future__ import annotations
+
+import enum
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dynadiag.errors import UsageError
+from dynadiag_cli.command_line import MODE
+from dynadiag_cli.targets import is_recording
+
+if TYPE_CHECKING:
+    from dynadiag.model import Report
+    from dynadiag.record import RecordResult
+
+EXAMPLES = """Examples:
+
+  dynadiag explain train.py --lr 3e-4
+
+  dynadiag explain dynadiag-runs/latest --format md
+"""
+
+
+class Format(enum.StrEnum):
+    """What the report is printed as."""
+
+    text = "text"
+    json = "json"
+    md = "md"
+
+
+def explain(
+    ctx: typer.Context,
+    target: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TARGET [ARGS]...",
+            help="A script with its arguments; `-m MODULE [ARGS]`; `-- torchrun ... train.py`; or a run directory, "
+            "a TORCH_TRACE log, a folder of logs, a text log.",
+        ),
+    ],
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="The run directory [default: dynadiag-runs/NNNN-<script>].")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace DIR if it is a run directory of ours.")] = False,
+    python: Annotated[
+        str | None, typer.Option("--python", metavar="PATH", help="The script's interpreter; dynadiag need not be installed there.")
+    ] = None,
+    timeout_s: Annotated[
+        float | None, typer.Option("--timeout", metavar="S", min=0, help="End the script's processes after S seconds; still report.")
+    ] = None,
+    stop_when_stable_s: Annotated[
+        float | None,
+        typer.Option("--stop-when-stable", metavar="S", min=0, help="End the script once nothing new has compiled for S seconds."),
+    ] = None,
+    log_cap_mib: Annotated[int, typer.Option("--log-cap", metavar="MIB", min=1, help="The most one process may log.")] = 1024,
+    cost: Annotated[bool, typer.Option("--cost", help="Also profile steady calls, so that breaks carry milliseconds.")] = False,
+    output_format: Annotated[Format, typer.Option("--format", "-f", help="What to print.")] = Format.text,
+    output: Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Print the report into FILE (- is stdout).")] = None,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=0, help="Show the N dearest findings (0: all).")] = 10,
+    pictures: Annotated[bool, typer.Option("--pictures/--no-pictures", help="Draw graphs/*.svg into the run directory.")] = True,
+    renderer: Annotated[str, typer.Option("--renderer", metavar="NAME", help="Who draws: auto, wasi, dot, plain or text.")] = "auto",
+    open_report: Annotated[bool, typer.Option("--open", help="Open the frame map in a viewer afterwards.")] = False,
+) -> None:
+    """Say where the graph breaks, what recompiles, what ran eager, why, and what to change.
+
+    A script is run unchanged in its own process; its stdout and exit status stay its own, and the report goes to stderr. A run directory or a
+    log is only read (torch is not needed), and the report goes to stdout.
+    """
+    from dynadiag_cli import showing
+
+    show = showing.ShowOptions(format=output_format.value, output=output, limit=limit, renderer=renderer if pictures else None)
+    mode = ctx.meta.get(MODE, "path")
+    recorded = Path(target[0])
+    if mode == "path" and is_recording(recorded):
+        if len(target) > 1:
+            raise UsageError(f"{target[0]} is a run or a log and takes no arguments, but got: {' '.join(target[1:])}")
+        report = showing.explain_recording(recorded, out=out, force=force, options=show)
+        _open(report, out or recorded, open_report)
+        raise typer.Exit(0)
+    result = _record(mode, target, out, force, python, timeout_s, stop_when_stable_s, log_cap_mib, cost)
+    status = showing.explain_run(result, options=show)
+    if open_report and result.directory is not None:
+        showing.open_frame_map(result.directory)
+    sys.exit(status)
+
+
+def _record(
+    mode: str,
+    target: list[str],
+    out: Path | None,
+    force: bool,
+    python: str | None,
+    timeout_s: float | None,
+    stop_when_stable_s: float | None,
+    log_cap_mib: int,
+    cost: bool,
+) -> RecordResult:
+    from dynadiag import record
+
+    options = record.RecordOptions(
+        out=out,
+        force=force,
+        python=python,
+        timeout_s=timeout_s,
+        stop_when_stable_s=stop_when_stable_s,
+        log_cap_bytes=log_cap_mib << 20,
+        cost=cost,
+    )
+    kinds = {"module": "module", "command": "command"}
+    return record.record(record.Target(kind=kinds.get(mode, "script"), argv=tuple(target)), options)  # type: ignore[arg-type]
+
+
+def _open(report: Report, directory: Path, wanted: bool) -> None:
+    from dynadiag_cli import showing
+
+    if wanted and report.pictures:
+        showing.open_frame_map(directory)

@@ -1,0 +1,55 @@
+"""The Python side of `dynadiag explain`: diagnose one call, load a recording, or fail a test on a graph break."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from dynadiag import report, trace
+from dynadiag.model import Report
+
+
+def load(path: str | PathLike[str]) -> Report:
+    """The report on a run directory, a TORCH_TRACE log, a folder of logs or a text log; torch is not needed.
+
+    Raises `UnreadableInputError` when there is nothing to read.
+    """
+    return report.build(trace.load(Path(path)))
+
+
+def explain(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Report:
+    """The report on one call of `fn(*args, **kwargs)`, compiled with `torch.compile`'s defaults unless it is compiled already.
+
+    The call is real: it mutates what `fn` mutates and raises what `fn` raises. Only what this call compiles is seen: frames that an earlier
+    call compiled are in torch's cache (`torch.compiler.reset()` empties it).
+    """
+    from dynadiag.record import observe
+    from dynadiag.torch_compat.compiled import ensure_compiled
+
+    compiled = ensure_compiled(fn)
+    with tempfile.TemporaryDirectory(prefix="dynadiag-") as directory:
+        with observe(directory):
+            compiled(*args, **kwargs)
+        return load(directory)
+
+
+def assert_no_graph_breaks(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Report:
+    """The report on one call, as `explain` gives it; an `AssertionError` that names every site when the graph breaks.
+
+    Also fails when nothing was compiled, since then nothing was checked.
+    """
+    seen = explain(fn, *args, **kwargs)
+    if not seen.summary.frames:
+        raise AssertionError("nothing was compiled in this call, so no graph break could be looked for")
+    if seen.graph_breaks:
+        raise AssertionError("\n".join([f"{len(seen.graph_breaks)} graph break sites:", *map(_one_line, seen.graph_breaks)]))
+    return seen
+
+
+def _one_line(site: Any) -> str:
+    place = site.own_frame or site.torch_frame
+    where = f"{place.file}:{place.line}" if place else "unknown place"
+    return f"  {where}: {site.gb_id or 'no id'} {site.reason} ({site.events} events)"
