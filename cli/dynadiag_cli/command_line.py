@@ -25,7 +25,7 @@ class TargetCommand(TyperCommand):
         if module_at is not None:
             ctx.meta[MODE] = "module"
             return super().parse_args(ctx, [*args[:module_at], "--", *args[module_at + 1 :]])
-        rest = self.make_parser(ctx).parse_args(list(args))[1]
+        rest = self._target_of(ctx, args)
         consumed = len(args) - len(rest)
         ctx.meta[MODE] = "command" if rest and consumed and args[consumed - 1] == "--" else "path"
         return super().parse_args(ctx, args)
@@ -36,6 +36,11 @@ class TargetCommand(TyperCommand):
             if word == "--":
                 return None
             if word == "-m":
-                before = self.make_parser(ctx).parse_args([*args[:position], "\0"])[1]
-                return position if before == ["\0"] else None
+                return position if self._target_of(ctx, [*args[:position], "\0"]) == ["\0"] else None
         return None
+
+    def _target_of(self, ctx: Any, args: list[str]) -> list[str]:
+        """The words that are not options of ours, as the parser sees them: the last parameter takes them all."""
+        values = self.make_parser(ctx).parse_args(list(args))[0]
+        (target,) = (parameter.name for parameter in self.params if parameter.param_type_name == "argument")
+        return list(values.get(target) or ())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import traceback
 import webbrowser
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from dynadiag.record import RecordResult
 
 FRAME_MAP = "frames"
+_FILE_WIDTH = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,9 +90,8 @@ def _write_files(report: Report, directory: Path, options: ShowOptions) -> Repor
 
     if options.renderer is not None:
         report = _guarded(report, "pictures", lambda: _draw(report, directory, options.renderer or "auto"))
-    for name, render in (("report.json", json_report.dumps), ("report.md", markdown.render)):
-        report = _guarded(report, name, lambda name=name, render=render: _write(report, directory / name, render))
-    return report
+    report = _guarded(report, "report.md", lambda: _write(report, directory / "report.md", markdown.render))
+    return _guarded(report, "report.json", lambda: _write(report, directory / "report.json", json_report.dumps))
 
 
 def _guarded(report: Report, what: str, step: Callable[[], Report]) -> Report:
@@ -137,9 +138,9 @@ def _plain_text(report: Report, limit: int) -> str:
 
     from dynadiag.render import terminal
 
-    console = Console(width=100, no_color=True, force_terminal=False, record=True, file=_Nowhere())
-    terminal.print_report(report, console, limit=limit or None)
-    return console.export_text()
+    text = io.StringIO()
+    terminal.print_report(report, Console(file=text, width=_FILE_WIDTH, no_color=True, highlight=False), limit=limit or None)
+    return text.getvalue()
 
 
 def _print_to_console(report: Report, options: ShowOptions, stream: object) -> None:

@@ -68,8 +68,8 @@ def explain(
 ) -> None:
     """Say where the graph breaks, what recompiles, what ran eager, why, and what to change.
 
-    A script is run unchanged in its own process; its stdout and exit status stay its own, and the report goes to stderr. A run directory or a
-    log is only read (torch is not needed), and the report goes to stdout.
+    A script is run unchanged in its own process; its stdout and exit status stay its own, and the report goes to stderr. A run
+    directory or a log is only read (torch is not needed), and the report goes to stdout.
     """
     from dynadiag_cli import showing
 

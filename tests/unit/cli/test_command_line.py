@@ -1,0 +1,74 @@
+"""Where our options end and the script's begin."""
+
+from pathlib import Path
+
+import pytest
+import typer
+from dynadiag_cli.command_line import MODE, TargetCommand
+from dynadiag_cli.targets import is_recording
+from typer.testing import CliRunner
+
+from dynadiag.errors import UnreadableInputError
+
+app = typer.Typer()
+
+
+@app.command(cls=TargetCommand)
+def verb(ctx: typer.Context, target: list[str], cost: bool = False, out: str = typer.Option("", "--out")):
+    print([ctx.meta[MODE], target, cost, out])
+
+
+@app.command()
+def other():
+    pass
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (["train.py"], ["path", ["train.py"], False, ""]),
+        (["--cost", "train.py", "--lr", "3", "--out", "x"], ["path", ["train.py", "--lr", "3", "--out", "x"], True, ""]),
+        (["train.py", "-m", "mod"], ["path", ["train.py", "-m", "mod"], False, ""]),
+        (["train.py", "--", "-m"], ["path", ["train.py", "--", "-m"], False, ""]),
+        (["-m", "pkg.mod", "--cost", "-m", "x"], ["module", ["pkg.mod", "--cost", "-m", "x"], False, ""]),
+        (["--out", "d", "-m", "pkg.mod"], ["module", ["pkg.mod"], False, "d"]),
+        (["--out", "-m", "train.py"], ["path", ["train.py"], False, "-m"]),
+        (["--", "torchrun", "--nproc", "2", "t.py"], ["command", ["torchrun", "--nproc", "2", "t.py"], False, ""]),
+        (["--cost", "--", "torchrun", "-m", "x"], ["command", ["torchrun", "-m", "x"], True, ""]),
+    ],
+)
+def test_our_options_end_at_the_target(line, expected):
+    result = CliRunner().invoke(app, ["verb", *line])
+    assert result.output.strip() == str(expected)
+
+
+@pytest.mark.parametrize("line", [[], ["-m"], ["--"], ["--nonsense", "train.py"]])
+def test_a_command_line_without_a_target_is_a_usage_error(line):
+    assert CliRunner().invoke(app, ["verb", *line]).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("train.py", "V1121 07:22:11.076000 3362 torch/x.py:1] {}\n", False),
+        ("run.log", "", True),
+        ("train", "import torch\n", False),
+        ("trace", "junk\nV1121 07:22:11.076000 3362 torch/x.py:1] {}\n", True),
+        ("trace2", "[rank0]:V1121 07:22:11.076000 3362 torch/x.py:1] {}\n", True),
+    ],
+)
+def test_a_file_is_a_program_unless_it_looks_like_a_log(tmp_path: Path, name, content, expected):
+    path = tmp_path / name
+    path.write_text(content)
+    assert is_recording(path) is expected
+
+
+def test_a_folder_is_a_recording_unless_python_could_run_it(tmp_path: Path):
+    assert is_recording(tmp_path)
+    (tmp_path / "__main__.py").touch()
+    assert not is_recording(tmp_path)
+
+
+def test_a_missing_path_says_what_was_expected(tmp_path: Path):
+    with pytest.raises(UnreadableInputError, match="no such file or folder"):
+        is_recording(tmp_path / "gone.py")
