@@ -1,0 +1,277 @@
+"""`report.json`: the whole diagnosis for scripts, described by `docs/report.schema.json` and explained in `docs/report.md`."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import fields, is_dataclass
+from typing import IO, Any
+
+from dynadiag.model.report import (
+    SCHEMA_VERSION,
+    CompileTime,
+    Fallback,
+    Finding,
+    GraphBreak,
+    GuardReport,
+    Recompile,
+    Report,
+    Transition,
+)
+from dynadiag.model.run import Frame, Graph, Process
+from dynadiag.render.completeness import completeness
+from dynadiag.render.sanitise import encodable
+
+NOT_PROBED = "not tried: this version of dynadiag does not run captured graphs"
+NO_COMPILE_TIME = "no compile time was recorded"
+NO_MUTATION_PASS = "this version of dynadiag does not look for mutations"
+_LISTS = frozenset(
+    {"frames", "graphs", "graph_breaks", "recompiles", "fallbacks", "mutations", "findings", "transitions", "guards", "ranks", "notes"}
+)
+
+
+def plain(value: Any) -> Any:
+    """The value as JSON can hold it: dataclasses become objects, tuples lists, sets sorted lists, NaN and infinities null.
+
+    Strings keep every character except lone surrogates, which no UTF-8 file can hold.
+    """
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, str):
+        return encodable(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return {item.name: plain(getattr(value, item.name)) for item in fields(value)}
+    if isinstance(value, Mapping):
+        return {encodable(str(key)): plain(item) for key, item in value.items()}
+    if isinstance(value, Set):
+        return sorted(plain(item) for item in value)
+    if isinstance(value, Sequence):
+        return [plain(item) for item in value]
+    return encodable(str(value))
+
+
+def to_dict(report: Report) -> dict[str, Any]:
+    """The report as plain dicts and lists, keys as DESIGN's table names them and in that order.
+
+    Args:
+        report: what `dynadiag.report.build` made; every value in it may come from a hostile log.
+    """
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "run": _run(report),
+        "summary": _summary(report),
+        "frames": _frames(report),
+        "graphs": [_graph(graph, report.pictures) for graph in report.run.graphs],
+        "graph_breaks": [_graph_break(site) for site in report.graph_breaks],
+        "recompiles": [_recompile(item) for item in report.recompiles],
+        "fallbacks": [_fallback(item) for item in report.fallbacks],
+        "mutations": plain(report.mutations),
+        "findings": [_finding(item) for item in report.findings],
+        "transitions": [_transition(item) for item in report.transitions],
+        "guards": [_guards(item) for item in report.guards],
+        "compile_time": _compile_time(report.compile_time),
+        "ranks": plain(report.ranks),
+        "notes": plain(report.notes),
+        "pictures": plain(dict(sorted(report.pictures.items()))),
+    }
+
+
+def chunks(report: Report) -> Iterator[str]:
+    """The JSON text piece by piece: one entry of a list a line, so that big reports stream and `diff` and `grep` work."""
+    tree = to_dict(report)
+    opening = "{\n"
+    for key, value in tree.items():
+        yield f"{opening}{json.dumps(key)}: "
+        yield from _list_chunks(value) if key in _LISTS else (json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False),)
+        opening = ",\n"
+    yield "\n}\n"
+
+
+def _list_chunks(entries: Sequence[Any]) -> Iterator[str]:
+    opening = "["
+    for entry in entries:
+        yield f"{opening}\n {json.dumps(entry, ensure_ascii=False, allow_nan=False)}"
+        opening = ","
+    yield "\n]" if entries else "[]"
+
+
+def dumps(report: Report) -> str:
+    """The JSON text of the report, ending in a line break; UTF-8 can always encode it."""
+    return "".join(chunks(report))
+
+
+def write(report: Report, stream: IO[str]) -> None:
+    """Write the JSON text to an open text stream (UTF-8) without holding it whole."""
+    for chunk in chunks(report):
+        stream.write(chunk)
+
+
+def _known(value: Any, why: str) -> str | None:
+    """The reason that goes beside a value: None when it is known."""
+    return why if value is None else None
+
+
+def _run(report: Report) -> dict[str, Any]:
+    run, info = report.run, report.run.info
+    complete, why = completeness(run)
+    skipped: Counter[str] = Counter()
+    for process in run.processes:
+        skipped.update(process.skipped)
+    foreign = "the log does not say: it was not recorded by `dynadiag explain SCRIPT`"
+    return {
+        "dynadiag": info.dynadiag,
+        "dynadiag_why": _known(info.dynadiag, foreign),
+        "directory": plain(info.directory),
+        "started_at": info.started_at,
+        "started_at_why": _known(info.started_at, foreign),
+        "ended_at": info.ended_at,
+        "cwd": plain(info.cwd),
+        "command": plain(info.command),
+        "command_why": _known(info.command, foreign),
+        "exit_status": info.exit_status,
+        "exit_status_why": _known(info.exit_status, "the script is still running" if info.running else foreign),
+        "signal": info.signal,
+        "complete": complete,
+        "complete_why": why,
+        "timed_out": info.timed_out,
+        "interrupted": info.interrupted,
+        "stopped_stable": info.stopped_stable,
+        "running": info.running,
+        "records": sum(process.records for process in run.processes),
+        "records_skipped": sum(skipped.values()),
+        "records_skipped_by": plain(dict(sorted(skipped.items()))),
+        "config": plain(next((process.config for process in run.processes if process.config), {})),
+        "caches": _caches(report),
+        "processes": [_process(process) for process in run.processes],
+        "notes": plain(run.notes),
+    }
+
+
+def _caches(report: Report) -> dict[str, dict[str, int]]:
+    table: dict[str, Counter[str]] = defaultdict(Counter)
+    for event in report.run.caches:
+        table[encodable(event.cache)][encodable(event.result)] += 1
+    return {cache: dict(sorted(table[cache].items())) for cache in sorted(table)}
+
+
+def _process(process: Process) -> dict[str, Any]:
+    names = ("index", "pid", "parent_pid", "rank", "torch", "python", "device", "argv", "started_at", "environment", "log")
+    entry = {name: plain(getattr(process, name)) for name in names}
+    why = "the log does not say: no dynadiag_environment record"
+    return entry | {
+        "torch_why": _known(process.torch, why),
+        "device_why": _known(process.device, why if process.python is None else "no accelerator was used"),
+        "events": process.records,
+        "skipped": plain(process.skipped),
+        "unknown_artifacts": plain(process.unknown_artifacts),
+        "config": plain(process.config),
+        "hooks": plain(process.hooks),
+        "counters": plain(process.counters),
+        "finished": process.finished,
+    }
+
+
+def _summary(report: Report) -> dict[str, Any]:
+    summary = report.summary
+    time_why = (report.compile_time.why if report.compile_time else None) or NO_COMPILE_TIME
+    entry: dict[str, Any] = plain(summary)
+    return entry | {
+        "mutations_why": _known(summary.mutations, NO_MUTATION_PASS),
+        "compile_s_why": plain(_known(summary.compile_s, time_why)),
+    }
+
+
+def _frames(report: Report) -> list[dict[str, Any]]:
+    graphs: dict[str, list[str]] = defaultdict(list)
+    breaks: dict[str, list[str]] = defaultdict(list)
+    for graph in report.run.graphs:
+        graphs[graph.frame].append(graph.id)
+    for site in report.graph_breaks:
+        for frame in site.frames:
+            breaks[frame].append(site.id)
+    return [_frame(frame, graphs.get(frame.id, []), breaks.get(frame.id, [])) for frame in report.run.frames]
+
+
+def _frame(frame: Frame, graphs: list[str], breaks: list[str]) -> dict[str, Any]:
+    return {
+        "id": frame.id,
+        "compile_id": frame.key.text,
+        "process": frame.key.process,
+        "epoch": frame.key.epoch,
+        "attempt": max(frame.attempts - 1, 0),
+        "attempts": frame.attempts,
+        "name": plain(frame.name),
+        "file": plain(frame.file),
+        "line": frame.line,
+        "outcome": frame.outcome,
+        "error": plain(frame.error),
+        "graphs": graphs,
+        "breaks": breaks,
+        "stack": plain(frame.stack),
+        "metrics": plain(frame.metrics),
+        "guard_count": frame.guards.count if frame.guards else None,
+    }
+
+
+def _graph(graph: Graph, pictures: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "id": graph.id,
+        "frame": graph.frame,
+        "kind": graph.kind,
+        "attempt": graph.attempt,
+        "nodes": graph.nodes,
+        "nodes_why": plain(_known(graph.nodes, graph.why_not or "the graph's text could not be read")),
+        "ops": plain(graph.ops),
+        "svg": plain(pictures.get(graph.id)),
+        "svg_why": _known(pictures.get(graph.id), "not drawn"),
+        "runnable": None,
+        "why_not": plain(graph.why_not or NOT_PROBED),
+    }
+
+
+def _graph_break(site: GraphBreak) -> dict[str, Any]:
+    names = (
+        "id fingerprint gb_id category reason explanation hints own_frame torch_frame stack events frames skipped_frames resume_frames"
+        " graphs_before graphs_after skip_reason cached fullgraph processes context cost advice"
+    )
+    entry = {name: plain(getattr(site, name)) for name in names.split()}
+    return entry | {
+        "gb_id_why": _known(site.gb_id, "torch gave this break no id"),
+        "own_frame_why": _known(site.own_frame, "no frame outside site-packages and the standard library is on the recorded stack"),
+        "torch_frame_why": _known(site.torch_frame, "torch recorded no user frame"),
+    }
+
+
+def _recompile(item: Recompile) -> dict[str, Any]:
+    entry: dict[str, Any] = plain(item)
+    return entry
+
+
+def _transition(item: Transition) -> dict[str, Any]:
+    entry: dict[str, Any] = plain(item)
+    return entry | {"limit_why": _known(item.limit, "the recompile limit was not recorded")}
+
+
+def _fallback(item: Fallback) -> dict[str, Any]:
+    entry: dict[str, Any] = plain(item)
+    return entry | {"own_frame_why": _known(item.own_frame, "the record names no line outside site-packages and the standard library")}
+
+
+def _guards(item: GuardReport) -> dict[str, Any]:
+    entry: dict[str, Any] = plain(item)
+    return entry | {"latency_us_why": _known(item.latency_us, "torch did not record the cost of these guards")}
+
+
+def _finding(item: Finding) -> dict[str, Any]:
+    entry: dict[str, Any] = plain(item)
+    return entry | {"cost_why": _known(item.cost, "nothing was measured or counted for this finding")}
+
+
+def _compile_time(item: CompileTime | None) -> dict[str, Any]:
+    shown = item or CompileTime(total_s=None, phases={}, thrown_away_s=None, caches={}, frames=(), why=NO_COMPILE_TIME)
+    entry: dict[str, Any] = plain(shown)
+    return entry

@@ -1,0 +1,94 @@
+"""Lines and tables on a rich console that never get wider than it, carry no markup and no trailing blanks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+_NARROWEST_BODY = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """How much to show: `limit` entries a list (None is all), full texts when `verbose`, paths relative to the absolute folder `base`."""
+
+    limit: int | None
+    verbose: bool
+    base: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a table: its heading, whether it holds numbers (right-aligned), and whether it may be folded."""
+
+    heading: str
+    numeric: bool = False
+    fold: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Writes to `console`; `encoding` is what the console can show, other characters become "?"."""
+
+    console: Console
+    _width: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_width", max(1, self.console.width))
+
+    @property
+    def width(self) -> int:
+        """Columns of the console."""
+        return self._width
+
+    def blank(self) -> None:
+        """An empty line."""
+        self._emit(Text())
+
+    def line(self, text: str | Text, *, style: str = "", prefix: str | Text = "", hang: str | Text | None = None) -> None:
+        """One paragraph: `prefix` opens its first line and `hang` (blanks by default) the lines that it is folded into."""
+        body = text if isinstance(text, Text) else Text(text, style=style)
+        first = prefix if isinstance(prefix, Text) else Text(prefix)
+        rest = Text(" " * first.cell_len) if hang is None else hang if isinstance(hang, Text) else Text(hang)
+        room = self.width - max(first.cell_len, rest.cell_len)
+        if room < _NARROWEST_BODY:
+            first, rest, room = Text(), Text(), self.width
+        for number, row in enumerate(body.wrap(self.console, room, overflow="fold")):
+            self._emit(Text.assemble(rest if number else first, row))
+
+    def table(self, columns: Sequence[Column], rows: Sequence[Sequence[str | Text]], *, indent: int = 2) -> None:
+        """A table without borders; cells fold inside their column."""
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False)
+        for column in columns:
+            table.add_column(
+                Text(column.heading),
+                justify="right" if column.numeric else "left",
+                overflow="fold",
+                no_wrap=not column.fold or column.numeric,
+            )
+        for row in rows:
+            table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
+        margin = indent if self.width > 4 * indent else 0
+        options = self.console.options.update(width=max(1, self.width - margin))
+        for segments in self.console.render_lines(table, options, pad=False):
+            self._emit(Text.assemble(" " * margin, *((segment.text, segment.style or "") for segment in segments)))
+
+    def _emit(self, row: Text) -> None:
+        row.rstrip()
+        if row.cell_len > self.width:
+            row.truncate(self.width, overflow="crop")
+        self.console.print(self._encodable(row), soft_wrap=True, highlight=False, markup=False, emoji=False)
+
+    def _encodable(self, row: Text) -> Text:
+        """The row with characters that the console's encoding lacks as "?": a script under LANG=C must not end in a UnicodeEncodeError."""
+        encoding = self.console.encoding
+        if row.plain.isascii() or encoding.startswith("utf"):
+            return row
+        shown = Text(row.plain.encode(encoding, "replace").decode(encoding, "replace"), end=row.end)
+        shown.spans = list(row.spans)
+        return shown

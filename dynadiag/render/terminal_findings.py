@@ -1,0 +1,96 @@
+"""One finding in a terminal: title, the line it is about, why, what to change, what it costs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.text import Text
+
+from dynadiag.model.report import Advice, Finding, GraphBreak, Report
+from dynadiag.model.run import Location
+from dynadiag.render import wording
+from dynadiag.render.page import Page
+from dynadiag.render.sanitise import clean, clean_block, clean_code
+
+SEVERITY_STYLES = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
+_LABEL_WIDTH = 6
+_STACK_LIMIT = 12
+_EVIDENCE_LIMIT = 8
+
+
+def print_finding(finding: Finding, report: Report, page: Page, *, verbose: bool, base: Path) -> None:
+    """Print one finding with the code line it is about and, when it rests on a graph break elsewhere, torch's own frame."""
+    style = SEVERITY_STYLES.get(finding.severity, "bold")
+    head = Text.assemble(
+        (f"{clean(finding.severity, limit=20)} {clean(finding.code, limit=40)}", style), "  ", (clean(finding.title), "bold")
+    )
+    page.line(head, hang="    ")
+    _source_line(finding.where, page, base)
+    site = _site(finding, report)
+    if site is not None and site.torch_frame is not None and not _same_place(site.torch_frame, finding.where):
+        _labelled(page, "in", wording.place(site.torch_frame, None if verbose else base))
+        if site.torch_frame.code:
+            page.line(clean_code(site.torch_frame.code), prefix=" " * (_LABEL_WIDTH + 6), style="dim")
+    _labelled(page, "why", clean_block(finding.why, lines=40 if verbose else 12))
+    for advice in finding.fix:
+        _advice(advice, page)
+    if finding.cost is not None:
+        _labelled(page, "cost", wording.cost(finding.cost))
+    _labelled(page, "see", _evidence(finding, report))
+    if verbose and site is not None:
+        _details(site, page)
+
+
+def _site(finding: Finding, report: Report) -> GraphBreak | None:
+    known = wording.evidence_breaks(report)
+    return next((known[name] for name in finding.evidence if name in known), None)
+
+
+def _same_place(one: Location | None, other: Location | None) -> bool:
+    return one is not None and other is not None and (one.file, one.line) == (other.file, other.line)
+
+
+def _source_line(where: Location | None, page: Page, base: Path) -> None:
+    if where is None:
+        return
+    page.line(Text(wording.place(where, base), style="cyan"), prefix=Text("  --> ", style="dim"))
+    if where.code:
+        number = "" if where.line is None else str(where.line)
+        page.line(clean_code(where.code), prefix=Text(f"{number:>{_LABEL_WIDTH}} | ", style="dim"), hang=" " * _LABEL_WIDTH + " | ")
+
+
+def _labelled(page: Page, label: str, text: str) -> None:
+    if not text:
+        return
+    prefix = Text(f"{label:>{_LABEL_WIDTH}}   ", style="bold")
+    for number, row in enumerate(text.split("\n")):
+        page.line(row, prefix=" " * prefix.cell_len if number else prefix)
+
+
+def _advice(advice: Advice, page: Page) -> None:
+    _labelled(page, "fix", clean_block(advice.text, lines=12))
+    margin = " " * (_LABEL_WIDTH + 3)
+    for sign, code, style in (("- ", advice.before, "red"), ("+ ", advice.after, "green")):
+        for row in clean_block(code, lines=20).split("\n") if code else ():
+            page.line(row, style=style, prefix=Text(margin + sign, style=style), hang=margin + "  ")
+
+
+def _evidence(finding: Finding, report: Report) -> str:
+    names = [clean(name, limit=20) for name in finding.evidence]
+    more = len(names) - _EVIDENCE_LIMIT
+    text = ", ".join(names[:_EVIDENCE_LIMIT]) + (f" and {more} more" if more > 0 else "")
+    pictures = [clean(report.pictures[name], limit=120) for name in finding.evidence if name in report.pictures]
+    return f"{text} ({pictures[0]})" if pictures else text
+
+
+def _details(site: GraphBreak, page: Page) -> None:
+    if site.explanation:
+        _labelled(page, "torch", clean_block(site.explanation, lines=20))
+    for hint in site.hints:
+        _labelled(page, "hint", clean_block(hint, lines=8))
+    if site.context:
+        _labelled(page, "data", clean_block(site.context, lines=8))
+    if site.skip_reason:
+        _labelled(page, "skip", clean_block(site.skip_reason, lines=8))
+    stack = "\n".join(wording.place(location, None) for location in site.stack[-_STACK_LIMIT:])
+    _labelled(page, "stack", stack)

@@ -1,0 +1,146 @@
+"""How places, counts, times and costs are written, the same in the terminal, in Markdown and in pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from dynadiag.model.report import Cost, GraphBreak, Report, Summary
+from dynadiag.model.run import Location, Process
+from dynadiag.render.sanitise import clean
+
+PATH_LIMIT = 120
+_LIBRARY_FOLDERS = ("site-packages", "dist-packages")
+FALLBACK_KINDS: Mapping[str, str] = {
+    "skipped_frame": "frame skipped",
+    "recompile_limit": "recompile limit hit",
+    "suppressed_error": "backend error suppressed",
+    "aot_rejected": "AOTAutograd refused",
+    "no_graph": "nothing to compile",
+    "disabled": "torch.compiler.disable",
+    "stance": "torch.compiler.set_stance",
+    "env_disabled": "switched off by environment",
+}
+
+
+def path(file: str, base: Path | None) -> str:
+    """The file name for people: relative to `base` (an absolute folder) when below it, `.../site-packages/` cut short, else as recorded."""
+    text = clean(file, limit=PATH_LIMIT * 4)
+    if base is not None and PurePosixPath(text).is_relative_to(base) and text != str(base):
+        text = str(PurePosixPath(text).relative_to(base))
+    for folder in _LIBRARY_FOLDERS:
+        head, found, tail = text.rpartition(f"/{folder}/")
+        if found and head:
+            text = f".../{folder}/{tail}"
+    return text if len(text) <= PATH_LIMIT else "..." + text[3 - PATH_LIMIT :]
+
+
+def place(location: Location | None, base: Path | None, *, function: bool = True) -> str:
+    """`file:line in function`, or "no line known"."""
+    if location is None:
+        return "no line known"
+    line = "" if location.line is None else f":{location.line}"
+    name = f" in {clean(location.function, limit=100)}" if function and location.function else ""
+    return f"{path(location.file, base)}{line}{name}"
+
+
+def plural(count: int, one: str, many: str | None = None) -> str:
+    """`1 site`, `2 sites`, `1,234 events`."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def seconds(value: float | None) -> str:
+    """A duration given in seconds, with about three digits: `3.21 s`, `45.1 ms`; "not known" for None."""
+    if value is None:
+        return "not known"
+    if value < 0.0995:
+        return f"{value * 1000:.3g} ms"
+    return f"{value:,.2f} s" if value < 100 else f"{value:,.0f} s"
+
+
+def number(value: float) -> str:
+    """A count as it is, any other number with at most four digits."""
+    return f"{int(value):,}" if value == int(value) and abs(value) < 1e15 else f"{value:.4g}"
+
+
+def cost(item: Cost) -> str:
+    """`7 events (counted)`: a finding's cost with its unit and how the value was obtained."""
+    unit = clean(item.unit, limit=60)
+    if item.value == 1 and unit.endswith("s") and " " not in unit and len(unit) > 2:
+        unit = unit[:-1]
+    finite = item.value == item.value and abs(item.value) != float("inf")
+    return f"{number(item.value) if finite else 'not known'} {unit} ({clean(item.basis, limit=60)})"
+
+
+def breaks_count(summary: Summary) -> str:
+    """Both numbers of the graph breaks: `3 sites, 7 events`."""
+    return f"{plural(summary.graph_break_sites, 'site')}, {plural(summary.graph_break_events, 'event')}"
+
+
+def distinct(values: Iterable[str | None]) -> str | None:
+    """The different known values in order of appearance, joined by commas, or None."""
+    return ", ".join(dict.fromkeys(clean(value, limit=80) for value in values if value)) or None
+
+
+def command(report: Report) -> str:
+    """The recorded command line, or what the log says of it."""
+    info = report.run.info
+    if info.command:
+        return clean(" ".join(info.command))
+    argv = next((process.argv for process in report.run.processes if process.argv), None)
+    return clean(" ".join(argv)) if argv else "a log without a command line"
+
+
+def ending(report: Report) -> str | None:
+    """How the script ended, or None for a foreign log."""
+    info = report.run.info
+    if info.running:
+        return "still running"
+    parts = (
+        None if info.exit_status is None else f"exit {info.exit_status}",
+        None if info.signal is None else f"killed by {clean(info.signal, limit=40)}",
+        "time limit" if info.timed_out else None,
+        "interrupted" if info.interrupted else None,
+        "stopped when stable" if info.stopped_stable else None,
+    )
+    return ", ".join(part for part in parts if part) or None
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """What ran, one value a line of the environment block; None is not known."""
+
+    torch: str | None
+    python: str | None
+    device: str | None
+    processes: int
+    ranks: int
+
+
+def environment(processes: Iterable[Process]) -> Environment:
+    """The versions and devices of all recorded processes together."""
+    known = tuple(processes)
+    return Environment(
+        torch=distinct(process.torch for process in known),
+        python=distinct(process.python and process.python.split()[0] for process in known),
+        device=distinct(process.device for process in known),
+        processes=len(known),
+        ranks=len({process.rank for process in known if process.rank is not None}),
+    )
+
+
+def evidence_breaks(report: Report) -> dict[str, GraphBreak]:
+    """The graph breaks by id, to follow a finding's evidence."""
+    return {site.id: site for site in report.graph_breaks}
+
+
+def nothing_compiled(report: Report) -> bool:
+    """Whether the run compiled no graph at all, which is said before everything else."""
+    return report.summary.graphs == 0 and report.summary.frames_compiled == 0
+
+
+def top_ops(ops: Mapping[str, int], count: int) -> str:
+    """The commonest ops of a graph with their counts: `linear 12, gelu 4`."""
+    ranked = sorted(ops.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{clean(name, limit=40)} {times}" for name, times in ranked[:count])
