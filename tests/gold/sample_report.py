@@ -297,7 +297,25 @@ def big_report(findings: int) -> r.Report:
 
 
 OURS = frozenset(
-    ["id", "frame", "frames", "evidence", "severity", "outcome", "log", "key", "exit_status", "skipped_frames", "resume_frames", "graphs_before", "graphs_after", "breaks", "recompiles", "processes", "text"]
+    [
+        "id",
+        "frame",
+        "frames",
+        "evidence",
+        "severity",
+        "outcome",
+        "log",
+        "key",
+        "exit_status",
+        "skipped_frames",
+        "resume_frames",
+        "graphs_before",
+        "graphs_after",
+        "breaks",
+        "recompiles",
+        "processes",
+        "text",
+    ]
 )
 
 
