@@ -1,0 +1,6 @@
+"""What a machine offers to `torch.compile` and to us, without importing torch here: `examine` looks, `as_text` and `as_dict` show."""
+
+from dynadiag.doctor.checkup import Checkup, TorchFacts, examine
+from dynadiag.doctor.showing import as_dict, as_text
+
+__all__ = ["Checkup", "TorchFacts", "as_dict", "as_text", "examine"]

