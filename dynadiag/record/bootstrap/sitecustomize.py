@@ -1,0 +1,60 @@
+"""Python runs this at start-up because `dynadiag explain` put its folder first on PYTHONPATH; the user's own sitecustomize runs afterwards.
+
+Standard library only, and no dynadiag on the path: this interpreter may have never heard of it. Until torch is imported this costs one finder.
+"""
+
+import importlib.machinery
+import os
+import sys
+
+_HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - pathlib costs start-up time in every child
+
+
+def _load_dynadiag():  # noqa: ANN202
+    """Make the package importable by file location, without its site-packages on the path."""
+    if "dynadiag" in sys.modules:
+        return
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    package = os.path.dirname(os.path.dirname(_HERE))  # noqa: PTH120
+    spec = spec_from_file_location("dynadiag", os.path.join(package, "__init__.py"), submodule_search_locations=[package])  # noqa: PTH118
+    module = module_from_spec(spec)
+    sys.modules["dynadiag"] = module
+    spec.loader.exec_module(module)
+
+
+class _FirstTorchImport:
+    """Wakes the recorder when torch is first looked for, then leaves the import system to it."""
+
+    def find_spec(self, name, path=None, target=None):  # noqa: ANN001, ANN201
+        """The spec of torch as the recorder's own finder gives it; None for everything else."""
+        if name != "torch" or self not in sys.meta_path:
+            return None
+        sys.meta_path.remove(self)
+        try:
+            _load_dynadiag()
+            from dynadiag.record.inside import start_from_environment
+
+            watcher = start_from_environment()
+        except Exception as error:  # noqa: BLE001 - border: a recorder that cannot start must not stop the program
+            print(f"dynadiag: not recording this process: {error!r}", file=sys.stderr)
+            return None
+        return watcher and watcher.find_spec(name, path, target)
+
+
+def _run_users_own():  # noqa: ANN202
+    """The user's sitecustomize, which ours shadows; what it raises is reported by Python as always."""
+    spec = importlib.machinery.PathFinder.find_spec("sitecustomize")
+    if spec is None or spec.loader is None or spec.origin == __file__:
+        return
+    from importlib.util import module_from_spec
+
+    module = module_from_spec(spec)
+    sys.modules["sitecustomize"] = module
+    spec.loader.exec_module(module)
+
+
+sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or os.curdir) != _HERE]  # noqa: PTH100
+if "DYNADIAG_RECORD" in os.environ:
+    sys.meta_path.insert(0, _FirstTorchImport())
+_run_users_own()

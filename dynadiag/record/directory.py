@@ -1,0 +1,99 @@
+"""The run directory: named, marked as ours, and replaced only when it is ours."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dynadiag.errors import OutputError, UnreadableInputError
+
+MARKER = "dynadiag-run.json"
+RUNS = "dynadiag-runs"
+FORMAT = 1
+_MAX_SLUG = 40
+
+
+def new_directory(base: Path, program: str) -> Path:
+    """A fresh `dynadiag-runs/NNNN-<program>` under `base`, with `latest` and a `.gitignore` beside it. Raises OSError when it cannot be made."""
+    runs = base / RUNS
+    runs.mkdir(exist_ok=True)
+    ignore = runs / ".gitignore"
+    if not ignore.exists():
+        ignore.write_text("*\n", "utf-8")
+    while True:
+        directory = runs / f"{_last_number(runs) + 1:04d}-{slug(program)}"
+        try:
+            directory.mkdir()
+        except FileExistsError:
+            continue
+        point_latest(runs, directory.name)
+        return directory
+
+
+def chosen_directory(path: Path, *, force: bool) -> Path:
+    """The folder named by `--out`, made or emptied. Raises UnreadableInputError when it is in use, OutputError when it is not ours to empty."""
+    if path.exists() and not path.is_dir():
+        raise OutputError(f"{path} is a file, not a folder")
+    if path.is_dir() and any(path.iterdir()):
+        if not force:
+            raise UnreadableInputError(
+                f"{path} is not empty: choose another --out, or --force to replace an earlier run", slug="output-in-use"
+            )
+        if not is_run_directory(path):
+            raise OutputError(f"{path} was not made by dynadiag (no {MARKER}): --force does not replace it")
+        _empty(path)
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def is_run_directory(path: Path) -> bool:
+    """Whether a folder carries our marker."""
+    try:
+        content = json.loads((path / MARKER).read_text("utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(content, dict) and content.get("format") == FORMAT and "dynadiag" in content
+
+
+def write_marker(directory: Path, facts: Mapping[str, Any]) -> None:
+    """Write the marker with the supervisor's facts, whole or not at all. Raises OSError."""
+    temporary = directory / f"{MARKER}.tmp"
+    temporary.write_text(json.dumps({"format": FORMAT, **facts}, indent=1) + "\n", "utf-8", errors="backslashreplace")
+    temporary.replace(directory / MARKER)
+
+
+def slug(program: str) -> str:
+    """A harmless file name for a program: ASCII letters, digits and hyphens, never empty."""
+    stem = Path(program).stem or program
+    return re.sub(r"[^A-Za-z0-9]+", "-", stem).strip("-")[:_MAX_SLUG].strip("-").lower() or "run"
+
+
+def point_latest(runs: Path, name: str) -> None:
+    """Make `latest` lead to the newest run: a link, or a text file where links are not allowed; a file of somebody else is left alone."""
+    latest = runs / "latest"
+    try:
+        if latest.is_symlink() or latest.is_file():
+            latest.unlink()
+        os.symlink(name, latest, target_is_directory=True)
+    except FileExistsError:
+        return
+    except (OSError, NotImplementedError):
+        latest.write_text(name + "\n", "utf-8")
+
+
+def _last_number(runs: Path) -> int:
+    numbers = [int(match[1]) for entry in runs.iterdir() if (match := re.match(r"(\d{4,9})-", entry.name))]
+    return max(numbers, default=0)
+
+
+def _empty(directory: Path) -> None:
+    for entry in directory.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()

@@ -1,0 +1,76 @@
+"""Who this process is: the first record of every log."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import sysconfig
+import time
+from typing import Any
+
+_PREFIXES = ("TORCH", "PYTORCH", "CUDA", "OMP_")
+_NAMES = frozenset({"RANK", "LOCAL_RANK", "WORLD_SIZE", "MKL_NUM_THREADS", "TRITON_CACHE_DIR", "TRITON_INTERPRET"})
+_SECRET = ("TOKEN", "SECRET", "PASSWORD", "KEY", "CREDENTIAL")
+
+
+def describe_process(dynadiag: str, rank: int | None, started_by: str) -> dict[str, Any]:
+    """The payload of `dynadiag_environment`: versions, command line, device, directories, chosen environment variables."""
+    version = sys.modules.get("torch.version")
+    return {
+        "format": 1,
+        "dynadiag": dynadiag,
+        "pid": os.getpid(),
+        "ppid": os.getppid(),
+        "rank": rank,
+        "argv": list(getattr(sys, "argv", [])),
+        "executable": sys.executable,
+        "python": platform.python_version(),
+        "torch": _text(getattr(version, "__version__", None)),
+        "git": _text(getattr(version, "git_version", None)),
+        "cuda": _text(getattr(version, "cuda", None)),
+        "device": device_name(),
+        "cwd": _working_directory(),
+        "started_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "platform": f"{platform.system()}-{platform.machine()}",
+        "env": _chosen_variables(),
+        "site_prefixes": site_prefixes(),
+        "started_by": started_by,
+    }
+
+
+def device_name() -> str | None:
+    """The name of the current CUDA device; None while CUDA is not initialised (asking would initialise it and break a later fork)."""
+    cuda = sys.modules.get("torch.cuda")
+    try:
+        if cuda is not None and cuda.is_initialized():
+            return str(cuda.get_device_name())
+    except Exception:  # noqa: BLE001 - border: a broken driver must not stop the user's program
+        return None
+    return None
+
+
+def site_prefixes() -> list[str]:
+    """Folders whose code is not the user's: the standard library, site-packages and torch itself."""
+    found = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    torch = getattr(sys.modules.get("torch"), "__file__", None)
+    if torch:
+        found += [os.path.dirname(torch), os.path.dirname(os.path.dirname(torch))]  # noqa: PTH120
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
+    return list(dict.fromkeys(path for path in [*found, package] if path))
+
+
+def _chosen_variables() -> dict[str, str]:
+    chosen = {name: value for name, value in os.environ.items() if name.startswith(_PREFIXES) or name in _NAMES}
+    return {name: value for name, value in sorted(chosen.items()) if not any(word in name for word in _SECRET)}
+
+
+def _working_directory() -> str | None:
+    try:
+        return os.getcwd()  # noqa: PTH109
+    except OSError:
+        return None
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)

@@ -1,0 +1,193 @@
+"""The recorder in the user's process: torch's trace and our own artifacts go to the log of this process, and nothing else changes."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import sys
+from types import ModuleType
+from typing import Any
+
+from dynadiag.record import environment, settings, writer
+from dynadiag.record.import_hook import ImportWatcher
+from dynadiag.torch_compat import calls, configuration, context, counters, frames, graphs, registry, trace_log
+from dynadiag.torch_compat.cost import CostMeter
+from dynadiag.torch_compat.hooks import Hooks
+
+_active: Recorder | None = None
+
+
+class Recorder:
+    """Writes what torch and our hooks say to one or more run directories; `failed` keeps our own errors out of the user's program."""
+
+    def __init__(self, supervisor_pid: int | None, dynadiag: str, *, cost: bool = False) -> None:
+        self.writers: list[writer.TraceWriter] = []
+        self.hooks = Hooks(self)
+        self._dynadiag = dynadiag
+        self._started_by = "main" if supervisor_pid in (None, os.getppid()) else "child"
+        self._pid = os.getpid()
+        self._epoch = 0
+        self._errors: set[tuple[str, str]] = set()
+        self.cost = CostMeter(self) if cost else None
+        self._watcher = ImportWatcher(
+            {
+                "torch._logging._internal": self._on_trace_log,
+                "torch": lambda torch: calls.watch_compile(torch, self.hooks),
+                "torch._dynamo.eval_frame": lambda module: calls.watch_stance(module, self.hooks),
+                "torch._dynamo.decorators": lambda module: calls.watch_disable(module, self.hooks),
+                "torch._dynamo.convert_frame": lambda module: frames.watch_frames(module, self.hooks),
+                "torch._dynamo.output_graph": lambda module: graphs.watch_graphs(module, self.hooks, self.cost),
+                "torch._dynamo": self._on_dynamo,
+            }
+        )
+
+    # -- what hooks call (the `Sink` of torch_compat.hooks)
+
+    def artifact(self, name: str, content: Any, *, context: bool = True, compile_ids: dict[str, Any] | None = None) -> None:
+        """Write one artifact to every log, with the ids of the compilation that runs now or of the one given."""
+        keys = self._keys(context, compile_ids)
+        for log in self.writers:
+            log.artifact(name, content, keys)
+
+    def failed(self, hook: str, error: BaseException) -> None:
+        """Write our own error into the log, once each."""
+        text = f"{hook}: {type(error).__name__}: {error}"
+        if (hook, text) not in self._errors:
+            self._errors.add((hook, text))
+            self.artifact("dynadiag_problem", {"kind": "recorder", "text": text})
+
+    # -- life
+
+    def start(self, directory: str, cap_bytes: int) -> writer.TraceWriter:
+        """Record into `directory` from now on; the first call puts the hooks in."""
+        log = writer.TraceWriter(directory, cap_bytes, context.current_rank, self._introduce)
+        self.writers.append(log)
+        if len(self.writers) == 1:
+            self._watcher.install()
+        return log
+
+    def stop(self, log: writer.TraceWriter) -> None:
+        """End the recording into one log; the last one takes the hooks out."""
+        if log.is_open:
+            self._say_goodbye(log)
+        log.close()
+        self.writers.remove(log)
+        if not self.writers:
+            self._watcher.remove()
+            self.hooks.undo()
+
+    def finish(self) -> None:
+        """At exit: Dynamo's counters and the health of the hooks; a process that only imported torch is written too when it is the main one."""
+        if self.cost is not None:
+            self.cost.finish()
+        for log in self.writers:
+            if log.is_open or self._role() == "main":
+                self._say_goodbye(log)
+
+    @property
+    def watcher(self) -> ImportWatcher:
+        """The finder that waits for torch's modules."""
+        return self._watcher
+
+    # -- records
+
+    def on_record(self, record: logging.LogRecord) -> None:
+        """One record of torch's trace: what must stand before it, then the record itself."""
+        try:
+            metadata, payload = vars(record).get("metadata"), vars(record).get("payload")
+            for log in self.writers:
+                if isinstance(metadata, dict):
+                    self._precede(log, metadata, payload)
+                log.record(metadata, payload, record.pathname, record.lineno)
+        except Exception as error:  # noqa: BLE001 - border: our handler in the user's process
+            self.failed("handler", error)
+
+    def _precede(self, log: writer.TraceWriter, metadata: dict[str, Any], payload: Any) -> None:
+        if "dynamo_start" in metadata:
+            state = configuration.changes()
+            if log.once(("config", repr(state))):
+                first = log.once("option_names")
+                log.artifact(
+                    "dynadiag_config", configuration.describe(state, names=first, device=environment.device_name()), self._keys(True, None)
+                )
+            return
+        if isinstance(payload, str) and ("artifact" in metadata or "compilation_metrics" in metadata):
+            for entry in registry.entries_named_in(payload):
+                if log.once(entry["gb_id"]):
+                    log.artifact("dynadiag_registry", entry, {})
+
+    def _introduce(self, log: writer.TraceWriter) -> None:
+        """The first records of a log: who we are, and torch's string table when it was not empty."""
+        description = environment.describe_process(self._dynadiag, context.current_rank(), self._role())
+        log.artifact("dynadiag_environment", description, self._keys(False, None))
+        for text, number in trace_log.interned_strings().items():
+            log.record({"str": [text, number]}, None, __file__, 0)
+        if self._epoch:
+            log.artifact("dynadiag_reset", {"epoch": self._epoch}, {})
+
+    def _say_goodbye(self, log: writer.TraceWriter) -> None:
+        log.artifact("dynadiag_hooks", dict(self.hooks.health), {}, beyond_cap=True)
+        log.artifact("dynadiag_exit", {"counters": counters.snapshot(), "device": environment.device_name()}, {}, beyond_cap=True)
+
+    def _keys(self, with_context: bool, compile_ids: dict[str, Any] | None) -> dict[str, Any]:
+        rank = context.current_rank()
+        keys: dict[str, Any] = {} if rank is None else {"rank": rank}
+        if compile_ids is not None:
+            return keys | compile_ids
+        return keys | context.current_compile_ids() if with_context else keys
+
+    def _role(self) -> str:
+        return self._started_by if os.getpid() == self._pid else "fork"
+
+    # -- torch arrives
+
+    def _on_trace_log(self, internal: ModuleType) -> None:
+        trace_log.listen(internal, self.on_record, self.hooks)
+
+    def _on_dynamo(self, dynamo: ModuleType) -> None:
+        """Dynamo was imported: the process gets a log even when nothing compiles, so that this can be said."""
+        calls.watch_reset(dynamo, self.hooks, self._on_reset)
+        if self.cost is not None:
+            self.hooks.install("cost", lambda: None)
+        self.artifact("dynadiag_hooks", dict(self.hooks.health), context=False)
+
+    def _on_reset(self) -> None:
+        self._epoch += 1
+        self.artifact("dynadiag_reset", {"epoch": self._epoch}, context=False)
+
+
+def start_from_environment() -> ImportWatcher | None:
+    """Start recording as the supervisor asked; None when it did not ask, or in one of torch's own compile workers."""
+    global _active
+    wanted = settings.from_environment()
+    if wanted is None or _is_compile_worker() or _active is not None:
+        return None
+    _active = Recorder(wanted.supervisor_pid, wanted.dynadiag, cost=wanted.cost)
+    _active.start(wanted.directory, wanted.log_cap_bytes)
+    atexit.register(_finish)
+    return _active.watcher
+
+
+def active(dynadiag: str) -> Recorder:
+    """The recorder of this process, made when there is none yet."""
+    global _active
+    if _active is None:
+        _active = Recorder(None, dynadiag)
+        atexit.register(_finish)
+    return _active
+
+
+def _finish() -> None:
+    if _active is None:
+        return
+    try:
+        _active.finish()
+    except Exception as error:  # noqa: BLE001 - border: our exit handler in the user's process
+        _active.failed("exit", error)
+
+
+def _is_compile_worker() -> bool:
+    """Inductor's pool of compile workers (`torch/_inductor/compile_worker/__main__.py`, 2.11 to 2.15) is no user process."""
+    arguments = getattr(sys, "orig_argv", [])
+    return any("compile_worker" in argument and "torch" in argument for argument in arguments)

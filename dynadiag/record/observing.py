@@ -1,0 +1,67 @@
+"""Recording from inside a program or a notebook."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import dynadiag
+from dynadiag.model import RunInfo
+from dynadiag.record import directory as run_directory
+from dynadiag.record import inside, writer
+from dynadiag.record.target import DEFAULT_LOG_CAP_BYTES
+
+
+@contextmanager
+def observe(directory: str | os.PathLike[str], *, force: bool = False, log_cap_bytes: int = DEFAULT_LOG_CAP_BYTES) -> Iterator[Path]:
+    """Record what `torch.compile` does inside the `with` block; gives the run directory, which `dynadiag explain` reads.
+
+    Only this process and its forks are recorded. Raises OutputError or UnreadableInputError when the directory is in use (`force` replaces an
+    earlier run). A directory that cannot be written gives one warning, and the block runs unrecorded.
+    """
+    info = RunInfo(
+        directory=str(Path(directory).absolute()),
+        dynadiag=dynadiag.__version__,
+        command=tuple(sys.argv),
+        cwd=os.getcwd(),  # noqa: PTH109
+        started_at=_now(),
+        running=True,
+    )
+    target = _prepare(Path(directory), force, info)
+    recorder = inside.active(dynadiag.__version__)
+    log = recorder.start(str(target), log_cap_bytes) if target is not None else None
+    status = 1
+    try:
+        yield Path(directory)
+        status = 0
+    finally:
+        if log is not None:
+            recorder.stop(log)
+        if target is not None:
+            _mark(target, replace(info, ended_at=_now(), exit_status=status, running=False))
+
+
+def _prepare(directory: Path, force: bool, info: RunInfo) -> Path | None:
+    try:
+        target = run_directory.chosen_directory(directory, force=force).resolve()
+        run_directory.write_marker(target, asdict(info))
+    except OSError as error:
+        writer.warn(f"cannot write {directory}: {error.strerror}; nothing is recorded")
+        return None
+    return target
+
+
+def _mark(target: Path, info: RunInfo) -> None:
+    try:
+        run_directory.write_marker(target, asdict(info))
+    except OSError as error:
+        writer.warn(f"cannot write {target}: {error.strerror}")
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

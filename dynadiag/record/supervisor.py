@@ -1,0 +1,193 @@
+"""Starting the program as a child, passing signals on, ending it when asked, and saying in the run directory how it went."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import FrameType
+
+import dynadiag
+from dynadiag.errors import UsageError
+from dynadiag.model import RunInfo
+from dynadiag.record import directory as run_directory
+from dynadiag.record import processes
+from dynadiag.record.settings import VARIABLE, Settings
+from dynadiag.record.stability import StabilityWatch
+from dynadiag.record.target import RecordOptions, Target, command_of
+from dynadiag.record.terminal import foreground
+
+_BOOTSTRAP = Path(__file__).resolve().parent / "bootstrap"
+_PASSED_ON = ("SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGWINCH")
+_INTERRUPT_GRACE_S = 30.0
+_TIMED_OUT = 124
+_INTERRUPTED = 130
+
+
+@dataclass(frozen=True, slots=True)
+class RecordResult:
+    """How the program ended. `directory` is None when nothing could be recorded; `exit_status` is what our own process should return."""
+
+    directory: Path | None
+    exit_status: int
+    signal: str | None = None
+    timed_out: bool = False
+    interrupted: bool = False
+    stopped_stable: bool = False
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass
+class _Progress:
+    """What happens while the program runs."""
+
+    interrupts: int = 0
+    timed_out: bool = False
+    stopped_stable: bool = False
+    warnings: list[str] = field(default_factory=list)
+
+    def warn(self, text: str) -> None:
+        self.warnings.append(text)
+        print(f"dynadiag: {text}", file=sys.stderr, flush=True)
+
+
+def record(target: Target, options: RecordOptions) -> RecordResult:
+    """Run a program unchanged and record what torch.compile does in all its processes.
+
+    Raises UsageError, UnreadableInputError or OutputError before the program starts. A directory that cannot be written gives one warning and the
+    program runs unrecorded. Exit status: the program's own, 128+n for a signal, 124 after `timeout_s`, 130 when interrupted, 0 after
+    `stop_when_stable_s`.
+    """
+    command = command_of(target, options.python)
+    progress = _Progress()
+    directory = _make_directory(target, options, progress)
+    info = RunInfo(
+        directory=None if directory is None else str(directory),
+        dynadiag=dynadiag.__version__,
+        command=tuple(command),
+        cwd=str(Path.cwd()),
+        started_at=_now(),
+        running=True,
+    )
+    _write_info(directory, info, progress)
+    child = _start(command, directory, options)
+    with foreground(child.pid):
+        _watch_over(child, directory, options, progress)
+    return _finish(child, directory, info, progress)
+
+
+def _make_directory(target: Target, options: RecordOptions, progress: _Progress) -> Path | None:
+    try:
+        if options.out is not None:
+            return run_directory.chosen_directory(options.out, force=options.force).resolve()
+        return run_directory.new_directory(Path.cwd(), target.argv[0]).resolve()
+    except OSError as error:
+        progress.warn(f"cannot write {error.filename or options.out}: {error.strerror}; the script runs without being recorded")
+        return None
+
+
+def _write_info(directory: Path | None, info: RunInfo, progress: _Progress) -> None:
+    if directory is None:
+        return
+    try:
+        run_directory.write_marker(directory, asdict(info))
+    except OSError as error:
+        progress.warn(f"cannot write {directory}: {error.strerror}; the script goes on")
+
+
+def _start(command: list[str], directory: Path | None, options: RecordOptions) -> subprocess.Popen[bytes]:
+    environment = dict(os.environ)
+    if directory is not None:
+        settings = Settings(str(directory), os.getpid(), options.log_cap_bytes, options.cost, dynadiag.__version__)
+        environment[VARIABLE] = settings.dumps()
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_BOOTSTRAP), os.environ.get("PYTHONPATH"))))
+    sys.stdout.flush()
+    try:
+        return subprocess.Popen(command, env=environment, process_group=0)
+    except OSError as error:
+        raise UsageError(f"cannot start {command[0]}: {error.strerror}") from error
+
+
+def _watch_over(child: subprocess.Popen[bytes], directory: Path | None, options: RecordOptions, progress: _Progress) -> None:
+    """Wait for the end of the program; end it when its time is over, nothing new compiles, or the person presses Ctrl-C and it does not stop."""
+    mark = _mark(directory)
+    began = time.monotonic()
+    stability = StabilityWatch(directory, options.stop_when_stable_s) if directory and options.stop_when_stable_s else None
+    with _signals_passed_on(child.pid, progress):
+        while not processes.wait(child, _next_look_s(began, options, stability, progress)):
+            if options.timeout_s is not None and time.monotonic() - began >= options.timeout_s:
+                progress.timed_out = True
+            elif stability is not None and stability.is_stable():
+                progress.stopped_stable = True
+            elif not _interrupt_ignored(began, progress):
+                continue
+            processes.end_all(child, mark)
+    if progress.interrupts or progress.timed_out or progress.stopped_stable:
+        processes.end_all(child, mark, grace_s=2.0)
+
+
+def _interrupt_ignored(began: float, progress: _Progress) -> bool:
+    return progress.interrupts >= 2
+
+
+def _next_look_s(began: float, options: RecordOptions, stability: StabilityWatch | None, progress: _Progress) -> float | None:
+    looks = [0.5] if stability is not None or progress.interrupts else []
+    if options.timeout_s is not None:
+        looks.append(max(0.0, began + options.timeout_s - time.monotonic()))
+    return min(looks, default=None)
+
+
+@contextmanager
+def _signals_passed_on(group: int, progress: _Progress) -> Iterator[None]:
+    """Ctrl-C and other signals reach the program's group instead of ending us."""
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT:
+            progress.interrupts += 1
+        processes.signal_group(group, number)
+
+    numbers = [getattr(signal, name) for name in ("SIGINT", *_PASSED_ON) if hasattr(signal, name)]
+    before = {}
+    try:
+        for number in numbers:
+            if signal.getsignal(number) is not signal.SIG_IGN or number == signal.SIGINT:
+                before[number] = signal.signal(number, pass_on)
+    except ValueError:  # not the main thread: nothing to pass on, the interrupt goes there
+        before = {}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _finish(child: subprocess.Popen[bytes], directory: Path | None, info: RunInfo, progress: _Progress) -> RecordResult:
+    status = child.returncode
+    name = signal.Signals(-status).name if status < 0 else None
+    interrupted = progress.interrupts > 0 or status in (-signal.SIGINT,)
+    exit_status = 128 - status if status < 0 else status
+    if progress.stopped_stable:
+        exit_status = 0
+    if interrupted:
+        exit_status = _INTERRUPTED
+    if progress.timed_out:
+        exit_status = _TIMED_OUT
+    facts = asdict(info) | {"ended_at": _now(), "exit_status": exit_status, "signal": name, "timed_out": progress.timed_out}
+    facts |= {"interrupted": interrupted, "stopped_stable": progress.stopped_stable, "running": False}
+    _write_info(directory, RunInfo(**facts), progress)
+    return RecordResult(directory, exit_status, name, progress.timed_out, interrupted, progress.stopped_stable, tuple(progress.warnings))
+
+
+def _mark(directory: Path | None) -> bytes:
+    """What the environment of each recorded process holds and no other's: its run directory and our pid."""
+    return b"" if directory is None else f'{VARIABLE}={{"directory": '.encode()
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -1,0 +1,116 @@
+"""What to record and how: checked before anything starts."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import warnings
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from dynadiag.errors import UnreadableInputError, UsageError
+
+DEFAULT_LOG_CAP_BYTES = 2 * 1024**3
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A program: argv[0] is a script's path, a module's name, or the program of a whole command line such as `torchrun`."""
+
+    kind: Literal["script", "module", "command"]
+    argv: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordOptions:
+    """Where to record (`out`, else a new folder under `dynadiag-runs`), for how long, how much, and with which interpreter."""
+
+    out: Path | None = None
+    force: bool = False
+    python: str | None = None
+    timeout_s: float | None = None
+    stop_when_stable_s: float | None = None
+    log_cap_bytes: int = DEFAULT_LOG_CAP_BYTES
+    cost: bool = False
+
+
+def command_of(target: Target, python: str | None) -> list[str]:
+    """The command line that runs the target unchanged. Raises UsageError or UnreadableInputError when it cannot run."""
+    if not target.argv:
+        raise UsageError("nothing to run: give a script, -m MODULE, or a command after --")
+    if target.kind == "command":
+        if shutil.which(target.argv[0]) is None:
+            raise UsageError(f"no such program: {target.argv[0]}")
+        return list(target.argv)
+    interpreter = _interpreter(python)
+    if target.kind == "module":
+        return [interpreter, "-m", *target.argv]
+    check_script(Path(target.argv[0]), interpreter)
+    return [interpreter, *target.argv]
+
+
+def _interpreter(python: str | None) -> str:
+    if python is None:
+        return sys.executable
+    found = shutil.which(python)
+    if found is None:
+        raise UsageError(f"--python: no such interpreter: {python}")
+    return found
+
+
+def check_script(path: Path, interpreter: str) -> None:
+    """Raise UnreadableInputError unless `interpreter PATH` would find Python there: source that compiles, a .pyc file, or an archive or folder
+    with `__main__.py`.
+    """
+    try:
+        if not path.exists():
+            raise UnreadableInputError(f"no such script: {path}")
+        if path.is_dir():
+            _require_main(path, [entry.name for entry in path.iterdir()])
+        elif path.is_file() and path.suffix not in (".pyc", ".pyo"):
+            _check_content(path, interpreter)
+    except OSError as error:
+        raise UnreadableInputError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def _check_content(path: Path, interpreter: str) -> None:
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            _require_main(path, archive.namelist())
+        return
+    reason = _why_not_compilable(path) if interpreter == sys.executable else _why_not_compilable_there(path, interpreter)
+    if reason is not None:
+        raise UnreadableInputError(f"{path} is no Python script: {reason}")
+
+
+def _require_main(path: Path, names: list[str]) -> None:
+    if not {"__main__.py", "__main__.pyc"} & set(names):
+        raise UnreadableInputError(f"{path} is no Python script: it holds no __main__.py")
+
+
+def _why_not_compilable(path: Path) -> str | None:
+    """Compile without running; bytes, so that Python's own rules for encodings hold."""
+    source = path.read_bytes()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            compile(source, str(path), "exec", dont_inherit=True)
+    except SyntaxError as error:
+        return f"line {error.lineno}: {error.msg}" if error.lineno else error.msg
+    except (ValueError, RecursionError, MemoryError) as error:
+        return str(error) or type(error).__name__
+    return None
+
+
+_CHECK = (
+    "import sys, warnings; warnings.simplefilter('ignore'); compile(open(sys.argv[1], 'rb').read(), sys.argv[1], 'exec', dont_inherit=True)"
+)
+
+
+def _why_not_compilable_there(path: Path, interpreter: str) -> str | None:
+    """The same by another interpreter, whose syntax may be newer or older than ours."""
+    done = subprocess.run([interpreter, "-I", "-S", "-c", _CHECK, str(path)], capture_output=True, text=True, errors="replace", check=False)
+    return None if done.returncode == 0 else (done.stderr.strip().splitlines() or ["it does not compile"])[-1]

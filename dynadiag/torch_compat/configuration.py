@@ -1,0 +1,63 @@
+"""The options of dynamo, functorch and inductor: which differ from their default, and which there are."""
+
+from __future__ import annotations
+
+import sys
+from contextvars import ContextVar
+from typing import Any
+
+_MODULES = {"dynamo": "torch._dynamo.config", "functorch": "torch._functorch.config", "inductor": "torch._inductor.config"}
+
+
+def changes() -> dict[str, dict[str, Any]]:
+    """Every option whose value is not its default, by module; options of modules that are not imported are missing."""
+    return {name: _changed(sys.modules[module]) for name, module in _MODULES.items() if module in sys.modules}
+
+
+def describe(state: dict[str, dict[str, Any]], *, names: bool, device: str | None) -> dict[str, Any]:
+    """The payload of `dynadiag_config`; with `names` also the names of all options and of what `torch.compiler` offers."""
+    torch = sys.modules["torch"]
+    description = {module: _plain(state.get(module, {})) for module in _MODULES}
+    description |= {"grad_mode": bool(torch.is_grad_enabled()), "device": device}
+    if names:
+        options = {name: sorted(_entries(sys.modules[module])) for name, module in _MODULES.items() if module in sys.modules}
+        compiler = sys.modules.get("torch.compiler")
+        description["options"] = options | {"compiler": sorted(name for name in vars(compiler or sys) if not name.startswith("_"))}
+    return description
+
+
+def _entries(config: Any) -> dict[str, Any]:
+    """The option table of a `torch.utils._config_module.ConfigModule` (2.11 to 2.15)."""
+    entries: dict[str, Any] = vars(config).get("_config", {})
+    return entries
+
+
+def _changed(config: Any) -> dict[str, Any]:
+    """Options whose value differs from the default, looked at without reading attributes: reading may mark the module dirty."""
+    found = {}
+    for name, entry in _entries(config).items():
+        override = entry.user_override
+        if type(override) is ContextVar:
+            override = override.get()
+        value = _first_set(entry.env_value_force, override, entry.env_value_default)
+        if type(value) is not object and entry.alias is None and not _equal(value, entry.default):
+            found[name] = value
+    return found
+
+
+def _first_set(forced: Any, override: Any, default: Any) -> Any:
+    """The value by the precedence of `ConfigModule.__getattr__`; torch marks what is not set by a bare `object()`."""
+    if type(forced) is not object:
+        return forced
+    return override if type(override) is not object else default
+
+
+def _equal(one: Any, other: Any) -> bool:
+    try:
+        return bool(one == other)
+    except Exception:  # noqa: BLE001 - border: an option may hold anything
+        return one is other
+
+
+def _plain(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value if isinstance(value, bool | int | float | str | None) else repr(value)[:500] for name, value in options.items()}

@@ -1,0 +1,144 @@
+"""Run time of compiled regions: a few steady calls under torch's own profiler, started and stopped from inside the program."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from dynadiag.torch_compat import context
+from dynadiag.torch_compat.hooks import Hooks, Sink, callback_switch, disguise
+from dynadiag.torch_compat.profile_events import summarise
+
+_WARM_ROUNDS = 3
+_ROUNDS = 20
+_MAX_ATTEMPTS = 5
+
+
+class CostMeter:
+    """Profiles once the program is steady: a region was called three times and nothing compiled meanwhile; then for 20 more of its calls.
+
+    A compilation meanwhile, or a profiler that the program starts itself, discards what was measured, and the wait begins again (at most five times).
+    """
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._lock = threading.Lock()
+        self._calls: Counter[str] = Counter()
+        self._graph_ns: Counter[str] = Counter()
+        self._profile: Any = None
+        self._starter: tuple[str, int] = ("", 0)
+        self._attempts = 0
+        self._done = False
+
+    def count_calls_of(self, output_graph_class: Any, hooks: Hooks) -> None:
+        """Count calls of what `OutputGraph.call_user_compiler` returns; nothing is counted for code that torch wants to serialise."""
+        original = output_graph_class.call_user_compiler
+        file = sys.modules["torch._dynamo.output_graph"].__file__
+        meter = self
+        switch = callback_switch()
+
+        def dynadiag_watch(self: Any, *args: Any, **kwargs: Any) -> Any:
+            compiled = original(self, *args, **kwargs)
+            prior = switch(None)
+            try:
+                return compiled if getattr(self, "package", None) is not None else meter._counted(compiled)
+            finally:
+                switch(prior)
+
+        hooks.replace(output_graph_class, "call_user_compiler", functools.wraps(original)(disguise(dynadiag_watch, file)))
+        profiler = sys.modules.get("torch.autograd.profiler")
+        if profiler is not None:
+            hooks.watch(profiler, "_prepare_profiler", before=lambda args, kwargs: self._make_room(), file=profiler.__file__)
+
+    def finish(self) -> None:
+        """At exit: say when nothing could be measured."""
+        if self._done:
+            return
+        with self._lock:
+            self._discard()
+        rounds = _WARM_ROUNDS + _ROUNDS
+        most = max(self._calls.values(), default=0)
+        text = (
+            f"--cost: no run time was measured: needs {rounds} calls of a compiled region without a compilation, the most seen was {most}"
+        )
+        self._sink.artifact("dynadiag_problem", {"kind": "recorder", "text": text}, context=False)
+
+    def _counted(self, compiled: Callable[..., Any]) -> Callable[..., Any]:
+        """`compiled` with a count of its calls; a new compilation ends the steady state."""
+        key = _region_name(context.current_compile_ids())
+        with self._lock:
+            self._calls.clear()
+            self._discard()
+        enter, graph_ns, clock = self._enter, self._graph_ns, time.perf_counter_ns
+
+        def counted(*args: Any) -> Any:
+            enter(key)
+            begin = clock()
+            try:
+                return compiled(*args)
+            finally:
+                graph_ns[key] += clock() - begin
+
+        return functools.update_wrapper(counted, compiled, updated=())
+
+    def _enter(self, key: str) -> None:
+        if self._done:
+            return
+        try:
+            with self._lock:
+                self._step(key)
+        except Exception as error:  # noqa: BLE001 - border: our profiling in the user's process
+            self._done, self._profile = True, None
+            self._sink.failed("cost", error)
+
+    def _step(self, key: str) -> None:
+        self._calls[key] += 1
+        if self._profile is None:
+            if self._calls[key] > _WARM_ROUNDS and self._attempts < _MAX_ATTEMPTS:
+                self._start(key)
+            return
+        region, first = self._starter
+        if key == region and self._calls[key] >= first + _ROUNDS:
+            self._stop()
+
+    def _start(self, key: str) -> None:
+        profiler = sys.modules["torch.autograd.profiler"]
+        if sys.modules["torch"]._C._autograd._profiler_enabled():
+            return
+        profile = profiler.profile(use_cpu=True, use_kineto=True)
+        profiler_c = sys.modules["torch"]._C._autograd
+        profiler_c._prepare_profiler(profile.config(), profile.kineto_activities)
+        profiler_c._enable_profiler(profile.config(), profile.kineto_activities)
+        self._attempts += 1
+        self._graph_ns.clear()
+        self._profile, self._starter = profile, (key, self._calls[key])
+
+    def _stop(self) -> None:
+        result = sys.modules["torch"]._C._autograd._disable_profiler()
+        self._profile, self._done = None, True
+        regions = summarise(result.events(), self._graph_ns)
+        how = f"torch.profiler (CPU events) over {_ROUNDS} calls of region {self._starter[0]} in steady state; nested regions and look-ups subtracted"
+        self._sink.artifact("dynadiag_cost", {"how": how, "regions": regions}, context=False)
+
+    def _discard(self) -> None:
+        if self._profile is not None:
+            self._profile = None
+            sys.modules["torch"]._C._autograd._disable_profiler()
+
+    def _make_room(self) -> None:
+        """The program starts a profiler of its own, which would fail beside ours."""
+        with self._lock:
+            self._calls.clear()
+            self._discard()
+
+
+def _region_name(ids: dict[str, Any]) -> str:
+    """The compile id as torch writes it in the event: "0/1", or "!2/0/1" under compiled autograd."""
+    own = f"{ids.get('frame_id', '-')}/{ids.get('frame_compile_id', '-')}"
+    autograd = ids.get("compiled_autograd_id")
+    return own if autograd is None else f"!{autograd}/{own}"

@@ -1,0 +1,112 @@
+"""Registered operators by the name under which FX prints them (`torch.ops.aten.add.Tensor`), if a graph from a log may call them."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
+
+Operator = OpOverload[..., Any] | OpOverloadPacket[..., Any] | HigherOrderOperator
+
+_NAMESPACES = frozenset(
+    "aten prims inductor inductor_prims _c10d_functional _c10d_functional_autograd c10d_functional rngprims fsdp quantized"
+    " quantized_decomposed torchvision mkldnn mkl onednn sparse export profiler _dtensor symm_mem".split()
+)
+# Namespaces whose operators appear when this module is imported.
+_REGISTERED_BY = {"torchvision": "torchvision", "quantized_decomposed": "torch.ao.quantization.fx._decomposed"}
+# Operators with a text argument of another name are refused: `aten::from_file(filename)`, `aten::save(t, filename)`,
+# `debugprims::load_tensor(name)`, `image::read_file(path)` read or write files (list of all schemas of 2.11 and 2.15).
+_TEXT_ARGUMENTS = frozenset(
+    "a activation algorithm api_name approximate args assert_msg attr b binary_attr binary_post_op device_type driver equation"
+    " group_name indexing interpolation mode msg norm op_list ord p pad_mode padding padding_side post_op_algorithm post_op_name red_op"
+    " reduce reduce_op rounding_mode self side tag_name unary_algorithm unary_attr unary_post_op unary_post_op_algorithm UPLO".split()
+)
+_NAMED_RECORDS = frozenset({"_record_function_enter_new", "_record_function_exit", "_record_function_enter"})
+# Operators that run a graph or do arithmetic. Left out: the ones that run Python objects, machine code or compiled files.
+_HIGHER_ORDER = frozenset(
+    "cond switch while_loop while_loop_stack_output scan associative_scan map map_impl flex_attention flex_attention_backward wrap"
+    " wrap_with_set_grad_enabled wrap_with_autocast wrap_activation_checkpoint tag_activation_checkpoint invoke_subgraph"
+    " autograd_function_apply auto_functionalized auto_functionalized_v2 with_effects out_dtype strict_mode run_with_rng_state"
+    " run_and_save_rng_state graphsafe_run_with_rng_state hints_wrapper foreach_map run_const_graph invoke_quant invoke_quant_packed"
+    " local_map_hop".split()
+)
+_WHY_NOT_HIGHER_ORDER = {
+    "triton_kernel_wrapper_mutation": "its kernels live in the process that made the graph",
+    "triton_kernel_wrapper_functional": "its kernels live in the process that made the graph",
+    "call_torchbind": "its object lives in the process that made the graph",
+    "invoke_leaf_function": "its function lives in the process that made the graph",
+    "inductor_compiled_code": "its compiled code lives in the process that made the graph",
+    "inline_asm_elementwise": "machine code from a log is never run",
+}
+
+
+def load_higher_order_operators() -> None:
+    """Import the modules that register higher order operators (they are not all imported with torch)."""
+    for name in ("torch._higher_order_ops", "torch._higher_order_ops.map", "torch._prims.rng_prims", "torch._inductor.inductor_prims"):
+        importlib.import_module(name)
+    from torch._prims.rng_prims import register_rng_prims
+
+    if not hasattr(torch.ops.rngprims, "philox_rand"):
+        register_rng_prims()
+
+
+def find_operator(parts: tuple[str, ...], *, extra_namespaces: frozenset[str] = frozenset()) -> Operator | str:
+    """The operator named by what follows `torch.ops`, or a sentence saying why a graph may not call it."""
+    if not 2 <= len(parts) <= 3 or not all(part.isidentifier() and not part.startswith("__") for part in parts):
+        return "is no operator name"
+    namespace, name = parts[0], parts[1]
+    printed = "::".join(parts[:2])
+    if namespace == "higher_order":
+        return _higher_order(name) if len(parts) == 2 else "is no higher order operator"
+    if namespace not in _NAMESPACES and namespace not in extra_namespaces:
+        return f"is a private operator ({printed}): its code is not part of the log"
+    if namespace in _REGISTERED_BY:
+        _try_import(_REGISTERED_BY[namespace])
+    packet = getattr(getattr(torch.ops, namespace), name, None)
+    if not isinstance(packet, OpOverloadPacket):
+        return f"is an operator ({printed}) that this torch does not have"
+    return _checked(packet, parts[2] if len(parts) == 3 else None, printed)
+
+
+def _try_import(module: str) -> None:
+    try:
+        importlib.import_module(module)
+    except ImportError:
+        return
+
+
+def _checked(packet: OpOverloadPacket[..., Any], overload: str | None, printed: str) -> Operator | str:
+    if overload is not None and overload not in packet.overloads():
+        return f"is an overload ({printed}.{overload}) that this torch does not have"
+    chosen: Operator = packet if overload is None else getattr(packet, overload)
+    for schema in _schemas(chosen):
+        for argument in schema.arguments:
+            if "str" in str(argument.type) and argument.name not in _TEXT_ARGUMENTS and schema.name.split("::")[1] not in _NAMED_RECORDS:
+                return f"is an operator ({printed}) that takes a text `{argument.name}`, which a graph from a log may not pass"
+    return chosen
+
+
+def _schemas(chosen: Operator) -> Iterator[Any]:
+    if isinstance(chosen, OpOverload):
+        yield chosen._schema
+    elif isinstance(chosen, OpOverloadPacket):
+        for name in chosen.overloads():
+            schema = getattr(chosen, name)._schema
+            # TorchScript's overloads for str, Dict and List have no tensor; a graph cannot reach them with tensors.
+            if schema.arguments and any("Tensor" in str(argument.type) for argument in schema.arguments):
+                yield schema
+            elif all(str(argument.type) != "t" for argument in schema.arguments) and "filename" in {a.name for a in schema.arguments}:
+                yield schema
+
+
+def _higher_order(name: str) -> Operator | str:
+    load_higher_order_operators()
+    if name not in _HIGHER_ORDER:
+        return f"is a higher order operator ({name}) that cannot be rebuilt: {_WHY_NOT_HIGHER_ORDER.get(name, 'not in the allow-list')}"
+    found = getattr(torch.ops.higher_order, name, None)
+    if not isinstance(found, HigherOrderOperator):
+        return f"is a higher order operator ({name}) that this torch does not have"
+    return found

@@ -1,0 +1,113 @@
+"""What the text of a graph loses: where its inputs come from, how they lie in memory, which module and user line each node came from."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import traceback
+from types import ModuleType
+from typing import Any
+
+from dynadiag.torch_compat.cost import CostMeter
+from dynadiag.torch_compat.hooks import Hooks
+
+
+def watch_graphs(output_graph: ModuleType, hooks: Hooks, cost: CostMeter | None) -> None:
+    """Record each graph before it goes to the backend, and what the backend raised (`OutputGraph.call_user_compiler`, 2.11 to 2.15)."""
+    ordinals = itertools.count()
+
+    def before(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        module, inputs = args[1], args[2]
+        with sys.modules["torch"]._C.DisableTorchFunctionSubclass():
+            description = _describe(module, inputs)
+        hooks.sink.artifact("dynadiag_graph", {"graph": next(ordinals), **description})
+
+    def error(args: tuple[Any, ...], kwargs: dict[str, Any], raised: BaseException) -> None:
+        if isinstance(raised, Exception):
+            _note_failure(hooks, raised)
+
+    def put_in() -> None:
+        hooks.watch(output_graph.OutputGraph, "call_user_compiler", before=before, error=error)
+        if cost is not None:
+            cost.count_calls_of(output_graph.OutputGraph, hooks)
+
+    hooks.install("call_user_compiler", put_in)
+
+
+def _note_failure(hooks: Hooks, raised: Exception) -> None:
+    """The backend raised; say whether AOTAutograd refused the graph or what came after it failed."""
+    cause = raised.__cause__ or raised
+    files = [frame.filename for frame in traceback.extract_tb(cause.__traceback__)]
+    inside_aot = any("/torch/_functorch/" in file for file in files) and not any("/torch/_inductor/" in file for file in files)
+    kind = "aot_rejected" if inside_aot else "backend_error"
+    text = f"{type(cause).__name__}: {str(cause).strip()[:4000]}"
+    hooks.sink.artifact("dynadiag_problem", {"kind": kind, "text": text, "stack": []})
+
+
+def _describe(module: Any, inputs: Any) -> dict[str, Any]:
+    torch = sys.modules["torch"]
+    storages: dict[int, int] = {}
+    strings: dict[str, int] = {}
+    placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
+    pairs = zip(placeholders, inputs, strict=False)
+    return {
+        "inputs": [{"name": node.name, "source": _source(node), **_describe_value(value, storages)} for node, value in pairs],
+        "nodes": [_describe_node(node, strings) for node in module.graph.nodes],
+        "strings": list(strings),
+        "grad": bool(torch.is_grad_enabled()),
+        "inference": bool(torch.is_inference_mode_enabled()),
+        "autocast": {device: bool(torch.is_autocast_enabled(device)) for device in ("cpu", "cuda")},
+        "deterministic": bool(torch.are_deterministic_algorithms_enabled()),
+    }
+
+
+def _source(node: Any) -> str | None:
+    """Dynamo's name for where an input comes from ("L['self'].cache"); a method in 2.11, a property in 2.15."""
+    source = getattr(node.meta.get("grapharg"), "source", None)
+    name = getattr(source, "name", None)
+    return str(name() if callable(name) else name) if name is not None else None
+
+
+def _describe_node(node: Any, strings: dict[str, int]) -> list[Any]:
+    modules = node.meta.get("nn_module_stack")
+    stack = node.meta.get("stack_trace")
+    module_text = " > ".join(str(entry[0]) for entry in modules.values()) if modules else None
+    return [node.name, _intern(module_text, strings), _intern(stack, strings)]
+
+
+def _intern(text: str | None, strings: dict[str, int]) -> int | None:
+    return None if not text else strings.setdefault(text, len(strings))
+
+
+def _describe_value(value: Any, storages: dict[int, int]) -> dict[str, Any]:
+    """One input without its contents; `storage` is a number that inputs of the same memory share."""
+    torch = sys.modules["torch"]
+    if not isinstance(value, torch.Tensor):
+        scalar = isinstance(value, int | float | bool | str | torch.SymInt | torch.SymFloat | torch.SymBool)
+        return {"type": type(value).__name__} | ({"value": str(value)[:200]} if scalar else {})
+    described = {
+        "type": type(value).__name__,
+        "shape": [_size(size) for size in value.shape],
+        "dtype": str(value.dtype),
+        "device": str(value.device),
+        "requires_grad": bool(value.requires_grad),
+        "is_leaf": bool(value.is_leaf),
+        "is_view": bool(value._is_view()),
+    }
+    return described | _describe_memory(value, storages, torch)
+
+
+def _describe_memory(value: Any, storages: dict[int, int], torch: Any) -> dict[str, Any]:
+    if value.layout is not torch.strided:
+        return {"layout": str(value.layout)}
+    memory: dict[str, Any] = {"stride": [_size(size) for size in value.stride()], "offset": _size(value.storage_offset())}
+    try:
+        storage = value.untyped_storage()
+        memory |= {"storage": storages.setdefault(storage._cdata, len(storages)), "storage_bytes": _size(storage.nbytes())}
+    except (RuntimeError, NotImplementedError, AttributeError) as error:
+        memory["storage_why"] = f"{type(error).__name__}: a tensor without own memory"
+    return memory
+
+
+def _size(size: Any) -> int | str:
+    return size if type(size) is int else str(size)
