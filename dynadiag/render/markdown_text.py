@@ -9,7 +9,7 @@ from dynadiag.render.sanitise import LINE_LIMIT, clean, clean_block
 
 _BREAK = "\N{ZERO WIDTH SPACE}"
 _PUNCTUATION = re.compile(r"([\\`*\[\]<|~&$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")
-_BLOCK_START = re.compile(r"^(?:[-=+>#:]|\d+(?=[.)]))")
+_BLOCK_START = re.compile(r"^(?:[-=+>#:]|\d+(?=[.)](?:\s|$)))")
 _TICKS = re.compile(r"`+")
 
 
