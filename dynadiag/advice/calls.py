@@ -1,0 +1,509 @@
+"""Advice for calls that Dynamo does not enter: the standard library, files, C extensions, libraries, functions that somebody disabled."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dynadiag.advice import printing, scalars, training
+from dynadiag.advice.situation import Rule, Situation, guarded, line_name, option, quoted, rewrite, say
+from dynadiag.advice.source import dotted
+from dynadiag.model.report import Advice
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """What to say of skipped functions whose `module.qualname` (or own line) matches."""
+
+    pattern: re.Pattern[str]
+    rule: Rule
+
+
+def skipped(situation: Situation) -> Iterator[Advice]:
+    """`GB0007` and `GB0008`: by the function that Dynamo refused to enter, else by the kind of the user's line."""
+    name = called_name(situation)
+    rule = next((entry.rule for entry in SKIPPED if entry.pattern.search(name)), None)
+    if rule is None and training.in_optimizer(situation):
+        rule = training.train_step
+    given = tuple(rule(situation)) if rule is not None else ()
+    yield from given
+    if not given:
+        yield from opaque_call(situation)
+
+
+def called_name(situation: Situation) -> str:
+    """The refused function as `module.qualname`, from torch's context."""
+    module = re.search(r"module: (<unknown module>|[\w.]*)", situation.context)
+    name = re.search(r"qualname: ([\w.<>]+)", situation.context)
+    file = re.search(r"filename: `[^`]*?(?:site-packages|python\d[\d.]*)[/\\]([^`]+)\.py`", situation.context)
+    start = module[1] if module else re.sub(r"[/\\]", ".", file[1]) if file else ""
+    return f"{start}.{name[1]}" if name else start
+
+
+def opaque_call(situation: Situation) -> Iterator[Advice]:
+    """A call that nothing is known of: skip it in compiled code, do it outside, or make it an operator."""
+    name = called_name(situation) or _own_call(situation)
+    shown = quoted(name, 60) if name else "the call"
+    yield from guarded(situation, "call-guard", f"If compiled code need not do it: keep {line_name(situation)} for eager runs only")
+    yield from say("call-outside", f"Call {shown} outside the compiled function and pass its result in", situation=situation)
+    if situation.options.known("compiler", "disable") != "no" and name:
+        text = f"If {shown} computes on tensors inside: wrap it with `torch.library.custom_op` and give it a `register_fake`"
+        yield from say("call-custom-op", text, situation=situation)
+
+
+def files(situation: Situation) -> Iterator[Advice]:
+    """Files, pickles, sockets, processes: the outside world."""
+    text = f"If it is for debugging only: keep {line_name(situation)} for eager runs"
+    yield from guarded(situation, "io-guard", text)
+    yield from say(
+        "io-outside",
+        f"Move {line_name(situation)} out of the compiled function: a graph cannot touch files or processes",
+        situation=situation,
+    )
+
+
+def collections_gc(situation: Situation) -> Iterator[Advice]:
+    """`gc.collect()`, `torch.cuda.empty_cache()`, `set_num_threads`: settings of the process."""
+    yield from guarded(situation, "setting-guard", f"Keep {line_name(situation)} for eager runs only")
+    yield from say("setting-outside", f"Call {line_name(situation)} once outside the compiled function", situation=situation)
+
+
+def classes(situation: Situation) -> Iterator[Advice]:
+    """A class statement inside the compiled function."""
+    yield from say("class-module-level", "Define the class at module level, not inside the compiled function", situation=situation)
+
+
+def imports(situation: Situation) -> Iterator[Advice]:
+    """An import inside the compiled function."""
+    yield from say("import-top", "Import at the top of the module, not inside the compiled function", situation=situation)
+
+
+def disable_call(situation: Situation) -> Iterator[Advice]:
+    """`torch.compiler.disable(fn)` called inside."""
+    text = "Apply `torch.compiler.disable` once, outside the compiled function (as a decorator); its call still breaks the graph, as asked"
+    yield from say("disable-outside", text, situation=situation)
+
+
+def disabled(situation: Situation) -> Iterator[Advice]:
+    """A call of a function that somebody disabled: deliberate."""
+    name = re.search(r"<function ([\w.<>]+) at", situation.context)
+    shown = f"`{name[1]}`" if name else "The function"
+    if training.in_optimizer(situation):
+        yield from training.train_step(situation)
+        return
+    text = f"{shown} carries `torch.compiler.disable`: remove it if torch can trace the function today"
+    yield from say("disable-remove", text, situation=situation)
+    text = f"If it must stay eager, call {shown} before or after the compiled part; the break is deliberate and stays"
+    yield from say("disable-apart", text, situation=situation)
+
+
+def user_break(situation: Situation) -> Iterator[Advice]:
+    """`torch._dynamo.graph_break()` in user code, or the one in torch.optim."""
+    if training.in_optimizer(situation):
+        yield from training.train_step(situation)
+        return
+    if not situation.editable:
+        text = f"{situation.where} breaks the graph on purpose: call {line_name(situation)} outside the compiled function"
+        yield from say("graph-break-library", text, situation=situation)
+        return
+    yield from rewrite(situation, "graph-break-remove", "", "Remove the line: it asks for the break")
+
+
+def builtins(situation: Situation) -> Iterator[Advice]:
+    """`GB0059`: a builtin that Dynamo cannot trace with these arguments."""
+    name = re.search(r"builtin (?:operator )?`?(\w+)", situation.context) or re.search(r"builtin operator `(\w+)`", situation.explanation)
+    rule = _BUILTINS.get(name[1] if name else "", opaque_call)
+    given = tuple(rule(situation))
+    yield from given or opaque_call(situation)
+
+
+def debuggers(situation: Situation) -> Iterator[Advice]:
+    """`breakpoint()` and `input()`."""
+    yield from guarded(situation, "debug-guard", f"Remove {line_name(situation)}, or keep it for eager runs only")
+    yield from say("debug-outside", f"Remove {line_name(situation)} from the compiled function", situation=situation)
+
+
+def sorting(situation: Situation) -> Iterator[Advice]:
+    """`sorted(tensor)`, or a key that reads tensors."""
+    call = next(situation.line.calls("sorted"), None)
+    if call is not None and len(call.args) == 1 and not call.keywords:
+        after = situation.line.replaced(call, f"torch.sort({situation.line.text(call.args[0])}).values")
+        yield from rewrite(situation, "sort-torch", after, "Sort on the device")
+        return
+    yield from say(
+        "sort-torch", "Sort on the device with `torch.sort` or `torch.argsort` instead of Python's `sorted`", situation=situation
+    )
+
+
+def evaluated(situation: Situation) -> Iterator[Advice]:
+    """`eval`, `exec`, `globals`, `locals`."""
+    yield from say(
+        "dynamic-code", f"Write out what {line_name(situation)} computes, or do it outside the compiled function", situation=situation
+    )
+
+
+def texts(situation: Situation) -> Iterator[Advice]:
+    """`str(tensor)`, `repr(tensor)`, `"%s" % tensor`: text of a tensor needs its values."""
+    for call in situation.line.calls("str", "repr"):
+        if len(call.args) == 1 and isinstance(call.func, ast.Name):
+            after = situation.line.replaced(call, f'f"{{{situation.line.text(call.args[0])}}}"')
+            if '"' not in situation.line.text(call.args[0]):
+                yield from rewrite(situation, "text-format", after, "Write an f-string, which Dynamo can finish after the graph has run")
+            break
+    yield from say("text-outside", "Or return the tensor and make the text outside the compiled function", situation=situation)
+
+
+def ranges(situation: Situation) -> Iterator[Advice]:
+    """`range(tensor)`."""
+    yield from scalars.slices(situation)
+
+
+def hashes(situation: Situation) -> Iterator[Advice]:
+    """`hash(...)`, `id(...)` inside."""
+    yield from say(
+        "identity-outside", f"Compute {line_name(situation)} outside the compiled function and pass the result in", situation=situation
+    )
+
+
+def set_attributes(situation: Situation) -> Iterator[Advice]:
+    """Setting an attribute of a class or of another object that Dynamo does not track."""
+    if any(True for _ in situation.line.methods("state_dict")):
+        text = f"Call {line_name(situation)} outside the compiled function"
+        yield from say("state-dict-outside", text, situation=situation)
+    elif any(True for _ in situation.line.methods("register_forward_hook", "register_forward_pre_hook", "register_hook", "remove")):
+        yield from training.forward_hooks(situation)
+    elif _makes_optimizer(situation):
+        yield from say(
+            "optimizer-outside", f"Make the optimizer once outside the compiled function: {line_name(situation)}", situation=situation
+        )
+    else:
+        yield from say(
+            "setattr-outside",
+            f"Set it outside the compiled function: {line_name(situation)} changes an object that Dynamo cannot track",
+            situation=situation,
+        )
+
+
+def methods(situation: Situation) -> Iterator[Advice]:
+    """`GB0156` and its kin: a method that Dynamo does not know of an object it does not model."""
+    if "LoggingLoggerVariable" in situation.context or _in_logging(situation):
+        yield from printing.logging_functions(situation)
+    elif any(True for _ in situation.line.calls("sys.stdout.write")):
+        yield from printing.streams(situation)
+    elif re.search(r"StringIO|BytesIO|TextIO|Buffered|FileIO|_json|Encoder", situation.context):
+        yield from files(situation)
+    elif re.search(r"UntypedStorage|TypedStorage", situation.context):
+        yield from storages(situation)
+    elif re.search(r"\(R?lock\)|RLock|Condition|_thread|Generator\) manual_seed", situation.context):
+        yield from training.generators(situation) if "Generator" in situation.context else locks(situation)
+    elif "datetime" in situation.context:
+        yield from printing.clocks(situation)
+    else:
+        yield from opaque_call(situation)
+
+
+def storages(situation: Situation) -> Iterator[Advice]:
+    """`x.untyped_storage().nbytes()`."""
+    yield from say(
+        "storage-shape",
+        "Compute sizes from the shape (`x.numel() * x.element_size()`); storages are not known while compiling",
+        situation=situation,
+    )
+
+
+def locks(situation: Situation) -> Iterator[Advice]:
+    """Locks, queues and threads."""
+    yield from say(
+        "thread-outside",
+        f"Move {line_name(situation)} out of the compiled function: a graph knows no threads, locks or queues",
+        situation=situation,
+    )
+
+
+def contexts(situation: Situation) -> Iterator[Advice]:
+    """`GB0142`: a context manager that Dynamo cannot enter."""
+    expression = _with_expression(situation)
+    call = dotted(expression.func) if isinstance(expression, ast.Call) else None
+    if call == "open" or "TextIO" in situation.context or "Buffered" in situation.context:
+        yield from files(situation)
+    elif call == "torch.device" or "device(" in situation.context:
+        text = 'Pass `device=` to each factory call in the block (`torch.ones(3, device="cpu")`) instead of the `with`'
+        yield from say("device-argument", text, situation=situation)
+    elif re.search(r"\((?:RLock|lock|Condition|Semaphore)\)", situation.context):
+        yield from locks(situation)
+    elif re.search(r"anomaly|saved_tensors|save_on_cpu", situation.context + situation.line.code):
+        yield from training.anomaly(situation)
+    elif "fork_rng" in situation.line.code:
+        yield from training.random_state(situation)
+    elif any(True for node in situation.line.nodes if printing._is_bar(node)):
+        yield from printing.progress_bars(situation)
+    else:
+        shown = quoted(situation.line.text(expression)) if expression is not None else line_name(situation)
+        yield from say("with-around", f"Enter {shown} around the call of the compiled function, not inside it", situation=situation)
+
+
+def exit_stacks(situation: Situation) -> Iterator[Advice]:
+    """A break under a context manager that Dynamo cannot leave and enter again (`GB0066`)."""
+    yield from say(
+        "with-break", "Cure the break inside the block, or enter the context manager around the compiled function", situation=situation
+    )
+
+
+def not_a_tensor(situation: Situation) -> Iterator[Advice]:
+    """`GB0208`: a torch function that returns a Python value."""
+    if isinstance(_percent(situation), ast.BinOp):
+        yield from percent_formats(situation)
+    elif "fork_rng" in situation.line.code or "seed" in situation.context:
+        yield from training.random_state(situation)
+    elif any(True for _ in situation.line.calls("copy.copy")):
+        yield from training.shallow_copy(situation)
+    elif "__eq__" in situation.context:
+        yield from none_checks(situation)
+    else:
+        yield from say(
+            "value-outside", f"Ask for {_value_of(situation)} outside the compiled function and pass the value in", situation=situation
+        )
+
+
+def percent_formats(situation: Situation) -> Iterator[Advice]:
+    """`"%s" % tensor`."""
+    node = _percent(situation)
+    if isinstance(node, ast.BinOp) and isinstance(node.left, ast.Constant) and node.left.value == "%s":
+        after = situation.line.replaced(node, f'f"{{{situation.line.text(node.right)}}}"')
+        yield from rewrite(situation, "text-format", after, "Write an f-string, which Dynamo can finish after the graph has run")
+    yield from say("text-outside", "Or return the tensor and make the text outside the compiled function", situation=situation)
+
+
+def none_checks(situation: Situation) -> Iterator[Advice]:
+    """`tensor == None`."""
+    for node in situation.line.nodes:
+        if isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], ast.Eq | ast.NotEq):
+            word = "is" if isinstance(node.ops[0], ast.Eq) else "is not"
+            after = situation.line.replaced(node, f"{situation.line.text(node.left)} {word} {situation.line.text(node.comparators[0])}")
+            yield from rewrite(situation, "none-is", after, "Compare with `is`: `==` asks the tensor")
+            return
+
+
+def arguments(situation: Situation) -> Iterator[Advice]:
+    """`GB0055`: an argument that cannot be put into a graph."""
+    if "Generator" in situation.context:
+        yield from training.generators(situation)
+        return
+    if "FakeIdVariable" in situation.context:
+        yield from hashes(situation)
+        return
+    yield from say(
+        "argument-plain",
+        f"Give {line_name(situation)} tensors and plain numbers only; compute with other objects outside",
+        situation=situation,
+    )
+
+
+def numpy_calls(situation: Situation) -> Iterator[Advice]:
+    """`GB0294`: NumPy functions that torch does not know."""
+    call = next((n for n in situation.line.nodes if isinstance(n, ast.Call) and re.match(r"(np|numpy)\.", dotted(n.func) or "")), None)
+    name = f"`{dotted(call.func)}`" if call is not None else "this NumPy function"
+    yield from guarded(situation, "io-guard", f"If compiled code need not do it: keep {line_name(situation)} for eager runs only")
+    yield from say(
+        "numpy-outside", f"Use a torch function instead of {name}, or call it outside the compiled function", situation=situation
+    )
+
+
+def numpy_off(situation: Situation) -> Iterator[Advice]:
+    """NumPy tracing was switched off."""
+    yield from option(situation, "numpy-trace", "trace_numpy", " = True", "Switch tracing of NumPy calls on again")
+    yield from say("numpy-torch", "Use torch functions instead of NumPy", situation=situation)
+
+
+def no_fake(situation: Situation) -> Iterator[Advice]:
+    """`GB0090`: an operator without a fake implementation."""
+    op = re.search(r"(?:operator: )?\b((?:\w+)\.(?:\w+))(?:\.\w+)?\s*$", situation.context.splitlines()[0] if situation.context else "")
+    name = op[1].replace(".", "::", 1) if op else "namespace::name"
+    if name.startswith("aten::_nested"):
+        yield from training.nested(situation)
+        return
+    after = f'@torch.library.register_fake("{name}")'
+    text = f"Tell torch what `{name}` returns: a function with the same arguments that returns an empty tensor of the right shape and dtype"
+    yield from say("register-fake", text, situation=situation, after=after)
+
+
+def exceptions(situation: Situation) -> Iterator[Advice]:
+    """`GB0088`: the code raised while it was traced."""
+    raised = re.search(r"raised exception (\w+)", situation.context)
+    name = f"`{raised[1]}`" if raised else "an exception"
+    if re.search(r"unsupported operand|data_ptr", situation.context + situation.line.code) and "data_ptr" in situation.line.code:
+        yield from storages(situation)
+        return
+    text = f"{line_name(situation)} raises {name}: a raise ends the frame. If it is meant, check before the compiled call; if not, run it without compile"
+    yield from say("raise-outside", text, situation=situation)
+
+
+def generator_objects(situation: Situation) -> Iterator[Advice]:
+    """`GB8335`: a break inside a generator expression, which cannot be rebuilt."""
+    yield from say(
+        "generator-list", f"Cure the break inside the generator first; or build a list before {line_name(situation)}", situation=situation
+    )
+
+
+def loops(situation: Situation) -> Iterator[Advice]:
+    """`GB7000`: a break inside a loop."""
+    yield from say(
+        "loop-break", "Cure the break in the loop, or compile the body of the loop as a function of its own", situation=situation
+    )
+
+
+def rebuilt(situation: Situation) -> Iterator[Advice]:
+    """`GB0092`: an object that must live across the break and cannot be rebuilt."""
+    if re.search(r"warnings\.", situation.line.code) or "_filters" in situation.explanation:
+        yield from say(
+            "with-around", f"Enter {line_name(situation)} around the call of the compiled function, not inside it", situation=situation
+        )
+        return
+    text = f"{line_name(situation)} breaks while an object is alive that Dynamo cannot rebuild: do this outside the compiled function"
+    yield from say("rebuild-outside", text, situation=situation)
+
+
+def type_checks(situation: Situation) -> Iterator[Advice]:
+    """`isinstance` and `hasattr` that run user code."""
+    yield from say(
+        "check-outside", f"Decide {line_name(situation)} once outside the compiled function, or check a plain type", situation=situation
+    )
+
+
+def collectives(situation: Situation) -> Iterator[Advice]:
+    """Asynchronous collectives."""
+    text = "Use the collectives of `torch.distributed._functional_collectives`, or drop `async_op=True` inside compiled code"
+    yield from say("collective-sync", text, situation=situation)
+
+
+def decimals(situation: Situation) -> Iterator[Advice]:
+    """Objects of C types such as `decimal.Decimal`."""
+    yield from opaque_call(situation)
+
+
+def _own_call(situation: Situation) -> str:
+    call = situation.line.outer_call()
+    return "" if call is None else dotted(call.func) or ""
+
+
+def _value_of(situation: Situation) -> str:
+    name = re.search(r"target: <(?:built-in )?function (\w+)", situation.context) or re.search(r"target: (\w+)", situation.context)
+    return f"`{name[1]}`" if name else line_name(situation)
+
+
+def _in_logging(situation: Situation) -> bool:
+    file = situation.torch_frame.file if situation.torch_frame is not None else ""
+    return re.search(r"[/\\]logging[/\\]__init__\.py$", file) is not None
+
+
+def _with_expression(situation: Situation) -> ast.expr | None:
+    statement = situation.line.statement
+    return statement.items[0].context_expr if isinstance(statement, ast.With) else None
+
+
+def _makes_optimizer(situation: Situation) -> bool:
+    return "optim" in situation.context or "optim." in situation.line.code
+
+
+def _percent(situation: Situation) -> ast.AST | None:
+    found = (n for n in situation.line.nodes if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) and isinstance(n.left, ast.Constant))
+    return next(found, None)
+
+
+def _entry(pattern: str, rule: Rule) -> Called:
+    return Called(re.compile(pattern), rule)
+
+
+_BUILTINS: dict[str, Rule] = {
+    "print": printing.prints,
+    "open": files,
+    "breakpoint": debuggers,
+    "input": debuggers,
+    "sorted": sorting,
+    "eval": evaluated,
+    "exec": evaluated,
+    "globals": evaluated,
+    "locals": evaluated,
+    "str": texts,
+    "repr": texts,
+    "range": ranges,
+    "hash": hashes,
+    "id": hashes,
+    "setattr": set_attributes,
+    "delattr": set_attributes,
+    "mod": storages,
+}
+
+SKIPPED: tuple[Called, ...] = (
+    _entry(r"^torch\.autograd\.backward$", training.autograd_backward),
+    _entry(r"^torch\.optim\.|Optimizer\.|_compile\.Optimizer\.zero_grad$", training.train_step),
+    _entry(r"LRScheduler\.|GradScaler\.|lr_scheduler\.", training.schedulers),
+    _entry(r"detect_anomaly|set_detect_anomaly|saved_tensors_hooks|save_on_cpu", training.anomaly),
+    _entry(r"^_?warnings\.", printing.warn),
+    _entry(r"^time\.|datetime\.now|datetime\.utcnow", printing.clocks),
+    _entry(r"^random\.|\.?Random\.|^numpy\.random", scalars.random_numbers),
+    _entry(r"^torch\.(cuda\.)?random\.|manual_seed|rng_state", training.random_state),
+    _entry(r"Generator\.__new__", training.generators),
+    _entry(r"tqdm\.", printing.progress_bars),
+    _entry(r"^sys\._getframe|^inspect\.|^traceback\.", printing.frames),
+    _entry(r"^torch\.nn\.utils\.rnn\.", training.packed),
+    _entry(r"sparse_coo_tensor|sparse_csr_tensor|\.to_sparse", training.sparse),
+    _entry(r"_CachedForward|torch\.jit\.", training.script),
+    _entry(r"__build_class__", classes),
+    _entry(r"^copy\.copy$", training.shallow_copy),
+    _entry(r"^copy\.deepcopy$", training.deepcopy),
+    _entry(r"^torch\.compiler\.disable$|^torch\._dynamo\..*disable$", disable_call),
+    _entry(r"^gc\.|set_num_threads|empty_cache|^torch\.set_|^torch\.backends", collections_gc),
+    _entry(r"^_thread\.|^threading\.|^queue\.|^_queue\.", locks),
+    _entry(r"^posix\.|^nt\.|^os\.|^_?io\.|IO\.__new__|^_?pickle\.|^torch\.serialization\.|^_?json\.|Encoder\.__new__", files),
+    _entry(r"^_posixsubprocess\.|^subprocess\.|^_?socket\.|^shutil\.|^tempfile\.|^_?signal\.|^_asyncio\.", files),
+)
+
+CALLS: dict[str, tuple[Rule, ...]] = {
+    "GB0007": (skipped,),
+    "GB0008": (skipped,),
+    "GB0009": (skipped,),
+    "GB0025": (user_break,),
+    "GB4297": (user_break,),
+    "GB4636": (user_break,),
+    "GB0275": (user_break,),
+    "GB0055": (arguments,),
+    "GB0059": (builtins,),
+    "GB0066": (exit_stacks,),
+    "GB0088": (exceptions,),
+    "GB0090": (no_fake,),
+    "GB3069": (no_fake,),
+    "GB4315": (no_fake,),
+    "GB0092": (rebuilt,),
+    "GB0098": (disabled,),
+    "GB0099": (disabled,),
+    "GB0105": (numpy_off,),
+    "GB0117": (training.share_memory,),
+    "GB0142": (contexts,),
+    "GB0147": (opaque_call,),
+    "GB0151": (printing.frames,),
+    "GB0156": (methods,),
+    "GB0172": (collectives,),
+    "GB0175": (type_checks,),
+    "GB0194": (type_checks,),
+    "GB0208": (not_a_tensor,),
+    "GB0231": (numpy_off,),
+    "GB0262": (contexts,),
+    "GB0293": (numpy_off,),
+    "GB0294": (numpy_calls,),
+    "GB0364": (hashes,),
+    "GB0376": (disable_call,),
+    "GB0377": (disable_call,),
+    "GB0467": (set_attributes,),
+    "GB0569": (texts,),
+    "GB2736": (type_checks,),
+    "GB4841": (methods,),
+    "GB7000": (loops,),
+    "GB8335": (generator_objects,),
+    "GB8977": (classes,),
+    "GB9316": (hashes,),
+    "GB9493": (opaque_call,),
+    "GB9522": (type_checks,),
+}

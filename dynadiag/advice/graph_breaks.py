@@ -1,0 +1,74 @@
+"""Advice for graph breaks: which concrete change to make on the very line that broke.
+
+The tables are keyed by torch's graph-break id (`torch/_dynamo/graph_break_registry.json`), which is stable over versions; a log without
+ids is looked up by the type's text as 2.11 and 2.15 write it. What no table knows gets torch's own hints, marked as torch's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from dynadiag.advice.calls import CALLS
+from dynadiag.advice.gb_types import GB_TYPES
+from dynadiag.advice.printing import PRINTING
+from dynadiag.advice.scalars import SCALARS, guards_on_data
+from dynadiag.advice.situation import Rule, Situation, line_name, say, situation_of
+from dynadiag.advice.training import TRAINING
+from dynadiag.model.report import Advice, GraphBreak
+from dynadiag.model.run import BreakEvent, Location, Run
+
+RULES: Mapping[str, tuple[Rule, ...]] = MappingProxyType({**SCALARS, **PRINTING, **TRAINING, **CALLS})
+
+# Breaks that carry no id: what their text says, and the rule for it (`torch/_dynamo/exc.py` UserError, 2.11 and 2.15).
+_WITHOUT_ID: tuple[tuple[re.Pattern[str], Rule], ...] = (
+    (
+        re.compile(r"could not (?:guard on|extract) .*data-dependent|consider annotating your code using torch\._check", re.IGNORECASE),
+        guards_on_data,
+    ),
+)
+_EMPTY_HINT = re.compile(r"report an issue|file an issue|developer|it may be possible to write dynamo tracing rules", re.IGNORECASE)
+_MAX_HINTS = 3
+
+
+def break_advice(event: BreakEvent | GraphBreak, run: Run, own_frame: Location | None = None) -> tuple[Advice, ...]:
+    """What to change for one graph break, best first; never empty.
+
+    `own_frame` is the user's own frame where the caller knows it. Only options that the torch of the run has are named; where that is
+    not recorded they carry "if your torch has it". Hints of torch come last and say that they are torch's (slug `torch-hint`).
+    """
+    situation = situation_of(event, run, own_frame)
+    ours = _unique(advice for rule in rules_for(situation.gb_id, situation.gb_type, situation.explanation) for advice in rule(situation))
+    if ours:
+        return ours
+    return (*_unknown(situation), *_torch_hints(situation.hints))
+
+
+def rules_for(gb_id: str | None, gb_type: str, explanation: str = "") -> tuple[Rule, ...]:
+    """The rules of a break: by id, by the text of its type, or by its wording; empty for a break that we do not know."""
+    key = gb_id if gb_id in RULES else GB_TYPES.get(_normal(gb_type))
+    if key is not None and key in RULES:
+        return RULES[key]
+    text = f"{gb_type}\n{explanation}"
+    return tuple(rule for pattern, rule in _WITHOUT_ID if pattern.search(text))
+
+
+def _normal(gb_type: str) -> str:
+    return " ".join(gb_type.lower().split())
+
+
+def _unknown(situation: Situation) -> Iterable[Advice]:
+    where = f" (Dynamo stopped in {situation.where})" if situation.where else ""
+    text = f"Move {line_name(situation)} out of the compiled function, or compile only what comes before and after it{where}"
+    return say("move-out", text, situation=situation)
+
+
+def _torch_hints(hints: tuple[str, ...]) -> Iterable[Advice]:
+    useful = [hint for hint in hints if not _EMPTY_HINT.search(hint)]
+    return (Advice(slug="torch-hint", text=f"torch says: {hint}") for hint in useful[:_MAX_HINTS])
+
+
+def _unique(found: Iterable[Advice]) -> tuple[Advice, ...]:
+    """The advice once each: rules share what they fall back to."""
+    return tuple({(advice.slug, advice.after): advice for advice in reversed(tuple(found))}.values())[::-1]

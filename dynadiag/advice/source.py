@@ -1,0 +1,149 @@
+"""One recorded line of source as a syntax tree, and rewrites of it: a line is often only a part of a statement.
+
+Lines come from strangers' logs. They are parsed, never compiled or run; what cannot be parsed simply yields no rewrite.
+"""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+_MAX_CHARACTERS = 1_000
+_MAX_OPEN_BRACKETS = 40
+_OPENERS = {"(": ")", "[": "]", "{": "}"}
+
+
+@dataclass(frozen=True, eq=False)
+class SourceLine:
+    """A line of source with the tree of what could be parsed of it; `shift` is where the line begins in the parsed text (bytes)."""
+
+    code: str
+    tree: ast.Module | None
+    shift: int
+
+    @cached_property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """All nodes of the tree in the order of the text, outer ones first; empty when nothing could be parsed."""
+        if self.tree is None:
+            return ()
+        found = [node for node in ast.walk(self.tree) if hasattr(node, "col_offset")]
+        return tuple(sorted(found, key=lambda node: (node.lineno, node.col_offset, -(node.end_col_offset or 0))))  # type: ignore[attr-defined]
+
+    @cached_property
+    def parents(self) -> dict[int, ast.AST]:
+        """The parent of each node, by `id(node)`."""
+        if self.tree is None:
+            return {}
+        return {id(child): node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)}
+
+    @property
+    def statement(self) -> ast.stmt | None:
+        """The first statement on the line, or None."""
+        return self.tree.body[0] if self.tree is not None and self.tree.body else None
+
+    def parent(self, node: ast.AST) -> ast.AST | None:
+        """The node that holds this one."""
+        return self.parents.get(id(node))
+
+    def text(self, node: ast.AST) -> str:
+        """The node as it is written on the line."""
+        start, end = self._span(node)
+        return self.code.encode()[start:end].decode()
+
+    def calls(self, *names: str) -> Iterator[ast.Call]:
+        """Calls whose function is one of the dotted names, as written: `print`, `torch.save`."""
+        for node in self.nodes:
+            if isinstance(node, ast.Call) and dotted(node.func) in names:
+                yield node
+
+    def methods(self, *names: str) -> Iterator[ast.Call]:
+        """Calls of a method with one of the names on anything: `x.sum().item()` for "item"."""
+        for node in self.nodes:
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in names:
+                yield node
+
+    def replaced(self, node: ast.AST, new: str) -> str:
+        """The line with the text of `node` replaced."""
+        start, end = self._span(node)
+        raw = self.code.encode()
+        return (raw[:start] + new.encode() + raw[end:]).decode()
+
+    def only_call(self) -> ast.Call | None:
+        """The call, if the whole line is one complete call whose value nobody uses (`f.write("x")`), else None."""
+        statement = self.statement
+        if self.tree is None or len(self.tree.body) != 1 or not isinstance(statement, ast.Expr):
+            return None
+        return statement.value if isinstance(statement.value, ast.Call) and self.text(statement.value) == self.code else None
+
+    def outer_call(self) -> ast.Call | None:
+        """The outermost call on the line, for wording only."""
+        return next((node for node in self.nodes if isinstance(node, ast.Call)), None)
+
+    def _span(self, node: ast.AST) -> tuple[int, int]:
+        start, end = node.col_offset - self.shift, node.end_col_offset - self.shift  # type: ignore[attr-defined]
+        return max(0, start), max(0, min(end, len(self.code.encode())))
+
+
+@lru_cache(maxsize=512)
+def parse_line(code: str | None) -> SourceLine:
+    """The line with its tree; a header such as `if x:` or an unclosed call is completed first, so that its parts can be named."""
+    text = (code or "").strip()
+    if not text or len(text) > _MAX_CHARACTERS or "\n" in text or "\0" in text:
+        return SourceLine(text, None, 0)
+    for prefix, body, suffix in _attempts(text):
+        tree = _parsed(prefix + body + suffix)
+        if tree is not None:
+            return SourceLine(text, tree, len(prefix) - (len(text.encode()) - len(body.encode())))
+    return SourceLine(text, None, 0)
+
+
+def dotted(node: ast.AST) -> str | None:
+    """`torch.optim.Adam` for such an expression of names and dots, else None."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else None
+
+
+def _attempts(text: str) -> Iterator[tuple[str, str, str]]:
+    """What to put before and after the text (and the text to keep) until it parses, likeliest first."""
+    closers = _closers(text)
+    if closers is None:
+        return
+    yield "", text, closers
+    yield "", text, f"{closers} pass"
+    yield "", text, f"{closers}: pass"
+    if text.startswith("elif"):
+        yield "", text[2:], f"{closers} pass"
+    yield "{", text, f"{closers}}}"
+
+
+def _closers(text: str) -> str | None:
+    """The brackets that the line leaves open; None if it closes brackets of an earlier line or nests too deep."""
+    open_brackets: list[str] = []
+    quote = ""
+    for character in text:
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "'\"":
+            quote = character
+        elif character in _OPENERS:
+            open_brackets.append(_OPENERS[character])
+        elif character in _OPENERS.values() and (not open_brackets or open_brackets.pop() != character):
+            return None
+        if len(open_brackets) > _MAX_OPEN_BRACKETS:
+            return None
+    return "".join(reversed(open_brackets))
+
+
+def _parsed(text: str) -> ast.Module | None:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None

@@ -1,0 +1,343 @@
+"""Advice for autograd, optimizers, hooks, random state and modules: what belongs around a compiled model, not inside it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from dynadiag.advice.situation import Rule, Situation, line_name, option, rewrite, say
+from dynadiag.advice.source import dotted
+from dynadiag.model.report import Advice
+
+
+def train_step(situation: Situation) -> Iterator[Advice]:
+    """A whole train step was compiled: compile the model, and the optimizer's step on its own."""
+    optimizer = _optimizer_name(situation)
+    step = "" if optimizer is None else f"\n{optimizer}.step = torch.compile({optimizer}.step)"
+    line = line_name(situation)
+    words = "the model on its own" if optimizer is None else f"the model and `{optimizer}.step` apart"
+    yield Advice(
+        slug="compile-model-apart",
+        text=f"Do not compile the whole train step: compile {words} and leave {line} in plain Python",
+        before=situation.line.code or None,
+        after=f"model = torch.compile(model){step}",
+    )
+
+
+def backward(situation: Situation) -> Iterator[Advice]:
+    """`loss.backward()` inside the compiled function."""
+    yield from train_step(situation)
+    if situation.editable:
+        text = "Or let Dynamo trace the backward call itself (experimental; the optimizer's step still belongs outside)"
+        yield from option(situation, "trace-backward", "trace_autograd_ops", " = True", text)
+
+
+def autograd_backward(situation: Situation) -> Iterator[Advice]:
+    """`torch.autograd.backward(...)`: the same, but Dynamo cannot trace this spelling at all."""
+    yield from train_step(situation)
+
+
+def autograd_grad(situation: Situation) -> Iterator[Advice]:
+    """`torch.autograd.grad(...)` inside the compiled function."""
+    text = f"Let Dynamo trace {line_name(situation)} into the graph"
+    yield from option(situation, "trace-grad", "trace_autograd_ops", " = True", text)
+    yield from say(
+        "grad-outside", "Or compile only the forward computation and take the gradient outside the compiled function", situation=situation
+    )
+
+
+def zero_grad(situation: Situation) -> Iterator[Advice]:
+    """`optimizer.zero_grad()`: never traced."""
+    yield from train_step(situation)
+
+
+def schedulers(situation: Situation) -> Iterator[Advice]:
+    """Learning-rate schedulers and gradient scalers keep Python state and belong outside."""
+    yield from say(
+        "scheduler-outside",
+        f"Call {line_name(situation)} after the compiled function, in plain Python: it keeps Python state that Dynamo does not trace",
+        situation=situation,
+    )
+
+
+def requires_grad(situation: Situation) -> Iterator[Advice]:
+    """`requires_grad_()` or `t.requires_grad = True` inside."""
+    name = _subject_of(situation, "requires_grad_", "requires_grad")
+    text = f"Set it on `{name}` before the compiled call, and pass the tensor in" if name else "Set it before the compiled call"
+    yield from say("requires-grad-outside", text, situation=situation)
+
+
+def leaf_creation(situation: Situation) -> Iterator[Advice]:
+    """`torch.zeros(3, requires_grad=True)` inside."""
+    keyword = next(
+        (k for node in situation.line.nodes if isinstance(node, ast.Call) for k in node.keywords if k.arg == "requires_grad"), None
+    )
+    text = "Make the leaf outside the compiled function and pass it in"
+    if keyword is None:
+        yield from say("leaf-outside", text, situation=situation)
+        return
+    yield from say(
+        "leaf-outside",
+        f"{text}: gradients of a leaf that is born inside reach nobody (else drop `requires_grad=True`)",
+        situation=situation,
+    )
+
+
+def parameters(situation: Situation) -> Iterator[Advice]:
+    """`torch.nn.Parameter(...)` or a new module inside."""
+    yield from say(
+        "parameter-in-init",
+        f"Create it once outside the compiled function (in `__init__`): {line_name(situation)} would make a new one at every call",
+        situation=situation,
+    )
+
+
+def retain_grad(situation: Situation) -> Iterator[Advice]:
+    """`y.retain_grad()` on an intermediate."""
+    name = _subject_of(situation, "retain_grad", "retain_grad") or "the tensor"
+    yield from say(
+        "retain-grad-outside",
+        f"Return `{name}` from the compiled function and call `retain_grad()` on it outside, before `backward()`",
+        situation=situation,
+    )
+
+
+def grad_fn(situation: Situation) -> Iterator[Advice]:
+    """`y.grad_fn`: the autograd graph of compiled code has other nodes."""
+    text = (
+        "Compiled code has no autograd node for each line: ask `requires_grad` instead, or look at `grad_fn` outside the compiled function"
+    )
+    yield from say("grad-fn-outside", text, situation=situation)
+
+
+def forward_hooks(situation: Situation) -> Iterator[Advice]:
+    """Registering or removing a hook inside."""
+    yield from say(
+        "hook-outside", f"Register and remove hooks outside the compiled function, not by {line_name(situation)}", situation=situation
+    )
+
+
+def backward_hooks(situation: Situation) -> Iterator[Advice]:
+    """A module with a full backward hook inside."""
+    yield from say(
+        "backward-hook-tensor",
+        "Replace `register_full_backward_hook` by a tensor hook on the output (`output.register_hook(...)`) in the module's forward",
+        situation=situation,
+    )
+
+
+def random_state(situation: Situation) -> Iterator[Advice]:
+    """`torch.manual_seed`, `get_rng_state`, `set_rng_state`, `fork_rng` inside."""
+    yield from say(
+        "seed-outside",
+        f"Call {line_name(situation)} before the compiled function: random state is not part of a graph",
+        situation=situation,
+    )
+
+
+def generators(situation: Situation) -> Iterator[Advice]:
+    """A `torch.Generator` made or used inside."""
+    call = next(
+        (node for node in situation.line.nodes if isinstance(node, ast.Call) and any(k.arg == "generator" for k in node.keywords)), None
+    )
+    drawn = f"`{situation.line.text(call)}`" if call is not None else "what it draws"
+    yield from say(
+        "noise-outside", f"Draw {drawn} with the generator outside the compiled function and pass the tensor in", situation=situation
+    )
+
+
+def rnn(situation: Situation) -> Iterator[Advice]:
+    """An LSTM, GRU or RNN module."""
+    yield from option(situation, "rnn-allow", "allow_rnn", " = True", "Let Dynamo trace RNN, GRU and LSTM modules")
+    text = f"Or leave it out on purpose: call {line_name(situation)} between two compiled parts"
+    yield from say("rnn-apart", text, situation=situation)
+
+
+def autograd_function(situation: Situation) -> Iterator[Advice]:
+    """A custom `autograd.Function` that uses what Dynamo cannot trace."""
+    if "mark_dirty" in situation.context or "mark_dirty" in situation.line.code:
+        text = "Return a new tensor from `forward` instead of changing the input in place, and drop `ctx.mark_dirty(...)`"
+        yield from say("function-out-of-place", text, situation=situation)
+        return
+    yield from say(
+        "function-custom-op",
+        "Write it as an operator: `torch.library.custom_op` for the forward and `torch.library.register_autograd` for the backward",
+        situation=situation,
+    )
+
+
+def anomaly(situation: Situation) -> Iterator[Advice]:
+    """`detect_anomaly`, `saved_tensors_hooks`, `save_on_cpu` entered inside."""
+    item = situation.line.statement
+    name = situation.line.text(item.items[0].context_expr) if isinstance(item, ast.With) else None
+    called = f"`with {name}:`" if name else line_name(situation)
+    yield from say(
+        "context-around",
+        f"Enter {called} around the call of the compiled function, not inside it: it must see eager autograd",
+        situation=situation,
+    )
+
+
+def deepcopy(situation: Situation) -> Iterator[Advice]:
+    """`copy.deepcopy(tensor)` or of something with tensors, `dataclasses.asdict`."""
+    call = next(situation.line.calls("copy.deepcopy", "deepcopy", "copy.copy"), None)
+    if call is not None and call.args and "TensorVariable()" in situation.context + situation.explanation:
+        after = situation.line.replaced(call, f"{situation.line.text(call.args[0])}.clone()")
+        yield from rewrite(
+            situation, "copy-clone", after, "If it is a tensor, clone it (a clone stays in the autograd graph, a deepcopy does not)"
+        )
+    if any(True for _ in situation.line.methods("asdict")):
+        text = "Read the fields (`getattr(obj, field.name) for field in dataclasses.fields(obj)`): `asdict` copies every tensor"
+        yield from say("asdict-fields", text, situation=situation)
+        return
+    yield from say(
+        "copy-outside", f"Or copy outside the compiled function: {line_name(situation)} needs the real object", situation=situation
+    )
+
+
+def shallow_copy(situation: Situation) -> Iterator[Advice]:
+    """`copy.copy(tensor)`."""
+    call = next(situation.line.calls("copy.copy"), None)
+    if call is None or not call.args:
+        return
+    text = "If it is a tensor, `detach()` it for a new tensor of the same data, or clone it"
+    yield from rewrite(situation, "copy-clone", situation.line.replaced(call, f"{situation.line.text(call.args[0])}.clone()"), text)
+
+
+def set_data(situation: Situation) -> Iterator[Advice]:
+    """`y.data = x`."""
+    statement = situation.line.statement
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+    if isinstance(statement, ast.Assign) and isinstance(target, ast.Attribute) and target.attr == "data":
+        after = f"{situation.line.text(target.value)}.copy_({situation.line.text(statement.value)})"
+        text = "Copy the values into the tensor (under `torch.no_grad()` for a parameter); use the new tensor itself when the shape changes"
+        yield from rewrite(situation, "data-copy", after, text)
+    yield from say("data-outside", "Or assign `.data` outside the compiled function", situation=situation)
+
+
+def resize(situation: Situation) -> Iterator[Advice]:
+    """`resize_`, `set_` and their like change storage."""
+    yield from say(
+        "resize-new",
+        "Make a new tensor of the wanted size (`torch.cat`, `torch.nn.functional.pad`) instead of resizing in place",
+        situation=situation,
+    )
+
+
+def random_inplace(situation: Situation) -> Iterator[Advice]:
+    """`t.random_(0, 5)`."""
+    call = next(situation.line.methods("random_"), None)
+    text = "Draw with `torch.randint` and copy the values in"
+    if call is not None and len(call.args) == 2 and isinstance(call.func, ast.Attribute):
+        base = situation.line.text(call.func.value)
+        low, high = (situation.line.text(argument) for argument in call.args)
+        after = situation.line.replaced(call, f"{base}.copy_(torch.randint({low}, {high}, {base}.shape))")
+        yield from rewrite(situation, "random-randint", after, text)
+        return
+    yield from say("random-randint", text, situation=situation)
+
+
+def sparse(situation: Situation) -> Iterator[Advice]:
+    """A sparse tensor in the compiled function."""
+    yield from say(
+        "sparse-outside",
+        "Sparse tensors are not compiled: keep them in eager code and pass dense tensors (or their indices and values) in; "
+        f"move {line_name(situation)} out of the compiled function",
+        situation=situation,
+    )
+
+
+def nested(situation: Situation) -> Iterator[Advice]:
+    """A strided nested tensor."""
+    call = next(situation.line.methods("nested_tensor", "as_nested_tensor"), None)
+    text = "Use the jagged layout, which compiles"
+    if call is not None and not any(k.arg == "layout" for k in call.keywords):
+        after = situation.line.replaced(call, f"{situation.line.text(call)[:-1]}, layout=torch.jagged)")
+        yield from rewrite(situation, "nested-jagged", after, text)
+        return
+    yield from say("nested-jagged", f"{text}: `layout=torch.jagged` where the nested tensor is made", situation=situation)
+
+
+def script(situation: Situation) -> Iterator[Advice]:
+    """A TorchScript module."""
+    yield from say("script-original", "Compile the module as it was before `torch.jit.script` or `torch.jit.trace`", situation=situation)
+
+
+def packed(situation: Situation) -> Iterator[Advice]:
+    """`pack_padded_sequence` reads lengths."""
+    yield from say(
+        "pack-outside", f"Call {line_name(situation)} outside the compiled function: its sizes depend on the lengths", situation=situation
+    )
+
+
+def share_memory(situation: Situation) -> Iterator[Advice]:
+    """`x.share_memory_()`."""
+    yield from say("share-outside", f"Call {line_name(situation)} once outside the compiled function", situation=situation)
+
+
+def in_optimizer(situation: Situation) -> bool:
+    """Whether the break is in torch.optim or at a call of an optimizer's step."""
+    file = situation.torch_frame.file if situation.torch_frame is not None else ""
+    return re.search(r"torch[/\\]optim[/\\]", file) is not None or "torch.optim" in situation.context
+
+
+def _optimizer_name(situation: Situation) -> str | None:
+    call = next(situation.line.methods("step", "zero_grad"), None)
+    return None if call is None or not isinstance(call.func, ast.Attribute) else dotted(call.func.value)
+
+
+def _subject_of(situation: Situation, method: str, attribute: str) -> str | None:
+    call = next(situation.line.methods(method), None)
+    if call is not None and isinstance(call.func, ast.Attribute):
+        return situation.line.text(call.func.value)
+    found = next((node for node in situation.line.nodes if isinstance(node, ast.Attribute) and node.attr == attribute), None)
+    return None if found is None else situation.line.text(found.value)
+
+
+TRAINING: dict[str, tuple[Rule, ...]] = {
+    "GB0123": (backward,),
+    "GB9186": (autograd_grad,),
+    "GB4927": (train_step,),
+    "GB1381": (train_step,),
+    "GB0125": (requires_grad,),
+    "GB0206": (requires_grad,),
+    "GB8985": (requires_grad,),
+    "GB7324": (requires_grad,),
+    "GB0225": (leaf_creation,),
+    "GB0228": (parameters,),
+    "GB0264": (parameters,),
+    "GB0108": (retain_grad,),
+    "GB0104": (grad_fn,),
+    "GB0013": (forward_hooks,),
+    "GB0083": (backward_hooks,),
+    "GB0363": (generators,),
+    "GB7650": (generators,),
+    "GB0014": (rnn,),
+    "GB0148": (rnn,),
+    "GB2019": (autograd_function,),
+    "GB0138": (autograd_function,),
+    "GB0139": (autograd_function,),
+    "GB0140": (autograd_function,),
+    "GB0144": (autograd_function,),
+    "GB0145": (autograd_function,),
+    "GB0179": (deepcopy,),
+    "GB4198": (deepcopy,),
+    "GB0056": (set_data,),
+    "GB6602": (set_data,),
+    "GB9182": (set_data,),
+    "GB0220": (set_data,),
+    "GB0126": (resize,),
+    "GB0127": (resize,),
+    "GB0128": (resize,),
+    "GB0107": (random_inplace,),
+    "GB0015": (sparse,),
+    "GB0277": (sparse,),
+    "GB0374": (sparse,),
+    "GB0016": (nested,),
+    "GB0233": (nested,),
+    "GB0357": (script,),
+    "GB4695": (script,),
+    "GB4197": (share_memory,),
+    "GB0173": (train_step,),
+}
