@@ -1,0 +1,105 @@
+"""Each sample runs, and its first comment says what dynadiag finds in it: the comment is read and compared with a recorded run."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+import dynadiag
+from dynadiag.record import RecordOptions, Target, record
+
+pytestmark = pytest.mark.models
+SAMPLES = Path(__file__).parents[3] / "samples"
+HEADLINE = re.compile(
+    r"(?:With (?P<options>--[^:]+)|dynadiag finds): "
+    r"(?P<sites>\d+) graph break sites? \((?P<events>\d+) events?\), (?P<recompiles>\d+) recompiles?\."
+)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a comment says of one way to run a sample."""
+
+    script: str
+    options: tuple[str, ...]
+    counts: tuple[int, int, int]
+    breaks: tuple[tuple[str, str], ...]
+    recompiles: tuple[str, ...]
+
+
+def first_comment(path: Path) -> list[str]:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    end = next(index for index, line in enumerate(lines) if not line.startswith("#"))
+    return [line.removeprefix("#").strip() for line in lines[:end]]
+
+
+def claims_of(path: Path) -> list[Claim]:
+    found: list[Claim] = []
+    for line in first_comment(path):
+        if head := HEADLINE.fullmatch(line):
+            counts = (int(head["sites"]), int(head["events"]), int(head["recompiles"]))
+            found.append(Claim(path.name, tuple((head["options"] or "").split()), counts, (), ()))
+        elif site := re.match(r"(GB\d{4}) at `(.+?)`", line):
+            found[-1] = replace(found[-1], breaks=(*found[-1].breaks, (site[1], site[2])))
+        elif line.startswith("recompile: "):
+            found[-1] = replace(found[-1], recompiles=(*found[-1].recompiles, line.removeprefix("recompile: ")))
+        else:
+            raise AssertionError(f"{path.name}: this line of the first comment is checked by nobody: {line}")
+    return found
+
+
+CLAIMS = [claim for path in sorted(SAMPLES.glob("*.py")) for claim in claims_of(path)]
+
+
+def test_every_sample_makes_a_claim():
+    assert {claim.script for claim in CLAIMS} == {path.name for path in SAMPLES.glob("*.py")}
+    assert len(CLAIMS) >= 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: " ".join([claim.script, *claim.options]))
+def test_the_first_comment_is_true(claim, tmp_path):
+    argv = (str(SAMPLES / claim.script), "--backend", "aot_eager", *claim.options)
+    result = record(Target(kind="script", argv=argv), RecordOptions(out=tmp_path / "run"))
+    assert result.exit_status == 0
+    report = dynadiag.load(tmp_path / "run")
+    summary = report.summary
+    assert (summary.graph_break_sites, summary.graph_break_events, summary.recompiles) == claim.counts
+    if claim.breaks or not claim.counts[0]:
+        assert sorted((site.gb_id, site.own_frame.code) for site in report.graph_breaks) == sorted(claim.breaks)
+    reasons = [reason for recompile in report.recompiles for reason in recompile.reasons]
+    assert [said for said in claim.recompiles if not any(said in reason for reason in reasons)] == []
+
+
+VARIANTS = ["base", "optimize_model", "optimize_forward", "train_step", "dynamic", "dynamic_optimized"]
+ALL_WAYS = """
+import runpy, sys
+script = sys.argv[1]
+for options in {ways!r}:
+    sys.argv = [script, "--backend", "eager", "--steps", "2", "--sequence-length", "128", "--batch-size", "2", "--device", "cpu", *options]
+    print("WAY", *options)
+    runpy.run_path(script, run_name="__main__")
+    import torch
+    torch.compiler.reset()
+"""
+
+
+@pytest.mark.slow
+def test_bert_trains_in_every_variant_and_precision():
+    ways = [["--variant", variant] for variant in VARIANTS] + [
+        ["--precision", name, "--variant", "base"] for name in ("tf32", "bf16", "fp16")
+    ]
+    script = str(SAMPLES / "bert_train_step.py")
+    command = [sys.executable, "-c", ALL_WAYS.format(ways=ways), script]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
+    assert done.returncode == 0, done.stderr
+    losses = [re.findall(r"loss (\d+\.\d+)", part) for part in done.stdout.split("WAY")[1:]]
+    assert [len(each) for each in losses] == [2] * len(ways)
+    # The same first batch and weights: what is compiled does not change the first loss, and half precision changes it little.
+    assert max(float(each[0]) for each in losses) - min(float(each[0]) for each in losses) < 0.05
