@@ -1,0 +1,176 @@
+"""The run while it is being read: frames and processes that can still change, and the lists that grow."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dynadiag.model.run import (
+    BreakEvent,
+    CacheEvent,
+    CompileCall,
+    CompileKey,
+    CompileMetrics,
+    Graph,
+    GuardSet,
+    Location,
+    Problem,
+    Process,
+    RecompileEvent,
+    RegionCost,
+    RegistryEntry,
+)
+from dynadiag.trace.phases import PhaseClock
+from dynadiag.trace.values import as_id
+
+MOST_NAMES = 4096
+
+
+@dataclass(slots=True)
+class FrameDraft:
+    """One compilation of one frame as far as it was read; `breaks` and `graphs` are positions in the run's lists."""
+
+    id: str
+    key: CompileKey
+    attempts: int = 1
+    name: str | None = None
+    file: str | None = None
+    line: int | None = None
+    stack: tuple[Location, ...] = ()
+    metrics: CompileMetrics | None = None
+    guards: GuardSet | None = None
+    error: str | None = None
+    error_type: str | None = None
+    record: int | None = None
+    start: bytes | None = None
+    user_stack: tuple[Location, ...] = ()
+    latency_us: float | None = None
+    suppressed: bool | None = None
+    finished: bool = False
+    breaks: list[int] = field(default_factory=list)
+    graphs: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class ProcessDraft:
+    """One process as far as its log was read."""
+
+    index: int
+    log: str
+    number: int
+    facts: dict[str, Any] = field(default_factory=dict)
+    strings: dict[int, str] = field(default_factory=dict)
+    frames: dict[CompileKey, FrameDraft] = field(default_factory=dict)
+    latest: dict[tuple[int | None, ...], FrameDraft] = field(default_factory=dict)
+    clock: PhaseClock = field(default_factory=PhaseClock)
+    skipped: Counter[str] = field(default_factory=Counter)
+    unknown: Counter[str] = field(default_factory=Counter)
+    config: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    option_names: dict[str, frozenset[str]] = field(default_factory=dict)
+    registry: dict[str, RegistryEntry] = field(default_factory=dict)
+    hooks: dict[str, str] = field(default_factory=dict)
+    counters: dict[str, Mapping[str, int]] | None = None
+    epoch: int = 0
+    records: int = 0
+    finished: bool = False
+
+    def skip(self, reason: str) -> None:
+        """A record was of no use."""
+        self.skipped[reason] += 1
+
+    def ignore(self, name: str) -> None:
+        """A record of a kind that we do not read; a hostile log cannot make the table grow without end."""
+        self.unknown[name if name in self.unknown or len(self.unknown) < MOST_NAMES else "other"] += 1
+
+    def done(self) -> Process:
+        """The process as plain data."""
+        return Process(
+            index=self.index,
+            log=self.log,
+            records=self.records,
+            skipped=dict(self.skipped),
+            unknown_artifacts=dict(self.unknown),
+            config=self.config,
+            option_names=self.option_names,
+            registry=self.registry,
+            hooks=self.hooks,
+            counters=self.counters,
+            finished=self.finished,
+            **self.facts,
+        )
+
+
+@dataclass(slots=True)
+class RunDraft:
+    """Everything read so far. A place in `breaks` that became None was merged into a later record of the same break."""
+
+    processes: list[ProcessDraft] = field(default_factory=list)
+    frames: list[FrameDraft] = field(default_factory=list)
+    graphs: list[Graph] = field(default_factory=list)
+    breaks: list[BreakEvent | None] = field(default_factory=list)
+    recompiles: list[RecompileEvent] = field(default_factory=list)
+    caches: list[CacheEvent] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    costs: list[RegionCost] = field(default_factory=list)
+    compile_calls: list[CompileCall] = field(default_factory=list)
+    legacy: list[Problem] = field(default_factory=list)
+    notes: dict[str, int] = field(default_factory=dict)
+    site_prefixes: dict[str, None] = field(default_factory=dict)
+    shared: dict[Any, Any] = field(default_factory=dict)
+
+    def share(self, value: Any) -> Any:
+        """An equal value that was seen before, so that the same stack or message is kept once."""
+        if len(self.shared) > 200_000:
+            self.shared.clear()
+        return self.shared.setdefault(value, value)
+
+    def note(self, text: str) -> None:
+        """Something the reader should know, said once however often it happens."""
+        self.notes[text] = self.notes.get(text, 0) + 1
+
+    def new_frame(self, process: ProcessDraft, key: CompileKey) -> FrameDraft:
+        """A frame that was not seen before."""
+        frame = FrameDraft(f"f{len(self.frames)}", key)
+        self.frames.append(frame)
+        process.frames[key] = frame
+        process.latest[key.frame, key.compile, key.autograd] = frame
+        return frame
+
+    def frame_of(self, process: ProcessDraft, header: Mapping[str, Any], *, coming: bool = False) -> FrameDraft:
+        """The frame that a record belongs to by its compile context; made when no record of it came before.
+
+        `coming` is for records that torch writes before a frame starts. All others may also belong to a frame from before a reset, whose
+        backward is compiled late.
+        """
+        key = key_of(process, header)
+        frame = process.frames.get(key)
+        if frame is None and not coming:
+            frame = process.latest.get((key.frame, key.compile, key.autograd))
+        if frame is None:
+            frame = self.new_frame(process, key)
+        frame.attempts = max(frame.attempts, attempt_of(header) + 1)
+        return frame
+
+    def known_frame(self, process: ProcessDraft, header: Mapping[str, Any]) -> FrameDraft | None:
+        """The frame that a record belongs to if it was seen already."""
+        key = key_of(process, header)
+        return process.frames.get(key) or process.latest.get((key.frame, key.compile, key.autograd))
+
+
+def key_of(process: ProcessDraft, header: Mapping[str, Any]) -> CompileKey:
+    """The compile id in a record's header, in the present reset epoch."""
+    return CompileKey(
+        process.index,
+        process.epoch,
+        as_id(header.get("frame_id")),
+        as_id(header.get("frame_compile_id")),
+        as_id(header.get("compiled_autograd_id")),
+    )
+
+
+def attempt_of(header: Mapping[str, Any]) -> int:
+    """The attempt in a record's header; 0 when it says none or nonsense."""
+    attempt = as_id(header.get("attempt"))
+    return attempt if attempt is not None and attempt < 10_000 else 0

@@ -1,0 +1,107 @@
+"""Counts the nodes and ops of a graph while its text streams by, without building anything (`torch.fx.graph.CodeGen`, torch 2.11 and 2.15)."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+
+_SIGNATURE = re.compile(rb"\n?\t {4}def forward\((.*?)\)(?: -> [^\n]*)?:[ \t]*(?=\n)", re.DOTALL)
+_BODY_LINE = re.compile(rb"\n\t {8}(?=[A-Za-z_])([^\n]*)")
+_NEXT_CLASS = re.compile(rb"\n\t {0,4}class ")
+_STRING = re.compile(rb"\"[^\"\n]*\"|'[^'\n]*'")
+_COMMENT = re.compile(rb"#[^\n]*")
+_NODE = re.compile(rb'(\w+)(?: ?: ?(?:"[^"]*"|[^=]*?))? = (.*)')
+_IDENTIFIER = re.compile(rb"[A-Za-z_]\w*\s*(?:;|#|$)")
+_CALL = re.compile(rb"([A-Za-z_][\w.]*)\(")
+_BINARY = re.compile(rb"(?:[\w.\-]+|\([^()]*\)) (\+|-|\*\*|\*|//|/|%|@|<<|>>|<=|>=|==|!=|<|>|&|\||\^) ")
+_GETITEM = re.compile(rb"[A-Za-z_]\w*(?:\[[^\]]*\])")
+_ATTRIBUTE = re.compile(rb"[A-Za-z_]\w*\.[\w.]+\s*(?:;|#|$)")
+_INPLACE = re.compile(rb"\w+ (\+|-|\*\*|\*|//|/|%|@|<<|>>|&|\||\^)= ")
+OPERATORS = {
+    "+": "add", "-": "sub", "*": "mul", "**": "pow", "/": "truediv", "//": "floordiv", "%": "mod", "@": "matmul", "<<": "lshift", ">>": "rshift",
+    "<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne", "&": "and_", "|": "or_", "^": "xor",
+}  # fmt: skip
+_UNFLATTEN = b"fx_pytree.tree_flatten_spec("
+
+
+@dataclass(frozen=True, slots=True)
+class GraphCount:
+    """Nodes of a graph (`len(gm.graph.nodes)`) and how often each function, method or module is called in it."""
+
+    nodes: int
+    ops: dict[str, int]
+
+
+def count_graph(payload: bytes) -> GraphCount | None:
+    """The counts of the first graph in a payload (tabs in front of its lines); None when the text holds no `forward`.
+
+    Counted are placeholders, attributes, calls and the output. Lines that only rename an input (`l_x_ = L_x_`) are no nodes.
+    """
+    signature = _SIGNATURE.search(payload)
+    if signature is None:
+        return None
+    end = _NEXT_CLASS.search(payload, signature.end())
+    body = payload[signature.end() : end.start()] if end else payload[signature.end() :]
+    inputs = _parameters(signature.group(1))
+    if _UNFLATTEN in body:
+        body, inputs = _unflattened(body, inputs)
+    ops: Counter[str] = Counter()
+    attributes = outputs = 0
+    for line in _BODY_LINE.findall(body):
+        if line.startswith(b"return"):
+            outputs = 1
+            continue
+        op = _op(line, inputs)
+        if op == "get_attr":
+            attributes += 1
+        elif op is not None:
+            ops[op] += 1
+    return GraphCount(len(inputs) + attributes + sum(ops.values()) + outputs, dict(ops))
+
+
+def _parameters(signature: bytes) -> set[bytes]:
+    """Names of the parameters without `self`: annotations are strings, comments may hold anything."""
+    bare = _COMMENT.sub(b"", _STRING.sub(b"", signature))
+    names = {part.split(b":")[0].split(b"=")[0].strip() for part in bare.split(b",")}
+    return names - {b"", b"self"}
+
+
+def _unflattened(body: bytes, inputs: set[bytes]) -> tuple[bytes, set[bytes]]:
+    """A joint graph: its placeholders are unpacked from pytrees by `a, b, = fx_pytree.tree_flatten_spec([...])`."""
+    head, _, rest = body.partition(_UNFLATTEN)
+    line = head[head.rfind(b"\n") + 1 :].rsplit(b";", 1)[-1]
+    names = {name.strip() for name in line.strip().rstrip(b"=").split(b",")} - {b""}
+    return rest[max(0, rest.find(b"\n")) :], names or inputs
+
+
+def _op(line: bytes, inputs: set[bytes]) -> str | None:
+    """What a line calls: an op's name, "get_attr", or None when the line is no node."""
+    inplace = _INPLACE.match(line)
+    if inplace:
+        return f"operator.i{OPERATORS[inplace.group(1).decode()].rstrip('_')}"
+    match = _NODE.match(line)
+    if match is None:
+        return "operator.setitem" if b"] = " in line else None
+    value = match.group(2)
+    alone = _IDENTIFIER.match(value)
+    if alone:
+        return None
+    return _target(value)
+
+
+def _target(value: bytes) -> str:
+    """The name of what a right-hand side calls, as `Graph.ops` shows it."""
+    if value.startswith(b"self.") and not _CALL.match(value):
+        return "get_attr"
+    binary = _BINARY.match(value)
+    if binary:
+        return f"operator.{OPERATORS[binary.group(1).decode()]}"
+    call = _CALL.match(value)
+    if call:
+        name = call.group(1).decode("utf-8", "replace")
+        head, dot, rest = name.partition(".")
+        return name if not dot or head in ("torch", "operator", "self", "math", "builtins") or "." in rest else rest
+    if _ATTRIBUTE.match(value):
+        return "getattr"
+    return "operator.getitem" if _GETITEM.match(value) else "operator.other"

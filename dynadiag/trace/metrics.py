@@ -1,0 +1,68 @@
+"""`compilation_metrics` and its relatives as `CompileMetrics` (fields of `torch._dynamo.utils.CompilationMetrics`, torch 2.4 to 2.15)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+from dynadiag.model.run import CompileMetrics, Location
+from dynadiag.trace.values import as_bool, as_float, as_id, as_int, as_text, as_texts
+
+_FIELDS = tuple(field.name for field in fields(CompileMetrics))
+
+
+def read_metrics(values: Mapping[str, Any]) -> CompileMetrics:
+    """The metrics that we use; every one that is missing, null or mistyped is None.
+
+    Seconds: `total_s` is the whole frame and contains `aot_s` (AOTAutograd with the back end), which contains `inductor_s`; `dynamo_s` is
+    the rest, `total_s` - `aot_s`. A back end without AOTAutograd is counted by torch, and so here, under Dynamo.
+    """
+    total = _seconds(values, "dynamo_cumulative_compile_time_us", "entire_frame_compile_time_s")
+    aot = _seconds(values, "aot_autograd_cumulative_compile_time_us", "backend_compile_time_s")
+    return CompileMetrics(
+        total_s=total,
+        dynamo_s=max(0.0, total - (aot or 0.0)) if total is not None else None,
+        aot_s=aot,
+        inductor_s=_seconds(values, "inductor_cumulative_compile_time_us", "inductor_compile_time_s"),
+        backward_s=_seconds(values, "backward_cumulative_compile_time_us"),
+        code_gen_s=_seconds(values, "inductor_code_gen_cumulative_compile_time_us", "code_gen_time_s"),
+        before_restart_s=_seconds(values, "dynamo_compile_time_before_restart_us", "dynamo_time_before_restart_s"),
+        guard_count=as_id(values.get("guard_count")),
+        shape_guard_count=as_id(values.get("shape_env_guard_count")),
+        guard_latency_us=as_float(values.get("guard_latency_us")),
+        cache_size=as_id(values.get("cache_size")),
+        accumulated_cache_size=as_id(values.get("accumulated_cache_size")),
+        graph_ops=as_id(values.get("graph_op_count")),
+        graph_nodes=as_id(values.get("graph_node_count")),
+        graph_inputs=as_id(values.get("graph_input_count")),
+        fail_type=as_text(values.get("fail_type")),
+        fail_reason=as_text(values.get("fail_reason")),
+        fail_location=_fail_location(values),
+        restart_reasons=as_texts(values.get("restart_reasons")),
+        recompile_reason=as_text(values.get("recompile_reason")),
+        has_guarded_code=as_bool(values.get("has_guarded_code")),
+        cudagraph_skip_reason=as_text(values.get("cudagraph_skip_reason")),
+    )
+
+
+def _seconds(values: Mapping[str, Any], microseconds: str, seconds: str | None = None) -> float | None:
+    """Seconds from the field in microseconds (since torch 2.6), else from the older one."""
+    exact = as_float(values.get(microseconds))
+    if exact is not None and exact >= 0:
+        return exact / 1e6
+    older = as_float(values.get(seconds)) if seconds else None
+    return older if older is not None and older >= 0 else None
+
+
+def _fail_location(values: Mapping[str, Any]) -> Location | None:
+    file = as_text(values.get("fail_user_frame_filename"))
+    return Location(file, as_int(values.get("fail_user_frame_lineno"))) if file else None
+
+
+def merged(first: CompileMetrics | None, second: CompileMetrics) -> CompileMetrics:
+    """Both records of one frame as one: what the first does not know comes from the second (a backward compiled later)."""
+    if first is None:
+        return second
+    missing = {name: getattr(second, name) for name in _FIELDS if getattr(first, name) in (None, ())}
+    return replace(first, **missing)

@@ -1,0 +1,185 @@
+"""What dynadiag's own artifacts (`dynadiag_*`) add to a run; other people's logs have none of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from dynadiag.model.run import CompileCall, Graph, PayloadRef, Problem, RegionCost, RegistryEntry
+from dynadiag.trace.drafts import ProcessDraft, RunDraft, attempt_of
+from dynadiag.trace.records import Record
+from dynadiag.trace.stacks import named_stack
+from dynadiag.trace.torch_records import LONGEST_ERROR, Handler
+from dynadiag.trace.values import BadRecordError, as_bool, as_dict, as_float, as_id, as_list, as_text, as_texts
+
+_MOST_ENTRIES = 20_000
+
+
+def environment(run: RunDraft, process: ProcessDraft, record: Record) -> None:
+    """`dynadiag_environment`: who the process was."""
+    facts = record.object()
+    torch, python, started = (as_text(facts.get(name)) for name in ("torch", "python", "started_at"))
+    found = {
+        "pid": as_id(facts.get("pid")),
+        "parent_pid": as_id(facts.get("ppid")),
+        "rank": as_id(facts.get("rank")),
+        "torch": torch,
+        "python": python,
+        "device": as_text(facts.get("device")),
+        "argv": as_texts(facts.get("argv")) or None,
+        "started_at": started,
+        "environment": {key: text for key, text in as_dict(facts.get("env")).items() if isinstance(text, str)},
+    }
+    process.facts.update({name: value for name, value in found.items() if value is not None})
+    run.site_prefixes.update(dict.fromkeys(as_texts(facts.get("site_prefixes"))))
+
+
+def config(run: RunDraft, process: ProcessDraft, record: Record) -> None:
+    """`dynadiag_config`: the options that differ from their defaults, and the names of all options; a later record replaces an earlier one."""
+    facts = record.object()
+    for area in ("dynamo", "functorch", "inductor"):
+        if isinstance(facts.get(area), dict):
+            process.config[area] = facts[area]
+    if (grad := as_bool(facts.get("grad_mode"))) is not None:
+        process.config["torch"] = {"grad_mode": grad}
+    for area, names in as_dict(facts.get("options")).items():
+        process.option_names[area] = frozenset(as_texts(names))
+
+
+def registry(run: RunDraft, process: ProcessDraft, record: Record) -> None:
+    """`dynadiag_registry`: what the torch that ran says of one graph-break id."""
+    facts = record.object()
+    gb_id = as_text(facts.get("gb_id"))
+    if gb_id is None:
+        raise BadRecordError("registry entry is mistyped")
+    if len(process.registry) < _MOST_ENTRIES:
+        texts = [as_text(facts.get(name)) or "" for name in ("gb_type", "explanation")]
+        process.registry[gb_id] = RegistryEntry(gb_id, texts[0], texts[1], as_texts(facts.get("hints")))
+
+
+def compile_call(run: RunDraft, process: ProcessDraft, record: Record) -> None:
+    """`dynadiag_compile_call`: a call of `torch.compile`."""
+    facts = record.object()
+    stack = named_stack(facts.get("stack"))
+    options = {key: value for key, value in facts.items() if key in ("mode", "fullgraph", "dynamic") and value is not None}
+    options.update(as_dict(facts.get("options")))
+    call = CompileCall(
+        process=process.index,
+        location=stack[-1] if stack else None,
+        target=as_text(facts.get("target")) or "?",
+        backend=as_text(facts.get("backend")),
+        options=options,
+        disabled=as_bool(facts.get("disable")) or False,
+    )
+    run.compile_calls.append(call)
+
+
+def graph(run: RunDraft, process: ProcessDraft, record: Record) -> None:
+    """`dynadiag_graph`: inputs, module and line of every node of the Dynamo graph that was recorded just before."""
+    frame = run.frame_of(process, record.header)
+    attempt = attempt_of(record.header)
+    details = PayloadRef(process.log, record.payload_offset, record.payload_length)
+    for position in reversed(frame.graphs):
+        known = run.graphs[position]
+        if known.kind == "dynamo" and known.attempt == attempt and known.details is None:
+            run.graphs[position] = replace(known, details=details)
+            return
+    nodes = as_list(record.object().get("nodes"))
+    frame.graphs.append(len(run.graphs))
+    run.graphs.append(
+        Graph(
+            id=f"g{len(run.graphs)}",
+            frame=frame.id,
+            kind="dynamo",
+            attempt=attempt,
+            nodes=len(nodes) or None,
+            ops={},
+            text=None,
+            details=details,
+            why_not="torch recorded no text of this graph",
+        )
+    )
+
+
+def problem(run: RunDraft, process: ProcessDraft, record: Record) -> None:
+    """`dynadiag_problem`: something went wrong or was switched off."""
+    facts = record.object()
+    kind = as_text(facts.get("kind"))
+    if kind is None:
+        raise BadRecordError("problem is mistyped")
+    frame = run.frame_of(process, record.header) if "frame_id" in record.header else None
+    stack = named_stack(facts.get("stack"))
+    text = (as_text(facts.get("text")) or "")[:LONGEST_ERROR]
+    found = Problem(
+        kind=kind,
+        process=process.index,
+        text=text,
+        frame=frame.id if frame else None,
+        location=stack[-1] if stack else None,
+        stack=stack,
+        record=record.index,
+    )
+    run.problems.append(found)
+
+
+def reset(run: RunDraft, process: ProcessDraft, record: Record) -> None:
+    """`dynadiag_reset`: `torch._dynamo.reset()` was called; compile ids begin again."""
+    process.epoch += 1
+
+
+def hooks(run: RunDraft, process: ProcessDraft, record: Record) -> None:
+    """`dynadiag_hooks`: which parts of the recorder work in this torch."""
+    found = {name: text for name, text in record.object().items() if isinstance(text, str)}
+    process.hooks.update(list(found.items())[:_MOST_ENTRIES])
+
+
+def cost(run: RunDraft, process: ProcessDraft, record: Record) -> None:
+    """`dynadiag_cost`: run time of compiled regions."""
+    facts = record.object()
+    how = as_text(facts.get("how")) or ""
+    for region in map(as_dict, as_list(facts.get("regions"))[:_MOST_ENTRIES]):
+        found = _region(run, process, region, how)
+        if found is not None:
+            run.costs.append(found)
+
+
+def _region(run: RunDraft, process: ProcessDraft, region: Mapping[str, Any], how: str) -> RegionCost | None:
+    calls, spent = as_id(region.get("calls")), as_float(region.get("region_us"))
+    if not calls or spent is None:
+        return None
+    frame = run.known_frame(process, region)
+    return RegionCost(
+        process=process.index,
+        frame=frame.id if frame else None,
+        region=as_text(region.get("region")) or "?",
+        calls=calls,
+        region_us=spent,
+        lookup_us=as_float(region.get("lookup_us")),
+        pregraph_us=as_float(region.get("pregraph_us")),
+        between_us=as_float(region.get("between_us")),
+        how=how,
+    )
+
+
+def leave(run: RunDraft, process: ProcessDraft, record: Record) -> None:
+    """`dynadiag_exit`: the interpreter ended normally; Dynamo's counters as they were then."""
+    process.finished = True
+    counters = as_dict(record.object().get("counters"))
+    process.counters = {
+        group: {name: number for name, number in as_dict(values).items() if as_id(number) is not None} for group, values in counters.items()
+    }
+
+
+BY_ARTIFACT: dict[str, Handler] = {
+    "dynadiag_environment": environment,
+    "dynadiag_config": config,
+    "dynadiag_registry": registry,
+    "dynadiag_compile_call": compile_call,
+    "dynadiag_graph": graph,
+    "dynadiag_problem": problem,
+    "dynadiag_reset": reset,
+    "dynadiag_hooks": hooks,
+    "dynadiag_cost": cost,
+    "dynadiag_exit": leave,
+}

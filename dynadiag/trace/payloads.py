@@ -1,0 +1,48 @@
+"""Payloads that stayed on disk: read again through their `PayloadRef`."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dynadiag.errors import UnreadableInputError
+from dynadiag.model.run import PayloadRef
+from dynadiag.trace.records import untab
+from dynadiag.trace.sources import OpenLog, shown
+from dynadiag.trace.text_prefix import strip_prefixes
+from dynadiag.trace.values import BadRecordError, as_dict, decode, parse_json
+
+LARGEST_PAYLOAD_BYTES = 256 << 20
+
+
+def read_payload(ref: PayloadRef) -> str:
+    """The text of a payload without what the log put in front of its lines; UnreadableInputError when the log is gone or was changed."""
+    if ref.length > LARGEST_PAYLOAD_BYTES:
+        raise UnreadableInputError(f"a payload of {ref.length} bytes in {shown(Path(ref.log))} is too long to be read")
+    try:
+        with OpenLog(Path(ref.log)) as log:
+            log.stream.seek(ref.offset)
+            data = _read_all(log, ref.length)
+    except (OSError, ValueError, EOFError, zlib.error):
+        raise UnreadableInputError(f"{shown(Path(ref.log))} cannot be read any more") from None
+    if len(data) != ref.length:
+        raise UnreadableInputError(f"{shown(Path(ref.log))} is shorter than it was when it was read")
+    return decode(untab(data)) if data.startswith(b"\t") else strip_prefixes(decode(data))
+
+
+def _read_all(log: OpenLog, length: int) -> bytes:
+    parts = []
+    while length > 0 and (part := log.read(min(length, 1 << 24))):
+        parts.append(part)
+        length -= len(part)
+    return b"".join(parts)
+
+
+def graph_details(ref: PayloadRef) -> Mapping[str, Any]:
+    """What a `dynadiag_graph` artifact says of a graph: inputs, nodes, strings, grad mode, autocast; UnreadableInputError when it is damaged."""
+    try:
+        return as_dict(parse_json(read_payload(ref), "not JSON"))
+    except BadRecordError:
+        raise UnreadableInputError(f"the details of a graph in {shown(Path(ref.log))} are damaged") from None

@@ -1,0 +1,65 @@
+"""Compile time by phase, from the begin and end events of torch's `dynamo_timed` (`ChromiumEventLogger`, `torch/_dynamo/utils.py`)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from dynadiag.model.run import Phase
+
+_EVENT = re.compile(rb'^\t\{\n\t"name": "([^"\\\n]*)",\n\t"ts": (\d{1,20}(?:\.\d{1,9})?),\n')
+_KIND = re.compile(rb'\n\t"ph": "([BEi])",\n\t"cat": ')
+DEEPEST = 200
+
+
+@dataclass(slots=True)
+class _Open:
+    name: str
+    began_us: float
+    inside_us: float = 0.0
+
+
+@dataclass(slots=True)
+class PhaseClock:
+    """The phases that are open in one process; a finished one goes to `done` under its frame."""
+
+    open: list[_Open] = field(default_factory=list)
+    done: dict[tuple[str | None, str], list[float]] = field(default_factory=dict)
+
+    def begin(self, name: str, at_us: float) -> None:
+        """A phase begins inside the one that is open."""
+        if len(self.open) < DEEPEST:
+            self.open.append(_Open(name, at_us))
+
+    def end(self, name: str, at_us: float, frame: str | None) -> None:
+        """A phase ends; those that were begun inside it and never ended (an exception, a lost record) are dropped."""
+        position = next((p for p in range(len(self.open) - 1, -1, -1) if self.open[p].name == name), None)
+        if position is None:
+            return
+        phase = self.open[position]
+        del self.open[position:]
+        took = at_us - phase.began_us
+        if took < 0:
+            return
+        if self.open:
+            self.open[-1].inside_us += took
+        entry = self.done.setdefault((frame, name), [0.0, 0.0, 0])
+        entry[0] += took
+        entry[1] += max(0.0, took - phase.inside_us)
+        entry[2] += 1
+
+    def phases(self) -> tuple[Phase, ...]:
+        """The sums of all finished phases in seconds, in the order in which they first ended."""
+        return tuple(
+            Phase(frame=frame, name=name, total_s=total / 1e6, self_s=own / 1e6, count=int(count))
+            for (frame, name), (total, own, count) in self.done.items()
+        )
+
+
+def quick_event(payload: bytes) -> tuple[str, str, float] | None:
+    """Kind ("B", "E" or "i"), name and time in microseconds of an event as torch prints it; None when it looks different."""
+    match = _EVENT.match(payload)
+    if match is None:
+        return None
+    kinds = _KIND.findall(payload)
+    return (kinds[-1].decode(), match.group(1).decode("utf-8", "replace"), float(match.group(2))) if kinds else None

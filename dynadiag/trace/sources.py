@@ -1,0 +1,164 @@
+"""Finds the logs that a path stands for: a run directory, a log, or a folder of logs."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from dynadiag.errors import UnreadableInputError
+from dynadiag.model.run import RunInfo
+from dynadiag.trace.values import BadRecordError, as_bool, as_dict, as_int, as_text, as_texts, decode, parse_json
+
+MARKER = "dynadiag-run.json"
+WANTED = f"a run directory ({MARKER}), TORCH_TRACE logs (dedicated_log_torch_trace_*.log) or a text log of torch.compile"
+_TRACE_NAME = re.compile(r"^dedicated_log_torch_trace.*\.log(\.gz)?$")
+_LOG_NAME = re.compile(r"\.(log|txt|out|err)(\.gz)?$")
+_DEEPEST = 4
+_MOST_FILES = 10_000
+_MARKER_BYTES = 4 << 20
+_POINTER_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """The logs to read, in order, and what the supervisor wrote about the run."""
+
+    logs: tuple[Path, ...]
+    info: RunInfo
+    notes: tuple[str, ...] = ()
+    is_run: bool = False
+
+
+def find_sources(path: str | os.PathLike[str]) -> Sources:
+    """The logs behind a path; UnreadableInputError in one line when there are none."""
+    place = Path(path)
+    try:
+        mode = place.stat().st_mode
+    except (OSError, ValueError) as error:
+        raise UnreadableInputError(f"cannot read {shown(place)}: {_why(error)}") from None
+    if stat.S_ISREG(mode):
+        pointed = _pointer(place)
+        return find_sources(pointed) if pointed else Sources((_absolute(place),), RunInfo())
+    if not stat.S_ISDIR(mode):
+        raise UnreadableInputError(f"cannot read {shown(place)}: it is neither a file nor a folder")
+    return _from_folder(_absolute(place))
+
+
+def shown(path: Path) -> str:
+    """A path for a message: on one line and without control characters."""
+    return "".join(char if char.isprintable() else "?" for char in str(path))
+
+
+def _why(error: OSError | ValueError) -> str:
+    return (error.strerror or type(error).__name__) if isinstance(error, OSError) else "the name is not valid"
+
+
+def _absolute(path: Path) -> Path:
+    return Path(os.path.abspath(path))
+
+
+def _pointer(path: Path) -> Path | None:
+    """The run directory that a text file called `latest` names (where links cannot be made), if it lies beside it."""
+    if path.name != "latest" or path.stat().st_size > _POINTER_BYTES:
+        return None
+    try:
+        name = decode(path.read_bytes()).strip()
+    except OSError:
+        return None
+    beside = path.with_name(name) if name and name == os.path.basename(name) and "\0" not in name else None
+    return beside if beside is not None and beside.is_dir() else None
+
+
+def _from_folder(folder: Path) -> Sources:
+    try:
+        info, notes = _run_info(folder)
+        files = sorted(_files(folder, 0), key=lambda file: (str(file.parent), _order(file.name)))[:_MOST_FILES]
+    except OSError as error:
+        raise UnreadableInputError(f"cannot read {shown(folder)}: {_why(error)}") from None
+    traces = [file for file in files if _TRACE_NAME.match(file.name)]
+    logs = traces or [file for file in files if _LOG_NAME.search(file.name)]
+    if not logs and info is None:
+        raise UnreadableInputError(f"no logs in {shown(folder)}; looked for {WANTED}")
+    return Sources(tuple(logs), info or RunInfo(), notes, is_run=info is not None)
+
+
+def _order(name: str) -> list[tuple[int, int, str]]:
+    """Sorts rank_2 before rank_10."""
+    return [(0, int(part), "") if part.isascii() and part.isdigit() and len(part) < 18 else (1, 0, part) for part in re.split(r"(\d+)", name)]
+
+
+def _files(folder: Path, depth: int) -> Iterator[Path]:
+    """The regular files in a folder and below; links to folders, pipes and devices are left alone."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            try:
+                if entry.is_dir(follow_symlinks=False):
+                    if depth < _DEEPEST and not entry.name.startswith("."):
+                        yield from _files(Path(entry.path), depth + 1)
+                elif entry.is_file():
+                    yield Path(entry.path)
+            except OSError:
+                continue
+
+
+def _run_info(folder: Path) -> tuple[RunInfo | None, tuple[str, ...]]:
+    """What the marker file says; None when there is none, and a note when it cannot be read."""
+    marker = folder / MARKER
+    if not marker.is_file():
+        return None, ()
+    with marker.open("rb") as stream:
+        data = stream.read(_MARKER_BYTES)
+    try:
+        values = parse_json(decode(data), "not JSON")
+    except BadRecordError:
+        return RunInfo(directory=str(folder)), (f"{MARKER} is damaged: what the supervisor saw is not known",)
+    return _info(folder, as_dict(values)), ()
+
+
+def _info(folder: Path, values: Mapping[str, Any]) -> RunInfo:
+    flags = {field.name for field in fields(RunInfo) if field.default is False}
+    found: dict[str, Any] = {name: as_bool(values.get(name)) or False for name in flags}
+    found.update({name: as_text(values.get(name)) for name in ("dynadiag", "cwd", "started_at", "ended_at", "signal")})
+    return RunInfo(
+        directory=str(folder),
+        command=as_texts(values.get("command")) or None,
+        exit_status=as_int(values.get("exit_status")),
+        **found,
+    )
+
+
+class OpenLog:
+    """A log opened for reading: plain or gzip; `position` is how far into the file on disk we are."""
+
+    def __init__(self, path: Path) -> None:
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+        self.raw = os.fdopen(descriptor, "rb", buffering=0)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            self.raw.close()
+            raise OSError(0, "it is not a regular file")
+        self.size = os.fstat(descriptor).st_size
+        packed = self.raw.read(2) == b"\x1f\x8b"
+        self.raw.seek(0)
+        self.stream: BinaryIO = gzip.GzipFile(fileobj=io.BufferedReader(self.raw)) if packed else self.raw  # type: ignore[assignment]
+
+    def read(self, size: int, /) -> bytes:
+        """Up to `size` bytes of the log's text."""
+        return self.stream.read(size)
+
+    @property
+    def position(self) -> int:
+        """Bytes of the file on disk that were read."""
+        return self.raw.tell()
+
+    def __enter__(self) -> OpenLog:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.raw.close()

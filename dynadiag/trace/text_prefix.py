@@ -1,0 +1,72 @@
+"""What log lines of torch carry in front of the message, in every shape that people paste: ranks, colours, times, compile ids, artifacts."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+_RANK = re.compile(r"^\s*(?:\[?(?:default|trainer|rank|worker)?\s?(\d{1,6})(?:\|\d+)?\]:|\[(?:[\w.-]+?)(\d{1,6})\|?\d*\]:|(\d{1,6}): )\s?(?=\S)")
+_GLOG = re.compile(
+    r"^([VDIWEC])(\d{4} \d\d:\d\d:\d\d(?:[.,]\d+)?) (\d+) ?(\S[^\]]*?:\d+)\](?: \[(!?[\d/_!-]+)\])?(?: \[__(\w+)\])? ?"
+)
+_BRACKET = re.compile(
+    r"^\[(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d+)?)\](?: \[(!?[\d/_!-]+)\])? ([\w.]+)(?:\.__(\w+))?: \[(\w+)\] ?"
+)
+_PLAIN = re.compile(r"^(?:\d{4}-\d\d-\d\d[ T][\d:.,]+ ?)?\[?(DEBUG|INFO|WARNING|ERROR)\]?[: ]+(torch[\w.]*)(?:\.__(\w+))?[: ]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """What stood in front of a message; all None for a bare line."""
+
+    rank: int | None = None
+    stamp: str | None = None
+    pid: int | None = None
+    place: str | None = None
+    compile_id: str | None = None
+    artifact: str | None = None
+    level: str | None = None
+
+    @property
+    def known(self) -> bool:
+        """Whether the line carried a prefix of a logger at all."""
+        return self.level is not None
+
+
+BARE = Prefix()
+
+
+def split_line(line: str) -> tuple[Prefix, str]:
+    """A line's prefix and its message, without colour escapes."""
+    if "\x1b" in line:
+        line = _ESCAPES.sub("", line)
+    rank, line = _rank(line)
+    match = _GLOG.match(line)
+    if match:
+        level, stamp, pid, place, compile_id, artifact = match.groups()
+        number = int(pid) if len(pid) < 19 else None
+        return Prefix(rank, stamp, number, place, compile_id, artifact, level), line[match.end() :]
+    match = _BRACKET.match(line)
+    if match:
+        stamp, compile_id, place, artifact, level = match.groups()
+        return Prefix(rank, stamp, None, place, compile_id, artifact, level), line[match.end() :]
+    match = _PLAIN.match(line)
+    if match:
+        return Prefix(rank, None, None, match.group(2), None, match.group(3), match.group(1)), line[match.end() :]
+    return (Prefix(rank=rank) if rank is not None else BARE), line
+
+
+def _rank(line: str) -> tuple[int | None, str]:
+    if not line[:1].isspace() and line[:1] not in "[0123456789drtw":
+        return None, line
+    match = _RANK.match(line)
+    if match is None:
+        return None, line
+    number = match.group(1) or match.group(2) or match.group(3)
+    return int(number), line[match.end() :]
+
+
+def strip_prefixes(text: str) -> str:
+    """A text cut out of a log, without the prefixes of its lines."""
+    return "\n".join(split_line(line)[1] for line in text.split("\n"))

@@ -1,0 +1,255 @@
+"""What each kind of torch's own records adds to a run: one function a kind, by the record's key or the artifact's name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+
+from dynadiag.model.run import BreakEvent, CacheEvent, Graph, GraphKind, Location, PayloadRef, Problem, RecompileEvent
+from dynadiag.trace.break_text import BreakText, last_exception, parse_break, parse_reason
+from dynadiag.trace.drafts import FrameDraft, ProcessDraft, RunDraft, attempt_of, key_of
+from dynadiag.trace.graph_text import count_graph
+from dynadiag.trace.guards import read_guards
+from dynadiag.trace.metrics import merged, read_metrics
+from dynadiag.trace.phases import quick_event
+from dynadiag.trace.records import Record
+from dynadiag.trace.stacks import interned_stack, printed_stack
+from dynadiag.trace.values import BadRecordError, as_bool, as_dict, as_float, as_id, as_int, as_list, as_text, parse_json
+
+Handler = Callable[[RunDraft, ProcessDraft, Record], None]
+LONGEST_ERROR = 4000
+_BYPASS = re.compile(r'"cache_bypass_reason": ("(?:[^"\\]|\\.)*")')
+
+
+def intern(run: RunDraft, process: ProcessDraft, record: Record) -> None:
+    """`str`: a string and its number, used by the stacks that follow."""
+    pair = as_list(record.value)
+    number = as_id(pair[1]) if len(pair) == 2 else None
+    text = as_text(pair[0]) if pair else None
+    if number is None or text is None:
+        raise BadRecordError("interned string is mistyped")
+    process.strings[number] = run.share(text)
+
+
+def start(run: RunDraft, process: ProcessDraft, record: Record) -> None:
+    """`dynamo_start`: a frame is being compiled. A compile id that starts again means that Dynamo was reset in between."""
+    stack = run.share(interned_stack(as_dict(record.value).get("stack"), process.strings))
+    seen = process.frames.get(key_of(process, record.header))
+    line = record.line
+    if seen is not None and seen.start is not None:
+        if seen.start == line:
+            process.skip("repeated record")
+            return
+        process.epoch += 1
+    frame = run.frame_of(process, record.header, coming=True)
+    frame.start, frame.stack, frame.record = line, stack, record.index
+    if stack:
+        code = stack[-1]
+        frame.name, frame.file, frame.line = code.function, code.file, code.line
+        frame.stack = stack[:-1]
+
+
+def metrics(run: RunDraft, process: ProcessDraft, record: Record) -> None:
+    """`compilation_metrics`, also of the backward and at run time: they complete what is known of the frame."""
+    values = as_dict(record.value)
+    if not values:
+        raise BadRecordError("metrics are mistyped")
+    if key_of(process, record.header).frame is None:
+        return
+    frame = run.frame_of(process, record.header)
+    found = read_metrics(values)
+    if record.kind == "compilation_metrics":
+        frame.metrics, frame.finished = merged(found, frame.metrics) if frame.metrics else found, True
+        frame.suppressed = as_bool(values.get("config_suppress_errors"))
+        frame.name = frame.name or as_text(values.get("co_name"))
+        frame.file = frame.file or as_text(values.get("co_filename"))
+        frame.line = frame.line if frame.line is not None else as_int(values.get("co_firstlineno"))
+        _versions(process, as_text(values.get("pytorch_version")), as_text(values.get("python_version")))
+    else:
+        frame.metrics = merged(frame.metrics, found)
+    frame.record = frame.record if frame.record is not None else record.index
+
+
+def _versions(process: ProcessDraft, torch: str | None, python: str | None) -> None:
+    if torch and not process.facts.get("torch"):
+        process.facts["torch"] = torch
+    if python and not process.facts.get("python"):
+        process.facts["python"] = python.split()[0] if python.strip() else None
+
+
+def torch_version(run: RunDraft, process: ProcessDraft, record: Record) -> None:
+    """`torch_version` (torch 2.12 and newer): the version that ran."""
+    _versions(process, as_text(record.object().get("pytorch_version")), None)
+
+
+def graph_break(run: RunDraft, process: ProcessDraft, record: Record) -> None:
+    """`dynamo_graph_break_reason`: one event of a graph break."""
+    text = parse_break(record.text())
+    frame = run.frame_of(process, record.header)
+    attempt = attempt_of(record.header)
+    cause = _warning_before(run, frame, attempt) if not text.warning else None
+    frame.breaks.append(len(run.breaks))
+    run.breaks.append(_event(run, frame.id, attempt, text, cause, record.index))
+
+
+def _warning_before(run: RunDraft, frame: FrameDraft, attempt: int) -> str | None:
+    """The cause out of a warning of the same break: `unimplemented_with_warning` writes a record of its own before the break is logged."""
+    if not frame.breaks:
+        return None
+    before = run.breaks[frame.breaks[-1]]
+    if before is None or before.attempt != attempt or before.prefix != WARNING:
+        return None
+    run.breaks[frame.breaks.pop()] = None
+    return before.cause
+
+
+WARNING = "backend warning"
+
+
+def _event(run: RunDraft, frame: str, attempt: int, text: BreakText, cause: str | None, record: int) -> BreakEvent:
+    reason = run.share(text.reason)
+    return BreakEvent(
+        frame=frame,
+        attempt=attempt,
+        gb_id=reason.gb_id,
+        gb_type=reason.gb_type,
+        explanation=reason.explanation,
+        hints=reason.hints,
+        context=reason.context,
+        stack=run.share(text.stack),
+        torch_frame=text.torch_frame,
+        prefix=WARNING if text.warning else run.share(text.prefix),
+        skip_reason=run.share(text.skip_reason),
+        skips_frame=text.skips_frame,
+        cause=(text.cause or cause or "")[:LONGEST_ERROR] or None,
+        record=record,
+    )
+
+
+def error(run: RunDraft, process: ProcessDraft, record: Record) -> None:
+    """`dynamo_error`: the exception that ended the compilation of a frame; of a skipped frame it has the second half of the reason."""
+    text = record.text()
+    raised = last_exception(text)
+    frame = run.frame_of(process, record.header)
+    if raised is None:
+        return
+    frame.error_type, message = raised[0].rpartition(".")[2], raised[1].strip()
+    frame.error = run.share(f"{frame.error_type}: {message}"[:LONGEST_ERROR])
+    frame.user_stack = run.share(printed_stack(text.rpartition("\nfrom user code:\n")[2].split("\n"))) if "\nfrom user code:" in text else ()
+    _join_skip_reason(run, frame, message)
+
+
+def _join_skip_reason(run: RunDraft, frame: FrameDraft, message: str) -> None:
+    if not frame.breaks:
+        return
+    event = run.breaks[frame.breaks[-1]]
+    if event is None or event.skip_reason is not None:
+        return
+    first, second = parse_reason(message)
+    said = second or (first if first.gb_type != event.gb_type else None)
+    if said is not None:
+        text = f"{said.gb_type}: {said.explanation}" if said.explanation else said.gb_type
+        run.breaks[frame.breaks[-1]] = replace(event, skip_reason=run.share(text))
+
+
+def recompile(run: RunDraft, process: ProcessDraft, record: Record) -> None:
+    """`recompile_reasons`: which guards of the cache entries failed (one reason as plain text, several as a JSON list)."""
+    text = record.text()
+    reasons: tuple[str, ...] = (text,)
+    if text.startswith("["):
+        found = as_list(parse_json(text, "payload is not JSON"))
+        reasons = tuple(reason for reason in found if isinstance(reason, str))
+    frame = run.frame_of(process, record.header, coming=True)
+    run.recompiles.append(RecompileEvent(frame=frame.id, reasons=tuple(map(run.share, reasons)), record=record.index))
+
+
+def guards(run: RunDraft, process: ProcessDraft, record: Record) -> None:
+    """`dynamo_cpp_guards_str`: the guards of a frame, summed up."""
+    found, latency = read_guards(record.text())
+    frame = run.frame_of(process, record.header)
+    if found is not None:
+        frame.guards = replace(found, examples=tuple(map(run.share, found.examples)))
+    frame.latency_us = latency
+
+
+def phase(run: RunDraft, process: ProcessDraft, record: Record) -> None:
+    """`chromium_event`: a phase of the compilation begins or ends."""
+    quick = quick_event(record.raw_payload())
+    if quick is None:
+        event = record.object()
+        name, at = as_text(event.get("name")), as_float(event.get("ts"))
+        kind = event.get("ph")
+        if name is None or at is None or not isinstance(kind, str):
+            raise BadRecordError("event is mistyped")
+    else:
+        kind, name, at = quick
+    if kind == "B":
+        process.clock.begin(name, at)
+    elif kind == "E":
+        frame = run.known_frame(process, record.header)
+        process.clock.end(name, at, frame.id if frame else None)
+
+
+def _cache(cache: str, result: str) -> Handler:
+    def look_up(run: RunDraft, process: ProcessDraft, record: Record) -> None:
+        frame = run.known_frame(process, record.header)
+        why = _bypass_reason(record) if result == "bypass" else None
+        run.caches.append(CacheEvent(frame=frame.id if frame else None, cache=cache, result=result, why=why))
+
+    return look_up
+
+
+def _bypass_reason(record: Record) -> str | None:
+    match = _BYPASS.search(record.text())
+    return as_text(parse_json(match.group(1), "payload is not JSON")) if match else None
+
+
+def _graph(kind: GraphKind) -> Handler:
+    def add(run: RunDraft, process: ProcessDraft, record: Record) -> None:
+        frame = run.frame_of(process, record.header)
+        count = count_graph(record.raw_payload())
+        graph = Graph(
+            id=f"g{len(run.graphs)}",
+            frame=frame.id,
+            kind=kind,
+            attempt=attempt_of(record.header),
+            nodes=count.nodes if count else None,
+            ops={run.share(op): number for op, number in count.ops.items()} if count else {},
+            text=PayloadRef(process.log, record.payload_offset, record.payload_length),
+            why_not=None if count else "the text of the graph holds no forward method",
+        )
+        frame.graphs.append(len(run.graphs))
+        run.graphs.append(graph)
+
+    return add
+
+
+BY_KEY: dict[str, Handler] = {
+    "str": intern,
+    "dynamo_start": start,
+    "compilation_metrics": metrics,
+    "bwd_compilation_metrics": metrics,
+    "dynamo_cpp_guards_str": guards,
+    "chromium_event": phase,
+    "dynamo_output_graph": _graph("dynamo"),
+    "aot_joint_graph": _graph("aot_joint"),
+    "aot_forward_graph": _graph("aot_forward"),
+    "aot_backward_graph": _graph("aot_backward"),
+    "aot_inference_graph": _graph("aot_inference"),
+    "inductor_post_grad_graph": _graph("post_grad"),
+}
+
+BY_ARTIFACT: dict[str, Handler] = {
+    "dynamo_graph_break_reason": graph_break,
+    "dynamo_error": error,
+    "recompile_reasons": recompile,
+    "torch_version": torch_version,
+    "inductor_post_grad_graph": _graph("post_grad"),
+    "after_post_grad_graph": _graph("post_grad"),
+    **{
+        f"{name}_cache_{result}": _cache(name, result)
+        for name in ("fx_graph", "aotautograd")
+        for result in ("hit", "miss", "bypass")
+    },
+}

@@ -1,0 +1,89 @@
+"""Values out of JSON that strangers wrote: parsed without a traceback, and taken only when they have the right type."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+_LARGEST_INT = 2**63 - 1
+_LONE_SURROGATE = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}(?:\\u[dD][c-fC-F][0-9a-fA-F]{2})?|\\u[dD][c-fC-F][0-9a-fA-F]{2}")
+
+
+class BadRecordError(ValueError):
+    """A record that cannot be used; `reason` is what it is counted under in `Process.skipped`."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def parse_json(text: str, reason: str) -> Any:
+    """The value of a JSON text; BadRecordError(reason) for bad syntax, too deep nesting and numbers beyond Python's digit limit."""
+    if "\\ud" in text or "\\uD" in text:
+        text = _LONE_SURROGATE.sub(_replace_lone, text)
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise BadRecordError(reason) from None
+
+
+def _replace_lone(match: re.Match[str]) -> str:
+    """A surrogate pair stays; half of one could not be written as UTF-8 later."""
+    return match.group() if len(match.group()) == 12 else "\\ufffd"
+
+
+def decode(data: bytes) -> str:
+    """Text of bytes that should be UTF-8; what is not becomes U+FFFD."""
+    return data.decode("utf-8", "replace")
+
+
+def as_dict(value: object) -> Mapping[str, Any]:
+    """The value if it is a JSON object, else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def as_list(value: object) -> list[Any]:
+    """The value if it is a JSON array, else an empty one."""
+    return value if isinstance(value, list) else []
+
+
+def as_text(value: object) -> str | None:
+    """The value if it is a string, else None."""
+    return value if isinstance(value, str) else None
+
+
+def as_int(value: object) -> int | None:
+    """The value if it is an integer that fits 64 bits (a bool is none), else None."""
+    if isinstance(value, int) and not isinstance(value, bool) and -_LARGEST_INT <= value <= _LARGEST_INT:
+        return value
+    return None
+
+
+def as_id(value: object) -> int | None:
+    """The value if it can be one of torch's counters (not negative), else None."""
+    number = as_int(value)
+    return number if number is not None and number >= 0 else None
+
+
+def as_float(value: object) -> float | None:
+    """The value if it is a finite number, else None."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def as_bool(value: object) -> bool | None:
+    """The value if it is a bool, else None."""
+    return value if isinstance(value, bool) else None
+
+
+def as_texts(value: object) -> tuple[str, ...]:
+    """The strings in a JSON array; other elements are left out."""
+    return tuple(item for item in as_list(value) if isinstance(item, str))
