@@ -35,7 +35,11 @@ class Cost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphBreak:
-    """One site that breaks the graph: all events of one torch user frame with one reason."""
+    """One site that breaks the graph: all events of one torch user frame (file and line).
+
+    `reason` is the commonest one, `other_reasons` are further ones on the same line; `own_frame` the user line it is reached from most often,
+    `own_frames` all of them; `doubts` says in words what torch's records leave open.
+    """
 
     id: str
     fingerprint: str
@@ -60,6 +64,9 @@ class GraphBreak:
     context: str | None = None
     cost: Cost | None = None
     advice: tuple[Advice, ...] = ()
+    other_reasons: tuple[str, ...] = ()
+    own_frames: tuple[Location, ...] = ()
+    doubts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

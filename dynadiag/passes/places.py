@@ -64,23 +64,32 @@ def own_frame(stack: Sequence[Location], run: Run) -> Location | None:
 
 
 def joined_stack(entry: Sequence[Location], inner: Sequence[Location]) -> tuple[Location, ...]:
-    """The stack of an event with the stack through which its frame was entered put before it.
+    """The stack of an event, with the stack through which its frame was entered put before it when the event's begins at the frame.
 
-    Torch records some stacks from the entry of the compiled frame only. The last frame of `entry` is the compiled frame itself (at the
-    line where it begins), the first of `inner` is the same frame at the line that runs; it is kept once. A stack that already starts
-    where the entry does is left alone.
+    Torch records the stack of an exception from the compiled frame on, that of a graph break from the outermost frame on
+    (`InstructionTranslatorBase.log_graph_break`, torch 2.11 and 2.15). The last frame of `entry` is the compiled frame itself.
     """
     if not inner or not entry:
         return tuple(inner or entry)
-    if len(entry) > 1 and _same_call(entry[0], inner[0]) and len(inner) >= len(entry):
-        return tuple(inner)
-    outer = entry[:-1]
-    overlap = next((i for i, location in enumerate(outer) if _same_call(location, inner[0]) and location.line == inner[0].line), None)
-    return tuple(inner) if overlap == 0 else (*(outer if overlap is None else outer[:overlap]), *inner)
+    complete = _same_call(entry[0], inner[0]) and entry[0].line == inner[0].line
+    return tuple(inner) if complete or not _same_call(entry[-1], inner[0]) else (*entry[:-1], *inner)
 
 
 def _same_call(one: Location, other: Location) -> bool:
     return one.file == other.file and source_function(one.function) == source_function(other.function)
+
+
+def own_entry(frame: Frame, run: Run) -> Location | None:
+    """The user's own code that a frame belongs to: the frame itself, else the function that called it, then without a line.
+
+    Torch leaves the two innermost callers out of the stack of `dynamo_start` (`log_dynamo_start`, `extract(skip=4)`, torch 2.11 and 2.15) and shows a function
+    that goes on in a resume function at the line of its first break: so for a library frame only the function is known, and not even that it is
+    the innermost one.
+    """
+    if frame.file is not None and is_own_file(frame.file, run):
+        return Location(frame.file, frame.line, source_function(frame.name))
+    found = own_frame(frame.stack, run)
+    return None if found is None else Location(found.file, None, source_function(found.function))
 
 
 def source_function(name: str | None) -> str | None:
@@ -94,11 +103,6 @@ def resume_line(name: str | None) -> int | None:
     """The source line at which a resume function goes on, or None for other functions."""
     match = _RESUME.match(name or "")
     return None if match is None else int(match["line"])
-
-
-def frame_stack(frame: Frame | None) -> tuple[Location, ...]:
-    """The stack through which a frame was entered, ending in the frame itself; empty when nothing was recorded."""
-    return () if frame is None else frame.stack
 
 
 def project_path(file: str, run: Run) -> str:

@@ -1,0 +1,48 @@
+"""What a graph break costs at run time, from the regions that `--cost` profiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from dynadiag.model.report import Cost
+from dynadiag.model.run import RegionCost, Run
+
+_US_PER_MS = 1000.0
+
+
+def break_cost(run: Run, frames: Sequence[str], resumed: Sequence[str]) -> Cost | None:
+    """Milliseconds a call that a break costs beside the graphs around it, or None when nothing was profiled there.
+
+    Counted are the Python and the eager ops between the graph before the break and the next one (a compiled frame ends at its first break,
+    so they
+    belong to this break alone), and the cache look-up and the bytecode before the graph of the function that goes on.
+    """
+    wanted = set(resumed)
+    after = [cost for cost in run.costs if cost.frame in wanted]
+    before = [cost for cost in run.costs if cost.frame in set(frames)]
+    parts = [_mean_us(before, lambda cost: cost.between_us), _mean_us(after, _entry_us)]
+    known = [part for part in parts if part is not None]
+    if not known:
+        return None
+    how = next(cost.how for cost in (*before, *after))
+    missing = "" if len(known) == len(parts) else "; only one side of the break was profiled"
+    return Cost(value=round(sum(known) / _US_PER_MS, 4), unit="ms per call", basis=f"measured: {how}{missing}")
+
+
+def _entry_us(cost: RegionCost) -> float | None:
+    parts = [part for part in (cost.lookup_us, cost.pregraph_us) if part is not None]
+    return sum(parts) if parts else None
+
+
+def _mean_us(costs: Iterable[RegionCost], of: Callable[[RegionCost], float | None]) -> float | None:
+    """The mean over all calls: a call goes through one compilation of one frame."""
+    known = [(cost.calls, value) for cost in costs if (value := of(cost)) is not None and cost.calls > 0]
+    calls = sum(count for count, _ in known)
+    return sum(count * value for count, value in known) / calls if calls else None
+
+
+def frame_calls(run: Run, frames: Iterable[str]) -> int | None:
+    """How often these frames' regions ran while they were profiled, or None when they were not."""
+    wanted = set(frames)
+    counts = [cost.calls for cost in run.costs if cost.frame in wanted]
+    return sum(counts) if counts else None

@@ -1,0 +1,203 @@
+"""All graph breaks of a run as sites: a site is the file and line of torch's user frame, an event one record of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from dynadiag.advice.graph_breaks import break_advice
+from dynadiag.model.report import Advice, GraphBreak
+from dynadiag.model.run import BreakEvent, Frame, Location, RegistryEntry, Run
+from dynadiag.passes.base import process_of, unique
+from dynadiag.passes.break_categories import category
+from dynadiag.passes.break_chain import resume_frames
+from dynadiag.passes.break_costs import break_cost
+from dynadiag.passes.fingerprint import Subject, fingerprints
+from dynadiag.passes.places import joined_stack, own_entry, own_frame, source_function
+
+NO_ID = "DB01"
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """One event with what is worked out from it: the whole stack, torch's user frame with its source, the own line."""
+
+    position: int
+    event: BreakEvent
+    frame: Frame | None
+    stack: tuple[Location, ...]
+    torch_frame: Location | None
+    own: Location | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Links:
+    """What all sites look up: resume frames by event position, the graphs of each frame that Dynamo kept."""
+
+    run: Run
+    resumes: Mapping[int, tuple[str, ...]]
+    graphs: Mapping[str, tuple[str, ...]]
+
+
+def break_code(site: GraphBreak) -> str:
+    """The code of a finding on this site: torch's id, or DB01 for a break that torch gave none."""
+    return site.gb_id or NO_ID
+
+
+def break_sites(run: Run) -> tuple[GraphBreak, ...]:
+    """The sites in the order in which they were first seen, with ids `b1`, `b2`, ...; the same run gives the same ids."""
+    placed = {(event.frame, event.attempt) for event in run.breaks if event.torch_frame is not None}
+    groups: dict[tuple[str, int | None], list[_Seen]] = {}
+    for position, event in enumerate(run.breaks):
+        if not _first_half(event, placed):
+            one = _seen(position, event, run)
+            groups.setdefault(_site_key(one), []).append(one)
+    ordered = list(groups.values())
+    prints = fingerprints([Subject(_main(group).event.gb_id or NO_ID, _main(group).torch_frame) for group in ordered], run)
+    links = _Links(run, resume_frames(run), kept_graphs(run))
+    return tuple(
+        _site(f"b{number}", fingerprint, group, links)
+        for number, (group, fingerprint) in enumerate(zip(ordered, prints, strict=True), start=1)
+    )
+
+
+def kept_graphs(run: Run) -> dict[str, tuple[str, ...]]:
+    """The Dynamo graphs of each frame; graphs of attempts that were thrown away do not count."""
+    last = {frame.id: frame.attempts - 1 for frame in run.frames}
+    result: dict[str, tuple[str, ...]] = {}
+    for graph in run.graphs:
+        if graph.kind == "dynamo" and graph.attempt >= last.get(graph.frame, 0):
+            result[graph.frame] = (*result.get(graph.frame, ()), graph.id)
+    return result
+
+
+def _first_half(event: BreakEvent, placed: set[tuple[str, int]]) -> bool:
+    """True for the first of two records of one break.
+
+    `unimplemented_with_warning` (`torch/_dynamo/exc.py`, torch 2.15) writes a record without a place ("WON'T CONVERT ..."), then the error
+    becomes a graph break with a record of its own.
+    """
+    return event.torch_frame is None and not event.stack and (event.frame, event.attempt) in placed
+
+
+def _seen(position: int, event: BreakEvent, run: Run) -> _Seen:
+    frame = run.frame(event.frame)
+    stack = joined_stack(() if frame is None else frame.stack, event.stack)
+    torch_frame = _torch_frame(event, frame, stack)
+    if torch_frame is not None and (not stack or (stack[-1].file, stack[-1].line) != (torch_frame.file, torch_frame.line)):
+        stack = (*stack, torch_frame)
+    stack = tuple(Location(place.file, place.line, source_function(place.function), place.code) for place in stack)
+    own = own_frame(stack if event.stack else stack[-1:], run)
+    if own is None and not event.stack and frame is not None:
+        own = own_entry(frame, run)
+    return _Seen(position, event, frame, stack, torch_frame, own)
+
+
+def _torch_frame(event: BreakEvent, frame: Frame | None, stack: Sequence[Location]) -> Location | None:
+    """Torch's user frame, with function and source where the stack knows them; without one the frame that was being compiled."""
+    place = event.torch_frame
+    if place is None and event.stack:
+        place = stack[-1]
+    if place is None and frame is not None and frame.file is not None:
+        place = Location(frame.file, frame.line, frame.name)
+    if place is None:
+        return None
+    known = next((one for one in reversed(stack) if (one.file, one.line) == (place.file, place.line)), place)
+    return Location(place.file, place.line, source_function(place.function or known.function), place.code or known.code)
+
+
+def _site_key(one: _Seen) -> tuple[str, int | None]:
+    if one.torch_frame is None:
+        return f"\0{one.event.gb_type}", None
+    return one.torch_frame.file, one.torch_frame.line
+
+
+def _main(group: Sequence[_Seen]) -> _Seen:
+    """The event that speaks for the site: the first one of its commonest break type."""
+    counts = Counter(one.event.gb_type for one in group)
+    commonest = max(counts.values())
+    return next(one for one in group if counts[one.event.gb_type] == commonest)
+
+
+def _site(identifier: str, fingerprint: str, group: Sequence[_Seen], links: _Links) -> GraphBreak:
+    main, run = _main(group), links.run
+    owns = _own_frames(group)
+    resumed = unique(frame for one in group for frame in links.resumes.get(one.position, ()))
+    frames = unique(one.event.frame for one in group)
+    registered = _registered(main, run)
+    return GraphBreak(
+        id=identifier,
+        fingerprint=fingerprint,
+        gb_id=main.event.gb_id,
+        category=category(main.event, run),
+        reason=main.event.gb_type,
+        explanation=main.event.explanation or (None if registered is None else registered.explanation),
+        hints=main.event.hints or (() if registered is None else registered.hints),
+        own_frame=owns[0] if owns else None,
+        torch_frame=main.torch_frame,
+        stack=main.stack,
+        events=len(group),
+        frames=frames,
+        skipped_frames=unique(one.event.frame for one in group if _skipped(one)),
+        resume_frames=resumed,
+        graphs_before=unique(graph for frame in frames for graph in links.graphs.get(frame, ())),
+        graphs_after=unique(graph for frame in resumed for graph in links.graphs.get(frame, ())),
+        skip_reason=next((one.event.skip_reason for one in group if one.event.skip_reason), None),
+        cached=all(one.event.cached for one in group),
+        fullgraph=any(_raised(one) for one in group),
+        processes=tuple(sorted({one.frame.key.process for one in group if one.frame is not None})),
+        context=main.event.context,
+        cost=break_cost(run, frames, resumed),
+        advice=_advice(group, run),
+        other_reasons=tuple(reason for reason in unique(_reason(one.event) for one in group) if reason != _reason(main.event)),
+        own_frames=owns,
+        doubts=_doubts(group, run),
+    )
+
+
+def _reason(event: BreakEvent) -> str:
+    return event.gb_type if event.gb_id is None else f"{event.gb_id} {event.gb_type}"
+
+
+def _own_frames(group: Sequence[_Seen]) -> tuple[Location, ...]:
+    """The user lines from which a site is reached, the commonest first."""
+    places = Counter((one.own.file, one.own.line) for one in group if one.own is not None)
+    first = {(one.own.file, one.own.line): one.own for one in reversed(group) if one.own is not None}
+    return tuple(first[key] for key, _ in places.most_common())
+
+
+def _registered(one: _Seen, run: Run) -> RegistryEntry | None:
+    process = None if one.frame is None else process_of(run, one.frame.key.process)
+    return None if process is None else process.registry.get(one.event.gb_id or "")
+
+
+def _skipped(one: _Seen) -> bool:
+    last = one.frame is not None and one.event.attempt >= one.frame.attempts - 1
+    return one.event.skips_frame or (one.frame is not None and one.frame.outcome == "skipped" and last)
+
+
+def _raised(one: _Seen) -> bool:
+    """Under `fullgraph=True` the break is an exception: torch writes no break record and the frame fails."""
+    return one.event.source in ("exception", "metrics") and one.frame is not None and one.frame.outcome == "failed"
+
+
+def _advice(group: Iterable[_Seen], run: Run) -> tuple[Advice, ...]:
+    """Advice for each kind of break on the line, each text once."""
+    kinds: dict[str, _Seen] = {}
+    for one in group:
+        kinds.setdefault(_reason(one.event), one)
+    found = [advice for one in kinds.values() for advice in break_advice(one.event, run, one.own)]
+    return tuple({(advice.slug, advice.text): advice for advice in found}.values())
+
+
+def _doubts(group: Sequence[_Seen], run: Run) -> tuple[str, ...]:
+    """What torch's records leave open about this site, in words."""
+    doubts: list[str] = []
+    if all(one.event.torch_frame is None and not one.event.stack for one in group):
+        doubts.append("torch recorded no line for this break; the place is where its frame begins")
+    if any(one.own is None for one in group):
+        doubts.append("no line of your own code is on the recorded stack of every event")
+    elif any(one.own is not None and one.own.line is None for one in group):
+        doubts.append("torch leaves the innermost callers out of this stack: only the calling function is known, not its line")
+    return tuple(doubts)

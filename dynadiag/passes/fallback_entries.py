@@ -1,0 +1,201 @@
+"""All that ran eager without being asked to, one entry a thing: skipped frames, limits, suppressed errors, switches, old warnings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from dynadiag.advice.fallbacks import fallback_advice
+from dynadiag.model.report import Fallback, GraphBreak
+from dynadiag.model.run import Frame, Location, Problem, Run
+from dynadiag.passes.base import unique
+from dynadiag.passes.fingerprint import Subject, fingerprints
+from dynadiag.passes.legacy_warnings import legacy_meaning
+from dynadiag.passes.nothing_compiled import nothing_compiled, problem_place, switched_off
+from dynadiag.passes.places import is_own_file, own_entry, resume_line, source_function
+
+CODES = {
+    "nothing_compiled": "DF01",
+    "skipped_frame": "DF02",
+    "recompile_limit": "DF03",
+    "suppressed_error": "DF04",
+    "aot_rejected": "DF05",
+    "no_graph": "DF06",
+    "disabled": "DF07",
+    "stance": "DF08",
+    "env_disabled": "DF09",
+}
+_SOFT = frozenset(("Unsupported", "UserError", "SkipFrame"))
+_LIMIT_TYPES = ("recompile limit exceeded", "cache limit exceeded")
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """One occurrence before it is counted: what it is, where, and a key that equal ones share."""
+
+    kind: str
+    frame: str | None
+    reason: str
+    where: Location | None
+    key: tuple[object, ...]
+    name: str = ""
+    breaks: tuple[str, ...] = ()
+
+
+def fallback_entries(run: Run, sites: Sequence[GraphBreak]) -> tuple[Fallback, ...]:
+    """The entries `x1`, `x2`, ... in a fixed order; one that a graph break caused names it in `breaks`."""
+    drafts = [*_frames(run, sites), *_problems(run), *_legacy(run), *_switches(run)]
+    groups: dict[tuple[object, ...], list[_Draft]] = {}
+    for draft in drafts:
+        groups.setdefault((draft.kind, *draft.key), []).append(draft)
+    ordered = list(groups.values()) or _nothing(run)
+    prints = fingerprints([Subject(CODES[group[0].kind], group[0].where, group[0].name) for group in ordered], run)
+    return tuple(
+        _entry(f"x{number}", fingerprint, group, run)
+        for number, (group, fingerprint) in enumerate(zip(ordered, prints, strict=True), start=1)
+    )
+
+
+def _entry(identifier: str, fingerprint: str, group: Sequence[_Draft], run: Run) -> Fallback:
+    first = group[0]
+    entry = Fallback(
+        id=identifier,
+        fingerprint=fingerprint,
+        kind=first.kind,
+        frame=first.frame,
+        reason=first.reason,
+        own_frame=first.where,
+        events=len(group),
+        breaks=unique(one for draft in group for one in draft.breaks),
+    )
+    return replace(entry, advice=fallback_advice(entry, run))
+
+
+def is_limit(frame: Frame) -> bool:
+    """True for the record of a frame that reached the recompile limit: it has metrics and nothing else (torch 2.11 and 2.15)."""
+    metrics = frame.metrics
+    if metrics is None or metrics.fail_type is None:
+        return False
+    reason = (metrics.fail_reason or "").lower()
+    return metrics.fail_type == "FailOnRecompileLimitHit" or any(one in reason for one in _LIMIT_TYPES)
+
+
+def named_frames(run: Run) -> Callable[[Frame], Frame]:
+    """Finds for a frame record without a name an earlier compilation of the same code object."""
+    first: dict[tuple[int, int, int | None], Frame] = {}
+    for frame in run.frames:
+        if frame.name is not None:
+            first.setdefault((frame.key.process, frame.key.epoch, frame.key.frame), frame)
+    return lambda frame: frame if frame.name is not None else first.get((frame.key.process, frame.key.epoch, frame.key.frame), frame)
+
+
+def _frames(run: Run, sites: Sequence[GraphBreak]) -> Iterable[_Draft]:
+    """Frames that Dynamo left, because of a break, of the recompile limit or of an error that was suppressed."""
+    caused: dict[str, list[GraphBreak]] = {}
+    for site in sites:
+        for frame_id in site.skipped_frames:
+            caused.setdefault(frame_id, []).append(site)
+    named = named_frames(run)
+    for frame in run.frames:
+        if frame.outcome == "skipped" or (frame.id in caused and frame.outcome != "failed"):
+            known = named(frame)
+            kind = _frame_kind(frame, bool(caused.get(frame.id)))
+            yield _Draft(
+                kind=kind,
+                frame=frame.id,
+                reason=_frame_reason(frame, known, caused.get(frame.id, ()), kind),
+                where=_frame_place(known, caused.get(frame.id, ()), run),
+                key=(known.file, known.line, known.name),
+                name=source_function(known.name) or "",
+                breaks=tuple(site.id for site in caused.get(frame.id, ())),
+            )
+
+
+def _frame_kind(frame: Frame, broke: bool) -> str:
+    if is_limit(frame):
+        return "recompile_limit"
+    fail_type = None if frame.metrics is None else frame.metrics.fail_type
+    return "suppressed_error" if fail_type is not None and fail_type not in _SOFT and not broke else "skipped_frame"
+
+
+def _frame_reason(frame: Frame, known: Frame, sites: Sequence[GraphBreak], kind: str) -> str:
+    line = resume_line(known.name)
+    what = source_function(known.name) or "a frame"
+    what = what if line is None else f"the rest of {what} after line {line}"
+    if kind == "recompile_limit":
+        return f"{what} reached the recompile limit: calls that no compiled entry fits run eager from then on"
+    if sites:
+        second = next((site.skip_reason for site in sites if site.skip_reason), None)
+        return f"{what} was skipped because of {sites[0].reason}" + (f" ({second.partition(': ')[0]})" if second else "")
+    metrics = frame.metrics
+    said = (None if metrics is None else metrics.fail_reason) or frame.error
+    fail_type = None if metrics is None else metrics.fail_type
+    first = said.strip().splitlines()[0] if said and said.strip() else "torch recorded no reason"
+    return f"{what} was skipped: " + (f"{fail_type}: {first}" if fail_type not in (None, *_SOFT) else first)
+
+
+def _frame_place(frame: Frame, sites: Sequence[GraphBreak], run: Run) -> Location | None:
+    """The frame's own code; for a library frame the user line of the break that made it eager."""
+    if frame.file is not None and is_own_file(frame.file, run):
+        return Location(frame.file, frame.line, source_function(frame.name))
+    broken = next((site.own_frame for site in sites if site.own_frame is not None), None)
+    return broken or own_entry(frame, run)
+
+
+def _problems(run: Run) -> Iterable[_Draft]:
+    """What the recorder saw and the trace does not say; a frame that `_frames` has already told is not told again."""
+    named = named_frames(run)
+    told = {(known.file, known.line): frame for frame in run.frames if frame.outcome == "skipped" for known in (named(frame),)}
+    failed = {frame.id for frame in run.frames if frame.outcome == "failed"}
+    for problem in run.problems:
+        kind = _problem_kind(problem, failed)
+        place = problem_place(problem, run)
+        if kind is None or _foreign(kind, place, run):
+            continue
+        at = problem.stack[-1] if problem.stack else problem.location
+        if kind in ("recompile_limit", "suppressed_error") and _told(problem, at, told, run):
+            continue
+        yield _Draft(
+            kind, problem.frame, problem.text, place, (place and place.file, place and place.line, problem.text), name=_name(place)
+        )
+
+
+def _problem_kind(problem: Problem, failed: set[str]) -> str | None:
+    if problem.kind in ("backend_error", "suppressed_error"):
+        return None if problem.frame in failed else "suppressed_error"
+    if problem.kind == "recompile_limit":
+        return None if problem.frame in failed else problem.kind
+    return problem.kind if problem.kind in ("stance", "disabled", "no_graph", "aot_rejected") else None
+
+
+def _foreign(kind: str, place: Location | None, run: Run) -> bool:
+    """A function that a library disables for itself, or a helper of one without tensors, is nothing that somebody forgot."""
+    return kind in ("disabled", "no_graph") and (place is None or not is_own_file(place.file, run))
+
+
+def _told(problem: Problem, at: Location | None, told: dict[tuple[str | None, int | None], Frame], run: Run) -> bool:
+    frame = None if problem.frame is None else run.frame(problem.frame)
+    return (frame is not None and frame.outcome == "skipped") or (at is not None and (at.file, at.line) in told)
+
+
+def _name(place: Location | None) -> str:
+    return "" if place is None else place.function or ""
+
+
+def _legacy(run: Run) -> Iterable[_Draft]:
+    for problem in run.legacy:
+        reason = f"{' '.join(problem.text.split())[:300]} - a warning of 2022: {legacy_meaning(problem.text)}"
+        place = problem_place(problem, run)
+        yield _Draft("aot_rejected", problem.frame, reason, place, (problem.text, place and place.file, place and place.line))
+
+
+def _switches(run: Run) -> Iterable[_Draft]:
+    for switch in switched_off(run):
+        where = next((problem_place(one, run) for one in run.problems if one.kind == "env_disabled" and one.text == switch), None)
+        yield _Draft("env_disabled", None, f"{switch} switches compilation off", where, (switch,), name=switch.partition("=")[0])
+
+
+def _nothing(run: Run) -> list[list[_Draft]]:
+    """Nothing was compiled and nothing above says why."""
+    nothing = nothing_compiled(run)
+    return [] if nothing is None else [[_Draft("nothing_compiled", None, nothing.reason, nothing.where, (), name=nothing.slug)]]

@@ -1,0 +1,145 @@
+"""Fallbacks: everything that ran eager without being asked to, and what could not be compiled at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from dynadiag.model.report import Advice, Cost, Fallback, Finding, PassResult, Severity
+from dynadiag.model.run import Frame, Location, Run
+from dynadiag.passes.base import Rank, code_key, frame_text, plural
+from dynadiag.passes.break_sites import break_sites
+from dynadiag.passes.fallback_entries import CODES, fallback_entries, is_limit, named_frames
+from dynadiag.passes.fingerprint import fingerprint
+from dynadiag.passes.nothing_compiled import nothing_compiled
+from dynadiag.passes.places import own_entry
+
+FAILED = "DF10"
+
+_TITLES: dict[str, str] = {
+    "skipped_frame": "A frame runs eager",
+    "recompile_limit": "A frame reached the recompile limit and runs eager for new inputs",
+    "suppressed_error": "A compile error was suppressed: the frame runs eager",
+    "aot_rejected": "A captured graph was refused by AOTAutograd and ran eager",
+    "no_graph": "Nothing to compile in a function",
+    "disabled": "Compilation is disabled for a function",
+    "stance": "The stance makes compiled functions run eager",
+    "env_disabled": "Compilation is switched off",
+}
+_RANKS: dict[str, Rank] = {
+    "skipped_frame": Rank.RAN_EAGER,
+    "recompile_limit": Rank.LIMIT_HIT,
+    "suppressed_error": Rank.RAN_EAGER,
+    "aot_rejected": Rank.RAN_EAGER,
+    "env_disabled": Rank.NOTHING_COMPILED,
+}
+
+
+def find_fallbacks(run: Run) -> PassResult:
+    """All fallbacks, and a finding for each that no other finding tells: a skip because of a break belongs to that break's finding."""
+    sites = break_sites(run)
+    entries = fallback_entries(run, sites)
+    findings = [*_nothing(run, entries), *_entries(run, entries), *_failures(run, {frame for site in sites for frame in site.frames})]
+    return PassResult(fallbacks=entries, findings=tuple(findings))
+
+
+def _nothing(run: Run, entries: Sequence[Fallback]) -> Iterable[Finding]:
+    nothing = nothing_compiled(run)
+    if nothing is None:
+        return
+    fix = () if nothing.advice is None else (Advice(slug=f"nothing-{nothing.slug}", text=nothing.advice),)
+    yield Finding(
+        id="",
+        fingerprint=fingerprint(CODES["nothing_compiled"], nothing.where, run, name=nothing.slug),
+        code=CODES["nothing_compiled"],
+        severity="error",
+        title="Nothing was compiled: the whole program ran eager" if nothing.slug != "no-records" else "No compilation was recorded",
+        where=nothing.where,
+        why=f"{nothing.reason[:1].upper()}{nothing.reason[1:]}.",
+        fix=fix or tuple(advice for entry in entries for advice in entry.advice)[:3],
+        cost=Cost(value=float(len(run.frames)), unit="frames skipped", basis="counted") if run.frames else None,
+        evidence=(*(entry.id for entry in entries), *(frame.id for frame in run.frames))[:20],
+        rank=(float(Rank.NOTHING_COMPILED),),
+    )
+
+
+def _entries(run: Run, entries: Iterable[Fallback]) -> Iterable[Finding]:
+    whole = nothing_compiled(run) is not None
+    limited = _told_as_recompiles(run)
+    for entry in entries:
+        if (
+            entry.breaks
+            or entry.kind == "nothing_compiled"
+            or (whole and entry.kind in ("env_disabled", "skipped_frame", "no_graph", "stance"))
+        ):
+            continue
+        if entry.kind == "recompile_limit" and entry.frame in limited:
+            continue
+        yield Finding(
+            id="",
+            fingerprint=entry.fingerprint,
+            code=CODES[entry.kind],
+            severity=_severity(entry),
+            title=_TITLES[entry.kind],
+            where=entry.own_frame,
+            why=f"{entry.reason[:1].upper()}{entry.reason[1:]}; {plural(entry.events, 'record')}.",
+            fix=entry.advice,
+            cost=Cost(value=float(entry.events), unit="records", basis="counted; --cost would measure run time"),
+            evidence=(entry.id,) if entry.frame is None else (entry.id, entry.frame),
+            rank=(float(_RANKS.get(entry.kind, Rank.REMARK)), 0.0, -float(entry.events)),
+        )
+
+
+def _severity(entry: Fallback) -> Severity:
+    return "note" if entry.kind in ("no_graph", "disabled", "stance") else "warning"
+
+
+def _told_as_recompiles(run: Run) -> set[str]:
+    """Frames at the recompile limit whose recompiles were recorded: the recompile findings tell those."""
+    frames = {frame.id: frame for frame in run.frames}
+    recompiled = {_code(frames[event.frame]) for event in run.recompiles if event.frame in frames}
+    return {frame.id for frame in run.frames if is_limit(frame) and _code(frame) in recompiled}
+
+
+def _code(frame: Frame) -> tuple[int, int, int | None]:
+    return code_key(frame)[:3]
+
+
+def _failures(run: Run, broken: set[str]) -> Iterable[Finding]:
+    """Compilations that raised into the program and are no graph break: a back end's error, an internal error, a limit under fullgraph."""
+    named = named_frames(run)
+    groups: dict[tuple[str | None, int | None, str], list[Frame]] = {}
+    for frame in run.frames:
+        if frame.outcome == "failed" and frame.id not in broken:
+            known = named(frame)
+            groups.setdefault((known.file, known.line, _first_line(frame)), []).append(frame)
+    for frames in groups.values():
+        yield _failure(run, frames, named(frames[0]))
+
+
+def _failure(run: Run, frames: Sequence[Frame], known: Frame) -> Finding:
+    metrics = frames[0].metrics
+    kind = (None if metrics is None else metrics.fail_type) or "an error"
+    where = (None if metrics is None else metrics.fail_location) or own_entry(known, run) or _begin(known)
+    return Finding(
+        id="",
+        fingerprint=fingerprint(FAILED, where, run, name=kind),
+        code=FAILED,
+        severity="error",
+        title=f"Compilation failed with {kind}",
+        where=where,
+        why=f"{frame_text(known)}: {_first_line(frames[0])}; {plural(len(frames), 'compilation')} failed.",
+        fix=(),
+        cost=None,
+        evidence=tuple(frame.id for frame in frames)[:20],
+        rank=(float(Rank.FAILED), 0.0, -float(len(frames))),
+    )
+
+
+def _begin(frame: Frame) -> Location | None:
+    return None if frame.file is None else Location(frame.file, frame.line, frame.name)
+
+
+def _first_line(frame: Frame) -> str:
+    said = (None if frame.metrics is None else frame.metrics.fail_reason) or frame.error or "torch recorded no reason"
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    return lines[0] if lines else "torch recorded no reason"

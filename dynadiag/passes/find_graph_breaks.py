@@ -1,0 +1,173 @@
+"""Graph breaks: every site with its events, and one finding for each of the user's own lines that breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dynadiag.model.report import Advice, Cost, Finding, GraphBreak, PassResult, Severity
+from dynadiag.model.run import Location, Run
+from dynadiag.passes.base import Rank, listed, plural, rank_text, short_place, unique
+from dynadiag.passes.break_categories import USER_INSERTED
+from dynadiag.passes.break_sites import break_code, break_sites
+from dynadiag.passes.fallback_entries import fallback_entries
+from dynadiag.passes.fingerprint import Subject, fingerprints
+from dynadiag.passes.places import resume_line, source_function
+
+_EVIDENCE = 40
+
+
+def find_graph_breaks(run: Run) -> PassResult:
+    """All graph break sites of the run, and findings that group the sites behind one own line."""
+    sites = break_sites(run)
+    skips = {site: entry.id for entry in fallback_entries(run, sites) for site in entry.breaks}
+    groups: dict[tuple[object, ...], list[GraphBreak]] = {}
+    for site in sites:
+        groups.setdefault(_own_line(site), []).append(site)
+    ordered = list(groups.values())
+    subjects = [Subject(_code(group), _where(group)) for group in ordered]
+    findings = tuple(_finding(run, group, one, skips) for group, one in zip(ordered, fingerprints(subjects, run), strict=True))
+    return PassResult(graph_breaks=sites, findings=findings)
+
+
+def _own_line(site: GraphBreak) -> tuple[object, ...]:
+    """Sites inside libraries are grouped under the user line that led there; a break on the user's own line stands alone."""
+    own = site.own_frame
+    return ("site", site.id) if own is None or own.line is None else (own.file, own.line)
+
+
+def _main(group: Sequence[GraphBreak]) -> GraphBreak:
+    """The site that names the finding: one that left a frame eager, else the one with most events."""
+    return min(group, key=lambda site: (not site.fullgraph, not site.skipped_frames, -site.events, group.index(site)))
+
+
+def _code(group: Sequence[GraphBreak]) -> str:
+    return break_code(_main(group))
+
+
+def _where(group: Sequence[GraphBreak]) -> Location | None:
+    return _main(group).own_frame or _main(group).torch_frame
+
+
+def _finding(run: Run, group: Sequence[GraphBreak], fingerprint: str, skips: dict[str, str]) -> Finding:
+    return Finding(
+        id="",
+        fingerprint=fingerprint,
+        code=_code(group),
+        severity="error" if any(site.fullgraph for site in group) else _severity(group),
+        title=_title(run, group),
+        where=_where(group),
+        why=_why(run, group),
+        fix=_fix(group),
+        cost=_cost(group),
+        evidence=_evidence(group, skips),
+        rank=_rank(group),
+    )
+
+
+def _severity(group: Sequence[GraphBreak]) -> Severity:
+    return "note" if all(site.category == USER_INSERTED and not site.skipped_frames for site in group) else "warning"
+
+
+def _rank(group: Sequence[GraphBreak]) -> tuple[float, ...]:
+    """Class, then measured milliseconds, then frames left eager, then events: the numbers that `why` and `cost` show."""
+    eager = len(unique(frame for site in group for frame in site.skipped_frames))
+    measured = _measured_ms(group)
+    kind = Rank.FAILED if any(site.fullgraph for site in group) else Rank.RAN_EAGER if eager else Rank.GRAPH_BREAK
+    return float(kind), -(measured or 0.0), -float(eager), -float(sum(site.events for site in group))
+
+
+def _measured_ms(group: Sequence[GraphBreak]) -> float | None:
+    values = [site.cost.value for site in group if site.cost is not None]
+    return sum(values) if values else None
+
+
+def _cost(group: Sequence[GraphBreak]) -> Cost:
+    measured = _measured_ms(group)
+    events = sum(site.events for site in group)
+    if measured is None:
+        return Cost(
+            value=float(events), unit="event" if events == 1 else "events", basis="counted: break records; --cost would measure run time"
+        )
+    basis = next(site.cost.basis for site in group if site.cost is not None)
+    return Cost(value=round(measured, 4), unit="ms per call", basis=basis)
+
+
+def _title(run: Run, group: Sequence[GraphBreak]) -> str:
+    main = _main(group)
+    if main.fullgraph:
+        return f"Compilation failed: graph break under fullgraph=True ({main.category}: {main.reason})"
+    eager = unique(frame for site in group for frame in site.skipped_frames)
+    if eager:
+        return f"{_function(run, eager[0])} runs eager: a graph break that Dynamo cannot resume from ({main.category}: {main.reason})"
+    if len(group) > 1:
+        return f"{len(group)} graph breaks behind one line ({listed(unique(site.category for site in group))})"
+    return f"Graph break: {main.category} ({main.reason})"
+
+
+def _function(run: Run, frame_id: str) -> str:
+    frame = run.frame(frame_id)
+    if frame is None:
+        return "A frame"
+    name, line = source_function(frame.name) or "A frame", resume_line(frame.name)
+    return name if line is None else f"The rest of {name} after line {line}"
+
+
+def _why(run: Run, group: Sequence[GraphBreak]) -> str:
+    events, sites = sum(site.events for site in group), len(group)
+    parts = [f"{plural(events, 'break event')} in {plural(sites, 'site')}{_times(run, group)}"]
+    parts.extend(_inside(group))
+    parts.extend(_consequence(run, group))
+    parts.extend(f"also on this line: {listed(site.other_reasons)}" for site in group if site.other_reasons)
+    parts.extend(unique(doubt for site in group for doubt in site.doubts))
+    return "; ".join(parts) + "."
+
+
+def _times(run: Run, group: Sequence[GraphBreak]) -> str:
+    where = rank_text(run, (process for site in group for process in site.processes))
+    return f" on {where}" if where else ""
+
+
+def _inside(group: Sequence[GraphBreak]) -> list[str]:
+    """Where Dynamo really stopped, when that is inside a library."""
+    places = unique(short_place(site.torch_frame) for site in group if site.torch_frame is not None and not _is_own(site))
+    return [f"Dynamo stops inside the call, at {listed(places)}"] if places else []
+
+
+def _is_own(site: GraphBreak) -> bool:
+    own, place = site.own_frame, site.torch_frame
+    return own is not None and place is not None and (own.file, own.line) == (place.file, place.line)
+
+
+def _consequence(run: Run, group: Sequence[GraphBreak]) -> list[str]:
+    parts: list[str] = []
+    eager = unique(frame for site in group for frame in site.skipped_frames)
+    skip = next((site.skip_reason for site in group if site.skip_reason), None)
+    if eager:
+        names = listed(unique(_function(run, frame) for frame in eager))
+        parts.append(f"not compiled because of it: {names}" + (f" ({skip.partition(': ')[0]})" if skip else ""))
+    before, after = _ids(group, "graphs_before"), _ids(group, "graphs_after")
+    if before or after:
+        parts.append(f"graphs before it: {listed(before) or 'none'}; after it: {listed(after) or 'none'}")
+    resumed = unique(frame for site in group for frame in site.resume_frames)
+    if resumed:
+        parts.append(f"goes on in {plural(len(resumed), 'compiled resume frame')}")
+    if all(site.cached for site in group):
+        parts.append("replayed from a compile cache")
+    return parts
+
+
+def _ids(group: Sequence[GraphBreak], field: str) -> tuple[str, ...]:
+    return unique(one for site in group for one in getattr(site, field))
+
+
+def _fix(group: Sequence[GraphBreak]) -> tuple[Advice, ...]:
+    """The advice of all sites, the main site's first, each once."""
+    ordered = sorted(group, key=lambda site: site is not _main(group))
+    return tuple({(advice.slug, advice.text): advice for site in ordered for advice in site.advice}.values())
+
+
+def _evidence(group: Sequence[GraphBreak], skips: dict[str, str]) -> tuple[str, ...]:
+    breaks = [site.id for site in group]
+    fallbacks = [skips[site.id] for site in group if site.id in skips]
+    others = [one for field in ("skipped_frames", "frames", "graphs_before", "graphs_after") for one in _ids(group, field)]
+    return unique((*breaks, *fallbacks, *others))[:_EVIDENCE]

@@ -1,0 +1,128 @@
+"""Why nothing was compiled at all: the cause as far as the records show it, else that they do not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dynadiag.model.run import Location, Problem, Run
+from dynadiag.passes.base import listed, plural, short_place, unique
+from dynadiag.passes.places import own_frame
+
+_SWITCHES = ("TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE")
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """Why no graph was compiled: a slug, a sentence, the place it points at, and what to do."""
+
+    slug: str
+    reason: str
+    where: Location | None
+    advice: str | None
+
+
+def switched_off(run: Run) -> tuple[str, ...]:
+    """The settings by which compilation was off: environment variables set to 1 (only that value counts) or
+    `torch._dynamo.config.disable`.
+    """
+    found = [f"{name}=1" for process in run.processes for name in _SWITCHES if process.environment.get(name) == "1"]
+    found += [problem.text for problem in run.problems if problem.kind == "env_disabled"]
+    if not found:
+        found += [
+            "torch._dynamo.config.disable = True" for process in run.processes if process.config.get("dynamo", {}).get("disable") is True
+        ]
+    return unique(found)
+
+
+def nothing_compiled(run: Run) -> Nothing | None:
+    """Why the run compiled nothing, or None when something was compiled, broke or failed (other findings tell those)."""
+    if run.graphs or run.breaks or run.legacy or any(frame.outcome != "skipped" for frame in run.frames):
+        return None
+    if run.frames:
+        return _all_skipped(run)
+    return _switched_off(run) or _never_imported(run) or _not_recorded_by_us(run) or _stance(run) or _calls(run)
+
+
+def _all_skipped(run: Run) -> Nothing:
+    first = run.frames[0]
+    where = None if first.file is None else Location(first.file, first.line, first.name)
+    count = plural(len(run.frames), "frame")
+    return Nothing("all-skipped", f"Dynamo tried {count} and skipped every one, so all of them ran eager", where, None)
+
+
+def _switched_off(run: Run) -> Nothing | None:
+    switches = switched_off(run)
+    if not switches:
+        return None
+    what = listed(switches)
+    return Nothing(
+        "switched-off", f"compilation was switched off by {what}: torch.compile returned code that runs eager", None, f"Remove {what}."
+    )
+
+
+def _never_imported(run: Run) -> Nothing | None:
+    if run.processes or run.info.command is None:
+        return None
+    return Nothing(
+        "no-torch", "torch was never imported in the recorded program (or not in a Python that dynadiag could record)", None, None
+    )
+
+
+def _not_recorded_by_us(run: Run) -> Nothing | None:
+    """A foreign log cannot tell a program that compiles nothing from a log that misses its beginning."""
+    if any(process.hooks or process.argv for process in run.processes) or run.info.command is not None:
+        return None
+    return Nothing(
+        "no-records", "the log holds no record of a compilation; whether torch.compile was called cannot be told from it", None, None
+    )
+
+
+def _stance(run: Run) -> Nothing | None:
+    problem = next((one for one in run.problems if one.kind == "stance" and "force_eager" in one.text), None)
+    if problem is None:
+        return None
+    return Nothing(
+        "stance",
+        f"the {problem.text} was set, so compiled functions ran eager",
+        problem_place(problem, run),
+        "Set the stance back to default.",
+    )
+
+
+def _calls(run: Run) -> Nothing:
+    places = unique(short_place(call.location) for call in run.compile_calls if call.location is not None)
+    where = next((call.location for call in run.compile_calls if call.location is not None), None)
+    at = f" (at {listed(places)})" if places else ""
+    if not run.compile_calls:
+        return _no_call(run)
+    if all(call.disabled for call in run.compile_calls):
+        return Nothing("disabled", f"every torch.compile call{at} has disable=True", where, "Remove disable=True.")
+    empty = next((problem for problem in run.problems if problem.kind == "no_graph"), None)
+    if empty is not None:
+        return Nothing(
+            "no-graph",
+            f"torch.compile was called{at}, but nothing could be captured: {empty.text}",
+            problem_place(empty, run) or where,
+            None,
+        )
+    so_far = " so far" if run.info.running else ""
+    reason = f"torch.compile was called{at}, but what it returned was not called{so_far}"
+    advice = "Call the object that torch.compile returns: it does not change the function or module in place (model.compile() does)."
+    return Nothing("never-called", reason, where, None if run.info.running else advice)
+
+
+def _no_call(run: Run) -> Nothing:
+    watched = [process.hooks.get("torch.compile") for process in run.processes]
+    if "ok" in watched:
+        reason = "torch was imported, but torch.compile was never called"
+        return Nothing(
+            "never-compiled", reason, None, "Wrap the model or the step in torch.compile, or give dynadiag the script that does."
+        )
+    failed = next((state for state in watched if state), None)
+    why = f" (calls of torch.compile could not be watched: {failed})" if failed else ""
+    return Nothing("no-records", f"no compilation was recorded{why}; whether torch.compile was called is not known", None, None)
+
+
+def problem_place(problem: Problem, run: Run) -> Location | None:
+    """The user's own line that a problem points at, else the place as recorded."""
+    return own_frame(problem.stack, run) or problem.location or (problem.stack[-1] if problem.stack else None)
