@@ -144,12 +144,13 @@ def _add_break(site: GraphBreak, numbers: Mapping[str, int], boxes: list[Box], a
     if not tails:
         return
     own = len(boxes)
-    boxes.append(_break_box(site, base))
+    boxes.append(break_box(site, base))
     arrows.extend(Arrow(tail=tail, head=own, strong=True) for tail in tails)
     arrows.extend(Arrow(tail=own, head=head, strong=True) for head in heads)
 
 
-def _break_box(site: GraphBreak, base: Path | None) -> Box:
+def break_box(site: GraphBreak, base: Path | None) -> Box:
+    """The box of a graph break: id, torch's id, reason, own line and how the code went on."""
     where = site.own_frame or site.torch_frame
     place = wording.place(where, base, function=False)
     lines = (

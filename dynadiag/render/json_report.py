@@ -234,11 +234,7 @@ def _graph(graph: Graph, pictures: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _graph_break(site: GraphBreak) -> dict[str, Any]:
-    names = (
-        "id fingerprint gb_id category reason explanation hints own_frame torch_frame stack events frames skipped_frames resume_frames"
-        " graphs_before graphs_after skip_reason cached fullgraph processes context cost advice"
-    )
-    entry = {name: plain(getattr(site, name)) for name in names.split()}
+    entry: dict[str, Any] = plain(site)
     return entry | {
         "gb_id_why": _known(site.gb_id, "torch gave this break no id"),
         "own_frame_why": _known(site.own_frame, "no frame outside site-packages and the standard library is on the recorded stack"),

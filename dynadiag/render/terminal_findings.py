@@ -34,6 +34,8 @@ def print_finding(finding: Finding, report: Report, page: Page, *, verbose: bool
     _labelled(page, "why", clean_block(finding.why, lines=40 if verbose else 12))
     for advice in finding.fix:
         _advice(advice, page)
+    for doubt in site.doubts if site is not None else ():
+        _labelled(page, "unsure", clean_block(doubt, lines=6))
     if finding.cost is not None:
         _labelled(page, "cost", wording.cost(finding.cost))
     _labelled(page, "see", _evidence(finding, report))
