@@ -5,14 +5,13 @@ from __future__ import annotations
 import functools
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 from dynadiag.torch_compat import context
 from dynadiag.torch_compat.hooks import Hooks, Sink, callback_switch, disguise
-from dynadiag.torch_compat.profile_events import summarise
+from dynadiag.torch_compat.profile_events import GRAPH, summarise
 
 _WARM_ROUNDS = 3
 _ROUNDS = 20
@@ -29,7 +28,6 @@ class CostMeter:
         self._sink = sink
         self._lock = threading.Lock()
         self._calls: Counter[str] = Counter()
-        self._graph_ns: Counter[str] = Counter()
         self._profile: Any = None
         self._starter: tuple[str, int] = ("", 0)
         self._attempts = 0
@@ -74,15 +72,13 @@ class CostMeter:
         with self._lock:
             self._calls.clear()
             self._discard()
-        enter, graph_ns, clock = self._enter, self._graph_ns, time.perf_counter_ns
+        enter = self._enter
+        event = sys.modules["torch"]._C._profiler._RecordFunctionFast
 
         def counted(*args: Any) -> Any:
             enter(key)
-            begin = clock()
-            try:
+            with event(GRAPH):
                 return compiled(*args)
-            finally:
-                graph_ns[key] += clock() - begin
 
         return functools.update_wrapper(counted, compiled, updated=())
 
@@ -114,14 +110,15 @@ class CostMeter:
         profiler_c = sys.modules["torch"]._C._autograd
         profiler_c._prepare_profiler(profile.config(), profile.kineto_activities)
         profiler_c._enable_profiler(profile.config(), profile.kineto_activities)
+        _announce(started=True)
         self._attempts += 1
-        self._graph_ns.clear()
         self._profile, self._starter = profile, (key, self._calls[key])
 
     def _stop(self) -> None:
         result = sys.modules["torch"]._C._autograd._disable_profiler()
+        _announce(started=False)
         self._profile, self._done = None, True
-        regions = summarise(result.events(), self._graph_ns)
+        regions = summarise(result.events())
         how = f"torch.profiler (CPU events) over {_ROUNDS} calls of region {self._starter[0]} in steady state; nested regions and look-ups subtracted"
         self._sink.artifact("dynadiag_cost", {"how": how, "regions": regions}, context=False)
 
@@ -129,12 +126,19 @@ class CostMeter:
         if self._profile is not None:
             self._profile = None
             sys.modules["torch"]._C._autograd._disable_profiler()
+            _announce(started=False)
 
     def _make_room(self) -> None:
         """The program starts a profiler of its own, which would fail beside ours."""
         with self._lock:
             self._calls.clear()
             self._discard()
+
+
+def _announce(*, started: bool) -> None:
+    """Tell torch's Python side, which emits "Pregraph bytecode" events only then (`torch.autograd.profiler._run_on_profiler_start`)."""
+    name = "_run_on_profiler_start" if started else "_run_on_profiler_stop"
+    getattr(sys.modules["torch.autograd.profiler"], name)()
 
 
 def _region_name(ids: dict[str, Any]) -> str:

@@ -104,7 +104,7 @@ def _skipped(hooks: Hooks, told: set[CodeType]) -> Any:
 
 
 def _tell(hooks: Hooks, told: set[CodeType], code: CodeType, reason: str) -> None:
-    if code in told or code.co_filename.startswith(stacks.torch_folder()):
+    if code in told or stacks.is_library(code.co_filename):
         return
     told.add(code)
     text = f"{code.co_qualname}: {reason}"

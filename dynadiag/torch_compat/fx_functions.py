@@ -9,7 +9,6 @@ from __future__ import annotations
 import builtins
 import functools
 import importlib
-import math
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -21,6 +20,12 @@ from torch.fx.node import _get_qualified_name
 from torch.overrides import get_overridable_functions
 
 Function = Callable[..., Any]
+
+
+def words(text: str) -> frozenset[str]:
+    """The set of the words in `text`: long lists of names stay readable so."""
+    return frozenset(text.split())
+
 
 # ATen's Python functions: torch.add, torch._C._nn.gelu, torch._C._linalg.linalg_inv, ... (torch/csrc/autograd/python_*_functions.cpp).
 _ATEN_MODULES = ("_nn", "_linalg", "_fft", "_special", "_sparse", "_nested")
@@ -62,31 +67,31 @@ _LISTED: Mapping[str, str] = {
     "math": "acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh degrees erf erfc exp exp2 expm1 fabs floor fmod fsum"
     " gamma gcd hypot isclose isfinite isinf isnan isqrt lcm ldexp lgamma log log10 log1p log2 nextafter pow prod radians remainder"
     " sin sinh sqrt tan tanh trunc ulp",
-    "builtins": "abs bool complex divmod float int len max min pow range round sum tuple list getattr",
+    "builtins": "abs bool complex divmod float int len max min pow range round sum tuple list",
     "_operator": "abs add and_ contains countOf eq floordiv ge getitem gt iadd iand ifloordiv ilshift imatmul imod imul index indexOf"
     " inv invert ior ipow irshift is_ is_not isub itruediv ixor le length_hint lshift lt matmul mod mul ne neg not_ or_ pos pow rshift"
     " setitem delitem sub truediv truth xor concat iconcat",
 }
 # Methods and attributes of a tensor that run a callable, leave the process, or hand out memory.
-_REFUSED_METHODS = frozenset(
+_REFUSED_METHODS = words(
     "apply_ map_ map2_ module_load numpy register_hook register_post_accumulate_grad_hook share_memory_ storage data_ptr const_data_ptr"
-    " resize_as_sparse_ __reduce_ex__ __reduce__ __setstate__ __deepcopy__ __array__ __array_wrap__ __dlpack__ __format__ __repr__".split()
+    " resize_as_sparse_ __reduce_ex__ __reduce__ __setstate__ __deepcopy__ __array__ __array_wrap__ __dlpack__ __format__ __repr__"
 )
 # Spelled with underscores, yet plain operators on a tensor, an int or a torch.Size.
-_DUNDER_METHODS = frozenset(
+_DUNDER_METHODS = words(
     "__getitem__ __setitem__ __len__ __bool__ __int__ __float__ __index__ __add__ __radd__ __sub__ __rsub__ __mul__ __rmul__"
     " __truediv__ __rtruediv__ __floordiv__ __rfloordiv__ __mod__ __rmod__ __pow__ __rpow__ __neg__ __pos__ __abs__ __invert__"
     " __matmul__ __rmatmul__ __and__ __rand__ __or__ __ror__ __xor__ __rxor__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__ __contains__"
     " __iadd__ __isub__ __imul__ __itruediv__ __ifloordiv__ __ipow__ __iand__ __ior__ __ixor__ __lshift__ __rshift__ __ilshift__"
-    " __irshift__ __imod__".split()
+    " __irshift__ __imod__"
 )
 # Methods of other things that stand in graphs: sizes, generators, unpacked results.
-_OTHER_METHODS = frozenset(
-    "new new_empty new_full new_ones new_tensor new_zeros stride unflatten index count numel bit_length conjugate".split()
+_OTHER_METHODS = words(
+    "new new_empty new_full new_ones new_tensor new_zeros stride unflatten index count numel bit_length conjugate"
 )
-_ATTRIBUTES = frozenset(
+_ATTRIBUTES = words(
     "H T mH mT data device dtype grad imag is_cpu is_cuda is_leaf is_meta is_nested is_quantized is_sparse is_sparse_csr is_xpu itemsize"
-    " layout nbytes ndim real requires_grad shape _version type values indices start stop step".split()
+    " layout nbytes ndim real requires_grad shape _version values indices start stop step"
 )
 _MANGLE = re.compile("[^0-9a-zA-Z_]+")
 _IN_TORCH = re.compile(r"torch(?:\.(?!_dynamo\.|_inductor\.)[^.]+)*")
@@ -104,7 +109,6 @@ def function_table() -> Mapping[str, Function]:
     for name, function in _all_functions():
         table.setdefault(name, function)
         table.setdefault(mangled(name), function)
-    table.update({name: function for name, function in table.items() if name.startswith("builtins_")})
     for name in _LISTED["builtins"].split():
         table[name] = getattr(builtins, name)
     return table
@@ -153,7 +157,6 @@ def _listed_functions() -> Iterator[tuple[str, Function]]:
                 yield f"{module_name}.{name}", function
     for name in _LISTED["_operator"].split():
         yield f"operator.{name}", getattr(operator, name)
-    yield "math.inf", lambda: math.inf
 
 
 @functools.cache

@@ -9,29 +9,32 @@ from typing import Any
 import torch
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
+from dynadiag.torch_compat.fx_functions import words
+
 Operator = OpOverload[..., Any] | OpOverloadPacket[..., Any] | HigherOrderOperator
 
-_NAMESPACES = frozenset(
+_NAMESPACES = words(
     "aten prims inductor inductor_prims _c10d_functional _c10d_functional_autograd c10d_functional rngprims fsdp quantized"
-    " quantized_decomposed torchvision mkldnn mkl onednn sparse export profiler _dtensor symm_mem".split()
+    " quantized_decomposed torchvision mkldnn mkl onednn sparse export profiler _dtensor symm_mem"
 )
 # Namespaces whose operators appear when this module is imported.
 _REGISTERED_BY = {"torchvision": "torchvision", "quantized_decomposed": "torch.ao.quantization.fx._decomposed"}
 # Operators with a text argument of another name are refused: `aten::from_file(filename)`, `aten::save(t, filename)`,
 # `debugprims::load_tensor(name)`, `image::read_file(path)` read or write files (list of all schemas of 2.11 and 2.15).
-_TEXT_ARGUMENTS = frozenset(
-    "a activation algorithm api_name approximate args assert_msg attr b binary_attr binary_post_op device_type driver equation"
-    " group_name indexing interpolation mode msg norm op_list ord p pad_mode padding padding_side post_op_algorithm post_op_name red_op"
-    " reduce reduce_op rounding_mode self side tag_name unary_algorithm unary_attr unary_post_op unary_post_op_algorithm UPLO".split()
+_TEXT_ARGUMENTS = words(
+    "a activation algorithm api_name approximate args assert_msg attr b binary_attr binary_post_op device_type dim dims driver equation"
+    " group_name indexing interpolation mode msg names norm op_list ord p pad_mode padding padding_side post_op_algorithm post_op_name red_op"
+    " reduce reduce_op rounding_mode self side tag_name unary_algorithm unary_attr unary_post_op unary_post_op_algorithm UPLO"
 )
+_FILE_ARGUMENTS = frozenset({"filename", "path", "file", "name"})
 _NAMED_RECORDS = frozenset({"_record_function_enter_new", "_record_function_exit", "_record_function_enter"})
 # Operators that run a graph or do arithmetic. Left out: the ones that run Python objects, machine code or compiled files.
-_HIGHER_ORDER = frozenset(
+_HIGHER_ORDER = words(
     "cond switch while_loop while_loop_stack_output scan associative_scan map map_impl flex_attention flex_attention_backward wrap"
     " wrap_with_set_grad_enabled wrap_with_autocast wrap_activation_checkpoint tag_activation_checkpoint invoke_subgraph"
     " autograd_function_apply auto_functionalized auto_functionalized_v2 with_effects out_dtype strict_mode run_with_rng_state"
     " run_and_save_rng_state graphsafe_run_with_rng_state hints_wrapper foreach_map run_const_graph invoke_quant invoke_quant_packed"
-    " local_map_hop".split()
+    " local_map_hop"
 )
 _WHY_NOT_HIGHER_ORDER = {
     "triton_kernel_wrapper_mutation": "its kernels live in the process that made the graph",
@@ -95,10 +98,9 @@ def _schemas(chosen: Operator) -> Iterator[Any]:
     elif isinstance(chosen, OpOverloadPacket):
         for name in chosen.overloads():
             schema = getattr(chosen, name)._schema
-            # TorchScript's overloads for str, Dict and List have no tensor; a graph cannot reach them with tensors.
-            if schema.arguments and any("Tensor" in str(argument.type) for argument in schema.arguments):
-                yield schema
-            elif all(str(argument.type) != "t" for argument in schema.arguments) and "filename" in {a.name for a in schema.arguments}:
+            # TorchScript's overloads on text alone ("a" + "b") have no tensor and are not reached with one; those that name a file stay.
+            with_tensor = any("Tensor" in str(argument.type) for argument in schema.arguments)
+            if with_tensor or not {argument.name for argument in schema.arguments}.isdisjoint(_FILE_ARGUMENTS):
                 yield schema
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 _REGION = "Torch-Compiled Region: "
 _LOOKUP = "TorchDynamo Cache Lookup"
 _PREGRAPH = "Pregraph bytecode"
+GRAPH = "dynadiag graph"
+_PARTS = (_PREGRAPH, GRAPH)
 
 
 @dataclass
@@ -25,7 +27,7 @@ class _Span:
     @property
     def own(self) -> int:
         """Duration less what nested regions and their look-ups took; bytecode before the graph is the region's own."""
-        return self.end - self.begin - sum(child.end - child.begin for child in self.children if child.kind != _PREGRAPH)
+        return self.end - self.begin - sum(child.end - child.begin for child in self.children if child.kind not in _PARTS)
 
 
 @dataclass
@@ -35,17 +37,19 @@ class _Sum:
     lookup: int = 0
     lookups: int = 0
     pregraph: int = 0
+    graph: int = 0
 
 
-def summarise(events: Iterable[Any], graph_ns: Mapping[str, int]) -> list[dict[str, Any]]:
-    """One entry a region, means in microseconds per call; `graph_ns` is the time inside each region's graph over the same calls.
+def summarise(events: Iterable[Any]) -> list[dict[str, Any]]:
+    """One entry a region, means in microseconds per call.
 
-    `between_us` is what is left of a region beside the bytecode before its graph and the graph itself: Python and eager ops up to the next region.
+    `graph_us` is the time inside the region's graph, `between_us` what is left beside it and the bytecode before it: Python and eager ops up to
+    the next region.
     """
     sums: dict[str, _Sum] = defaultdict(_Sum)
     for spans in _spans_by_thread(events).values():
         _add_up(_nest(spans), sums)
-    return [_entry(name, total, graph_ns.get(name)) for name, total in sorted(sums.items()) if total.calls]
+    return [_entry(name, total) for name, total in sorted(sums.items()) if total.calls]
 
 
 def _spans_by_thread(events: Iterable[Any]) -> dict[int, list[_Span]]:
@@ -61,7 +65,7 @@ def _spans_by_thread(events: Iterable[Any]) -> dict[int, list[_Span]]:
 def _kind(name: str) -> str | None:
     if name.startswith(_REGION):
         return name.removeprefix(_REGION)
-    return name if name in (_LOOKUP, _PREGRAPH) else None
+    return name if name in (_LOOKUP, *_PARTS) else None
 
 
 def _nest(spans: list[_Span]) -> _Span:
@@ -82,9 +86,8 @@ def _add_up(parent: _Span, sums: dict[str, _Sum]) -> None:
     for span in parent.children:
         if span.kind == _LOOKUP:
             lookup = span
-        elif span.kind == _PREGRAPH:
-            if parent.kind:
-                sums[parent.kind].pregraph += span.end - span.begin
+        elif span.kind in _PARTS:
+            _add_part(parent.kind, span, sums)
         else:
             total = sums[span.kind]
             total.calls += 1
@@ -96,10 +99,19 @@ def _add_up(parent: _Span, sums: dict[str, _Sum]) -> None:
         _add_up(span, sums)
 
 
-def _entry(name: str, total: _Sum, graph_ns: int | None) -> dict[str, Any]:
+def _add_part(region: str, span: _Span, sums: dict[str, _Sum]) -> None:
+    """A part of a region; one whose region began before the profile is left out, as the region is."""
+    if region == "" or region in (_LOOKUP, *_PARTS):
+        return
+    if span.kind == GRAPH:
+        sums[region].graph += span.end - span.begin
+    else:
+        sums[region].pregraph += span.end - span.begin
+
+
+def _entry(name: str, total: _Sum) -> dict[str, Any]:
     ids = re.search(r"(\d+)/(\d+)$", name)
-    graph_us = None if graph_ns is None else graph_ns / total.calls / 1000
-    region_us, pregraph_us = total.own / total.calls / 1000, total.pregraph / total.calls / 1000
+    region_us, graph_us, pregraph_us = (value / total.calls / 1000 for value in (total.own, total.graph, total.pregraph))
     return {
         "frame_id": int(ids[1]) if ids else None,
         "frame_compile_id": int(ids[2]) if ids else None,
@@ -108,6 +120,6 @@ def _entry(name: str, total: _Sum, graph_ns: int | None) -> dict[str, Any]:
         "region_us": round(region_us, 3),
         "lookup_us": round(total.lookup / total.lookups / 1000, 3) if total.lookups else None,
         "pregraph_us": round(pregraph_us, 3),
-        "graph_us": None if graph_us is None else round(graph_us, 3),
-        "between_us": None if graph_us is None else round(max(0.0, region_us - pregraph_us - graph_us), 3),
+        "graph_us": round(graph_us, 3),
+        "between_us": round(max(0.0, region_us - pregraph_us - graph_us), 3),
     }

@@ -9,6 +9,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 _DEPTH = 40
+_STDLIB = os.path.dirname(os.path.abspath(os.__file__)) + os.sep  # noqa: PTH100, PTH120
 _OWN_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
 
 
@@ -50,3 +51,12 @@ def caller_file() -> str:
 def torch_folder() -> str:
     """Torch's own folder, with a separator at its end."""
     return os.path.dirname(getattr(sys.modules.get("torch"), "__file__", None) or "torch") + os.sep  # noqa: PTH120
+
+
+def is_library(file: str) -> bool:
+    """Whether code is torch's, the standard library's, an installed package's or generated: what a person did not write here."""
+    if file.startswith("<"):
+        return not file.startswith(("<stdin>", "<ipython"))
+    if file.startswith((torch_folder(), _STDLIB)):
+        return True
+    return f"{os.sep}site-packages{os.sep}" in file or f"{os.sep}dist-packages{os.sep}" in file

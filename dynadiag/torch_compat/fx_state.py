@@ -1,0 +1,52 @@
+"""torch's global state kept as it was while a graph from a log runs, and fake tensors for graphs that are too large to run."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+
+@contextlib.contextmanager
+def kept_global_state() -> Iterator[None]:
+    """Grad mode, autocast, RNG and functorch's level are afterwards what they were, even when the graph stopped half-way."""
+    grad, inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+    forward_grad = torch._C._is_fwd_grad_enabled()
+    levels = _functorch_depth()
+    autocast = {kind: (torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in ("cpu", "cuda")}
+    cache = torch.is_autocast_cache_enabled()
+    try:
+        with torch.random.fork_rng(devices=[]):
+            yield
+    finally:
+        _pop_functorch(levels)
+        if torch.is_inference_mode_enabled() == inference:
+            torch._C._set_grad_enabled(grad)
+        torch._C._set_fwd_grad_enabled(forward_grad)
+        for kind, (enabled, dtype) in autocast.items():
+            torch.set_autocast_enabled(kind, enabled)
+            torch.set_autocast_dtype(kind, dtype)
+        torch.set_autocast_cache_enabled(cache)
+
+
+def _functorch_depth() -> int:
+    from torch._C import _functorch
+
+    return int(_functorch.get_dynamic_layer_stack_depth())
+
+
+def _pop_functorch(levels: int) -> None:
+    from torch._C import _functorch
+
+    while _functorch.get_dynamic_layer_stack_depth() > levels:
+        _functorch.pop_dynamic_layer_stack_and_undo_to_depth(levels)
+
+
+def fake_mode_for() -> Any:
+    """A fake tensor mode whose data-dependent sizes are symbols, so that nonzero and item have a result."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    return FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv())

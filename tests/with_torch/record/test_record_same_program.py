@@ -1,0 +1,120 @@
+"""A recorded program is the same program: results, stdout, counters, RNG, search path."""
+
+import json
+
+PROGRAM = '''
+import hashlib, json, random, sys
+import torch
+from torch._dynamo.utils import counters
+
+torch.manual_seed(0)
+random.seed(0)
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Linear(16, 16)
+        self.second = torch.nn.Linear(16, 16)
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x, scale=1.0):
+        h = self.first(x)
+        print("mid", h.shape)
+        h = torch.relu(h) * scale
+        if h.sum() > 0:
+            h = h + 1
+        self.count.add_(1)
+        return self.second(h) * h.mean().item()
+
+
+model = Model()
+compiled = torch.compile(model, backend="aot_eager")
+optimizer = torch.optim.AdamW(model.parameters())
+x = torch.randn(4, 16)
+results = []
+
+
+@torch.compile(backend="aot_eager")
+def step(x):
+    """The backward is compiled lazily while Dynamo's callback is live."""
+    optimizer.zero_grad()
+    loss = model.second(torch.nn.functional.dropout(model.first(x))).square().mean()
+    loss.backward()
+    optimizer.step()
+    return loss
+
+
+class Box:
+    pass
+
+
+@torch.compile(backend="eager")
+def by_name(x, box):
+    return x + len(box.name)
+
+
+def no_tensors(number):
+    return number + 1
+
+
+for size in (4, 8, 8, 6):
+    results.append(compiled(torch.randn(size, 16), scale=float(size)).sum().item())
+for _ in range(40):
+    results.append(step(x).item())
+torch.compile(no_tensors, backend="eager")(3)
+torch._dynamo.config.recompile_limit = 3
+for number in range(6):
+    box = Box()
+    box.name = "a" * number
+    results.append(by_name(x, box).sum().item())
+
+
+def digest(data):
+    return hashlib.sha256(data).hexdigest()
+
+
+print(json.dumps({
+    "results": [value.hex() for value in results],
+    "counters": {str(group): {str(name): n for name, n in values.items()} for group, values in counters.items()},
+    "torch_rng": digest(torch.get_rng_state().numpy().tobytes()),
+    "python_rng": digest(repr(random.getstate()).encode()),
+    "path": sys.path,
+    "warned": sorted(str(key) for key in getattr(sys.modules["__main__"], "__warningregistry__", {})),
+    "foreign": sorted({"rich", "networkx", "typer", "graphviz", "dynadiag_cli"} & set(sys.modules)),
+}))
+'''
+
+
+def test_a_recorded_program_computes_prints_and_counts_the_same(run_plain, run_recorded, tmp_path):
+    plain = run_plain(PROGRAM)
+    recorded = run_recorded(PROGRAM)
+    profiled = run_recorded(PROGRAM, out=tmp_path / "profiled", cost=True)
+    assert plain.returncode == recorded.result.exit_status == profiled.result.exit_status == 0
+    assert recorded.out == plain.stdout
+    assert profiled.out == plain.stdout
+    facts = json.loads(plain.stdout.splitlines()[-1])
+    assert facts["foreign"] == []
+    assert facts["counters"]["frames"]["total"] > 10, "the program must exercise Dynamo"
+    _check_completeness(recorded, facts)
+    _check_cost(profiled)
+
+
+def _check_completeness(recorded, facts):
+    """Every break that Dynamo counted is in the log."""
+    counted = sum(facts["counters"].get("graph_break", {}).values()) + sum(facts["counters"].get("unimplemented", {}).values())
+    assert len(recorded.breaks) >= counted > 5
+    assert recorded.named("dynadiag_exit")[0].content["counters"]["frames"] == facts["counters"]["frames"]
+    assert set(recorded.named("dynadiag_hooks")[-1].content.values()) == {"ok"}
+    assert recorded.problems("recorder") == []
+
+
+def _check_cost(profiled):
+    (cost,) = [record.content for record in profiled.named("dynadiag_cost")]
+    regions = {region["region"]: region for region in cost["regions"]}
+    assert len(regions) > 3
+    assert all(region["calls"] >= 1 and region["region_us"] > 0 for region in regions.values())
+    with_graph = [region for region in regions.values() if region["graph_us"] > 0]
+    assert with_graph
+    assert all(region["graph_us"] <= region["region_us"] for region in with_graph)
+    assert any(region["pregraph_us"] > 0 for region in with_graph)
