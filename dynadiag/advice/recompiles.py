@@ -1,0 +1,465 @@
+"""What to change so that a source stops causing recompiles: one small table a kind of failed guard.
+
+Every slug is a row of `tests/with_torch/recompiles/cures_program.py`, which runs the program without and with the change on both torch
+versions and compares recompiles and results.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from dynadiag.model.report import Advice
+from dynadiag.model.run import Location, Run
+from dynadiag.passes.base import process_of
+from dynadiag.passes.guard_sources import dimension, is_global
+
+_CONFIG = "torch._dynamo.config."
+_INTEGER = re.compile(r"-?\d+$")
+_FLOAT = re.compile(r"-?(?:\d+\.\d*(?:e[-+]?\d+)?|\d+e[-+]?\d+|inf|nan)$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """What an advice is chosen by: the kind of guard, the source with its values, and what else the log says about it."""
+
+    kind: str
+    source: str
+    process: int
+    raw_source: str = ""
+    values: tuple[str, ...] = ()
+    hint: str | None = None
+    text: str = ""
+    call: Location | None = None
+    dynamic_false: bool = False
+    compiled_again: bool = False
+    on_parameter: bool = False
+
+
+def recompile_advice(cause: Cause, run: Run) -> tuple[Advice, ...]:
+    """The changes that end or reduce recompiles of this cause, the closest first; empty when we know none that was tried."""
+    found = list(_TABLE.get(cause.kind, _none)(cause))
+    if cause.compiled_again:
+        found.insert(0, _compile_once(cause))
+    return tuple(advice for advice in found if all(_has_option(option, cause.process, run) for option in advice.options))
+
+
+def limit_advice(process: int, limit: int | None, run: Run) -> tuple[Advice, ...]:
+    """What helps when a frame hit the recompile limit and its causes cannot be removed."""
+    text = (
+        "If the number of variants is small and known, raise the limit above it; the calls that now run eager are then compiled. "
+        "If the values are unbounded, remove the cause instead: a higher limit only moves the point where it ends."
+    )
+    option = f"{_CONFIG}recompile_limit"
+    advice = Advice(slug="raise-limit", text=text, after=f"{option} = {(limit or 8) * 2}", options=(option,))
+    return (advice,) if _has_option(option, process, run) else ()
+
+
+def _has_option(option: str, process: int, run: Run) -> bool:
+    """False only if the torch that ran is known not to have the option."""
+    found = process_of(run, process)
+    names = None if found is None else found.option_names.get("dynamo")
+    return not option.startswith(_CONFIG) or not names or option.removeprefix(_CONFIG) in names
+
+
+def _before_call(advice: Advice, cause: Cause, line: str) -> Advice:
+    """The advice with the line to put before the call, and the call itself when its code was recorded."""
+    code = cause.call.code if cause.call is not None else None
+    return replace(advice, before=code, after=f"{line}\n{code}" if code else line)
+
+
+def _none(cause: Cause) -> Iterable[Advice]:
+    return ()
+
+
+def _size(cause: Cause) -> Iterable[Advice]:
+    if cause.on_parameter:
+        option = f"{_CONFIG}force_parameter_static_shapes"
+        yield Advice(
+            slug="parameter-shapes",
+            text=(
+                f"`{cause.source}` is a size of a parameter, which torch keeps static. Allow dynamic parameter sizes before the first call."
+            ),
+            after=f"{option} = False",
+            options=(option,),
+        )
+        return
+    if cause.dynamic_false:
+        yield Advice(
+            slug="drop-dynamic-false",
+            text="`dynamic=False` compiles every size anew. Leave it out: torch then makes a size that changed dynamic.",
+        )
+        return
+    if {"0", "1"} & set(cause.values):
+        yield from _small_sizes(cause)
+        return
+    place = dimension(cause.source)
+    if place is not None and not cause.raw_source.startswith("___") and not cause.source.startswith("___"):
+        tensor, index = place
+        advice = Advice(
+            slug="mark-dynamic",
+            text=(
+                f"Say before the first call that dimension {index} of `{tensor}` varies, so that the first compilation is already dynamic."
+            ),
+        )
+        yield _before_call(advice, cause, f"torch._dynamo.mark_dynamic({tensor}, {index})")
+    yield Advice(
+        slug="compile-dynamic",
+        text="Or compile with `dynamic=True`: all sizes and integers are symbolic from the first call.",
+        after="torch.compile(..., dynamic=True)",
+    )
+
+
+def _small_sizes(cause: Cause) -> Iterable[Advice]:
+    yield Advice(
+        slug="avoid-size-one",
+        text=(
+            "torch compiles the sizes 0 and 1 on their own, also when the dimension is dynamic. Keep such batches out "
+            "(`drop_last=True` in the DataLoader) or pad them and cut the result."
+        ),
+    )
+    place = dimension(cause.source)
+    if place is not None and not place[0].startswith("___"):
+        advice = Advice(
+            slug="mark-unbacked",
+            text=(
+                "Or declare the dimension unbacked, which turns that specialisation off; code that branches on it then no longer compiles."
+            ),
+        )
+        yield _before_call(advice, cause, f"torch._dynamo.decorators.mark_unbacked({place[0]}, {place[1]})")
+
+
+def _value(cause: Cause) -> Iterable[Advice]:
+    chosen = next((build for matches, build in _VALUE_TABLE if matches(cause)), None)
+    return () if chosen is None else chosen(cause)
+
+
+def _module_integer(cause: Cause) -> Iterable[Advice]:
+    option = f"{_CONFIG}allow_unspec_int_on_nn_module"
+    yield Advice(
+        slug="unspec-int-on-module",
+        text=(
+            f"`{cause.source}` is an integer attribute of an nn.Module, which torch treats as a constant. Let it become "
+            "dynamic, before the first call."
+        ),
+        after=f"{option} = True",
+        options=(option,),
+    )
+    yield Advice(
+        slug="module-int-as-buffer",
+        text="Or keep it as a tensor: a buffer that is changed in place needs no recompile at all.",
+        after=f'self.register_buffer("{cause.source.rpartition(".")[2]}", torch.tensor(0))',
+    )
+
+
+def _learning_rate(cause: Cause) -> Iterable[Advice]:
+    yield Advice(
+        slug="lr-as-tensor",
+        text=(
+            f"`{cause.source}` is a Python number that the scheduler changes. Give the optimizer a tensor; the compiled "
+            "step then reads its value."
+        ),
+        after="lr=torch.tensor(lr)",
+    )
+
+
+def _tensor_instead(slug: str) -> Callable[[Cause], Iterable[Advice]]:
+    def build(cause: Cause) -> Iterable[Advice]:
+        yield Advice(
+            slug=slug,
+            text=(
+                f"`{cause.source}` is a Python number. Where it is only used in arithmetic, make it a tensor: its value is "
+                "then no part of the compiled code."
+            ),
+            after=f"{cause.source} = torch.tensor({cause.values[0] if cause.values else '...'})",
+        )
+        if slug == "number-as-tensor" and all(_INTEGER.match(value) for value in cause.values):
+            if cause.dynamic_false:
+                yield Advice(
+                    slug="drop-dynamic-false",
+                    text="`dynamic=False` compiles every value anew. Leave it out: an integer that changed then becomes dynamic.",
+                )
+            else:
+                yield Advice(
+                    slug="compile-dynamic",
+                    text="Or compile with `dynamic=True`: integer arguments are symbolic from the first call.",
+                    after="torch.compile(..., dynamic=True)",
+                )
+
+    return build
+
+
+def _flag(cause: Cause) -> Iterable[Advice]:
+    yield Advice(
+        slug="flag-where",
+        text=f"`{cause.source}` chooses a branch while compiling. If it changes often, pass it as a tensor and choose with `torch.where`.",
+        after=f"torch.where({cause.source}, a, b)",
+    )
+    yield from _variants(cause)
+
+
+def _training(cause: Cause) -> Iterable[Advice]:
+    yield Advice(
+        slug="bounded-versions",
+        text=(
+            "Training and evaluation mode are two programs and get one compiled version each; after both are compiled "
+            "nothing more happens. No change is needed."
+        ),
+    )
+
+
+def _variants(cause: Cause) -> Iterable[Advice]:
+    yield Advice(
+        slug="split-by-value",
+        text=(
+            f"`{cause.source}` selects what the function does, so each value is compiled on its own. Compile one "
+            "function a variant and choose outside."
+        ),
+    )
+
+
+def _offset(cause: Cause) -> Iterable[Advice]:
+    yield Advice(
+        slug="offset-clone",
+        text=(
+            "The compiled code depends on where in its storage the tensor begins. Clone the slice before the call, or "
+            "do not read the offset."
+        ),
+        after=f"{cause.source.removesuffix('.storage_offset()')}.clone()",
+    )
+
+
+def _type(cause: Cause) -> Iterable[Advice]:
+    if "None" in cause.values:
+        yield from _absent(cause)
+        return
+    yield Advice(
+        slug="one-type",
+        text=f"`{cause.source}` comes with different types. Convert it to one type before the call.",
+    )
+
+
+def _absent(cause: Cause) -> Iterable[Advice]:
+    if re.match(r"(?:self|module)\b", cause.source):
+        yield Advice(
+            slug="initialise-attribute",
+            text=(
+                f"`{cause.source}` is None at first and a value later. Create it in `__init__`, or call the method that "
+                "creates it before compiling."
+            ),
+        )
+        return
+    yield Advice(
+        slug="always-a-tensor",
+        text=(
+            f"`{cause.source}` is sometimes None. Always pass a tensor that means the same (a mask of ones, a bias of "
+            "zeros); the code then needs no branch."
+        ),
+    )
+
+
+def _function(cause: Cause) -> Iterable[Advice]:
+    yield Advice(
+        slug="hoist-function",
+        text=(
+            f"`{cause.source}` is another function object each time it is made. Define it once, outside the loop, and pass the same object."
+        ),
+    )
+
+
+def _identity(cause: Cause) -> Iterable[Advice]:
+    if re.search(r"function|method|code object|<lambda>", cause.text):
+        yield from _function(cause)
+    else:
+        yield from _variants(cause)
+
+
+def _compile_once(cause: Cause) -> Advice:
+    return Advice(
+        slug="compile-once",
+        text=(
+            "`torch.compile` is called again and again on the same line, and each new function has its own closure. "
+            "Compile once and pass what changes as an argument."
+        ),
+    )
+
+
+def _one(slug: str, text: str, *, after: str | None = None) -> Callable[[Cause], Iterable[Advice]]:
+    """A kind with a single cure; `{source}` and `{tensor}` in the texts are filled in."""
+
+    def build(cause: Cause) -> Iterable[Advice]:
+        tensor = re.sub(r"\.(?:\w+\(\d*\)|dtype|device(?:\.index)?|requires_grad)$", "", cause.source)
+        names = {"source": cause.source, "tensor": tensor}
+        yield Advice(slug=slug, text=_filled(text, names), after=None if after is None else _filled(after, names))
+
+    return build
+
+
+def _filled(text: str, names: Mapping[str, str]) -> str:
+    return re.sub(r"\{(\w+)\}", lambda match: names[match[1]], text)
+
+
+def _length(cause: Cause) -> Iterable[Advice]:
+    if " != " in cause.text:
+        yield from _FIXED_KEYS(cause)
+        return
+    yield Advice(
+        slug="stack-list",
+        text=(
+            "Each number of elements is compiled on its own. If they are tensors of one shape, stack them and mark the "
+            "first dimension dynamic; else pad to a fixed number."
+        ),
+        after="stacked = torch.stack(tensors)\ntorch._dynamo.mark_dynamic(stacked, 0)",
+    )
+
+
+def _global_state(cause: Cause) -> Iterable[Advice]:
+    name = cause.source
+    for part, (slug, text) in _STATES.items():
+        if part in name:
+            yield Advice(slug=slug, text=text)
+            return
+    yield Advice(
+        slug="state-before-compile",
+        text=f"`{name}` was changed after the first compiled call. Set it once, before anything is compiled.",
+    )
+
+
+def _dispatch_keys(cause: Cause) -> Iterable[Advice]:
+    if any("Autograd" in value or "ADInplaceOrView" in value for value in cause.values):
+        yield Advice(
+            slug="same-inference-mode",
+            text=(
+                f"`{cause.source}` is an inference tensor in some calls and a normal one in others. Create it in the same "
+                "mode (`torch.inference_mode()` around all, or around none)."
+            ),
+        )
+
+
+_FIXED_KEYS = _one(
+    "fixed-keys",
+    "The dictionary or set does not always hold the same keys. Always pass the same keys, with a neutral value for what is absent.",
+)
+_STATES: Mapping[str, tuple[str, str]] = {
+    "grad_mode": (
+        "same-grad-mode",
+        (
+            "The function is called with and without gradients, which are two programs with one version each. Warm up "
+            "and measure in the mode that you use; after both are compiled nothing more happens."
+        ),
+    ),
+    "autocast": (
+        "same-autocast",
+        (
+            "The function is called under different autocast settings. Put every call under the same "
+            "`torch.autocast(...)`, warm-up and evaluation too."
+        ),
+    ),
+}
+
+
+def _is_training(cause: Cause) -> bool:
+    return cause.source.endswith(".training")
+
+
+def _all(pattern: re.Pattern[str]) -> Callable[[Cause], bool]:
+    return lambda cause: bool(cause.values) and all(pattern.match(value) for value in cause.values)
+
+
+def _is_number(cause: Cause) -> bool:
+    return _all(_INTEGER)(cause) or (all(_FLOAT.match(value) or _INTEGER.match(value) for value in cause.values) and bool(cause.values))
+
+
+_VALUE_TABLE: tuple[tuple[Callable[[Cause], bool], Callable[[Cause], Iterable[Advice]]], ...] = (
+    (_is_training, _training),
+    (lambda cause: cause.source.startswith("___"), _none),  # a number that a graph break handed on has no name in the program
+    (lambda cause: cause.source.endswith(".storage_offset()"), _offset),
+    (lambda cause: "allow_unspec_int_on_nn_module" in (cause.hint or ""), _module_integer),
+    (lambda cause: ".param_groups[" in cause.source and _is_number(cause), _learning_rate),
+    (lambda cause: set(cause.values) == {"None"} or "None" in cause.values, _absent),
+    (lambda cause: bool(cause.values) and any(value.startswith("a ") for value in cause.values), _type),
+    (lambda cause: "nan" in cause.values, _none),
+    (lambda cause: bool(re.search(r"\.(?:start|stop|step)$|__defaults__|\(closure of ", cause.source)) and _is_number(cause), _variants),
+    (lambda cause: is_global(cause.raw_source) and _is_number(cause), _tensor_instead("global-as-tensor")),
+    (lambda cause: "." in cause.source and _is_number(cause), _tensor_instead("attribute-as-tensor")),
+    (_is_number, _tensor_instead("number-as-tensor")),
+    (_all(re.compile(r"True$|False$")), _flag),
+    (lambda cause: bool(cause.values), _variants),
+)
+_TABLE: Mapping[str, Callable[[Cause], Iterable[Advice]]] = {
+    "size": _size,
+    "value": _value,
+    "none": _absent,
+    "type": _type,
+    "function": _function,
+    "identity": _identity,
+    "length": _length,
+    "keys": _FIXED_KEYS,
+    "contains": _FIXED_KEYS,
+    "global_state": _global_state,
+    "dispatch_keys": _dispatch_keys,
+    "zero_one": _small_sizes,
+    "attribute": _one(
+        "set-attribute-always",
+        "`{source}` is there in some calls and missing in others. Always set it, with a neutral value where it is not used.",
+    ),
+    "requires_grad": _one(
+        "same-requires-grad",
+        (
+            "`{tensor}` needs a gradient in some calls and not in others. Detach it where no gradient is wanted, and "
+            "freeze parameters before the first call."
+        ),
+        after="{tensor}.detach()",
+    ),
+    "dtype": _one(
+        "one-dtype", "`{tensor}` comes in different dtypes. Convert it to one dtype before the call.", after="{tensor}.to(torch.float32)"
+    ),
+    "device": _one(
+        "one-device", "`{tensor}` comes from different devices. Move it to one device before the call.", after="{tensor}.to(device)"
+    ),
+    "stride": _one(
+        "contiguous",
+        "`{tensor}` comes in different memory layouts. Bring it into one layout before the call.",
+        after="{tensor}.contiguous()",
+    ),
+    "rank": _one(
+        "one-rank",
+        "`{tensor}` comes with different numbers of dimensions. Reshape it to one number of dimensions before the call.",
+        after="{tensor}.reshape(...)",
+    ),
+    "function_mode": _one(
+        "same-function-mode",
+        (
+            "A torch function mode (`with torch.device(...)`, `torch.set_default_device`, or one of your own) is active "
+            "in some calls only. Enter it before the first call, or create tensors with `device=`."
+        ),
+    ),
+    "backend": _one(
+        "one-backend-object",
+        (
+            "`torch.compile` was given another backend object, so nothing compiled before can be used. Create the "
+            "backend once and pass the same object."
+        ),
+    ),
+    "aliasing": _one("no-aliased-arguments", "{source} are sometimes the same object. Pass a clone where they are.", after="x.clone()"),
+    "dim_marking": _one(
+        "mark-before-first-call",
+        "The tensor was marked (`mark_dynamic` and its kin) only after the first compiled call. Mark every input from the first call on.",
+    ),
+    "condition": _one(
+        "branch-outside",
+        (
+            "The compiled code holds for one side of a condition on `{source}`. Take the branch outside and compile "
+            "each side on its own, or make both sides one formula."
+        ),
+    ),
+    "duck_size": _one(
+        "no-duck-shape",
+        "torch took two sizes for the same because they were equal at first. Compile first with sizes that differ, or turn that off.",
+        after="torch.fx.experimental._config.use_duck_shape = False",
+    ),
+    "invalidated": _one(
+        "keep-object-alive", "`{source}` was freed, and the version compiled for it with it. Keep the object alive and pass the same one."
+    ),
+}

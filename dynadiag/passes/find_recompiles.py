@@ -1,0 +1,318 @@
+"""Which code was compiled again, what had changed each time, how far that is from the recompile limit, and what ends it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from dynadiag.advice.recompiles import Cause, limit_advice, recompile_advice
+from dynadiag.model.report import Advice, Cost, Finding, PassResult, Recompile, Transition
+from dynadiag.model.run import Frame, Location, Run
+from dynadiag.passes.base import Rank, frame_text, listed, plural, rank_text, unique
+from dynadiag.passes.fingerprint import Subject, fingerprints
+from dynadiag.passes.places import own_frame, source_function
+from dynadiag.passes.transitions import CodeObject, Known, Limit, Row, changes, code_objects, known_values, recompile_limit, rows
+
+LIMIT_CODE = "DR01"
+_CODES = {
+    "size": "DR02",
+    "value": "DR03",
+    "none": "DR03",
+    "type": "DR03",
+    "function": "DR04",
+    "identity": "DR04",
+    "dtype": "DR05",
+    "device": "DR05",
+    "stride": "DR05",
+    "rank": "DR05",
+    "requires_grad": "DR05",
+    "dispatch_keys": "DR05",
+    "global_state": "DR06",
+    "function_mode": "DR06",
+    "length": "DR07",
+    "keys": "DR07",
+    "contains": "DR07",
+    "attribute": "DR07",
+    "backend": "DR08",
+    "condition": "DR09",
+    "zero_one": "DR09",
+    "duck_size": "DR09",
+    "aliasing": "DR10",
+    "invalidated": "DR11",
+    "dim_marking": "DR12",
+}
+_UNKNOWN_CODE = "DR99"
+_FIXES_SHOWN = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Recompiled:
+    """One code object with everything that was made of it: table, entries of the report and the line that called it."""
+
+    code: CodeObject
+    known: Known
+    rows: tuple[Row, ...]
+    advice: tuple[tuple[Advice, ...], ...]
+    limit: Limit
+    call: Location | None
+
+
+def find_recompiles(run: Run) -> PassResult:
+    """Every recompile with what changed, the transition table of each code object, and one finding a code object and kind of cause."""
+    found = tuple(_read(code, run) for code in code_objects(run))
+    unplaced = len(run.recompiles) - sum(len(one.code.steps) for one in found)
+    return PassResult(
+        recompiles=_recompiles(found, run),
+        transitions=tuple(_transition(one, row, advice) for one in found for row, advice in zip(one.rows, one.advice, strict=True)),
+        findings=_findings(found, run),
+        notes=(f"{plural(unplaced, 'recompile record')} could not be joined to a frame.",) if unplaced else (),
+    )
+
+
+def _read(code: CodeObject, run: Run) -> Recompiled:
+    known = known_values(code, run)
+    table = tuple(_named_module(row, code.named) for row in rows(code, known))
+    call = calling_line(code.named, run)
+    advice = tuple(recompile_advice(_cause(row, code, call, run), run) for row in table)
+    return Recompiled(code, known, table, advice, recompile_limit(code, run), call)
+
+
+def calling_line(frame: Frame, run: Run) -> Location | None:
+    """The user's line from which the compiled code was entered; the frame's own line when nothing of the user's is above it.
+
+    The last frame of a recorded stack is the compiled frame itself, at the line where it begins (`dynamo_start`).
+    """
+    return own_frame(frame.stack[:-1], run) or own_frame(frame.stack, run)
+
+
+def _named_module(row: Row, frame: Frame) -> Row:
+    """A compiled nn.Module of torch's own is entered through `inner(fn)` of `_dynamo/external_utils.py`: its `fn` is the module."""
+    if not (frame.file or "").replace("\\", "/").endswith("torch/_dynamo/external_utils.py") or not row.source.startswith("fn"):
+        return row
+    return Row(f"module{row.source[2:]}", row.kind, row.values, row.steps, row.guards, row.dynamic_since, row.last_unknown)
+
+
+def _cause(row: Row, code: CodeObject, call: Location | None, run: Run) -> Cause:
+    guard = row.guards[0]
+    return Cause(
+        kind=row.kind,
+        source=row.source,
+        process=code.key[0],
+        raw_source=guard.raw_source,
+        values=row.values,
+        hint=next((guard.hint for guard in row.guards if guard.hint), None),
+        text=guard.text,
+        call=call,
+        dynamic_false=_switched_static(code, run),
+        compiled_again=_compiled_again(code.named, code.key[0], run),
+        on_parameter=any("Guard failed on a parameter" in guard.text for guard in row.guards),
+    )
+
+
+def _switched_static(code: CodeObject, run: Run) -> bool:
+    """True if this process called `torch.compile(..., dynamic=False)` and no call that could be meant here said otherwise."""
+    calls = [call for call in run.compile_calls if call.process == code.key[0]]
+    named = [call for call in calls if call.target.rpartition(".")[2] == source_function(code.named.name)] or calls
+    return bool(named) and all(call.options.get("dynamic") is False for call in named)
+
+
+def _compiled_again(frame: Frame, process: int, run: Run) -> bool:
+    """True if one line of the user's called `torch.compile` several times for a function of this name."""
+    name = source_function(frame.name)
+    lines = [
+        (call.location.file, call.location.line)
+        for call in run.compile_calls
+        if call.process == process and call.location is not None and name is not None and call.target.rpartition(".")[2] == name
+    ]
+    return len(lines) > len(set(lines))
+
+
+def _recompiles(found: Sequence[Recompiled], run: Run) -> tuple[Recompile, ...]:
+    entries = [(one, step) for one in found for step in one.code.steps]
+    changed = [changes(step, one.known) for one, step in entries]
+    subjects = [
+        Subject(_code(changed[i][0].kind) if changed[i] else _UNKNOWN_CODE, one.call, changed[i][0].source if _stable(changed[i]) else "")
+        for i, (one, _) in enumerate(entries)
+    ]
+    made = [
+        Recompile(
+            id=step.id,
+            fingerprint=mark,
+            frame=step.frame.id,
+            reasons=step.event.reasons,
+            changed=change,
+            own_frame=calling_line(step.frame, run) if step.frame.stack else one.call,
+            advice=_advice_of(one, step.id),
+        )
+        for (one, step), change, mark in zip(entries, changed, fingerprints(subjects, run), strict=True)
+    ]
+    return tuple(sorted(made, key=lambda recompile: int(recompile.id[1:])))
+
+
+def _stable(changed: Sequence[object]) -> bool:
+    return bool(changed) and getattr(changed[0], "kind", "unknown") not in ("unknown", "unexpected")
+
+
+def _code(kind: str) -> str:
+    return _CODES.get(kind, _UNKNOWN_CODE)
+
+
+def _advice_of(one: Recompiled, step_id: str) -> tuple[Advice, ...]:
+    chosen = [
+        advice
+        for row, advices in zip(one.rows, one.advice, strict=True)
+        if step_id in {step.id for step in row.steps}
+        for advice in advices
+    ]
+    return _distinct(chosen)
+
+
+def _distinct(advice: Iterable[Advice]) -> tuple[Advice, ...]:
+    return tuple({(one.slug, one.text): one for one in advice}.values())
+
+
+def _transition(one: Recompiled, row: Row, advice: tuple[Advice, ...]) -> Transition:
+    return Transition(
+        frame_name=one.code.named.name or "an unnamed frame",
+        own_frame=one.call,
+        source=row.source,
+        kind=row.kind,
+        values=row.values,
+        recompiles=tuple(step.id for step in row.steps),
+        entries=one.limit.entries,
+        limit=one.limit.value,
+        limit_hit=bool(one.limit.hit),
+        became_dynamic=row.dynamic_since is not None,
+        why=_why_row(row, one.limit),
+        advice=advice,
+    )
+
+
+def _why_row(row: Row, limit: Limit) -> str | None:
+    parts = [
+        None if row.dynamic_since is None else f"became dynamic with [{row.dynamic_since}]",
+        "the last value is not in the log" if row.last_unknown and row.kind not in ("condition", "zero_one", "duck_size") else None,
+        "the recompile limit is not in the log" if limit.value is None else None,
+    ]
+    return "; ".join(part for part in parts if part) or None
+
+
+def row_text(row: Row) -> str:
+    """One line of the transition table: "`x.size(0)`: 4 -> 8 -> 9, dynamic since [0/1]"."""
+    if row.kind in ("unknown", "unexpected"):
+        return row.guards[0].text or "a guard failed"
+    values = list(row.values)
+    shown = values if len(values) <= 6 else [*values[:4], f"({len(values) - 5} more)", values[-1]]
+    joined = ", ".join(shown) if row.kind in ("condition", "zero_one", "duck_size") else " -> ".join(shown)
+    if row.last_unknown and joined and row.kind not in ("condition", "zero_one", "duck_size"):
+        joined += " -> another value"
+    dynamic = f", dynamic since [{row.dynamic_since}]" if row.dynamic_since else ""
+    word = {"condition": "a condition on ", "zero_one": "the size 0 or 1 of ", "duck_size": "sizes that were equal at first: "}.get(
+        row.kind, ""
+    )
+    return f"{word}`{row.source}`{': ' + joined if joined else ' changed'}{dynamic}"
+
+
+def _findings(found: Sequence[Recompiled], run: Run) -> tuple[Finding, ...]:
+    groups: dict[tuple[object, ...], list[Recompiled]] = {}
+    for one in found:
+        where = one.call
+        place = (where.file, where.line) if where is not None else (one.code.key, None)
+        key = (bool(one.limit.hit), _main_code(one), place, source_function(one.code.named.name), one.code.named.file)
+        groups.setdefault(key, []).append(one)
+    members = list(groups.values())
+    subjects = [Subject(_finding_code(group), group[0].call, source_function(group[0].code.named.name) or "") for group in members]
+    marks = fingerprints(subjects, run)
+    return tuple(_finding(number, group, mark, run) for number, (group, mark) in enumerate(zip(members, marks, strict=True), start=1))
+
+
+def _main_code(one: Recompiled) -> str:
+    return _code(one.rows[0].kind) if one.rows else _UNKNOWN_CODE
+
+
+def _finding_code(group: Sequence[Recompiled]) -> str:
+    return LIMIT_CODE if group[0].limit.hit else _main_code(group[0])
+
+
+def _finding(number: int, group: Sequence[Recompiled], mark: str, run: Run) -> Finding:
+    events = sum(len(one.code.steps) for one in group)
+    seconds = _seconds(group)
+    refused = tuple(frame for one in group for frame in one.limit.hit)
+    hit = bool(refused)
+    fixes = _distinct(advice for one in group for advices in one.advice for advice in advices)[:_FIXES_SHOWN]
+    if hit:
+        fixes = (*fixes, *limit_advice(group[0].code.key[0], group[0].limit.value, run))
+    return Finding(
+        id=f"n{number}",
+        fingerprint=mark,
+        code=_finding_code(group),
+        severity="error" if hit else ("note" if _settled(group) else "warning"),
+        title=_title(group, events, hit),
+        where=group[0].call,
+        why=_why(group, events, seconds, run),
+        fix=fixes,
+        cost=Cost(value=float(events), unit="recompiles", basis="counted"),
+        evidence=(*(step.id for one in group for step in one.code.steps), *unique((*(one.code.named.id for one in group), *refused))),
+        rank=(float(Rank.LIMIT_HIT if hit else Rank.RECOMPILED), float(-events), -(seconds or 0.0)),
+    )
+
+
+def _settled(group: Sequence[Recompiled]) -> bool:
+    """True if nothing more is to be expected: everything that changed became dynamic at its first change, or has two states at most."""
+    return all(len(one.code.steps) == 1 and all(row.dynamic_since or _two_states(row) for row in one.rows) for one in group)
+
+
+def _two_states(row: Row) -> bool:
+    return row.kind == "requires_grad" or row.source in ("grad_mode",) or row.source.endswith(".training")
+
+
+def _seconds(group: Sequence[Recompiled]) -> float | None:
+    times = [
+        frame.metrics.total_s
+        for one in group
+        for frame in {step.frame.id: step.frame for step in one.code.steps}.values()
+        if frame.metrics is not None and frame.metrics.total_s is not None
+    ]
+    return sum(times) if times else None
+
+
+def _title(group: Sequence[Recompiled], events: int, hit: bool) -> str:
+    one = group[0]
+    name = source_function(one.code.named.name) or "a frame"
+    causes = listed(unique(f"`{row.source}`" for each in group for row in each.rows if row.source), limit=2)
+    if hit:
+        value = "" if one.limit.value is None else f" ({one.limit.value})"
+        return f"`{name}` hit the recompile limit{value}" + (f" because of {causes}" if causes else "")
+    return f"`{name}` was compiled again {plural(events, 'time')}" + (f" because of {causes}" if causes else "")
+
+
+def _why(group: Sequence[Recompiled], events: int, seconds: float | None, run: Run) -> str:
+    parts = [f"{row_text(row)}." for row in _shown_rows(group)]
+    parts.extend(_limit_text(group))
+    if seconds is not None:
+        parts.append(f"These recompiles took {seconds:.2f} s of compile time (measured).")
+    others = [one.code.named for one in group[1:]]
+    if others:
+        parts.append(f"Also {listed(unique(frame_text(frame) for frame in others))}.")
+    where = rank_text(run, {one.code.key[0] for one in group})
+    if where:
+        parts.append(f"On {where}.")
+    return " ".join(parts)
+
+
+def _shown_rows(group: Sequence[Recompiled]) -> tuple[Row, ...]:
+    shown = {row_text(row): row for one in group for row in one.rows if row.steps}
+    return tuple(shown.values())[:4]
+
+
+def _limit_text(group: Sequence[Recompiled]) -> list[str]:
+    one = max(group, key=lambda each: (bool(each.limit.hit), each.limit.entries))
+    limit = one.limit
+    if limit.hit:
+        if any(frame.outcome == "failed" for frame in one.code.frames if frame.id in limit.hit):
+            return ["Under `fullgraph=True` the next variant raised an error instead of running eager."]
+        versions = plural(limit.entries, "compiled version")
+        return [f"torch stopped compiling it: calls that match none of the {versions} run eager since, and with them what they call."]
+    if limit.value is None:
+        return [f"It has {plural(limit.entries, 'compiled version')}; the recompile limit is not in the log."]
+    return [f"It has {limit.entries} of at most {limit.value} compiled versions."]

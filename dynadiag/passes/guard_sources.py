@@ -1,0 +1,62 @@
+"""Dynamo's names of what a guard looks at, as people write them: `x.size(0)` for `L['x'].size()[0]`, `self.lin.weight` for module paths.
+
+The grammar is that of `Source.name` in `torch/_dynamo/source.py` (2.11 to 2.15); recompile texts have `L['x']` already reduced to `x`.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+
+_LOCAL = re.compile(r"L\[\s*(?P<quote>['\"])(?P<name>.*?)(?P=quote)\s*\]")
+_GLOBAL = re.compile(r"G\[\s*(?P<quote>['\"])(?P<name>\w+)(?P=quote)\s*\]")
+_MEMBER = re.compile(r"\._(?:modules|parameters|buffers)\[(?P<quote>['\"])(?P<name>[^'\"\]]*)(?P=quote)\]")
+_SHAPE = re.compile(r"\.(?P<what>size|stride)\(\)\[(?P<index>\d+)\]")
+_AS_TENSOR = re.compile(r"___as_tensor\((?P<inner>[^()]*)\)\.item\(\)")
+_FROM_NUMPY = re.compile(r"___from_numpy\((?P<inner>[^()]*)\)")
+_ROOT = re.compile(r"[A-Za-z_]\w*")
+
+
+def stripped(text: str) -> str:
+    """The text with `L['x']` reduced to `x`, as torch itself does in its recompile reasons (`strip_local_scope`, `_dynamo/guards.py`)."""
+    return _LOCAL.sub(lambda match: match["name"], text)
+
+
+def readable(source: str) -> str:
+    """The source as a person would write it in the program; parts that have no such spelling stay as they are."""
+    text = _AS_TENSOR.sub(lambda match: match["inner"], _FROM_NUMPY.sub(lambda match: match["inner"], stripped(source.strip())))
+    text = _SHAPE.sub(lambda match: f".{match['what']}({match['index']})", text)
+    text = _MEMBER.sub(lambda match: _member(match["name"]), text)
+    return _GLOBAL.sub(lambda match: match["name"], text)
+
+
+def _member(name: str) -> str:
+    if name.isdigit():
+        return f"[{name}]"
+    return f".{name}" if name.isidentifier() and not keyword.iskeyword(name) else f"[{name!r}]"
+
+
+def is_global(source: str) -> bool:
+    """True for a variable of a module (`G['name']`)."""
+    return bool(_GLOBAL.match(source.strip()))
+
+
+def root_name(source: str) -> str | None:
+    """The variable that a readable source starts at: `x` for `x.size(0)`."""
+    match = _ROOT.match(source.strip())
+    return match[0] if match else None
+
+
+def dimension(source: str) -> tuple[str, int] | None:
+    """`("x", 0)` for `x.size(0)`: the tensor and its dimension; None for every other source."""
+    match = re.fullmatch(r"(?P<tensor>.+)\.size\((?P<index>\d+)\)", source)
+    return None if match is None else (match["tensor"], int(match["index"]))
+
+
+def named_in(text: str) -> tuple[str, ...]:
+    """The sources that a condition such as `2 <= x.size()[0] <= 6` speaks of, readable, in order."""
+    found = re.findall(
+        r"[A-Za-z_][\w.\[\]'\"]*(?:\.(?:size|stride)\(\)\[\d+\]|\.storage_offset\(\))|[A-Za-z_]\w*(?:[.\[][\w.\[\]'\"]*)?", text
+    )
+    ignored = {"not", "and", "or", "Eq", "Ne", "Mod", "Max", "Min", "math", "True", "False", "None", "is", "in"}
+    return tuple(dict.fromkeys(readable(one) for one in found if one.split(".")[0] not in ignored))

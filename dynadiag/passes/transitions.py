@@ -1,0 +1,337 @@
+"""The recompiles of one code object read together: each source with the values it went through, and whether it became dynamic."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from dynadiag.model.report import Change
+from dynadiag.model.run import CompileMetrics, Frame, RecompileEvent, Run
+from dynadiag.passes.base import process_of
+from dynadiag.passes.guard_sources import named_in, readable
+from dynadiag.passes.guard_text import FailedGuard, parse_guard_code, parse_reason
+
+# A guard on the same thing can be on its value, its type, its identity or its absence, depending on what came first.
+_VALUE_KINDS = frozenset({"value", "type", "none", "identity", "function", "attribute"})
+_CONDITIONS = frozenset({"condition", "zero_one", "duck_size"})
+_DEFAULT_LIMIT = 8
+_DEFAULT_ACCUMULATED_LIMIT = 256
+_LIMIT_REACHED = re.compile(r"exceeding the (?P<name>\w+) cache size limit \(currently set to (?P<value>\d{1,9})\)")
+_SCALAR_TYPES: Mapping[int, str] = {5: "torch.float16", 6: "torch.float32", 7: "torch.float64", 15: "torch.bfloat16"}
+
+CodeKey = tuple[int, int, int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One recompile: the event, its id in the report, the compilation it led to and the failed guards of the cache entries."""
+
+    id: str
+    event: RecompileEvent
+    frame: Frame
+    guards: tuple[FailedGuard, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CodeObject:
+    """All compilations of one code object in one process between two resets, with its recompiles."""
+
+    key: CodeKey
+    frames: tuple[Frame, ...]
+    steps: tuple[Step, ...]
+
+    @property
+    def named(self) -> Frame:
+        """The first compilation that says which code it was: an attempt refused at the limit has neither name nor file."""
+        return next((frame for frame in self.frames if frame.name is not None), self.frames[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One source of one code object: its values in order, the recompiles that it caused, and the guards that failed on it."""
+
+    source: str
+    kind: str
+    values: tuple[str, ...]
+    steps: tuple[Step, ...]
+    guards: tuple[FailedGuard, ...]
+    dynamic_since: str | None
+    last_unknown: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """How many versions of a code object torch keeps before it gives up, and whether that happened.
+
+    `value` is None when the log does not say; `name` the option; `entries` the compiled versions in the cache after the last recompile.
+    """
+
+    name: str
+    value: int | None
+    entries: int
+    hit: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the log says about the values that a code object was compiled for: symbols, guards and later failures by compilation."""
+
+    symbols: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    guards: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    states: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+
+    def value(self, compile_text: str, source: str) -> str | None:
+        """The value of the source in the call that led to this compilation, or None."""
+        return self.symbols.get((compile_text, source)) or self.guards.get((compile_text, source))
+
+
+def code_objects(run: Run) -> tuple[CodeObject, ...]:
+    """Every code object that recompiled, in the order of its first compilation; recompiles are numbered `r1`, `r2`, ... over the run."""
+    frames: dict[CodeKey, list[Frame]] = {}
+    for frame in run.frames:
+        frames.setdefault(_code_key(frame), []).append(frame)
+    steps: dict[CodeKey, list[Step]] = {}
+    for number, event in enumerate(run.recompiles, start=1):
+        found = run.frame(event.frame)
+        if found is not None:
+            step = Step(f"r{number}", event, found, tuple(parse_reason(reason) for reason in event.reasons))
+            steps.setdefault(_code_key(found), []).append(step)
+    return tuple(CodeObject(key, tuple(frames[key]), tuple(steps[key])) for key in frames if key in steps)
+
+
+def _code_key(frame: Frame) -> CodeKey:
+    return frame.key.process, frame.key.epoch, frame.key.frame
+
+
+def known_values(code: CodeObject, run: Run) -> Known:
+    """What is known of the values of each compilation of this code object."""
+    ids = {frame.id: frame.key.text for frame in code.frames}
+    symbols = {
+        (ids[symbol.frame], readable(symbol.source)): symbol.value
+        for symbol in run.symbols
+        if symbol.frame in ids and symbol.value is not None
+    }
+    guards: dict[tuple[str, str], str] = {}
+    for step in code.steps:
+        for guard in step.guards:
+            if guard.entry is not None and guard.expected is not None and guard.kind not in _CONDITIONS:
+                guards.setdefault((guard.entry, guard.source), value_text(guard))
+    for frame in code.frames:
+        for recorded in () if frame.guards is None else (*frame.guards.watched, *frame.guards.examples):
+            parsed = parse_guard_code(recorded.code)
+            if parsed is not None and parsed.expected is not None:
+                guards.setdefault((frame.key.text, parsed.source), value_text(parsed))
+    return Known(symbols, guards, {frame.key.text: state for frame in code.frames if (state := _global_state(frame))})
+
+
+def _global_state(frame: Frame) -> Mapping[str, object]:
+    """The state of torch that a compilation is valid for, from its GLOBAL_STATE guard (JSON in both 2.11 and 2.15)."""
+    codes = () if frame.guards is None else (guard.code for guard in frame.guards.examples if guard.kind == "GLOBAL_STATE")
+    for code in codes:
+        start, end = code.find("{"), code.rfind("}")
+        try:
+            state = json.loads(code[start : end + 1]) if 0 <= start < end else None
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(state, dict):
+            return state
+    return {}
+
+
+def value_text(guard: FailedGuard) -> str:
+    """What a guard expects, as one word of a transition row."""
+    if guard.kind == "type":
+        return "None" if guard.expected == "NoneType" else f"a {guard.expected}"
+    return guard.expected or ""
+
+
+def family(guard: FailedGuard) -> str:
+    """The kind of a row: guards on a thing's value, type and identity belong together."""
+    if guard.kind in _CONDITIONS:
+        return "condition"
+    return "value" if guard.kind in _VALUE_KINDS else guard.kind
+
+
+def changes(step: Step, known: Known) -> tuple[Change, ...]:
+    """What was different in this call, one entry a source, compared with the newest cache entry that failed on it."""
+    found: dict[tuple[str, str], Change] = {}
+    for guard in step.guards:
+        old, new = both_sides(guard, step, known)
+        found.setdefault((guard.source, family(guard)), Change(source=guard.source or guard.text, kind=guard.kind, old=old, new=new))
+    return tuple(found.values())
+
+
+def both_sides(guard: FailedGuard, step: Step, known: Known) -> tuple[str | None, str | None]:
+    """The old and the new value; None is not in the log."""
+    if guard.kind == "global_state":
+        names = guard.property.split()
+        return _state(known, guard.entry, names), _state(known, step.frame.key.text, names)
+    if guard.kind in _CONDITIONS:
+        return guard.source, _values_of_condition(guard, step, known)
+    old = value_text(guard) if guard.expected is not None else None
+    new = _actual(guard) or known.value(step.frame.key.text, guard.source)
+    return old, None if new == old and guard.kind not in ("identity", "function", "backend") else new
+
+
+def _actual(guard: FailedGuard) -> str | None:
+    if guard.kind == "type" and guard.actual is not None:
+        return "None" if guard.actual == "NoneType" else f"a {guard.actual}"
+    return None if guard.kind == "none" and guard.actual == "not None" else guard.actual
+
+
+def _state(known: Known, compile_text: str | None, names: Iterable[str]) -> str | None:
+    state = known.states.get(compile_text or "", {})
+    parts = []
+    for name in names:
+        value = state.get(name)
+        if name == "default_dtype" and isinstance(value, int):
+            value = _SCALAR_TYPES.get(value)
+        if isinstance(value, bool | int | str):
+            parts.append(str(value))
+    return ", ".join(parts) or None
+
+
+def _values_of_condition(guard: FailedGuard, step: Step, known: Known) -> str | None:
+    """`x.size(0) = 50`: the values that broke a condition, from the symbols of the new compilation or from the other failed guards."""
+    actual = {other.source: other.actual for other in step.guards if other.actual is not None}
+    parts = []
+    for source in named_in(guard.raw_source or guard.source):
+        value = known.value(step.frame.key.text, source) or actual.get(source)
+        if value is not None:
+            parts.append(f"{source} = {value}")
+    return ", ".join(parts) or None
+
+
+def rows(code: CodeObject, known: Known) -> tuple[Row, ...]:
+    """The transition table of a code object, the source that caused most recompiles first."""
+    blamed: dict[tuple[str, str], list[tuple[Step, FailedGuard]]] = {}
+    for step in code.steps:
+        seen: set[tuple[str, str]] = set()
+        for guard in step.guards:
+            key = (_row_source(guard), family(guard))
+            if key not in seen:
+                blamed.setdefault(key, []).append((step, guard))
+            seen.add(key)
+    fresh = {key: _fresh(uses, known, code) for key, uses in blamed.items()}
+    covered = {step.id for steps in fresh.values() for step in steps}
+    table = [_row(key, uses, fresh[key], code, known, covered) for key, uses in blamed.items()]
+    return tuple(sorted(table, key=lambda row: -len(row.steps)))
+
+
+def _row_source(guard: FailedGuard) -> str:
+    if family(guard) == "condition":
+        return ", ".join(named_in(guard.raw_source or guard.source)) or guard.source
+    return guard.source or guard.text
+
+
+def _fresh(uses: list[tuple[Step, FailedGuard]], known: Known, code: CodeObject) -> tuple[Step, ...]:
+    """The recompiles in which the source had a value that no earlier compilation was made for, or an unknown one."""
+    seen: set[str] = set()
+    result: list[Step] = []
+    for step, guard in uses:
+        old, new = both_sides(guard, step, known)
+        seen.update(value_text(other) for other in step.guards if other.source == guard.source and other.expected is not None)
+        seen.update(() if old is None else (old,))
+        if new is None or new not in seen or guard.kind in ("identity", "function", "backend"):
+            result.append(step)
+        seen.update(() if new is None else (new,))
+    return tuple(result)
+
+
+def _row(
+    key: tuple[str, str], uses: list[tuple[Step, FailedGuard]], fresh: tuple[Step, ...], code: CodeObject, known: Known, covered: set[str]
+) -> Row:
+    """A recompile that is fresh in no row was a new combination of known values: every row that it names then counts it."""
+    source, kind = key
+    chosen = {step.id for step in fresh}
+    steps = tuple(step for step, _ in uses if step.id in chosen or step.id not in covered)
+    guards = tuple(guard for _, guard in uses)
+    kinds = dict.fromkeys(guard.kind for guard in guards)
+    values, last_unknown = _values(uses, {step.id for step in steps}, code, known)
+    only = next(iter(kinds)) if len(kinds) == 1 else kind
+    return Row(source, only, values, steps, guards, _dynamic_since(source, kind, uses, code, known), last_unknown)
+
+
+def _values(uses: list[tuple[Step, FailedGuard]], chosen: set[str], code: CodeObject, known: Known) -> tuple[tuple[str, ...], bool]:
+    if uses[0][1].kind in ("identity", "function"):
+        return _objects(uses, chosen)
+    values: list[str] = []
+    unknown = False
+    for step, guard in uses:
+        others = [other for other in reversed(step.guards) if _row_source(other) == _row_source(guard) and family(other) == family(guard)]
+        for other in others:
+            old, _ = both_sides(other, step, known)
+            values.extend(() if old is None or old in values else (old,))
+        _, new = both_sides(guard, step, known)
+        unknown = new is None
+        if family(guard) != "condition":
+            values.extend(() if new is None or (new in values and step.id not in chosen) or values[-1:] == [new] else (new,))
+    return tuple(values), unknown
+
+
+def _objects(uses: list[tuple[Step, FailedGuard]], chosen: set[str]) -> tuple[tuple[str, ...], bool]:
+    """Objects have no value to show: they are numbered, each differs from all before it (torch compares identities)."""
+    texts = tuple(dict.fromkeys(guard.expected or "an object" for _, guard in uses))
+    if len(texts) > 1:
+        return texts, True
+    return tuple(f"{texts[0]} #{number}" for number in range(1, 2 + sum(step.id in chosen for step, _ in uses))), False
+
+
+def _dynamic_since(source: str, kind: str, uses: list[tuple[Step, FailedGuard]], code: CodeObject, known: Known) -> str | None:
+    """The first compilation that made the source symbolic, from torch's `create_symbol`, or from a later condition on it."""
+    if kind not in ("size", "stride", "value"):
+        return None
+    symbolic = [frame.key.text for frame in code.frames if (frame.key.text, source) in known.symbols]
+    undone = {guard.entry for _, guard in uses}  # an entry that failed on the constant value was specialised after all
+    remaining = [text for text in symbolic if text not in undone]
+    if remaining:
+        return remaining[0]
+    for step in code.steps:
+        for guard in step.guards:
+            if guard.kind == "condition" and guard.entry is not None and source in named_in(guard.raw_source):
+                return guard.entry
+    return None
+
+
+def recompile_limit(code: CodeObject, run: Run) -> Limit:
+    """How far a code object is from the recompile limit, and which attempts were refused because of it."""
+    reached = [found for frame in code.frames if (found := _refused(frame.metrics)) is not None]
+    refused = {problem.frame for problem in run.problems if problem.kind == "recompile_limit"}
+    hit = tuple(frame.id for frame in code.frames if frame.id in refused or _refused(frame.metrics) is not None)
+    named = next((found for found in reached if found[1] is not None), None)
+    name = named[0] if named else "recompile_limit"
+    value = named[1] if named else _configured(run, code.key[0], name)
+    return Limit(name, value, _entries(code, hit), hit)
+
+
+def _refused(metrics: CompileMetrics | None) -> tuple[str, int | None] | None:
+    """Option and value of the limit that refused a compilation (`Dynamo recompile limit exceeded`, `_dynamo/convert_frame.py`)."""
+    if metrics is None or not ("recompile limit exceeded" in (metrics.fail_reason or "") or metrics.fail_type == "FailOnRecompileLimitHit"):
+        return None
+    match = _LIMIT_REACHED.search(metrics.fail_reason or "")
+    return (match["name"], int(match["value"])) if match else ("recompile_limit", None)
+
+
+def _configured(run: Run, process: int, name: str) -> int | None:
+    """The option's value: as set, torch's default if the recorder saw the configuration without it, None if nobody recorded it."""
+    found = process_of(run, process)
+    if found is None:
+        return None
+    area = found.config.get("dynamo")
+    alias = name.replace("recompile_limit", "cache_size_limit")
+    if area is None:
+        return None
+    value = area.get(name, area.get(alias, _DEFAULT_LIMIT if name == "recompile_limit" else _DEFAULT_ACCUMULATED_LIMIT))
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _entries(code: CodeObject, refused: tuple[str, ...]) -> int:
+    """Compiled versions after the last recompile: torch's own count when it was recorded, else the compilations that succeeded."""
+    sizes = [
+        frame.metrics.cache_size + (frame.outcome in ("compiled", "broke"))
+        for frame in code.frames
+        if frame.metrics is not None and frame.metrics.cache_size is not None
+    ]
+    return max(sizes, default=sum(frame.outcome in ("compiled", "broke") and frame.id not in refused for frame in code.frames))

@@ -1,0 +1,798 @@
+"""Every cure that dynadiag names for a recompile, as a program without it and a program with it.
+
+Run as a script: prints one JSON object {case: {"before": side, "after": side, "equal": bool}} where a side is
+{"recompiles": [[reasons], ...], "names": [code names]}. The reasons are torch's own texts.
+"""
+
+import contextlib
+import dataclasses
+import gc
+import json
+import sys
+
+import torch
+import torch._dynamo as dynamo
+from torch import nn
+
+CASES = {}
+
+
+def case(name):
+    def add(make):
+        CASES[name] = make
+        return make
+
+    return add
+
+
+def compiled(fn, **options):
+    return torch.compile(fn, backend="eager", **options)
+
+
+def rows(*sizes):
+    return [torch.arange(float(n * 3)).reshape(n, 3) for n in sizes]
+
+
+@case("mark-dynamic")
+def _():
+    def before():
+        def fn(x):
+            return x * 2
+
+        c = compiled(fn)
+        return [c(x) for x in rows(4, 8, 9)]
+
+    def after():
+        def fn(x):
+            return x * 2
+
+        c, out = compiled(fn), []
+        for x in rows(4, 8, 9):
+            torch._dynamo.mark_dynamic(x, 0)
+            out.append(c(x))
+        return out
+
+    return before, after
+
+
+@case("compile-dynamic")
+def _():
+    def run(**options):
+        def fn(x, k):
+            return x * k
+
+        c = compiled(fn, **options)
+        return [c(x, n) for x, n in zip(rows(4, 8, 9), (3, 5, 7), strict=True)]
+
+    return run, lambda: run(dynamic=True)
+
+
+@case("drop-dynamic-false")
+def _():
+    def run(**options):
+        def fn(x):
+            return x * 2
+
+        c = compiled(fn, **options)
+        return [c(x) for x in rows(4, 8, 9, 10)]
+
+    return lambda: run(dynamic=False), run
+
+
+@case("parameter-shapes")
+def _():
+    def run():
+        def fn(x, w):
+            return x @ w.t()
+
+        c, x = compiled(fn), rows(2)[0]
+        return [c(x, nn.Parameter(w)).detach() for w in rows(4, 5, 6, 7)]
+
+    def after():
+        with dynamo.config.patch(force_parameter_static_shapes=False):
+            return run()
+
+    return run, after
+
+
+@case("number-as-tensor")
+def _():
+    def run(wrap):
+        def fn(x, scale):
+            return x * scale
+
+        c, x = compiled(fn), rows(4)[0]
+        return [c(x, wrap(s)) for s in (1.0, 2.0, 3.0)]
+
+    return lambda: run(float), lambda: run(torch.tensor)
+
+
+@case("global-as-tensor")
+def _():
+    def run(wrap):
+        def fn(x):
+            return x * GLOBAL_SCALE
+
+        global GLOBAL_SCALE
+        c, x, out = compiled(fn), rows(4)[0], []
+        for s in (2, 3, 4):
+            GLOBAL_SCALE = wrap(s)
+            out.append(c(x))
+        return out
+
+    return lambda: run(int), lambda: run(torch.tensor)
+
+
+@case("flag-where")
+def _():
+    def before():
+        def fn(x, flag):
+            return x * 2 if flag else x + 1
+
+        c, x = compiled(fn), rows(4)[0]
+        return [c(x, True), c(x, False)]
+
+    def after():
+        def fn(x, flag):
+            return torch.where(flag, x * 2, x + 1)
+
+        c, x = compiled(fn), rows(4)[0]
+        return [c(x, torch.tensor(True)), c(x, torch.tensor(False))]
+
+    return before, after
+
+
+@case("split-by-value")
+def _():
+    def before():
+        def fn(x, mode):
+            return x * 2 if mode == "a" else x + 1
+
+        c, x = compiled(fn), rows(4)[0]
+        return [c(x, mode) for mode in ("a", "b")]
+
+    def after():
+        def double(x):
+            return x * 2
+
+        def plus_one(x):
+            return x + 1
+
+        by_mode, x = {"a": compiled(double), "b": compiled(plus_one)}, rows(4)[0]
+        return [by_mode[mode](x) for mode in ("a", "b")]
+
+    return before, after
+
+
+class Stepper(nn.Module):
+    def __init__(self, step):
+        super().__init__()
+        self.step = step
+
+    def forward(self, x):
+        return x * self.step
+
+
+def run_stepper(first, advance):
+    module = Stepper(first)
+    c, x, out = compiled(module), rows(4)[0], []
+    for _ in range(5):
+        out.append(c(x))
+        advance(module)
+    return out
+
+
+def plus_one(module):
+    module.step = module.step + 1
+
+
+@case("unspec-int-on-module")
+def _():
+    def after():
+        with dynamo.config.patch(allow_unspec_int_on_nn_module=True):
+            return run_stepper(2, plus_one)
+
+    return lambda: run_stepper(2, plus_one), after
+
+
+@case("module-int-as-buffer")
+def _():
+    class Buffered(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("step", torch.tensor(2))
+
+        def forward(self, x):
+            return x * self.step
+
+    def after():
+        module = Buffered()
+        c, x, out = compiled(module), rows(4)[0], []
+        for _ in range(5):
+            out.append(c(x))
+            module.step += 1
+        return out
+
+    return lambda: run_stepper(2, plus_one), after
+
+
+@case("hoist-function")
+def _():
+    def before():
+        def fn(x, f):
+            return f(x)
+
+        c, x = compiled(fn), rows(4)[0]
+        exec_scopes = [eval(compile("lambda t: t * 2", f"<made {i}>", "eval")) for i in range(3)]
+        return [c(x, f) for f in exec_scopes]
+
+    def after():
+        def fn(x, f):
+            return f(x)
+
+        c, x = compiled(fn), rows(4)[0]
+        f = lambda t: t * 2  # noqa: E731
+        return [c(x, f) for _ in range(3)]
+
+    return before, after
+
+
+@case("closure-value-as-argument")
+def _():
+    def before():
+        x, out = rows(4)[0], []
+
+        def make(mode):
+            def fn(x):
+                return x * 2 if mode == "double" else x + len(mode)
+
+            return compiled(fn)
+
+        for mode in ("double", "b", "ccc"):
+            out.append(make(mode)(x))
+        return out
+
+    def after():
+        x = rows(4)[0]
+
+        def double(x):
+            return x * 2
+
+        def plus(x, n):
+            return x + n
+
+        c, d = compiled(double), compiled(plus)
+        return [c(x), d(x, torch.tensor(1)), d(x, torch.tensor(3))]
+
+    return before, after
+
+
+@case("one-backend-object")
+def _():
+    def run(backends):
+        def fn(x):
+            return x * 2
+
+        x = rows(4)[0]
+        return [torch.compile(fn, backend=backend)(x) for backend in backends]
+
+    def fresh():
+        def backend(gm, inputs):
+            return gm
+
+        return backend
+
+    one = fresh()
+    return lambda: run([fresh(), fresh(), fresh()]), lambda: run([one, one, one])
+
+
+@case("compile-once")
+def _():
+    def before():
+        x, out = rows(4)[0], []
+        for name in ("a", "b", "c"):
+
+            def fn(x):
+                return x + len(name)
+
+            out.append(compiled(fn)(x))
+        return out
+
+    def after():
+        def fn(x, n):
+            return x + n
+
+        c, x = compiled(fn), rows(4)[0]
+        return [c(x, torch.tensor(len(name))) for name in ("a", "b", "c")]
+
+    return before, after
+
+
+@case("same-requires-grad")
+def _():
+    def run(change):
+        def fn(x):
+            return x * 2
+
+        c, x = compiled(fn), rows(4)[0]
+        return [c(x).detach(), c(change(x.clone().requires_grad_())).detach()]
+
+    return lambda: run(lambda x: x), lambda: run(lambda x: x.detach())
+
+
+@case("same-grad-mode")
+def _():
+    def run(context):
+        def fn(x):
+            return x * 2
+
+        c, x = compiled(fn), rows(4)[0]
+        with context():
+            first = c(x)
+        with torch.no_grad():
+            return [first, c(x)]
+
+    return lambda: run(contextlib.nullcontext), lambda: run(torch.no_grad)
+
+
+@case("same-autocast")
+def _():
+    def run(inside):
+        def fn(x):
+            return x * 2
+
+        c, x = compiled(fn), rows(4)[0]
+        with torch.autocast("cpu", enabled=inside, dtype=torch.bfloat16):
+            first = c(x)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return [first, c(x)]
+
+    return lambda: run(False), lambda: run(True)
+
+
+@case("state-before-compile")
+def _():
+    def run(early):
+        def fn(x):
+            return x * 2
+
+        c, x = compiled(fn), rows(4)[0]
+        try:
+            torch.use_deterministic_algorithms(early)
+            first = c(x)
+            torch.use_deterministic_algorithms(True)
+            return [first, c(x)]
+        finally:
+            torch.use_deterministic_algorithms(False)
+
+    return lambda: run(False), lambda: run(True)
+
+
+@case("same-function-mode")
+def _():
+    def run(early):
+        def fn(x):
+            return x * torch.ones(3)
+
+        c, x = compiled(fn), rows(4)[0]
+        with torch.device("cpu") if early else contextlib.nullcontext():
+            first = c(x)
+        with torch.device("cpu"):
+            return [first, c(x)]
+
+    return lambda: run(False), lambda: run(True)
+
+
+@case("one-dtype")
+def _():
+    def run(cast):
+        def fn(x):
+            return x * 2
+
+        c, x = compiled(fn), rows(4)[0]
+        return [c(x).double(), c(cast(x.double())).double()]
+
+    return lambda: run(lambda x: x), lambda: run(lambda x: x.float())
+
+
+@case("one-device")
+def _():
+    def run(move):
+        def fn(x):
+            return x * 2
+
+        c, x = compiled(fn), rows(4)[0]
+        return [c(x), torch.zeros_like(c(move(x.to("meta"))), device="cpu")]
+
+    return lambda: run(lambda x: x), lambda: run(lambda x: torch.zeros_like(x, device="cpu"))
+
+
+@case("contiguous")
+def _():
+    def run(fix):
+        def fn(x):
+            return x * 2
+
+        c, x = compiled(fn), torch.arange(16.0).reshape(4, 4)
+        return [c(x), c(fix(x.t()))]
+
+    return lambda: run(lambda x: x), lambda: run(lambda x: x.contiguous())
+
+
+@case("one-rank")
+def _():
+    def run(fix):
+        def fn(x):
+            return x * 2
+
+        c, x = compiled(fn), rows(4)[0]
+        return [c(x), c(fix(x.reshape(12))).reshape(12)]
+
+    return lambda: run(lambda x: x), lambda: run(lambda x: x.reshape(4, 3))
+
+
+@case("stack-list")
+def _():
+    def before():
+        def fn(xs):
+            total = xs[0]
+            for x in xs[1:]:
+                total = total + x
+            return total
+
+        c = compiled(fn)
+        return [c([x.clone() for x in rows(4) * n]) for n in (2, 3, 4)]
+
+    def after():
+        def fn(xs):
+            return xs.sum(0)
+
+        c, out = compiled(fn), []
+        for n in (2, 3, 4):
+            stacked = torch.stack(rows(4) * n)
+            torch._dynamo.mark_dynamic(stacked, 0)
+            out.append(c(stacked))
+        return out
+
+    return before, after
+
+
+@case("fixed-keys")
+def _():
+    def before():
+        def fn(d):
+            return d["a"] + d["bias"] if "bias" in d else d["a"] * 1
+
+        c, x = compiled(fn), rows(4)[0]
+        return [c({"a": x}), c({"a": x, "bias": x.clone()})]
+
+    def after():
+        def fn(d):
+            return d["a"] + d["bias"]
+
+        c, x = compiled(fn), rows(4)[0]
+        return [c({"a": x, "bias": torch.zeros_like(x)}), c({"a": x, "bias": x.clone()})]
+
+    return before, after
+
+
+@case("always-a-tensor")
+def _():
+    def run(absent):
+        def fn(x, mask):
+            return x * 1 if mask is None else x * mask
+
+        c, x = compiled(fn), rows(4)[0]
+        return [c(x, absent(x)), c(x, torch.full_like(x, 2.0))]
+
+    return lambda: run(lambda x: None), lambda: run(torch.ones_like)
+
+
+class Cached(nn.Module):
+    def __init__(self, cache):
+        super().__init__()
+        self.cache = cache
+
+    def forward(self, x):
+        if self.cache is None:
+            self.cache = torch.zeros(4, 3)
+        return x + self.cache
+
+
+@case("initialise-attribute")
+def _():
+    def run(cache):
+        c, x = compiled(Cached(cache)), rows(4)[0]
+        return [c(x), c(x), c(x)]
+
+    return lambda: run(None), lambda: run(torch.zeros(4, 3))
+
+
+@case("one-type")
+def _():
+    def run(convert):
+        def fn(x, dims):
+            return x.sum(dims)
+
+        c, x = compiled(fn), rows(4)[0]
+        return [c(x, convert([0])), c(x, convert((0,)))]
+
+    return lambda: run(lambda d: d), lambda: run(tuple)
+
+
+@case("set-attribute-always")
+def _():
+    class Plain:
+        pass
+
+    def run(always):
+        def fn(x, o):
+            return x + o.bias if hasattr(o, "bias") else x * 1
+
+        c, x = compiled(fn), rows(4)[0]
+        one, two = Plain(), Plain()
+        one.bias = torch.ones(3)
+        if always:
+            two.bias = torch.zeros(3)
+        return [c(x, one), c(x, two)]
+
+    return lambda: run(False), lambda: run(True)
+
+
+@case("no-aliased-arguments")
+def _():
+    def run(second):
+        def fn(x, y):
+            return x + y
+
+        c, x = compiled(fn), rows(4)[0]
+        return [c(x, x.clone()), c(x, second(x))]
+
+    return lambda: run(lambda x: x), lambda: run(lambda x: x.clone())
+
+
+@case("mark-before-first-call")
+def _():
+    def run(early):
+        def fn(x):
+            return x * 2
+
+        c, out = compiled(fn), []
+        for i, x in enumerate(rows(4, 4, 4)):
+            if early or i:
+                torch._dynamo.mark_dynamic(x, 0)
+            out.append(c(x))
+        return out
+
+    return lambda: run(False), lambda: run(True)
+
+
+@case("avoid-size-one")
+def _():
+    def run(pad):
+        def fn(x):
+            return x * 2
+
+        c = compiled(fn, dynamic=True)
+        return [c(pad(x))[: len(x)] for x in rows(4, 8, 1)]
+
+    return lambda: run(lambda x: x), lambda: run(lambda x: torch.cat([x, torch.zeros(1, 3)]))
+
+
+@case("mark-unbacked")
+def _():
+    def before():
+        def fn(x):
+            return x * 2
+
+        c = compiled(fn, dynamic=True)
+        return [c(x) for x in rows(4, 8, 1)]
+
+    def after():
+        def fn(x):
+            return x * 2
+
+        c, out = compiled(fn, dynamic=True), []
+        for x in rows(4, 8, 1):
+            torch._dynamo.decorators.mark_unbacked(x, 0)
+            out.append(c(x))
+        return out
+
+    return before, after
+
+
+@case("branch-outside")
+def _():
+    def before():
+        def fn(x):
+            return x * 2 if x.shape[0] > 6 else x + 1
+
+        c = compiled(fn, dynamic=True)
+        return [c(x) for x in rows(4, 8, 9)]
+
+    def after():
+        def small(x):
+            return x + 1
+
+        def large(x):
+            return x * 2
+
+        c, d = compiled(small, dynamic=True), compiled(large, dynamic=True)
+        return [(d if x.shape[0] > 6 else c)(x) for x in rows(4, 8, 9)]
+
+    return before, after
+
+
+@case("no-duck-shape")
+def _():
+    def run():
+        def fn(x, y):
+            return x.sum() + y.sum()
+
+        c = compiled(fn, dynamic=True)
+        return [c(x, y) for x, y in zip(rows(4, 6), rows(4, 7), strict=True)]
+
+    def after():
+        import torch.fx.experimental._config as shapes
+
+        with shapes.patch(use_duck_shape=False):
+            return run()
+
+    return run, after
+
+
+@dataclasses.dataclass
+class Settings:
+    scale: float = 1.0
+
+
+@case("attribute-as-tensor")
+def _():
+    def run(wrap):
+        def fn(x, settings):
+            return x * settings.scale
+
+        c, x = compiled(fn), rows(4)[0]
+        return [c(x, Settings(wrap(s))) for s in (1.0, 2.0, 3.0)]
+
+    return lambda: run(float), lambda: run(torch.tensor)
+
+
+@case("lr-as-tensor")
+def _():
+    def run(wrap):
+        weight = nn.Parameter(torch.ones(3))
+        optimizer = torch.optim.SGD([weight], lr=wrap(0.5))
+        step = compiled(optimizer.step)
+        out = []
+        for lr in (0.5, 0.25, 0.125):
+            optimizer.param_groups[0]["lr"] = wrap(lr)
+            weight.grad = torch.ones(3)
+            step()
+            out.append(weight.detach().clone())
+        return out
+
+    return lambda: run(float), lambda: run(torch.tensor)
+
+
+@case("raise-limit")
+def _():
+    def run():
+        def fn(x, mode):
+            return x + len(mode)
+
+        c, x = compiled(fn), rows(4)[0]
+        return [c(x, "m" * n) for n in range(1, 12)]
+
+    def after():
+        with dynamo.config.patch(recompile_limit=16):
+            return run()
+
+    return run, after
+
+
+@case("offset-clone")
+def _():
+    def run(fix):
+        def fn(x):
+            return x + x.storage_offset()
+
+        c, base = compiled(fn), torch.arange(10.0)
+        return [c(base[0:4]) * 0, c(fix(base[2:6])) * 0]
+
+    return lambda: run(lambda x: x), lambda: run(lambda x: x.clone())
+
+
+@case("keep-object-alive")
+def _():
+    def run(keep):
+        def fn(x, kind):
+            return x * 2 if kind is not None else x + 1
+
+        c, x, out = compiled(fn), rows(4)[0], []
+        kind = type("Kind0", (), {})
+        for i in range(3):
+            out.append(c(x, kind))
+            if not keep:
+                kind = None
+                gc.collect()
+                kind = type(f"Kind{i}", (), {})
+        return out
+
+    return lambda: run(False), lambda: run(True)
+
+
+@case("same-inference-mode")
+def _():
+    def run(context):
+        def fn(x):
+            return x * 2
+
+        c = compiled(fn)
+        with context():
+            x = rows(4)[0]
+        with torch.inference_mode():
+            y = rows(4)[0]
+        with torch.no_grad():
+            return [c(x), c(y)]
+
+    return lambda: run(contextlib.nullcontext), lambda: run(torch.inference_mode)
+
+
+@case("bounded-versions")
+def _():
+    def run(times):
+        module = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.0))
+        with torch.no_grad():
+            module[0].weight.fill_(1.0)
+            module[0].bias.fill_(0.0)
+        c, x, out = compiled(module), rows(4)[0], []
+        for i in range(times):
+            c.train(i % 2 == 0)
+            out.append(c(x).detach())
+        return out[:2]
+
+    return lambda: run(2), lambda: run(6)
+
+
+def collect(side):
+    found = {"recompiles": [], "names": [], "error": None}
+    original = torch._dynamo.convert_frame.get_and_maybe_log_recompilation_reasons
+
+    def listening(entries, frame, *args, **kwargs):
+        reasons = original(entries, frame, *args, **kwargs)
+        found["recompiles"].append(reasons)
+        found["names"].append(frame.f_code.co_name)
+        return reasons
+
+    torch._dynamo.reset()
+    torch._dynamo.convert_frame.get_and_maybe_log_recompilation_reasons = listening
+    try:
+        found["result"] = side()
+    except Exception as error:
+        found["error"] = f"{type(error).__name__}: {error}"
+    finally:
+        torch._dynamo.convert_frame.get_and_maybe_log_recompilation_reasons = original
+    return found
+
+
+def same(one, other):
+    return (
+        one is not None and other is not None and len(one) == len(other) and all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+    )
+
+
+def main(names):
+    torch.set_num_threads(1)
+    report = {}
+    for name, make in CASES.items():
+        if names and name not in names:
+            continue
+        before, after = (collect(side) for side in make())
+        equal = same(before.pop("result", None), after.pop("result", None))
+        report[name] = {"before": before, "after": after, "equal": equal}
+    print(json.dumps(report))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
