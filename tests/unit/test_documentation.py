@@ -1,0 +1,75 @@
+"""What the documents say exists: links, make targets, options of the command line, public Python names."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+import dynadiag
+from dynadiag_cli.main import app
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+by_name = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+
+
+def blocks(document: Path, language: str) -> str:
+    return "\n".join(re.findall(rf"^```{language}\n(.*?)^```", document.read_text(), re.MULTILINE | re.DOTALL))
+
+
+@by_name
+def test_links_inside_the_project_lead_somewhere(document):
+    links = re.findall(r"\]\(([^)\s]+)\)", document.read_text())
+    inside = [link.split("#")[0] for link in links if "://" not in link and not link.startswith("#")]
+    assert [link for link in inside if not (document.parent / link).exists()] == []
+
+
+@by_name
+def test_options_in_examples_exist(document):
+    verbs = get_command(app).commands
+    unknown = []
+    for line in re.findall(r"^\$ dynadiag (.*)$", blocks(document, "console"), re.MULTILINE):
+        words = line.split("#")[0].split()
+        command = verbs.get(words[0], get_command(app))
+        known = {option for parameter in command.params for option in parameter.opts} | {"--", "-m"}
+        # Options end where the target begins: at a path, after `-m`, after `--`.
+        end = next((at for at, word in enumerate(words[1:], 1) if word in ("--", "-m") or word.endswith((".py", ".log"))), len(words))
+        unknown += [word for word in words[1:end] if word.startswith("-") and word not in known]
+        if words[0] not in verbs and words[0] not in known:
+            unknown.append(words[0])
+    assert unknown == []
+
+
+@by_name
+def test_make_targets_exist(document):
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = set(re.findall(r"(?:`|\$ |; )(?:LOCK_ARGS=\S+ )?make ([a-z-]+)", document.read_text()))
+    assert named - targets == set()
+
+
+def test_public_names_in_the_readme_exist():
+    tree = ast.parse(blocks(ROOT / "README.md", "python"))
+    named = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "dynadiag"}
+    assert named == set(dynadiag.__all__) - {"__version__"}
+
+
+def test_the_changelog_knows_this_version():
+    text = (ROOT / "CHANGELOG.md").read_text()
+    assert re.search(rf"^## \[(Unreleased|{re.escape(dynadiag.__version__)})\]", text, re.MULTILINE)
+
+
+# The hosts of package registries, in pieces so that this file does not name them either.
+ADDRESSES = re.compile("|".join([r"py" r"pi\.org", r"files\.python" r"hosted", r"download\.py" r"torch\.org"]))
+
+
+def test_nothing_is_tied_to_a_package_registry():
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode != 0:
+        pytest.skip("not a git checkout")
+    files = [ROOT / name for name in listed.stdout.split("\0") if name]
+    assert [str(path.relative_to(ROOT)) for path in files if path.is_file() and ADDRESSES.search(path.read_text(errors="replace"))] == []
