@@ -218,7 +218,8 @@ def _common_modules(nodes: Iterable[Node]) -> tuple[str, ...]:
 
 
 def _end(text: str) -> str:
-    return text if len(text) <= _LABEL else "..." + text[3 - _LABEL :]
+    """The text in at most `_LABEL` characters: its head and its end tell most, so the middle goes."""
+    return text if len(text) <= _LABEL else text[:12] + "..." + text[15 - _LABEL :]
 
 
 def _tip(nodes: Sequence[Node], inputs: Sequence[str], base: Path | None) -> str:

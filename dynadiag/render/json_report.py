@@ -122,15 +122,15 @@ def _run(report: Report) -> dict[str, Any]:
     for process in run.processes:
         skipped.update(process.skipped)
     foreign = "the log does not say: it was not recorded by `dynadiag explain SCRIPT`"
-    return {
+    entry: dict[str, Any] = {
         "dynadiag": info.dynadiag,
         "dynadiag_why": _known(info.dynadiag, foreign),
-        "directory": plain(info.directory),
+        "directory": info.directory,
         "started_at": info.started_at,
         "started_at_why": _known(info.started_at, foreign),
         "ended_at": info.ended_at,
-        "cwd": plain(info.cwd),
-        "command": plain(info.command),
+        "cwd": info.cwd,
+        "command": info.command,
         "command_why": _known(info.command, foreign),
         "exit_status": info.exit_status,
         "exit_status_why": _known(info.exit_status, "the script is still running" if info.running else foreign),
@@ -143,12 +143,13 @@ def _run(report: Report) -> dict[str, Any]:
         "running": info.running,
         "records": sum(process.records for process in run.processes),
         "records_skipped": sum(skipped.values()),
-        "records_skipped_by": plain(dict(sorted(skipped.items()))),
-        "config": plain(next((process.config for process in run.processes if process.config), {})),
+        "records_skipped_by": dict(sorted(skipped.items())),
+        "config": next((process.config for process in run.processes if process.config), {}),
         "caches": _caches(report),
         "processes": [_process(process) for process in run.processes],
-        "notes": plain(run.notes),
+        "notes": run.notes,
     }
+    return dict(plain(entry))
 
 
 def _caches(report: Report) -> dict[str, dict[str, int]]:
