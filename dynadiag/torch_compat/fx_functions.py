@@ -86,20 +86,13 @@ _DUNDER_METHODS = words(
     " __irshift__ __imod__"
 )
 # Methods of other things that stand in graphs: sizes, generators, unpacked results.
-_OTHER_METHODS = words(
-    "new new_empty new_full new_ones new_tensor new_zeros stride unflatten index count numel bit_length conjugate"
-)
+_OTHER_METHODS = words("new new_empty new_full new_ones new_tensor new_zeros stride unflatten index count numel bit_length conjugate")
 _ATTRIBUTES = words(
     "H T mH mT data device dtype grad imag is_cpu is_cuda is_leaf is_meta is_nested is_quantized is_sparse is_sparse_csr is_xpu itemsize"
     " layout nbytes ndim real requires_grad shape _version values indices start stop step"
 )
+# FX prints a name that it does not take for torch's own as one word: "math_sqrt", "torch_Tensor_set_" (torch/fx/graph.py `add_global`).
 _MANGLE = re.compile("[^0-9a-zA-Z_]+")
-_IN_TORCH = re.compile(r"torch(?:\.(?!_dynamo\.|_inductor\.)[^.]+)*")
-
-
-def mangled(name: str) -> str:
-    """A dotted name as FX prints it when it is not torch's own: "math.sqrt" is "math_sqrt" (torch/fx/graph.py `add_global`)."""
-    return name if _IN_TORCH.fullmatch(name.rpartition(".")[0]) else _MANGLE.sub("_", name)
 
 
 @functools.cache
@@ -108,7 +101,7 @@ def function_table() -> Mapping[str, Function]:
     table: dict[str, Function] = {}
     for name, function in _all_functions():
         table.setdefault(name, function)
-        table.setdefault(mangled(name), function)
+        table.setdefault(_MANGLE.sub("_", name), function)
     for name in _LISTED["builtins"].split():
         table[name] = getattr(builtins, name)
     return table
@@ -183,14 +176,14 @@ def numpy_wrapper(printed: str) -> Function | None:
         return None
     from torch._dynamo import utils
 
-    if name in _DUNDER_METHODS or name in tensor_methods() and name.endswith("_"):
-        return utils.numpy_method_wrapper(name)  # type: ignore[no-any-return]
+    if name in _DUNDER_METHODS or (name in tensor_methods() and name.endswith("_")):
+        return utils.numpy_method_wrapper(name)
     if name in _LISTED["_operator"].split():
         return utils.numpy_operator_wrapper(getattr(operator, name))
     import torch._numpy as torch_numpy
 
     candidate = getattr(torch_numpy, name, None) if name in getattr(torch_numpy, "__all__", ()) or name.isalpha() else None
     module = getattr(candidate, "__module__", "") or ""
-    if callable(candidate) and (module.startswith("torch._numpy._funcs") or module.startswith("torch._numpy._ufuncs")):
+    if callable(candidate) and module.startswith(("torch._numpy._funcs", "torch._numpy._ufuncs")):
         return utils.numpy_to_tensor_wrapper(candidate)
     return None

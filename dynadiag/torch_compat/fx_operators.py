@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Iterator
 from typing import Any
@@ -22,8 +23,8 @@ _REGISTERED_BY = {"torchvision": "torchvision", "quantized_decomposed": "torch.a
 # Operators with a text argument of another name are refused: `aten::from_file(filename)`, `aten::save(t, filename)`,
 # `debugprims::load_tensor(name)`, `image::read_file(path)` read or write files (list of all schemas of 2.11 and 2.15).
 _TEXT_ARGUMENTS = words(
-    "a activation algorithm api_name approximate args assert_msg attr b binary_attr binary_post_op device_type dim dims driver equation"
-    " group_name indexing interpolation mode msg names norm op_list ord p pad_mode padding padding_side post_op_algorithm post_op_name red_op"
+    "a activation algorithm api_name approximate args assert_msg attr b binary_attr binary_post_op device_type dim dims driver"
+    " equation group_name indexing interpolation mode msg names norm op_list ord p pad_mode padding padding_side post_op_algorithm post_op_name red_op"
     " reduce reduce_op rounding_mode self side tag_name unary_algorithm unary_attr unary_post_op unary_post_op_algorithm UPLO"
 )
 _FILE_ARGUMENTS = frozenset({"filename", "path", "file", "name"})
@@ -46,6 +47,7 @@ _WHY_NOT_HIGHER_ORDER = {
 }
 
 
+@functools.cache
 def load_higher_order_operators() -> None:
     """Import the modules that register higher order operators (they are not all imported with torch)."""
     for name in ("torch._higher_order_ops", "torch._higher_order_ops.map", "torch._prims.rng_prims", "torch._inductor.inductor_prims"):
@@ -53,7 +55,7 @@ def load_higher_order_operators() -> None:
     from torch._prims.rng_prims import register_rng_prims
 
     if not hasattr(torch.ops.rngprims, "philox_rand"):
-        register_rng_prims()
+        register_rng_prims()  # type: ignore[no-untyped-call]
 
 
 def find_operator(parts: tuple[str, ...], *, extra_namespaces: frozenset[str] = frozenset()) -> Operator | str:
@@ -66,6 +68,8 @@ def find_operator(parts: tuple[str, ...], *, extra_namespaces: frozenset[str] = 
         return _higher_order(name) if len(parts) == 2 else "is no higher order operator"
     if namespace not in _NAMESPACES and namespace not in extra_namespaces:
         return f"is a private operator ({printed}): its code is not part of the log"
+    if namespace in ("prims", "inductor", "inductor_prims", "rngprims"):
+        load_higher_order_operators()
     if namespace in _REGISTERED_BY:
         _try_import(_REGISTERED_BY[namespace])
     packet = getattr(getattr(torch.ops, namespace), name, None)
@@ -82,7 +86,7 @@ def _try_import(module: str) -> None:
 
 
 def _checked(packet: OpOverloadPacket[..., Any], overload: str | None, printed: str) -> Operator | str:
-    if overload is not None and overload not in packet.overloads():
+    if overload is not None and overload not in _overloads(packet):
         return f"is an overload ({printed}.{overload}) that this torch does not have"
     chosen: Operator = packet if overload is None else getattr(packet, overload)
     for schema in _schemas(chosen):
@@ -92,11 +96,15 @@ def _checked(packet: OpOverloadPacket[..., Any], overload: str | None, printed: 
     return chosen
 
 
+def _overloads(packet: OpOverloadPacket[..., Any]) -> list[str]:
+    return list(packet.overloads())  # type: ignore[no-untyped-call]
+
+
 def _schemas(chosen: Operator) -> Iterator[Any]:
     if isinstance(chosen, OpOverload):
         yield chosen._schema
     elif isinstance(chosen, OpOverloadPacket):
-        for name in chosen.overloads():
+        for name in _overloads(chosen):
             schema = getattr(chosen, name)._schema
             # TorchScript's overloads on text alone ("a" + "b") have no tensor and are not reached with one; those that name a file stay.
             with_tensor = any("Tensor" in str(argument.type) for argument in schema.arguments)

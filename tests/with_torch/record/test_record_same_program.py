@@ -30,7 +30,7 @@ class Model(torch.nn.Module):
 
 model = Model()
 compiled = torch.compile(model, backend="aot_eager")
-optimizer = torch.optim.AdamW(model.parameters())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 x = torch.randn(4, 16)
 results = []
 
@@ -81,7 +81,7 @@ print(json.dumps({
     "python_rng": digest(repr(random.getstate()).encode()),
     "path": sys.path,
     "warned": sorted(str(key) for key in getattr(sys.modules["__main__"], "__warningregistry__", {})),
-    "foreign": sorted({"rich", "networkx", "typer", "graphviz", "dynadiag_cli"} & set(sys.modules)),
+    "foreign": sorted({"rich", "typer", "graphviz", "dynadiag_cli"} & set(sys.modules)),
 }))
 '''
 

@@ -1,0 +1,237 @@
+"""The supervisor: exit statuses, signals, time limits, orphans, directories it cannot write. No torch anywhere."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from dynadiag.errors import OutputError, UnreadableInputError, UsageError
+from dynadiag.record import RecordOptions, Target, record
+
+
+@pytest.fixture(autouse=True)
+def in_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def script(text):
+    path = Path("program.py")
+    path.write_text(textwrap.dedent(text))
+    return Target("script", (str(path), "one", "two"))
+
+
+def run(text, **options):
+    return record(script(text), RecordOptions(**options))
+
+
+def facts(result):
+    return json.loads((result.directory / "dynadiag-run.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("ending", "status", "name"),
+    [
+        ("pass", 0, None),
+        ("sys.exit(7)", 7, None),
+        ("raise ValueError(1)", 1, None),
+        ("os._exit(9)", 9, None),
+        ("os.kill(os.getpid(), 9)", 137, "SIGKILL"),
+        ("import ctypes; ctypes.string_at(0)", 139, "SIGSEGV"),
+        ("os.kill(os.getpid(), 15)", 143, "SIGTERM"),
+    ],
+)
+def test_the_exit_status_is_the_scripts_own(ending, status, name, capfd):
+    result = run(f"import os, sys\nprint(sys.argv[1:], __name__)\nsys.stdout.flush()\n{ending}")
+    assert (result.exit_status, result.signal) == (status, name)
+    assert capfd.readouterr().out == "['one', 'two'] __main__\n"
+    assert (facts(result)["exit_status"], facts(result)["signal"], facts(result)["running"]) == (status, name, False)
+
+
+def test_runs_are_numbered_and_latest_leads_to_the_newest():
+    first, second = run("pass"), run("pass")
+    assert [result.directory.name for result in (first, second)] == ["0001-program", "0002-program"]
+    assert Path("dynadiag-runs/latest").resolve() == second.directory
+    assert Path("dynadiag-runs/.gitignore").read_text() == "*\n"
+    assert facts(second)["command"][1:] == ["program.py", "one", "two"]
+
+
+def test_modules_and_command_lines_run_too(capfd):
+    Path("package").mkdir()
+    Path("package/__main__.py").write_text("import sys; print(sys.argv[1:])")
+    assert record(Target("module", ("package", "a")), RecordOptions()).exit_status == 0
+    assert record(Target("script", ("package", "b")), RecordOptions()).exit_status == 0
+    assert record(Target("command", (sys.executable, "-m", "package", "c")), RecordOptions()).exit_status == 0
+    assert capfd.readouterr().out == "['a']\n['b']\n['c']\n"
+
+
+def test_a_hanging_script_is_ended_with_its_whole_group_and_sessions_of_its_own():
+    result = run(
+        """
+        import os, subprocess, sys, time
+        hang = [sys.executable, "-c", "import signal, time; signal.signal(15, signal.SIG_IGN); print(flush=True); time.sleep(100)"]
+        children = [subprocess.Popen(hang, start_new_session=apart, stdout=subprocess.PIPE) for apart in (False, True)]
+        for child in children:
+            child.stdout.readline()
+        open("children", "w").write(" ".join(str(child.pid) for child in children))
+        time.sleep(100)
+        """,
+        timeout_s=4,
+    )
+    assert (result.exit_status, result.timed_out) == (124, True)
+    assert facts(result)["timed_out"] is True
+    assert not any(alive(int(pid)) for pid in Path("children").read_text().split())
+
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("handled", [False, True])
+def test_ctrl_c_reaches_the_script_and_leaves_no_orphan(handled):
+    Path("program.py").write_text(
+        textwrap.dedent(f"""
+        import subprocess, sys, time
+        child = subprocess.Popen([sys.executable, "-c", "import signal, time; signal.signal(2, signal.SIG_IGN); time.sleep(100)"])
+        open("children", "w").write(str(child.pid))
+        try:
+            print("ready", flush=True)
+            time.sleep(100)
+        except KeyboardInterrupt:
+            open("interrupted", "w").close()
+            if not {handled}:
+                raise
+        """)
+    )
+    driver = "from dynadiag.record import *; import sys; sys.exit(record(Target('script', ('program.py',)), RecordOptions()).exit_status)"
+    parent = subprocess.Popen([sys.executable, "-c", driver], stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+    assert parent.stdout.readline() == b"ready\n"
+    parent.send_signal(signal.SIGINT)
+    parent.communicate(timeout=60)
+    assert parent.returncode == 130
+    assert Path("interrupted").exists()
+    assert not alive(int(Path("children").read_text()))
+    assert json.loads(Path("dynadiag-runs/latest/dynadiag-run.json").read_text())["interrupted"] is True
+
+
+def test_other_signals_are_passed_on():
+    target = script("import signal, sys, time\nsignal.signal(15, lambda *_: sys.exit(21))\nopen('ready', 'w').close()\ntime.sleep(100)")
+    threading.Thread(target=send_when_ready, args=(signal.SIGTERM,)).start()
+    assert record(target, RecordOptions()).exit_status == 21
+
+
+def send_when_ready(number):
+    while not Path("ready").exists():
+        time.sleep(0.05)
+    os.kill(os.getpid(), number)
+
+
+def test_endless_training_ends_when_nothing_new_compiles():
+    result = run(
+        """
+        import json, os, time
+        directory = json.loads(os.environ["DYNADIAG_RECORD"])["directory"]
+        log = open(directory + "/dedicated_log_torch_trace_1.log", "w")
+        for _ in range(3):
+            log.write('V x] {"dynamo_start": {}}\\n')
+            log.flush()
+            time.sleep(0.5)
+        while True:
+            log.write('V x] {"artifact": {}}\\n')
+            log.flush()
+            time.sleep(0.1)
+        """,
+        stop_when_stable_s=1.0,
+        timeout_s=60,
+    )
+    assert (result.exit_status, result.stopped_stable, result.timed_out) == (0, True, False)
+    assert (result.directory / "dedicated_log_torch_trace_1.log").read_text().count("dynamo_start") == 3
+
+
+def test_a_directory_that_cannot_be_written_gives_one_warning_and_the_script_runs(capfd):
+    Path("file").write_text("")
+    result = run("import os, sys; print('DYNADIAG_RECORD' in os.environ); sys.exit(6)", out=Path("file/below"))
+    captured = capfd.readouterr()
+    assert (result.directory, result.exit_status, captured.out) == (None, 6, "False\n")
+    assert captured.err.count("dynadiag:") == 1
+    assert "runs without being recorded" in result.warnings[0]
+
+
+def test_only_an_earlier_run_is_replaced():
+    out = Path("out")
+    first = run("pass", out=out)
+    (first.directory / "old").write_text("")
+    with pytest.raises(UnreadableInputError, match="not empty"):
+        run("pass", out=out)
+    assert run("pass", out=out, force=True).exit_status == 0
+    assert not (out / "old").exists()
+    Path("precious").mkdir()
+    Path("precious/thesis.tex").write_text("")
+    with pytest.raises(OutputError, match="not made by dynadiag"):
+        run("pass", out=Path("precious"), force=True)
+    assert Path("precious/thesis.tex").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("missing.py", None, "no such script"),
+        ("data.csv", b"a;b c;d\n1 2 3\n", "is no Python script: line 1"),
+        ("image.py", b"\x89PNG\0\0", "is no Python script"),
+        ("broken.py", b"def f(:\n", "is no Python script: line 1: invalid syntax"),
+        ("deep.py", b"\xff\xfe", "is no Python script"),
+    ],
+)
+def test_what_is_no_python_is_refused_before_anything_starts(name, content, message):
+    if content is not None:
+        Path(name).write_bytes(content)
+    with pytest.raises(UnreadableInputError, match=message) as caught:
+        record(Target("script", (name,)), RecordOptions())
+    assert caught.value.exit_code == 2
+    assert not Path("dynadiag-runs").exists()
+
+
+def test_what_python_accepts_is_accepted(capfd):
+    Path("latin.py").write_bytes(b"# -*- coding: latin-1 -*-\nprint('caf\xe9' == 'caf\\xe9')\n")
+    Path("noextension").write_text("print(1)")
+    subprocess.run([sys.executable, "-m", "zipapp", "-o", "app.pyz", "-m", "m:f", str(zip_source())], check=True)
+    for name in ("latin.py", "noextension", "app.pyz"):
+        assert record(Target("script", (name,)), RecordOptions()).exit_status == 0
+    assert record(Target("script", ("noextension",)), RecordOptions(python="python3")).exit_status == 0
+    assert capfd.readouterr().out == "True\n1\nzip\n1\n"
+
+
+def zip_source():
+    Path("source").mkdir()
+    Path("source/m.py").write_text("def f(): print('zip')")
+    return Path("source")
+
+
+def test_wrong_usage():
+    for target, options in (
+        (Target("script", ()), {}),
+        (Target("command", ("no-such-program-at-all",)), {}),
+        (Target("script", (__file__,)), {"python": "/no/such/python"}),
+    ):
+        with pytest.raises(UsageError):
+            record(target, RecordOptions(**options))
+
+
+def test_the_users_own_sitecustomize_still_runs_and_the_path_is_as_without_us(capfd, monkeypatch):
+    Path("site").mkdir()
+    Path("site/sitecustomize.py").write_text("import sys; sys.users_own = True")
+    monkeypatch.setenv("PYTHONPATH", str(Path("site").absolute()))
+    text = "import sys; print(getattr(sys, 'users_own', False), sys.modules['sitecustomize'].__file__, sys.path)"
+    plain = subprocess.run([sys.executable, str(script(text).argv[0])], capture_output=True, text=True)
+    run(text)
+    assert capfd.readouterr().out == plain.stdout
+    assert plain.stdout.startswith("True")

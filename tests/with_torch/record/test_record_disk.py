@@ -1,0 +1,29 @@
+"""A log that cannot be written or grows too large costs one warning and nothing else."""
+
+PROGRAM = '''
+import resource, sys, torch
+if len(sys.argv) > 1:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), resource.RLIM_INFINITY))
+
+def broken(x, n):
+    print("in", n)
+    return x + n
+
+for n in range(3):
+    torch.compile(broken, backend="eager")(torch.ones(2), n)
+sys.exit(3)
+'''
+
+
+def test_a_full_disk_gives_one_warning_and_a_cap_another(run_recorded, tmp_path):
+    full = run_recorded(PROGRAM, "20000")
+    assert full.result.exit_status == 3
+    assert full.out == "in 0\nin 1\nin 2\n"
+    assert full.err.count("dynadiag:") == 1
+    assert "recording stopped, the script goes on" in full.err
+    capped = run_recorded(PROGRAM, out=tmp_path / "capped", log_cap_bytes=30_000)
+    assert capped.result.exit_status == 3
+    assert capped.err.count("dynadiag:") == 1
+    (problem,) = capped.problems("log_limit")
+    assert "30000 bytes" in problem.content["text"]
+    assert capped.named("dynadiag_exit"), "the end of the process is told beyond the cap"
