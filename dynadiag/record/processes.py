@@ -46,20 +46,23 @@ def signal_group(group: int, number: int) -> None:
         return
 
 
-def end_all(child: subprocess.Popen[bytes], mark: bytes, *, first: int = signal.SIGTERM, grace_s: float = _GRACE_S) -> None:
-    """End the child, its group and every process that carries `mark` in its environment: `first`, and SIGKILL after the grace time (s)."""
+def end_all(child: subprocess.Popen[bytes], mark: bytes | None, *, first: int = signal.SIGTERM, grace_s: float = _GRACE_S) -> None:
+    """End the child, its group and every process whose environment has the exact entry `mark`: `first`, and SIGKILL after the grace time (s).
+
+    `mark` must be unique to this run; None means that only the group is ended.
+    """
     _signal_everywhere(child, mark, first)
     deadline = time.monotonic() + grace_s
     wait(child, grace_s)
-    while _remaining(child, mark) and time.monotonic() < deadline:
+    while _marked(mark) and time.monotonic() < deadline:
         time.sleep(_STEP_S)
     _signal_everywhere(child, mark, signal.SIGKILL)
     child.wait()
 
 
-def _signal_everywhere(child: subprocess.Popen[bytes], mark: bytes, number: int) -> None:
+def _signal_everywhere(child: subprocess.Popen[bytes], mark: bytes | None, number: int) -> None:
     signal_group(child.pid, number)
-    for pid in _remaining(child, mark):
+    for pid in _marked(mark):
         try:
             if os.getpgid(pid) != child.pid or number == signal.SIGKILL:
                 os.kill(pid, number)
@@ -67,12 +70,14 @@ def _signal_everywhere(child: subprocess.Popen[bytes], mark: bytes, number: int)
             continue
 
 
-def _remaining(child: subprocess.Popen[bytes], mark: bytes) -> list[int]:
+def _marked(mark: bytes | None) -> list[int]:
     """Processes that the program started: torchrun puts its workers into sessions of their own, the environment stays with them (Linux)."""
+    if not mark:
+        return []
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            if mark in (entry / "environ").read_bytes() and not _is_zombie(entry):
+            if mark in (entry / "environ").read_bytes().split(b"\0") and not _is_zombie(entry):
                 found.append(int(entry.name))
         except OSError:
             continue

@@ -22,10 +22,10 @@ from dynadiag.record.settings import VARIABLE, Settings
 from dynadiag.record.stability import StabilityWatch
 from dynadiag.record.target import RecordOptions, Target, command_of
 from dynadiag.record.terminal import foreground
+from dynadiag.record.writer import WARNED_VARIABLE
 
 _BOOTSTRAP = Path(__file__).resolve().parent / "bootstrap"
 _PASSED_ON = ("SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGWINCH")
-_INTERRUPT_GRACE_S = 30.0
 _TIMED_OUT = 124
 _INTERRUPTED = 130
 
@@ -103,9 +103,9 @@ def _write_info(directory: Path | None, info: RunInfo, progress: _Progress) -> N
 
 def _start(command: list[str], directory: Path | None, options: RecordOptions) -> subprocess.Popen[bytes]:
     environment = dict(os.environ)
+    environment.pop(WARNED_VARIABLE, None)
     if directory is not None:
-        settings = Settings(str(directory), os.getpid(), options.log_cap_bytes, options.cost, dynadiag.__version__)
-        environment[VARIABLE] = settings.dumps()
+        environment[VARIABLE] = _settings(directory, options).dumps()
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_BOOTSTRAP), os.environ.get("PYTHONPATH"))))
     sys.stdout.flush()
     try:
@@ -114,9 +114,13 @@ def _start(command: list[str], directory: Path | None, options: RecordOptions) -
         raise UsageError(f"cannot start {command[0]}: {error.strerror}") from error
 
 
+def _settings(directory: Path, options: RecordOptions) -> Settings:
+    return Settings(str(directory), os.getpid(), options.log_cap_bytes, options.cost, dynadiag.__version__)
+
+
 def _watch_over(child: subprocess.Popen[bytes], directory: Path | None, options: RecordOptions, progress: _Progress) -> None:
     """Wait for the end of the program; end it when its time is over, nothing new compiles, or the person presses Ctrl-C and it does not stop."""
-    mark = _mark(directory)
+    mark = None if directory is None else f"{VARIABLE}={_settings(directory, options).dumps()}".encode()
     began = time.monotonic()
     stability = StabilityWatch(directory, options.stop_when_stable_s) if directory and options.stop_when_stable_s else None
     with _signals_passed_on(child.pid, progress):
@@ -125,15 +129,11 @@ def _watch_over(child: subprocess.Popen[bytes], directory: Path | None, options:
                 progress.timed_out = True
             elif stability is not None and stability.is_stable():
                 progress.stopped_stable = True
-            elif not _interrupt_ignored(began, progress):
+            elif progress.interrupts < 2:
                 continue
             processes.end_all(child, mark)
     if progress.interrupts or progress.timed_out or progress.stopped_stable:
         processes.end_all(child, mark, grace_s=2.0)
-
-
-def _interrupt_ignored(began: float, progress: _Progress) -> bool:
-    return progress.interrupts >= 2
 
 
 def _next_look_s(began: float, options: RecordOptions, stability: StabilityWatch | None, progress: _Progress) -> float | None:
@@ -182,11 +182,6 @@ def _finish(child: subprocess.Popen[bytes], directory: Path | None, info: RunInf
     facts |= {"interrupted": interrupted, "stopped_stable": progress.stopped_stable, "running": False}
     _write_info(directory, RunInfo(**facts), progress)
     return RecordResult(directory, exit_status, name, progress.timed_out, interrupted, progress.stopped_stable, tuple(progress.warnings))
-
-
-def _mark(directory: Path | None) -> bytes:
-    """What the environment of each recorded process holds and no other's: its run directory and our pid."""
-    return b"" if directory is None else f'{VARIABLE}={{"directory": '.encode()
 
 
 def _now() -> str:

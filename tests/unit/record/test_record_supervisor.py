@@ -235,3 +235,20 @@ def test_the_users_own_sitecustomize_still_runs_and_the_path_is_as_without_us(ca
     run(text)
     assert capfd.readouterr().out == plain.stdout
     assert plain.stdout.startswith("True")
+
+
+def test_ending_one_run_leaves_another_run_and_its_processes_alone():
+    text = "import sys, time\nopen('ready' + sys.argv[1], 'w').close()\ntime.sleep(100)"
+    Path("program.py").write_text(text)
+    driver = "from dynadiag.record import *; import sys; record(Target('script', ('program.py', 'other')), RecordOptions(timeout_s=60))"
+    other = subprocess.Popen([sys.executable, "-c", driver], start_new_session=True)
+    try:
+        while not Path("readyother").exists():
+            time.sleep(0.05)
+        assert record(Target("script", ("program.py", "mine")), RecordOptions(timeout_s=1)).timed_out
+        assert record(Target("script", ("program.py", "mine")), RecordOptions(timeout_s=1, out=Path("program.py/x"))).timed_out
+        assert other.poll() is None
+    finally:
+        other.send_signal(signal.SIGTERM)
+        other.wait()
+    assert json.loads(next(Path("dynadiag-runs").glob("0001-*/dynadiag-run.json")).read_text())["signal"] == "SIGTERM"
