@@ -34,7 +34,7 @@ def _shown(character: str) -> str:
     if character == "\t":
         return "    "
     category = unicodedata.category(character)
-    if category in ("Zl", "Zp"):
+    if category in ("Zl", "Zp") or character in "\r\v\f\x85":
         return "\n"
     if category == "Cs" or ord(character) & 0xFFFE == 0xFFFE:
         return REPLACEMENT

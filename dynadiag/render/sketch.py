@@ -66,8 +66,9 @@ class Sketch:
     def legend(self) -> tuple[str, ...]:
         """What the colours in this picture mean, in lines of at most about 90 characters."""
         used = dict.fromkeys(box.look for box in self.boxes)
-        words = "; ".join(f"{COLOUR_NAMES[look]}: {STYLES[look].meaning}" for look in STYLES if look in used and STYLES[look].meaning)
-        return tuple(textwrap.wrap(words, _TITLE_WIDTH))
+        parts = [f"{COLOUR_NAMES[look]}: {STYLES[look].meaning}" for look in STYLES if look in used and STYLES[look].meaning]
+        words = "; ".join(part.replace(" ", "\N{NO-BREAK SPACE}") for part in parts)
+        return tuple(line.replace("\N{NO-BREAK SPACE}", " ") for line in textwrap.wrap(words, _TITLE_WIDTH))
 
 
 COLOUR_NAMES: dict[Look, str] = {

@@ -1,0 +1,77 @@
+"""What the renderers print, compared with stored files.
+
+After a wanted change run `DYNADIAG_REGOLD=1 pytest tests/gold`, look at the difference, and commit it with the change.
+"""
+
+import importlib.util
+import io
+import os
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from dynadiag.model.run import Location, Node
+from dynadiag.render import dot, json_report, markdown
+from dynadiag.render.frame_map import frame_map
+from dynadiag.render.graph_sketch import graph_sketch
+from dynadiag.render.layered import describe
+from dynadiag.render.terminal import print_report
+
+HERE = Path(__file__).parent
+BASE = Path("/home/me/proj")
+_spec = importlib.util.spec_from_file_location("dynadiag_sample_report_gold", HERE / "sample_report.py")
+samples = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(samples)
+
+
+def terminal(report, width, **options):
+    stream = io.StringIO()
+    console = {"force_terminal": False} | options.pop("console", {})
+    print_report(report, Console(file=stream, width=width, **console), base=BASE, **options)
+    return stream.getvalue()
+
+
+def graph():
+    line = Location("/home/me/proj/train.py", 40, "train_step", "y = self.fc(x)")
+    return graph_sketch(
+        [
+            Node(name="L_x_", op="placeholder", target="L_x_", annotation="f32[2, 4][4, 1]cpu"),
+            Node(name="w", op="placeholder", target="l_self_modules_fc_parameters_weight_"),
+            Node(name="y", op="call_function", target="torch._C._nn.linear", args=("l_x_", "w"), annotation="f32[2, 4][4, 1]cpu", location=line),
+            Node(name="add_", op="call_method", target="add_", args=("y", "1"), location=line),
+            Node(name="output", op="output", target="output", args=("add_",)),
+        ],
+        title=("g0: dynamo graph of train_step [0/0]",),
+        base=BASE,
+    )
+
+
+CASES = {
+    "terminal-80.txt": lambda: terminal(samples.sample_report(), 80),
+    "terminal-120.txt": lambda: terminal(samples.sample_report(), 120),
+    "terminal-80-verbose.txt": lambda: terminal(samples.sample_report(), 80, verbose=True),
+    "terminal-80-colour.txt": lambda: terminal(
+        samples.sample_report(), 80, limit=1, console={"force_terminal": True, "color_system": "standard", "legacy_windows": False, "no_color": False}
+    ),
+    "terminal-80-nothing.txt": lambda: terminal(samples.empty_report(), 80),
+    "terminal-80-long.txt": lambda: terminal(samples.big_report(12), 80, limit=2),
+    "terminal-100-hostile.txt": lambda: terminal(samples.hostile_report(), 100, limit=1),
+    "report.md": lambda: markdown.render(samples.sample_report()),
+    "report-nothing.md": lambda: markdown.render(samples.empty_report()),
+    "report.json": lambda: json_report.dumps(samples.sample_report()),
+    "frames.dot": lambda: dot.source(frame_map(samples.sample_report())),
+    "frames-hostile.dot": lambda: dot.source(frame_map(samples.hostile_report())),
+    "frames.txt": lambda: describe(frame_map(samples.sample_report())),
+    "graph.dot": lambda: dot.source(graph()),
+}
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_rendered_output_is_what_it_was(name):
+    path = HERE / "expected" / name
+    made = CASES[name]()
+    if os.environ.get("DYNADIAG_REGOLD"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(made, encoding="utf-8")
+    assert made == path.read_text(encoding="utf-8")

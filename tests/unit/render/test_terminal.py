@@ -1,0 +1,120 @@
+from dataclasses import replace
+
+import pytest
+from rich.cells import cell_len
+
+from dynadiag.model import report as r
+from dynadiag.model.run import CompileCall, RunInfo
+
+
+@pytest.mark.parametrize("width", [10, 40, 80, 120])
+@pytest.mark.parametrize("which", ["sample_report", "hostile_report", "empty_report"])
+def test_no_line_is_wider_than_the_console(samples, show, width, which):
+    for verbose in (False, True):
+        text = show(getattr(samples, which)(), width=width, verbose=verbose)
+        assert max(map(cell_len, text.splitlines())) <= width
+
+
+def test_without_a_terminal_there_is_no_escape_sequence_and_no_trailing_blank(samples, show):
+    text = show(samples.hostile_report())
+    assert "\x1b" not in text
+    assert all(line == line.rstrip() for line in text.splitlines())
+
+
+def test_hostile_text_stays_text(samples, show):
+    text = show(samples.hostile_report(), width=120, console={"force_terminal": True, "color_system": "standard"})
+    assert "[bold red]markup[/]" in text
+    assert "\x1b]0;" not in text
+    assert "\u202e" not in text
+    assert "\x00" not in text
+
+
+def test_no_color_is_obeyed(samples, show, monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    text = show(samples.sample_report(), console={"force_terminal": True})
+    assert "\x1b[3" not in text
+
+
+def test_an_ascii_stream_gets_ascii_and_no_exception(samples, show):
+    report = samples.sample_report()
+    finding = replace(report.findings[0], title="große 日本 title")
+    assert "gro?e ?? title" in show(replace(report, findings=(finding,)), encoding="ascii")
+
+
+def test_the_same_report_prints_the_same_text(samples, show):
+    assert show(samples.sample_report()) == show(samples.sample_report())
+
+
+def test_a_finding_shows_its_line_its_reason_its_fix_and_torchs_frame_when_it_differs(samples, show):
+    text = show(samples.sample_report())
+    for part in (
+        "train.py:41 in train_step",
+        "41 | loss.backward()",
+        "_tensor.py:634 in backward",
+        "- step = torch.compile",
+        "5 events (counted)",
+    ):
+        assert part in text
+    assert text.count("_tensor.py:634") == 1
+
+
+def test_both_numbers_of_the_breaks_are_in_the_headline(samples, show):
+    assert "2 sites, 6 events" in show(samples.sample_report())
+
+
+def test_unknown_mutations_are_not_shown_as_none(samples, show):
+    assert "mutations     not known" in show(samples.sample_report())
+
+
+def test_nothing_compiled_is_loud_and_says_why(samples, show):
+    text = show(samples.empty_report())
+    assert "NOTHING WAS COMPILED\n  switched off by environment: TORCHDYNAMO_DISABLE=1" in text
+
+
+def test_nothing_compiled_without_a_call_says_so(samples, show):
+    report = replace(samples.empty_report(), fallbacks=())
+    assert "no call of torch.compile was recorded" in show(report)
+    called = replace(report, run=replace(report.run, compile_calls=(CompileCall(process=0, location=None, target="f", backend=None),)))
+    assert "no call of torch.compile" not in show(called)
+
+
+def test_long_lists_are_folded_and_say_how_many_are_left(samples, show):
+    report = samples.big_report(25)
+    text = show(report)
+    assert "15 more findings not shown: use --limit 0" in text
+    assert "18 more notes in report.json" in text
+    assert "not shown" not in show(report, limit=None)
+
+
+def test_a_run_cut_short_says_so(samples, show):
+    report = samples.sample_report()
+    killed = replace(report, run=replace(report.run, info=replace(report.run.info, exit_status=137, signal="SIGKILL")))
+    text = show(killed)
+    assert "exit 137, killed by SIGKILL" in text
+    assert "cut short: the script was killed by SIGKILL" in text
+
+
+def test_a_foreign_log_has_no_exit_status_and_no_files(samples, show):
+    report = samples.sample_report()
+    text = show(replace(report, run=replace(report.run, info=RunInfo())))
+    assert "exit status not known" in text
+    assert "Files in" not in text
+
+
+def test_doubts_about_a_break_are_shown(samples, show):
+    report = samples.sample_report()
+    unsure = replace(report.graph_breaks[0], doubts=("two records share this line",))
+    assert "unsure   two records share this line" in show(replace(report, graph_breaks=(unsure,)))
+
+
+def test_differences_between_ranks_name_the_odd_one(samples, show):
+    row = r.RankDifference(id="k0", what="graph count", values={"0": "3", "1": "4"}, odd_ranks=(1,))
+    assert "graph count: rank 0: 3, rank 1: 4; odd: rank 1" in show(replace(samples.sample_report(), ranks=(row,)), width=120)
+
+
+def test_verbose_adds_torchs_explanation_and_the_stack(samples, show):
+    report = samples.sample_report()
+    assert "does not support tracing" not in show(report)
+    text = show(report, verbose=True, width=120)
+    assert "does not support tracing" in text
+    assert "/opt/env/lib/python3.12" in text or ".../site-packages/torch/_tensor.py" in text
