@@ -123,7 +123,9 @@ def _logged(lines: list[str]) -> BreakText:
     stack_end = _end_of_stack(lines, end + 1)
     stack = printed_stack(lines[end + 1 : stack_end])
     skips = prefix is not None and prefix.startswith(_SKIPS)
-    return BreakText(reason, prefix, _skip_text(second), skips, stack, _torch_frame(lines[0], stack), _cause(lines[stack_end:]), warning=False)
+    return BreakText(
+        reason, prefix, _skip_text(second), skips, stack, _torch_frame(lines[0], stack), _cause(lines[stack_end:]), warning=False
+    )
 
 
 def _skipped(lines: list[str]) -> BreakText:
@@ -135,7 +137,9 @@ def _skipped(lines: list[str]) -> BreakText:
     skips = lines[0].startswith("Graph break: torch.compile cannot properly resume")
     reason, second = parse_reason(raised[1] if raised else "\n".join(lines[:start]))
     skip_reason = _skip_text(second) or (lines[0].removeprefix("Graph break: ") if skips else None)
-    return BreakText(reason, None, skip_reason, skips, stack, stack[-1] if stack else _frame_named(lines), _cause(lines[stack_end:]), warning=False)
+    return BreakText(
+        reason, None, skip_reason, skips, stack, stack[-1] if stack else _frame_named(lines), _cause(lines[stack_end:]), warning=False
+    )
 
 
 def _warned(lines: list[str]) -> BreakText:

@@ -17,8 +17,10 @@ _LIMIT_TITLES = ("Dynamo recompile limit exceeded", "Dynamo cache limit exceeded
 
 def finish(run: RunDraft, sources: Sources) -> Run:
     """The run as plain data."""
+    _name_from_siblings(run)
+    seen = {(problem.frame, problem.kind) for problem in run.problems}
     for draft in run.frames:
-        _complete(run, draft)
+        _complete(run, draft, seen)
     return Run(
         info=sources.info,
         processes=tuple(process.done() for process in run.processes),
@@ -37,16 +39,15 @@ def finish(run: RunDraft, sources: Sources) -> Run:
     )
 
 
-def _complete(run: RunDraft, draft: FrameDraft) -> None:
+def _complete(run: RunDraft, draft: FrameDraft, seen: set[tuple[str | None, str]]) -> None:
     """What is said of a frame only in its metrics: a recompile limit that was hit, a break that was raised (`fullgraph=True`)."""
     _flush_latency(draft)
     if _hit_limit(draft):
-        _name_from_siblings(run, draft)
-        _add_problem(run, draft, "recompile_limit", _why_failed(draft))
+        _add_problem(run, draft, "recompile_limit", _why_failed(draft), seen)
     elif _fail_type(draft) in _BREAKS and not _events(run, draft):
         _add_raised_break(run, draft)
     elif (kind := _problem_kind(run, draft)) is not None:
-        _add_problem(run, draft, kind, _why_failed(draft))
+        _add_problem(run, draft, kind, _why_failed(draft), seen)
     if _outcome(run, draft) == "skipped":
         for position in draft.breaks:
             event = run.breaks[position]
@@ -76,15 +77,17 @@ def _hit_limit(draft: FrameDraft) -> bool:
     return _fail_type(draft) in _LIMIT_TYPES or _why_failed(draft).startswith(_LIMIT_TITLES)
 
 
-def _name_from_siblings(run: RunDraft, draft: FrameDraft) -> None:
-    """A compilation that the limit forbids is never started: its code object is that of the same frame's other compilations."""
-    if draft.name is not None:
-        return
-    for other in run.frames:
-        same = other.key.process == draft.key.process and other.key.epoch == draft.key.epoch and other.key.frame == draft.key.frame
-        if same and other.name is not None:
+def _name_from_siblings(run: RunDraft) -> None:
+    """A compilation that never started (a limit, a text log) has the code object of the other compilations of its frame."""
+    named = {_code_key(draft): draft for draft in reversed(run.frames) if draft.name is not None}
+    for draft in run.frames:
+        other = named.get(_code_key(draft)) if draft.name is None and draft.key.frame is not None else None
+        if other is not None:
             draft.name, draft.file, draft.line = other.name, other.file, other.line
-            return
+
+
+def _code_key(draft: FrameDraft) -> tuple[int | None, ...]:
+    return draft.key.process, draft.key.epoch, draft.key.frame, draft.key.autograd
 
 
 def _problem_kind(run: RunDraft, draft: FrameDraft) -> str | None:
@@ -96,9 +99,9 @@ def _problem_kind(run: RunDraft, draft: FrameDraft) -> str | None:
     return "backend_error" if failed == "BackendCompilerFailed" else "error"
 
 
-def _add_problem(run: RunDraft, draft: FrameDraft, kind: str, text: str) -> None:
+def _add_problem(run: RunDraft, draft: FrameDraft, kind: str, text: str, seen: set[tuple[str | None, str]]) -> None:
     """Unless the recorder saw the same thing happen."""
-    if any(problem.frame == draft.id and problem.kind == kind for problem in run.problems):
+    if (draft.id, kind) in seen:
         return
     place = (draft.metrics.fail_location if draft.metrics else None) or _code_place(draft)
     stack = (*draft.stack, *draft.user_stack)

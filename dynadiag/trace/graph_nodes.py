@@ -12,7 +12,9 @@ from dynadiag.trace.graph_text import OPERATORS
 _SIGNATURE = re.compile(r"^ {4}def forward\((.*?)\)(?: -> [^\n]*)?:[ \t]*$", re.DOTALL | re.MULTILINE)
 _NEXT_CLASS = re.compile(r"^ {0,4}class ", re.MULTILINE)
 _FILE = re.compile(r"^#\s*(?:Backward of forward node:\s*)?File: (.+?):(\d{1,9})(?: in (.+?))?(?:, code: (.*))?$")
-_PARAMETER = re.compile(r"""\s*\*{0,2}([A-Za-z_]\w*)\s*(?::\s*(?:"([^"\n]*)"|'([^'\n]*)'|[^,="'#\n]+))?\s*(?:=[^,\n]*)?\s*(?:,|$)(?:\s*#[^\n]*)?""")
+_PARAMETER = re.compile(
+    r"""\s*\*{0,2}([A-Za-z_]\w*)\s*(?::\s*(?:"([^"\n]*)"|'([^'\n]*)'|[^,="'#\n]+))?\s*(?:=[^,\n]*)?\s*(?:,|$)(?:\s*#[^\n]*)?"""
+)
 _TYPED = re.compile(r"""^([A-Za-z_]\w*) ?: ?"([^"]*)"\s*(?:#.*)?$""")
 _NAMES = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Pow: "pow", ast.Div: "truediv", ast.FloorDiv: "floordiv", ast.Mod: "mod",
           ast.MatMult: "matmul", ast.LShift: "lshift", ast.RShift: "rshift", ast.BitAnd: "and_", ast.BitOr: "or_", ast.BitXor: "xor",
@@ -84,7 +86,9 @@ class _Reader:
 
     def _unflattened(self, content: str) -> None:
         names = [name.strip() for name in content.split("=")[0].split(";")[-1].split(",")]
-        self.inputs = [Node(name=name, op="placeholder", target=name, annotation=self.typed.get(name)) for name in names if name.isidentifier()]
+        self.inputs = [
+            Node(name=name, op="placeholder", target=name, annotation=self.typed.get(name)) for name in names if name.isidentifier()
+        ]
         self.known.update(node.name for node in self.inputs)
 
     def _statement(self, content: str) -> Iterator[Node]:
@@ -128,10 +132,14 @@ class _Reader:
             return "call_function", f"operator.{_NAMES.get(type(value.ops[0]), 'op')}", (value.left, *value.comparators)
         if isinstance(value, ast.Subscript):
             owner = _written(value)
-            return ("get_attr", owner, ()) if owner.startswith("self.") else ("call_function", "operator.getitem", (value.value, value.slice))
+            return (
+                ("get_attr", owner, ()) if owner.startswith("self.") else ("call_function", "operator.getitem", (value.value, value.slice))
+            )
         if isinstance(value, ast.Attribute):
             owner = _written(value)
-            return ("get_attr", owner.removeprefix("self."), ()) if owner.startswith("self.") else ("call_function", "getattr", (value.value,))
+            return (
+                ("get_attr", owner.removeprefix("self."), ()) if owner.startswith("self.") else ("call_function", "getattr", (value.value,))
+            )
         return "call_function", _written(value), ()
 
     def _call(self, value: ast.Call) -> tuple[str, str, tuple[ast.expr, ...]]:

@@ -16,7 +16,7 @@ from dynadiag.trace.finish import finish
 from dynadiag.trace.records import Header, Piece, Record, match_header, scan
 from dynadiag.trace.sources import WANTED, OpenLog, Sources, find_sources, shown
 from dynadiag.trace.text_log import TextReader
-from dynadiag.trace.values import BadRecordError, decode
+from dynadiag.trace.values import BadRecordError, as_id, decode
 
 Progress = Callable[[int, int], None]
 
@@ -92,6 +92,7 @@ class _LogReader:
         self.first: ProcessDraft | None = None
         self.text = TextReader(run, log)
         self.previous = b""
+        self.mismatches = 0
 
     def read(self, stream: OpenLog, on_read: Callable[[int], None]) -> None:
         """Reads the log from its beginning to its end."""
@@ -105,13 +106,19 @@ class _LogReader:
                 self.previous = piece.line
                 self._record(piece, header)
         self.text.end()
+        if self.mismatches:
+            name = shown(Path(Path(self.log).name))
+            self.run.note(
+                f"{self.mismatches} payloads in {name} do not match their checksums (edited or damaged); they were used as they are"
+            )
 
     def _no_record(self, piece: Piece) -> None:
         if piece.line or piece.payload_length:
             if piece.payload is None or len(piece.line) > _LARGEST_HEADER_BYTES:
                 self.run.note(f"a line of more than {_LARGEST_HEADER_BYTES >> 20} MB was left out")
                 return
-        self.text.line(decode(piece.line), piece.offset)
+        if self.first is None:
+            self.text.line(decode(piece.line), piece.offset, len(piece.line))
 
     def _process(self, header: Header) -> ProcessDraft:
         """The process that wrote a record; old torch wrote thread numbers instead of pids, which do not tell processes apart."""
@@ -157,10 +164,13 @@ class _LogReader:
             record = Record(piece, header.start, header.kind.decode(), process.records - 1)
             self._note_rank(process, record)
             handler(self.run, process, record)
+            self.mismatches += record.mismatch
         except BadRecordError as error:
             process.skip(error.reason)
 
     def _note_rank(self, process: ProcessDraft, record: Record) -> None:
-        rank = record.header.get("rank")
-        if "rank" not in process.facts and isinstance(rank, int) and not isinstance(rank, bool) and 0 <= rank < 1 << 31:
+        if "rank" in process.facts or b'"rank"' not in record.line:
+            return
+        rank = as_id(record.header.get("rank"))
+        if rank is not None:
             process.facts["rank"] = rank

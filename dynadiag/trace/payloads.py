@@ -29,6 +29,8 @@ def read_payload(ref: PayloadRef) -> str:
         raise UnreadableInputError(f"{shown(Path(ref.log))} cannot be read any more") from None
     if len(data) != ref.length:
         raise UnreadableInputError(f"{shown(Path(ref.log))} is shorter than it was when it was read")
+    if data.partition(b"\n")[0].endswith(b"\r"):
+        data = data.replace(b"\r\n", b"\n")
     return decode(untab(data)) if data.startswith(b"\t") else strip_prefixes(decode(data))
 
 

@@ -6,6 +6,7 @@ then each payload line behind a tab. Lines that are no such header are handed on
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,7 +18,9 @@ BLOCK_BYTES = 4 << 20
 LARGEST_RECORD_BYTES = 48 << 20
 
 _LINE = re.compile(rb"\n(?!\t)([^\n]*)")
-_HEADER = re.compile(rb'[VIWEC]\d{4} \d\d:\d\d:\d\d(?:[.,]\d+)? (\d+) ?[^\n]*?\] (?=\{\s*"(\w[^"\\]*)"\s*:\s*(?:\{\s*"name"\s*:\s*"([^"\\]*)")?)')
+_HEADER = re.compile(
+    rb'[VIWEC]\d{4} \d\d:\d\d:\d\d(?:[.,]\d+)? (\d+) ?[^\n]*?\] (?=\{\s*"(\w[^"\\]*)"\s*:\s*(?:\{\s*"name"\s*:\s*"([^"\\]*)")?)'
+)
 
 
 class Stream(Protocol):
@@ -60,17 +63,35 @@ def match_header(line: bytes) -> Header | None:
 class Record:
     """One record of the trace: its header as JSON and its payload on demand."""
 
-    __slots__ = ("_piece", "header", "index", "kind", "value")
+    __slots__ = ("_header", "_piece", "_start", "index", "kind", "mismatch")
 
     def __init__(self, piece: Piece, start: int, kind: str, index: int) -> None:
-        header = parse_json(decode(piece.line[start:]), "header is not JSON")
-        if not isinstance(header, dict):
-            raise BadRecordError("header is not a JSON object")
         self._piece = piece
-        self.header: dict[str, Any] = header
+        self._start = start
+        self._header: dict[str, Any] | None = None
         self.kind = kind
-        self.value = header.get(kind)
         self.index = index
+        self.mismatch = False
+
+    @property
+    def header(self) -> dict[str, Any]:
+        """The header; BadRecordError when it is no JSON object."""
+        if self._header is None:
+            header = parse_json(decode(self._piece.line[self._start :]), "header is not JSON")
+            if not isinstance(header, dict):
+                raise BadRecordError("header is not a JSON object")
+            self._header = header
+        return self._header
+
+    @property
+    def value(self) -> Any:
+        """What the header holds under the record's kind."""
+        return self.header.get(self.kind)
+
+    @property
+    def context(self) -> bytes:
+        """The header's bytes before the payload's checksum: kind and compile context, the same for many records of one compilation."""
+        return self._piece.line[self._start :].partition(b'"has_payload"')[0]
 
     @property
     def line(self) -> bytes:
@@ -88,14 +109,23 @@ class Record:
         return self._piece.payload_length
 
     def raw_payload(self) -> bytes:
-        """The payload as it lies in the log, every line behind a tab."""
+        """The payload as it lies in the log, every line behind a tab; the line ends of Windows are made plain."""
         if self._piece.payload is None:
             raise BadRecordError("payload is too long")
-        return bytes(self._piece.payload)
+        payload = bytes(self._piece.payload)
+        return payload.replace(b"\r\n", b"\n").removesuffix(b"\r") if self._piece.line.endswith(b"\r") else payload
+
+    def checked_payload(self) -> bytes:
+        """The payload as it lies in the log; `mismatch` says afterwards whether it differs from what torch wrote (`has_payload`, an MD5)."""
+        payload = self.raw_payload()
+        wanted = self.header.get("has_payload")
+        if isinstance(wanted, str):
+            self.mismatch = hashlib.md5(untab(payload), usedforsecurity=False).hexdigest() != wanted
+        return payload
 
     def text(self) -> str:
         """The payload without its tabs."""
-        return decode(untab(self.raw_payload()))
+        return decode(untab(self.checked_payload()))
 
     def json(self) -> Any:
         """The payload as JSON."""

@@ -91,7 +91,9 @@ def _from_folder(folder: Path) -> Sources:
 
 def _order(name: str) -> list[tuple[int, int, str]]:
     """Sorts rank_2 before rank_10."""
-    return [(0, int(part), "") if part.isascii() and part.isdigit() and len(part) < 18 else (1, 0, part) for part in re.split(r"(\d+)", name)]
+    return [
+        (0, int(part), "") if part.isascii() and part.isdigit() and len(part) < 18 else (1, 0, part) for part in re.split(r"(\d+)", name)
+    ]
 
 
 def _files(folder: Path, depth: int) -> Iterator[Path]:

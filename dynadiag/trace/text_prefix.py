@@ -6,13 +6,11 @@ import re
 from dataclasses import dataclass
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
-_RANK = re.compile(r"^\s*(?:\[?(?:default|trainer|rank|worker)?\s?(\d{1,6})(?:\|\d+)?\]:|\[(?:[\w.-]+?)(\d{1,6})\|?\d*\]:|(\d{1,6}): )\s?(?=\S)")
-_GLOG = re.compile(
-    r"^([VDIWEC])(\d{4} \d\d:\d\d:\d\d(?:[.,]\d+)?) (\d+) ?(\S[^\]]*?:\d+)\](?: \[(!?[\d/_!-]+)\])?(?: \[__(\w+)\])? ?"
+_RANK = re.compile(
+    r"^\s*(?:\[?(?:default|trainer|rank|worker)?\s?(\d{1,6})(?:\|\d+)?\]:|\[(?:[\w.-]+?)(\d{1,6})\|?\d*\]:|(\d{1,6}): )\s?(?=\S)"
 )
-_BRACKET = re.compile(
-    r"^\[(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d+)?)\](?: \[(!?[\d/_!-]+)\])? ([\w.]+)(?:\.__(\w+))?: \[(\w+)\] ?"
-)
+_GLOG = re.compile(r"^([VDIWEC])(\d{4} \d\d:\d\d:\d\d(?:[.,]\d+)?) (\d+) ?(\S[^\]]*?:\d+)\](?: \[(!?[\d/_!-]+)\])?(?: \[__(\w+)\])? ?")
+_BRACKET = re.compile(r"^\[(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d+)?)\](?: \[(!?[\d/_!-]+)\])? ([\w.]+)(?:\.__(\w+))?: \[(\w+)\] ?")
 _PLAIN = re.compile(r"^(?:\d{4}-\d\d-\d\d[ T][\d:.,]+ ?)?\[?(DEBUG|INFO|WARNING|ERROR)\]?[: ]+(torch[\w.]*)(?:\.__(\w+))?[: ]+")
 
 
@@ -27,6 +25,7 @@ class Prefix:
     compile_id: str | None = None
     artifact: str | None = None
     level: str | None = None
+    old_style: bool = False
 
     @property
     def known(self) -> bool:
@@ -50,10 +49,10 @@ def split_line(line: str) -> tuple[Prefix, str]:
     match = _BRACKET.match(line)
     if match:
         stamp, compile_id, place, artifact, level = match.groups()
-        return Prefix(rank, stamp, None, place, compile_id, artifact, level), line[match.end() :]
+        return Prefix(rank, stamp, None, place, compile_id, artifact, level, old_style=True), line[match.end() :]
     match = _PLAIN.match(line)
     if match:
-        return Prefix(rank, None, None, match.group(2), None, match.group(3), match.group(1)), line[match.end() :]
+        return Prefix(rank, None, None, match.group(2), None, match.group(3), match.group(1), old_style=True), line[match.end() :]
     return (Prefix(rank=rank) if rank is not None else BARE), line
 
 

@@ -136,7 +136,9 @@ def error(run: RunDraft, process: ProcessDraft, record: Record) -> None:
         return
     frame.error_type, message = raised[0].rpartition(".")[2], raised[1].strip()
     frame.error = run.share(f"{frame.error_type}: {message}"[:LONGEST_ERROR])
-    frame.user_stack = run.share(printed_stack(text.rpartition("\nfrom user code:\n")[2].split("\n"))) if "\nfrom user code:" in text else ()
+    frame.user_stack = (
+        run.share(printed_stack(text.rpartition("\nfrom user code:\n")[2].split("\n"))) if "\nfrom user code:" in text else ()
+    )
     _join_skip_reason(run, frame, message)
 
 
@@ -187,8 +189,18 @@ def phase(run: RunDraft, process: ProcessDraft, record: Record) -> None:
     if kind == "B":
         process.clock.begin(name, at)
     elif kind == "E":
+        process.clock.end(name, at, _event_frame(run, process, record))
+
+
+def _event_frame(run: RunDraft, process: ProcessDraft, record: Record) -> str | None:
+    """The frame of an event: hundreds of events in a row say the same compile id, so the header is parsed once."""
+    context = (process.epoch, record.context)
+    if process.event_context != context:
         frame = run.known_frame(process, record.header)
-        process.clock.end(name, at, frame.id if frame else None)
+        if frame is None:
+            return None
+        process.event_context, process.event_frame = context, frame.id
+    return process.event_frame
 
 
 def _cache(cache: str, result: str) -> Handler:
@@ -208,7 +220,7 @@ def _bypass_reason(record: Record) -> str | None:
 def _graph(kind: GraphKind) -> Handler:
     def add(run: RunDraft, process: ProcessDraft, record: Record) -> None:
         frame = run.frame_of(process, record.header)
-        count = count_graph(record.raw_payload())
+        count = count_graph(record.checked_payload())
         graph = Graph(
             id=f"g{len(run.graphs)}",
             frame=frame.id,
@@ -247,9 +259,5 @@ BY_ARTIFACT: dict[str, Handler] = {
     "torch_version": torch_version,
     "inductor_post_grad_graph": _graph("post_grad"),
     "after_post_grad_graph": _graph("post_grad"),
-    **{
-        f"{name}_cache_{result}": _cache(name, result)
-        for name in ("fx_graph", "aotautograd")
-        for result in ("hit", "miss", "bypass")
-    },
+    **{f"{name}_cache_{result}": _cache(name, result) for name in ("fx_graph", "aotautograd") for result in ("hit", "miss", "bypass")},
 }

@@ -1,0 +1,305 @@
+"""What single messages of a text log say: breaks, recompiles, guards, graphs, limits, suppressed errors, and the warnings of 2022.
+
+Texts read in torch 2.11.0 and 2.15.0 (`symbolic_convert.py`, `guards.py`, `convert_frame.py`, `output_graph.py` under `torch/_dynamo`); the
+older ones are those of torch 2.0 to 2.6, and of torchdynamo and torch 1.13 (`torch/_dynamo/optimizations/training.py`) for `Run.legacy`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from dynadiag.model.run import BreakEvent, CompileKey, Graph, Location, PayloadRef, Problem, RecompileEvent
+from dynadiag.trace.break_text import BreakText, last_exception, parse_break, parse_reason
+from dynadiag.trace.drafts import FrameDraft, ProcessDraft, RunDraft
+from dynadiag.trace.graph_text import count_graph
+from dynadiag.trace.guards import read_guards
+from dynadiag.trace.stacks import printed_stack
+from dynadiag.trace.text_prefix import Prefix
+from dynadiag.trace.torch_records import LONGEST_ERROR
+
+_ID = re.compile(r"^(?:!(\d{1,9})(?:/|$))?(?:(\d{1,9}|-)/(\d{1,9}|-))?(?:_(\d{1,4}))?$")
+_DUPLICATE = re.compile(r"^Graph break \(user stack suppressed due to duplicate graph break\) in user code at (.*):(\d{1,9})$")
+_OLD_BREAK = re.compile(r"^Graph break: (?!from user code)(?!torch\.compile cannot)(.*?)(?: from user code at)?\s*$")
+_RECOMPILE = re.compile(r"^Recompiling function (\S+) in (.*?)(?::(\d{1,9}))?$")
+_LIMIT = re.compile(r"^torch\._?dynamo hit (?:config\.|recompilation )?(\w*(?:limit|cache limit))")
+_LIMIT_CODE = re.compile(r"^\s*function: '([^']+)' \((.*):(\d{1,9})\)")
+_LIMIT_WHY = re.compile(r"^\s*(?:last reason|reasons?): (.*)$")
+_WONT = re.compile(r"^(?:WON'T CONVERT|won't convert) (\S+) (.*) line (\d{1,9})\s*$", re.IGNORECASE)
+_START = re.compile(r"^torchdynamo start compiling (\S+) (.*):(\d{1,9})(?:, stack \(elided \d+ frames\):)?$")
+_RAISED = re.compile(r"^(?:torch\._dynamo\.exc\.|torchdynamo\.exc\.)?Unsupported: ")
+_GRAPH = re.compile(r"^(?:TRACED GRAPH|__compiled_fn_\S+ <eval_with_key>)")
+_GUARDS = re.compile(r"^(?:TREE_GUARD_MANAGER:|\s*TREE_GUARD_MANAGER:)")
+_LEGACY = re.compile(
+    r"Unable to use AOT ?Autograd because (?:of presence of \w+|graph has mutation)|AOT ?Autograd is not safe to run", re.IGNORECASE
+)
+_NUMBERED = re.compile(r"^!?\d+(?:/\d+)*: ")
+Place = tuple[int, int] | None
+
+
+def starts_message(text: str, *, bare: bool) -> bool:
+    """Whether this line begins something that we know, so that the message before it is over; `bare` for a line without a logger's prefix."""
+    if text[:1] not in "GRWwUutT_A[":
+        return bool(_LEGACY.search(text))
+    return any(pattern.search(text) for pattern in (_BARE_STARTS if bare else _STARTS))
+
+
+class TextEvents:
+    """Turns messages into facts; frames without a compile id are told apart by their code."""
+
+    def __init__(self, run: RunDraft, log: str) -> None:
+        self.run = run
+        self.log = log
+        self.processes: dict[tuple[int | None, int | None], ProcessDraft] = {}
+        self.by_code: dict[tuple[int, str, str], FrameDraft] = {}
+        self.first_seen: dict[tuple[str, int | None], BreakEvent] = {}
+
+    def take(self, prefix: Prefix, lines: list[str], place: Place) -> None:
+        """One whole message; what is not known is passed over."""
+        for pattern, handler in _HANDLERS:
+            match = pattern.search(lines[0])
+            if match:
+                handler(self, prefix, lines, match, place)
+                return
+
+    def process(self, prefix: Prefix) -> ProcessDraft:
+        """The process that wrote a message."""
+        writer = (prefix.rank, prefix.pid)
+        if writer not in self.processes:
+            draft = ProcessDraft(len(self.run.processes), self.log, prefix.pid or 0)
+            draft.facts.update({name: value for name, value in (("pid", prefix.pid), ("rank", prefix.rank)) if value is not None})
+            self.run.processes.append(draft)
+            self.processes[writer] = draft
+        return self.processes[writer]
+
+    def record(self, prefix: Prefix) -> ProcessDraft:
+        """The process, with one more message counted."""
+        process = self.process(prefix)
+        process.records += 1
+        return process
+
+    def frame(self, prefix: Prefix, code: Location | None, *, is_code: bool) -> FrameDraft:
+        """The frame of a message: by its compile id, else by its code (`is_code`) or by the function that broke."""
+        process = self.process(prefix)
+        key, attempt = _key(process, prefix.compile_id)
+        if key is None:
+            return self._nameless(process, code, is_code=is_code)
+        frame = process.frames.get(key)
+        if frame is not None and is_code and code is not None and frame.name not in (None, code.function):
+            process.epoch += 1
+            return self.frame(prefix, code, is_code=is_code)
+        frame = frame or self.run.new_frame(process, key)
+        frame.attempts = max(frame.attempts, attempt + 1)
+        if is_code and code is not None:
+            frame.name, frame.file, frame.line = code.function, code.file, code.line
+            self.by_code[process.index, code.file, code.function or ""] = frame
+        return frame
+
+    def _nameless(self, process: ProcessDraft, code: Location | None, *, is_code: bool) -> FrameDraft:
+        place = (process.index, code.file if code else "", (code.function if code else None) or "")
+        frame = self.by_code.get(place)
+        if frame is None:
+            frame = FrameDraft(f"f{len(self.run.frames)}", CompileKey(process.index, process.epoch, None, None))
+            self.run.frames.append(frame)
+            self.by_code[place] = frame
+            frame.name, frame.file = (code.function, code.file) if code else (None, None)
+            frame.line = code.line if code and is_code else None
+        return frame
+
+    def start(self, prefix: Prefix, lines: list[str], match: re.Match[str], place: Place) -> None:
+        """`torchdynamo start compiling`: a frame with its stack (TORCH_LOGS=+dynamo)."""
+        process = self.record(prefix)
+        code = Location(match.group(2), int(match.group(3)), match.group(1))
+        key, _ = _key(process, prefix.compile_id)
+        seen = process.frames.get(key) if key is not None else None
+        if seen is not None and seen.stack:
+            process.epoch += 1
+        self.frame(prefix, code, is_code=True).stack = printed_stack(lines[1:])
+
+    def graph_break(self, prefix: Prefix, lines: list[str], match: re.Match[str], place: Place) -> None:
+        """A graph break as TORCH_LOGS=graph_breaks prints it."""
+        text = parse_break("\n".join(lines))
+        self._add_break(prefix, text, text.stack)
+
+    def duplicate(self, prefix: Prefix, lines: list[str], match: re.Match[str], place: Place) -> None:
+        """A break whose stack torch left out because the same line broke before: the stack is that of the first time."""
+        text = parse_break("\n".join([f"Graph break in user code at {match.group(1)}:{match.group(2)}", *lines[1:]]))
+        first = self.first_seen.get((match.group(1), int(match.group(2))))
+        self._add_break(prefix, text, first.stack if first else ())
+
+    def old_break(self, prefix: Prefix, lines: list[str], match: re.Match[str], place: Place) -> None:
+        """A break of torch 2.0: "Graph break: REASON from user code at", then the stack."""
+        stack = printed_stack(lines)
+        text = parse_break("\n".join([f"Graph break in user code at {stack[-1].file if stack else '?'}:{stack[-1].line if stack else 0}",
+                                      f"Reason: {match.group(1)}", "User code traceback:", *lines[1:]]))  # fmt: skip
+        self._add_break(prefix, text, stack)
+
+    def raised(self, prefix: Prefix, lines: list[str], match: re.Match[str], place: Place) -> None:
+        """A traceback that ends in `Unsupported`: a break under `fullgraph=True`."""
+        reason, second = parse_reason("\n".join(lines)[match.end() :])
+        stack = printed_stack(_behind(lines, "from user code:"))
+        place_of = stack[-1] if stack else None
+        text = BreakText(reason, None, second.gb_type if second else None, False, stack, place_of, None, warning=False)
+        if stack and (stack[-1].file, stack[-1].line) in self.first_seen:
+            return
+        frame = self._add_break(prefix, text, stack, raised=True)
+        frame.error_type, frame.error = "Unsupported", "\n".join(lines)[:LONGEST_ERROR]
+
+    def _add_break(self, prefix: Prefix, text: BreakText, stack: tuple[Location, ...], *, raised: bool = False) -> FrameDraft:
+        self.record(prefix)
+        place = stack[-1] if stack and (raised or text.torch_frame is None) else text.torch_frame
+        if place is not None and place.code is None and stack and (stack[-1].file, stack[-1].line) == (place.file, place.line):
+            place = stack[-1]
+        frame = self.frame(prefix, place, is_code=False)
+        _, attempt = _key(self.process(prefix), prefix.compile_id)
+        event = BreakEvent(
+            frame=frame.id,
+            attempt=attempt,
+            gb_id=text.reason.gb_id,
+            gb_type=text.reason.gb_type,
+            explanation=text.reason.explanation,
+            hints=text.reason.hints,
+            context=text.reason.context,
+            stack=stack,
+            torch_frame=place,
+            prefix=text.prefix,
+            skip_reason=text.skip_reason,
+            skips_frame=text.skips_frame,
+            cause=text.cause,
+            source="exception" if raised else "text",
+        )
+        frame.breaks.append(len(self.run.breaks))
+        self.run.breaks.append(event)
+        if place is not None:
+            self.first_seen.setdefault((place.file, place.line), event)
+        return frame
+
+    def recompile(self, prefix: Prefix, lines: list[str], match: re.Match[str], place: Place) -> None:
+        """TORCH_LOGS=recompiles: the guards that failed."""
+        self.record(prefix)
+        name, file, line = match.groups()
+        frame = self.frame(prefix, Location(file, int(line) if line else None, name), is_code=True)
+        self.run.recompiles.append(RecompileEvent(frame=frame.id, reasons=_reasons(lines[1:])))
+
+    def limit(self, prefix: Prefix, lines: list[str], match: re.Match[str], place: Place) -> None:
+        """`torch._dynamo hit config.recompile_limit`: the frame runs eager from now on."""
+        self.record(prefix)
+        code = next(filter(None, map(_LIMIT_CODE.match, lines)), None)
+        where = Location(code.group(2), int(code.group(3)), code.group(1)) if code else None
+        frame = self.frame(prefix, where, is_code=True)
+        if prefix.compile_id is not None:
+            frame.error_type = "RecompileLimitExceeded"
+        text = "\n".join(line.strip() for line in lines if line.strip())[:LONGEST_ERROR]
+        self._problem(prefix, "recompile_limit", text, frame, where)
+
+    def wont_convert(self, prefix: Prefix, lines: list[str], match: re.Match[str], place: Place) -> None:
+        """`WON'T CONVERT`: as a warning, an error was suppressed and the frame ran eager; below that torch tells of an ordinary break."""
+        if prefix.level in ("I", "V", "D", "INFO", "DEBUG"):
+            return
+        self.record(prefix)
+        code = Location(match.group(2), int(match.group(3)), match.group(1))
+        frame = self.frame(prefix, code, is_code=True)
+        raised = last_exception("\n".join(lines))
+        frame.error = ": ".join(raised)[:LONGEST_ERROR] if raised else "\n".join(lines[1:]).strip()[:LONGEST_ERROR]
+        frame.error_type, frame.suppressed = "suppressed", True
+        self._problem(prefix, "suppressed_error", frame.error, frame, code)
+
+    def graph(self, prefix: Prefix, lines: list[str], match: re.Match[str], place: Place) -> None:
+        """TORCH_LOGS=graph_code: the text of a Dynamo graph."""
+        self.record(prefix)
+        frame = self.frame(prefix, None, is_code=False)
+        _, attempt = _key(self.process(prefix), prefix.compile_id)
+        count = count_graph("\n".join(["", *(f"\t{line}" for line in lines)]).encode("utf-8", "replace"))
+        if count is None:
+            return
+        text = PayloadRef(self.log, *place) if place else None
+        why = None if place else "other lines stand between those of the graph"
+        graph = Graph(
+            id=f"g{len(self.run.graphs)}",
+            frame=frame.id,
+            kind="dynamo",
+            attempt=attempt,
+            nodes=count.nodes,
+            ops=count.ops,
+            text=text,
+            why_not=why,
+        )
+        frame.graphs.append(len(self.run.graphs))
+        self.run.graphs.append(graph)
+
+    def guards(self, prefix: Prefix, lines: list[str], match: re.Match[str], place: Place) -> None:
+        """TORCH_LOGS=guards: the guards of a frame."""
+        found, _ = read_guards("\n".join(lines))
+        if found is not None:
+            self.record(prefix)
+            self.frame(prefix, None, is_code=False).guards = found
+
+    def legacy(self, prefix: Prefix, lines: list[str], match: re.Match[str], place: Place) -> None:
+        """A warning of 2022 by which a captured graph ran eager."""
+        process = self.record(prefix)
+        text = "\n".join(line for line in lines[:1])[:LONGEST_ERROR].strip()
+        self.run.legacy.append(Problem(kind="aot_rejected", process=process.index, text=text))
+
+    def _problem(self, prefix: Prefix, kind: str, text: str, frame: FrameDraft, where: Location | None) -> None:
+        problem = Problem(kind=kind, process=self.process(prefix).index, text=text, frame=frame.id, location=where)
+        self.run.problems.append(problem)
+
+
+def _key(process: ProcessDraft, compile_id: str | None) -> tuple[CompileKey | None, int]:
+    """The frame and the attempt that a printed compile id ("0/1_2", "!0/3/0") names."""
+    match = _ID.match(compile_id) if compile_id else None
+    if match is None or match.group(2) in (None, "-"):
+        return None, 0
+    autograd, frame, again, attempt = (int(part) if part and part != "-" else None for part in match.groups())
+    return CompileKey(process.index, process.epoch, frame, again, autograd), attempt or 0
+
+
+def _behind(lines: list[str], start: str) -> list[str]:
+    """The indented lines behind the line that begins so."""
+    position = next((p for p, line in enumerate(lines) if line.startswith(start)), None)
+    if position is None:
+        return []
+    found = []
+    for line in lines[position + 1 :]:
+        if line and not line.startswith(" "):
+            break
+        found.append(line)
+    return found
+
+
+def _reasons(lines: list[str]) -> tuple[str, ...]:
+    """The reasons under "triggered by the following guard failure(s)": each begins with the id of a cache entry, older torch wrote one a line."""
+    found: list[str] = []
+    bare = []
+    for line in lines:
+        if line.strip() and not line.startswith(" "):
+            break
+        text = line.strip()
+        if text and not text.startswith(("triggered by", "guard ")):
+            bare.append(text.removeprefix("- ").removeprefix("- "))
+    numbered = any(map(_NUMBERED.match, bare))
+    for text in bare:
+        if found and numbered and not _NUMBERED.match(text):
+            found[-1] += f"\n{text}"
+        else:
+            found.append(text)
+    return tuple(found)
+
+
+_Handler = Callable[[TextEvents, Prefix, list[str], "re.Match[str]", Place], None]
+_HANDLERS: tuple[tuple[re.Pattern[str], _Handler], ...] = (
+    (_DUPLICATE, TextEvents.duplicate),
+    (re.compile(r"^Graph break in user code at "), TextEvents.graph_break),
+    (re.compile(r"^Graph break: torch\.compile cannot properly resume"), TextEvents.graph_break),
+    (_OLD_BREAK, TextEvents.old_break),
+    (_RECOMPILE, TextEvents.recompile),
+    (_LIMIT, TextEvents.limit),
+    (_WONT, TextEvents.wont_convert),
+    (_START, TextEvents.start),
+    (_RAISED, TextEvents.raised),
+    (_GRAPH, TextEvents.graph),
+    (_GUARDS, TextEvents.guards),
+    (_LEGACY, TextEvents.legacy),
+)
+_STARTS = (*(pattern for pattern, _ in _HANDLERS if pattern is not _RAISED), re.compile(r"^Graph break: from user code at"))
+_BARE_STARTS = (*_STARTS, _RAISED, re.compile(r"^Traceback \(most recent"))
