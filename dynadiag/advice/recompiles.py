@@ -378,7 +378,7 @@ _VALUE_TABLE: tuple[tuple[Callable[[Cause], bool], Callable[[Cause], Iterable[Ad
     (lambda cause: "allow_unspec_int_on_nn_module" in (cause.hint or ""), _module_integer),
     (lambda cause: ".param_groups[" in cause.source and _is_number(cause), _learning_rate),
     (lambda cause: set(cause.values) == {"None"} or "None" in cause.values, _absent),
-    (lambda cause: bool(cause.values) and any(value.startswith("a ") for value in cause.values), _type),
+    (lambda cause: bool(cause.values) and any(value.startswith(("a ", "an ")) for value in cause.values), _type),
     (lambda cause: "nan" in cause.values, _none),
     (lambda cause: bool(re.search(r"\.(?:start|stop|step)$|__defaults__|\(closure of ", cause.source)) and _is_number(cause), _variants),
     (lambda cause: is_global(cause.raw_source) and _is_number(cause), _tensor_instead("global-as-tensor")),

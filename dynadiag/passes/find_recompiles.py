@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dynadiag.advice.recompiles import Cause, limit_advice, recompile_advice
 from dynadiag.model.report import Advice, Cost, Finding, PassResult, Recompile, Transition
 from dynadiag.model.run import Frame, Location, Run
 from dynadiag.passes.base import Rank, frame_text, listed, plural, rank_text, unique
 from dynadiag.passes.fingerprint import Subject, fingerprints
-from dynadiag.passes.places import own_frame, source_function
+from dynadiag.passes.places import own_frame, resume_line, source_function
 from dynadiag.passes.transitions import CodeObject, Known, Limit, Row, changes, code_objects, known_values, recompile_limit, rows
 
 LIMIT_CODE = "DR01"
@@ -18,6 +19,7 @@ _CODES = {
     "size": "DR02",
     "value": "DR03",
     "none": "DR03",
+    "nan": "DR03",
     "type": "DR03",
     "function": "DR04",
     "identity": "DR04",
@@ -58,7 +60,7 @@ class Recompiled:
 
 
 def find_recompiles(run: Run) -> PassResult:
-    """Every recompile with what changed, the transition table of each code object, and one finding a code object and kind of cause."""
+    """Every recompile with what changed, the transition table of each code object, one finding a code object and kind of cause."""
     found = tuple(_read(code, run) for code in code_objects(run))
     unplaced = len(run.recompiles) - sum(len(one.code.steps) for one in found)
     return PassResult(
@@ -72,24 +74,31 @@ def find_recompiles(run: Run) -> PassResult:
 def _read(code: CodeObject, run: Run) -> Recompiled:
     known = known_values(code, run)
     table = tuple(_named_module(row, code.named) for row in rows(code, known))
-    call = calling_line(code.named, run)
+    call = user_line(code.named, run)
     advice = tuple(recompile_advice(_cause(row, code, call, run), run) for row in table)
     return Recompiled(code, known, table, advice, recompile_limit(code, run), call)
 
 
-def calling_line(frame: Frame, run: Run) -> Location | None:
-    """The user's line from which the compiled code was entered; the frame's own line when nothing of the user's is above it.
+def user_line(frame: Frame, run: Run) -> Location | None:
+    """The innermost line of the user's own: the compiled code itself if it is theirs, else the line of theirs that led to it.
 
-    The last frame of a recorded stack is the compiled frame itself, at the line where it begins (`dynamo_start`).
+    torch leaves out the direct caller of a plain function (`log_dynamo_start`, `_dynamo/convert_frame.py`, skips one frame too many in 2.11
+    and 2.15), so the line that called it is not in the log.
     """
-    return own_frame(frame.stack[:-1], run) or own_frame(frame.stack, run)
+    itself = () if frame.file is None else (Location(frame.file, frame.line, source_function(frame.name)),)
+    return own_frame((*frame.stack, *itself), run)
 
 
 def _named_module(row: Row, frame: Frame) -> Row:
     """A compiled nn.Module of torch's own is entered through `inner(fn)` of `_dynamo/external_utils.py`: its `fn` is the module."""
-    if not (frame.file or "").replace("\\", "/").endswith("torch/_dynamo/external_utils.py") or not row.source.startswith("fn"):
+    if not is_module_entry(frame) or not re.match(r"fn\b", row.source):
         return row
-    return Row(f"module{row.source[2:]}", row.kind, row.values, row.steps, row.guards, row.dynamic_since, row.last_unknown)
+    return replace(row, source=f"module{row.source[2:]}")
+
+
+def is_module_entry(frame: Frame) -> bool:
+    """True for torch's wrapper through which a compiled nn.Module is entered, unless its class is the user's own."""
+    return (frame.file or "").replace("\\", "/").endswith("torch/_dynamo/external_utils.py")
 
 
 def _cause(row: Row, code: CodeObject, call: Location | None, run: Run) -> Cause:
@@ -141,7 +150,7 @@ def _recompiles(found: Sequence[Recompiled], run: Run) -> tuple[Recompile, ...]:
             frame=step.frame.id,
             reasons=step.event.reasons,
             changed=change,
-            own_frame=calling_line(step.frame, run) if step.frame.stack else one.call,
+            own_frame=user_line(step.frame, run) if step.frame.file is not None else one.call,
             advice=_advice_of(one, step.id),
         )
         for (one, step), change, mark in zip(entries, changed, fingerprints(subjects, run), strict=True)
@@ -216,14 +225,28 @@ def row_text(row: Row) -> str:
 def _findings(found: Sequence[Recompiled], run: Run) -> tuple[Finding, ...]:
     groups: dict[tuple[object, ...], list[Recompiled]] = {}
     for one in found:
-        where = one.call
-        place = (where.file, where.line) if where is not None else (one.code.key, None)
-        key = (bool(one.limit.hit), _main_code(one), place, source_function(one.code.named.name), one.code.named.file)
+        key = (bool(one.limit.hit), _main_code(one), _function(one.code.named, run) or one.code.key)
         groups.setdefault(key, []).append(one)
     members = list(groups.values())
     subjects = [Subject(_finding_code(group), group[0].call, source_function(group[0].code.named.name) or "") for group in members]
     marks = fingerprints(subjects, run)
     return tuple(_finding(number, group, mark, run) for number, (group, mark) in enumerate(zip(members, marks, strict=True), start=1))
+
+
+def _function(frame: Frame, run: Run) -> tuple[object, ...] | None:
+    """The function as a person wrote it; a resume function belongs to the nearest definition of its name above the line where it goes on."""
+    name, at = source_function(frame.name), resume_line(frame.name)
+    if frame.file is None:
+        return None
+    if is_module_entry(frame):
+        own = user_line(frame, run)
+        return frame.file, name, None if own is None else (own.file, own.line)
+    above = [
+        other.line
+        for other in run.frames
+        if other.file == frame.file and other.name == name and other.line is not None and at is not None and other.line <= at
+    ]
+    return frame.file, name, max(above) if above else frame.line
 
 
 def _main_code(one: Recompiled) -> str:
@@ -266,6 +289,13 @@ def _two_states(row: Row) -> bool:
     return row.kind == "requires_grad" or row.source in ("grad_mode",) or row.source.endswith(".training")
 
 
+def _name(frame: Frame) -> str:
+    if is_module_entry(frame):
+        return "The compiled nn.Module"
+    name = source_function(frame.name)
+    return f"`{name}`" if name else "A frame"
+
+
 def _seconds(group: Sequence[Recompiled]) -> float | None:
     times = [
         frame.metrics.total_s
@@ -278,12 +308,12 @@ def _seconds(group: Sequence[Recompiled]) -> float | None:
 
 def _title(group: Sequence[Recompiled], events: int, hit: bool) -> str:
     one = group[0]
-    name = source_function(one.code.named.name) or "a frame"
+    name = _name(one.code.named)
     causes = listed(unique(f"`{row.source}`" for each in group for row in each.rows if row.source), limit=2)
     if hit:
         value = "" if one.limit.value is None else f" ({one.limit.value})"
-        return f"`{name}` hit the recompile limit{value}" + (f" because of {causes}" if causes else "")
-    return f"`{name}` was compiled again {plural(events, 'time')}" + (f" because of {causes}" if causes else "")
+        return f"{name} hit the recompile limit{value}" + (f" because of {causes}" if causes else "")
+    return f"{name} was compiled again {plural(events, 'time')}" + (f" because of {causes}" if causes else "")
 
 
 def _why(group: Sequence[Recompiled], events: int, seconds: float | None, run: Run) -> str:

@@ -340,14 +340,14 @@ def _same_object(parts: _Parts) -> FailedGuard | None:
 def _not_a_number(parts: _Parts) -> FailedGuard | None:
     itself = re.match(r"(?P<name>.+) == ___as_tensor\((?P=name)\)\.item\(\)$", parts.code)
     if itself:  # torch 2.11 writes "is not NaN" as "equals itself"
-        return FailedGuard("value", itself["name"], "a number", "nan", "", property="value")
+        return FailedGuard("nan", itself["name"], "a number", "nan", "", property="value")
     match = re.match(
         r"(?P<no>not )?(?:math\.isnan|__math_isnan|__numpy_isnan)\((?P<name>[^()]+)\)$",
         parts.code.removeprefix("(").rpartition(" and ")[2].rstrip(")") + ")",
     )
     if match is None:
         return None
-    return FailedGuard("value", match["name"], "a number" if match["no"] else "nan", "nan" if match["no"] else None, "", property="value")
+    return FailedGuard("nan", match["name"], "a number" if match["no"] else "nan", "nan" if match["no"] else None, "", property="value")
 
 
 def _equals(parts: _Parts) -> FailedGuard | None:
@@ -387,6 +387,8 @@ def _type_name(text: str) -> str:
     if text == "a tensor type":
         return "Tensor"
     match = re.fullmatch(r"<class '(?P<name>.+)'>", text.strip())
+    if match and match["name"] == "code":
+        return "function"
     name = match["name"] if match else re.sub(r" at 0x[0-9a-f]+", "", text.strip())
     return name.rpartition(".")[2] if match else name
 

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from dynadiag.model.report import Change
 from dynadiag.model.run import CompileMetrics, Frame, RecompileEvent, Run
-from dynadiag.passes.base import process_of
+from dynadiag.passes.base import process_of, unique
 from dynadiag.passes.guard_sources import named_in, readable
 from dynadiag.passes.guard_text import FailedGuard, parse_guard_code, parse_reason
 
 # A guard on the same thing can be on its value, its type, its identity or its absence, depending on what came first.
-_VALUE_KINDS = frozenset({"value", "type", "none", "identity", "function", "attribute"})
+_VALUE_KINDS = frozenset({"value", "type", "none"})
+_OBJECT_KINDS = frozenset({"identity", "function"})
 _CONDITIONS = frozenset({"condition", "zero_one", "duck_size"})
 _DEFAULT_LIMIT = 8
 _DEFAULT_ACCUMULATED_LIMIT = 256
 _LIMIT_REACHED = re.compile(r"exceeding the (?P<name>\w+) cache size limit \(currently set to (?P<value>\d{1,9})\)")
-_SCALAR_TYPES: Mapping[int, str] = {5: "torch.float16", 6: "torch.float32", 7: "torch.float64", 15: "torch.bfloat16"}
+# torch's numbers for dtypes (`c10/core/ScalarType.h`).
+_SCALAR_TYPES: Mapping[str, str] = {"5": "torch.float16", "6": "torch.float32", "7": "torch.float64", "15": "torch.bfloat16"}
+_BOOLEANS: Mapping[str, str] = {"true": "True", "false": "False"}
+# The guard's text may be cut, so it is not read as JSON as a whole.
+_STATE = re.compile(r'"(?P<name>\w+)":(?P<value>true|false|\d{1,9})(?=[,}])')
 
 CodeKey = tuple[int, int, int | None]
 
@@ -80,7 +84,7 @@ class Known:
 
     symbols: Mapping[tuple[str, str], str] = field(default_factory=dict)
     guards: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    states: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    states: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def value(self, compile_text: str, source: str) -> str | None:
         """The value of the source in the call that led to this compilation, or None."""
@@ -116,7 +120,7 @@ def known_values(code: CodeObject, run: Run) -> Known:
     guards: dict[tuple[str, str], str] = {}
     for step in code.steps:
         for guard in step.guards:
-            if guard.entry is not None and guard.expected is not None and guard.kind not in _CONDITIONS:
+            if guard.entry is not None and guard.expected is not None and guard.kind not in (*_CONDITIONS, "nan"):
                 guards.setdefault((guard.entry, guard.source), value_text(guard))
     for frame in code.frames:
         for recorded in () if frame.guards is None else (*frame.guards.watched, *frame.guards.examples):
@@ -126,31 +130,30 @@ def known_values(code: CodeObject, run: Run) -> Known:
     return Known(symbols, guards, {frame.key.text: state for frame in code.frames if (state := _global_state(frame))})
 
 
-def _global_state(frame: Frame) -> Mapping[str, object]:
-    """The state of torch that a compilation is valid for, from its GLOBAL_STATE guard (JSON in both 2.11 and 2.15)."""
+def _global_state(frame: Frame) -> Mapping[str, str]:
+    """The state of torch that a compilation is valid for, from its GLOBAL_STATE guard (2.11 and 2.15 print JSON)."""
     codes = () if frame.guards is None else (guard.code for guard in frame.guards.examples if guard.kind == "GLOBAL_STATE")
-    for code in codes:
-        start, end = code.find("{"), code.rfind("}")
-        try:
-            state = json.loads(code[start : end + 1]) if 0 <= start < end else None
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(state, dict):
-            return state
-    return {}
+    return {match["name"]: match["value"] for code in codes for match in _STATE.finditer(code)}
 
 
 def value_text(guard: FailedGuard) -> str:
     """What a guard expects, as one word of a transition row."""
     if guard.kind == "type":
-        return "None" if guard.expected == "NoneType" else f"a {guard.expected}"
+        return _of_type(guard.expected or "")
     return guard.expected or ""
+
+
+def _of_type(name: str) -> str:
+    """`a float`, `an int`, or None for the type of None."""
+    return "None" if name == "NoneType" else f"{'an' if name[:1] in 'aeiouAEIOU' else 'a'} {name}"
 
 
 def family(guard: FailedGuard) -> str:
     """The kind of a row: guards on a thing's value, type and identity belong together."""
     if guard.kind in _CONDITIONS:
         return "condition"
+    if guard.kind in _OBJECT_KINDS:
+        return "object"
     return "value" if guard.kind in _VALUE_KINDS else guard.kind
 
 
@@ -172,12 +175,28 @@ def both_sides(guard: FailedGuard, step: Step, known: Known) -> tuple[str | None
         return guard.source, _values_of_condition(guard, step, known)
     old = value_text(guard) if guard.expected is not None else None
     new = _actual(guard) or known.value(step.frame.key.text, guard.source)
-    return old, None if new == old and guard.kind not in ("identity", "function", "backend") else new
+    if family(guard) in ("object", "backend"):
+        return old, _actual(guard)
+    # A guard on the type alone says that the type stayed, not which value came.
+    return old, None if new == old or (old is not None and new == _type_of_literal(old)) else new
+
+
+def _type_of_literal(text: str) -> str | None:
+    """`an int` for "2": how a type guard on such a value reads; None if the text is no literal of a simple type."""
+    return next((name for pattern, name in _LITERALS if pattern.fullmatch(text)), None)
+
+
+_LITERALS = (
+    (re.compile(r"True|False"), "a bool"),
+    (re.compile(r"-?\d+"), "an int"),
+    (re.compile(r"-?(?:\d+\.\d*(?:e[-+]?\d+)?|\d+e[-+]?\d+|inf|nan)"), "a float"),
+    (re.compile(r"(['\"]).*\1", re.DOTALL), "a str"),
+)
 
 
 def _actual(guard: FailedGuard) -> str | None:
     if guard.kind == "type" and guard.actual is not None:
-        return "None" if guard.actual == "NoneType" else f"a {guard.actual}"
+        return _of_type(guard.actual)
     return None if guard.kind == "none" and guard.actual == "not None" else guard.actual
 
 
@@ -186,10 +205,10 @@ def _state(known: Known, compile_text: str | None, names: Iterable[str]) -> str 
     parts = []
     for name in names:
         value = state.get(name)
-        if name == "default_dtype" and isinstance(value, int):
-            value = _SCALAR_TYPES.get(value)
-        if isinstance(value, bool | int | str):
-            parts.append(str(value))
+        if name == "default_dtype":
+            value = _SCALAR_TYPES.get(value or "")
+        if value is not None:
+            parts.append(_BOOLEANS.get(value, value))
     return ", ".join(parts) or None
 
 
@@ -214,7 +233,7 @@ def rows(code: CodeObject, known: Known) -> tuple[Row, ...]:
             if key not in seen:
                 blamed.setdefault(key, []).append((step, guard))
             seen.add(key)
-    fresh = {key: _fresh(uses, known, code) for key, uses in blamed.items()}
+    fresh = {key: _fresh(uses, known) for key, uses in blamed.items()}
     covered = {step.id for steps in fresh.values() for step in steps}
     table = [_row(key, uses, fresh[key], code, known, covered) for key, uses in blamed.items()]
     return tuple(sorted(table, key=lambda row: -len(row.steps)))
@@ -226,7 +245,7 @@ def _row_source(guard: FailedGuard) -> str:
     return guard.source or guard.text
 
 
-def _fresh(uses: list[tuple[Step, FailedGuard]], known: Known, code: CodeObject) -> tuple[Step, ...]:
+def _fresh(uses: list[tuple[Step, FailedGuard]], known: Known) -> tuple[Step, ...]:
     """The recompiles in which the source had a value that no earlier compilation was made for, or an unknown one."""
     seen: set[str] = set()
     result: list[Step] = []
@@ -234,7 +253,7 @@ def _fresh(uses: list[tuple[Step, FailedGuard]], known: Known, code: CodeObject)
         old, new = both_sides(guard, step, known)
         seen.update(value_text(other) for other in step.guards if other.source == guard.source and other.expected is not None)
         seen.update(() if old is None else (old,))
-        if new is None or new not in seen or guard.kind in ("identity", "function", "backend"):
+        if new is None or new not in seen or family(guard) in ("object", "backend"):
             result.append(step)
         seen.update(() if new is None else (new,))
     return tuple(result)
@@ -249,13 +268,13 @@ def _row(
     steps = tuple(step for step, _ in uses if step.id in chosen or step.id not in covered)
     guards = tuple(guard for _, guard in uses)
     kinds = dict.fromkeys(guard.kind for guard in guards)
-    values, last_unknown = _values(uses, {step.id for step in steps}, code, known)
-    only = next(iter(kinds)) if len(kinds) == 1 else kind
+    values, last_unknown = _values(uses, {step.id for step in steps}, known)
+    only = next(iter(kinds)) if len(kinds) == 1 else {"object": "function"}.get(kind, kind)
     return Row(source, only, values, steps, guards, _dynamic_since(source, kind, uses, code, known), last_unknown)
 
 
-def _values(uses: list[tuple[Step, FailedGuard]], chosen: set[str], code: CodeObject, known: Known) -> tuple[tuple[str, ...], bool]:
-    if uses[0][1].kind in ("identity", "function"):
+def _values(uses: list[tuple[Step, FailedGuard]], chosen: set[str], known: Known) -> tuple[tuple[str, ...], bool]:
+    if family(uses[0][1]) == "object":
         return _objects(uses, chosen)
     values: list[str] = []
     unknown = False
@@ -272,11 +291,11 @@ def _values(uses: list[tuple[Step, FailedGuard]], chosen: set[str], code: CodeOb
 
 
 def _objects(uses: list[tuple[Step, FailedGuard]], chosen: set[str]) -> tuple[tuple[str, ...], bool]:
-    """Objects have no value to show: they are numbered, each differs from all before it (torch compares identities)."""
-    texts = tuple(dict.fromkeys(guard.expected or "an object" for _, guard in uses))
+    """Objects have no value to show; what is known is that each differs from all before it (torch compares identities)."""
+    texts = unique(guard.expected or "an object" for _, guard in uses if guard.expected != "a Python function") or ("a function",)
     if len(texts) > 1:
         return texts, True
-    return tuple(f"{texts[0]} #{number}" for number in range(1, 2 + sum(step.id in chosen for step, _ in uses))), False
+    return (texts[0], *("another object" for step, _ in uses if step.id in chosen)), False
 
 
 def _dynamic_since(source: str, kind: str, uses: list[tuple[Step, FailedGuard]], code: CodeObject, known: Known) -> str | None:

@@ -88,7 +88,7 @@ TEXTS = [
     (padded("self.cache is None"), "none", "self.cache", "None", "not None"),
     (padded("___check_type_id(k, 140258498143136), type=<class 'float'>"), "type", "k", "float", None),
     (padded("___check_obj_id(e, 140258410635168), type=<class '__main__.Color'>"), "identity", "e", "Color", None),
-    (padded("___check_obj_id(f.__code__, 1402), type=<class 'code'>"), "function", "f", "code", None),
+    (padded("___check_obj_id(f.__code__, 1402), type=<class 'code'>"), "function", "f", "function", None),
     (
         '___check_obj_id(f.__code__, 14), type=<code object <lambda> at 0x7f07d99bae80, file "/p/t.py", line 256>  # return f(x)',
         "function",
@@ -99,12 +99,12 @@ TEXTS = [
     ("CodeGuardAccessor: Not a function on f.__code__", "function", "f", "a Python function", "something else"),
     (
         "not math.isnan(scale)  # implicit guard for float input due to NaN specialization in the framework",
-        "value",
+        "nan",
         "scale",
         "a number",
         "nan",
     ),
-    ("scale == ___as_tensor(scale).item()  # (unknown var zf69, please file a bug)", "value", "scale", "a number", "nan"),
+    ("scale == ___as_tensor(scale).item()  # (unknown var zf69, please file a bug)", "nan", "scale", "a number", "nan"),
     (
         "k <= 5  # return x if k > 5 else k  # t.py:671 in fn (_dynamo/variables/tensor.py:1951 in evaluate_expr)",
         "condition",

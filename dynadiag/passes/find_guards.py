@@ -1,0 +1,166 @@
+"""The guards of each compiled frame: how many, what one check of all costs, which sources are unusual, which failed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from dynadiag.model.report import Advice, Cost, Finding, GuardReport, PassResult
+from dynadiag.model.run import Frame, Guard, Location, Run
+from dynadiag.passes.base import Rank, frame_location, frames_by_code, listed, short_place
+from dynadiag.passes.fingerprint import Subject, fingerprints
+from dynadiag.passes.guard_sources import readable
+from dynadiag.passes.guard_text import parse_reason
+from dynadiag.passes.places import own_frame, source_function
+
+SLOW_CODE = "DG01"
+# torch times one single check, with the CPU caches flushed before it (`CheckFunctionManager`, `_dynamo/guards.py`): an upper bound that a
+# busy machine makes larger. So a finding needs a slow check in every compilation of the code, and enough guards to explain it.
+SLOW_CHECK_US = 200.0
+MANY_GUARDS = 200
+_LONG_CHAIN = 6
+_EXAMPLES = 5
+_PLUMBING = ("torch._functorch", "torch.utils._device", "___check_global_state", "___check_torch_function_mode_stack", "utils_device.")
+# Functions, classes and modules that a program refers to are globals too, and checked by identity; only changing values are unusual.
+_GLOBAL_VALUES = frozenset({"EQUALS_MATCH", "TENSOR_MATCH", "TRUE_MATCH", "FALSE_MATCH", "LENGTH_CHECK", "DICT_LENGTH", "DICT_CONTAINS"})
+_CLOSURE = re.compile(r"\.__closure__\[|\.cell_contents|__defaults__|__kwdefaults__")
+
+
+def find_guards(run: Run) -> PassResult:
+    """One entry for each compiled frame with guards, and a finding for each code object whose check is slow.
+
+    The latency is torch's measurement of one check at compile time (`guard_latency_us`). torch does not time single guards: the "dearest"
+    are those with the longest way to their value among the recorded examples, because a check walks that way.
+    """
+    failed = _failed(run)
+    reports = tuple(
+        _report(number, frame, failed.get(_entry_key(frame), ()))
+        for number, frame in enumerate((frame for frame in run.frames if frame.guards is not None), start=1)
+    )
+    return PassResult(guards=reports, findings=_findings(run, {report.frame: report for report in reports}))
+
+
+def _entry_key(frame: Frame) -> tuple[int, int, str]:
+    return frame.key.process, frame.key.epoch, frame.key.text
+
+
+def _failed(run: Run) -> dict[tuple[int, int, str], tuple[str, ...]]:
+    """The failed guards by the cache entry that they belong to, each once, without torch's stack."""
+    found: dict[tuple[int, int, str], dict[str, None]] = {}
+    for event in run.recompiles:
+        frame = run.frame(event.frame)
+        for reason in () if frame is None else event.reasons:
+            guard = parse_reason(reason)
+            if frame is not None and guard.entry is not None:
+                found.setdefault((frame.key.process, frame.key.epoch, guard.entry), {})[guard.text] = None
+    return {key: tuple(texts) for key, texts in found.items()}
+
+
+def _report(number: int, frame: Frame, failed: tuple[str, ...]) -> GuardReport:
+    guards = frame.guards
+    examples = () if guards is None else tuple(dict.fromkeys((*guards.examples, *guards.watched)))
+    return GuardReport(
+        id=f"c{number}",
+        frame=frame.id,
+        count=_count(frame),
+        by_kind={} if guards is None else guards.by_kind,
+        latency_us=None if frame.metrics is None else frame.metrics.guard_latency_us,
+        dearest=dearest(examples),
+        odd=tuple(guard for guard in examples if oddity(guard) is not None)[:_EXAMPLES],
+        failed=failed,
+    )
+
+
+def _count(frame: Frame) -> int:
+    """The leaves of the guard tree: what a check evaluates. (`guard_count` of torch's metrics counts sources with a guard.)"""
+    return 0 if frame.guards is None else frame.guards.count
+
+
+def chain_length(source: str) -> int:
+    """The steps from the frame to the guarded value: 3 for `L['self']._modules['lin'].weight`."""
+    return len(re.findall(r"\.\w+|\[[^\]]*\]", re.sub(r"^[LG]\[[^\]]*\]", "", source)))
+
+
+def dearest(guards: Iterable[Guard]) -> tuple[Guard, ...]:
+    """The guards with the longest way to their value, longest first."""
+    reached = [guard for guard in guards if chain_length(guard.source) > 0]
+    return tuple(sorted(reached, key=lambda guard: -chain_length(guard.source))[:_EXAMPLES])
+
+
+def oddity(guard: Guard) -> str | None:
+    """Why a guard is worth a look, or None: object identity, a global, a closure or default value, the default device, a long way."""
+    if guard.code.startswith("utils_device.CURRENT_DEVICE ==") and not guard.code.rstrip().endswith("None"):
+        return "a default device is set"
+    if guard.code.startswith(_PLUMBING):
+        return None
+    if _CLOSURE.search(guard.source):
+        return "a closure or default value"
+    if guard.source.startswith("G["):
+        return "a global variable" if guard.kind in _GLOBAL_VALUES else None
+    if guard.code.startswith("___check_obj_id("):
+        return "the identity of an object"
+    return "a long way to the value" if chain_length(guard.source) >= _LONG_CHAIN else None
+
+
+def _findings(run: Run, reports: dict[str, GuardReport]) -> tuple[Finding, ...]:
+    slow = [group for group in (_slowest(frames) for frames in frames_by_code(run).values()) if group is not None]
+    subjects = [Subject(SLOW_CODE, _where(frame, run)) for frame in slow]
+    marks = fingerprints(subjects, run)
+    return tuple(_finding(number, frame, reports, mark, run) for number, (frame, mark) in enumerate(zip(slow, marks, strict=True), start=1))
+
+
+def _latency(frame: Frame) -> float:
+    return 0.0 if frame.metrics is None or frame.metrics.guard_latency_us is None else frame.metrics.guard_latency_us
+
+
+def _slowest(frames: Sequence[Frame]) -> Frame | None:
+    """The compilation with the fastest slow check, so that one disturbed measurement is no finding."""
+    timed = [frame for frame in frames if frame.guards is not None and _latency(frame) > 0]
+    frame = min(timed, key=_latency, default=None)
+    return frame if frame is not None and _latency(frame) >= SLOW_CHECK_US and _count(frame) >= MANY_GUARDS else None
+
+
+def _where(frame: Frame, run: Run) -> Location | None:
+    place = frame_location(frame)
+    return own_frame((*frame.stack, *(() if place is None else (place,))), run)
+
+
+def _finding(number: int, frame: Frame, reports: dict[str, GuardReport], mark: str, run: Run) -> Finding:
+    report = reports[frame.id]
+    latency = _latency(frame)
+    kinds = sorted(report.by_kind.items(), key=lambda item: (-item[1], item[0]))
+    odd = [f"`{readable(guard.source)}` ({oddity(guard)})" for guard in report.odd if guard.source]
+    return Finding(
+        id=f"n{number}",
+        fingerprint=mark,
+        code=SLOW_CODE,
+        severity="note",
+        title=f"`{source_function(frame.name) or 'a frame'}` checks {report.count:,} guards before each call, in up to {latency:,.0f} us",
+        where=_where(frame, run),
+        why=" ".join(
+            part
+            for part in (
+                f"They run before each call of the compiled code {_place(frame)}.",
+                "torch timed one check at compile time with cold CPU caches, so a usual one is faster.",
+                f"Most are {listed([f'{kind} ({count})' for kind, count in kinds])}.",
+                f"Unusual: {listed(odd)}." if odd else "",
+            )
+            if part
+        ),
+        fix=_advice(),
+        cost=Cost(value=latency, unit="us per call", basis="measured"),
+        evidence=(report.id, frame.id),
+        rank=(float(Rank.GUARDS), -latency),
+    )
+
+
+def _place(frame: Frame) -> str:
+    return f"[{frame.key.text}] {short_place(frame_location(frame))}"
+
+
+def _advice() -> tuple[Advice, ...]:
+    text = (
+        "Guards follow what the compiled code reads. Pass plain tensors instead of large dictionaries and configuration objects, "
+        "and read what never changes before the compiled call."
+    )
+    return (Advice(slug="fewer-guards", text=text),)

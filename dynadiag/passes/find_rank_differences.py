@@ -1,0 +1,248 @@
+"""What is not the same on every rank: graph breaks, recompiles, graphs, options; and which rank is the odd one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from dynadiag.model.report import Cost, Finding, PassResult, RankDifference
+from dynadiag.model.run import Frame, Location, Process, Run
+from dynadiag.passes.base import Rank, listed, plural, short_place
+from dynadiag.passes.fingerprint import Subject, fingerprints
+from dynadiag.passes.guard_text import parse_reason
+from dynadiag.passes.places import own_frame, project_path, source_function
+
+CUT_CODE = "DX04"
+SETTING_CODE = "DX05"
+_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One countable thing that ranks are compared by: a key without ids or line-independent numbers, its name and its place."""
+
+    key: tuple[str, ...]
+    what: str
+    where: Location | None
+
+
+@dataclass(frozen=True, slots=True)
+class Aspect:
+    """One way in which ranks can differ: its code, the noun of its counts, and how to list its items."""
+
+    code: str
+    noun: str
+    title: str
+    items: Callable[[Run], Iterable[tuple[int, Item]]]
+
+
+def find_rank_differences(run: Run) -> PassResult:
+    """Every difference between the ranks of a run, grouped into one finding a kind; nothing when fewer than two ranks were recorded.
+
+    A rank is a process with a rank number that no other process of the same rank started: DataLoader workers and compile workers
+    inherit the number and are left out. Things are compared by file, function, line and reason, never by ids, which differ anyway.
+    """
+    ranks, notes = main_processes(run)
+    if len(ranks) < 2:
+        return PassResult(notes=notes)
+    differences = [(aspect, one) for aspect in _ASPECTS for one in _differences(aspect, ranks, run)]
+    settings = list(_settings(ranks))
+    cut = list(_cut_short(ranks))
+    every = [
+        *((aspect.code, one) for aspect, one in differences),
+        *((SETTING_CODE, one) for one in settings),
+        *((CUT_CODE, one) for one in cut),
+    ]
+    numbered = [(code, replace(one, id=f"d{number}")) for number, (code, one) in enumerate(every, start=1)]
+    return PassResult(ranks=tuple(one for _, one in numbered), findings=_findings(numbered, run), notes=notes)
+
+
+def main_processes(run: Run) -> tuple[dict[int, Process], tuple[str, ...]]:
+    """The process of each rank, and a note for each rank that was started more than once."""
+    found: dict[int, list[Process]] = {}
+    for process in run.processes:
+        if process.rank is not None:
+            found.setdefault(process.rank, []).append(process)
+    ranks: dict[int, Process] = {}
+    notes: list[str] = []
+    for rank in sorted(found):
+        pids = {process.pid for process in found[rank] if process.pid is not None}
+        roots = [process for process in found[rank] if process.parent_pid is None or process.parent_pid not in pids] or found[rank]
+        ranks[rank] = roots[0]
+        if len(roots) > 1:
+            notes.append(f"Rank {rank} was recorded {len(roots)} times (restarted?); the first record is compared with the other ranks.")
+    return ranks, tuple(notes)
+
+
+def _differences(aspect: Aspect, ranks: Mapping[int, Process], run: Run) -> Iterable[RankDifference]:
+    of_process = {process.index: rank for rank, process in ranks.items()}
+    counts: dict[tuple[str, ...], Counter[int]] = {}
+    named: dict[tuple[str, ...], Item] = {}
+    for process, item in aspect.items(run):
+        if process in of_process:
+            counts.setdefault(item.key, Counter())[of_process[process]] += 1
+            named.setdefault(item.key, item)
+    for key, count in counts.items():
+        numbers = {rank: count[rank] for rank in ranks}
+        if len(set(numbers.values())) > 1:
+            values = {f"rank {rank}": plural(number, aspect.noun) for rank, number in numbers.items()}
+            yield RankDifference(id="", what=named[key].what, values=values, odd_ranks=odd_ones(numbers), location=named[key].where)
+
+
+def odd_ones(values: Mapping[int, object]) -> tuple[int, ...]:
+    """The ranks whose value is not that of the majority; empty when there is no majority, because then nobody is the odd one."""
+    commonest = Counter(map(repr, values.values())).most_common(1)[0]
+    if commonest[1] * 2 <= len(values):
+        return ()
+    return tuple(rank for rank, value in values.items() if repr(value) != commonest[0])
+
+
+def _breaks(run: Run) -> Iterable[tuple[int, Item]]:
+    for event in run.breaks:
+        frame = run.frame(event.frame)
+        where = event.torch_frame or own_frame(event.stack, run)
+        if frame is not None:
+            reason = event.gb_id or event.gb_type
+            yield frame.key.process, Item((reason, *_place_key(where, run)), f"graph break at {short_place(where)}: {event.gb_type}", where)
+
+
+def _recompiles(run: Run) -> Iterable[tuple[int, Item]]:
+    for event in run.recompiles:
+        frame = run.frame(event.frame)
+        if frame is None:
+            continue
+        named = _named(frame, run)
+        guard = parse_reason(event.reasons[0]) if event.reasons else None
+        cause = "" if guard is None or not guard.source else f" because of {guard.source}"
+        where = _location(named)
+        yield frame.key.process, Item((*_place_key(where, run), cause), f"recompile of {_name(named)}{cause}", where)
+
+
+def _named(frame: Frame, run: Run) -> Frame:
+    """The frame, or another compilation of its code when this one was refused before torch said which code it was."""
+    if frame.name is not None:
+        return frame
+    same = (frame.key.process, frame.key.epoch, frame.key.frame)
+    others = (other for other in run.frames if other.name is not None and (other.key.process, other.key.epoch, other.key.frame) == same)
+    return next(others, frame)
+
+
+def _graphs(run: Run) -> Iterable[tuple[int, Item]]:
+    for graph in run.graphs:
+        frame = run.frame(graph.frame)
+        if frame is not None and graph.kind == "dynamo" and graph.attempt >= frame.attempts - 1:
+            where = _location(frame)
+            yield frame.key.process, Item((*_place_key(where, run), frame.name or ""), f"graphs of {_name(frame)}", where)
+
+
+def _outcomes(run: Run) -> Iterable[tuple[int, Item]]:
+    for frame in run.frames:
+        if frame.outcome in ("skipped", "failed"):
+            named = _named(frame, run)
+            where = _location(named)
+            yield frame.key.process, Item((*_place_key(where, run), frame.outcome), f"{_name(named)} {frame.outcome}", where)
+
+
+def _place_key(where: Location | None, run: Run) -> tuple[str, ...]:
+    return ("",) if where is None else (project_path(where.file, run), str(where.line), source_function(where.function) or "")
+
+
+def _location(frame: Frame) -> Location | None:
+    return None if frame.file is None else Location(frame.file, frame.line, frame.name)
+
+
+def _name(frame: Frame) -> str:
+    return f"{source_function(frame.name) or 'an unnamed frame'} ({short_place(_location(frame))})"
+
+
+_ASPECTS = (
+    Aspect("DX01", "event", "Ranks do not break at the same places", _breaks),
+    Aspect("DX02", "recompile", "Ranks do not recompile alike", _recompiles),
+    Aspect("DX03", "graph", "Ranks do not have the same graphs", _graphs),
+    Aspect("DX03", "frame", "Ranks do not have the same graphs", _outcomes),
+)
+_TITLES = {
+    **{aspect.code: aspect.title for aspect in _ASPECTS},
+    SETTING_CODE: "Ranks run different versions or options",
+    CUT_CODE: "The log of a rank ends early",
+}
+_CONSEQUENCE = {
+    "DX01": "A rank that breaks elsewhere runs other graphs; if collectives are compiled into them, ranks can wait for each other.",
+    "DX02": "While one rank compiles again the others wait for it at the next collective.",
+    "DX03": "If collectives are compiled into graphs that only some ranks have, ranks can wait for each other.",
+    SETTING_CODE: "",
+    CUT_CODE: "It was killed or is still running, so what it did afterwards is not known and its counts are too small.",
+}
+
+
+def _settings(ranks: Mapping[int, Process]) -> Iterable[RankDifference]:
+    for what, of in (("torch version", _torch), ("options of torch", _options), ("device", lambda process: process.device)):
+        values = {rank: of(process) for rank, process in ranks.items()}
+        if len({repr(value) for value in values.values() if value is not None}) > 1:
+            shown = {f"rank {rank}": "not known" if value is None else str(value) for rank, value in values.items()}
+            yield RankDifference(id="", what=what, values=shown, odd_ranks=odd_ones(values))
+
+
+def _torch(process: Process) -> str | None:
+    return process.torch
+
+
+def _options(process: Process) -> str | None:
+    """All non-default options as one text, or None when they were not recorded."""
+    areas = {area: values for area, values in process.config.items() if isinstance(values, Mapping)}
+    if not areas:
+        return None
+    return ", ".join(f"{area}.{name}={value!r}" for area in sorted(areas) for name, value in sorted(areas[area].items())) or "all default"
+
+
+def _cut_short(ranks: Mapping[int, Process]) -> Iterable[RankDifference]:
+    """A log that lacks the record of a normal end while another rank's has it; no log of torch's own has one, then nothing is said."""
+    ended = {rank: process.finished for rank, process in ranks.items()}
+    if any(ended.values()) and not all(ended.values()):
+        values = {f"rank {rank}": "complete" if done else "cut short" for rank, done in ended.items()}
+        yield RankDifference(id="", what="end of the log", values=values, odd_ranks=tuple(rank for rank, done in ended.items() if not done))
+
+
+def _findings(numbered: Sequence[tuple[str, RankDifference]], run: Run) -> tuple[Finding, ...]:
+    groups: dict[str, list[RankDifference]] = {}
+    for code, one in numbered:
+        groups.setdefault(code, []).append(one)
+    cut = next((one.odd_ranks for code, one in numbered if code == CUT_CODE), ())
+    subjects = [Subject(code, group[0].location) for code, group in groups.items()]
+    marks = fingerprints(subjects, run)
+    return tuple(
+        _finding(number, code, groups[code], mark, cut) for number, (code, mark) in enumerate(zip(groups, marks, strict=True), start=1)
+    )
+
+
+def _finding(number: int, code: str, group: Sequence[RankDifference], mark: str, cut: tuple[int, ...]) -> Finding:
+    texts = [f"{one.what}: {', '.join(f'{rank} {value}' for rank, value in one.values.items())}{_odd_text(one)}" for one in group]
+    parts = [f"{listed(texts, limit=_SHOWN)}.", _CONSEQUENCE[code]]
+    if cut and code != CUT_CODE:
+        parts.append(f"The log of rank {', '.join(map(str, cut))} ends early, which alone can explain smaller counts there.")
+    return Finding(
+        id=f"n{number}",
+        fingerprint=mark,
+        code=code,
+        severity="warning",
+        title=_title(code, group),
+        where=group[0].location,
+        why=" ".join(part for part in parts if part),
+        fix=(),
+        cost=Cost(value=float(len(group)), unit="differences", basis="counted"),
+        evidence=tuple(one.id for one in group),
+        rank=(float(Rank.RANKS_DIFFER), float(-len(group))),
+    )
+
+
+def _title(code: str, group: Sequence[RankDifference]) -> str:
+    odd = sorted({rank for one in group for rank in one.odd_ranks})
+    who = f": rank {', '.join(map(str, odd))} is the odd one" if len(odd) == 1 else ""
+    return f"{_TITLES[code]}{who}"
+
+
+def _odd_text(one: RankDifference) -> str:
+    if not one.odd_ranks or len(one.odd_ranks) == len(one.values):
+        return ""
+    return f" (odd: rank {', '.join(map(str, one.odd_ranks))})"
