@@ -13,7 +13,14 @@ if TYPE_CHECKING:
 
     ALL_PASSES: tuple[Pass, ...]
 
-_NAMES = ("find_graph_breaks", "find_fallbacks")
+_NAMES = (
+    "find_graph_breaks",
+    "find_fallbacks",
+    "find_recompiles",
+    "find_guards",
+    "find_compile_time",
+    "find_rank_differences",
+)
 
 
 def __getattr__(name: str) -> Any:
