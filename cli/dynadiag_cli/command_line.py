@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from typer.core import TyperCommand
+
+from dynadiag.errors import DynadiagError
+from dynadiag_cli.targets import is_recording
 
 MODE = "dynadiag.target_mode"
 
@@ -28,6 +32,9 @@ class TargetCommand(TyperCommand):
         rest = self._target_of(ctx, args)
         consumed = len(args) - len(rest)
         ctx.meta[MODE] = "command" if rest and consumed and args[consumed - 1] == "--" else "path"
+        if len(rest) > 1 and ctx.meta[MODE] == "path" and _names_a_recording(rest[0]):
+            # A recording takes no arguments of its own, so options behind it are ours.
+            args = [*args[:consumed], *rest[1:], rest[0]]
         return super().parse_args(ctx, args)
 
     def _module_flag(self, ctx: Any, args: list[str]) -> int | None:
@@ -44,3 +51,10 @@ class TargetCommand(TyperCommand):
         values = self.make_parser(ctx).parse_args(list(args))[0]
         (target,) = (parameter.name for parameter in self.params if parameter.param_type_name == "argument")
         return list(values.get(target) or ())
+
+
+def _names_a_recording(word: str) -> bool:
+    try:
+        return is_recording(Path(word))
+    except DynadiagError:
+        return False

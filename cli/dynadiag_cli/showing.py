@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import dynadiag
 from dynadiag.errors import DynadiagError, OutputError
 from dynadiag_cli.progress import progress
 
@@ -36,17 +37,23 @@ class ShowOptions:
 
 def explain_recording(path: Path, *, out: Path | None, force: bool, options: ShowOptions) -> Report:
     """Read a run directory or a log, print its report (stdout unless told otherwise), and refresh the files of a run of ours."""
-    from dynadiag.record import is_run_directory, prepare_output
-
+    directory = _report_directory(path, out, force)
     report = _build(_load(path))
-    if out is not None:
-        directory: Path | None = prepare_output(out, force=force)
-    else:
-        directory = path if is_run_directory(path) else None
     if directory is not None:
         report = _write_files(report, directory, options)
     _print(report, options, default=sys.stdout)
     return report
+
+
+def _report_directory(path: Path, out: Path | None, force: bool) -> Path | None:
+    """Where files go: into `--out`, into a run directory of ours, or nowhere."""
+    from dynadiag.record.directory import chosen_directory, is_run_directory, write_marker
+
+    if out is None:
+        return path if is_run_directory(path) else None
+    directory = chosen_directory(out, force=force)
+    write_marker(directory, {"dynadiag": dynadiag.__version__, "command": None, "read_from": str(path)})
+    return directory
 
 
 def explain_run(result: RecordResult, *, options: ShowOptions) -> int:

@@ -42,6 +42,13 @@ def test_our_options_end_at_the_target(line, expected):
     assert result.output.strip() == str(expected)
 
 
+def test_options_behind_a_recording_are_ours(tmp_path: Path):
+    log = tmp_path / "trace.log"
+    log.touch()
+    result = CliRunner().invoke(app, ["verb", str(log), "--cost", "--out", "d"])
+    assert result.output.strip() == str(["path", [str(log)], True, "d"])
+
+
 @pytest.mark.parametrize("line", [[], ["-m"], ["--"], ["--nonsense", "train.py"]])
 def test_a_command_line_without_a_target_is_a_usage_error(line):
     assert CliRunner().invoke(app, ["verb", *line]).exit_code == 2
