@@ -104,6 +104,7 @@ class CompileMetrics:
     guard_latency_us: float | None = None
     cache_size: int | None = None
     accumulated_cache_size: int | None = None
+    recompile_limit: int | None = None
     graph_ops: int | None = None
     graph_nodes: int | None = None
     graph_inputs: int | None = None
@@ -194,7 +195,7 @@ class Symbol:
     """One `create_symbol` record: a size, stride or number that was compiled as dynamic, with the value it had in that call.
 
     `source` is Dynamo's ("L['x'].size()[0]"), `value` and `range` ("[2, int_oo]") the texts that torch printed
-    (`torch/fx/experimental/symbolic_shapes.py`).
+    (`torch/fx/experimental/symbolic_shapes.py`). `specialized` if a `symbolic_shape_specialization` record made it a constant after all.
     """
 
     frame: str
@@ -202,6 +203,7 @@ class Symbol:
     source: str
     value: str | None
     range: str | None = None
+    specialized: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
