@@ -102,7 +102,7 @@ def _frame_box(group: _Group, report: Report, base: Path | None) -> Box:
     )
     times = "" if len(group.frames) == 1 else f", {len(group.frames)} compilations"
     lines = (
-        _end(clean(frame.name or "unnamed frame", limit=200), _LABEL),
+        _end(wording.frame_name(frame.name), _LABEL),
         _end(place, _LABEL),
         f"{_ids(item.id for item in group.frames)}: {_OUTCOMES.get(frame.outcome, 'unknown')}{times}" + _process(frame, report),
     )

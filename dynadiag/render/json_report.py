@@ -25,6 +25,7 @@ from dynadiag.render.completeness import completeness
 from dynadiag.render.sanitise import encodable
 
 NOT_PROBED = "not tried: this version of dynadiag does not run captured graphs"
+DEVICE_WHY = "no record says so (the recorder asks only a CUDA that the script has initialised)"
 NO_COMPILE_TIME = "no compile time was recorded"
 NO_MUTATION_PASS = "this version of dynadiag does not look for mutations"
 _LISTS = frozenset(
@@ -165,7 +166,7 @@ def _process(process: Process) -> dict[str, Any]:
     why = "the log does not say: no dynadiag_environment record"
     return entry | {
         "torch_why": _known(process.torch, why),
-        "device_why": _known(process.device, why if process.python is None else "no accelerator was used"),
+        "device_why": _known(process.device, DEVICE_WHY),
         "events": process.records,
         "skipped": plain(process.skipped),
         "unknown_artifacts": plain(process.unknown_artifacts),

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from dynadiag.model.report import Advice, Finding, Report
-from dynadiag.model.run import Frame, Location
+from dynadiag.model.run import Location
 from dynadiag.render import wording
 from dynadiag.render.completeness import completeness
-from dynadiag.render.json_report import NO_COMPILE_TIME, NO_MUTATION_PASS
+from dynadiag.render.json_report import DEVICE_WHY, NO_COMPILE_TIME, NO_MUTATION_PASS
 from dynadiag.render.markdown_text import code, details, fenced, prose, table
 
 MAX_CHARACTERS = 60_000
@@ -50,7 +50,7 @@ def _headline(report: Report) -> str:
         "ended": wording.ending(report) or "not known (foreign log)",
         "torch": prose(facts.torch or "not known"),
         "Python": prose(facts.python or "not known"),
-        "device": prose(facts.device or "not known"),
+        "device": prose(facts.device or f"not known: {DEVICE_WHY}"),
         "processes": f"{facts.processes}" + (f", {wording.plural(facts.ranks, 'rank')}" if facts.ranks else ""),
         "recorded by": f"dynadiag {prose(info.dynadiag)}" if info.dynadiag else "not known (foreign log)",
         "complete": "yes" if complete else f"{'no' if complete is False else 'not known'}: {prose(why or '')}",
@@ -62,7 +62,7 @@ def _counts(report: Report) -> str:
     summary = report.summary
     time_why = report.compile_time.why if report.compile_time else None
     rows = [
-        ("frames", f"{summary.frames:,} ({summary.frames_compiled:,} compiled, {summary.frames_skipped:,} skipped)"),
+        ("frames", wording.frames_count(report)),
         ("graphs", f"{summary.graphs:,}"),
         ("graph breaks", wording.breaks_count(summary)),
         ("recompiles", f"{summary.recompiles:,}"),
@@ -144,7 +144,7 @@ def _tables(report: Report, rows: int) -> Iterator[str]:
         report.transitions,
         rows,
         lambda row: (
-            code(row.frame_name, limit=80),
+            code(wording.frame_name(row.frame_name), limit=100),
             _place(row.own_frame, report),
             code(row.source, limit=120),
             " -> ".join(code(value, limit=60) for value in row.values[:8]) + (", became dynamic" if row.became_dynamic else ""),
@@ -209,8 +209,7 @@ def _graphs_and_times(report: Report, rows: int) -> Iterator[str]:
 
 
 def _frame(report: Report, frame_id: str | None) -> str:
-    frame: Frame | None = report.run.frame(frame_id) if frame_id else None
-    return code(f"{frame.id} {frame.name or 'unnamed'} [{frame.key.text}]", limit=100) if frame else "none"
+    return code(wording.frame_label(report, frame_id), limit=120)
 
 
 def _closing(report: Report, rows: int) -> Iterator[str]:

@@ -107,7 +107,7 @@ def _plan(graph: Graph, report: Report) -> _Plan:
 def _sketch(graph: Graph, report: Report) -> Sketch:
     base = Path(report.run.info.cwd) if report.run.info.cwd else None
     frame = report.run.frame(graph.frame)
-    name = f"{clean(frame.name or 'unnamed', limit=80)} [{frame.key.text}]" if frame else "an unknown frame"
+    name = wording.frame_label(report, frame.id) if frame else "an unknown frame"
     size = "" if graph.nodes is None else f", {wording.plural(graph.nodes, 'node')}"
     after = next((site for site in report.graph_breaks if graph.id in site.graphs_after), None)
     before = next((site for site in report.graph_breaks if graph.id in site.graphs_before), None)

@@ -70,7 +70,7 @@ def _headline(report: Report, page: Page) -> None:
         wording.ending(report) or "exit status not known (foreign log)",
         f"torch {facts.torch or 'version not known'}",
         facts.python and f"Python {facts.python}",
-        facts.device or "device not known",
+        facts.device,
         wording.plural(facts.processes, "process", "processes"),
         wording.plural(facts.ranks, "rank") if facts.ranks else None,
     ]
@@ -98,11 +98,9 @@ def _loud(report: Report, page: Page) -> None:
 
 def _counts(report: Report) -> Sequence[tuple[str, str]]:
     summary = report.summary
-    frames = f"{summary.frames:,}: {summary.frames_compiled:,} compiled, {summary.frames_skipped:,} skipped"
-    failed = sum(frame.outcome == "failed" for frame in report.run.frames)
     time_why = report.compile_time.why if report.compile_time else None
     return (
-        ("frames", frames + (f", {failed:,} failed" if failed else "")),
+        ("frames", wording.frames_count(report)),
         ("graphs", f"{summary.graphs:,}"),
         ("graph breaks", wording.breaks_count(summary)),
         ("recompiles", f"{summary.recompiles:,}"),

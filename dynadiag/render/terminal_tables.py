@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from dynadiag.model.report import FrameTime, RankDifference, Report, Transition
-from dynadiag.model.run import Frame, Graph
+from dynadiag.model.run import Graph
 from dynadiag.render import wording
 from dynadiag.render.page import Column, Page, View
 from dynadiag.render.sanitise import clean
@@ -48,7 +48,12 @@ def _transition_row(row: Transition, view: View) -> tuple[str, str, str, str]:
         values = [*values[: _VALUES_SHOWN - 2], "...", values[-1]]
     said = " -> ".join(values) + (", became dynamic" if row.became_dynamic else "")
     where = f" ({wording.place(row.own_frame, view.base, function=False)})" if row.own_frame else ""
-    return clean(row.frame_name, limit=80) + where, clean(row.source, limit=120), said or clean(row.why or row.kind), _entries(row)
+    return (
+        clean(wording.frame_name(row.frame_name), limit=80) + where,
+        clean(row.source, limit=120),
+        said or clean(row.why or row.kind),
+        _entries(row),
+    )
 
 
 def _entries(row: Transition) -> str:
@@ -60,28 +65,12 @@ def print_fallbacks(report: Report, page: Page, view: View, title: str) -> None:
     """What ran eager without being asked to: which frame, where, why, how often."""
     rows = report.fallbacks
     shown = _section(page, f"{title}: {wording.plural(len(rows), 'fallback')}", rows, view)
-    if shown:
-        cells = [
-            (
-                item.id,
-                wording.FALLBACK_KINDS.get(item.kind, clean(item.kind, limit=40)),
-                wording.place(item.own_frame, view.base) if item.own_frame else _frame_name(report, item.frame),
-                clean(item.reason, limit=300 if view.verbose else 140),
-                f"{item.events:,}",
-            )
-            for item in shown
-        ]
-        page.table((Column("id", fold=False), Column("kind"), Column("where"), Column("reason"), Column("events", numeric=True)), cells)
+    for item in shown:
+        kind = wording.FALLBACK_KINDS.get(item.kind, clean(item.kind, limit=40))
+        where = wording.place(item.own_frame, view.base) if item.own_frame else wording.frame_label(report, item.frame)
+        page.line(f"{kind}: {where} ({wording.plural(item.events, 'event')})", prefix=f"  {item.id:<4} ")
+        page.line(clean(item.reason, limit=400 if view.verbose else 160), prefix="       ", style="dim")
     _folded(page, rows, view, "fallback")
-
-
-def _frame_name(report: Report, frame_id: str | None) -> str:
-    frame = report.run.frame(frame_id) if frame_id else None
-    return "-" if frame is None else _frame_label(frame)
-
-
-def _frame_label(frame: Frame) -> str:
-    return f"{frame.id} {clean(frame.name or 'unnamed', limit=60)} [{frame.key.text}]"
 
 
 def print_graphs(report: Report, page: Page, view: View, title: str) -> None:
@@ -109,7 +98,7 @@ def _graph_row(graph: Graph, report: Report) -> tuple[str, str, str, str]:
     kind = "" if graph.kind == "dynamo" else f", {graph.kind}"
     nodes = "?" if graph.nodes is None else f"{graph.nodes:,}"
     ops = wording.top_ops(graph.ops, 3) or clean(graph.why_not or "")
-    return graph.id, _frame_name(report, graph.frame) + kind, nodes, ops
+    return graph.id, wording.frame_label(report, graph.frame) + kind, nodes, ops
 
 
 def print_compile_time(report: Report, page: Page, view: View, title: str) -> None:
@@ -139,7 +128,7 @@ def _time_row(row: FrameTime, report: Report) -> tuple[str, str, str, str]:
     phases = sorted(row.phases.items(), key=lambda item: (-item[1], item[0]))[:3]
     said = ", ".join(f"{clean(name, limit=40)} {wording.seconds(value)}" for name, value in phases)
     lost = wording.seconds(row.thrown_away_s) if row.thrown_away_s else "-"
-    return _frame_name(report, row.frame), wording.seconds(row.total_s), said, lost
+    return wording.frame_label(report, row.frame), wording.seconds(row.total_s), said, lost
 
 
 def print_ranks(report: Report, page: Page, view: View, title: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -12,6 +13,7 @@ from dynadiag.render.sanitise import clean
 
 PATH_LIMIT = 120
 _LIBRARY_FOLDERS = ("site-packages", "dist-packages")
+_RESUME = re.compile(r"(?:.*<locals>\.)?torch_dynamo_resume_in_(.+)_at_(\d+)")
 FALLBACK_KINDS: Mapping[str, str] = {
     "skipped_frame": "frame skipped",
     "recompile_limit": "recompile limit hit",
@@ -41,7 +43,7 @@ def place(location: Location | None, base: Path | None, *, function: bool = True
     if location is None:
         return "no line known"
     line = "" if location.line is None else f":{location.line}"
-    name = f" in {clean(location.function, limit=100)}" if function and location.function else ""
+    name = f" in {clean(frame_name(location.function), limit=100)}" if function and location.function else ""
     return f"{path(location.file, base)}{line}{name}"
 
 
@@ -128,6 +130,31 @@ def environment(processes: Iterable[Process]) -> Environment:
         processes=len(known),
         ranks=len({process.rank for process in known if process.rank is not None}),
     )
+
+
+def frame_name(name: str | None) -> str:
+    """A frame's name for people: `train_step, resumed at line 41` for a resume function, whatever encloses it left out.
+
+    Dynamo calls them `torch_dynamo_resume_in_<name>_at_<line>` (`torch/_dynamo/resume_execution.py`, torch 2.11 and 2.15).
+    """
+    text = clean(name or "unnamed", limit=200)
+    resumed = _RESUME.fullmatch(text)
+    return f"{resumed[1]}, resumed at line {resumed[2]}" if resumed else text
+
+
+def frame_label(report: Report, frame_id: str | None) -> str:
+    """`f1 train_step, resumed at line 41 [1/0]`, or "-" for a frame that is not in the report."""
+    frame = report.run.frame(frame_id) if frame_id else None
+    return f"{frame.id} {clean(frame_name(frame.name), limit=80)} [{frame.key.text}]" if frame else "-"
+
+
+def frames_count(report: Report) -> str:
+    """`7: 6 compiled (2 of them up to a graph break), 1 skipped`, with failed ones when there are any."""
+    summary, outcomes = report.summary, [frame.outcome for frame in report.run.frames]
+    broke, failed = outcomes.count("broke"), outcomes.count("failed")
+    partly = f" ({broke:,} of them up to a graph break)" if broke else ""
+    rest = f", {failed:,} failed" if failed else ""
+    return f"{summary.frames:,}: {summary.frames_compiled:,} compiled{partly}, {summary.frames_skipped:,} skipped{rest}"
 
 
 def evidence_breaks(report: Report) -> dict[str, GraphBreak]:

@@ -20,6 +20,8 @@ from dynadiag.render.terminal import print_report
 
 HERE = Path(__file__).parent
 BASE = Path("/home/me/proj")
+SHAPE = "f32[2, 4][4, 1]cpu"
+COLOUR = {"force_terminal": True, "color_system": "standard", "legacy_windows": False, "no_color": False}
 _spec = importlib.util.spec_from_file_location("dynadiag_sample_report_gold", HERE / "sample_report.py")
 samples = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(samples)
@@ -36,9 +38,9 @@ def graph():
     line = Location("/home/me/proj/train.py", 40, "train_step", "y = self.fc(x)")
     return graph_sketch(
         [
-            Node(name="L_x_", op="placeholder", target="L_x_", annotation="f32[2, 4][4, 1]cpu"),
+            Node(name="L_x_", op="placeholder", target="L_x_", annotation=SHAPE),
             Node(name="w", op="placeholder", target="l_self_modules_fc_parameters_weight_"),
-            Node(name="y", op="call_function", target="torch._C._nn.linear", args=("l_x_", "w"), annotation="f32[2, 4][4, 1]cpu", location=line),
+            Node(name="y", op="call_function", target="torch._C._nn.linear", args=("l_x_", "w"), annotation=SHAPE, location=line),
             Node(name="add_", op="call_method", target="add_", args=("y", "1"), location=line),
             Node(name="output", op="output", target="output", args=("add_",)),
         ],
@@ -51,9 +53,7 @@ CASES = {
     "terminal-80.txt": lambda: terminal(samples.sample_report(), 80),
     "terminal-120.txt": lambda: terminal(samples.sample_report(), 120),
     "terminal-80-verbose.txt": lambda: terminal(samples.sample_report(), 80, verbose=True),
-    "terminal-80-colour.txt": lambda: terminal(
-        samples.sample_report(), 80, limit=1, console={"force_terminal": True, "color_system": "standard", "legacy_windows": False, "no_color": False}
-    ),
+    "terminal-80-colour.txt": lambda: terminal(samples.sample_report(), 80, limit=1, console=COLOUR),
     "terminal-80-nothing.txt": lambda: terminal(samples.empty_report(), 80),
     "terminal-80-long.txt": lambda: terminal(samples.big_report(12), 80, limit=2),
     "terminal-100-hostile.txt": lambda: terminal(samples.hostile_report(), 100, limit=1),

@@ -114,7 +114,7 @@ def test_the_frame_map_shows_the_chain_of_a_break(samples):
     (tail,) = [tail for tail, head in strong if head == site]
     (head,) = [head for tail, head in strong if tail == site]
     assert sketch.boxes[tail].lines[0] == "train_step"
-    assert sketch.boxes[head].lines[0] == "torch_dynamo_resume_in_train_step_at_41"
+    assert sketch.boxes[head].lines[0] == "train_step, resumed at line 41"
 
 
 def test_the_frame_map_colours_what_ran_eager_and_joins_recompilations(samples):

@@ -118,3 +118,11 @@ def test_verbose_adds_torchs_explanation_and_the_stack(samples, show):
     text = show(report, verbose=True, width=120)
     assert "does not support tracing" in text
     assert "/opt/env/lib/python3.12" in text or ".../site-packages/torch/_tensor.py" in text
+
+
+def test_resume_functions_are_named_for_people():
+    from dynadiag.render.wording import frame_name
+
+    assert frame_name("main.<locals>.torch_dynamo_resume_in_train_step_at_88") == "train_step, resumed at line 88"
+    assert frame_name("forward") == "forward"
+    assert frame_name(None) == "unnamed"
