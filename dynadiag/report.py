@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from dynadiag.model.report import CompileTime, Finding, GraphBreak, PassResult, Report, Summary
 from dynadiag.model.run import Run
 from dynadiag.passes import ALL_PASSES
-from dynadiag.passes.base import Pass
+from dynadiag.passes.base import Pass, kept_graphs
 
 _Entry = TypeVar("_Entry", bound=Any)
 _TRACEBACK_LINES = 4
@@ -96,12 +96,11 @@ def _order(finding: Finding) -> tuple[tuple[float, ...], str, str, int, str]:
 def _summary(
     run: Run, breaks: Sequence[GraphBreak], recompiles: int, fallbacks: int, mutations: int | None, compile_time: CompileTime | None
 ) -> Summary:
-    last_attempt = {frame.id: frame.attempts - 1 for frame in run.frames}
     return Summary(
         frames=len(run.frames),
         frames_compiled=sum(frame.outcome in ("compiled", "broke") for frame in run.frames),
         frames_skipped=sum(frame.outcome == "skipped" for frame in run.frames),
-        graphs=sum(graph.kind == "dynamo" and graph.attempt >= last_attempt.get(graph.frame, 0) for graph in run.graphs),
+        graphs=sum(map(len, kept_graphs(run).values())),
         graph_break_sites=len(breaks),
         graph_break_events=sum(one.events for one in breaks),
         recompiles=recompiles,

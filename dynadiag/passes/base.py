@@ -129,3 +129,13 @@ def merged(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
         for name, number in count.items():
             total[name] = total.get(name, 0) + number
     return total
+
+
+def kept_graphs(run: Run) -> dict[str, tuple[str, ...]]:
+    """The Dynamo graphs that each compiled frame runs; those of attempts and frames that were given up do not count."""
+    last = {frame.id: frame.attempts - 1 for frame in run.frames if frame.outcome in ("compiled", "broke")}
+    result: dict[str, tuple[str, ...]] = {}
+    for graph in run.graphs:
+        if graph.kind == "dynamo" and graph.frame in last and graph.attempt >= last[graph.frame]:
+            result[graph.frame] = (*result.get(graph.frame, ()), graph.id)
+    return result

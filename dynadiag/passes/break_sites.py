@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from dynadiag.advice.graph_breaks import break_advice
 from dynadiag.model.report import Advice, GraphBreak
 from dynadiag.model.run import BreakEvent, Frame, Location, RegistryEntry, Run
-from dynadiag.passes.base import process_of, unique
+from dynadiag.passes.base import kept_graphs, process_of, unique
 from dynadiag.passes.break_categories import category
 from dynadiag.passes.break_chain import resume_frames
 from dynadiag.passes.break_costs import break_cost
@@ -62,16 +62,6 @@ def break_sites(run: Run) -> tuple[GraphBreak, ...]:
     )
 
 
-def kept_graphs(run: Run) -> dict[str, tuple[str, ...]]:
-    """The Dynamo graphs of each frame; graphs of attempts that were thrown away do not count."""
-    last = {frame.id: frame.attempts - 1 for frame in run.frames}
-    result: dict[str, tuple[str, ...]] = {}
-    for graph in run.graphs:
-        if graph.kind == "dynamo" and graph.attempt >= last.get(graph.frame, 0):
-            result[graph.frame] = (*result.get(graph.frame, ()), graph.id)
-    return result
-
-
 def _first_half(event: BreakEvent, placed: set[tuple[str, int]]) -> bool:
     """True for the first of two records of one break.
 
@@ -104,6 +94,8 @@ def _torch_frame(event: BreakEvent, frame: Frame | None, stack: Sequence[Locatio
     if place is None:
         return None
     known = next((one for one in reversed(stack) if (one.file, one.line) == (place.file, place.line)), place)
+    if known.function is None and frame is not None and (frame.file, frame.line) == (place.file, place.line):
+        known = Location(place.file, place.line, frame.name)
     return Location(place.file, place.line, source_function(place.function or known.function), place.code or known.code)
 
 

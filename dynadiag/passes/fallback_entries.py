@@ -126,12 +126,19 @@ def _frame_reason(frame: Frame, known: Frame, sites: Sequence[GraphBreak], kind:
         return f"{what} reached the recompile limit: calls that no compiled entry fits run eager from then on"
     if sites:
         second = next((site.skip_reason for site in sites if site.skip_reason), None)
-        return f"{what} was skipped because of {sites[0].reason}" + (f" ({second.partition(': ')[0]})" if second else "")
+        return f"{what} was skipped because of a graph break: {sites[0].reason}" + (f" ({second.partition(': ')[0]})" if second else "")
     metrics = frame.metrics
-    said = (None if metrics is None else metrics.fail_reason) or frame.error
+    first = first_sentence((None if metrics is None else metrics.fail_reason) or frame.error)
     fail_type = None if metrics is None else metrics.fail_type
-    first = said.strip().splitlines()[0] if said and said.strip() else "torch recorded no reason"
     return f"{what} was skipped: " + (f"{fail_type}: {first}" if fail_type not in (None, *_SOFT) else first)
+
+
+def first_sentence(message: str | None) -> str:
+    """The first line of an error message, with the next one when the first only announces it ("backend='x' raised:")."""
+    lines = [line.strip() for line in (message or "").splitlines() if line.strip()]
+    if not lines:
+        return "torch recorded no reason"
+    return f"{lines[0]} {lines[1]}" if lines[0].endswith(":") and len(lines) > 1 else lines[0]
 
 
 def _frame_place(frame: Frame, sites: Sequence[GraphBreak], run: Run) -> Location | None:

@@ -8,7 +8,7 @@ from dynadiag.model.report import Advice, Cost, Fallback, Finding, PassResult, S
 from dynadiag.model.run import Frame, Location, Run
 from dynadiag.passes.base import Rank, code_key, frame_text, plural
 from dynadiag.passes.break_sites import break_sites
-from dynadiag.passes.fallback_entries import CODES, fallback_entries, is_limit, named_frames
+from dynadiag.passes.fallback_entries import CODES, fallback_entries, first_sentence, is_limit, named_frames
 from dynadiag.passes.fingerprint import fingerprint
 from dynadiag.passes.nothing_compiled import nothing_compiled
 from dynadiag.passes.places import own_entry
@@ -81,7 +81,7 @@ def _entries(run: Run, entries: Iterable[Fallback]) -> Iterable[Finding]:
             severity=_severity(entry),
             title=_TITLES[entry.kind],
             where=entry.own_frame,
-            why=f"{entry.reason[:1].upper()}{entry.reason[1:]}; {plural(entry.events, 'record')}.",
+            why=f"{entry.reason}; {plural(entry.events, 'record')}.",
             fix=entry.advice,
             cost=Cost(value=float(entry.events), unit="records", basis="counted; --cost would measure run time"),
             evidence=(entry.id,) if entry.frame is None else (entry.id, entry.frame),
@@ -141,5 +141,4 @@ def _begin(frame: Frame) -> Location | None:
 
 def _first_line(frame: Frame) -> str:
     said = (None if frame.metrics is None else frame.metrics.fail_reason) or frame.error or "torch recorded no reason"
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    return lines[0] if lines else "torch recorded no reason"
+    return first_sentence(said)

@@ -82,8 +82,10 @@ def _same_call(one: Location, other: Location) -> bool:
 def own_entry(frame: Frame, run: Run) -> Location | None:
     """The user's own code that a frame belongs to: the frame itself, else the function that called it, then without a line.
 
-    Torch leaves the two innermost callers out of the stack of `dynamo_start` (`log_dynamo_start`, `extract(skip=4)`, torch 2.11 and 2.15) and shows a function
-    that goes on in a resume function at the line of its first break: so for a library frame only the function is known, and not even that it is
+    Torch leaves the two innermost callers out of the stack of `dynamo_start` (`log_dynamo_start`, `extract(skip=4)`, torch 2.11 and 2.15)
+    and shows a function
+    that goes on in a resume function at the line of its first break: so for a library frame only the function is known, and not even that
+    it is
     the innermost one.
     """
     if frame.file is not None and is_own_file(frame.file, run):
