@@ -1,4 +1,4 @@
-"""Running a program unchanged and writing down what `torch.compile` did to it. Names load on first use: this is imported in user processes."""
+"""Running a program unchanged and writing down what `torch.compile` did to it. Names load on first use: user processes import this."""
 
 from __future__ import annotations
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 from collections.abc import Mapping
@@ -19,7 +18,7 @@ _MAX_SLUG = 40
 
 
 def new_directory(base: Path, program: str) -> Path:
-    """A fresh `dynadiag-runs/NNNN-<program>` under `base`, with `latest` and a `.gitignore` beside it. Raises OSError when it cannot be made."""
+    """A fresh `dynadiag-runs/NNNN-<program>` under `base`, with `latest` and a `.gitignore` beside it. Raises OSError."""
     runs = base / RUNS
     runs.mkdir(exist_ok=True)
     ignore = runs / ".gitignore"
@@ -36,7 +35,7 @@ def new_directory(base: Path, program: str) -> Path:
 
 
 def chosen_directory(path: Path, *, force: bool) -> Path:
-    """The folder named by `--out`, made or emptied. Raises UnreadableInputError when it is in use, OutputError when it is not ours to empty."""
+    """The folder named by `--out`, made or emptied. Raises UnreadableInputError when it is in use, OutputError when it is not ours."""
     if path.exists() and not path.is_dir():
         raise OutputError(f"{path} is a file, not a folder")
     if path.is_dir() and any(path.iterdir()):
@@ -79,7 +78,7 @@ def point_latest(runs: Path, name: str) -> None:
     try:
         if latest.is_symlink() or latest.is_file():
             latest.unlink()
-        os.symlink(name, latest, target_is_directory=True)
+        latest.symlink_to(name, target_is_directory=True)
     except FileExistsError:
         return
     except (OSError, NotImplementedError):

@@ -20,12 +20,12 @@ class ImportWatcher:
         for name in [name for name in self._callbacks if _is_loaded(name)]:
             self._fire(sys.modules[name])
         if self._callbacks and self not in sys.meta_path:
-            sys.meta_path.insert(0, self)  # type: ignore[arg-type]
+            sys.meta_path.insert(0, self)
 
     def remove(self) -> None:
         """Stop watching."""
         if self in sys.meta_path:
-            sys.meta_path.remove(self)  # type: ignore[arg-type]
+            sys.meta_path.remove(self)
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
         """The spec that the other finders give, its loader calling us back once; None for every module that we do not watch."""

@@ -37,6 +37,7 @@ class Recorder:
                 "torch._dynamo.eval_frame": lambda module: calls.watch_stance(module, self.hooks),
                 "torch._dynamo.decorators": lambda module: calls.watch_disable(module, self.hooks),
                 "torch._dynamo.convert_frame": lambda module: frames.watch_frames(module, self.hooks),
+                "torch._dynamo.package": lambda module: calls.watch_code_cache(module, self.hooks),
                 "torch._dynamo.output_graph": lambda module: graphs.watch_graphs(module, self.hooks, self.cost),
                 "torch._dynamo": self._on_dynamo,
             }
@@ -78,7 +79,7 @@ class Recorder:
             self.hooks.undo()
 
     def finish(self) -> None:
-        """At exit: Dynamo's counters and the health of the hooks; a process that only imported torch is written too when it is the main one."""
+        """At exit: Dynamo's counters and the health of the hooks; the main process is written even when it only imported torch."""
         if self.cost is not None:
             self.cost.finish()
         for log in self.writers:

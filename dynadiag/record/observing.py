@@ -21,8 +21,8 @@ from dynadiag.record.target import DEFAULT_LOG_CAP_BYTES
 def observe(directory: str | os.PathLike[str], *, force: bool = False, log_cap_bytes: int = DEFAULT_LOG_CAP_BYTES) -> Iterator[Path]:
     """Record what `torch.compile` does inside the `with` block; gives the run directory, which `dynadiag explain` reads.
 
-    Only this process and its forks are recorded. Raises OutputError or UnreadableInputError when the directory is in use (`force` replaces an
-    earlier run). A directory that cannot be written gives one warning, and the block runs unrecorded.
+    Only this process and its forks are recorded. Raises OutputError or UnreadableInputError when the directory is in use (`force` replaces
+    an earlier run). A directory that cannot be written gives one warning, and the block runs unrecorded.
     """
     info = RunInfo(
         directory=str(Path(directory).absolute()),

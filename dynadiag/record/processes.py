@@ -47,7 +47,7 @@ def signal_group(group: int, number: int) -> None:
 
 
 def end_all(child: subprocess.Popen[bytes], mark: bytes | None, *, first: int = signal.SIGTERM, grace_s: float = _GRACE_S) -> None:
-    """End the child, its group and every process whose environment has the exact entry `mark`: `first`, and SIGKILL after the grace time (s).
+    """End the child, its group and every process whose environment has the exact entry `mark`: `first`, and SIGKILL after `grace_s`.
 
     `mark` must be unique to this run; None means that only the group is ended.
     """
@@ -71,7 +71,7 @@ def _signal_everywhere(child: subprocess.Popen[bytes], mark: bytes | None, numbe
 
 
 def _marked(mark: bytes | None) -> list[int]:
-    """Processes that the program started: torchrun puts its workers into sessions of their own, the environment stays with them (Linux)."""
+    """Processes that the program started: workers of torchrun are in sessions of their own, the environment stays with them (Linux)."""
     if not mark:
         return []
     found = []

@@ -60,8 +60,8 @@ class _Progress:
 def record(target: Target, options: RecordOptions) -> RecordResult:
     """Run a program unchanged and record what torch.compile does in all its processes.
 
-    Raises UsageError, UnreadableInputError or OutputError before the program starts. A directory that cannot be written gives one warning and the
-    program runs unrecorded. Exit status: the program's own, 128+n for a signal, 124 after `timeout_s`, 130 when interrupted, 0 after
+    Raises UsageError, UnreadableInputError or OutputError before the program starts. A directory that cannot be written gives one
+    warning and the program runs unrecorded. Exit status: the program's own, 128+n for a signal, 124 after `timeout_s`, 130 when interrupted, 0 after
     `stop_when_stable_s`.
     """
     command = command_of(target, options.python)
@@ -119,7 +119,7 @@ def _settings(directory: Path, options: RecordOptions) -> Settings:
 
 
 def _watch_over(child: subprocess.Popen[bytes], directory: Path | None, options: RecordOptions, progress: _Progress) -> None:
-    """Wait for the end of the program; end it when its time is over, nothing new compiles, or the person presses Ctrl-C and it does not stop."""
+    """Wait for the end of the program; end it when its time is over, nothing new compiles, or Ctrl-C is pressed twice."""
     mark = None if directory is None else f"{VARIABLE}={_settings(directory, options).dumps()}".encode()
     began = time.monotonic()
     stability = StabilityWatch(directory, options.stop_when_stable_s) if directory and options.stop_when_stable_s else None

@@ -62,8 +62,9 @@ def _interpreter(python: str | None) -> str:
 
 
 def check_script(path: Path, interpreter: str) -> None:
-    """Raise UnreadableInputError unless `interpreter PATH` would find Python there: source that compiles, a .pyc file, or an archive or folder
-    with `__main__.py`.
+    """Raise UnreadableInputError unless `interpreter PATH` finds Python there.
+
+    That is source that compiles, a .pyc file, or an archive or folder with `__main__.py`.
     """
     try:
         if not path.exists():

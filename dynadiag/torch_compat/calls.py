@@ -129,3 +129,17 @@ def _watch_everywhere(module: ModuleType, name: str, after: Callable[..., None],
 def watch_reset(dynamo: ModuleType, hooks: Hooks, on_reset: Callable[[], None]) -> None:
     """Call `on_reset` after each `torch._dynamo.reset()`, from where on compile ids repeat."""
     hooks.install("reset", lambda: hooks.watch(dynamo, "reset", after=lambda args, kwargs, result: on_reset()))
+
+
+def watch_code_cache(package: ModuleType, hooks: Hooks) -> None:
+    """Record when code comes from torch's cache on disk (`config.caching_precompile`): it is not traced, its breaks are not told again."""
+
+    def after(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        target = args[0] if args else kwargs.get("fn")
+        if result is None or target is None:
+            return
+        name = _name(target)
+        text = f"{name} came from torch's code cache (caching_precompile): its graph breaks and graphs were told when it was traced"
+        hooks.sink.artifact("dynadiag_problem", {"kind": "cached_code", "text": text, "stack": stacks.calling_stack()})
+
+    hooks.install("code_cache", lambda: hooks.watch(package.DynamoCache, "load", after=after, file=package.__file__))

@@ -21,7 +21,8 @@ _MAX_ATTEMPTS = 5
 class CostMeter:
     """Profiles once the program is steady: a region was called three times and nothing compiled meanwhile; then for 20 more of its calls.
 
-    A compilation meanwhile, or a profiler that the program starts itself, discards what was measured, and the wait begins again (at most five times).
+    A compilation meanwhile, or a profiler that the program starts itself, discards what was measured, and the wait begins again (at most
+    five times).
     """
 
     def __init__(self, sink: Sink) -> None:
@@ -119,7 +120,7 @@ class CostMeter:
         _announce(started=False)
         self._profile, self._done = None, True
         regions = summarise(result.events())
-        how = f"torch.profiler (CPU events) over {_ROUNDS} calls of region {self._starter[0]} in steady state; nested regions and look-ups subtracted"
+        how = f"torch.profiler (CPU events), {_ROUNDS} steady calls of region {self._starter[0]}; nested regions and look-ups subtracted"
         self._sink.artifact("dynadiag_cost", {"how": how, "regions": regions}, context=False)
 
     def _discard(self) -> None:

@@ -63,7 +63,7 @@ def _local_of_caller(function: str, name: str) -> CodeType | None:
 
 
 def _suppressed(hooks: Hooks) -> Any:
-    """After `format_error_msg(error, code, record_filename, frame)`, which is called where errors are suppressed (soft ones are graph breaks)."""
+    """After `format_error_msg(error, code, record_filename, frame)`, called where errors are suppressed (soft ones are graph breaks)."""
 
     def after(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         error, code = args[0], args[1]

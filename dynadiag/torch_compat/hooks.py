@@ -1,8 +1,8 @@
 """Putting hooks into torch and taking them out again, without Dynamo noticing them.
 
-A hook must be invisible to Dynamo: its frame carries the file name of the torch module that it stands in (Dynamo skips torch's own files), and the
-eval-frame callback is off while our own code runs. Otherwise Dynamo compiles our frames when a backward is compiled lazily inside a compiled step,
-and its counters change (63 frames became 103 on torch 2.13).
+A hook must be invisible to Dynamo: its frame carries the file name of the torch module that it stands in (Dynamo skips torch's own files),
+and the eval-frame callback is off while our own code runs. Otherwise Dynamo compiles our frames when a backward is compiled lazily inside a
+compiled step, and its counters change (63 frames became 103 on torch 2.13).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Sink(Protocol):
 
 
 def callback_switch() -> Switch:
-    """Torch's C function that sets Dynamo's eval-frame callback and returns the one before (`torch/csrc/dynamo/eval_frame.c`, 2.11 to 2.15).
+    """Torch's C function that sets Dynamo's eval-frame callback and returns the one before (`torch/csrc/dynamo/eval_frame.c`).
 
     Before torch's C part is loaded, a function that does nothing.
     """

@@ -1,4 +1,4 @@
-"""Profiler events of compiled regions added up: each region's own time, its look-up, its bytecode before the graph, the Python around it."""
+"""Profiler events of compiled regions added up: own time, look-up, bytecode before the graph, graph, and the Python around it."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class _Sum:
 def summarise(events: Iterable[Any]) -> list[dict[str, Any]]:
     """One entry a region, means in microseconds per call.
 
-    `graph_us` is the time inside the region's graph, `between_us` what is left beside it and the bytecode before it: Python and eager ops up to
-    the next region.
+    `graph_us` is the time inside the region's graph, `between_us` what is left beside it and the bytecode before it: Python and eager ops
+    up to the next region.
     """
     sums: dict[str, _Sum] = defaultdict(_Sum)
     for spans in _spans_by_thread(events).values():

@@ -18,8 +18,8 @@ _FRAMES_OF_OURS = 2
 def listen(internal: ModuleType, on_record: OnRecord, hooks: Hooks) -> None:
     """Pass every record of torch's trace to `on_record`; `internal` is `torch._logging._internal`.
 
-    The handler stands at index 0 (`addHandler` would lose the first record: torch's own lazy handler removes itself while the list is walked) and
-    survives `dictConfig`, `handlers.clear()` and, on 2.11, `logging.disable` (DESIGN, facts).
+    The handler stands at index 0 (`addHandler` would lose the first record: torch's lazy handler removes itself while the list is walked)
+    and survives `dictConfig`, `handlers.clear()` and, on 2.11, `logging.disable` (DESIGN, facts).
     """
     handler = _Forwarder(on_record)
     hooks.install("trace_handler", lambda: _make_unsilenceable(internal.trace_log, handler, hooks))

@@ -1,16 +1,23 @@
 """Python runs this at start-up because `dynadiag explain` put its folder first on PYTHONPATH; the user's own sitecustomize runs afterwards.
 
-Standard library only, and no dynadiag on the path: this interpreter may have never heard of it. Until torch is imported this costs one finder.
+Standard library only, and no dynadiag on the path: this interpreter may have never heard of it.
+Until torch is imported this costs one finder.
 """
+
+from __future__ import annotations
 
 import importlib.machinery
 import os
 import sys
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 _HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - pathlib costs start-up time in every child
 
 
-def _load_dynadiag():  # noqa: ANN202
+def _load_dynadiag() -> None:
     """Make the package importable by file location, without its site-packages on the path."""
     if "dynadiag" in sys.modules:
         return
@@ -18,6 +25,8 @@ def _load_dynadiag():  # noqa: ANN202
 
     package = os.path.dirname(os.path.dirname(_HERE))  # noqa: PTH120
     spec = spec_from_file_location("dynadiag", os.path.join(package, "__init__.py"), submodule_search_locations=[package])  # noqa: PTH118
+    if spec is None or spec.loader is None:
+        raise ImportError(f"no dynadiag in {package}")
     module = module_from_spec(spec)
     sys.modules["dynadiag"] = module
     spec.loader.exec_module(module)
@@ -26,7 +35,7 @@ def _load_dynadiag():  # noqa: ANN202
 class _FirstTorchImport:
     """Wakes the recorder when torch is first looked for, then leaves the import system to it."""
 
-    def find_spec(self, name, path=None, target=None):  # noqa: ANN001, ANN201
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         """The spec of torch as the recorder's own finder gives it; None for everything else."""
         if name != "torch" or self not in sys.meta_path:
             return None
@@ -42,7 +51,7 @@ class _FirstTorchImport:
         return watcher and watcher.find_spec(name, path, target)
 
 
-def _run_users_own():  # noqa: ANN202
+def _run_users_own() -> None:
     """The user's sitecustomize, which ours shadows; what it raises is reported by Python as always."""
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize")
     if spec is None or spec.loader is None or spec.origin == __file__:

@@ -24,7 +24,12 @@ def make_writer(folder, cap=10**6):
 
 
 def records(folder):
-    return [json.loads(line.split("] ", 1)[1]) for path in sorted(folder.glob("*.log")) for line in path.read_text("utf-8").split("\n") if line.startswith("V")]
+    return [
+        json.loads(line.split("] ", 1)[1])
+        for path in sorted(folder.glob("*.log"))
+        for line in path.read_text("utf-8").split("\n")
+        if line.startswith("V")
+    ]
 
 
 def test_a_record_looks_as_torch_writes_it(tmp_path):

@@ -1,6 +1,6 @@
 """A log that cannot be written or grows too large costs one warning and nothing else."""
 
-PROGRAM = '''
+PROGRAM = """
 import resource, sys, torch
 if len(sys.argv) > 1:
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), resource.RLIM_INFINITY))
@@ -12,7 +12,7 @@ def broken(x, n):
 for n in range(3):
     torch.compile(broken, backend="eager")(torch.ones(2), n)
 sys.exit(3)
-'''
+"""
 
 
 def test_a_full_disk_gives_one_warning_and_a_cap_another(run_recorded, tmp_path):

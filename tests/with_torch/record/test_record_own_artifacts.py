@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-PROGRAM = '''
+PROGRAM = """
 import sys, torch
 import torch._dynamo.config as config
 
@@ -63,7 +63,7 @@ class Module(torch.nn.Module):
 
 
 torch.compile(Module(), backend="aot_eager")(torch.ones(8))
-'''
+"""
 
 
 @pytest.fixture
@@ -95,7 +95,11 @@ def _check_environment(outcome):
     assert "capture_scalar_outputs" in configs[0]["options"]["dynamo"]
     assert "disable" in configs[0]["options"]["compiler"]
     assert "options" not in configs[1]
-    (entry,) = [record.content for record in outcome.named("dynadiag_registry") if "print" in record.content["explanation"] + record.content["gb_type"] + "print"][:1]
+    (entry,) = [
+        record.content
+        for record in outcome.named("dynadiag_registry")
+        if "print" in record.content["explanation"] + record.content["gb_type"] + "print"
+    ][:1]
     assert entry["gb_id"].startswith("GB")
     assert entry["explanation"]
 
@@ -149,12 +153,16 @@ def _check_tlparse_reads(outcome):
     assert done.returncode == 0, done.stderr
 
 
-OBSERVED = '''
+OBSERVED = """
 import torch, dynadiag, sys
 
 def broken(x):
     print("in")
     return x + 1
+
+def other(x):
+    print("other")
+    return x + 2
 
 torch.compile(broken, backend="eager")(torch.ones(2))
 before = torch._logging._internal.trace_structured
@@ -162,11 +170,11 @@ with dynadiag.observe(sys.argv[1]) as first:
     torch._dynamo.reset()
     torch.compile(broken, backend="eager")(torch.ones(2))
     with dynadiag.observe(sys.argv[2]):
-        torch.compile(broken, backend="eager")(torch.ones(3, 3))
+        torch.compile(other, backend="eager")(torch.ones(2))
 assert torch._logging._internal.trace_structured is before
 torch._dynamo.reset()
 torch.compile(broken, backend="eager")(torch.ones(2))
-'''
+"""
 
 
 def test_observe_records_from_inside_and_leaves_nothing_behind(run_plain, tmp_path):

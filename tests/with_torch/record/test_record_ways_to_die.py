@@ -7,7 +7,7 @@ import pytest
 
 from dynadiag.record import Target
 
-FORKS = '''
+FORKS = """
 import ctypes, os, signal, sys, torch
 
 def broken(x, name):
@@ -42,7 +42,7 @@ for name in ("raise", "exit7", "_exit9", "segv", "kill", "interrupt"):
     statuses.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 print(statuses)
 sys.exit(5)
-'''
+"""
 
 
 def test_forked_processes_that_die_leave_all_their_events(run_recorded):
@@ -55,7 +55,7 @@ def test_forked_processes_that_die_leave_all_their_events(run_recorded):
     assert len({record.log for record in outcome.named("dynamo_graph_break_reason")}) == 6
 
 
-SPAWNED = '''
+SPAWNED = """
 import multiprocessing, os, subprocess, sys, torch
 
 def broken(x):
@@ -80,7 +80,7 @@ if __name__ == "__main__":
         loader = torch.utils.data.DataLoader(Data(), num_workers=1, batch_size=2, multiprocessing_context=context)
         print([batch.tolist() for batch in loader])
     print(subprocess.run([sys.executable, __file__, "again"]).returncode)
-'''
+"""
 
 
 @pytest.mark.slow
@@ -92,7 +92,7 @@ def test_workers_and_subprocesses_are_recorded(run_recorded):
     assert len({record.log for record in outcome.named("dynamo_graph_break_reason")}) == 3
 
 
-RANKS = '''
+RANKS = """
 import os, signal, torch, torch.distributed as dist
 
 dist.init_process_group("gloo")
@@ -106,7 +106,7 @@ step(torch.ones(2))
 if dist.get_rank() == 1:
     os.kill(os.getpid(), signal.SIGKILL)
 dist.barrier()
-'''
+"""
 
 
 @pytest.mark.slow
@@ -119,7 +119,7 @@ def test_two_ranks_of_which_one_is_killed(run_recorded, tmp_path):
     assert {record.log.split("_")[5] for record in outcome.named("dynamo_graph_break_reason")} == {"0", "1"}
 
 
-ABUSE = '''
+ABUSE = """
 import io, logging, logging.config, os, sys, tempfile, threading, torch
 
 def compiled_break(name, source=None, file="<string>"):
@@ -159,8 +159,22 @@ deleted = os.path.join(folder, "deleted.py")
 compiled_break("", "def f(x):\\n    print('deleted')\\n    return x + 1\\n", deleted)
 sys.stderr.close()
 compiled_break("stderr")
-'''
-NAMES = ["start", "dictConfig", "disable", "clear", "replaced", "chdir", "closed", "reused", "thread", "reset", "strange", "deleted", "stderr"]
+"""
+NAMES = [
+    "start",
+    "dictConfig",
+    "disable",
+    "clear",
+    "replaced",
+    "chdir",
+    "closed",
+    "reused",
+    "thread",
+    "reset",
+    "strange",
+    "deleted",
+    "stderr",
+]
 
 
 def test_nothing_silences_the_recorder(run_recorded):

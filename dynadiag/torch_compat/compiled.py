@@ -1,0 +1,26 @@
+"""Telling what is compiled already."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+def ensure_compiled(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """`fn` itself when `torch.compile` has already wrapped it, else `torch.compile(fn)`. Imports torch."""
+    import torch
+
+    if is_compiled(fn):
+        return fn
+    compiled: Callable[..., Any] = torch.compile(fn)
+    return compiled
+
+
+def is_compiled(fn: Any) -> bool:
+    """Whether a call of `fn` goes through Dynamo: a wrapper or an `OptimizedModule` (both keep the original), or `Module.compile()`.
+
+    `torch.compiler.disable` marks its wrappers in the same way and says so (`torch/_dynamo/eval_frame.py`, 2.11 to 2.15).
+    """
+    if getattr(fn, "_torchdynamo_disable", False):
+        return False
+    return getattr(fn, "_torchdynamo_orig_callable", None) is not None or getattr(fn, "_compiled_call_impl", None) is not None

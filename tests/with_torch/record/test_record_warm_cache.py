@@ -1,0 +1,41 @@
+"""A run with warm caches tells the same graph breaks, recompilations and lines as the cold one; code that is not traced at all is said."""
+
+import re
+
+import pytest
+
+PROGRAM = """
+import torch
+
+def step(x, scale):
+    y = torch.relu(x) * scale
+    print("in")
+    return y.sum() + 1
+
+compiled = torch.compile(step, backend="inductor")
+for size, scale in ((4, 1.0), (8, 2.0), (8, 3.0)):
+    x = torch.ones(size, requires_grad=True)
+    compiled(x, scale).backward()
+"""
+
+
+def told(outcome):
+    """Breaks with their user code, reasons of recompilations, and the frames that were compiled from where."""
+    breaks = [re.sub(r"0x[0-9a-f]+", "", text) for text in outcome.breaks]
+    recompiles = [record.payload for record in outcome.named("recompile_reasons")]
+    strings = {record.header["str"][1]: record.header["str"][0] for record in outcome.records if "str" in record.header}
+    starts = [record.header["dynamo_start"]["stack"] for record in outcome.records if "dynamo_start" in record.header]
+    lines = [[(strings[frame["filename"]], frame["line"]) for frame in stack] for stack in starts]
+    return breaks, recompiles, lines
+
+
+@pytest.mark.slow
+def test_a_warm_run_tells_what_the_cold_one_told(run_recorded, tmp_path):
+    environment = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache"), "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+    cold = run_recorded(PROGRAM, out=tmp_path / "cold", environment=environment)
+    warm = run_recorded(PROGRAM, out=tmp_path / "warm")
+    assert (cold.result.exit_status, warm.result.exit_status) == (0, 0)
+    assert told(cold) == told(warm)
+    assert all(told(cold))
+    hits = [record for record in warm.records if re.search(r"cache_hit", record.artifact or "")]
+    assert hits, "the second run must have used the cache"
