@@ -1,9 +1,10 @@
 """Takes apart the text of a graph break, whichever of torch's emitters wrote it.
 
 Emitters, read in torch 2.11.0 and 2.15.0:
-- `torch/_dynamo/symbolic_convert.py` `log_graph_break`: "Graph break in user code at FILE:LINE", "Graph Break Reason: ...", "User code traceback:";
-  torch up to 2.7 wrote "Reason: Unsupported: ..." instead.
-- `torch/_dynamo/convert_frame.py` `ConvertFrame.__call__`: "Graph break: torch.compile cannot properly resume ...", the reason in the traceback.
+- `torch/_dynamo/symbolic_convert.py` `log_graph_break`: "Graph break in user code at FILE:LINE", "Graph Break Reason: ...",
+  "User code traceback:"; torch up to 2.7 wrote "Reason: Unsupported: ..." instead.
+- `torch/_dynamo/convert_frame.py` `ConvertFrame.__call__`: "Graph break: torch.compile cannot properly resume ...", the reason in the
+  traceback.
 - `torch/_dynamo/exc.py` `unimplemented_with_warning`: "WON'T CONVERT NAME FILE line N" and two framed stacks.
 The message itself is made by `torch/_dynamo/exc.py` `format_graph_break_message`.
 """
@@ -202,7 +203,7 @@ def _cause(lines: list[str]) -> str | None:
     """The first exception of a chain when it is not Dynamo's own: what really went wrong under the graph break."""
     position = _position(lines, "Traceback (most recent call last):")
     raised = _exception_after(lines, position + 1)
-    if raised is None or raised[0].startswith("torch._dynamo.exc.") or "." not in raised[0] and raised[0].endswith("Unsupported"):
+    if raised is None or raised[0].startswith("torch._dynamo.exc.") or raised[0] == "Unsupported":
         return None
     return f"{raised[0]}: {raised[1]}".removesuffix(": ")
 

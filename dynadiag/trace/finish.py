@@ -139,9 +139,10 @@ def _add_raised_break(run: RunDraft, draft: FrameDraft) -> None:
 def _outcome(run: RunDraft, draft: FrameDraft) -> Outcome:
     """How a frame ended, from evidence, strongest first.
 
-    1. An exception: `skipped` when torch lets it fall back (a break that was logged, the recompile limit, `suppress_errors`), else `failed`.
-    2. `has_guarded_code` of the metrics: False is `skipped`; True is `broke` when a break was recorded, else `compiled` (also without a graph,
-       when there was nothing to capture).
+    1. An exception: `skipped` when torch lets it fall back (a break that was logged, the recompile limit, `suppress_errors`), else
+       `failed`.
+    2. `has_guarded_code` of the metrics: False is `skipped`; True is `broke` when a break was recorded, else `compiled` (also without a
+       graph, when there was nothing to capture).
     3. Without metrics (a log that was cut, a text log): a break or a graph that was recorded.
     """
     events = _events(run, draft)
@@ -161,7 +162,7 @@ def _outcome_of_error(run: RunDraft, draft: FrameDraft, events: list[BreakEvent]
     failed = _fail_type(draft)
     if failed in _LIMIT_TYPES and str(failed).startswith("FailOn"):
         return "failed"
-    if _hit_limit(draft) or draft.suppressed and failed not in _BREAKS:
+    if _hit_limit(draft) or (draft.suppressed and failed not in _BREAKS):
         return "skipped"
     logged = any(event.source in ("artifact", "text") for event in events)
     if failed in _SOFT and (logged or failed not in _BREAKS or not _may_be_fullgraph(run, draft)):

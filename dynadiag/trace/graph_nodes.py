@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator
 
 from dynadiag.model.run import Location, Node
-from dynadiag.trace.graph_text import OPERATORS
 
 _SIGNATURE = re.compile(r"^ {4}def forward\((.*?)\)(?: -> [^\n]*)?:[ \t]*$", re.DOTALL | re.MULTILINE)
 _NEXT_CLASS = re.compile(r"^ {0,4}class ", re.MULTILINE)
@@ -21,7 +20,6 @@ _NAMES = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Pow: "pow", ast.D
           ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge", ast.Eq: "eq", ast.NotEq: "ne",
           ast.USub: "neg", ast.UAdd: "pos", ast.Invert: "invert", ast.Not: "not_"}  # fmt: skip
 _LONGEST_LINE = 200_000
-assert set(OPERATORS.values()) <= set(_NAMES.values())
 
 
 def graph_nodes(text: str) -> tuple[Node, ...]:
@@ -130,16 +128,12 @@ class _Reader:
             return "call_function", f"operator.{_NAMES.get(type(value.op), 'op')}", (value.operand,)
         if isinstance(value, ast.Compare):
             return "call_function", f"operator.{_NAMES.get(type(value.ops[0]), 'op')}", (value.left, *value.comparators)
+        if isinstance(value, (ast.Subscript, ast.Attribute)) and _written(value).startswith("self."):
+            return "get_attr", _written(value).removeprefix("self."), ()
         if isinstance(value, ast.Subscript):
-            owner = _written(value)
-            return (
-                ("get_attr", owner, ()) if owner.startswith("self.") else ("call_function", "operator.getitem", (value.value, value.slice))
-            )
+            return "call_function", "operator.getitem", (value.value, value.slice)
         if isinstance(value, ast.Attribute):
-            owner = _written(value)
-            return (
-                ("get_attr", owner.removeprefix("self."), ()) if owner.startswith("self.") else ("call_function", "getattr", (value.value,))
-            )
+            return "call_function", "getattr", (value.value, ast.Constant(value.attr))
         return "call_function", _written(value), ()
 
     def _call(self, value: ast.Call) -> tuple[str, str, tuple[ast.expr, ...]]:
@@ -147,8 +141,7 @@ class _Reader:
         target = _written(value.func)
         head = target.split(".")[0].split("[")[0]
         if head == "self":
-            if target == "getattr" or target.startswith("self."):
-                return "call_module", target.removeprefix("self."), arguments
+            return "call_module", target.removeprefix("self."), arguments
         if isinstance(value.func, ast.Attribute) and (head in self.known or not isinstance(_root(value.func), ast.Name)):
             return "call_method", value.func.attr, (value.func.value, *arguments)
         return "call_function", target, arguments
@@ -189,7 +182,7 @@ def _parse(content: str) -> list[ast.stmt] | None:
     if len(content) > _LONGEST_LINE:
         return None
     try:
-        return ast.parse(content if not content.startswith("return") else content).body
+        return ast.parse(content).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 

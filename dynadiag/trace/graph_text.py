@@ -1,4 +1,4 @@
-"""Counts the nodes and ops of a graph while its text streams by, without building anything (`torch.fx.graph.CodeGen`, torch 2.11 and 2.15)."""
+"""Counts the nodes and ops of a graph while its text streams by (`torch.fx.graph.CodeGen`, torch 2.11 and 2.15)."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _GETITEM = re.compile(rb"[A-Za-z_]\w*(?:\[[^\]]*\])")
 _ATTRIBUTE = re.compile(rb"[A-Za-z_]\w*\.[\w.]+\s*(?:;|#|$)")
 _INPLACE = re.compile(rb"\w+ (\+|-|\*\*|\*|//|/|%|@|<<|>>|&|\||\^)= ")
 OPERATORS = {
-    "+": "add", "-": "sub", "*": "mul", "**": "pow", "/": "truediv", "//": "floordiv", "%": "mod", "@": "matmul", "<<": "lshift", ">>": "rshift",
-    "<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne", "&": "and_", "|": "or_", "^": "xor",
+    "+": "add", "-": "sub", "*": "mul", "**": "pow", "/": "truediv", "//": "floordiv", "%": "mod", "@": "matmul", "<<": "lshift",
+    ">>": "rshift", "<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne", "&": "and_", "|": "or_", "^": "xor",
 }  # fmt: skip
 _UNFLATTEN = b"fx_pytree.tree_flatten_spec("
 

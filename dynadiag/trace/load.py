@@ -107,16 +107,13 @@ class _LogReader:
                 self._record(piece, header)
         self.text.end()
         if self.mismatches:
-            name = shown(Path(Path(self.log).name))
-            self.run.note(
-                f"{self.mismatches} payloads in {name} do not match their checksums (edited or damaged); they were used as they are"
-            )
+            name = shown(Path(self.log.rpartition(os.sep)[2]))
+            self.run.note(f"{self.mismatches} payloads in {name} do not match their checksums (edited or damaged); used as they are")
 
     def _no_record(self, piece: Piece) -> None:
-        if piece.line or piece.payload_length:
-            if piece.payload is None or len(piece.line) > _LARGEST_HEADER_BYTES:
-                self.run.note(f"a line of more than {_LARGEST_HEADER_BYTES >> 20} MB was left out")
-                return
+        if piece.payload is None or len(piece.line) > _LARGEST_HEADER_BYTES:
+            self.run.note(f"a line of more than {_LARGEST_HEADER_BYTES >> 20} MB was left out")
+            return
         if self.first is None:
             self.text.line(decode(piece.line), piece.offset, len(piece.line))
 

@@ -36,7 +36,7 @@ def environment(run: RunDraft, process: ProcessDraft, record: Record) -> None:
 
 
 def config(run: RunDraft, process: ProcessDraft, record: Record) -> None:
-    """`dynadiag_config`: the options that differ from their defaults, and the names of all options; a later record replaces an earlier one."""
+    """`dynadiag_config`: the options that differ from their defaults, and the names of all; a later record replaces an earlier one."""
     facts = record.object()
     for area in ("dynamo", "functorch", "inductor"):
         if isinstance(facts.get(area), dict):

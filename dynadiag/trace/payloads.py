@@ -43,7 +43,7 @@ def _read_all(log: OpenLog, length: int) -> bytes:
 
 
 def graph_details(ref: PayloadRef) -> Mapping[str, Any]:
-    """What a `dynadiag_graph` artifact says of a graph: inputs, nodes, strings, grad mode, autocast; UnreadableInputError when it is damaged."""
+    """What a `dynadiag_graph` artifact says of a graph (inputs, nodes, strings, grad mode); UnreadableInputError when it is damaged."""
     try:
         return as_dict(parse_json(read_payload(ref), "not JSON"))
     except BadRecordError:

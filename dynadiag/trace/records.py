@@ -1,7 +1,8 @@
 """Cuts a log into records: the header line of torch's trace format and where its tab-indented payload lies.
 
-The format is `torch._logging._internal.TorchLogsFormatter` with trace=True (torch 2.11 and 2.15): `V<MMDD> <time> <pid> <file>:<line>] <JSON>`,
-then each payload line behind a tab. Lines that are no such header are handed on as plain text.
+The format is `torch._logging._internal.TorchLogsFormatter` with trace=True (torch 2.11 and 2.15):
+`V<MMDD> <time> <pid> <file>:<line>] <JSON>`, then each payload line behind a tab.
+Lines that are no such header are handed on as plain text.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from dynadiag.trace.values import BadRecordError, as_dict, decode, parse_json
 BLOCK_BYTES = 4 << 20
 LARGEST_RECORD_BYTES = 48 << 20
 
-_LINE = re.compile(rb"\n(?!\t)([^\n]*)")
+_LINE = re.compile(rb"\n(?=[^\t])([^\n]*)")
 _HEADER = re.compile(
-    rb'[VIWEC]\d{4} \d\d:\d\d:\d\d(?:[.,]\d+)? (\d+) ?[^\n]*?\] (?=\{\s*"(\w[^"\\]*)"\s*:\s*(?:\{\s*"name"\s*:\s*"([^"\\]*)")?)'
+    rb"[VIWEC]\d{4} \d\d:\d\d:\d\d(?:[.,]\d+)? (\d+) ?[^\n]*?\] "
+    rb'(?=\{\s*"(\w[^"\\]*)"\s*:\s*(?:\{\s*"name"\s*:\s*"([^"\\]*)")?)'
 )
 
 
@@ -116,7 +118,7 @@ class Record:
         return payload.replace(b"\r\n", b"\n").removesuffix(b"\r") if self._piece.line.endswith(b"\r") else payload
 
     def checked_payload(self) -> bytes:
-        """The payload as it lies in the log; `mismatch` says afterwards whether it differs from what torch wrote (`has_payload`, an MD5)."""
+        """The payload as it lies in the log; `mismatch` tells whether it differs from what torch wrote (`has_payload`, an MD5)."""
         payload = self.raw_payload()
         wanted = self.header.get("has_payload")
         if isinstance(wanted, str):

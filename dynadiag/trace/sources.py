@@ -61,7 +61,7 @@ def _why(error: OSError | ValueError) -> str:
 
 
 def _absolute(path: Path) -> Path:
-    return Path(os.path.abspath(path))
+    return Path.cwd() / path
 
 
 def _pointer(path: Path) -> Path | None:
@@ -72,7 +72,7 @@ def _pointer(path: Path) -> Path | None:
         name = decode(path.read_bytes()).strip()
     except OSError:
         return None
-    beside = path.with_name(name) if name and name == os.path.basename(name) and "\0" not in name else None
+    beside = path.with_name(name) if name and name == Path(name).name and "\0" not in name else None
     return beside if beside is not None and beside.is_dir() else None
 
 
@@ -91,9 +91,8 @@ def _from_folder(folder: Path) -> Sources:
 
 def _order(name: str) -> list[tuple[int, int, str]]:
     """Sorts rank_2 before rank_10."""
-    return [
-        (0, int(part), "") if part.isascii() and part.isdigit() and len(part) < 18 else (1, 0, part) for part in re.split(r"(\d+)", name)
-    ]
+    parts = re.split(r"(\d{1,17})", name)
+    return [(0, int(part), "") if part.isascii() and part.isdigit() else (1, 0, part) for part in parts]
 
 
 def _files(folder: Path, depth: int) -> Iterator[Path]:

@@ -20,7 +20,7 @@ from dynadiag.trace.torch_records import LONGEST_ERROR
 
 _ID = re.compile(r"^(?:!(\d{1,9})(?:/|$))?(?:(\d{1,9}|-)/(\d{1,9}|-))?(?:_(\d{1,4}))?$")
 _DUPLICATE = re.compile(r"^Graph break \(user stack suppressed due to duplicate graph break\) in user code at (.*):(\d{1,9})$")
-_OLD_BREAK = re.compile(r"^Graph break: (?!from user code)(?!torch\.compile cannot)(.*?)(?: from user code at)?\s*$")
+_OLD_BREAK = re.compile(r"^Graph break: (?!from user code)(?!torch\.compile cannot)(.*?)(?: from user code at\s*(.*))?$")
 _RECOMPILE = re.compile(r"^Recompiling function (\S+) in (.*?)(?::(\d{1,9}))?$")
 _LIMIT = re.compile(r"^torch\._?dynamo hit (?:config\.|recompilation )?(\w*(?:limit|cache limit))")
 _LIMIT_CODE = re.compile(r"^\s*function: '([^']+)' \((.*):(\d{1,9})\)")
@@ -38,7 +38,7 @@ Place = tuple[int, int] | None
 
 
 def starts_message(text: str, *, bare: bool) -> bool:
-    """Whether this line begins something that we know, so that the message before it is over; `bare` for a line without a logger's prefix."""
+    """Whether this line begins something that we know, so that the message before it is over; `bare`: no logger's prefix before it."""
     if text[:1] not in "GRWwUutT_A[":
         return bool(_LEGACY.search(text))
     return any(pattern.search(text) for pattern in (_BARE_STARTS if bare else _STARTS))
@@ -129,10 +129,10 @@ class TextEvents:
 
     def old_break(self, prefix: Prefix, lines: list[str], match: re.Match[str], place: Place) -> None:
         """A break of torch 2.0: "Graph break: REASON from user code at", then the stack."""
+        lines = [f"  {match.group(2) or ''}", *lines[1:]]
         stack = printed_stack(lines)
-        text = parse_break("\n".join([f"Graph break in user code at {stack[-1].file if stack else '?'}:{stack[-1].line if stack else 0}",
-                                      f"Reason: {match.group(1)}", "User code traceback:", *lines[1:]]))  # fmt: skip
-        self._add_break(prefix, text, stack)
+        reason, _ = parse_reason(match.group(1))
+        self._add_break(prefix, BreakText(reason, None, None, False, stack, stack[-1] if stack else None, None, warning=False), stack)
 
     def raised(self, prefix: Prefix, lines: list[str], match: re.Match[str], place: Place) -> None:
         """A traceback that ends in `Unsupported`: a break under `fullgraph=True`."""
@@ -237,7 +237,7 @@ class TextEvents:
     def legacy(self, prefix: Prefix, lines: list[str], match: re.Match[str], place: Place) -> None:
         """A warning of 2022 by which a captured graph ran eager."""
         process = self.record(prefix)
-        text = "\n".join(line for line in lines[:1])[:LONGEST_ERROR].strip()
+        text = lines[0][match.start() :].strip()[:LONGEST_ERROR]
         self.run.legacy.append(Problem(kind="aot_rejected", process=process.index, text=text))
 
     def _problem(self, prefix: Prefix, kind: str, text: str, frame: FrameDraft, where: Location | None) -> None:
@@ -268,7 +268,7 @@ def _behind(lines: list[str], start: str) -> list[str]:
 
 
 def _reasons(lines: list[str]) -> tuple[str, ...]:
-    """The reasons under "triggered by the following guard failure(s)": each begins with the id of a cache entry, older torch wrote one a line."""
+    """The reasons under "triggered by the following guard failure(s)": each begins with a cache entry's id; older torch wrote none."""
     found: list[str] = []
     bare = []
     for line in lines:

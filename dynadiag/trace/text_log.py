@@ -1,7 +1,7 @@
 """Reads plain text logs: `TORCH_LOGS` output, warnings and tracebacks, pasted with whatever stood in front of their lines.
 
-Lines are put together to messages (torch 2.2 and newer repeats the prefix on every line, older versions print it once), and each message that
-`text_events` knows becomes a fact. Everything else is passed over.
+Lines are put together to messages (torch 2.2 and newer repeats the prefix on every line, older versions print it once), and each message
+that `text_events` knows becomes a fact. Everything else is passed over.
 """
 
 from __future__ import annotations
@@ -53,7 +53,6 @@ class TextReader:
             message.add(text)
             return
         if not prefix.known and prefix.rank is None and message is None and not starts_message(text, bare=True):
-            self._continues_old(text, offset, length)
             return
         if message is not None:
             self.events.take(message.prefix, message.lines, self._place(message))
@@ -62,16 +61,9 @@ class TextReader:
         self.open[writer] = Message(prefix, offset, offset + length, [text])
 
     def _belongs(self, message: Message, prefix: Prefix, text: str) -> bool:
-        """Whether a line goes on with a message: the same prefix again, or none behind a bare one; never when it begins another one."""
-        return prefix == message.prefix and not starts_message(text, bare=not prefix.known)
-
-    def _continues_old(self, text: str, offset: int, length: int) -> None:
-        """A bare line behind a message of old torch, which printed its prefix on the first line only."""
-        for message in self.open.values():
-            if message.prefix.known and message.prefix.old_style and message.end + 1 == offset:
-                message.add(text)
-                message.end = offset + length
-                return
+        """Whether a line goes on with a message: the same prefix again, or none behind one of old torch; never when it begins another."""
+        goes_on = prefix == message.prefix or (message.prefix.old_style and not prefix.known)
+        return goes_on and not starts_message(text, bare=not prefix.known)
 
     def _place(self, message: Message) -> tuple[int, int] | None:
         return (message.begin, message.end - message.begin) if message.whole else None

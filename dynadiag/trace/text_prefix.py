@@ -1,4 +1,4 @@
-"""What log lines of torch carry in front of the message, in every shape that people paste: ranks, colours, times, compile ids, artifacts."""
+"""What log lines of torch carry in front of the message, in every shape that people paste: ranks, colours, times, compile ids."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ _RANK = re.compile(
 )
 _GLOG = re.compile(r"^([VDIWEC])(\d{4} \d\d:\d\d:\d\d(?:[.,]\d+)?) (\d+) ?(\S[^\]]*?:\d+)\](?: \[(!?[\d/_!-]+)\])?(?: \[__(\w+)\])? ?")
 _BRACKET = re.compile(r"^\[(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d+)?)\](?: \[(!?[\d/_!-]+)\])? ([\w.]+)(?:\.__(\w+))?: \[(\w+)\] ?")
+_NAMED = re.compile(r"^(torch[\w.]*): \[(DEBUG|INFO|WARNING|ERROR|CRITICAL)\] ?")
 _PLAIN = re.compile(r"^(?:\d{4}-\d\d-\d\d[ T][\d:.,]+ ?)?\[?(DEBUG|INFO|WARNING|ERROR)\]?[: ]+(torch[\w.]*)(?:\.__(\w+))?[: ]+")
 
 
@@ -50,6 +51,9 @@ def split_line(line: str) -> tuple[Prefix, str]:
     if match:
         stamp, compile_id, place, artifact, level = match.groups()
         return Prefix(rank, stamp, None, place, compile_id, artifact, level, old_style=True), line[match.end() :]
+    match = _NAMED.match(line)
+    if match:
+        return Prefix(rank, None, None, match.group(1), None, None, match.group(2), old_style=True), line[match.end() :]
     match = _PLAIN.match(line)
     if match:
         return Prefix(rank, None, None, match.group(2), None, match.group(3), match.group(1), old_style=True), line[match.end() :]

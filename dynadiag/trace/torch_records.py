@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
-from dynadiag.model.run import BreakEvent, CacheEvent, Graph, GraphKind, Location, PayloadRef, Problem, RecompileEvent
+from dynadiag.model.run import BreakEvent, CacheEvent, Graph, GraphKind, PayloadRef, RecompileEvent
 from dynadiag.trace.break_text import BreakText, last_exception, parse_break, parse_reason
 from dynadiag.trace.drafts import FrameDraft, ProcessDraft, RunDraft, attempt_of, key_of
 from dynadiag.trace.graph_text import count_graph
@@ -136,9 +136,8 @@ def error(run: RunDraft, process: ProcessDraft, record: Record) -> None:
         return
     frame.error_type, message = raised[0].rpartition(".")[2], raised[1].strip()
     frame.error = run.share(f"{frame.error_type}: {message}"[:LONGEST_ERROR])
-    frame.user_stack = (
-        run.share(printed_stack(text.rpartition("\nfrom user code:\n")[2].split("\n"))) if "\nfrom user code:" in text else ()
-    )
+    _, said, user_code = text.rpartition("\nfrom user code:\n")
+    frame.user_stack = run.share(printed_stack(user_code.split("\n"))) if said else ()
     _join_skip_reason(run, frame, message)
 
 

@@ -1,0 +1,137 @@
+"""What a path may be: a run directory, a log, a folder of logs, or nothing that can be read."""
+
+import gzip
+import json
+import os
+import threading
+
+import pytest
+
+from dynadiag.errors import UnreadableInputError
+from dynadiag.trace import graph_details, load, read_payload
+
+
+def fails(path):
+    with pytest.raises(UnreadableInputError) as caught:
+        load(path)
+    assert "\n" not in caught.value.message and caught.value.exit_code == 2
+    return caught.value.message
+
+
+def test_what_cannot_be_read_gets_one_line(tmp_path):
+    assert "No such file" in fails(tmp_path / "missing")
+    assert "No such file" in fails(tmp_path / "new\nline") and "?" in fails(tmp_path / "new\nline")
+    assert "name is not valid" in fails("a\0b")
+    (tmp_path / "empty.log").touch()
+    assert fails(tmp_path / "empty.log").endswith("empty.log is empty")
+    (tmp_path / "junk.bin").write_bytes(bytes(range(256)) * 50)
+    assert "looked for" in fails(tmp_path / "junk.bin")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    assert fails(folder).startswith(f"no logs in {folder}; looked for a run directory (dynadiag-run.json), TORCH_TRACE logs")
+    (folder / "a.log").write_text("hello\n")
+    assert fails(folder).startswith("none of the 1 logs") or "nothing in" in fails(folder)
+
+
+def test_pipes_devices_and_loops_do_not_hang(tmp_path, log):
+    os.mkfifo(tmp_path / "dedicated_log_torch_trace_pipe.log")
+    (tmp_path / "loop").symlink_to(tmp_path)
+    (tmp_path / "dedicated_log_torch_trace_zero.log").symlink_to("/dev/zero")
+    (tmp_path / "dedicated_log_torch_trace_gone.log").symlink_to(tmp_path / "nowhere")
+    log.start(0).metrics(0).write(tmp_path)
+    found = []
+    reader = threading.Thread(target=lambda: found.append(load(tmp_path)), daemon=True)
+    reader.start()
+    reader.join(30)
+    assert found and len(found[0].processes) == 1
+    assert "neither a file nor a folder" in fails(tmp_path / "dedicated_log_torch_trace_pipe.log")
+    assert "neither a file nor a folder" in fails("/dev/zero")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_unreadable_file(tmp_path, log):
+    path = log.start(0).write(tmp_path)
+    path.chmod(0)
+    assert "Permission denied" in fails(path)
+
+
+def test_folder_of_ranks_in_order(new_log, tmp_path):
+    for rank in (10, 2, 1):
+        new_log(100 + rank).start(0).metrics(0).write(tmp_path, f"dedicated_log_torch_trace_rank_{rank}_abc.log")
+    (tmp_path / "notes.txt").write_text("Graph break in user code at a.py:1\n")
+    run = load(tmp_path)
+    assert [process.rank for process in run.processes] == [1, 2, 10]
+    assert [frame.id for frame in run.frames] == ["f0", "f1", "f2"] and run.frame("f2").key.process == 2
+
+
+def test_rank_in_the_records(log, tmp_path):
+    run = load(log.record("describe_tensor", {}, rank=5).start(0).metrics(0, kind="compilation_metrics").write(tmp_path))
+    assert run.processes[0].rank is None
+    log.record("str", ["a", 9], rank=5)
+    assert load(log.write(tmp_path)).processes[0].rank == 5
+
+
+def test_run_directory_says_what_the_supervisor_saw(log, tmp_path):
+    facts = {
+        "format": 1,
+        "dynadiag": "0.1.0",
+        "command": ["python", "a.py"],
+        "exit_status": 7,
+        "signal": None,
+        "timed_out": True,
+        "ended_at": 3,
+    }
+    (tmp_path / "dynadiag-run.json").write_text(json.dumps(facts))
+    info = load(tmp_path).info
+    assert (info.dynadiag, info.command, info.exit_status, info.timed_out, info.interrupted, info.ended_at) == (
+        "0.1.0", ("python", "a.py"), 7, True, False, None)  # fmt: skip
+    assert info.directory == str(tmp_path)
+    log.start(0).metrics(0).write(tmp_path)
+    (tmp_path / "dynadiag-run.json").write_text("{")
+    run = load(tmp_path)
+    assert len(run.frames) == 1 and run.notes == ("dynadiag-run.json is damaged: what the supervisor saw is not known",)
+
+
+def test_latest_may_be_a_link_or_a_text_file(log, tmp_path):
+    run_folder = tmp_path / "0001-train"
+    run_folder.mkdir()
+    log.start(0).metrics(0).write(run_folder)
+    (tmp_path / "latest").write_text("0001-train\n")
+    assert len(load(tmp_path / "latest").frames) == 1
+    (tmp_path / "latest").unlink()
+    (tmp_path / "latest").symlink_to("0001-train")
+    assert len(load(tmp_path / "latest").frames) == 1
+
+
+def test_gzip(log, tmp_path, graph_text):
+    log.start(0).record("dynamo_output_graph", {}, graph_text, frame=0).metrics(0)
+    path = tmp_path / "dedicated_log_torch_trace_x.log.gz"
+    path.write_bytes(gzip.compress(log.data))
+    run = load(tmp_path)
+    assert read_payload(run.graphs[0].text) == graph_text
+    many = b"".join(f'V1121 07:32:10.0 4242 x.py:1] {{"str": ["{os.urandom(40).hex()}", {n}]}}\n'.encode() for n in range(60_000))
+    path.write_bytes(gzip.compress(log.data + many, 1)[:-1000])
+    cut = load(path)
+    assert len(cut.frames) == 1 and cut.notes == ("dedicated_log_torch_trace_x.log.gz could not be read to its end",)
+
+
+def test_payload_of_a_log_that_changed(log, tmp_path, graph_text):
+    path = log.start(0).record("dynamo_output_graph", {}, graph_text, frame=0).metrics(0).write(tmp_path)
+    ref = load(path).graphs[0].text
+    path.write_bytes(b"short")
+    with pytest.raises(UnreadableInputError, match="shorter"):
+        read_payload(ref)
+    with pytest.raises(UnreadableInputError):
+        graph_details(ref)
+    path.unlink()
+    with pytest.raises(UnreadableInputError, match="cannot be read any more"):
+        read_payload(ref)
+
+
+def test_progress_is_told(log, tmp_path, monkeypatch):
+    monkeypatch.setattr("dynadiag.trace.records.BLOCK_BYTES", 300)
+    path = log.start(0).metrics(0).write(tmp_path)
+    told = []
+    load(path, progress=lambda done, total: told.append((done, total)))
+    size = path.stat().st_size
+    assert told[-1] == (size, size) and len(told) >= 3 and told == sorted(told)
