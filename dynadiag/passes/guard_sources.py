@@ -55,6 +55,7 @@ def dimension(source: str) -> tuple[str, int] | None:
 
 def named_in(text: str) -> tuple[str, ...]:
     """The sources that a condition such as `2 <= x.size()[0] <= 6` speaks of, readable, in order."""
+    text = _AS_TENSOR.sub(lambda match: match["inner"], text)
     found = re.findall(
         r"[A-Za-z_][\w.\[\]'\"]*(?:\.(?:size|stride)\(\)\[\d+\]|\.storage_offset\(\))|[A-Za-z_]\w*(?:[.\[][\w.\[\]'\"]*)?", text
     )

@@ -85,6 +85,7 @@ class Known:
     symbols: Mapping[tuple[str, str], str] = field(default_factory=dict)
     guards: Mapping[tuple[str, str], str] = field(default_factory=dict)
     states: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    dynamic: frozenset[tuple[str, str]] = frozenset()
 
     def value(self, compile_text: str, source: str) -> str | None:
         """The value of the source in the call that led to this compilation, or None."""
@@ -112,11 +113,9 @@ def _code_key(frame: Frame) -> CodeKey:
 def known_values(code: CodeObject, run: Run) -> Known:
     """What is known of the values of each compilation of this code object."""
     ids = {frame.id: frame.key.text for frame in code.frames}
-    symbols = {
-        (ids[symbol.frame], readable(symbol.source)): symbol.value
-        for symbol in run.symbols
-        if symbol.frame in ids and symbol.value is not None
-    }
+    own = [(ids[symbol.frame], readable(symbol.source), symbol) for symbol in run.symbols if symbol.frame in ids]
+    symbols = {(text, source): symbol.value for text, source, symbol in own if symbol.value is not None}
+    dynamic = frozenset((text, source) for text, source, symbol in own if not symbol.specialized)
     guards: dict[tuple[str, str], str] = {}
     for step in code.steps:
         for guard in step.guards:
@@ -127,7 +126,8 @@ def known_values(code: CodeObject, run: Run) -> Known:
             parsed = parse_guard_code(recorded.code)
             if parsed is not None and parsed.expected is not None:
                 guards.setdefault((frame.key.text, parsed.source), value_text(parsed))
-    return Known(symbols, guards, {frame.key.text: state for frame in code.frames if (state := _global_state(frame))})
+    states = {frame.key.text: state for frame in code.frames if (state := _global_state(frame))}
+    return Known(symbols, guards, states, dynamic)
 
 
 def _global_state(frame: Frame) -> Mapping[str, str]:
@@ -173,12 +173,21 @@ def both_sides(guard: FailedGuard, step: Step, known: Known) -> tuple[str | None
         return _state(known, guard.entry, names), _state(known, step.frame.key.text, names)
     if guard.kind in _CONDITIONS:
         return guard.source, _values_of_condition(guard, step, known)
-    old = value_text(guard) if guard.expected is not None else None
-    new = _actual(guard) or known.value(step.frame.key.text, guard.source)
+    old = _expected(guard, known)
+    here = step.frame.key.text
+    new = _actual(guard) or known.value(here, guard.source) or known.value(here, readable(guard.raw_source))
     if family(guard) in ("object", "backend"):
         return old, _actual(guard)
     # A guard on the type alone says that the type stayed, not which value came.
     return old, None if new == old or (old is not None and new == _type_of_literal(old)) else new
+
+
+def _expected(guard: FailedGuard, known: Known) -> str | None:
+    """What the cache entry was compiled for; a type guard belongs to a value that is known when it was symbolic."""
+    if guard.expected is None:
+        return None
+    symbol = known.symbols.get((guard.entry or "", guard.source)) if guard.kind == "type" else None
+    return symbol or value_text(guard)
 
 
 def _type_of_literal(text: str) -> str | None:
@@ -302,7 +311,7 @@ def _dynamic_since(source: str, kind: str, uses: list[tuple[Step, FailedGuard]],
     """The first compilation that made the source symbolic, from torch's `create_symbol`, or from a later condition on it."""
     if kind not in ("size", "stride", "value"):
         return None
-    symbolic = [frame.key.text for frame in code.frames if (frame.key.text, source) in known.symbols]
+    symbolic = [frame.key.text for frame in code.frames if (frame.key.text, source) in known.dynamic]
     undone = {guard.entry for _, guard in uses}  # an entry that failed on the constant value was specialised after all
     remaining = [text for text in symbolic if text not in undone]
     if remaining:
@@ -321,8 +330,14 @@ def recompile_limit(code: CodeObject, run: Run) -> Limit:
     hit = tuple(frame.id for frame in code.frames if frame.id in refused or _refused(frame.metrics) is not None)
     named = next((found for found in reached if found[1] is not None), None)
     name = named[0] if named else "recompile_limit"
-    value = named[1] if named else _configured(run, code.key[0], name)
+    value = named[1] if named and named[1] is not None else _recorded(code) or _configured(run, code.key[0], name)
     return Limit(name, value, _entries(code, hit), hit)
+
+
+def _recorded(code: CodeObject) -> int | None:
+    """The recompile limit as torch's metrics of these compilations say it."""
+    limits = (frame.metrics.recompile_limit for frame in code.frames if frame.metrics is not None)
+    return next((limit for limit in limits if limit is not None), None)
 
 
 def _refused(metrics: CompileMetrics | None) -> tuple[str, int | None] | None:

@@ -1,0 +1,318 @@
+"""Runs made by hand: what changed, the transition table, the limit, and what is said about them."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dynadiag.advice.recompiles import Cause, recompile_advice
+from dynadiag.model.run import (
+    CompileCall,
+    CompileKey,
+    CompileMetrics,
+    Frame,
+    Guard,
+    GuardSet,
+    Location,
+    Problem,
+    Process,
+    RecompileEvent,
+    Run,
+)
+from dynadiag.model.run import RunInfo as Info
+from dynadiag.passes.find_recompiles import find_recompiles, user_line
+
+
+def size(entry, old, new):
+    return f"0/{entry}: tensor 'x' size mismatch at index 0. expected {old}, actual {new}"
+
+
+def equals(entry, source, value):
+    return f"0/{entry}: {source + ' == ' + value:<60}  # return x * k  # t.py:11 in step"
+
+
+def only(values):
+    (one,) = values
+    return one
+
+
+def test_sizes_are_read_as_one_row(builders):
+    run = builders.recompiled([size(0, 4, 8)], [size(1, 8, 9), size(0, 4, 9)])
+    found = find_recompiles(run)
+    row = only(found.transitions)
+    assert (row.source, row.values, row.recompiles, row.entries, row.limit) == ("x.size(0)", ("4", "8", "9"), ("r1", "r2"), 3, 8)
+    assert [(change.old, change.new) for one in found.recompiles for change in one.changed] == [("4", "8"), ("8", "9")]
+    finding = only(found.findings)
+    assert finding.code == "DR02"
+    assert "`x.size(0)`: 4 -> 8 -> 9" in finding.why
+    assert "3 of at most 8" in finding.why
+    assert "1.00 s" in finding.why
+    assert finding.fix[0].after == "torch._dynamo.mark_dynamic(x, 0)"
+
+
+def test_a_new_value_is_learned_from_the_next_failure(builders):
+    run = builders.recompiled([equals(0, "mode", "'a'")], [equals(1, "mode", "'b'"), equals(0, "mode", "'a'")])
+    found = find_recompiles(run)
+    assert only(found.transitions).values == ("'a'", "'b'")
+    assert found.recompiles[0].changed[0].new == "'b'"
+    assert found.recompiles[1].changed[0].new is None
+    assert "the last value is not in the log" in (only(found.transitions).why or "")
+
+
+def test_symbols_tell_the_value_and_that_it_became_dynamic(builders):
+    run = builders.recompiled([size(0, 4, 8)], symbols=[(1, "L['x'].size()[0]", "8")])
+    row = only(find_recompiles(run).transitions)
+    assert row.became_dynamic
+    assert row.why == "became dynamic with [0/1]"
+    assert only(find_recompiles(run).findings).severity == "note"
+
+
+def test_a_specialised_symbol_is_not_dynamic(builders):
+    run = builders.recompiled([equals(0, "k", "2")], symbols=[(1, "L['k']", "3")])
+    assert only(find_recompiles(run).transitions).became_dynamic
+    fixed = builders.replace(run, symbols=tuple(builders.replace(one, specialized=True) for one in run.symbols))
+    row = only(find_recompiles(fixed).transitions)
+    assert not row.became_dynamic
+    assert row.values == ("2", "3")
+
+
+def test_a_later_condition_shows_that_a_size_had_become_dynamic(builders):
+    run = builders.recompiled([size(0, 4, 5)], ["0/1: 2 <= x.size()[0] <= 9  # if x.shape[0] < 10:  # t.py:3 in step", size(0, 4, 50)])
+    rows = {(row.source, row.kind): row for row in find_recompiles(run).transitions}
+    assert rows["x.size(0)", "size"].became_dynamic
+    assert rows["x.size(0)", "condition"].values == ("2 <= x.size(0) <= 9",)
+
+
+def test_a_value_seen_before_is_not_counted_again(builders):
+    grad = "0/0: tensor 'x' requires_grad mismatch. expected requires_grad=0"
+    run = builders.recompiled([grad], [equals(1, "k", "1"), grad], [equals(2, "k", "2"), equals(1, "k", "1"), grad])
+    rows = {row.source: row for row in find_recompiles(run).transitions}
+    assert rows["x.requires_grad"].recompiles == ("r1",)
+    assert rows["x.requires_grad"].values == ("False", "True")
+    assert rows["k"].recompiles == ("r2", "r3")
+
+
+def test_a_new_combination_of_known_values_is_not_lost(builders):
+    grad = [f"0/{entry}: tensor 'x' requires_grad mismatch. expected requires_grad=0" for entry in range(3)]
+    run = builders.recompiled([grad[0]], [size(1, 4, 8), grad[0]], [grad[2], size(1, 4, 8), grad[0]])
+    counted = {recompile for row in find_recompiles(run).transitions for recompile in row.recompiles}
+    assert counted == {"r1", "r2", "r3"}
+
+
+def test_global_state_is_read_from_the_guards(builders):
+    def guards(mode):
+        code = f'___check_global_state() against {{"default_dtype":6,"grad_mode":{mode},"num_threads":1}}'
+        return GuardSet(count=1, by_kind={"GLOBAL_STATE": 1}, examples=(Guard("GLOBAL_STATE", "", code),))
+
+    run = builders.recompiled(["0/0: GLOBAL_STATE changed: grad_mode "])
+    run = builders.replace(
+        run, frames=tuple(builders.replace(f, guards=guards(m)) for f, m in zip(run.frames, ("true", "false"), strict=True))
+    )
+    row = only(find_recompiles(run).transitions)
+    assert (row.source, row.values) == ("grad_mode", ("True", "False"))
+
+
+def test_watched_guards_tell_the_new_value(builders):
+    run = builders.recompiled([equals(0, "flag", "True")])
+    watched = GuardSet(count=1, by_kind={"FALSE_MATCH": 1}, watched=(Guard("FALSE_MATCH", "L['flag']", "L['flag'] == False"),))
+    run = builders.replace(run, frames=(run.frames[0], builders.replace(run.frames[1], guards=watched)))
+    assert only(find_recompiles(run).transitions).values == ("True", "False")
+
+
+def test_a_type_guard_on_the_same_type_tells_no_value(builders):
+    run = builders.recompiled([equals(0, "k", "2")])
+    watched = GuardSet(
+        count=1, by_kind={"TYPE_MATCH": 1}, watched=(Guard("TYPE_MATCH", "L['k']", "___check_type_id(L['k'], 9), type=<class 'int'>"),)
+    )
+    run = builders.replace(run, frames=(run.frames[0], builders.replace(run.frames[1], guards=watched)))
+    row = only(find_recompiles(run).transitions)
+    assert row.values == ("2",)
+    assert not row.became_dynamic
+    assert row.advice[0].slug == "number-as-tensor"
+
+
+def test_objects_are_told_apart_not_named(builders):
+    reason = "0/{}: ___check_obj_id(f.__code__, 14025), type=<class 'code'>  # return f(x)"
+    run = builders.recompiled([reason.format(0)], [reason.format(1), reason.format(0)])
+    row = only(find_recompiles(run).transitions)
+    assert (row.source, row.values) == ("f", ("function", "another object", "another object"))
+    assert row.advice[0].slug == "hoist-function"
+
+
+def test_unknown_texts_are_shown_as_they_are(builders):
+    found = find_recompiles(builders.recompiled(["0/0: guard of tomorrow <failed>"]))
+    assert only(only(found.recompiles).changed).kind == "unknown"
+    assert only(found.findings).code == "DR99"
+    assert "guard of tomorrow <failed>" in only(found.findings).why
+    assert only(found.findings).fix == ()
+
+
+def refused(
+    builders,
+    *,
+    limit_text="exceeding the recompile_limit cache size limit (currently set to 2)",
+    outcome="skipped",
+    fail_type="Unsupported",
+):
+    run = builders.recompiled([equals(0, "s", "'a'")], [equals(1, "s", "'b'"), equals(0, "s", "'a'")], config={})
+    metrics = CompileMetrics(
+        total_s=0.001, fail_type=fail_type, fail_reason=f"Dynamo recompile limit exceeded\n  Explanation: x, {limit_text}."
+    )
+    last = Frame(id="f2", key=CompileKey(0, 0, 0, 2), attempts=1, name=None, file=None, line=None, outcome=outcome, metrics=metrics)
+    return builders.replace(run, frames=(*run.frames[:2], last))
+
+
+def test_the_limit_is_read_from_torchs_own_refusal(builders):
+    found = find_recompiles(refused(builders))
+    row = only(found.transitions)
+    assert (row.entries, row.limit, row.limit_hit) == (2, 2, True)
+    finding = only(found.findings)
+    assert (finding.code, finding.severity) == ("DR01", "error")
+    assert "run eager since" in finding.why
+    assert {"f0", "f2", "r1", "r2"} <= set(finding.evidence)
+    assert finding.fix[-1].after == "torch._dynamo.config.recompile_limit = 4"
+
+
+def test_the_accumulated_limit_has_its_own_number(builders):
+    text = "exceeding the accumulated_recompile_limit cache size limit (currently set to 256)"
+    assert only(find_recompiles(refused(builders, limit_text=text)).transitions).limit == 256
+
+
+def test_under_fullgraph_the_limit_is_an_error_not_eager(builders):
+    found = find_recompiles(refused(builders, outcome="failed", fail_type="FailOnRecompileLimitHit"))
+    assert "raised an error instead of running eager" in only(found.findings).why
+
+
+def test_a_recorded_problem_marks_the_limit_too(builders):
+    run = builders.recompiled([equals(0, "s", "'a'")])
+    run = builders.replace(run, problems=(Problem(kind="recompile_limit", process=0, text="limit", frame="f1"),))
+    assert only(find_recompiles(run).transitions).limit_hit
+
+
+@pytest.mark.parametrize(
+    ("config", "limit"),
+    [
+        ({}, None),
+        ({"dynamo": {}}, 8),
+        ({"dynamo": {"recompile_limit": 3}}, 3),
+        ({"dynamo": {"cache_size_limit": 64}}, 64),
+        ({"dynamo": {"recompile_limit": "many"}}, None),
+    ],
+)
+def test_the_limit_comes_from_the_recorded_configuration(builders, config, limit):
+    row = only(find_recompiles(builders.recompiled([size(0, 4, 8)], config=config)).transitions)
+    assert row.limit == limit
+    assert (limit is None) == ("the recompile limit is not in the log" in (row.why or ""))
+
+
+def test_the_limit_comes_from_the_metrics(builders):
+    metrics = CompileMetrics(total_s=0.1, cache_size=0, recompile_limit=16)
+    run = builders.recompiled([size(0, 4, 8)], config={}, metrics=metrics)
+    assert only(find_recompiles(run).transitions).limit == 16
+
+
+def test_epochs_and_processes_are_apart(builders):
+    frames = [
+        builders.frame(0),
+        builders.frame(1, compile=1),
+        builders.frame(2, epoch=1),
+        builders.frame(3, epoch=1, compile=1),
+        builders.frame(4, process=1),
+        builders.frame(5, process=1, compile=1),
+    ]
+    events = [RecompileEvent(frame=frame, reasons=(size(0, 4, 8),)) for frame in ("f1", "f3", "f5")]
+    processes = (Process(index=0, log="a", rank=0), Process(index=1, log="b", rank=1))
+    found = find_recompiles(Run(info=Info(), processes=processes, frames=tuple(frames), recompiles=tuple(events)))
+    assert len(found.transitions) == 3
+    finding = only(found.findings)
+    assert finding.title == "`step` was compiled again 3 times because of `x.size(0)`"
+    assert "On ranks 0, 1." in finding.why
+
+
+def test_resume_functions_belong_to_their_function(builders):
+    frames = [
+        builders.frame(0, line=10),
+        builders.frame(1, line=10, compile=1),
+        builders.frame(2, code=1, line=14, name="torch_dynamo_resume_in_step_at_14"),
+        builders.frame(3, code=1, line=14, compile=1, name="torch_dynamo_resume_in_step_at_14"),
+        builders.frame(4, code=2, line=50),
+        builders.frame(5, code=2, line=50, compile=1),
+    ]
+    events = [
+        RecompileEvent(frame=frame, reasons=(size(0, 4, 8).replace("0/0", entry),))
+        for frame, entry in (("f1", "0/0"), ("f3", "1/0"), ("f5", "2/0"))
+    ]
+    found = find_recompiles(Run(info=Info(), processes=(Process(index=0, log="a"),), frames=tuple(frames), recompiles=tuple(events)))
+    assert sorted(finding.title for finding in found.findings) == [
+        "`step` was compiled again 1 time because of `x.size(0)`",
+        "`step` was compiled again 2 times because of `x.size(0)`",
+    ]
+
+
+def test_a_compiled_module_is_named_as_such(builders):
+    entry = {"name": "inner", "file": "/lib/python3.12/site-packages/torch/_dynamo/external_utils.py", "line": 67}
+    run = builders.recompiled(["0/0: fn._modules['1'].training == True" + " " * 30 + "  # return F.dropout  # d.py:3 in forward"], **entry)
+    found = find_recompiles(run)
+    assert only(found.transitions).source == "module[1].training"
+    assert only(found.findings).title.startswith("The compiled nn.Module was compiled again 1 time")
+    assert only(found.findings).where == Location(builders.SCRIPT, 40, "main", "loss = step(x)")
+
+
+def test_the_users_line_is_the_compiled_code_if_it_is_theirs(builders):
+    run = builders.recompiled([size(0, 4, 8)])
+    line = user_line(run.frames[0], run)
+    assert line is not None and (line.line, line.function) == (10, "step")
+
+
+def test_compiling_again_on_one_line_is_said_first(builders):
+    calls = tuple(
+        CompileCall(process=0, location=Location("t.py", 5), target="train.main.<locals>.step", backend="eager") for _ in range(3)
+    )
+    run = builders.replace(builders.recompiled([equals(0, "k", "1.0")]), compile_calls=calls)
+    assert only(find_recompiles(run).transitions).advice[0].slug == "compile-once"
+
+
+def test_an_option_that_torch_did_not_have_is_not_named(builders):
+    hint = "(HINT: ... torch._dynamo.config.allow_unspec_int_on_nn_module = True ...)"
+    run = builders.recompiled([f"0/0: {'self.step == 0':<60}  # self.step += 1  # t.py:3 in forward {hint}"])
+    assert [advice.slug for advice in only(find_recompiles(run).transitions).advice] == ["unspec-int-on-module", "module-int-as-buffer"]
+    old = builders.replace(run.processes[0], option_names={"dynamo": frozenset({"recompile_limit"})})
+    run = builders.replace(run, processes=(old,))
+    assert [advice.slug for advice in only(find_recompiles(run).transitions).advice] == ["module-int-as-buffer"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "source", "values", "slug"),
+    [
+        ("value", "k", ("2", "3"), "number-as-tensor"),
+        ("value", "cfg.scale", ("0.5",), "attribute-as-tensor"),
+        ("value", "opt.param_groups[0]['lr']", ("0.1", "0.2"), "lr-as-tensor"),
+        ("value", "flag", ("True", "False"), "flag-where"),
+        ("value", "m.training", ("True",), "bounded-versions"),
+        ("value", "mode", ("'a'", "'b'"), "split-by-value"),
+        ("value", "mask", ("None", "a Tensor"), "always-a-tensor"),
+        ("value", "k", ("2", "a float"), "one-type"),
+        ("value", "r.stop", ("2", "3"), "split-by-value"),
+        ("size", "x.size(0)", ("4", "8"), "mark-dynamic"),
+        ("size", "x.size(0)", ("4", "1"), "avoid-size-one"),
+        ("size", "___stack0.size(0)", ("4", "8"), "compile-dynamic"),
+        ("length", "len(xs)", ("2", "3"), "stack-list"),
+    ],
+)
+def test_the_closest_cure_comes_first(kind, source, values, slug):
+    cause = Cause(kind=kind, source=source, raw_source=source, values=values, process=0)
+    assert recompile_advice(cause, Run(info=Info()))[0].slug == slug
+
+
+def test_a_recompile_of_an_unknown_frame_is_said(builders):
+    found = find_recompiles(Run(info=Info(), recompiles=(RecompileEvent(frame="f9", reasons=("0/0: k == 1",)),)))
+    assert found.recompiles == ()
+    assert found.notes == ("1 recompile record could not be joined to a frame.",)
+
+
+@settings(max_examples=60)
+@given(st.lists(st.lists(st.text(max_size=60), max_size=3), min_size=1, max_size=4))
+def test_any_reasons_are_taken(builders, events):
+    found = find_recompiles(builders.recompiled(*events))
+    assert len(found.recompiles) == len(events)
+    counted = {recompile for row in found.transitions for recompile in row.recompiles}
+    assert counted == {one.id for one, reasons in zip(found.recompiles, events, strict=True) if reasons}
