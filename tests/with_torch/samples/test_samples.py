@@ -77,7 +77,7 @@ def test_the_first_comment_is_true(claim, tmp_path):
     assert [said for said in claim.recompiles if not any(said in reason for reason in reasons)] == []
 
 
-VARIANTS = ["base", "optimize_model", "optimize_forward", "train_step", "dynamic", "dynamic_optimized"]
+VARIANTS = ["optimize_model", "optimize_forward", "train_step", "dynamic", "dynamic_optimized"]
 ALL_WAYS = """
 import runpy, sys
 script = sys.argv[1]
