@@ -89,7 +89,8 @@ def process_of(run: Run, index: int) -> Process | None:
 
 def rank_text(run: Run, processes: Iterable[int]) -> str:
     """For example "ranks 0, 1" or "processes 4711, 4712"; empty when the run has only one process."""
-    chosen = [process for process in run.processes if process.index in set(processes)]
+    wanted = set(processes)
+    chosen = [process for process in run.processes if process.index in wanted]
     if len(run.processes) < 2 or not chosen:
         return ""
     ranks = [process.rank for process in chosen]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from dynadiag.model.run import BreakEvent, Frame, Run
+from dynadiag.model.run import BreakEvent, Frame, Location, Run
 from dynadiag.passes.places import resume_line, source_function
 
 _Code = tuple[int, int, int | None]
@@ -90,9 +90,23 @@ def _resumes_by_name(run: Run) -> dict[_Name, list[_Resume]]:
 
 
 def _names(event: BreakEvent, frame: Frame) -> list[_Name]:
-    """The names that the resume function can have: the compiled frame's own entries in the stack, the innermost first."""
+    """The name that the resume function has: torch's function and line of the compiled frame itself, behind its callers in the stack."""
     function = source_function(frame.name)
-    own = [place for place in reversed(event.stack) if place.file == frame.file and source_function(place.function) == function]
+    traced = event.stack[_callers(event.stack, frame.stack[:-1]) :]
+    own = [place for place in traced if place.file == frame.file and source_function(place.function) == function]
     if not own and event.torch_frame is not None and event.torch_frame.file == frame.file:
         own = [event.torch_frame]
-    return list(dict.fromkeys((frame.key.process, frame.key.epoch, frame.file, function, place.line) for place in own))[:1]
+    return [(frame.key.process, frame.key.epoch, frame.file, function, place.line) for place in own[:1]]
+
+
+def _callers(stack: tuple[Location, ...], entry: tuple[Location, ...]) -> int:
+    """How many leading frames of an event's stack are callers of the compiled frame, as far as its entry stack tells.
+
+    Torch leaves its own frames out of the former and shows a function and its resume functions as one frame (`collapse_resume_frames`).
+    """
+    count = 0
+    for place in entry:
+        same = [(one.file, source_function(one.function)) for one in stack[max(0, count - 1) : count + 1]]
+        if count < len(stack) and same[-1] == (place.file, source_function(place.function)) and (count == 0 or same[0] != same[-1]):
+            count += 1
+    return count if count < len(stack) else 0

@@ -54,7 +54,7 @@ def _nothing(run: Run, entries: Sequence[Fallback]) -> Iterable[Finding]:
         severity="error",
         title="Nothing was compiled: the whole program ran eager" if nothing.slug != "no-records" else "No compilation was recorded",
         where=nothing.where,
-        why=f"{nothing.reason[:1].upper()}{nothing.reason[1:]}.",
+        why=f"{nothing.reason}.",
         fix=fix or tuple(advice for entry in entries for advice in entry.advice)[:3],
         cost=Cost(value=float(len(run.frames)), unit="frames skipped", basis="counted") if run.frames else None,
         evidence=(*(entry.id for entry in entries), *(frame.id for frame in run.frames))[:20],

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
-import tokenize
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from dynadiag.model.run import Location, Run
 from dynadiag.passes.places import project_path, source_function
+
+_STRING_OR_COMMENT = re.compile(r"""(?P<string>"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')|\#.*""", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,17 +66,5 @@ def _digest(parts: Sequence[str]) -> str:
 
 @lru_cache(maxsize=4096)
 def normal_source(code: str) -> str:
-    """A source line without comment and with single spaces; a line that is not whole Python only has its spaces normalised."""
-    tokens: list[str] = []
-    try:
-        for token in tokenize.generate_tokens(io.StringIO(code.strip()).readline):
-            if token.type not in (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.ENDMARKER, tokenize.INDENT, tokenize.DEDENT):
-                tokens.append(token.string)
-    except (tokenize.TokenError, SyntaxError):
-        return " ".join(tokens) if tokens and _whole(code, tokens) else " ".join(code.split())
-    return " ".join(tokens)
-
-
-def _whole(code: str, tokens: Sequence[str]) -> bool:
-    """An open bracket ends the tokens early but loses nothing of the line itself; anything else does."""
-    return "".join("".join(tokens).split()) == "".join(code.partition("#")[0].split())
+    """A source line without its comment and with single spaces, the same under every Python version."""
+    return " ".join(_STRING_OR_COMMENT.sub(lambda match: match["string"] or "", code).split())

@@ -1,0 +1,136 @@
+"""Everything that ran eager without being asked to, and why nothing was compiled."""
+
+from dataclasses import replace
+
+import pytest
+
+from dynadiag.model import CompileCall, CompileKey, Location, Problem, Process, RecompileEvent, Run, RunInfo
+from dynadiag.passes.find_fallbacks import find_fallbacks
+
+LIMIT = "Dynamo recompile limit exceeded\n  Explanation: ..."
+
+
+def _kinds(run):
+    return [(entry.kind, entry.breaks) for entry in find_fallbacks(run).fallbacks]
+
+
+def test_a_frame_skipped_because_of_a_break_names_it_and_makes_no_second_finding(maker, at):
+    maker.frame("fine", line=90)
+    skipped = maker.frame("step", line=1, outcome="skipped")
+    maker.breaks_at(skipped, at(5), skips_frame=True, skip_reason="graph break in loop: ...")
+    result = find_fallbacks(maker.run())
+    (entry,) = result.fallbacks
+    assert (entry.kind, entry.breaks, entry.frame, entry.own_frame.line) == ("skipped_frame", ("b1",), skipped, 1)
+    assert entry.reason == "step was skipped because of a graph break: Data-dependent branching (graph break in loop)"
+    assert result.findings == ()
+
+
+def test_the_rest_of_a_function_is_named_as_such(maker, at):
+    skipped = maker.frame("torch_dynamo_resume_in_step_at_5", line=5, outcome="skipped")
+    maker.breaks_at(skipped, at(5), skips_frame=True)
+    assert find_fallbacks(maker.run()).fallbacks[0].reason.startswith("the rest of step after line 5 was skipped")
+
+
+def test_the_recompile_limit_is_told_by_the_recompiles_when_there_are_any(maker, failed):
+    maker.frame("step", line=1, key=CompileKey(0, 0, 0, 0))
+    limit = maker.frame(None, line=None, file=None, key=CompileKey(0, 0, 0, 1), outcome="skipped", metrics=failed("Unsupported", LIMIT))
+    run = maker.run()
+    result = find_fallbacks(run)
+    assert result.fallbacks[0].kind == "recompile_limit"
+    assert result.fallbacks[0].own_frame == Location("/home/me/proj/train.py", 1, "step")
+    assert [finding.code for finding in result.findings] == ["DF03"]
+    told = replace(run, recompiles=(RecompileEvent(frame=limit, reasons=("x",)),))
+    assert find_fallbacks(told).findings == ()
+    assert _kinds(told) == [("recompile_limit", ())]
+
+
+def test_a_suppressed_back_end_error_says_the_error(maker, failed):
+    maker.frame("fine", line=9)
+    maker.frame("step", line=1, outcome="skipped", metrics=failed("BackendCompilerFailed", "backend='bad' raised:\nRuntimeError: boom"))
+    (finding,) = find_fallbacks(maker.run()).findings
+    assert finding.code == "DF04"
+    assert "backend='bad' raised: RuntimeError: boom" in finding.why
+
+
+def test_a_problem_about_a_frame_that_is_told_already_is_not_told_twice(maker, failed, at):
+    frame = maker.frame("step", line=1, outcome="skipped", metrics=failed("BackendCompilerFailed", "boom"))
+    problem = Problem(kind="backend_error", process=0, text="BackendCompilerFailed: boom", frame=frame, stack=(at(1),))
+    assert _kinds(maker.run(problems=(problem,))) == [("suppressed_error", ())]
+
+
+def test_a_compilation_that_raised_is_a_failure_and_no_fallback(maker, failed):
+    maker.frame("step", line=1, outcome="failed", metrics=failed("BackendCompilerFailed", "boom"))
+    result = find_fallbacks(maker.run())
+    assert result.fallbacks == ()
+    assert [(finding.code, finding.severity) for finding in result.findings] == [("DF10", "error")]
+
+
+def test_functions_that_a_library_disables_for_itself_are_left_out(maker, at, library):
+    maker.frame("step", line=1)
+    own = Problem(kind="disabled", process=0, text="slow is disabled", stack=(at(3, "<module>"),))
+    theirs = Problem(kind="disabled", process=0, text="lib is disabled", stack=(library(3),))
+    result = find_fallbacks(maker.run(problems=(own, theirs)))
+    assert [entry.reason for entry in result.fallbacks] == ["slow is disabled"]
+    assert [finding.severity for finding in result.findings] == ["note"]
+
+
+def test_a_warning_of_2022_is_explained(maker):
+    warning = Problem(kind="aot_rejected", process=0, text="Unable to use Aot Autograd because of presence of mutation")
+    (finding,) = find_fallbacks(maker.run(legacy=(warning,))).findings
+    assert finding.code == "DF05"
+    assert "whole captured graph ran eager" in finding.why
+    assert "functionalizes" in finding.fix[0].text
+
+
+def _empty(**fields):
+    process = Process(index=0, log="0.log", pid=1, argv=("train.py",), hooks={"torch.compile": "ok"}, **fields.pop("process", {}))
+    fields.setdefault("info", RunInfo(command=("python", "train.py"), cwd="/home/me/proj"))
+    return Run(processes=(process,), **fields)
+
+
+CALL = CompileCall(process=0, location=Location("/home/me/proj/train.py", 7, "main"), target="Net", backend=None)
+
+
+@pytest.mark.parametrize(
+    ("run", "words"),
+    [
+        (_empty(), "torch.compile was never called"),
+        (_empty(compile_calls=(CALL,)), "torch.compile was called (at train.py:7), but what it returned was not called"),
+        (_empty(compile_calls=(replace(CALL, disabled=True),)), "has disable=True"),
+        (_empty(compile_calls=(CALL,), process={"environment": {"TORCH_COMPILE_DISABLE": "1"}}), "switched off by TORCH_COMPILE_DISABLE=1"),
+        (_empty(compile_calls=(CALL,), process={"config": {"dynamo": {"disable": True}}}), "switched off by torch._dynamo.config.disable"),
+        (
+            _empty(
+                compile_calls=(CALL,),
+                problems=(Problem(kind="no_graph", process=0, text="main: no tensor-related objects found in frame"),),
+            ),
+            "nothing could be captured: main: no tensor-related",
+        ),
+        (
+            _empty(compile_calls=(CALL,), problems=(Problem(kind="stance", process=0, text="stance force_eager"),)),
+            "the stance force_eager was set",
+        ),
+        (Run(info=RunInfo(command=("python", "train.py"))), "torch was never imported"),
+        (Run(info=RunInfo(), processes=(Process(index=0, log="a.log"),)), "cannot be told from it"),
+    ],
+)
+def test_why_nothing_was_compiled(run, words):
+    findings = [finding for finding in find_fallbacks(run).findings if finding.code == "DF01"]
+    assert len(findings) == 1
+    assert words in findings[0].why
+    assert findings[0].severity == "error"
+
+
+def test_the_environment_variable_counts_only_when_it_is_1(maker):
+    maker.frame("step", line=1)
+    run = maker.run()
+    off = replace(run, processes=(replace(run.processes[0], environment={"TORCHDYNAMO_DISABLE": "0"}),))
+    assert _kinds(off) == []
+
+
+def test_all_frames_skipped_is_said_once_and_loudly(maker, at):
+    frame = maker.frame("step", line=1, outcome="skipped")
+    result = find_fallbacks(maker.run())
+    assert frame in result.findings[0].evidence
+    assert [finding.code for finding in result.findings] == ["DF01"]
+    assert "skipped every one" in result.findings[0].why

@@ -1,0 +1,157 @@
+"""A site is torch's user frame, file and line; events are its records."""
+
+from dataclasses import replace
+
+import pytest
+
+from dynadiag.model import Location, RegionCost, RegistryEntry, Run, RunInfo
+from dynadiag.passes.break_categories import category
+from dynadiag.passes.find_graph_breaks import find_graph_breaks
+
+
+def test_one_line_in_three_frames_is_one_site_with_three_events(maker, at):
+    for number in range(3):
+        maker.breaks_at(maker.frame(f"step{number}", line=number), at(8))
+    (site,) = find_graph_breaks(maker.run()).graph_breaks
+    assert (site.events, site.frames) == (3, ("f0", "f1", "f2"))
+    assert site.own_frame.line == site.torch_frame.line == 8
+
+
+def test_two_reasons_on_one_line_stay_one_site_and_both_are_told(maker, at):
+    frame = maker.frame("step", line=1)
+    maker.breaks_at(frame, at(8))
+    maker.breaks_at(frame, at(8), gb_id="GB0124", gb_type="Unsupported Tensor.item() call with capture_scalar_outputs=False")
+    result = find_graph_breaks(maker.run())
+    (site,) = result.graph_breaks
+    assert site.reason == "Data-dependent branching"
+    assert site.other_reasons == ("GB0124 Unsupported Tensor.item() call with capture_scalar_outputs=False",)
+    assert "also on this line: GB0124" in result.findings[0].why
+
+
+def test_the_own_line_of_a_break_inside_a_library_is_the_innermost_user_frame(maker, at, library):
+    maker.breaks_at(maker.frame("step", line=1), at(3, "main"), at(8), library(70), library(71))
+    (site,) = find_graph_breaks(maker.run()).graph_breaks
+    assert (site.own_frame.line, site.torch_frame.line) == (8, 71)
+
+
+def test_library_sites_behind_one_line_make_one_finding(maker, at, library):
+    frame = maker.frame("step", line=1)
+    for line in (70, 90):
+        maker.breaks_at(frame, at(8, code="opt.step()"), library(line))
+    result = find_graph_breaks(maker.run())
+    (finding,) = result.findings
+    assert len(result.graph_breaks) == 2
+    assert finding.where.line == 8
+    assert finding.evidence[:2] == ("b1", "b2")
+    assert "2 break events in 2 sites; Dynamo stops inside the call, at core.py:70, core.py:90" in finding.why
+
+
+def test_a_site_reached_from_two_own_lines_names_both(maker, at, library):
+    frame = maker.frame("step", line=1)
+    maker.breaks_at(frame, at(8), library(70))
+    maker.breaks_at(frame, at(9), library(70))
+    maker.breaks_at(frame, at(9), library(70))
+    (site,) = find_graph_breaks(maker.run()).graph_breaks
+    assert [place.line for place in site.own_frames] == [9, 8]
+    assert site.own_frame.line == 9
+
+
+def test_an_exception_stack_that_begins_at_the_frame_is_joined_with_its_entry(maker, at, library):
+    frame = maker.frame("helper", line=60, file=library(0).file, stack=(at(3, "main"), at(8)), outcome="failed")
+    maker.breaks_at(frame, library(71), source="exception")
+    (site,) = find_graph_breaks(maker.run()).graph_breaks
+    assert [place.line for place in site.stack] == [3, 8, 71]
+    assert site.own_frame.line == 8
+    assert site.fullgraph
+
+
+def test_a_break_without_any_line_says_so(maker):
+    maker.breaks_at(maker.frame("step", line=1))
+    (site,) = find_graph_breaks(maker.run()).graph_breaks
+    assert site.own_frame.line == 1
+    assert "torch recorded no line" in site.doubts[0]
+
+
+def test_the_record_that_announces_a_back_end_error_is_not_a_second_break(maker, at):
+    frame = maker.frame("step", line=1, outcome="skipped")
+    maker.breaks_at(frame, gb_id=None, gb_type="WON'T CONVERT step")
+    maker.breaks_at(frame, at(1), gb_id="GB0219", gb_type="Backend compiler exception", skips_frame=True)
+    (site,) = find_graph_breaks(maker.run()).graph_breaks
+    assert (site.events, site.gb_id) == (1, "GB0219")
+
+
+def test_ranks_merge_into_one_site_with_their_processes(maker, at, ranked):
+    for process in (0, 1):
+        maker.breaks_at(maker.frame("step", line=1, process=process), at(8))
+    result = find_graph_breaks(ranked(maker.run()))
+    (site,) = result.graph_breaks
+    assert site.processes == (0, 1)
+    assert "on ranks 0, 1" in result.findings[0].why
+
+
+def test_the_registry_of_the_torch_that_ran_fills_what_the_record_leaves_out(maker, at):
+    maker.breaks_at(maker.frame("step", line=1), at(8))
+    run = maker.run()
+    entry = RegistryEntry("GB0170", "Data-dependent branching", "why", ("hint",))
+    run = replace(run, processes=(replace(run.processes[0], registry={"GB0170": entry}),))
+    (site,) = find_graph_breaks(run).graph_breaks
+    assert (site.explanation, site.hints) == ("why", ("hint",))
+
+
+def test_a_skipped_frame_is_ranked_before_breaks_that_only_split(maker, at):
+    maker.breaks_at(maker.frame("one", line=1), at(4))
+    maker.breaks_at(maker.frame("one", line=1), at(4))
+    skipped = maker.frame("two", line=10, outcome="skipped")
+    maker.breaks_at(skipped, at(12, "two"), skips_frame=True, skip_reason="graph break in loop: torch.compile detected ...")
+    findings = sorted(find_graph_breaks(maker.run()).findings, key=lambda finding: finding.rank)
+    assert [finding.where.line for finding in findings] == [12, 4]
+    assert findings[0].title.startswith("two runs eager")
+    assert "not compiled because of it: two (graph break in loop)" in findings[0].why
+    assert findings[0].evidence[:2] == ("b2", "x1")
+
+
+def test_measured_cost_is_shown_and_ranks_within_its_class(maker, at):
+    first = maker.frame("one", line=1)
+    maker.breaks_at(first, at(4))
+    second = maker.frame("two", line=10)
+    maker.breaks_at(second, at(12, "two"))
+    resume = maker.frame("torch_dynamo_resume_in_two_at_12", line=12)
+    cost = {"process": 0, "calls": 20, "region_us": 900.0, "how": "torch.profiler over 20 calls"}
+    costs = (
+        RegionCost(frame=second, region="1/0", lookup_us=5.0, pregraph_us=2.0, between_us=1200.0, **cost),
+        RegionCost(frame=resume, region="2/0", lookup_us=6.0, pregraph_us=4.0, between_us=3.0, **cost),
+    )
+    findings = sorted(find_graph_breaks(maker.run(costs=costs)).findings, key=lambda finding: finding.rank)
+    assert findings[0].where.line == 12
+    assert (findings[0].cost.value, findings[0].cost.unit) == (1.21, "ms per call")
+    assert findings[0].cost.basis == "measured: torch.profiler over 20 calls"
+    assert findings[1].cost.unit == "event"
+
+
+@pytest.mark.parametrize(
+    ("gb_type", "context", "expected"),
+    [
+        ("Data-dependent branching", "", "data-dependent control flow"),
+        ("Unsupported Tensor.item() call with capture_scalar_outputs=False", "", "scalar read"),
+        ("Failed to trace builtin operator", "builtin print [ConstantVariable] False", "side effect"),
+        ("Failed to trace builtin operator", "builtin hex []", "unsupported builtin or library call"),
+        ("Attempted to call function marked as skipped", "module: _warnings, qualname: warn", "side effect"),
+        ("Attempted to inline function marked as skipped", "qualname: Optimizer.zero_grad, name: inner", "autograd or optimizer call"),
+        ("logging.Logger method not supported for non-export cases", "", "side effect"),
+        ("Unsupported context manager", "", "context manager"),
+        ("Unsupported Tensor.backward() call", "", "autograd or optimizer call"),
+        ("Dynamic shape operator", "aten.nonzero.default", "dynamic shape operator"),
+        ("Call to `torch._dynamo.graph_break()`", "", "user-inserted"),
+        ("Skip calling `torch.compiler.disable()`d function", "", "disabled function"),
+        ("Something new in torch 3", "", "other"),
+    ],
+)
+def test_categories(maker, at, gb_type, context, expected):
+    event = maker.breaks_at("f0", at(3), gb_type=gb_type, gb_id=None)
+    assert category(replace(event, context=context), Run(info=RunInfo())) == expected
+
+
+def test_a_break_call_inside_torch_optim_is_not_the_users(maker):
+    place = Location("/x/site-packages/torch/optim/optimizer.py", 78, "_use_grad")
+    event = maker.breaks_at("f0", place, gb_type="Call to `torch._dynamo.graph_break()`", gb_id="GB0025")
+    assert category(event, Run(info=RunInfo())) == "autograd or optimizer call"
