@@ -128,9 +128,8 @@ def print_model(model: str, figures: dict[str, object]) -> None:
             print(f"{model:9} {name:12} x{found['ratio']:.4f}  [{found['low']:.4f}, {found['high']:.4f}]  {target}")
         else:
             print(f"{model:9} {name:12} not measured here")
-    print(
-        f"{model:9} own share    {figures['own_share']:.4f} of compile CPU time  target <= {TARGETS['own_share']:.2f}; log {figures['log_bytes']:.0f} bytes"
-    )
+    share, size = figures["own_share"], figures["log_bytes"]
+    print(f"{model:9} own share    {share:.4f} of compile CPU time  target <= {TARGETS['own_share']:.2f}; log {size:.0f} bytes")
 
 
 def work(model: str, backend: str) -> None:

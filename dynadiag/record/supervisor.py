@@ -60,9 +60,9 @@ class _Progress:
 def record(target: Target, options: RecordOptions) -> RecordResult:
     """Run a program unchanged and record what torch.compile does in all its processes.
 
-    Raises UsageError, UnreadableInputError or OutputError before the program starts. A directory that cannot be written gives one
-    warning and the program runs unrecorded. Exit status: the program's own, 128+n for a signal, 124 after `timeout_s`, 130 when interrupted, 0 after
-    `stop_when_stable_s`.
+    Raises UsageError, UnreadableInputError or OutputError before the program starts. A directory that cannot be written gives one warning
+    and the program runs unrecorded. Exit status: the program's own, 128+n for a signal, 124 after `timeout_s`, 130 when interrupted, 0
+    after `stop_when_stable_s`.
     """
     command = command_of(target, options.python)
     progress = _Progress()
@@ -132,6 +132,8 @@ def _watch_over(child: subprocess.Popen[bytes], directory: Path | None, options:
             elif progress.interrupts < 2:
                 continue
             processes.end_all(child, mark)
+    if child.returncode == -signal.SIGINT:
+        progress.interrupts += 1
     if progress.interrupts or progress.timed_out or progress.stopped_stable:
         processes.end_all(child, mark, grace_s=2.0)
 
@@ -170,7 +172,7 @@ def _signals_passed_on(group: int, progress: _Progress) -> Iterator[None]:
 def _finish(child: subprocess.Popen[bytes], directory: Path | None, info: RunInfo, progress: _Progress) -> RecordResult:
     status = child.returncode
     name = signal.Signals(-status).name if status < 0 else None
-    interrupted = progress.interrupts > 0 or status in (-signal.SIGINT,)
+    interrupted = progress.interrupts > 0
     exit_status = 128 - status if status < 0 else status
     if progress.stopped_stable:
         exit_status = 0

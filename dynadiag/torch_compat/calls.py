@@ -99,7 +99,7 @@ def watch_disable(decorators: ModuleType, hooks: Hooks) -> None:
         text = f"{_name(target)} is disabled" + (f": {reason}" if isinstance(reason, str) else "")
         hooks.sink.artifact("dynadiag_problem", {"kind": "disabled", "text": text, "stack": stack})
 
-    hooks.install("disable", lambda: _watch_everywhere(decorators, "disable", after, hooks))
+    hooks.install("disable", lambda: hooks.watch(decorators, "disable", after=after))
 
 
 def _stack_of_outside_caller() -> list[dict[str, Any]]:
@@ -115,15 +115,6 @@ def _stack_of_outside_caller() -> list[dict[str, Any]]:
     if frame is None or frame.f_code.co_filename.startswith(torch):
         return []
     return [place for place in stacks.calling_stack() if place["file"] != compiler]
-
-
-def _watch_everywhere(module: ModuleType, name: str, after: Callable[..., None], hooks: Hooks) -> None:
-    """Watch a function in its module and where `torch._dynamo` has imported it by name already (late attach)."""
-    original = getattr(module, name)
-    hooks.watch(module, name, after=after)
-    package = sys.modules.get("torch._dynamo")
-    if package is not None and vars(package).get(name) is original:
-        hooks.replace(package, name, getattr(module, name))
 
 
 def watch_reset(dynamo: ModuleType, hooks: Hooks, on_reset: Callable[[], None]) -> None:

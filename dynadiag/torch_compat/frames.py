@@ -41,7 +41,7 @@ def _limit(hooks: Hooks) -> Any:
             return
         code = _local_of_caller("_compile", "code")
         value = getattr(sys.modules["torch._dynamo.config"], limit, None)
-        name = code.co_qualname if code is not None else "a frame"
+        name = stacks.qualified_name(code) if code is not None else "a frame"
         text = f"{name} hit torch._dynamo.config.{limit} = {value}: new inputs run eager from now on"
         problem: dict[str, Any] = {"kind": "recompile_limit", "text": text, "limit": limit, "value": value}
         if code is not None:
@@ -107,5 +107,5 @@ def _tell(hooks: Hooks, told: set[CodeType], code: CodeType, reason: str) -> Non
     if code in told or stacks.is_library(code.co_filename):
         return
     told.add(code)
-    text = f"{code.co_qualname}: {reason}"
+    text = f"{stacks.qualified_name(code)}: {reason}"
     hooks.sink.artifact("dynadiag_problem", {"kind": "no_graph", "text": text, "stack": [stacks.place_of(code)]}, compile_ids={})

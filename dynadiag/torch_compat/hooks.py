@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any, Protocol
 
 Switch = Callable[[Any], Any]
@@ -34,6 +35,12 @@ def callback_switch() -> Switch:
     c_part = getattr(sys.modules.get("torch._C"), "_dynamo", None)
     switch: Switch | None = getattr(getattr(c_part, "eval_frame", None), "set_eval_frame", None)
     return switch if switch is not None else (lambda callback: callback)
+
+
+def holders(name: str, function: Any) -> list[ModuleType]:
+    """Torch's modules that hold a function under its name: the one that defines it, and those that have imported it (late attach)."""
+    modules = [module for known, module in list(sys.modules.items()) if known == "torch" or known.startswith("torch.")]
+    return [module for module in modules if isinstance(module, ModuleType) and vars(module).get(name) is function]
 
 
 def disguise(function: Any, file: str | None) -> Any:
@@ -102,11 +109,16 @@ class Hooks:
         error: Callable[[tuple[Any, ...], dict[str, Any], BaseException], None] | None = None,
         file: str | None = None,
     ) -> None:
-        """Call `before`, `after` and `error` around `owner.name`, whose arguments, result and exceptions stay as they are."""
+        """Call `before`, `after` and `error` around `owner.name`, whose arguments, result and exceptions stay as they are.
+
+        A function of a module is replaced wherever torch has imported it by its name.
+        """
         original = getattr(owner, name)
         file = file or sys.modules[original.__module__].__file__
         wrapper = _watched(original, self._shielded(name, before), self._shielded(name, after), self._shielded(name, error))
-        self.replace(owner, name, functools.wraps(original)(disguise(wrapper, file)))
+        replacement = functools.wraps(original)(disguise(wrapper, file))
+        for place in holders(name, original) if isinstance(owner, ModuleType) else [owner]:
+            self.replace(place, name, replacement)
 
     def _shielded(self, hook: str, callback: Callable[..., None] | None) -> Callable[..., None] | None:
         if callback is None:

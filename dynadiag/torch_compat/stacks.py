@@ -21,7 +21,13 @@ def place(file: str, line: int | None, function: str | None) -> dict[str, Any]:
 
 def place_of(code: CodeType) -> dict[str, Any]:
     """Where a code object begins."""
-    return place(code.co_filename, code.co_firstlineno, code.co_qualname)
+    return place(code.co_filename, code.co_firstlineno, qualified_name(code))
+
+
+def qualified_name(code: CodeType) -> str:
+    """The qualified name of a code object; its plain name on Python 3.10, where an older torch may run."""
+    name: str = getattr(code, "co_qualname", code.co_name)
+    return name
 
 
 def calling_stack() -> list[dict[str, Any]]:
@@ -31,7 +37,7 @@ def calling_stack() -> list[dict[str, Any]]:
     while frame is not None and len(frames) < _DEPTH:
         code = frame.f_code
         if not code.co_filename.startswith(_OWN_FOLDER) and code.co_name != "dynadiag_watch":
-            frames.append(place(code.co_filename, frame.f_lineno, code.co_qualname))
+            frames.append(place(code.co_filename, frame.f_lineno, qualified_name(code)))
         frame = frame.f_back
     frames.reverse()
     return frames

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from dynadiag.torch_compat.hooks import Hooks, callback_switch, disguise
+from dynadiag.torch_compat.hooks import Hooks, callback_switch, disguise, holders
 
 OnRecord = Callable[[logging.LogRecord], None]
 _FRAMES_OF_OURS = 2
@@ -96,7 +96,7 @@ def _guard_payloads(internal: ModuleType, hooks: Hooks) -> None:
         return safe
 
     replacement = functools.wraps(original)(disguise(trace_structured, internal.__file__))
-    for owner in _holders(original):
+    for owner in holders("trace_structured", original):
         hooks.replace(owner, "trace_structured", replacement)
 
 
@@ -109,12 +109,6 @@ def _encodable(value: Any) -> Any:
     except UnicodeEncodeError:
         return value.encode("utf-8", "backslashreplace").decode("utf-8")
     return value
-
-
-def _holders(function: Any) -> list[ModuleType]:
-    """Torch's modules that have imported `trace_structured` by name already (late attach); the defining one is always there."""
-    modules = [module for name, module in list(sys.modules.items()) if name == "torch" or name.startswith("torch.")]
-    return [module for module in modules if isinstance(module, ModuleType) and vars(module).get("trace_structured") is function]
 
 
 def interned_strings() -> dict[str, int]:
