@@ -1,0 +1,98 @@
+"""Compile time in parts that do not overlap, caches, restarts, and the rules for findings."""
+
+import pytest
+
+from dynadiag.model.run import CacheEvent, CompileMetrics, Phase, Run, RunInfo
+from dynadiag.passes.find_compile_time import find_compile_time, phase_layer
+
+
+def run_of(builders, *metrics, caches=(), phases=()):
+    frames = tuple(builders.replace(builders.frame(i, code=i, name=f"f{i}", line=10 + i), metrics=one) for i, one in enumerate(metrics))
+    return Run(info=RunInfo(), frames=frames, caches=tuple(caches), phases=tuple(phases))
+
+
+def test_torchs_nested_seconds_become_parts_that_add_up(builders):
+    metrics = CompileMetrics(total_s=10.0, aot_s=8.0, inductor_s=5.0, backward_s=3.0, before_restart_s=0.5)
+    time = find_compile_time(run_of(builders, metrics)).compile_time
+    assert time.phases == {"dynamo": 2.0, "AOTAutograd": 3.0, "inductor": 5.0, "backward": 3.0}
+    assert time.total_s == sum(time.phases.values()) == 13.0
+    assert time.thrown_away_s == 0.5
+    assert time.frames[0].total_s == 13.0
+
+
+def test_a_warm_cache_leaves_out_the_back_end(builders):
+    caches = [CacheEvent(frame="f0", cache="fx_graph", result="hit"), CacheEvent(frame="f0", cache="fx_graph", result="miss")]
+    time = find_compile_time(run_of(builders, CompileMetrics(total_s=2.0, aot_s=0.5), caches=caches)).compile_time
+    assert time.phases == {"dynamo": 1.5, "AOTAutograd": 0.5}
+    assert time.caches == {"fx_graph": {"hit": 1, "miss": 1}}
+    assert time.frames[0].caches == {"fx_graph": "hit, miss"}
+
+
+def test_frames_that_were_cut_short_take_their_time_from_the_events(builders):
+    phases = [
+        Phase(frame="f0", name="bytecode_tracing", total_s=2.0, self_s=2.0, count=1),
+        Phase(frame="f0", name="create_aot_dispatcher_function", total_s=5.0, self_s=1.0, count=1),
+        Phase(frame="f0", name="inductor_compile", total_s=4.0, self_s=4.0, count=1),
+    ]
+    time = find_compile_time(run_of(builders, None, phases=phases)).compile_time
+    assert time.phases == {"dynamo": 2.0, "AOTAutograd": 1.0, "inductor": 4.0}
+    assert time.total_s == 7.0
+    assert time.thrown_away_s is None
+
+
+def test_what_is_not_known_is_null_with_a_reason(builders):
+    nothing = find_compile_time(Run(info=RunInfo())).compile_time
+    assert (nothing.total_s, nothing.why) == (None, "nothing was compiled")
+    untimed = find_compile_time(run_of(builders, None)).compile_time
+    assert (untimed.total_s, untimed.why) == (None, "no compilation was timed in this log")
+    part = find_compile_time(run_of(builders, CompileMetrics(total_s=1.0), None)).compile_time
+    assert part.total_s == 1.0
+    assert "1 frame of 2 could not be timed" in part.why
+
+
+@pytest.mark.parametrize(
+    ("name", "layer"),
+    [
+        ("compile_attempt_1", "dynamo"),
+        ("build_guards", "dynamo"),
+        ("aot_trace_joint_graph", "AOTAutograd"),
+        ("GraphLowering.run", "inductor"),
+        ("entire_backward_compile", "backward"),
+        ("compile_fx.<locals>.bw_compiler", "backward"),
+    ],
+)
+def test_layers_of_events(name, layer):
+    assert phase_layer(name) == layer
+
+
+def codes(result):
+    return [finding.code for finding in result.findings]
+
+
+def test_restarts_are_a_finding_when_they_cost_a_fifth(builders):
+    lost = CompileMetrics(total_s=10.0, before_restart_s=4.0, restart_reasons=("Graph break in the middle\nmore",))
+    result = find_compile_time(run_of(builders, lost))
+    assert codes(result) == ["DC01"]
+    assert result.findings[0].title == "Restarts threw away 4.0 s of compile time"
+    assert "Graph break in the middle" in result.findings[0].why
+    assert codes(find_compile_time(run_of(builders, CompileMetrics(total_s=10.0, before_restart_s=1.9)))) == []
+    assert codes(find_compile_time(run_of(builders, CompileMetrics(total_s=29.0, before_restart_s=4.0)))) == []
+
+
+def test_a_function_is_slow_when_it_is_long_and_a_large_part(builders):
+    result = find_compile_time(run_of(builders, CompileMetrics(total_s=40.0, aot_s=30.0), CompileMetrics(total_s=20.0)))
+    assert codes(result) == ["DC02"]
+    assert result.findings[0].title == "Compiling `f0` took 40.0 s"
+    assert "AOTAutograd 30.0 s, dynamo 10.0 s" in result.findings[0].why
+    assert codes(find_compile_time(run_of(builders, CompileMetrics(total_s=25.0)))) == []
+    small_part = find_compile_time(run_of(builders, *[CompileMetrics(total_s=35.0)] * 5))
+    assert codes(small_part) == []
+
+
+def test_what_no_cache_keeps_is_said(builders):
+    bypass = CacheEvent(frame="f0", cache="fx_graph", result="bypass", why="a custom op without a hash")
+    result = find_compile_time(run_of(builders, CompileMetrics(total_s=12.0), caches=[bypass]))
+    assert codes(result) == ["DC03"]
+    assert "a custom op without a hash" in result.findings[0].why
+    other = CacheEvent(frame="f0", cache="aotautograd", result="miss")
+    assert codes(find_compile_time(run_of(builders, CompileMetrics(total_s=12.0), caches=[bypass, other]))) == []
