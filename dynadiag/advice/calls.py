@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dynadiag.advice import printing, scalars, training
-from dynadiag.advice.situation import Rule, Situation, guarded, line_name, option, quoted, rewrite, say
+from dynadiag.advice import printing, scalars, training, values
+from dynadiag.advice.situation import Rule, Situation, guarded, line_name, quoted, rewrite, say
 from dynadiag.advice.source import dotted
 from dynadiag.model.report import Advice
 
@@ -125,48 +125,6 @@ def debuggers(situation: Situation) -> Iterator[Advice]:
     yield from say("debug-outside", f"Remove {line_name(situation)} from the compiled function", situation=situation)
 
 
-def sorting(situation: Situation) -> Iterator[Advice]:
-    """`sorted(tensor)`, or a key that reads tensors."""
-    call = next(situation.line.calls("sorted"), None)
-    if call is not None and len(call.args) == 1 and not call.keywords:
-        after = situation.line.replaced(call, f"torch.sort({situation.line.text(call.args[0])}).values")
-        yield from rewrite(situation, "sort-torch", after, "Sort on the device")
-        return
-    yield from say(
-        "sort-torch", "Sort on the device with `torch.sort` or `torch.argsort` instead of Python's `sorted`", situation=situation
-    )
-
-
-def evaluated(situation: Situation) -> Iterator[Advice]:
-    """`eval`, `exec`, `globals`, `locals`."""
-    yield from say(
-        "dynamic-code", f"Write out what {line_name(situation)} computes, or do it outside the compiled function", situation=situation
-    )
-
-
-def texts(situation: Situation) -> Iterator[Advice]:
-    """`str(tensor)`, `repr(tensor)`, `"%s" % tensor`: text of a tensor needs its values."""
-    for call in situation.line.calls("str", "repr"):
-        if len(call.args) == 1 and isinstance(call.func, ast.Name):
-            after = situation.line.replaced(call, f'f"{{{situation.line.text(call.args[0])}}}"')
-            if '"' not in situation.line.text(call.args[0]):
-                yield from rewrite(situation, "text-format", after, "Write an f-string, which Dynamo can finish after the graph has run")
-            break
-    yield from say("text-outside", "Or return the tensor and make the text outside the compiled function", situation=situation)
-
-
-def ranges(situation: Situation) -> Iterator[Advice]:
-    """`range(tensor)`."""
-    yield from scalars.slices(situation)
-
-
-def hashes(situation: Situation) -> Iterator[Advice]:
-    """`hash(...)`, `id(...)` inside."""
-    yield from say(
-        "identity-outside", f"Compute {line_name(situation)} outside the compiled function and pass the result in", situation=situation
-    )
-
-
 def set_attributes(situation: Situation) -> Iterator[Advice]:
     """Setting an attribute of a class or of another object that Dynamo does not track."""
     if any(True for _ in situation.line.methods("state_dict")):
@@ -174,10 +132,8 @@ def set_attributes(situation: Situation) -> Iterator[Advice]:
         yield from say("state-dict-outside", text, situation=situation)
     elif any(True for _ in situation.line.methods("register_forward_hook", "register_forward_pre_hook", "register_hook", "remove")):
         yield from training.forward_hooks(situation)
-    elif _makes_optimizer(situation):
-        yield from say(
-            "optimizer-outside", f"Make the optimizer once outside the compiled function: {line_name(situation)}", situation=situation
-        )
+    elif "optim" in situation.context or "optim." in situation.line.code:
+        yield from training.train_step(situation)
     else:
         yield from say(
             "setattr-outside",
@@ -195,22 +151,13 @@ def methods(situation: Situation) -> Iterator[Advice]:
     elif re.search(r"StringIO|BytesIO|TextIO|Buffered|FileIO|_json|Encoder", situation.context):
         yield from files(situation)
     elif re.search(r"UntypedStorage|TypedStorage", situation.context):
-        yield from storages(situation)
+        yield from values.storages(situation)
     elif re.search(r"\(R?lock\)|RLock|Condition|_thread|Generator\) manual_seed", situation.context):
         yield from training.generators(situation) if "Generator" in situation.context else locks(situation)
     elif "datetime" in situation.context:
         yield from printing.clocks(situation)
     else:
         yield from opaque_call(situation)
-
-
-def storages(situation: Situation) -> Iterator[Advice]:
-    """`x.untyped_storage().nbytes()`."""
-    yield from say(
-        "storage-shape",
-        "Compute sizes from the shape (`x.numel() * x.element_size()`); storages are not known while compiling",
-        situation=situation,
-    )
 
 
 def locks(situation: Situation) -> Iterator[Advice]:
@@ -251,100 +198,15 @@ def exit_stacks(situation: Situation) -> Iterator[Advice]:
     )
 
 
-def not_a_tensor(situation: Situation) -> Iterator[Advice]:
-    """`GB0208`: a torch function that returns a Python value."""
-    if isinstance(_percent(situation), ast.BinOp):
-        yield from percent_formats(situation)
-    elif "fork_rng" in situation.line.code or "seed" in situation.context:
-        yield from training.random_state(situation)
-    elif any(True for _ in situation.line.calls("copy.copy")):
-        yield from training.shallow_copy(situation)
-    elif "__eq__" in situation.context:
-        yield from none_checks(situation)
-    else:
-        yield from say(
-            "value-outside", f"Ask for {_value_of(situation)} outside the compiled function and pass the value in", situation=situation
-        )
-
-
-def percent_formats(situation: Situation) -> Iterator[Advice]:
-    """`"%s" % tensor`."""
-    node = _percent(situation)
-    if isinstance(node, ast.BinOp) and isinstance(node.left, ast.Constant) and node.left.value == "%s":
-        after = situation.line.replaced(node, f'f"{{{situation.line.text(node.right)}}}"')
-        yield from rewrite(situation, "text-format", after, "Write an f-string, which Dynamo can finish after the graph has run")
-    yield from say("text-outside", "Or return the tensor and make the text outside the compiled function", situation=situation)
-
-
-def none_checks(situation: Situation) -> Iterator[Advice]:
-    """`tensor == None`."""
-    for node in situation.line.nodes:
-        if isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], ast.Eq | ast.NotEq):
-            word = "is" if isinstance(node.ops[0], ast.Eq) else "is not"
-            after = situation.line.replaced(node, f"{situation.line.text(node.left)} {word} {situation.line.text(node.comparators[0])}")
-            yield from rewrite(situation, "none-is", after, "Compare with `is`: `==` asks the tensor")
-            return
-
-
-def arguments(situation: Situation) -> Iterator[Advice]:
-    """`GB0055`: an argument that cannot be put into a graph."""
-    if "Generator" in situation.context:
-        yield from training.generators(situation)
-        return
-    if "FakeIdVariable" in situation.context:
-        yield from hashes(situation)
-        return
-    yield from say(
-        "argument-plain",
-        f"Give {line_name(situation)} tensors and plain numbers only; compute with other objects outside",
-        situation=situation,
-    )
-
-
-def numpy_calls(situation: Situation) -> Iterator[Advice]:
-    """`GB0294`: NumPy functions that torch does not know."""
-    call = next((n for n in situation.line.nodes if isinstance(n, ast.Call) and re.match(r"(np|numpy)\.", dotted(n.func) or "")), None)
-    name = f"`{dotted(call.func)}`" if call is not None else "this NumPy function"
-    yield from guarded(situation, "io-guard", f"If compiled code need not do it: keep {line_name(situation)} for eager runs only")
-    yield from say(
-        "numpy-outside", f"Use a torch function instead of {name}, or call it outside the compiled function", situation=situation
-    )
-
-
-def numpy_off(situation: Situation) -> Iterator[Advice]:
-    """NumPy tracing was switched off."""
-    yield from option(situation, "numpy-trace", "trace_numpy", " = True", "Switch tracing of NumPy calls on again")
-    yield from say("numpy-torch", "Use torch functions instead of NumPy", situation=situation)
-
-
-def no_fake(situation: Situation) -> Iterator[Advice]:
-    """`GB0090`: an operator without a fake implementation."""
-    op = re.search(r"(?:operator: )?\b((?:\w+)\.(?:\w+))(?:\.\w+)?\s*$", situation.context.splitlines()[0] if situation.context else "")
-    name = op[1].replace(".", "::", 1) if op else "namespace::name"
-    if name.startswith("aten::_nested"):
-        yield from training.nested(situation)
-        return
-    after = f'@torch.library.register_fake("{name}")'
-    text = f"Tell torch what `{name}` returns: a function with the same arguments that returns an empty tensor of the right shape and dtype"
-    yield from say("register-fake", text, situation=situation, after=after)
-
-
 def exceptions(situation: Situation) -> Iterator[Advice]:
     """`GB0088`: the code raised while it was traced."""
     raised = re.search(r"raised exception (\w+)", situation.context)
     name = f"`{raised[1]}`" if raised else "an exception"
     if re.search(r"unsupported operand|data_ptr", situation.context + situation.line.code) and "data_ptr" in situation.line.code:
-        yield from storages(situation)
+        yield from values.storages(situation)
         return
-    text = f"{line_name(situation)} raises {name}: a raise ends the frame. If it is meant, check before the compiled call; if not, run it without compile"
+    text = f"{line_name(situation)} raises {name}: a raise ends the frame. Check before the compiled call instead"
     yield from say("raise-outside", text, situation=situation)
-
-
-def generator_objects(situation: Situation) -> Iterator[Advice]:
-    """`GB8335`: a break inside a generator expression, which cannot be rebuilt."""
-    yield from say(
-        "generator-list", f"Cure the break inside the generator first; or build a list before {line_name(situation)}", situation=situation
-    )
 
 
 def loops(situation: Situation) -> Iterator[Advice]:
@@ -356,19 +218,17 @@ def loops(situation: Situation) -> Iterator[Advice]:
 
 def rebuilt(situation: Situation) -> Iterator[Advice]:
     """`GB0092`: an object that must live across the break and cannot be rebuilt."""
-    if re.search(r"warnings\.", situation.line.code) or "_filters" in situation.explanation:
-        yield from say(
-            "with-around", f"Enter {line_name(situation)} around the call of the compiled function, not inside it", situation=situation
-        )
+    if "warnings." in situation.line.code:
+        yield from warning_filters(situation)
         return
     text = f"{line_name(situation)} breaks while an object is alive that Dynamo cannot rebuild: do this outside the compiled function"
     yield from say("rebuild-outside", text, situation=situation)
 
 
-def type_checks(situation: Situation) -> Iterator[Advice]:
-    """`isinstance` and `hasattr` that run user code."""
+def warning_filters(situation: Situation) -> Iterator[Advice]:
+    """`warnings.catch_warnings()`, `simplefilter`."""
     yield from say(
-        "check-outside", f"Decide {line_name(situation)} once outside the compiled function, or check a plain type", situation=situation
+        "filters-outside", f"Set warning filters outside the compiled function, not by {line_name(situation)}", situation=situation
     )
 
 
@@ -388,11 +248,6 @@ def _own_call(situation: Situation) -> str:
     return "" if call is None else dotted(call.func) or ""
 
 
-def _value_of(situation: Situation) -> str:
-    name = re.search(r"target: <(?:built-in )?function (\w+)", situation.context) or re.search(r"target: (\w+)", situation.context)
-    return f"`{name[1]}`" if name else line_name(situation)
-
-
 def _in_logging(situation: Situation) -> bool:
     file = situation.torch_frame.file if situation.torch_frame is not None else ""
     return re.search(r"[/\\]logging[/\\]__init__\.py$", file) is not None
@@ -401,15 +256,6 @@ def _in_logging(situation: Situation) -> bool:
 def _with_expression(situation: Situation) -> ast.expr | None:
     statement = situation.line.statement
     return statement.items[0].context_expr if isinstance(statement, ast.With) else None
-
-
-def _makes_optimizer(situation: Situation) -> bool:
-    return "optim" in situation.context or "optim." in situation.line.code
-
-
-def _percent(situation: Situation) -> ast.AST | None:
-    found = (n for n in situation.line.nodes if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) and isinstance(n.left, ast.Constant))
-    return next(found, None)
 
 
 def _entry(pattern: str, rule: Rule) -> Called:
@@ -421,19 +267,19 @@ _BUILTINS: dict[str, Rule] = {
     "open": files,
     "breakpoint": debuggers,
     "input": debuggers,
-    "sorted": sorting,
-    "eval": evaluated,
-    "exec": evaluated,
-    "globals": evaluated,
-    "locals": evaluated,
-    "str": texts,
-    "repr": texts,
-    "range": ranges,
-    "hash": hashes,
-    "id": hashes,
+    "sorted": values.sorting,
+    "eval": values.evaluated,
+    "exec": values.evaluated,
+    "globals": values.evaluated,
+    "locals": values.evaluated,
+    "str": values.texts,
+    "repr": values.texts,
+    "range": values.ranges,
+    "hash": values.hashes,
+    "id": values.hashes,
     "setattr": set_attributes,
     "delattr": set_attributes,
-    "mod": storages,
+    "mod": values.storages,
 }
 
 SKIPPED: tuple[Called, ...] = (
@@ -441,7 +287,8 @@ SKIPPED: tuple[Called, ...] = (
     _entry(r"^torch\.optim\.|Optimizer\.|_compile\.Optimizer\.zero_grad$", training.train_step),
     _entry(r"LRScheduler\.|GradScaler\.|lr_scheduler\.", training.schedulers),
     _entry(r"detect_anomaly|set_detect_anomaly|saved_tensors_hooks|save_on_cpu", training.anomaly),
-    _entry(r"^_?warnings\.", printing.warn),
+    _entry(r"^_?warnings\.warn", printing.warn),
+    _entry(r"^_?warnings\._?(filters|simplefilter|catch)", warning_filters),
     _entry(r"^time\.|datetime\.now|datetime\.utcnow", printing.clocks),
     _entry(r"^random\.|\.?Random\.|^numpy\.random", scalars.random_numbers),
     _entry(r"^torch\.(cuda\.)?random\.|manual_seed|rng_state", training.random_state),
@@ -469,41 +316,41 @@ CALLS: dict[str, tuple[Rule, ...]] = {
     "GB4297": (user_break,),
     "GB4636": (user_break,),
     "GB0275": (user_break,),
-    "GB0055": (arguments,),
+    "GB0055": (values.arguments,),
     "GB0059": (builtins,),
     "GB0066": (exit_stacks,),
     "GB0088": (exceptions,),
-    "GB0090": (no_fake,),
-    "GB3069": (no_fake,),
-    "GB4315": (no_fake,),
+    "GB0090": (values.no_fake,),
+    "GB3069": (values.no_fake,),
+    "GB4315": (values.no_fake,),
     "GB0092": (rebuilt,),
     "GB0098": (disabled,),
     "GB0099": (disabled,),
-    "GB0105": (numpy_off,),
+    "GB0105": (values.numpy_off,),
     "GB0117": (training.share_memory,),
     "GB0142": (contexts,),
     "GB0147": (opaque_call,),
     "GB0151": (printing.frames,),
     "GB0156": (methods,),
     "GB0172": (collectives,),
-    "GB0175": (type_checks,),
-    "GB0194": (type_checks,),
-    "GB0208": (not_a_tensor,),
-    "GB0231": (numpy_off,),
+    "GB0175": (values.type_checks,),
+    "GB0194": (values.type_checks,),
+    "GB0208": (values.not_a_tensor,),
+    "GB0231": (values.numpy_off,),
     "GB0262": (contexts,),
-    "GB0293": (numpy_off,),
-    "GB0294": (numpy_calls,),
-    "GB0364": (hashes,),
+    "GB0293": (values.numpy_off,),
+    "GB0294": (values.numpy_calls,),
+    "GB0364": (values.hashes,),
     "GB0376": (disable_call,),
     "GB0377": (disable_call,),
     "GB0467": (set_attributes,),
-    "GB0569": (texts,),
-    "GB2736": (type_checks,),
+    "GB0569": (values.texts,),
+    "GB2736": (values.type_checks,),
     "GB4841": (methods,),
     "GB7000": (loops,),
-    "GB8335": (generator_objects,),
+    "GB8335": (values.generator_objects,),
     "GB8977": (classes,),
-    "GB9316": (hashes,),
+    "GB9316": (values.hashes,),
     "GB9493": (opaque_call,),
-    "GB9522": (type_checks,),
+    "GB9522": (values.type_checks,),
 }

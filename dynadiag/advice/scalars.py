@@ -20,6 +20,8 @@ def scalar_reads(situation: Situation) -> Iterator[Advice]:
     use = None if read is None else situation.line.parent(read)
     if read is not None and situation.editable:
         yield from _kept_tensor(situation, read, use)
+    if read is None:
+        yield from tensor_index(situation)
     if _only_a_number(situation, use):
         yield from option(
             situation,
@@ -89,7 +91,7 @@ def branches(situation: Situation, drop: ast.Call | None = None) -> Iterator[Adv
     """`if tensor:` and `while tensor:`: choose between values instead of between statements, or keep the choice out of the graph."""
     condition = _condition(situation)
     statement = situation.line.statement
-    if condition is None:
+    if condition is None or _reduces_in_python(situation) or _draws(situation):
         yield from _hidden_condition(situation)
         return
     text = _without(situation, condition, drop)
@@ -134,7 +136,7 @@ def _asserts(situation: Situation, statement: ast.Assert, condition: str) -> Ite
 
 def _hidden_condition(situation: Situation) -> Iterator[Advice]:
     """The line has no condition that we can name: a generator, a library, or a line that was not recorded."""
-    if re.search(r"\brandom\.", situation.line.code):
+    if _draws(situation):
         yield from random_numbers(situation)
         return
     for call in situation.line.calls("any", "all"):
@@ -169,7 +171,7 @@ def data_operators(situation: Situation) -> Iterator[Advice]:
             after = line.replaced(node.func, f"torch.{(dotted(node.func) or '')[5:]}")
             yield from rewrite(situation, "item-math", after, "Compute on the tensor with torch instead of math")
             return
-    if re.search(r"\brandom\.", line.code):
+    if _draws(situation):
         yield from random_numbers(situation)
         return
     yield from lists(situation)
@@ -251,7 +253,8 @@ def one_hot(situation: Situation) -> Iterator[Advice]:
 
 def tensor_index(situation: Situation) -> Iterator[Advice]:
     """A Python list indexed by a tensor."""
-    node = next((node for node in situation.line.nodes if isinstance(node, ast.Subscript)), None)
+    found = (node for node in situation.line.nodes if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Name))
+    node = next(found, None)
     if node is None:
         return
     base, index = situation.line.text(node.value), situation.line.text(node.slice)
@@ -301,13 +304,13 @@ def _may_stay_tensor(read: ast.Call, use: ast.AST | None) -> bool:
 
 
 def _only_a_number(situation: Situation, use: ast.AST | None) -> bool:
-    """Whether capturing the scalar cures this use: not when it decides a branch, a loop, an order or the length of `range`."""
+    """Whether capturing the scalar cures this use: not when it decides a branch, a loop or an order, or picks from what may be a list."""
     if _condition(situation) is not None or _loop_bound(situation):
         return False
     line = situation.line
     if any(True for _ in line.calls("bool", "print", *_SYMBOLIC_ONLY)):
         return False
-    return not (isinstance(use, ast.Subscript) and not isinstance(use.slice, ast.Slice) and not isinstance(use.value, ast.Name))
+    return not isinstance(use, ast.Subscript)
 
 
 def _condition(situation: Situation) -> ast.expr | None:
@@ -326,6 +329,16 @@ def _if_expression(situation: Situation) -> ast.IfExp | None:
 
 def _loop_bound(situation: Situation) -> bool:
     return isinstance(situation.line.statement, ast.For) or any(True for _ in situation.line.calls("range"))
+
+
+def _draws(situation: Situation) -> bool:
+    """Whether the line draws a random number with Python or NumPy."""
+    return re.search(r"(?<!torch\.)\brandom\.\w", situation.line.code) is not None
+
+
+def _reduces_in_python(situation: Situation) -> bool:
+    """Whether the line asks Python's `any` or `all`, which look at one element after the other."""
+    return next(situation.line.calls("any", "all"), None) is not None
 
 
 def _without(situation: Situation, condition: ast.expr, drop: ast.Call | None) -> str:

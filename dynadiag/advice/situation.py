@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from dynadiag.advice.source import SourceLine, parse_line
 from dynadiag.model.report import Advice, GraphBreak
 from dynadiag.model.run import BreakEvent, Location, Process, Run
 
 _INSTALLED = re.compile(r"[/\\](?:site-packages|dist-packages)[/\\]|[/\\]lib(?:64)?[/\\]python3")
+_POLYFILL = re.compile(r"[/\\]torch[/\\]_dynamo[/\\]polyfills[/\\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +20,6 @@ class TorchOptions:
     """The option names of the torch that ran, as recorded there; None where nothing was recorded (a foreign log)."""
 
     names: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    values: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def known(self, area: str, name: str) -> Literal["yes", "no", "unknown"]:
         """Whether `torch._dynamo.config` (area "dynamo") or `torch.compiler` (area "compiler") has the name."""
@@ -27,10 +27,6 @@ class TorchOptions:
         if names is None:
             return "unknown"
         return "yes" if name in names else "no"
-
-    def is_on(self, area: str, name: str) -> bool:
-        """True if the run had set this option to True."""
-        return self.values.get(area, {}).get(name) is True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,9 +70,16 @@ def situation_of(event: BreakEvent | GraphBreak, run: Run, own_frame: Location |
         context=event.context or "",
         line=parse_line(None if shown is None else shown.code),
         torch_frame=torch_frame,
-        editable=own is None or torch_frame is None or (own.file, own.line) == (torch_frame.file, torch_frame.line),
+        editable=_same_line(own, torch_frame),
         options=_options(event, run),
     )
+
+
+def _same_line(own: Location | None, torch_frame: Location | None) -> bool:
+    """Whether the break is on the user's own line; torch's polyfills stand for a builtin that the line calls itself."""
+    if own is None or torch_frame is None or _POLYFILL.search(torch_frame.file):
+        return True
+    return (own.file, own.line) == (torch_frame.file, torch_frame.line)
 
 
 def _own_frame(stack: tuple[Location, ...], run: Run) -> Location | None:
@@ -85,12 +88,14 @@ def _own_frame(stack: tuple[Location, ...], run: Run) -> Location | None:
 
 
 def _is_installed(file: str, prefixes: tuple[str, ...]) -> bool:
+    if file.startswith("<"):
+        return not file.startswith(("<stdin", "<string", "<ipython", "<console"))
     return any(prefix and file.startswith(prefix) for prefix in prefixes) or _INSTALLED.search(file) is not None
 
 
 def _options(event: BreakEvent | GraphBreak, run: Run) -> TorchOptions:
     process = _process(event, run)
-    return TorchOptions() if process is None else TorchOptions(process.option_names, process.config)
+    return TorchOptions() if process is None else TorchOptions(process.option_names)
 
 
 def _process(event: BreakEvent | GraphBreak, run: Run) -> Process | None:
@@ -105,20 +110,26 @@ def _process(event: BreakEvent | GraphBreak, run: Run) -> Process | None:
 def option(situation: Situation, slug: str, name: str, statement: str, text: str) -> Iterator[Advice]:
     """Advice to set one option of `torch._dynamo.config`.
 
-    Left out when the torch that ran does not have it or has it switched on already; with "if your torch has it" when that is not known.
+    Left out when the torch that ran does not have it; with "if your torch has this option" when that is not known.
     `statement` is what follows `torch._dynamo.config.<name>` (` = True`, `.add(print)`).
     """
     has = situation.options.known("dynamo", name)
-    if has == "no" or situation.options.is_on("dynamo", name):
+    if has == "no":
         return
     full = f"torch._dynamo.config.{name}"
     doubt = " (if your torch has this option)" if has == "unknown" else ""
     yield Advice(slug=slug, text=f"{text}{doubt}", after=f"{full}{statement}", options=(full,))
 
 
-def rewrite(situation: Situation, slug: str, after: str, text: str, *, options: tuple[str, ...] = ()) -> Iterator[Advice]:
-    """Advice to rewrite the user's line; nothing if the break is on a line of a library, which the user cannot edit."""
-    if situation.editable:
+def rewrite(
+    situation: Situation, slug: str, after: str, text: str, *, options: tuple[str, ...] = (), own_call: bool = False
+) -> Iterator[Advice]:
+    """Advice to rewrite the user's line.
+
+    Nothing if the break is on a line of a library, which the user cannot edit, unless the rule has recognised the call on the user's
+    own line that leads there (`own_call`).
+    """
+    if situation.editable or own_call:
         yield Advice(slug=slug, text=text, before=situation.line.code or None, after=after, options=options)
 
 

@@ -18,18 +18,23 @@ _OPENERS = {"(": ")", "[": "]", "{": "}"}
 
 @dataclass(frozen=True, eq=False)
 class SourceLine:
-    """A line of source with the tree of what could be parsed of it; `shift` is where the line begins in the parsed text (bytes)."""
+    """A line of source with the tree of what could be parsed of it; `shift` is where the line begins in the parsed text (bytes).
+
+    `complete` says that no bracket stays open and nothing was put before it.
+    """
 
     code: str
     tree: ast.Module | None
     shift: int
+    complete: bool = True
 
     @cached_property
     def nodes(self) -> tuple[ast.AST, ...]:
-        """All nodes of the tree in the order of the text, outer ones first; empty when nothing could be parsed."""
+        """All nodes that are wholly on the line, in the order of the text, outer ones first; empty when nothing could be parsed."""
         if self.tree is None:
             return ()
-        found = [node for node in ast.walk(self.tree) if hasattr(node, "col_offset")]
+        end = len(self.code.encode()) + self.shift
+        found = [node for node in ast.walk(self.tree) if hasattr(node, "col_offset") and (node.end_col_offset or 0) <= end]
         return tuple(sorted(found, key=lambda node: (node.lineno, node.col_offset, -(node.end_col_offset or 0))))  # type: ignore[attr-defined]
 
     @cached_property
@@ -41,8 +46,8 @@ class SourceLine:
 
     @property
     def statement(self) -> ast.stmt | None:
-        """The first statement on the line, or None."""
-        return self.tree.body[0] if self.tree is not None and self.tree.body else None
+        """The first statement on the line if its header is wholly there, else None."""
+        return self.tree.body[0] if self.tree is not None and self.tree.body and self.complete else None
 
     def parent(self, node: ast.AST) -> ast.AST | None:
         """The node that holds this one."""
@@ -96,7 +101,8 @@ def parse_line(code: str | None) -> SourceLine:
     for prefix, body, suffix in _attempts(text):
         tree = _parsed(prefix + body + suffix)
         if tree is not None:
-            return SourceLine(text, tree, len(prefix) - (len(text.encode()) - len(body.encode())))
+            shift = len(prefix) - (len(text.encode()) - len(body.encode()))
+            return SourceLine(text, tree, shift, complete=not prefix and suffix in ("", " pass", ": pass"))
     return SourceLine(text, None, 0)
 
 

@@ -13,16 +13,27 @@ from dynadiag.model.report import Advice
 
 def train_step(situation: Situation) -> Iterator[Advice]:
     """A whole train step was compiled: compile the model, and the optimizer's step on its own."""
-    optimizer = _optimizer_name(situation)
-    step = "" if optimizer is None else f"\n{optimizer}.step = torch.compile({optimizer}.step)"
-    line = line_name(situation)
-    words = "the model on its own" if optimizer is None else f"the model and `{optimizer}.step` apart"
-    yield Advice(
-        slug="compile-model-apart",
-        text=f"Do not compile the whole train step: compile {words} and leave {line} in plain Python",
-        before=situation.line.code or None,
-        after=f"model = torch.compile(model){step}",
+    if _makes_optimizer(situation):
+        yield from say(
+            "optimizer-outside", f"Make the optimizer once outside the compiled function: {line_name(situation)}", situation=situation
+        )
+        return
+    yield from say(
+        "compile-model-apart",
+        f"Do not compile the whole train step: compile the model and leave {line_name(situation)} in plain Python",
+        situation=situation,
+        after="model = torch.compile(model)",
     )
+    call = next(situation.line.methods("step"), None)
+    if call is not None and isinstance(call.func, ast.Attribute):
+        optimizer = situation.line.text(call.func.value)
+        yield from say(
+            "compile-optimizer-step",
+            f"Then compile the step of `{optimizer}` by itself and call `compiled_step()`: its update becomes a graph of its own "
+            "(torch.optim breaks once before it, on purpose: that break stays and is harmless)",
+            situation=situation,
+            after=f"compiled_step = torch.compile({optimizer}.step)",
+        )
 
 
 def backward(situation: Situation) -> Iterator[Advice]:
@@ -185,7 +196,11 @@ def deepcopy(situation: Situation) -> Iterator[Advice]:
     if call is not None and call.args and "TensorVariable()" in situation.context + situation.explanation:
         after = situation.line.replaced(call, f"{situation.line.text(call.args[0])}.clone()")
         yield from rewrite(
-            situation, "copy-clone", after, "If it is a tensor, clone it (a clone stays in the autograd graph, a deepcopy does not)"
+            situation,
+            "copy-clone",
+            after,
+            "If it is a tensor, clone it (a clone stays in the autograd graph, a deepcopy does not)",
+            own_call=True,
         )
     if any(True for _ in situation.line.methods("asdict")):
         text = "Read the fields (`getattr(obj, field.name) for field in dataclasses.fields(obj)`): `asdict` copies every tensor"
@@ -202,7 +217,9 @@ def shallow_copy(situation: Situation) -> Iterator[Advice]:
     if call is None or not call.args:
         return
     text = "If it is a tensor, `detach()` it for a new tensor of the same data, or clone it"
-    yield from rewrite(situation, "copy-clone", situation.line.replaced(call, f"{situation.line.text(call.args[0])}.clone()"), text)
+    yield from rewrite(
+        situation, "copy-clone", situation.line.replaced(call, f"{situation.line.text(call.args[0])}.clone()"), text, own_call=True
+    )
 
 
 def set_data(situation: Situation) -> Iterator[Advice]:
@@ -282,9 +299,9 @@ def in_optimizer(situation: Situation) -> bool:
     return re.search(r"torch[/\\]optim[/\\]", file) is not None or "torch.optim" in situation.context
 
 
-def _optimizer_name(situation: Situation) -> str | None:
-    call = next(situation.line.methods("step", "zero_grad"), None)
-    return None if call is None or not isinstance(call.func, ast.Attribute) else dotted(call.func.value)
+def _makes_optimizer(situation: Situation) -> bool:
+    made = next((dotted(node.func) or "" for node in situation.line.nodes if isinstance(node, ast.Call)), "")
+    return "add_param_group" in situation.context or re.search(r"(?:^|\.)optim\.[A-Z]\w*$", made) is not None
 
 
 def _subject_of(situation: Situation, method: str, attribute: str) -> str | None:

@@ -1,0 +1,165 @@
+"""Advice for values and objects that Dynamo does not know: text of tensors, identities, storages, NumPy, operators without a fake."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from dynadiag.advice import scalars, training
+from dynadiag.advice.situation import Situation, guarded, line_name, option, rewrite, say
+from dynadiag.advice.source import dotted
+from dynadiag.model.report import Advice
+
+
+def sorting(situation: Situation) -> Iterator[Advice]:
+    """`sorted(tensor)`, or a key that reads tensors."""
+    call = next(situation.line.calls("sorted"), None)
+    if call is not None and len(call.args) == 1 and not call.keywords:
+        after = situation.line.replaced(call, f"torch.sort({situation.line.text(call.args[0])}).values")
+        yield from rewrite(situation, "sort-torch", after, "Sort on the device")
+        return
+    yield from say(
+        "sort-torch", "Sort on the device with `torch.sort` or `torch.argsort` instead of Python's `sorted`", situation=situation
+    )
+
+
+def evaluated(situation: Situation) -> Iterator[Advice]:
+    """`eval`, `exec`, `globals`, `locals`."""
+    yield from say(
+        "dynamic-code", f"Write out what {line_name(situation)} computes, or do it outside the compiled function", situation=situation
+    )
+
+
+def texts(situation: Situation) -> Iterator[Advice]:
+    """`str(tensor)`, `repr(tensor)`, `"%s" % tensor`: text of a tensor needs its values."""
+    for call in situation.line.calls("str", "repr"):
+        if len(call.args) == 1 and isinstance(call.func, ast.Name):
+            after = situation.line.replaced(call, f'f"{{{situation.line.text(call.args[0])}}}"')
+            if '"' not in situation.line.text(call.args[0]):
+                yield from rewrite(situation, "text-format", after, "Write an f-string, which Dynamo can finish after the graph has run")
+            break
+    yield from say("text-outside", "Or return the tensor and make the text outside the compiled function", situation=situation)
+
+
+def ranges(situation: Situation) -> Iterator[Advice]:
+    """`range(tensor)`."""
+    yield from scalars.slices(situation)
+
+
+def hashes(situation: Situation) -> Iterator[Advice]:
+    """`hash(...)`, `id(...)` inside."""
+    yield from say(
+        "identity-outside", f"Compute {line_name(situation)} outside the compiled function and pass the result in", situation=situation
+    )
+
+
+def storages(situation: Situation) -> Iterator[Advice]:
+    """`x.untyped_storage().nbytes()`."""
+    yield from say(
+        "storage-shape",
+        "Compute sizes from the shape (`x.numel() * x.element_size()`); storages are not known while compiling",
+        situation=situation,
+    )
+
+
+def not_a_tensor(situation: Situation) -> Iterator[Advice]:
+    """`GB0208`: a torch function that returns a Python value."""
+    if isinstance(_percent(situation), ast.BinOp):
+        yield from percent_formats(situation)
+    elif "fork_rng" in situation.line.code or "seed" in situation.context:
+        yield from training.random_state(situation)
+    elif any(True for _ in situation.line.calls("copy.copy")):
+        yield from training.shallow_copy(situation)
+    elif "__eq__" in situation.context:
+        yield from none_checks(situation)
+    else:
+        yield from say(
+            "value-outside", f"Ask for {_value_of(situation)} outside the compiled function and pass the value in", situation=situation
+        )
+
+
+def percent_formats(situation: Situation) -> Iterator[Advice]:
+    """`"%s" % tensor`."""
+    node = _percent(situation)
+    if isinstance(node, ast.BinOp) and isinstance(node.left, ast.Constant) and node.left.value == "%s":
+        after = situation.line.replaced(node, f'f"{{{situation.line.text(node.right)}}}"')
+        yield from rewrite(situation, "text-format", after, "Write an f-string, which Dynamo can finish after the graph has run")
+    yield from say("text-outside", "Or return the tensor and make the text outside the compiled function", situation=situation)
+
+
+def none_checks(situation: Situation) -> Iterator[Advice]:
+    """`tensor == None`."""
+    for node in situation.line.nodes:
+        if isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], ast.Eq | ast.NotEq):
+            word = "is" if isinstance(node.ops[0], ast.Eq) else "is not"
+            after = situation.line.replaced(node, f"{situation.line.text(node.left)} {word} {situation.line.text(node.comparators[0])}")
+            yield from rewrite(situation, "none-is", after, "Compare with `is`: `==` asks the tensor")
+            return
+
+
+def arguments(situation: Situation) -> Iterator[Advice]:
+    """`GB0055`: an argument that cannot be put into a graph."""
+    if "Generator" in situation.context:
+        yield from training.generators(situation)
+        return
+    if "FakeIdVariable" in situation.context:
+        yield from hashes(situation)
+        return
+    yield from say(
+        "argument-plain",
+        f"Give {line_name(situation)} tensors and plain numbers only; compute with other objects outside",
+        situation=situation,
+    )
+
+
+def numpy_calls(situation: Situation) -> Iterator[Advice]:
+    """`GB0294`: NumPy functions that torch does not know."""
+    call = next((n for n in situation.line.nodes if isinstance(n, ast.Call) and re.match(r"(np|numpy)\.", dotted(n.func) or "")), None)
+    name = f"`{dotted(call.func)}`" if call is not None else "this NumPy function"
+    yield from guarded(situation, "io-guard", f"If compiled code need not do it: keep {line_name(situation)} for eager runs only")
+    yield from say(
+        "numpy-outside", f"Use a torch function instead of {name}, or call it outside the compiled function", situation=situation
+    )
+
+
+def numpy_off(situation: Situation) -> Iterator[Advice]:
+    """NumPy tracing was switched off."""
+    yield from option(situation, "numpy-trace", "trace_numpy", " = True", "Switch tracing of NumPy calls on again")
+    yield from say("numpy-torch", "Use torch functions instead of NumPy", situation=situation)
+
+
+def no_fake(situation: Situation) -> Iterator[Advice]:
+    """`GB0090`: an operator without a fake implementation."""
+    op = re.search(r"(?:operator: )?\b((?:\w+)\.(?:\w+))(?:\.\w+)?\s*$", situation.context.splitlines()[0] if situation.context else "")
+    name = op[1].replace(".", "::", 1) if op else "namespace::name"
+    if name.startswith("aten::_nested"):
+        yield from training.nested(situation)
+        return
+    after = f'@torch.library.register_fake("{name}")'
+    text = f"Tell torch what `{name}` returns: a function with the same arguments that returns an empty tensor of the right shape and dtype"
+    yield from say("register-fake", text, situation=situation, after=after)
+
+
+def _value_of(situation: Situation) -> str:
+    name = re.search(r"target: <(?:built-in )?function (\w+)", situation.context) or re.search(r"target: (\w+)", situation.context)
+    return f"`{name[1]}`" if name else line_name(situation)
+
+
+def _percent(situation: Situation) -> ast.AST | None:
+    found = (n for n in situation.line.nodes if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) and isinstance(n.left, ast.Constant))
+    return next(found, None)
+
+
+def type_checks(situation: Situation) -> Iterator[Advice]:
+    """`isinstance` and `hasattr` that run user code."""
+    yield from say(
+        "check-outside", f"Decide {line_name(situation)} once outside the compiled function, or check a plain type", situation=situation
+    )
+
+
+def generator_objects(situation: Situation) -> Iterator[Advice]:
+    """`GB8335`: a break inside a generator expression, which cannot be rebuilt."""
+    yield from say(
+        "generator-list", f"Cure the break inside the generator first; or build a list before {line_name(situation)}", situation=situation
+    )

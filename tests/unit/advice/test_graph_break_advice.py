@@ -1,0 +1,146 @@
+"""Which advice is given when: by id or by text, own line or library, known or unknown options, and for input of strangers."""
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dynadiag.advice.gb_types import GB_TYPES
+from dynadiag.advice.graph_breaks import RULES, break_advice, rules_for
+from dynadiag.model.report import GraphBreak
+from dynadiag.model.run import BreakEvent, CompileKey, Frame, Location, Process, Run, RunInfo
+
+CODES = st.one_of(
+    st.text(max_size=80),
+    st.sampled_from(
+        ["print(x.shape)", "if x.sum() > 0:", "y = x.item()", "with open(f) as g:", "opt.step()", "x = [a.item() for a in b]", "raise E"]
+    ),
+)
+LIBRARY = Location("/env/lib/python3.12/site-packages/lib/model.py", 7, "forward", "if mask.all():")
+
+
+def run_of(options=None):
+    process = Process(index=0, log="a.log", option_names={} if options is None else {"dynamo": frozenset(options)})
+    frame = Frame(id="f0", key=CompileKey(0, 0, 0, 0), attempts=1, name="f", file="/home/me/train.py", line=1, outcome="broke")
+    return Run(info=RunInfo(), processes=(process,), frames=(frame,), site_prefixes=("/env/lib/python3.12",))
+
+
+def event(gb_id="GB0124", code="y = x * x.sum().item()", *, gb_type="?", context="", inner=None, explanation="", hints=()):
+    own = Location("/home/me/train.py", 3, "f", code)
+    stack = (own,) if inner is None else (own, inner)
+    return BreakEvent(
+        frame="f0",
+        attempt=0,
+        gb_id=gb_id,
+        gb_type=gb_type,
+        explanation=explanation,
+        hints=hints,
+        context=context,
+        stack=stack,
+        torch_frame=stack[-1],
+    )
+
+
+def slugs(found):
+    return [advice.slug for advice in found]
+
+
+def test_an_option_that_the_torch_has_is_named_plainly():
+    found = break_advice(event(), run_of({"capture_scalar_outputs"}))
+    assert slugs(found) == ["item-keep-tensor", "item-capture"]
+    assert "if your torch" not in found[1].text
+
+
+def test_an_option_that_the_torch_lacks_is_left_out():
+    assert slugs(break_advice(event(), run_of({"verbose"}))) == ["item-keep-tensor"]
+
+
+def test_an_option_of_a_foreign_log_is_named_with_doubt():
+    found = break_advice(event(), run_of())
+    assert slugs(found) == ["item-keep-tensor", "item-capture"]
+    assert "if your torch has this option" in found[1].text
+
+
+def test_the_rewrite_is_the_line_with_the_change():
+    first = break_advice(event(), run_of())[0]
+    assert (first.before, first.after) == ("y = x * x.sum().item()", "y = x * x.sum()")
+
+
+@pytest.mark.parametrize(
+    ("gb_id", "gb_type"),
+    [("GB0124", "reworded in a later torch"), (None, "Unsupported Tensor.item() call with capture_scalar_outputs=False")],
+)
+def test_the_id_decides_and_the_text_stands_in(gb_id, gb_type):
+    assert rules_for(gb_id, gb_type) == RULES["GB0124"]
+
+
+def test_a_library_line_is_not_rewritten():
+    found = break_advice(event("GB0170", "y = model(x)", inner=LIBRARY), run_of())
+    assert found
+    assert all(advice.before in (None, "y = model(x)") for advice in found)
+    assert any("lib/model.py:7" in advice.text for advice in found)
+
+
+def test_an_unknown_break_gets_a_place_and_torchs_words_as_torchs():
+    hints = ("Avoid calling it.", "Please report an issue to PyTorch.")
+    found = break_advice(event("GB9999", "y = odd(x)", gb_type="Brand new", hints=hints), run_of())
+    assert slugs(found) == ["move-out", "torch-hint"]
+    assert found[1].text == "torch says: Avoid calling it."
+
+
+def test_a_print_of_a_constant_may_move_and_a_print_of_a_shape_is_formatted():
+    constant = event("GB0059", 'print("a")', context="builtin print [<class 'torch._dynamo.variables.constant.ConstantVariable'>] False")
+    shape = event("GB0059", "print(x.shape)", context="builtin print [<class 'torch._dynamo.variables.lists.SizeVariable'>] False")
+    assert slugs(break_advice(constant, run_of()))[0] == "print-reorder"
+    formatted = break_advice(shape, run_of())[0]
+    assert (formatted.slug, formatted.after) == ("print-format", 'print(f"{x.shape}")')
+    assert "print-reorder" not in slugs(break_advice(shape, run_of()))
+
+
+def test_a_print_with_a_file_may_not_move():
+    context = "builtin print [<class 'torch._dynamo.variables.constant.ConstantVariable'>] True"
+    assert "print-reorder" not in slugs(break_advice(event("GB0059", 'print("a", file=log)', context=context), run_of()))
+
+
+def test_a_site_gets_the_advice_of_its_event():
+    one = event()
+    site = GraphBreak(
+        id="b1",
+        fingerprint="x",
+        gb_id=one.gb_id,
+        category="scalar",
+        reason=one.gb_type,
+        explanation=None,
+        hints=(),
+        own_frame=one.stack[0],
+        torch_frame=one.torch_frame,
+        stack=one.stack,
+        events=1,
+        frames=("f0",),
+        processes=(0,),
+    )
+    assert break_advice(site, run_of()) == break_advice(one, run_of())
+
+
+def test_a_line_that_was_not_recorded_still_gets_words():
+    for gb_id in RULES:
+        bare = dataclasses.replace(event(gb_id), stack=(), torch_frame=None)
+        found = break_advice(bare, run_of())
+        assert found
+        assert all(advice.text and advice.before is None for advice in found)
+
+
+def test_every_type_belongs_to_a_known_id():
+    assert set(GB_TYPES.values()) == set(RULES)
+    assert len(RULES) >= 35
+
+
+@given(
+    gb_id=st.one_of(st.none(), st.sampled_from(sorted(RULES))), code=CODES, context=st.text(max_size=120), explanation=st.text(max_size=60)
+)
+def test_any_text_of_strangers_gets_advice_and_no_error(gb_id, code, context, explanation):
+    for inner in (None, LIBRARY):
+        for advice in break_advice(event(gb_id, code, context=context, explanation=explanation, inner=inner), run_of()):
+            assert advice.slug
+            assert advice.text
