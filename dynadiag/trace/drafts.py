@@ -72,7 +72,8 @@ class ProcessDraft:
     registry: dict[str, RegistryEntry] = field(default_factory=dict)
     hooks: dict[str, str] = field(default_factory=dict)
     counters: dict[str, Mapping[str, int]] | None = None
-    event_context: tuple[int, bytes] | None = None
+    event_context: bytes | None = None
+    event_epoch: int = -1
     event_frame: str | None = None
     epoch: int = 0
     records: int = 0

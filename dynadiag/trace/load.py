@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +12,8 @@ from dynadiag.model.run import Run
 from dynadiag.trace import own_records, torch_records
 from dynadiag.trace.drafts import ProcessDraft, RunDraft
 from dynadiag.trace.finish import finish
-from dynadiag.trace.records import Header, Piece, Record, match_header, scan
+from dynadiag.trace.phases import quick_event
+from dynadiag.trace.records import Piece, Record, scan
 from dynadiag.trace.sources import WANTED, OpenLog, Sources, find_sources, shown
 from dynadiag.trace.text_log import TextReader
 from dynadiag.trace.values import BadRecordError, as_id, decode
@@ -21,6 +21,7 @@ from dynadiag.trace.values import BadRecordError, as_id, decode
 Progress = Callable[[int, int], None]
 
 _LARGEST_PID = 1 << 22
+_MOST_NAMES = 10_000
 _RANK_NAME = re.compile(r"_rank_(\d{1,6})[_.]")
 _BY_KEY = {name.encode(): handler for name, handler in torch_records.BY_KEY.items()}
 _BY_ARTIFACT = {name.encode(): handler for name, handler in {**torch_records.BY_ARTIFACT, **own_records.BY_ARTIFACT}.items()}
@@ -64,10 +65,12 @@ def _read_all(run: RunDraft, sources: Sources, progress: Progress | None) -> Non
         try:
             with OpenLog(log) as stream:
                 _LogReader(run, str(log)).read(stream, _teller(progress, before, total, stream))
-        except (OSError, EOFError, zlib.error) as error:
+                broken = stream.broken
+        except OSError as error:
+            broken = error.strerror or str(error)
+        if broken is not None:
             if len(sources.logs) == 1 and not run.processes:
-                why = getattr(error, "strerror", None) or "it is damaged"
-                raise UnreadableInputError(f"cannot read {shown(log)}: {why}") from None
+                raise UnreadableInputError(f"cannot read {shown(log)}: {broken}")
             run.note(f"{shown(Path(log.name))} could not be read to its end")
         before += _size(log)
     if progress is not None:
@@ -92,44 +95,67 @@ class _LogReader:
         self.first: ProcessDraft | None = None
         self.text = TextReader(run, log)
         self.previous = b""
+        self.names: dict[bytes, str] = {}
         self.mismatches = 0
 
     def read(self, stream: OpenLog, on_read: Callable[[int], None]) -> None:
         """Reads the log from its beginning to its end."""
+        by_number = self.by_number
         for piece in scan(stream, on_read):
-            header = match_header(piece.line)
-            if header is None:
+            number, kind, name, _ = piece.match.groups()
+            if kind is None:
                 self._no_record(piece)
-            elif piece.line == self.previous and header.kind != b"chromium_event":
-                self._process(header).skip("repeated record")
-            else:
-                self.previous = piece.line
-                self._record(piece, header)
+                continue
+            process = by_number.get(number) or self._process(number)
+            process.records += 1
+            if kind != b"chromium_event" or not self._event(process, piece):
+                self._record(process, piece, kind, name)
         self.text.end()
         if self.mismatches:
             name = shown(Path(self.log.rpartition(os.sep)[2]))
             self.run.note(f"{self.mismatches} payloads in {name} do not match their checksums (edited or damaged); used as they are")
 
     def _no_record(self, piece: Piece) -> None:
-        if piece.payload is None or len(piece.line) > _LARGEST_HEADER_BYTES:
+        line = piece.match[4]
+        if not piece.kept or len(line) > _LARGEST_HEADER_BYTES:
             self.run.note(f"a line of more than {_LARGEST_HEADER_BYTES >> 20} MB was left out")
-            return
-        if self.first is None:
-            self.text.line(decode(piece.line), piece.offset, len(piece.line))
+        elif self.first is None:
+            self.text.line(decode(line), piece.offset, len(line))
 
-    def _process(self, header: Header) -> ProcessDraft:
-        """The process that wrote a record; old torch wrote thread numbers instead of pids, which do not tell processes apart."""
-        found = self.by_number.get(header.number)
-        if found is not None:
-            return found
-        number = int(header.number) if len(header.number) < 19 else _LARGEST_PID
+    def _event(self, process: ProcessDraft, piece: Piece) -> bool:
+        """The short way for the records that make up most of a log; False when one looks unusual.
+
+        Hundreds of events in a row carry the same compile id, so its frame is looked up once.
+        """
+        match = piece.match
+        found = quick_event(match.string, match.end() + 1, piece.end) if piece.kept else None
+        if found is None:
+            return False
+        kind, raw_name, at = found
+        name = self.names.get(raw_name) or self._name(raw_name)
+        if kind == b"B":
+            process.clock.begin(name, at)
+        elif kind == b"E":
+            context = match[4].partition(b'"has_payload"')[0]
+            if context != process.event_context or process.event_epoch != process.epoch:
+                frame = self.run.known_frame(process, Record(piece, "chromium_event", 0).header)
+                process.event_frame = frame.id if frame else None
+                process.event_context, process.event_epoch = (context, process.epoch) if frame else (None, -1)
+            process.clock.end(name, at, process.event_frame)
+        return True
+
+    def _name(self, raw: bytes) -> str:
+        if len(self.names) > _MOST_NAMES:
+            self.names.clear()
+        return self.names.setdefault(raw, decode(raw))
+
+    def _process(self, raw: bytes) -> ProcessDraft:
+        """The process with a new number; old torch wrote thread numbers instead of pids, which do not tell processes apart."""
+        number = int(raw) if len(raw) < 19 else _LARGEST_PID
         is_pid = 0 < number < _LARGEST_PID
-        if not is_pid and self.first is not None:
-            found = self.first
-        else:
-            found = self._new_process(number if is_pid else None)
-        if len(self.by_number) < 10_000:
-            self.by_number[header.number] = found
+        found = self.first if self.first is not None and not is_pid else self._new_process(number if is_pid else None)
+        if len(self.by_number) < _MOST_NAMES:
+            self.by_number[raw] = found
         return found
 
     def _new_process(self, pid: int | None) -> ProcessDraft:
@@ -145,20 +171,23 @@ class _LogReader:
         self.run.processes.append(process)
         return process
 
-    def _record(self, piece: Piece, header: Header) -> None:
-        process = self._process(header)
-        process.records += 1
-        artifact = header.kind == b"artifact"
-        handler = _BY_ARTIFACT.get(header.name or b"") if artifact else _BY_KEY.get(header.kind)
+    def _record(self, process: ProcessDraft, piece: Piece, kind: bytes, name: bytes | None) -> None:
+        line = piece.match[0]
+        if line == self.previous:
+            process.skip("repeated record")
+            return
+        self.previous = line
+        artifact = kind == b"artifact"
+        handler = _BY_ARTIFACT.get(name or b"") if artifact else _BY_KEY.get(kind)
         if handler is None:
-            process.ignore(decode((header.name if artifact else header.kind) or b"?"))
-            if not piece.line.rstrip().endswith(b"}"):
+            process.ignore(decode((name if artifact else kind) or b"?"))
+            if not line.rstrip().endswith(b"}"):
                 process.skip("header is not JSON")
             return
         try:
-            if len(piece.line) > _LARGEST_HEADER_BYTES:
+            if len(line) > _LARGEST_HEADER_BYTES:
                 raise BadRecordError("header is too long")
-            record = Record(piece, header.start, header.kind.decode(), process.records - 1)
+            record = Record(piece, kind.decode(), process.records - 1)
             self._note_rank(process, record)
             handler(self.run, process, record)
             self.mismatches += record.mismatch
@@ -166,7 +195,7 @@ class _LogReader:
             process.skip(error.reason)
 
     def _note_rank(self, process: ProcessDraft, record: Record) -> None:
-        if "rank" in process.facts or b'"rank"' not in record.line:
+        if b'"rank"' not in record.line or "rank" in process.facts:
             return
         rank = as_id(record.header.get("rank"))
         if rank is not None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from dynadiag.model.run import Phase
 
-_EVENT = re.compile(rb'^\t\{\n\t"name": "([^"\\\n]*)",\n\t"ts": (\d{1,20}(?:\.\d{1,9})?),\n')
-_KIND = re.compile(rb'\n\t"ph": "([BEi])",\n\t"cat": ')
+_EVENT = re.compile(rb'\t\{\n\t"name": "([^"\\\n]*)",\n\t"ts": (\d{1,20}(?:\.\d{1,9})?),\n')
+_KIND = b'\n\t"ph": "'
 DEEPEST = 200
 
 
@@ -56,10 +56,10 @@ class PhaseClock:
         )
 
 
-def quick_event(payload: bytes) -> tuple[str, str, float] | None:
-    """Kind ("B", "E" or "i"), name and time in microseconds of an event as torch prints it; None when it looks different."""
-    match = _EVENT.match(payload)
+def quick_event(buffer: bytes, start: int, end: int) -> tuple[bytes, bytes, float] | None:
+    """Kind (B, E or i), name and time in microseconds of an event as torch prints it; None when it looks different."""
+    match = _EVENT.match(buffer, start, end)
     if match is None:
         return None
-    kinds = _KIND.findall(payload)
-    return (kinds[-1].decode(), match.group(1).decode("utf-8", "replace"), float(match.group(2))) if kinds else None
+    kind = buffer.rfind(_KIND, start, end) + len(_KIND)
+    return (buffer[kind : kind + 1], match[1], float(match[2])) if kind >= len(_KIND) else None

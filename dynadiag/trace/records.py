@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from dynadiag.trace.values import BadRecordError, as_dict, decode, parse_json
@@ -18,10 +17,10 @@ from dynadiag.trace.values import BadRecordError, as_dict, decode, parse_json
 BLOCK_BYTES = 4 << 20
 LARGEST_RECORD_BYTES = 48 << 20
 
-_LINE = re.compile(rb"\n(?=[^\t])([^\n]*)")
-_HEADER = re.compile(
-    rb"[VIWEC]\d{4} \d\d:\d\d:\d\d(?:[.,]\d+)? (\d+) ?[^\n]*?\] "
-    rb'(?=\{\s*"(\w[^"\\]*)"\s*:\s*(?:\{\s*"name"\s*:\s*"([^"\\]*)")?)'
+# One match a line that is no payload: pid, kind and artifact name when it is a record header, then the rest of the line.
+_LINE = re.compile(
+    rb"\n(?=[^\t])(?:[VIWEC]\d{4} \d\d:\d\d:\d\d(?:[.,]\d+)? (\d+) ?[^\n\]]*\] "
+    rb'(?=\{\s*"(\w[^"\\\n]*)"\s*:\s*(?:\{\s*"name"\s*:\s*"([^"\\\n]*)")?))?([^\n]*)'
 )
 
 
@@ -33,43 +32,44 @@ class Stream(Protocol):
         ...
 
 
-@dataclass(slots=True)
 class Piece:
-    """One line that is no payload, with the payload behind it; `payload` is None when it was too long to keep."""
+    """One line that is no payload, with the payload behind it up to `end`; `kept` is False when it was too long to keep."""
 
-    line: bytes
-    offset: int
-    payload: bytes | memoryview | None
-    payload_offset: int
-    payload_length: int
+    __slots__ = ("base", "end", "kept", "match")
 
+    def __init__(self, match: re.Match[bytes], base: int, end: int, *, kept: bool = True) -> None:
+        self.match = match
+        self.base = base
+        self.end = end
+        self.kept = kept
 
-class Header:
-    """A line that is a record header; `kind` is its first key, `name` the artifact's name."""
+    @property
+    def line(self) -> bytes:
+        """The whole line without its end."""
+        return self.match[0][1:]
 
-    __slots__ = ("kind", "name", "number", "start")
+    @property
+    def offset(self) -> int:
+        """Where the line begins in the log, in bytes."""
+        return self.base + self.match.start() + 1
 
-    def __init__(self, match: re.Match[bytes]) -> None:
-        self.number = match.group(1)
-        self.kind = match.group(2)
-        self.name = match.group(3)
-        self.start = match.end()
+    @property
+    def payload_start(self) -> int:
+        """Where the payload begins in the buffer that was read."""
+        return min(self.match.end() + 1, self.end)
 
-
-def match_header(line: bytes) -> Header | None:
-    """The header in this line, or None for a line of plain text."""
-    match = _HEADER.match(line)
-    return Header(match) if match else None
+    def payload(self) -> bytes:
+        """The payload as it lies in the log, every line behind a tab."""
+        return self.match.string[self.payload_start : self.end]
 
 
 class Record:
     """One record of the trace: its header as JSON and its payload on demand."""
 
-    __slots__ = ("_header", "_piece", "_start", "index", "kind", "mismatch")
+    __slots__ = ("_header", "_piece", "index", "kind", "mismatch")
 
-    def __init__(self, piece: Piece, start: int, kind: str, index: int) -> None:
+    def __init__(self, piece: Piece, kind: str, index: int) -> None:
         self._piece = piece
-        self._start = start
         self._header: dict[str, Any] | None = None
         self.kind = kind
         self.index = index
@@ -79,7 +79,7 @@ class Record:
     def header(self) -> dict[str, Any]:
         """The header; BadRecordError when it is no JSON object."""
         if self._header is None:
-            header = parse_json(decode(self._piece.line[self._start :]), "header is not JSON")
+            header = parse_json(decode(self._piece.match[4]), "header is not JSON")
             if not isinstance(header, dict):
                 raise BadRecordError("header is not a JSON object")
             self._header = header
@@ -91,11 +91,6 @@ class Record:
         return self.header.get(self.kind)
 
     @property
-    def context(self) -> bytes:
-        """The header's bytes before the payload's checksum: kind and compile context, the same for many records of one compilation."""
-        return self._piece.line[self._start :].partition(b'"has_payload"')[0]
-
-    @property
     def line(self) -> bytes:
         """The header line as it lies in the log."""
         return self._piece.line
@@ -103,19 +98,19 @@ class Record:
     @property
     def payload_offset(self) -> int:
         """Where the payload begins in the log, in bytes."""
-        return self._piece.payload_offset
+        return self._piece.base + self._piece.payload_start
 
     @property
     def payload_length(self) -> int:
         """Length of the payload in the log with its tabs, in bytes."""
-        return self._piece.payload_length
+        return self._piece.end - self._piece.payload_start
 
     def raw_payload(self) -> bytes:
         """The payload as it lies in the log, every line behind a tab; the line ends of Windows are made plain."""
-        if self._piece.payload is None:
+        if not self._piece.kept:
             raise BadRecordError("payload is too long")
-        payload = bytes(self._piece.payload)
-        return payload.replace(b"\r\n", b"\n").removesuffix(b"\r") if self._piece.line.endswith(b"\r") else payload
+        payload = self._piece.payload()
+        return payload.replace(b"\r\n", b"\n").removesuffix(b"\r") if self._piece.match[4].endswith(b"\r") else payload
 
     def checked_payload(self) -> bytes:
         """The payload as it lies in the log; `mismatch` tells whether it differs from what torch wrote (`has_payload`, an MD5)."""
@@ -159,13 +154,6 @@ class _Scanner:
             self.buffer += chunk
         return bool(chunk)
 
-    def _piece(self, match: re.Match[bytes], end: int) -> Piece:
-        start = min(match.end() + 1, end)
-        if end > start and self.buffer[end - 1 : end] == b"\n" and end == len(self.buffer):
-            end -= 1
-        payload = memoryview(self.buffer)[start:end]
-        return Piece(match.group(1), self.base + match.start() + 1, payload, self.base + start, end - start)
-
     def _drop_before(self, position: int) -> None:
         self.buffer = self.buffer[position:]
         self.base += position
@@ -177,11 +165,11 @@ class _Scanner:
             last: re.Match[bytes] | None = None
             for match in _LINE.finditer(self.buffer):
                 if last is not None:
-                    yield self._piece(last, match.start())
+                    yield Piece(last, self.base, match.start())
                 last = match
             if not more:
                 if last is not None:
-                    yield self._piece(last, len(self.buffer))
+                    yield Piece(last, self.base, len(self.buffer) - self.buffer.endswith(b"\n"))
                 return
             self._drop_before(last.start() if last is not None else max(0, len(self.buffer) - 1))
             if len(self.buffer) > LARGEST_RECORD_BYTES:
@@ -189,16 +177,15 @@ class _Scanner:
             more = self._grow()
 
     def _huge(self) -> Piece:
-        """The record at the front of the buffer, read to its end without keeping it; a header line that is too long comes back empty."""
-        newline = self.buffer.find(b"\n", 1)
-        line = self.buffer[1:newline] if newline > 0 else b""
-        offset = self.base + 1
-        start = self.base + (newline if newline > 0 else 0) + 1
+        """The record at the front of the buffer, read to its end without keeping its payload."""
+        line = _LINE.match(self.buffer)
+        assert line is not None, "the buffer begins with the line that was found last"
+        base = self.base
         while True:
             match = _LINE.search(self.buffer, 1)
             self._drop_before(match.start() if match else len(self.buffer) - 1)
             if match or not self._grow():
-                return Piece(line, offset, None, start, max(0, self.base - start))
+                return Piece(line, base, self.base - base, kept=False)
 
 
 def scan(stream: Stream, on_read: Callable[[int], None]) -> Iterator[Piece]:

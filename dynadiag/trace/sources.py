@@ -7,6 +7,7 @@ import io
 import os
 import re
 import stat
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -145,13 +146,18 @@ class OpenLog:
             self.raw.close()
             raise OSError(0, "it is not a regular file")
         self.size = os.fstat(descriptor).st_size
-        packed = self.raw.read(2) == b"\x1f\x8b"
+        self.packed = self.raw.read(2) == b"\x1f\x8b"
         self.raw.seek(0)
-        self.stream: BinaryIO = gzip.GzipFile(fileobj=io.BufferedReader(self.raw)) if packed else self.raw  # type: ignore[assignment]
+        self.broken: str | None = None
+        self.stream: BinaryIO = gzip.GzipFile(fileobj=io.BufferedReader(self.raw)) if self.packed else self.raw  # type: ignore[assignment]
 
     def read(self, size: int, /) -> bytes:
-        """Up to `size` bytes of the log's text."""
-        return self.stream.read(size)
+        """Up to `size` bytes of the log's text; what cannot be read any more ends it, and `broken` says why."""
+        try:
+            return self.stream.read1(size) if isinstance(self.stream, gzip.GzipFile) else self.stream.read(size)
+        except (OSError, EOFError, zlib.error) as error:
+            self.broken = getattr(error, "strerror", None) or "it is damaged"
+            return b""
 
     @property
     def position(self) -> int:

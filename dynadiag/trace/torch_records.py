@@ -12,7 +12,6 @@ from dynadiag.trace.drafts import FrameDraft, ProcessDraft, RunDraft, attempt_of
 from dynadiag.trace.graph_text import count_graph
 from dynadiag.trace.guards import read_guards
 from dynadiag.trace.metrics import merged, read_metrics
-from dynadiag.trace.phases import quick_event
 from dynadiag.trace.records import Record
 from dynadiag.trace.stacks import interned_stack, printed_stack
 from dynadiag.trace.values import BadRecordError, as_bool, as_dict, as_float, as_id, as_int, as_list, as_text, parse_json
@@ -175,31 +174,17 @@ def guards(run: RunDraft, process: ProcessDraft, record: Record) -> None:
 
 
 def phase(run: RunDraft, process: ProcessDraft, record: Record) -> None:
-    """`chromium_event`: a phase of the compilation begins or ends."""
-    quick = quick_event(record.raw_payload())
-    if quick is None:
-        event = record.object()
-        name, at = as_text(event.get("name")), as_float(event.get("ts"))
-        kind = event.get("ph")
-        if name is None or at is None or not isinstance(kind, str):
-            raise BadRecordError("event is mistyped")
-    else:
-        kind, name, at = quick
+    """`chromium_event`: a phase of the compilation begins or ends (those that torch prints as it does today are read by `load`)."""
+    event = record.object()
+    name, at = as_text(event.get("name")), as_float(event.get("ts"))
+    kind = event.get("ph")
+    if name is None or at is None or not isinstance(kind, str):
+        raise BadRecordError("event is mistyped")
     if kind == "B":
         process.clock.begin(name, at)
     elif kind == "E":
-        process.clock.end(name, at, _event_frame(run, process, record))
-
-
-def _event_frame(run: RunDraft, process: ProcessDraft, record: Record) -> str | None:
-    """The frame of an event: hundreds of events in a row say the same compile id, so the header is parsed once."""
-    context = (process.epoch, record.context)
-    if process.event_context != context:
         frame = run.known_frame(process, record.header)
-        if frame is None:
-            return None
-        process.event_context, process.event_frame = context, frame.id
-    return process.event_frame
+        process.clock.end(name, at, frame.id if frame else None)
 
 
 def _cache(cache: str, result: str) -> Handler:
