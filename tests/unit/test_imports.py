@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from dynadiag_cli.main import app
+
 ROOT = Path(__file__).parents[2]
 
 # What each part may import besides itself; `docs/architecture.md` draws the same. `dynadiag` itself (its version) is open to all.
@@ -32,6 +34,7 @@ MAY_IMPORT = {
 WITHOUT_TORCH = {"errors", "model", "trace", "passes", "advice", "report", "render", "__init__", "api"}
 # record runs in the user's process: the standard library and torch, nothing else. It also starts as a plain folder on PYTHONPATH.
 THIRD_PARTY_FREE = {"errors", "model", "torch_compat", "record", "trace"}
+VERBS = [command.name for command in app.registered_commands]
 PRIVATE_TORCH = re.compile(r"^torch\._(?!_)")
 
 
@@ -130,7 +133,7 @@ def run_python(source: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["--version"], ["explain", "--help"], ["doctor", "--help"]], ids=lambda arguments: " ".join(arguments)
+    "arguments", [["--help"], ["--version"], *([verb, "--help"] for verb in VERBS)], ids=lambda arguments: " ".join(arguments)
 )
 def test_help_and_version_import_nothing_heavy(arguments):
     done = run_python(
@@ -145,7 +148,7 @@ def test_help_and_version_import_nothing_heavy(arguments):
     assert "dynadiag" in done.stdout
 
 
-@pytest.mark.parametrize("verb", ["explain", "doctor"])
+@pytest.mark.parametrize("verb", VERBS)
 def test_each_verbs_help_has_two_examples(verb):
     done = run_python(f"import sys; sys.argv = ['dynadiag', {verb!r}, '--help']\nfrom dynadiag_cli.main import main\nmain()")
     assert len(re.findall(rf"^ *dynadiag {verb}\b", done.stdout.split("Examples:")[1], re.MULTILINE)) == 2

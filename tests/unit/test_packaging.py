@@ -120,7 +120,7 @@ Graph Break Reason: Data-dependent branching
 
   Developer debug context: attempted to jump with TensorVariable()
 
- For more details about this graph break, please visit: gb/gb0170.html
+ For more details about this graph break, please visit: https://meta-pytorch.github.io/compile-graph-break-site/gb/gb0170.html
 
 User code traceback:
   File "/home/ann/train.py", line 12, in forward
