@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from dynadiag.model.run import Location
 from dynadiag.passes.guard_sources import named_in, readable
@@ -17,7 +18,7 @@ _ENTRY = re.compile(r"^(?P<entry>!?\d+(?:/\d+){1,2}(?:_\d+)?): (?P<rest>.*)$", r
 _STACK_TITLE = "\nUser stack trace:\n"
 _STACK_LINE = re.compile(r'^ {2}File "(?P<file>.*)", line (?P<line>\d+), in (?P<function>.+)$')
 _COMMENT_PLACE = re.compile(r"# (?:.*  # )?(?P<file>[^#\n]+?):(?P<line>\d+) in (?P<function>\S+)")
-_TEXT_LIMIT = 20_000
+_TEXT_LIMIT = 8_000
 _COMMENT_LIMIT = 3_000  # torch leaves the source line out when the comment gets longer than 1,024 characters
 
 
@@ -49,6 +50,7 @@ class _Parts:
     hint: str | None
 
 
+@lru_cache(maxsize=8192)
 def parse_reason(text: str) -> FailedGuard:
     """The guard that a reason names; never raises, whatever the text."""
     head, _, tail = text[:_TEXT_LIMIT].partition(_STACK_TITLE)

@@ -25,7 +25,7 @@ _BOOLEANS: Mapping[str, str] = {"true": "True", "false": "False"}
 # The guard's text may be cut, so it is not read as JSON as a whole.
 _STATE = re.compile(r'"(?P<name>\w+)":(?P<value>true|false|\d{1,9})(?=[,}])')
 
-CodeKey = tuple[int, int, int | None]
+CodeKey = tuple[int, int, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,9 @@ def code_objects(run: Run) -> tuple[CodeObject, ...]:
 
 
 def _code_key(frame: Frame) -> CodeKey:
-    return frame.key.process, frame.key.epoch, frame.key.frame
+    """Torch's number of the code object; text logs can lack it, then its place."""
+    number = frame.key.frame
+    return frame.key.process, frame.key.epoch, (frame.file, frame.line, frame.name) if number is None else number
 
 
 def known_values(code: CodeObject, run: Run) -> Known:
