@@ -75,11 +75,6 @@ def classes(situation: Situation) -> Iterator[Advice]:
     yield from say("class-module-level", "Define the class at module level, not inside the compiled function", situation=situation)
 
 
-def imports(situation: Situation) -> Iterator[Advice]:
-    """An import inside the compiled function."""
-    yield from say("import-top", "Import at the top of the module, not inside the compiled function", situation=situation)
-
-
 def disable_call(situation: Situation) -> Iterator[Advice]:
     """`torch.compiler.disable(fn)` called inside."""
     text = "Apply `torch.compiler.disable` once, outside the compiled function (as a decorator); its call still breaks the graph, as asked"
@@ -191,13 +186,6 @@ def contexts(situation: Situation) -> Iterator[Advice]:
         yield from say("with-around", f"Enter {shown} around the call of the compiled function, not inside it", situation=situation)
 
 
-def exit_stacks(situation: Situation) -> Iterator[Advice]:
-    """A break under a context manager that Dynamo cannot leave and enter again (`GB0066`)."""
-    yield from say(
-        "with-break", "Cure the break inside the block, or enter the context manager around the compiled function", situation=situation
-    )
-
-
 def exceptions(situation: Situation) -> Iterator[Advice]:
     """`GB0088`: the code raised while it was traced."""
     raised = re.search(r"raised exception (\w+)", situation.context)
@@ -207,13 +195,6 @@ def exceptions(situation: Situation) -> Iterator[Advice]:
         return
     text = f"{line_name(situation)} raises {name}: a raise ends the frame. Check before the compiled call instead"
     yield from say("raise-outside", text, situation=situation)
-
-
-def loops(situation: Situation) -> Iterator[Advice]:
-    """`GB7000`: a break inside a loop."""
-    yield from say(
-        "loop-break", "Cure the break in the loop, or compile the body of the loop as a function of its own", situation=situation
-    )
 
 
 def rebuilt(situation: Situation) -> Iterator[Advice]:
@@ -230,12 +211,6 @@ def warning_filters(situation: Situation) -> Iterator[Advice]:
     yield from say(
         "filters-outside", f"Set warning filters outside the compiled function, not by {line_name(situation)}", situation=situation
     )
-
-
-def collectives(situation: Situation) -> Iterator[Advice]:
-    """Asynchronous collectives."""
-    text = "Use the collectives of `torch.distributed._functional_collectives`, or drop `async_op=True` inside compiled code"
-    yield from say("collective-sync", text, situation=situation)
 
 
 def decimals(situation: Situation) -> Iterator[Advice]:
@@ -318,7 +293,6 @@ CALLS: dict[str, tuple[Rule, ...]] = {
     "GB0275": (user_break,),
     "GB0055": (values.arguments,),
     "GB0059": (builtins,),
-    "GB0066": (exit_stacks,),
     "GB0088": (exceptions,),
     "GB0090": (values.no_fake,),
     "GB3069": (values.no_fake,),
@@ -332,7 +306,6 @@ CALLS: dict[str, tuple[Rule, ...]] = {
     "GB0147": (opaque_call,),
     "GB0151": (printing.frames,),
     "GB0156": (methods,),
-    "GB0172": (collectives,),
     "GB0175": (values.type_checks,),
     "GB0194": (values.type_checks,),
     "GB0208": (values.not_a_tensor,),
@@ -347,7 +320,6 @@ CALLS: dict[str, tuple[Rule, ...]] = {
     "GB0569": (values.texts,),
     "GB2736": (values.type_checks,),
     "GB4841": (methods,),
-    "GB7000": (loops,),
     "GB8335": (values.generator_objects,),
     "GB8977": (classes,),
     "GB9316": (values.hashes,),

@@ -380,7 +380,6 @@ SCALARS: dict[str, tuple[Rule, ...]] = {
     "GB0033": (data_operators,),
     "GB0036": (data_shapes,),
     "GB0037": (data_shapes,),
-    "GB0038": (guards_on_data,),
     "GB0070": (tensor_index,),
     "GB0109": (lists,),
     "GB0246": (one_hot,),

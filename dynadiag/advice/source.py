@@ -34,7 +34,7 @@ class SourceLine:
         if self.tree is None:
             return ()
         end = len(self.code.encode()) + self.shift
-        found = [node for node in ast.walk(self.tree) if hasattr(node, "col_offset") and (node.end_col_offset or 0) <= end]
+        found = [node for node in ast.walk(self.tree) if hasattr(node, "col_offset") and (node.end_col_offset or 0) <= end]  # type: ignore[attr-defined]
         return tuple(sorted(found, key=lambda node: (node.lineno, node.col_offset, -(node.end_col_offset or 0))))  # type: ignore[attr-defined]
 
     @cached_property

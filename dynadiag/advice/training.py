@@ -166,16 +166,9 @@ def rnn(situation: Situation) -> Iterator[Advice]:
 
 
 def autograd_function(situation: Situation) -> Iterator[Advice]:
-    """A custom `autograd.Function` that uses what Dynamo cannot trace."""
-    if "mark_dirty" in situation.context or "mark_dirty" in situation.line.code:
-        text = "Return a new tensor from `forward` instead of changing the input in place, and drop `ctx.mark_dirty(...)`"
-        yield from say("function-out-of-place", text, situation=situation)
-        return
-    yield from say(
-        "function-custom-op",
-        "Write it as an operator: `torch.library.custom_op` for the forward and `torch.library.register_autograd` for the backward",
-        situation=situation,
-    )
+    """A custom `autograd.Function` that calls `ctx.mark_dirty`."""
+    text = "Return a new tensor from `forward` instead of changing the input in place, and drop `ctx.mark_dirty(...)`"
+    yield from say("function-out-of-place", text, situation=situation)
 
 
 def anomaly(situation: Situation) -> Iterator[Advice]:
@@ -333,11 +326,6 @@ TRAINING: dict[str, tuple[Rule, ...]] = {
     "GB0014": (rnn,),
     "GB0148": (rnn,),
     "GB2019": (autograd_function,),
-    "GB0138": (autograd_function,),
-    "GB0139": (autograd_function,),
-    "GB0140": (autograd_function,),
-    "GB0144": (autograd_function,),
-    "GB0145": (autograd_function,),
     "GB0179": (deepcopy,),
     "GB4198": (deepcopy,),
     "GB0056": (set_data,),

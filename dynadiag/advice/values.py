@@ -102,15 +102,11 @@ def arguments(situation: Situation) -> Iterator[Advice]:
     """`GB0055`: an argument that cannot be put into a graph."""
     if "Generator" in situation.context:
         yield from training.generators(situation)
-        return
-    if "FakeIdVariable" in situation.context:
+    elif "FakeIdVariable" in situation.context:
         yield from hashes(situation)
-        return
-    yield from say(
-        "argument-plain",
-        f"Give {line_name(situation)} tensors and plain numbers only; compute with other objects outside",
-        situation=situation,
-    )
+    else:
+        text = f"Call {line_name(situation)} outside the compiled function and pass its result in: a graph takes tensors and plain numbers"
+        yield from say("call-outside", text, situation=situation)
 
 
 def numpy_calls(situation: Situation) -> Iterator[Advice]:

@@ -1,0 +1,49 @@
+"""The page that lists every break type with advice (`docs/advice.md`), made from the tables themselves.
+
+`python -m dynadiag.advice.catalogue > docs/advice.md` writes it; a test compares the two.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+
+from dynadiag.advice.gb_types import GB_TYPES
+from dynadiag.advice.graph_breaks import RULES
+
+_HEAD = """# Advice on graph breaks
+
+Made by `python -m dynadiag.advice.catalogue`; do not edit.
+
+For each type of graph break in this table dynadiag has advice of its own: a change of the very line that broke, an option of torch, or the
+sentence that this cannot be cured and belongs outside the compiled function. Each piece of advice is tried by a case in
+`tests/with_torch/advice/table_*.py`, on the oldest and the newest supported torch: the break is there before, gone after (or the case says
+what remains), and the results are equal. Types that no case provokes share the rule of one that is tried.
+
+Rules of the advice:
+
+- An option is named only if the torch of the recorded run has it. Where that was not recorded (a log from elsewhere) the advice says
+  "if your torch has this option".
+- A line of a library is not rewritten: the advice names the place and what can be done from outside.
+- A break of a type that is not in the table gets torch's own hints, marked "torch says".
+- Ids are torch's (`torch/_dynamo/graph_break_registry.json`); a log without ids is looked up by the type's text.
+
+"""
+
+
+def page() -> str:
+    """The page as Markdown: one row for each type, with what its rule is about."""
+    rows = [f"| {gb_id} | {_types(gb_id)} | {_about(gb_id)} |" for gb_id in sorted(RULES)]
+    return f"{_HEAD}{len(RULES)} ids.\n\n| id | torch's words | what the advice is about |\n|---|---|---|\n" + "\n".join(rows) + "\n"
+
+
+def _types(gb_id: str, types: Mapping[str, str] = GB_TYPES) -> str:
+    return "; ".join(text.replace("|", "\\|") for text, owner in types.items() if owner == gb_id)
+
+
+def _about(gb_id: str) -> str:
+    return " ".join((rule.__doc__ or "").strip().split("\n")[0] for rule in RULES[gb_id]).replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())
