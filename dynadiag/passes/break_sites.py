@@ -75,13 +75,20 @@ def _seen(position: int, event: BreakEvent, run: Run) -> _Seen:
     frame = run.frame(event.frame)
     stack = joined_stack(() if frame is None else frame.stack, event.stack)
     torch_frame = _torch_frame(event, frame, stack)
-    if torch_frame is not None and (not stack or (stack[-1].file, stack[-1].line) != (torch_frame.file, torch_frame.line)):
-        stack = (*stack, torch_frame)
+    whole = bool(event.stack) and (torch_frame is None or (stack[-1].file, stack[-1].line) == (torch_frame.file, torch_frame.line))
+    stack = stack if whole or torch_frame is None else (*stack, torch_frame)
     stack = tuple(Location(place.file, place.line, source_function(place.function), place.code) for place in stack)
+    return _Seen(position, event, frame, stack, torch_frame, _own(event, frame, stack, run, whole=whole))
+
+
+def _own(event: BreakEvent, frame: Frame | None, stack: Sequence[Location], run: Run, *, whole: bool) -> Location | None:
+    """The own line of an event; without its line when the stack that was recorded does not reach down to torch's user frame."""
     own = own_frame(stack if event.stack else stack[-1:], run)
     if own is None and not event.stack and frame is not None:
         own = own_entry(frame, run)
-    return _Seen(position, event, frame, stack, torch_frame, own)
+    if own is None or whole or not event.stack or own == stack[-1]:
+        return own
+    return Location(own.file, None, own.function)
 
 
 def _torch_frame(event: BreakEvent, frame: Frame | None, stack: Sequence[Location]) -> Location | None:
@@ -191,5 +198,5 @@ def _doubts(group: Sequence[_Seen], run: Run) -> tuple[str, ...]:
     if any(one.own is None for one in group):
         doubts.append("no line of your own code is on the recorded stack of every event")
     elif any(one.own is not None and one.own.line is None for one in group):
-        doubts.append("torch leaves the innermost callers out of this stack: only the calling function is known, not its line")
+        doubts.append("the recorded stack leaves the innermost callers out: only a calling function is known, not its line")
     return tuple(doubts)

@@ -105,7 +105,7 @@ def _frames(run: Run, sites: Sequence[GraphBreak]) -> Iterable[_Draft]:
                 frame=frame.id,
                 reason=_frame_reason(frame, known, caused.get(frame.id, ()), kind),
                 where=_frame_place(known, caused.get(frame.id, ()), run),
-                key=(known.file, known.line, known.name),
+                key=(frame.key.process, frame.key.epoch, frame.key.frame) if known.file is None else (known.file, known.line, known.name),
                 name=source_function(known.name) or "",
                 breaks=tuple(site.id for site in caused.get(frame.id, ())),
             )

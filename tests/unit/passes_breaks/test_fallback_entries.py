@@ -25,6 +25,13 @@ def test_a_frame_skipped_because_of_a_break_names_it_and_makes_no_second_finding
     assert result.findings == ()
 
 
+def test_frames_without_names_are_not_thrown_together(maker):
+    """As read from a text log."""
+    for _ in range(2):
+        maker.frame(None, line=None, file=None, outcome="skipped")
+    assert len(find_fallbacks(maker.run()).fallbacks) == 2
+
+
 def test_the_rest_of_a_function_is_named_as_such(maker, at):
     skipped = maker.frame("torch_dynamo_resume_in_step_at_5", line=5, outcome="skipped")
     maker.breaks_at(skipped, at(5), skips_frame=True)

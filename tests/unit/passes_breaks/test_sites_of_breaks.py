@@ -65,6 +65,15 @@ def test_an_exception_stack_that_begins_at_the_frame_is_joined_with_its_entry(ma
     assert site.fullgraph
 
 
+def test_a_stack_that_ends_before_torchs_frame_gives_no_line(maker, at, library):
+    """Only the callers were recorded: the innermost of them need not be the one that led to the break."""
+    maker.breaks_at(maker.frame("step", line=1), at(3, "main"), torch_frame=library(71))
+    result = find_graph_breaks(maker.run())
+    (site,) = result.graph_breaks
+    assert (site.own_frame.function, site.own_frame.line) == ("main", None)
+    assert "only a calling function is known, not its line" in result.findings[0].why
+
+
 def test_a_break_without_any_line_says_so(maker):
     maker.breaks_at(maker.frame("step", line=1))
     (site,) = find_graph_breaks(maker.run()).graph_breaks
