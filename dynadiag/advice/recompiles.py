@@ -8,38 +8,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from dynadiag.advice.recompile_cause import CONFIG, Cause, none
+from dynadiag.advice.recompile_values import absent, type_advice, value_advice, variants
 from dynadiag.model.report import Advice
-from dynadiag.model.run import Location, Run
+from dynadiag.model.run import Run
 from dynadiag.passes.base import process_of
-from dynadiag.passes.guard_sources import dimension, is_global
-
-_CONFIG = "torch._dynamo.config."
-_INTEGER = re.compile(r"-?\d+$")
-_FLOAT = re.compile(r"-?(?:\d+\.\d*(?:e[-+]?\d+)?|\d+e[-+]?\d+|inf|nan)$")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cause:
-    """What an advice is chosen by: the kind of guard, the source with its values, and what else the log says about it."""
-
-    kind: str
-    source: str
-    process: int
-    raw_source: str = ""
-    values: tuple[str, ...] = ()
-    hint: str | None = None
-    text: str = ""
-    call: Location | None = None
-    dynamic_false: bool = False
-    compiled_again: bool = False
-    on_parameter: bool = False
+from dynadiag.passes.guard_sources import dimension
 
 
 def recompile_advice(cause: Cause, run: Run) -> tuple[Advice, ...]:
     """The changes that end or reduce recompiles of this cause, the closest first; empty when we know none that was tried."""
-    found = list(_TABLE.get(cause.kind, _none)(cause))
+    found = list(_TABLE.get(cause.kind, none)(cause))
     if cause.compiled_again:
         found.insert(0, _compile_once(cause))
     return tuple(advice for advice in found if all(_has_option(option, cause.process, run) for option in advice.options))
@@ -51,7 +32,7 @@ def limit_advice(process: int, limit: int | None, run: Run) -> tuple[Advice, ...
         "If the number of variants is small and known, raise the limit above it; the calls that now run eager are then compiled. "
         "If the values are unbounded, remove the cause instead: a higher limit only moves the point where it ends."
     )
-    option = f"{_CONFIG}recompile_limit"
+    option = f"{CONFIG}recompile_limit"
     advice = Advice(slug="raise-limit", text=text, after=f"{option} = {(limit or 8) * 2}", options=(option,))
     return (advice,) if _has_option(option, process, run) else ()
 
@@ -60,7 +41,7 @@ def _has_option(option: str, process: int, run: Run) -> bool:
     """False only if the torch that ran is known not to have the option."""
     found = process_of(run, process)
     names = None if found is None else found.option_names.get("dynamo")
-    return not option.startswith(_CONFIG) or not names or option.removeprefix(_CONFIG) in names
+    return not option.startswith(CONFIG) or not names or option.removeprefix(CONFIG) in names
 
 
 def _before_call(advice: Advice, cause: Cause, line: str) -> Advice:
@@ -69,13 +50,9 @@ def _before_call(advice: Advice, cause: Cause, line: str) -> Advice:
     return replace(advice, before=code, after=f"{line}\n{code}" if code else line)
 
 
-def _none(cause: Cause) -> Iterable[Advice]:
-    return ()
-
-
 def _size(cause: Cause) -> Iterable[Advice]:
     if cause.on_parameter:
-        option = f"{_CONFIG}force_parameter_static_shapes"
+        option = f"{CONFIG}force_parameter_static_shapes"
         yield Advice(
             slug="parameter-shapes",
             text=(
@@ -130,135 +107,6 @@ def _small_sizes(cause: Cause) -> Iterable[Advice]:
         yield _before_call(advice, cause, f"torch._dynamo.decorators.mark_unbacked({place[0]}, {place[1]})")
 
 
-def _value(cause: Cause) -> Iterable[Advice]:
-    chosen = next((build for matches, build in _VALUE_TABLE if matches(cause)), None)
-    return () if chosen is None else chosen(cause)
-
-
-def _module_integer(cause: Cause) -> Iterable[Advice]:
-    option = f"{_CONFIG}allow_unspec_int_on_nn_module"
-    yield Advice(
-        slug="unspec-int-on-module",
-        text=(
-            f"`{cause.source}` is an integer attribute of an nn.Module, which torch treats as a constant. Let it become "
-            "dynamic, before the first call."
-        ),
-        after=f"{option} = True",
-        options=(option,),
-    )
-    yield Advice(
-        slug="module-int-as-buffer",
-        text="Or keep it as a tensor: a buffer that is changed in place needs no recompile at all.",
-        after=f'self.register_buffer("{cause.source.rpartition(".")[2]}", torch.tensor(0))',
-    )
-
-
-def _learning_rate(cause: Cause) -> Iterable[Advice]:
-    yield Advice(
-        slug="lr-as-tensor",
-        text=(
-            f"`{cause.source}` is a Python number that the scheduler changes. Give the optimizer a tensor; the compiled "
-            "step then reads its value."
-        ),
-        after="lr=torch.tensor(lr)",
-    )
-
-
-def _tensor_instead(slug: str) -> Callable[[Cause], Iterable[Advice]]:
-    def build(cause: Cause) -> Iterable[Advice]:
-        yield Advice(
-            slug=slug,
-            text=(
-                f"`{cause.source}` is a Python number. Where it is only used in arithmetic, make it a tensor: its value is "
-                "then no part of the compiled code."
-            ),
-            after=f"{cause.source} = torch.tensor({cause.values[0] if cause.values else '...'})",
-        )
-        if slug == "number-as-tensor" and all(_INTEGER.match(value) for value in cause.values):
-            if cause.dynamic_false:
-                yield Advice(
-                    slug="drop-dynamic-false",
-                    text="`dynamic=False` compiles every value anew. Leave it out: an integer that changed then becomes dynamic.",
-                )
-            else:
-                yield Advice(
-                    slug="compile-dynamic",
-                    text="Or compile with `dynamic=True`: integer arguments are symbolic from the first call.",
-                    after="torch.compile(..., dynamic=True)",
-                )
-
-    return build
-
-
-def _flag(cause: Cause) -> Iterable[Advice]:
-    yield Advice(
-        slug="flag-where",
-        text=f"`{cause.source}` chooses a branch while compiling. If it changes often, pass it as a tensor and choose with `torch.where`.",
-        after=f"torch.where({cause.source}, a, b)",
-    )
-    yield from _variants(cause)
-
-
-def _training(cause: Cause) -> Iterable[Advice]:
-    yield Advice(
-        slug="bounded-versions",
-        text=(
-            "Training and evaluation mode are two programs and get one compiled version each; after both are compiled "
-            "nothing more happens. No change is needed."
-        ),
-    )
-
-
-def _variants(cause: Cause) -> Iterable[Advice]:
-    yield Advice(
-        slug="split-by-value",
-        text=(
-            f"`{cause.source}` selects what the function does, so each value is compiled on its own. Compile one "
-            "function a variant and choose outside."
-        ),
-    )
-
-
-def _offset(cause: Cause) -> Iterable[Advice]:
-    yield Advice(
-        slug="offset-clone",
-        text=(
-            "The compiled code depends on where in its storage the tensor begins. Clone the slice before the call, or "
-            "do not read the offset."
-        ),
-        after=f"{cause.source.removesuffix('.storage_offset()')}.clone()",
-    )
-
-
-def _type(cause: Cause) -> Iterable[Advice]:
-    if "None" in cause.values:
-        yield from _absent(cause)
-        return
-    yield Advice(
-        slug="one-type",
-        text=f"`{cause.source}` comes with different types. Convert it to one type before the call.",
-    )
-
-
-def _absent(cause: Cause) -> Iterable[Advice]:
-    if re.match(r"(?:self|module)\b", cause.source):
-        yield Advice(
-            slug="initialise-attribute",
-            text=(
-                f"`{cause.source}` is None at first and a value later. Create it in `__init__`, or call the method that "
-                "creates it before compiling."
-            ),
-        )
-        return
-    yield Advice(
-        slug="always-a-tensor",
-        text=(
-            f"`{cause.source}` is sometimes None. Always pass a tensor that means the same (a mask of ones, a bias of "
-            "zeros); the code then needs no branch."
-        ),
-    )
-
-
 def _function(cause: Cause) -> Iterable[Advice]:
     yield Advice(
         slug="hoist-function",
@@ -272,7 +120,7 @@ def _identity(cause: Cause) -> Iterable[Advice]:
     if re.search(r"function|method|code object|<lambda>", cause.text):
         yield from _function(cause)
     else:
-        yield from _variants(cause)
+        yield from variants(cause)
 
 
 def _compile_once(cause: Cause) -> Advice:
@@ -359,39 +207,11 @@ _STATES: Mapping[str, tuple[str, str]] = {
 }
 
 
-def _is_training(cause: Cause) -> bool:
-    return cause.source.endswith(".training")
-
-
-def _all(pattern: re.Pattern[str]) -> Callable[[Cause], bool]:
-    return lambda cause: bool(cause.values) and all(pattern.match(value) for value in cause.values)
-
-
-def _is_number(cause: Cause) -> bool:
-    return _all(_INTEGER)(cause) or (all(_FLOAT.match(value) or _INTEGER.match(value) for value in cause.values) and bool(cause.values))
-
-
-_VALUE_TABLE: tuple[tuple[Callable[[Cause], bool], Callable[[Cause], Iterable[Advice]]], ...] = (
-    (_is_training, _training),
-    (lambda cause: cause.source.startswith("___"), _none),  # a number that a graph break handed on has no name in the program
-    (lambda cause: cause.source.endswith(".storage_offset()"), _offset),
-    (lambda cause: "allow_unspec_int_on_nn_module" in (cause.hint or ""), _module_integer),
-    (lambda cause: ".param_groups[" in cause.source and _is_number(cause), _learning_rate),
-    (lambda cause: set(cause.values) == {"None"} or "None" in cause.values, _absent),
-    (lambda cause: bool(cause.values) and any(value.startswith(("a ", "an ")) for value in cause.values), _type),
-    (lambda cause: "nan" in cause.values, _none),
-    (lambda cause: bool(re.search(r"\.(?:start|stop|step)$|__defaults__|\(closure of ", cause.source)) and _is_number(cause), _variants),
-    (lambda cause: is_global(cause.raw_source) and _is_number(cause), _tensor_instead("global-as-tensor")),
-    (lambda cause: "." in cause.source and _is_number(cause), _tensor_instead("attribute-as-tensor")),
-    (_is_number, _tensor_instead("number-as-tensor")),
-    (_all(re.compile(r"True$|False$")), _flag),
-    (lambda cause: bool(cause.values), _variants),
-)
 _TABLE: Mapping[str, Callable[[Cause], Iterable[Advice]]] = {
     "size": _size,
-    "value": _value,
-    "none": _absent,
-    "type": _type,
+    "value": value_advice,
+    "none": absent,
+    "type": type_advice,
     "function": _function,
     "identity": _identity,
     "length": _length,

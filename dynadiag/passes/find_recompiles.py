@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from dynadiag.advice.recompiles import Cause, limit_advice, recompile_advice
+from dynadiag.advice.recompile_cause import Cause
+from dynadiag.advice.recompiles import limit_advice, recompile_advice
 from dynadiag.model.report import Advice, Cost, Finding, PassResult, Recompile, Transition
 from dynadiag.model.run import Frame, Location, Run
 from dynadiag.passes.base import Rank, frame_text, listed, plural, rank_text, unique

@@ -7,12 +7,14 @@ state and dimension guards come from `torch/csrc/dynamo/guards.cpp`). A text in 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 
 from dynadiag.model.run import Location
+from dynadiag.passes.guard_parts import FailedGuard, Parts, outside_quotes, split, type_name
 from dynadiag.passes.guard_sources import named_in, readable
+from dynadiag.passes.tensor_guards import tensor, tensor_type
 
 _ENTRY = re.compile(r"^(?P<entry>!?\d+(?:/\d+){1,2}(?:_\d+)?): (?P<rest>.*)$", re.DOTALL)
 _STACK_TITLE = "\nUser stack trace:\n"
@@ -22,41 +24,13 @@ _TEXT_LIMIT = 8_000
 _COMMENT_LIMIT = 3_000  # torch leaves the source line out when the comment gets longer than 1,024 characters
 
 
-@dataclass(frozen=True, slots=True)
-class FailedGuard:
-    """One failed guard. `source` is readable (`x.size(0)`), `expected` what the cache entry was compiled for, `actual` what came instead.
-
-    `text` is the reason as torch wrote it, less its stack; `entry` the compile id of the cache entry ("0/1"); `raw_source` Dynamo's name.
-    """
-
-    kind: str
-    source: str
-    expected: str | None
-    actual: str | None
-    text: str
-    entry: str | None = None
-    hint: str | None = None
-    raw_source: str = ""
-    stack: tuple[Location, ...] = ()
-    origin: Location | None = None
-    property: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class _Parts:
-    body: str
-    code: str
-    comment: str
-    hint: str | None
-
-
 @lru_cache(maxsize=8192)
 def parse_reason(text: str) -> FailedGuard:
     """The guard that a reason names; never raises, whatever the text."""
     head, _, tail = text[:_TEXT_LIMIT].partition(_STACK_TITLE)
     match = _ENTRY.match(head)
     body = (match["rest"] if match else head).strip()
-    parts = _split(body)
+    parts = split(body)
     stack = _stack(tail)
     failed = next((found for shape in _SHAPES if (found := shape(parts)) is not None), None) or FailedGuard("unknown", "", None, None, body)
     return replace(
@@ -80,7 +54,7 @@ def _closure_name(source: str, hint: str | None) -> str:
 
 def parse_guard_code(code: str) -> FailedGuard | None:
     """What one guard of a guard dump requires (`mode == 'b'`), in the same shape as a failed one; None if its form is not known."""
-    parts = _split(code[:_TEXT_LIMIT].strip())
+    parts = split(code[:_TEXT_LIMIT].strip())
     found = next((made for shape in _EXPRESSIONS if (made := shape(parts)) is not None), None)
     return None if found is None else replace(found, source=readable(found.source), raw_source=found.source)
 
@@ -105,111 +79,7 @@ def _number(digits: str) -> int | None:
     return int(digits) if len(digits) < 10 else None
 
 
-def _split(body: str) -> _Parts:
-    """Code, comment and hint. A `#` inside a quoted string does not begin a comment: keys and values of a guard are the user's text."""
-    hint_at = body.rfind(" (HINT: ")
-    hint = body[hint_at + 8 :].removesuffix(")") if hint_at >= 0 else None
-    rest = body if hint_at < 0 else body[:hint_at]
-    at = next((i for i in _outside_quotes(rest) if rest.startswith("  #", i)), None)
-    return _Parts(body, (rest if at is None else rest[:at]).strip(), "" if at is None else rest[at:].strip(), hint)
-
-
-def _outside_quotes(text: str) -> list[int]:
-    """The positions that lie in no quoted string; an opening quote without an end counts as text."""
-    positions: list[int] = []
-    i = 0
-    while i < len(text):
-        end = _closing(text, i) if text[i] in "'\"" else -1
-        if end > i:
-            i = end + 1
-            continue
-        positions.append(i)
-        i += 1
-    return positions
-
-
-def _closing(text: str, start: int) -> int:
-    quote, i = text[start], start + 1
-    while i < len(text):
-        if text[i] == "\\":
-            i += 2
-            continue
-        if text[i] == quote:
-            return i
-        i += 1
-    return -1
-
-
-def _tensor(parts: _Parts) -> FailedGuard | None:
-    match = re.match(
-        r"tensor '(?P<name>.+)' (?P<rest>(?:size|stride|rank|dtype|requires_grad|dispatch key set|.*device).*)$", parts.body, re.DOTALL
-    )
-    if match is None:
-        return None
-    for pattern, build in _TENSOR_PROPERTIES:
-        if found := pattern.match(match["rest"]):
-            return build(match["name"], found.groupdict())
-    return None
-
-
-def _indexed(kind: str) -> Callable[[str, Mapping[str, str]], FailedGuard]:
-    return lambda name, found: FailedGuard(kind, f"{name}.{kind}()[{found['index']}]", found["old"], found["new"], "", property=kind)
-
-
-def _plain(kind: str, attribute: str) -> Callable[[str, Mapping[str, str]], FailedGuard]:
-    return lambda name, found: FailedGuard(kind, f"{name}.{attribute}", found["old"].strip(), found["new"].strip(), "", property=kind)
-
-
-def _requires_grad(name: str, found: Mapping[str, str]) -> FailedGuard:
-    before = found["old"] == "1"
-    return FailedGuard("requires_grad", f"{name}.requires_grad", str(before), str(not before), "", property="requires_grad")
-
-
-def _dispatch_keys(name: str, found: Mapping[str, str]) -> FailedGuard:
-    """Only the keys that differ; a device shows as a backend key, inference mode as missing autograd keys."""
-    old, new = (tuple(key.strip() for key in found[side].split(",") if key.strip()) for side in ("old", "new"))
-    devices = [next((key for key in keys if key in _DEVICE_KEYS), None) for keys in (old, new)]
-    if None not in devices and devices[0] != devices[1]:
-        return FailedGuard("device", f"{name}.device", str(devices[0]).lower(), str(devices[1]).lower(), "", property="device")
-    lost, gained = [key for key in old if key not in new], [key for key in new if key not in old]
-    return FailedGuard(
-        "dispatch_keys", name, ", ".join(lost) or "none of these", ", ".join(gained) or "none of these", "", property="dispatch keys"
-    )
-
-
-_DEVICE_KEYS = frozenset({"CPU", "CUDA", "HIP", "XLA", "MPS", "IPU", "XPU", "HPU", "VE", "Lazy", "MTIA", "MAIA", "PrivateUse1", "Meta"})
-_OLD_NEW = r"expected (?P<old>[^,]+?), actual (?P<new>[^,]+?)(?:\. Guard failed on a parameter.*)?$"
-_TENSOR_PROPERTIES: tuple[tuple[re.Pattern[str], Callable[[str, Mapping[str, str]], FailedGuard]], ...] = (
-    (re.compile(rf"size mismatch at index (?P<index>\d+)\. {_OLD_NEW}", re.DOTALL), _indexed("size")),
-    (re.compile(rf"stride mismatch at index (?P<index>\d+)\. {_OLD_NEW}", re.DOTALL), _indexed("stride")),
-    (re.compile(rf"rank mismatch\. {_OLD_NEW}", re.DOTALL), _plain("rank", "dim()")),
-    (re.compile(rf"dtype mismatch\. {_OLD_NEW}", re.DOTALL), _plain("dtype", "dtype")),
-    (re.compile(r"requires_grad mismatch\. expected requires_grad=(?P<old>[01])"), _requires_grad),
-    (
-        re.compile(r"dispatch key set mismatch\. expected DispatchKeySet\((?P<old>[^)]*)\), actual DispatchKeySet\((?P<new>[^)]*)\)"),
-        _dispatch_keys,
-    ),
-    (
-        re.compile(
-            r"Tensor device index mismatch\. Expected device index to be (?P<old>[^,]+), got (?P<new>.+?)(?:\. Guard failed.*)?$", re.DOTALL
-        ),
-        _plain("device", "device.index"),
-    ),
-)
-
-
-def _tensor_type(parts: _Parts) -> FailedGuard | None:
-    match = re.match(
-        r"expected type of '(?P<name>.+?)' to be (?P<old>a tensor type|<class '[^']+'>).*? but found (?P<new><class '.+'>)", parts.body
-    )
-    return (
-        None
-        if match is None
-        else FailedGuard("type", match["name"], _type_name(match["old"]), _type_name(match["new"]), "", property="type")
-    )
-
-
-def _global_state(parts: _Parts) -> FailedGuard | None:
+def _global_state(parts: Parts) -> FailedGuard | None:
     match = re.match(r"GLOBAL_STATE changed: (?P<names>[\w() ]*)", parts.body)
     if match is None:
         return None
@@ -217,13 +87,13 @@ def _global_state(parts: _Parts) -> FailedGuard | None:
     return FailedGuard("global_state", names[0] if names else "global state", None, None, "", property=" ".join(names))
 
 
-def _mode_stack(parts: _Parts) -> FailedGuard | None:
+def _mode_stack(parts: Parts) -> FailedGuard | None:
     if parts.code != "___check_torch_function_mode_stack()":
         return None
     return FailedGuard("function_mode", "torch function mode stack", None, None, "")
 
 
-def _backend(parts: _Parts) -> FailedGuard | None:
+def _backend(parts: Parts) -> FailedGuard | None:
     if not parts.body.startswith("BACKEND_MATCH failure"):
         return None
     named = re.search(r"Cached backend: (?P<old>.+?)\. New backend: (?P<new>.+?)\. If this", parts.body)
@@ -231,7 +101,7 @@ def _backend(parts: _Parts) -> FailedGuard | None:
     return FailedGuard("backend", "backend", sides[0], sides[1], "")
 
 
-def _duplicates(parts: _Parts) -> FailedGuard | None:
+def _duplicates(parts: Parts) -> FailedGuard | None:
     match = re.match(r"Duplicate tensors? found(?: where not expected!)?:? ?(?P<names>.*)$", parts.body)
     if match is None:
         return None
@@ -241,12 +111,12 @@ def _duplicates(parts: _Parts) -> FailedGuard | None:
     )
 
 
-def _missing(parts: _Parts) -> FailedGuard | None:
+def _missing(parts: Parts) -> FailedGuard | None:
     match = re.match(r"getattr failed on source (?P<name>.+)$", parts.code)
     return None if match is None else FailedGuard("attribute", match["name"], "the attribute is there", "it is missing", "")
 
 
-def _hasattr(parts: _Parts) -> FailedGuard | None:
+def _hasattr(parts: Parts) -> FailedGuard | None:
     match = re.match(r"(?P<no>not )?hasattr\((?P<name>.+), '(?P<attr>\w+)'\)$", parts.code)
     if match is None:
         return None
@@ -254,7 +124,7 @@ def _hasattr(parts: _Parts) -> FailedGuard | None:
     return FailedGuard("attribute", f"{match['name']}.{match['attr']}", *sides, "")
 
 
-def _marking(parts: _Parts) -> FailedGuard | None:
+def _marking(parts: Parts) -> FailedGuard | None:
     """Marks of mark_dynamic and its kin: 2.15 prints a sentence that names no tensor, 2.11 the Python expression."""
     match = re.match(
         r"(?:hasattr\((?P<name>.+), '|\(\((?P<other>.+?)\.|\(\(getattr\((?P<third>.+?), ')?_(?:dynamo_\w+|has_dynamo_dim_marking)",
@@ -266,30 +136,30 @@ def _marking(parts: _Parts) -> FailedGuard | None:
     return FailedGuard("dim_marking", name, None, None, "", property="mark_dynamic and its kin")
 
 
-def _invalidated(parts: _Parts) -> FailedGuard | None:
+def _invalidated(parts: Parts) -> FailedGuard | None:
     match = re.match(r"Cache line invalidated because (?P<name>.+?) got deallocated", parts.body)
     return None if match is None else FailedGuard("invalidated", match["name"], "alive", "freed", "")
 
 
-def _unexpected(parts: _Parts) -> FailedGuard | None:
+def _unexpected(parts: Parts) -> FailedGuard | None:
     return FailedGuard("unexpected", "", None, None, "") if parts.body.startswith("Unexpected recompilation") else None
 
 
-def _type_id(parts: _Parts) -> FailedGuard | None:
+def _type_id(parts: Parts) -> FailedGuard | None:
     match = re.match(r"___check_type_id\((?P<name>.+), \d+\)(?:, type=(?P<type>.+))?$", parts.code, re.DOTALL)
-    return None if match is None else FailedGuard("type", match["name"], _type_name(match["type"] or "") or None, None, "", property="type")
+    return None if match is None else FailedGuard("type", match["name"], type_name(match["type"] or "") or None, None, "", property="type")
 
 
-def _object_id(parts: _Parts) -> FailedGuard | None:
+def _object_id(parts: Parts) -> FailedGuard | None:
     match = re.match(r"___check_obj_id\((?P<name>.+), \d+\)(?:, type=(?P<type>.+))?$", parts.code, re.DOTALL)
     if match is None:
         return None
     code = match["name"].endswith(".__code__")
     name = match["name"].removesuffix(".__code__") if code else match["name"]
-    return FailedGuard("function" if code else "identity", name, _type_name(match["type"] or "") or None, None, "", property="identity")
+    return FailedGuard("function" if code else "identity", name, type_name(match["type"] or "") or None, None, "", property="identity")
 
 
-def _accessor(parts: _Parts) -> FailedGuard | None:
+def _accessor(parts: Parts) -> FailedGuard | None:
     match = re.match(r"CodeGuardAccessor: Not a function on (?P<name>.+?)(?:\.__code__)?$", parts.code)
     return None if match is None else FailedGuard("function", match["name"], "a Python function", "something else", "", property="identity")
 
@@ -297,7 +167,7 @@ def _accessor(parts: _Parts) -> FailedGuard | None:
 _LENGTHS = r"set\.__len__|frozenset\.__len__|len|___tuple_iterator_len|___list_reverseiterator_len"
 
 
-def _length(parts: _Parts) -> FailedGuard | None:
+def _length(parts: Parts) -> FailedGuard | None:
     match = re.match(
         rf"(?:{_LENGTHS})\((?P<name>.+)\) (?:==|!=) (?P<old>\d+)$",
         parts.code,
@@ -308,7 +178,7 @@ def _length(parts: _Parts) -> FailedGuard | None:
     return None if empty is None else FailedGuard("length", f"len({empty['name']})", "0", None, "", property="length")
 
 
-def _keys(parts: _Parts) -> FailedGuard | None:
+def _keys(parts: Parts) -> FailedGuard | None:
     match = re.match(r"list\((?:dict\.keys\((?P<name>.+?)\)|(?P<other>.+?)\.keys\(\))\)(?:\[\d+\])? == (?P<old>.+)$", parts.code)
     if match:
         return FailedGuard("keys", f"keys of {readable(match['name'] or match['other'])}", match["old"], None, "", property="keys")
@@ -323,7 +193,7 @@ def _keys(parts: _Parts) -> FailedGuard | None:
     )
 
 
-def _nothing(parts: _Parts) -> FailedGuard | None:
+def _nothing(parts: Parts) -> FailedGuard | None:
     match = re.match(r"(?P<name>.+) is (?P<no>not )?None$", parts.code)
     if match is None:
         return None
@@ -331,7 +201,7 @@ def _nothing(parts: _Parts) -> FailedGuard | None:
     return FailedGuard("none", match["name"], old, new, "", property="value")
 
 
-def _same_object(parts: _Parts) -> FailedGuard | None:
+def _same_object(parts: Parts) -> FailedGuard | None:
     match = re.match(r"(?P<one>[\w.\[\]'\"]+) is (?P<other>[\w.\[\]'\"]+)$", parts.code)
     if match is None:
         return None
@@ -339,7 +209,7 @@ def _same_object(parts: _Parts) -> FailedGuard | None:
     return FailedGuard("aliasing", names, "the same object", "different objects", "")
 
 
-def _not_a_number(parts: _Parts) -> FailedGuard | None:
+def _not_a_number(parts: Parts) -> FailedGuard | None:
     itself = re.match(r"(?P<name>.+) == ___as_tensor\((?P=name)\)\.item\(\)$", parts.code)
     if itself:  # torch 2.11 writes "is not NaN" as "equals itself"
         return FailedGuard("nan", itself["name"], "a number", "nan", "", property="value")
@@ -352,9 +222,9 @@ def _not_a_number(parts: _Parts) -> FailedGuard | None:
     return FailedGuard("nan", match["name"], "a number" if match["no"] else "nan", "nan" if match["no"] else None, "", property="value")
 
 
-def _equals(parts: _Parts) -> FailedGuard | None:
+def _equals(parts: Parts) -> FailedGuard | None:
     """`k == 2`: a constant that was compiled in. Anything with more than one comparison or arithmetic is a condition."""
-    at = next((i for i in _outside_quotes(parts.code) if parts.code.startswith(" == ", i)), None)
+    at = next((i for i in outside_quotes(parts.code) if parts.code.startswith(" == ", i)), None)
     if at is None:
         return None
     name, value = parts.code[:at], parts.code[at + 4 :].strip()
@@ -370,7 +240,7 @@ def _is_constant(value: str) -> bool:
     )
 
 
-def _condition(parts: _Parts) -> FailedGuard | None:
+def _condition(parts: Parts) -> FailedGuard | None:
     """A symbolic shape guard: an expression over sizes and numbers that the compiled code took for granted."""
     if not re.search(r"[<>=!]=?", parts.code) or parts.code.startswith(("___check", "GLOBAL")) or not named_in(parts.code):
         return None
@@ -384,18 +254,7 @@ def _condition(parts: _Parts) -> FailedGuard | None:
     return FailedGuard(kind, readable(parts.code), "true", "false", "", raw_source=parts.code)
 
 
-def _type_name(text: str) -> str:
-    """`float` for `<class 'float'>`; an address in an object's text is left out, because it differs from run to run."""
-    if text == "a tensor type":
-        return "Tensor"
-    match = re.fullmatch(r"<class '(?P<name>.+)'>", text.strip())
-    if match and match["name"] == "code":
-        return "function"
-    name = match["name"] if match else re.sub(r" at 0x[0-9a-f]+", "", text.strip())
-    return name.rpartition(".")[2] if match else name
-
-
-_EXPRESSIONS: tuple[Callable[[_Parts], FailedGuard | None], ...] = (
+_EXPRESSIONS: tuple[Callable[[Parts], FailedGuard | None], ...] = (
     _type_id,
     _object_id,
     _length,
@@ -406,9 +265,9 @@ _EXPRESSIONS: tuple[Callable[[_Parts], FailedGuard | None], ...] = (
     _not_a_number,
     _equals,
 )
-_SHAPES: tuple[Callable[[_Parts], FailedGuard | None], ...] = (
-    _tensor,
-    _tensor_type,
+_SHAPES: tuple[Callable[[Parts], FailedGuard | None], ...] = (
+    tensor,
+    tensor_type,
     _global_state,
     _mode_stack,
     _backend,

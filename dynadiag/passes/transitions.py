@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from dynadiag.model.report import Change
 from dynadiag.model.run import CompileMetrics, Frame, RecompileEvent, Run
 from dynadiag.passes.base import process_of, unique
+from dynadiag.passes.guard_parts import FailedGuard
 from dynadiag.passes.guard_sources import named_in, readable
-from dynadiag.passes.guard_text import FailedGuard, parse_guard_code, parse_reason
+from dynadiag.passes.guard_text import parse_guard_code, parse_reason
 
 # A guard on the same thing can be on its value, its type, its identity or its absence, depending on what came first.
 _VALUE_KINDS = frozenset({"value", "type", "none"})

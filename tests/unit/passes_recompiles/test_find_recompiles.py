@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dynadiag.advice.recompiles import Cause, recompile_advice
+from dynadiag.advice.recompile_cause import Cause
+from dynadiag.advice.recompiles import recompile_advice
 from dynadiag.model.run import (
     CompileCall,
     CompileKey,

@@ -1,0 +1,176 @@
+"""Cures for recompiles because of the value or the type of something: numbers, flags, strings, None."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+
+from dynadiag.advice.recompile_cause import CONFIG, Cause, none
+from dynadiag.model.report import Advice
+from dynadiag.passes.guard_sources import is_global
+
+_INTEGER = re.compile(r"-?\d+$")
+_FLOAT = re.compile(r"-?(?:\d+\.\d*(?:e[-+]?\d+)?|\d+e[-+]?\d+|inf|nan)$")
+
+
+def value_advice(cause: Cause) -> Iterable[Advice]:
+    """Cures for a constant that was compiled in: by what it is and where it comes from."""
+    chosen = next((build for matches, build in _VALUE_TABLE if matches(cause)), None)
+    return () if chosen is None else chosen(cause)
+
+
+def _module_integer(cause: Cause) -> Iterable[Advice]:
+    option = f"{CONFIG}allow_unspec_int_on_nn_module"
+    yield Advice(
+        slug="unspec-int-on-module",
+        text=(
+            f"`{cause.source}` is an integer attribute of an nn.Module, which torch treats as a constant. Let it become "
+            "dynamic, before the first call."
+        ),
+        after=f"{option} = True",
+        options=(option,),
+    )
+    yield Advice(
+        slug="module-int-as-buffer",
+        text="Or keep it as a tensor: a buffer that is changed in place needs no recompile at all.",
+        after=f'self.register_buffer("{cause.source.rpartition(".")[2]}", torch.tensor(0))',
+    )
+
+
+def _learning_rate(cause: Cause) -> Iterable[Advice]:
+    yield Advice(
+        slug="lr-as-tensor",
+        text=(
+            f"`{cause.source}` is a Python number that the scheduler changes. Give the optimizer a tensor; the compiled "
+            "step then reads its value."
+        ),
+        after="lr=torch.tensor(lr)",
+    )
+
+
+def _tensor_instead(slug: str) -> Callable[[Cause], Iterable[Advice]]:
+    def build(cause: Cause) -> Iterable[Advice]:
+        yield Advice(
+            slug=slug,
+            text=(
+                f"`{cause.source}` is a Python number. Where it is only used in arithmetic, make it a tensor: its value is "
+                "then no part of the compiled code."
+            ),
+            after=f"{cause.source} = torch.tensor({cause.values[0] if cause.values else '...'})",
+        )
+        if slug == "number-as-tensor" and all(_INTEGER.match(value) for value in cause.values):
+            if cause.dynamic_false:
+                yield Advice(
+                    slug="drop-dynamic-false",
+                    text="`dynamic=False` compiles every value anew. Leave it out: an integer that changed then becomes dynamic.",
+                )
+            else:
+                yield Advice(
+                    slug="compile-dynamic",
+                    text="Or compile with `dynamic=True`: integer arguments are symbolic from the first call.",
+                    after="torch.compile(..., dynamic=True)",
+                )
+
+    return build
+
+
+def _flag(cause: Cause) -> Iterable[Advice]:
+    yield Advice(
+        slug="flag-where",
+        text=f"`{cause.source}` chooses a branch while compiling. If it changes often, pass it as a tensor and choose with `torch.where`.",
+        after=f"torch.where({cause.source}, a, b)",
+    )
+    yield from variants(cause)
+
+
+def _training(cause: Cause) -> Iterable[Advice]:
+    yield Advice(
+        slug="bounded-versions",
+        text=(
+            "Training and evaluation mode are two programs and get one compiled version each; after both are compiled "
+            "nothing more happens. No change is needed."
+        ),
+    )
+
+
+def variants(cause: Cause) -> Iterable[Advice]:
+    """A value that selects what the function does."""
+    yield Advice(
+        slug="split-by-value",
+        text=(
+            f"`{cause.source}` selects what the function does, so each value is compiled on its own. Compile one "
+            "function a variant and choose outside."
+        ),
+    )
+
+
+def _offset(cause: Cause) -> Iterable[Advice]:
+    yield Advice(
+        slug="offset-clone",
+        text=(
+            "The compiled code depends on where in its storage the tensor begins. Clone the slice before the call, or "
+            "do not read the offset."
+        ),
+        after=f"{cause.source.removesuffix('.storage_offset()')}.clone()",
+    )
+
+
+def type_advice(cause: Cause) -> Iterable[Advice]:
+    """Something that comes with different types."""
+    if "None" in cause.values:
+        yield from absent(cause)
+        return
+    yield Advice(
+        slug="one-type",
+        text=f"`{cause.source}` comes with different types. Convert it to one type before the call.",
+    )
+
+
+def absent(cause: Cause) -> Iterable[Advice]:
+    """Something that is sometimes None."""
+    if re.match(r"(?:self|module)\b", cause.source):
+        yield Advice(
+            slug="initialise-attribute",
+            text=(
+                f"`{cause.source}` is None at first and a value later. Create it in `__init__`, or call the method that "
+                "creates it before compiling."
+            ),
+        )
+        return
+    yield Advice(
+        slug="always-a-tensor",
+        text=(
+            f"`{cause.source}` is sometimes None. Always pass a tensor that means the same (a mask of ones, a bias of "
+            "zeros); the code then needs no branch."
+        ),
+    )
+
+
+def _is_training(cause: Cause) -> bool:
+    return cause.source.endswith(".training")
+
+
+def _all(pattern: re.Pattern[str]) -> Callable[[Cause], bool]:
+    return lambda cause: bool(cause.values) and all(pattern.match(value) for value in cause.values)
+
+
+def _is_number(cause: Cause) -> bool:
+    return _all(_INTEGER)(cause) or (all(_FLOAT.match(value) or _INTEGER.match(value) for value in cause.values) and bool(cause.values))
+
+
+_VALUE_TABLE: tuple[tuple[Callable[[Cause], bool], Callable[[Cause], Iterable[Advice]]], ...] = (
+    (_is_training, _training),
+    (lambda cause: cause.source.startswith("___"), none),  # a number that a graph break handed on has no name in the program
+    (lambda cause: cause.source.endswith(".storage_offset()"), _offset),
+    (lambda cause: "allow_unspec_int_on_nn_module" in (cause.hint or ""), _module_integer),
+    (lambda cause: ".param_groups[" in cause.source and _is_number(cause), _learning_rate),
+    (lambda cause: set(cause.values) == {"None"} or "None" in cause.values, absent),
+    (lambda cause: bool(cause.values) and any(value.startswith(("a ", "an ")) for value in cause.values), type_advice),
+    (lambda cause: "nan" in cause.values, none),
+    (lambda cause: bool(re.search(r"\.(?:start|stop|step)$|__defaults__|\(closure of ", cause.source)) and _is_number(cause), variants),
+    (lambda cause: is_global(cause.raw_source) and _is_number(cause), _tensor_instead("global-as-tensor")),
+    (lambda cause: "." in cause.source and _is_number(cause), _tensor_instead("attribute-as-tensor")),
+    (_is_number, _tensor_instead("number-as-tensor")),
+    (_all(re.compile(r"True$|False$")), _flag),
+    (lambda cause: bool(cause.values), variants),
+)

@@ -1,0 +1,84 @@
+"""What a failed guard is, and a guard's text cut into code, comment and hint."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from dynadiag.model.run import Location
+
+
+@dataclass(frozen=True, slots=True)
+class FailedGuard:
+    """One failed guard. `source` is readable (`x.size(0)`), `expected` what the cache entry was compiled for, `actual` what came instead.
+
+    `text` is the reason as torch wrote it, less its stack; `entry` the compile id of the cache entry ("0/1"); `raw_source` Dynamo's name.
+    """
+
+    kind: str
+    source: str
+    expected: str | None
+    actual: str | None
+    text: str
+    entry: str | None = None
+    hint: str | None = None
+    raw_source: str = ""
+    stack: tuple[Location, ...] = ()
+    origin: Location | None = None
+    property: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The text of a reason cut up: the whole, its code, the comment behind it, torch's hint."""
+
+    body: str
+    code: str
+    comment: str
+    hint: str | None
+
+
+def split(body: str) -> Parts:
+    """Code, comment and hint. A `#` inside a quoted string does not begin a comment: keys and values of a guard are the user's text."""
+    hint_at = body.rfind(" (HINT: ")
+    hint = body[hint_at + 8 :].removesuffix(")") if hint_at >= 0 else None
+    rest = body if hint_at < 0 else body[:hint_at]
+    at = next((i for i in outside_quotes(rest) if rest.startswith("  #", i)), None)
+    return Parts(body, (rest if at is None else rest[:at]).strip(), "" if at is None else rest[at:].strip(), hint)
+
+
+def outside_quotes(text: str) -> list[int]:
+    """The positions that lie in no quoted string; an opening quote without an end counts as text."""
+    positions: list[int] = []
+    i = 0
+    while i < len(text):
+        end = _closing(text, i) if text[i] in "'\"" else -1
+        if end > i:
+            i = end + 1
+            continue
+        positions.append(i)
+        i += 1
+    return positions
+
+
+def _closing(text: str, start: int) -> int:
+    quote, i = text[start], start + 1
+    while i < len(text):
+        if text[i] == "\\":
+            i += 2
+            continue
+        if text[i] == quote:
+            return i
+        i += 1
+    return -1
+
+
+def type_name(text: str) -> str:
+    """`float` for `<class 'float'>`; an address in an object's text is left out, because it differs from run to run."""
+    if text == "a tensor type":
+        return "Tensor"
+    match = re.fullmatch(r"<class '(?P<name>.+)'>", text.strip())
+    if match and match["name"] == "code":
+        return "function"
+    name = match["name"] if match else re.sub(r" at 0x[0-9a-f]+", "", text.strip())
+    return name.rpartition(".")[2] if match else name

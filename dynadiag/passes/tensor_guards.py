@@ -1,0 +1,81 @@
+"""Failed guards on a tensor: size, stride, rank, dtype, device, requires_grad, dispatch keys, type (messages of `guards.cpp`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from dynadiag.passes.guard_parts import FailedGuard, Parts, type_name
+
+
+def tensor(parts: Parts) -> FailedGuard | None:
+    """A property of a tensor that is not what was compiled for, or None."""
+    match = re.match(
+        r"tensor '(?P<name>.+)' (?P<rest>(?:size|stride|rank|dtype|requires_grad|dispatch key set|.*device).*)$", parts.body, re.DOTALL
+    )
+    if match is None:
+        return None
+    for pattern, build in _TENSOR_PROPERTIES:
+        if found := pattern.match(match["rest"]):
+            return build(match["name"], found.groupdict())
+    return None
+
+
+def _indexed(kind: str) -> Callable[[str, Mapping[str, str]], FailedGuard]:
+    return lambda name, found: FailedGuard(kind, f"{name}.{kind}()[{found['index']}]", found["old"], found["new"], "", property=kind)
+
+
+def _plain(kind: str, attribute: str) -> Callable[[str, Mapping[str, str]], FailedGuard]:
+    return lambda name, found: FailedGuard(kind, f"{name}.{attribute}", found["old"].strip(), found["new"].strip(), "", property=kind)
+
+
+def _requires_grad(name: str, found: Mapping[str, str]) -> FailedGuard:
+    before = found["old"] == "1"
+    return FailedGuard("requires_grad", f"{name}.requires_grad", str(before), str(not before), "", property="requires_grad")
+
+
+def _dispatch_keys(name: str, found: Mapping[str, str]) -> FailedGuard:
+    """Only the keys that differ; a device shows as a backend key, inference mode as missing autograd keys."""
+    old, new = (tuple(key.strip() for key in found[side].split(",") if key.strip()) for side in ("old", "new"))
+    devices = [next((key for key in keys if key in _DEVICE_KEYS), None) for keys in (old, new)]
+    if None not in devices and devices[0] != devices[1]:
+        return FailedGuard("device", f"{name}.device", str(devices[0]).lower(), str(devices[1]).lower(), "", property="device")
+    lost, gained = [key for key in old if key not in new], [key for key in new if key not in old]
+    return FailedGuard(
+        "dispatch_keys", name, ", ".join(lost) or "none of these", ", ".join(gained) or "none of these", "", property="dispatch keys"
+    )
+
+
+_DEVICE_KEYS = frozenset({"CPU", "CUDA", "HIP", "XLA", "MPS", "IPU", "XPU", "HPU", "VE", "Lazy", "MTIA", "MAIA", "PrivateUse1", "Meta"})
+
+
+_OLD_NEW = r"expected (?P<old>[^,]+?), actual (?P<new>[^,]+?)(?:\. Guard failed on a parameter.*)?$"
+
+
+_TENSOR_PROPERTIES: tuple[tuple[re.Pattern[str], Callable[[str, Mapping[str, str]], FailedGuard]], ...] = (
+    (re.compile(rf"size mismatch at index (?P<index>\d+)\. {_OLD_NEW}", re.DOTALL), _indexed("size")),
+    (re.compile(rf"stride mismatch at index (?P<index>\d+)\. {_OLD_NEW}", re.DOTALL), _indexed("stride")),
+    (re.compile(rf"rank mismatch\. {_OLD_NEW}", re.DOTALL), _plain("rank", "dim()")),
+    (re.compile(rf"dtype mismatch\. {_OLD_NEW}", re.DOTALL), _plain("dtype", "dtype")),
+    (re.compile(r"requires_grad mismatch\. expected requires_grad=(?P<old>[01])"), _requires_grad),
+    (
+        re.compile(r"dispatch key set mismatch\. expected DispatchKeySet\((?P<old>[^)]*)\), actual DispatchKeySet\((?P<new>[^)]*)\)"),
+        _dispatch_keys,
+    ),
+    (
+        re.compile(
+            r"Tensor device index mismatch\. Expected device index to be (?P<old>[^,]+), got (?P<new>.+?)(?:\. Guard failed.*)?$", re.DOTALL
+        ),
+        _plain("device", "device.index"),
+    ),
+)
+
+
+def tensor_type(parts: Parts) -> FailedGuard | None:
+    """Something of another type where a tensor was expected, or None."""
+    match = re.match(
+        r"expected type of '(?P<name>.+?)' to be (?P<old>a tensor type|<class '[^']+'>).*? but found (?P<new><class '.+'>)", parts.body
+    )
+    return (
+        None if match is None else FailedGuard("type", match["name"], type_name(match["old"]), type_name(match["new"]), "", property="type")
+    )
