@@ -21,6 +21,7 @@ from dynadiag.model.run import (
     RecompileEvent,
     RegionCost,
     RegistryEntry,
+    Symbol,
 )
 from dynadiag.trace.phases import PhaseClock
 from dynadiag.trace.values import as_id
@@ -45,6 +46,7 @@ class FrameDraft:
     error_type: str | None = None
     record: int | None = None
     start: bytes | None = None
+    reasons: tuple[str, ...] = ()
     user_stack: tuple[Location, ...] = ()
     latency_us: float | None = None
     suppressed: bool | None = None
@@ -113,6 +115,7 @@ class RunDraft:
     frames: list[FrameDraft] = field(default_factory=list)
     graphs: list[Graph] = field(default_factory=list)
     breaks: list[BreakEvent | None] = field(default_factory=list)
+    symbols: dict[tuple[str, int, str], Symbol] = field(default_factory=dict)
     recompiles: list[RecompileEvent] = field(default_factory=list)
     caches: list[CacheEvent] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dynadiag.model.run import BreakEvent, Frame, Location, Outcome, Problem, RecompileEvent, Run
+from dynadiag.model.run import BreakEvent, Frame, Location, Outcome, Problem, RecompileEvent, Run, Symbol
 from dynadiag.trace.break_text import parse_reason
 from dynadiag.trace.drafts import FrameDraft, RunDraft
 from dynadiag.trace.sources import Sources
@@ -28,6 +28,7 @@ def finish(run: RunDraft, sources: Sources) -> Run:
         graphs=tuple(run.graphs),
         breaks=tuple(event for event in run.breaks if event is not None),
         recompiles=_recompiles(run),
+        symbols=_symbols(run),
         phases=tuple(phase for process in run.processes for phase in process.clock.phases()),
         caches=tuple(run.caches),
         problems=tuple(run.problems),
@@ -199,3 +200,11 @@ def _recompiles(run: RunDraft) -> tuple[RecompileEvent, ...]:
     """The events with the stack of their frame: torch writes the reasons before the frame starts."""
     stacks = {draft.id: draft.stack for draft in run.frames}
     return tuple(event if event.stack else replace(event, stack=stacks.get(event.frame, ())) for event in run.recompiles)
+
+
+def _symbols(run: RunDraft) -> tuple[Symbol, ...]:
+    """The symbols of each frame's last attempt: an attempt that is thrown away makes them again."""
+    last: dict[str, int] = {}
+    for frame, attempt, _ in run.symbols:
+        last[frame] = max(attempt, last.get(frame, 0))
+    return tuple(found for (frame, attempt, _), found in run.symbols.items() if attempt == last[frame])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
@@ -9,10 +10,44 @@ from typing import Any
 from dynadiag.model.run import CompileMetrics, Location
 from dynadiag.trace.values import as_bool, as_float, as_id, as_int, as_text, as_texts
 
+# Fields of many kilobytes that we do not use: each begins and ends with bytes that cannot stand inside it, where quotes are escaped.
+_LONG = (
+    (b'"exception_stack_trace": ["', b'"], "'),
+    (b'"dynamo_config": "{', b'}", "'),
+    (b'"compiler_config": "{', b'}", "'),
+    (b'"inductor_config": "{', b'}", "'),
+    (b'"functorch_config": "{', b'}"'),
+)
+_LIMITS = (b'\\"recompile_limit\\": ', b'\\"cache_size_limit\\": ')
+_NUMBER = re.compile(rb"(\d{1,9})[,}]")
 _FIELDS = tuple(field.name for field in fields(CompileMetrics))
 
 
-def read_metrics(values: Mapping[str, Any]) -> CompileMetrics:
+def trimmed(line: bytes) -> bytes:
+    """A metrics header without the dumps of whole configurations, which are nine tenths of it; other shapes are left as they are."""
+    for start, end in _LONG:
+        begin = line.find(start)
+        stop = line.find(end, begin + len(start)) if begin >= 0 else -1
+        if stop >= 0:
+            line = (
+                line[: begin + len(start) - 1]
+                + (b"]" if start.endswith(b'["') else b'"')
+                + line[stop + end.index(b'"') + len(b'"') + (start.endswith(b'["')) :]
+            )
+    return line
+
+
+def limit_in(line: bytes) -> int | None:
+    """`recompile_limit` (before torch 2.6 `cache_size_limit`) of the configuration that a metrics header carries."""
+    for name in _LIMITS:
+        position = line.find(name)
+        match = _NUMBER.match(line, position + len(name)) if position >= 0 else None
+        if match:
+            return int(match[1])
+    return None
+
+
+def read_metrics(values: Mapping[str, Any], limit: int | None = None) -> CompileMetrics:
     """The metrics that we use; every one that is missing, null or mistyped is None.
 
     Seconds: `total_s` is the whole frame and contains `aot_s` (AOTAutograd with the back end), which contains `inductor_s`; `dynamo_s` is
@@ -33,6 +68,7 @@ def read_metrics(values: Mapping[str, Any]) -> CompileMetrics:
         guard_latency_us=as_float(values.get("guard_latency_us")),
         cache_size=as_id(values.get("cache_size")),
         accumulated_cache_size=as_id(values.get("accumulated_cache_size")),
+        recompile_limit=limit,
         graph_ops=as_id(values.get("graph_op_count")),
         graph_nodes=as_id(values.get("graph_node_count")),
         graph_inputs=as_id(values.get("graph_input_count")),

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
+from dynadiag.trace.metrics import trimmed
 from dynadiag.trace.values import BadRecordError, as_dict, decode, parse_json
 
 BLOCK_BYTES = 4 << 20
@@ -79,7 +80,8 @@ class Record:
     def header(self) -> dict[str, Any]:
         """The header; BadRecordError when it is no JSON object."""
         if self._header is None:
-            header = parse_json(decode(self._piece.match[4]), "header is not JSON")
+            line = self._piece.match[4]
+            header = parse_json(decode(trimmed(line) if self.kind.endswith("compilation_metrics") else line), "header is not JSON")
             if not isinstance(header, dict):
                 raise BadRecordError("header is not a JSON object")
             self._header = header

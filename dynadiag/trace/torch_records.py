@@ -6,15 +6,15 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
-from dynadiag.model.run import BreakEvent, CacheEvent, Graph, GraphKind, PayloadRef, RecompileEvent
+from dynadiag.model.run import BreakEvent, CacheEvent, Graph, GraphKind, PayloadRef, RecompileEvent, Symbol
 from dynadiag.trace.break_text import BreakText, last_exception, parse_break, parse_reason
 from dynadiag.trace.drafts import FrameDraft, ProcessDraft, RunDraft, attempt_of, key_of
 from dynadiag.trace.graph_text import count_graph
 from dynadiag.trace.guards import read_guards
-from dynadiag.trace.metrics import merged, read_metrics
-from dynadiag.trace.records import Record
+from dynadiag.trace.metrics import limit_in, merged, read_metrics
+from dynadiag.trace.records import Record, untab
 from dynadiag.trace.stacks import interned_stack, printed_stack
-from dynadiag.trace.values import BadRecordError, as_bool, as_dict, as_float, as_id, as_int, as_list, as_text, parse_json
+from dynadiag.trace.values import BadRecordError, as_bool, as_dict, as_float, as_id, as_int, as_list, as_text, decode, parse_json
 
 Handler = Callable[[RunDraft, ProcessDraft, Record], None]
 LONGEST_ERROR = 4000
@@ -57,7 +57,7 @@ def metrics(run: RunDraft, process: ProcessDraft, record: Record) -> None:
     if key_of(process, record.header).frame is None:
         return
     frame = run.frame_of(process, record.header)
-    found = read_metrics(values)
+    found = read_metrics(values, limit_in(record.line))
     if record.kind == "compilation_metrics":
         frame.metrics, frame.finished = merged(found, frame.metrics) if frame.metrics else found, True
         frame.suppressed = as_bool(values.get("config_suppress_errors"))
@@ -161,16 +161,36 @@ def recompile(run: RunDraft, process: ProcessDraft, record: Record) -> None:
         found = as_list(parse_json(text, "payload is not JSON"))
         reasons = tuple(reason for reason in found if isinstance(reason, str))
     frame = run.frame_of(process, record.header, coming=True)
-    run.recompiles.append(RecompileEvent(frame=frame.id, reasons=tuple(map(run.share, reasons)), record=record.index))
+    frame.reasons = tuple(map(run.share, reasons))
+    run.recompiles.append(RecompileEvent(frame=frame.id, reasons=frame.reasons, record=record.index))
 
 
 def guards(run: RunDraft, process: ProcessDraft, record: Record) -> None:
     """`dynamo_cpp_guards_str`: the guards of a frame, summed up."""
-    found, latency = read_guards(record.text())
     frame = run.frame_of(process, record.header)
+    found, latency = read_guards(decode(untab(record.raw_payload())), frame.reasons)
     if found is not None:
         frame.guards = replace(found, examples=tuple(map(run.share, found.examples)))
     frame.latency_us = latency
+
+
+def symbol(run: RunDraft, process: ProcessDraft, record: Record) -> None:
+    """`create_symbol`: a size, stride or number that is compiled as dynamic."""
+    values = as_dict(record.value)
+    name, source = as_text(values.get("symbol")), as_text(values.get("source"))
+    if name is None or source is None:
+        raise BadRecordError("symbol is mistyped")
+    frame = run.frame_of(process, record.header)
+    found = Symbol(frame=frame.id, symbol=name, source=source, value=as_text(values.get("val")), range=as_text(values.get("vr")))
+    run.symbols[frame.id, attempt_of(record.header), name] = found
+
+
+def specialization(run: RunDraft, process: ProcessDraft, record: Record) -> None:
+    """`symbolic_shape_specialization`: a symbol became a constant after all."""
+    frame = run.frame_of(process, record.header)
+    key = (frame.id, attempt_of(record.header), as_text(as_dict(record.value).get("symbol")) or "")
+    if key in run.symbols:
+        run.symbols[key] = replace(run.symbols[key], specialized=True)
 
 
 def phase(run: RunDraft, process: ProcessDraft, record: Record) -> None:
@@ -227,6 +247,8 @@ BY_KEY: dict[str, Handler] = {
     "compilation_metrics": metrics,
     "bwd_compilation_metrics": metrics,
     "dynamo_cpp_guards_str": guards,
+    "create_symbol": symbol,
+    "symbolic_shape_specialization": specialization,
     "chromium_event": phase,
     "dynamo_output_graph": _graph("dynamo"),
     "aot_joint_graph": _graph("aot_joint"),
