@@ -23,7 +23,7 @@ from dynadiag.render.sanitise import clean
 from dynadiag.render.sketch import Sketch
 from dynadiag.render.svg import finish
 
-PICTURE_LIMIT_S = 20.0
+PICTURE_LIMIT_S = 30.0
 """How long one picture may take in one back end."""
 
 _CHILD = Path(__file__).with_name("wasi_child.py")

@@ -29,6 +29,7 @@ _TIP_LINES = 12
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _SHAPE = re.compile(r"[A-Za-z]\w*\[[^\]]*\]")
 _STATE = re.compile(r"_(parameters|buffers)_")
+_IN_PLACE = re.compile(r"[A-Za-z0-9]_(?:\.\w+)?\Z")
 Key = Callable[[Node], Hashable]
 
 
@@ -161,10 +162,17 @@ def _box(run: range, wires: _Wires, base: Path | None) -> Box:
     inputs = tuple(dict.fromkeys(name for number in run for name in wires.inputs[number]))
     visible = [name for name in inputs if not _STATE.search(name)]
     ends = not wires.outputs.isdisjoint(run)
-    look: Look = "output" if ends else "folded" if len(run) > 1 else "input" if visible else "plain"
+    look: Look = "output" if ends else "folded" if len(run) > 1 else _look(wires.drawn[run[0]], visible)
     lines = _one_node(wires.drawn[run[0]]) if len(run) == 1 else _many_nodes([wires.drawn[number] for number in run])
     tip = _tip([wires.drawn[number] for number in run], inputs, base)
     return Box(lines=(*lines, *_inputs_line(visible)), look=look, tip=tip)
+
+
+def _look(node: Node, inputs: Sequence[str]) -> Look:
+    """How one node looks; torch's ops that write in place end in one underscore (`add_`, `aten.copy_.default`)."""
+    if _IN_PLACE.search(node.target):
+        return "inplace"
+    return "input" if inputs else "plain"
 
 
 def _inputs_line(names: Sequence[str]) -> Iterator[str]:

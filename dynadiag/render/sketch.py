@@ -8,7 +8,7 @@ from typing import Literal
 
 _TITLE_WIDTH = 90
 
-Look = Literal["plain", "input", "output", "folded", "compiled", "broke", "eager", "failed", "graph", "break"]
+Look = Literal["plain", "input", "output", "inplace", "folded", "compiled", "broke", "eager", "failed", "graph", "break"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,7 @@ STYLES: dict[Look, Style] = {
     "plain": Style("#f6f8fa", "#57606a"),
     "input": Style("#ddf4ff", "#0969da", meaning="uses a graph input"),
     "output": Style("#f6f8fa", "#1f2328", bold=True, meaning="graph output"),
+    "inplace": Style("#ffeff7", "#bf3989", meaning="writes in place (its name ends in _)"),
     "folded": Style("#fbefff", "#8250df", meaning="several nodes folded"),
     "compiled": Style("#dafbe1", "#1a7f37", meaning="compiled"),
     "broke": Style("#fff8c5", "#9a6700", meaning="compiled up to a graph break"),
@@ -75,6 +76,7 @@ COLOUR_NAMES: dict[Look, str] = {
     "plain": "grey",
     "input": "blue",
     "output": "thick border",
+    "inplace": "pink",
     "folded": "violet",
     "compiled": "green",
     "broke": "yellow",

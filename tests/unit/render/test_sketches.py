@@ -47,6 +47,21 @@ def test_inputs_attributes_and_output_are_folded_into_the_nodes():
     assert sketch.title[1].startswith("3 input")
 
 
+@pytest.mark.parametrize(
+    ("target", "look"),
+    [
+        ("add_", "inplace"),
+        ("torch.ops.aten.copy_.default", "inplace"),
+        ("torch.ops.aten.add.Tensor", "plain"),
+        ("__getitem__", "plain"),
+        ("add", "plain"),
+    ],
+)
+def test_ops_that_write_in_place_stand_out(target, look):
+    boxes = graph_sketch([node("x", op="placeholder"), node("y"), node("z", target, ("y",)), node("w", args=("z",))], title=()).boxes
+    assert boxes[1].look == look
+
+
 def test_parameters_are_named_in_the_tip_only():
     nodes = [node("l_self_modules_fc_parameters_weight_", op="placeholder"), node("y", args=("l_self_modules_fc_parameters_weight_",))]
     (box,) = graph_sketch(nodes, title=()).boxes
