@@ -3,15 +3,18 @@ SHELL := /bin/bash
 PYTEST_ARGS ?=
 WORKERS ?= 2
 DEMO_ARGS ?=
+BENCH_ARGS ?=
 python := .venv/bin/python
 
-.PHONY: help demo test setup lint lock readme-picture clean
+.PHONY: help demo test setup lint lock readme-picture bench-overhead bench-reader clean
 
 help:
 	@echo "make demo            set up .venv, then diagnose samples/bert_train_step.py"
 	@echo "make test            set up .venv, then run the whole test suite (PYTEST_ARGS, WORKERS)"
 	@echo "make lint            ruff check, ruff format --check, mypy --strict"
 	@echo "make readme-picture  draw docs/images/demo.svg again from a real run"
+	@echo "make bench-overhead  measure what recording costs on three models (BENCH_ARGS)"
+	@echo "make bench-reader    measure the trace reader beside tlparse (BENCH_ARGS)"
 	@echo "make lock            make requirements/*.txt again from pyproject.toml"
 	@echo "make clean           remove .venv, .venv-oldest and .uv"
 
@@ -31,6 +34,12 @@ lint: setup
 
 readme-picture: setup
 	$(python) docs/make_picture.py docs/images/demo.svg
+
+bench-overhead: setup
+	$(python) benchmarks/overhead.py $(BENCH_ARGS)
+
+bench-reader: setup
+	$(python) benchmarks/trace_reader.py $(BENCH_ARGS)
 
 lock: setup
 	@bash .ci/lock.sh

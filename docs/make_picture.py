@@ -26,6 +26,7 @@ def main(out: Path) -> None:
     picture = terminal_svg(report, width_columns=COLUMNS, lines=LINES, title=f"dynadiag explain {SAMPLE}", base=ROOT)
     if str(ROOT) in picture or str(Path.home()) in picture:
         sys.exit("the picture shows a path of this machine, so it is not written")
+    out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(picture, encoding="utf-8")
 
 

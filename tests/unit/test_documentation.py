@@ -52,6 +52,13 @@ def test_make_targets_exist(document):
     assert named - targets == set()
 
 
+def test_the_picture_shows_a_real_run_and_no_path_of_a_machine():
+    picture = (ROOT / "docs/images/demo.svg").read_text().replace("&#160;", " ")
+    assert "dynadiag explain samples/bert_train_step.py" in picture
+    assert "3 sites, 4 events" in picture
+    assert re.findall(r"(?<![\w.])/(?:home|root|tmp|usr|opt|work)/\S*", picture) == []
+
+
 def test_public_names_in_the_readme_exist():
     tree = ast.parse(blocks(ROOT / "README.md", "python"))
     named = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "dynadiag"}
