@@ -83,10 +83,12 @@ def _seen(position: int, event: BreakEvent, run: Run) -> _Seen:
 
 def _own(event: BreakEvent, frame: Frame | None, stack: Sequence[Location], run: Run, *, whole: bool) -> Location | None:
     """The own line of an event; without its line when the stack that was recorded does not reach down to torch's user frame."""
-    own = own_frame(stack if event.stack else stack[-1:], run)
-    if own is None and not event.stack and frame is not None:
-        own = own_entry(frame, run)
-    if own is None or whole or not event.stack or own == stack[-1]:
+    raised = frame is not None and (event.source in ("exception", "metrics") or not event.stack)
+    inner = stack[max(len(frame.stack) - 1, 0) :] if frame is not None and raised and event.stack else stack[-1:] if raised else stack
+    own = own_frame(inner, run)
+    if own is None and raised and frame is not None:
+        return own_entry(frame, run)
+    if own is None or whole or raised or own == stack[-1]:
         return own
     return Location(own.file, None, own.function)
 

@@ -80,18 +80,30 @@ def _same_call(one: Location, other: Location) -> bool:
 
 
 def own_entry(frame: Frame, run: Run) -> Location | None:
-    """The user's own code that a frame belongs to: the frame itself, else the function that called it, then without a line.
+    """The user's own code that a frame belongs to: the frame itself, else what called it, without a line where that is not certain.
 
     Torch leaves the two innermost callers out of the stack of `dynamo_start` (`log_dynamo_start`, `extract(skip=4)`, torch 2.11 and 2.15)
-    and shows a function
-    that goes on in a resume function at the line of its first break: so for a library frame only the function is known, and not even that
-    it is
-    the innermost one.
+    and shows a function that goes on in a resume function at the line of its first break.
     """
     if frame.file is not None and is_own_file(frame.file, run):
         return Location(frame.file, frame.line, source_function(frame.name))
-    found = own_frame(frame.stack, run)
-    return None if found is None else Location(found.file, None, source_function(found.function))
+    found = own_frame(frame.stack[:-1], run)
+    if found is None or _called_by_torch(frame, run):
+        return found
+    return Location(found.file, None, source_function(found.function))
+
+
+def _called_by_torch(frame: Frame, run: Run) -> bool:
+    """True if the two callers that torch left out cannot be the user's: `compile_wrapper` called the compiled object itself.
+
+    That is so when it is the last caller recorded and no frame before was left to run eager in parts, from where user code could call on.
+    """
+    last = frame.stack[-2] if len(frame.stack) > 1 else None
+    if last is None or last.function != "compile_wrapper" or not normal_path(last.file).endswith("torch/_dynamo/eval_frame.py"):
+        return False
+    process = frame.key.process
+    first_eager = next((one for one in run.frames if one.key.process == process and one.outcome in ("broke", "skipped")), None)
+    return first_eager is None or first_eager.id == frame.id or (first_eager.record or 0) > (frame.record or 0)
 
 
 def source_function(name: str | None) -> str | None:

@@ -56,13 +56,25 @@ def test_a_site_reached_from_two_own_lines_names_both(maker, at, library):
     assert site.own_frame.line == 9
 
 
-def test_an_exception_stack_that_begins_at_the_frame_is_joined_with_its_entry(maker, at, library):
-    frame = maker.frame("helper", line=60, file=library(0).file, stack=(at(3, "main"), at(8)), outcome="failed")
-    maker.breaks_at(frame, library(71), source="exception")
+def test_an_exception_stack_that_begins_at_the_frame_is_joined_with_its_entry(maker, at):
+    frame = maker.frame("step", line=7, stack=(at(3, "main"),), outcome="failed")
+    maker.breaks_at(frame, at(8), source="exception")
     (site,) = find_graph_breaks(maker.run()).graph_breaks
-    assert [place.line for place in site.stack] == [3, 8, 71]
+    assert [place.line for place in site.stack] == [3, 8]
     assert site.own_frame.line == 8
     assert site.fullgraph
+
+
+def test_the_caller_of_a_library_frame_that_raised_is_certain_only_behind_compile_wrapper(maker, at, library):
+    """torch leaves the two innermost callers out of a frame's entry stack."""
+    wrapper = Location("/opt/venv/lib/python3.12/site-packages/torch/_dynamo/eval_frame.py", 1265, "compile_wrapper")
+    for stack in ((at(8), wrapper), (at(9, "other"),), (at(10, "late"), wrapper)):
+        if stack[0].line == 10:
+            maker.frame("eager", line=50, outcome="broke")
+        frame = maker.frame("helper", line=60, file=library(0).file, stack=stack, outcome="failed")
+        maker.breaks_at(frame, *stack, library(60), library(stack[0].line + 60), source="metrics")
+    sites = find_graph_breaks(maker.run()).graph_breaks
+    assert [(site.own_frame.function, site.own_frame.line) for site in sites] == [("step", 8), ("other", None), ("late", None)]
 
 
 def test_a_stack_that_ends_before_torchs_frame_gives_no_line(maker, at, library):
