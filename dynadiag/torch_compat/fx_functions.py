@@ -20,6 +20,7 @@ from torch.fx.node import _get_qualified_name
 from torch.overrides import get_overridable_functions
 
 Function = Callable[..., Any]
+_NUMPY_PREFIX = "torch__dynamo_utils_wrapped_"
 
 
 def words(text: str) -> frozenset[str]:
@@ -107,6 +108,23 @@ def function_table() -> Mapping[str, Function]:
     return table
 
 
+@functools.cache
+def _dotted_names() -> Mapping[str, str]:
+    """The dotted name for each name that FX prints as one word."""
+    return {_MANGLE.sub("_", name): name for name, _ in _all_functions()}
+
+
+def spelling(printed: str) -> str:
+    """How Python source outside FX spells an allowed function ("math_sqrt" is "math.sqrt", after `import math`)."""
+    if numpy_wrapper(printed) is not None:
+        name = printed.removeprefix(_NUMPY_PREFIX)
+        kind = type(numpy_wrapper(printed)).__name__
+        inner = {"numpy_method_wrapper": repr(name), "numpy_operator_wrapper": f"operator.{name}"}.get(kind, f"torch._numpy.{name}")
+        return f"torch._dynamo.utils.{kind}({inner})"
+    dotted = printed if "." in printed else _dotted_names().get(printed, printed)
+    return dotted.removeprefix("builtins.").replace("_operator.", "operator.") if not dotted.startswith("torch.") else dotted
+
+
 def _all_functions() -> Iterator[tuple[str, Function]]:
     for owner, functions in get_overridable_functions().items():
         if isinstance(owner, ModuleType):
@@ -170,8 +188,7 @@ def numpy_wrapper(printed: str) -> Function | None:
 
     torch/_dynamo/utils.py: `numpy_operator_wrapper` for operators, `numpy_method_wrapper` for methods (2.11 and 2.15).
     """
-    prefix = "torch__dynamo_utils_wrapped_"
-    name = printed.removeprefix(prefix)
+    name = printed.removeprefix(_NUMPY_PREFIX)
     if name == printed:
         return None
     from torch._dynamo import utils

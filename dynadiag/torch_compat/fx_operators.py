@@ -24,8 +24,9 @@ _REGISTERED_BY = {"torchvision": "torchvision", "quantized_decomposed": "torch.a
 # `debugprims::load_tensor(name)`, `image::read_file(path)` read or write files (list of all schemas of 2.11 and 2.15).
 _TEXT_ARGUMENTS = words(
     "a activation algorithm api_name approximate args assert_msg attr b binary_attr binary_post_op device_type dim dims driver"
-    " equation group_name indexing interpolation mode msg names norm op_list ord p pad_mode padding padding_side post_op_algorithm post_op_name red_op"
-    " reduce reduce_op rounding_mode self side tag_name unary_algorithm unary_attr unary_post_op unary_post_op_algorithm UPLO"
+    " equation group_name indexing interpolation mode msg names norm op_list ord p pad_mode padding padding_side post_op_algorithm"
+    " post_op_name red_op reduce reduce_op rounding_mode self side tag_name unary_algorithm unary_attr unary_post_op"
+    " unary_post_op_algorithm UPLO"
 )
 _FILE_ARGUMENTS = frozenset({"filename", "path", "file", "name"})
 _NAMED_RECORDS = frozenset({"_record_function_enter_new", "_record_function_exit", "_record_function_enter"})
@@ -120,3 +121,10 @@ def _higher_order(name: str) -> Operator | str:
     if not isinstance(found, HigherOrderOperator):
         return f"is a higher order operator ({name}) that this torch does not have"
     return found
+
+
+def printed_name(value: object) -> str | None:
+    """The dotted name of an operator ("torch.ops.aten.add.Tensor"), None for anything else."""
+    if isinstance(value, HigherOrderOperator):
+        return f"torch.ops.higher_order.{value.name()}"  # type: ignore[no-untyped-call]
+    return f"torch.ops.{value}" if isinstance(value, OpOverload | OpOverloadPacket) else None

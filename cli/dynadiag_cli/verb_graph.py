@@ -1,0 +1,159 @@
+"""`dynadiag graph`: one captured graph of a run or a log as a standalone script and a picture."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dynadiag.errors import DynadiagError, NothingFoundError, OutputError, TorchUnsupportedError, UsageError
+
+if TYPE_CHECKING:
+    from dynadiag.fx.standalone import Standalone
+    from dynadiag.model import Graph, Run
+
+EXAMPLES = """Examples:
+
+  dynadiag graph dynadiag-runs/latest g3
+
+  dynadiag graph trace.log#g0 --device cpu -o graphs
+"""
+_MARK = "# Written by dynadiag graph:"
+
+
+def graph(
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="A run directory, a TORCH_TRACE log or a folder of logs; RUN#g3 names a graph.")
+    ],
+    graph_id: Annotated[str | None, typer.Argument(metavar="[ID]", help="The graph's id in the report, such as g3.")] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="The folder to write into.")] = Path(),
+    device: Annotated[
+        str | None, typer.Option("--device", metavar="NAME", help="Replace every accelerator by this device, such as cpu.")
+    ] = None,
+    try_it: Annotated[bool, typer.Option("--try/--no-try", help="Run the script once in an empty folder.")] = True,
+    timeout_s: Annotated[float, typer.Option("--timeout", metavar="S", min=1, help="Seconds that one try may take.")] = 120.0,
+    picture: Annotated[bool, typer.Option("--picture/--no-picture", help="Also draw the graph.")] = True,
+) -> None:
+    """Write one captured graph as a Python script that needs only torch, and as a picture.
+
+    Nothing of the log is run as it stands: the graph is rebuilt from its text with an allow-list. Exit status 1 says that the script
+    was written but does not run here, 2 that the graph cannot be rebuilt.
+    """
+    path, wanted = _named(run, graph_id)
+    if device is not None and device.split(":")[0] not in ("cpu", "cuda", "xpu", "meta"):
+        raise UsageError(f"--device {device}: not one of cpu, cuda, xpu, meta")
+    loaded, chosen = _find(path, wanted)
+    output.mkdir(parents=True, exist_ok=True)
+    if picture:
+        _draw(loaded, chosen, output)
+    made = _standalone(loaded, chosen, device, timeout_s if try_it else None)
+    target = output / f"{chosen.id}.py"
+    _write(target, made.source)
+    print(f"dynadiag: wrote {target}", file=sys.stderr)
+    if made.output:
+        print(made.output, end="")
+    if made.runnable is False:
+        print(f"dynadiag: {chosen.id} does not run here: {made.why_not}", file=sys.stderr)
+        raise typer.Exit(1)
+
+
+def _named(run: Path, graph_id: str | None) -> tuple[Path, str]:
+    """The recording and the id, from `RUN ID` or `RUN#ID`."""
+    if graph_id is not None:
+        return run, graph_id
+    path, mark, name = str(run).rpartition("#")
+    if not mark or run.exists():
+        raise UsageError(f"{run}: which graph? Give its id, as in: dynadiag graph {run} g0")
+    return Path(path), name
+
+
+def _find(path: Path, wanted: str) -> tuple[Run, Graph]:
+    from dynadiag import trace
+
+    loaded = trace.load(path)
+    if not loaded.graphs:
+        raise NothingFoundError(f"{path} holds no captured graph")
+    for candidate in loaded.graphs:
+        if candidate.id == wanted:
+            return loaded, candidate
+    raise UsageError(f"{path} has no graph {wanted!r}; it has {loaded.graphs[0].id} to {loaded.graphs[-1].id}")
+
+
+def _text(chosen: Graph) -> str:
+    from dynadiag import trace
+
+    if chosen.text is None:
+        raise NothingFoundError(f"the log does not hold the text of {chosen.id}{f': {chosen.why_not}' if chosen.why_not else ''}")
+    return trace.read_payload(chosen.text)
+
+
+def _details(chosen: Graph) -> Mapping[str, Any] | None:
+    from dynadiag import trace
+
+    if chosen.details is None:
+        return None
+    try:
+        return trace.graph_details(chosen.details)
+    except DynadiagError as error:
+        print(f"dynadiag: the recorded details of {chosen.id} are not used: {error.message}", file=sys.stderr)
+        return None
+
+
+def _standalone(run: Run, chosen: Graph, device: str | None, timeout_s: float | None) -> Standalone:
+    if importlib.util.find_spec("torch") is None:
+        raise TorchUnsupportedError("writing a graph as a script needs torch, which this Python does not have")
+    from dynadiag.fx.rebuild import RebuildOptions
+    from dynadiag.fx.refusal import NotRebuildableError
+    from dynadiag.fx.standalone import TryOptions, make_standalone
+
+    frame = run.frame(chosen.frame)
+    title = [f"{_MARK[2:]} {chosen.id}, {chosen.kind} graph of {(frame.name if frame else None) or 'an unknown frame'}"]
+    try:
+        return make_standalone(
+            _text(chosen),
+            details=_details(chosen),
+            title=title,
+            options=RebuildOptions(device=device),
+            trying=TryOptions(timeout_s=timeout_s),
+        )
+    except NotRebuildableError as error:
+        raise NotRebuildableError(f"{chosen.id} cannot be rebuilt: {error.message}") from None
+
+
+def _write(target: Path, source: str) -> None:
+    """Write beside and rename; a file that we did not write stays."""
+    try:
+        if target.exists() and not target.read_text(encoding="utf-8", errors="replace").startswith(_MARK):
+            raise OutputError(f"{target} exists and was not written by dynadiag graph")
+        beside = target.with_name(f".{target.name}.part")
+        beside.unlink(missing_ok=True)
+        beside.write_text(source, encoding="utf-8")
+        beside.replace(target)
+    except OSError as error:
+        raise OutputError(f"{target} cannot be written: {error.strerror}") from None
+
+
+def _draw(run: Run, chosen: Graph, output: Path) -> None:
+    """The graph as an SVG beside the script; a picture that cannot be drawn is said in one line and stops nothing."""
+    from dynadiag import trace
+    from dynadiag.render.backends import draw
+    from dynadiag.render.graph_sketch import graph_sketch
+
+    frame = run.frame(chosen.frame)
+    try:
+        nodes = trace.graph_nodes(_text(chosen))
+        if not nodes:
+            raise DynadiagError("its text holds no graph")
+        title = [f"{chosen.id}: {chosen.kind} graph of {(frame.name if frame else None) or 'an unknown frame'}, {len(nodes)} nodes"]
+        base = Path(run.info.cwd) if run.info.cwd else None
+        drawing = next(iter(draw([graph_sketch(nodes, title=title, base=base)], renderer="auto")))
+        target = output / f"{chosen.id}{drawing.suffix}"
+        target.write_text(drawing.text, encoding="utf-8")
+    except (DynadiagError, OSError) as error:
+        print(f"dynadiag: {chosen.id} is not drawn: {error}", file=sys.stderr)
+        return
+    print(f"dynadiag: wrote {target}", file=sys.stderr)

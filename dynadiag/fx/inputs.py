@@ -1,0 +1,246 @@
+"""Example inputs for a rebuilt graph: what each one is (`InputSpec`), and tensors made to that measure, sharing storage where known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+
+from dynadiag.fx import sizes
+from dynadiag.fx.annotations import SymbolNote, TensorNote, parse_annotation
+from dynadiag.fx.refusal import NotRebuildableError, shorten
+
+_FIRST_SIZE = 8
+_ANY_FLOAT = 1.5
+_LARGEST_ELEMENTS = 2**40
+
+
+# How values that nobody recorded are given to symbolic sizes: 8, 16, 24...; all 8; or ..., 24, 16, 8.
+SizeFactors = Literal["rising", "equal", "falling"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputSpec:
+    """One input or attribute. A tensor has `shape`, `stride` and `dtype`; a number has `value`; an RNG state is that of this process.
+
+    `storage` is equal for inputs that share memory, None when not known; `requires_grad` None when not known.
+    """
+
+    name: str
+    kind: str
+    source: str | None = None
+    shape: tuple[int, ...] | None = None
+    stride: tuple[int, ...] | None = None
+    dtype: str | None = None
+    device: str | None = None
+    offset: int = 0
+    storage: int | None = None
+    storage_bytes: int | None = None
+    requires_grad: bool | None = None
+    leaf: bool = True
+    value: int | float | bool | None = None
+    static: str | None = None
+    basis: str = "annotation"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filling:
+    """How made-up values look: floats from a normal distribution or between 0 and 1; integers all `integer`."""
+
+    name: str
+    positive: bool = False
+    integer: int = 0
+    boolean: bool = True
+
+
+FILLINGS = (
+    Filling(name="normal"),
+    Filling(name="positive", positive=True, integer=1),
+    Filling(name="positive with zeros", positive=True, integer=0, boolean=False),
+    # The middle of a 3x3 window, for the offsets that a max pooling saves for its backward.
+    Filling(name="fours", integer=4),
+)
+
+
+def spec_from_annotation(name: str, annotation: str | None, symbols: Mapping[str, sizes.Number]) -> InputSpec:
+    """What the printed annotation says of an input, with symbolic sizes replaced. Raises NotRebuildableError when it says too little."""
+    note = parse_annotation(annotation)
+    if isinstance(note, SymbolNote):
+        return InputSpec(name=name, kind="symbol", value=sizes.evaluate(note.expression, symbols))
+    if note is None:
+        raise NotRebuildableError(_nothing_known(name, annotation))
+    if note.wrapper not in (None, "Parameter", "Buffer"):
+        raise NotRebuildableError(
+            f"the input `{shorten(name, 80)}` is a {shorten(note.wrapper or '', 40)}, which cannot be made from its annotation"
+        )
+    return _tensor_spec(name, note, symbols)
+
+
+def _nothing_known(name: str, annotation: str | None) -> str:
+    if annotation is None:
+        return f"the input `{shorten(name, 80)}` has no annotation: nothing says what it is"
+    return f"the input `{shorten(name, 80)}` is annotated `{shorten(annotation, 80)}`, which does not say what it is"
+
+
+def _tensor_spec(name: str, note: TensorNote, symbols: Mapping[str, sizes.Number]) -> InputSpec:
+    shape = tuple(whole(size, symbols) for size in note.shape)
+    stride = None if note.stride is None else tuple(whole(size, symbols) for size in note.stride)
+    if stride is not None and len(stride) != len(shape):
+        raise NotRebuildableError(f"the input `{shorten(name, 80)}` has {len(shape)} sizes but {len(stride)} strides")
+    return InputSpec(name=name, kind="tensor", shape=shape, stride=stride, dtype=note.dtype, device=note.device)
+
+
+def whole(text: str, symbols: Mapping[str, sizes.Number]) -> int:
+    """A size as an int: not negative, not absurdly large."""
+    value = sizes.evaluate(text, symbols)
+    number = int(value)
+    if number != value or not 0 <= number <= _LARGEST_ELEMENTS:
+        raise NotRebuildableError(f"the size {shorten(text, 60)} is {shorten(str(value), 40)}")
+    return number
+
+
+def choose_symbols(
+    annotations: Sequence[str | None], *, known: Mapping[str, sizes.Number], factors: SizeFactors
+) -> dict[str, sizes.Number]:
+    """A value for every symbol in the annotations: the known ones as they are, the others multiples of 8 as `factors` says."""
+    chosen: dict[str, sizes.Number] = dict(known)
+    unknown = [symbol for symbol in _symbols(annotations) if symbol not in known]
+    for position, symbol in enumerate(unknown):
+        factor = {"rising": position + 1, "equal": 1, "falling": len(unknown) - position}[factors]
+        chosen[symbol] = _ANY_FLOAT if symbol.startswith("z") else _FIRST_SIZE * factor
+    return chosen
+
+
+def _symbols(annotations: Sequence[str | None]) -> list[str]:
+    found: dict[str, None] = {}
+    for annotation in annotations:
+        note = parse_annotation(annotation)
+        texts: tuple[str, ...] = ()
+        if isinstance(note, SymbolNote):
+            texts = (note.expression,)
+        elif note is not None:
+            texts = (*note.shape, *(note.stride or ()))
+        for text in texts:
+            found.update(dict.fromkeys(sizes.symbols_of(text)))
+    return list(found)
+
+
+def elements(spec: InputSpec) -> int:
+    """How many elements of storage the tensor reaches over, from its first to its last."""
+    assert spec.shape is not None
+    if 0 in spec.shape:
+        return 0
+    stride = spec.stride if spec.stride is not None else contiguous_stride(spec.shape)
+    return 1 + sum((size - 1) * step for size, step in zip(spec.shape, stride, strict=True))
+
+
+def contiguous_stride(shape: Sequence[int]) -> tuple[int, ...]:
+    """Strides of a contiguous tensor of this shape."""
+    strides: list[int] = []
+    step = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+def total_bytes(specs: Sequence[InputSpec]) -> int:
+    """Memory that making all these inputs needs; storages that inputs share count once."""
+    shared: dict[int, int] = {}
+    total = 0
+    for spec in specs:
+        if spec.kind != "tensor":
+            continue
+        own = (elements(spec) + spec.offset) * torch_dtype(spec).itemsize
+        if spec.storage is None:
+            total += own
+        else:
+            shared[spec.storage] = max(shared.get(spec.storage, 0), own)
+    return total + sum(shared.values())
+
+
+def torch_dtype(spec: InputSpec) -> torch.dtype:
+    """The dtype object. Raises NotRebuildableError when this torch has none of that name."""
+    found = getattr(torch, spec.dtype or "", None)
+    if not isinstance(found, torch.dtype):
+        raise NotRebuildableError(
+            f"the input `{shorten(spec.name, 80)}` has the dtype {shorten(str(spec.dtype), 40)}, which this torch does not have"
+        )
+    return found
+
+
+def make_inputs(specs: Sequence[InputSpec], filling: Filling, *, seed: int = 0) -> list[Any]:
+    """Inputs to these specs, the same for the same seed. Inputs with one `storage` are views of one storage."""
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(seed)
+        owners = _shared_storages(specs, filling)
+        made = [_make(spec, filling, owners) for spec in specs]
+    return [_with_grad(value, spec) for value, spec in zip(made, specs, strict=True)]
+
+
+def _shared_storages(specs: Sequence[InputSpec], filling: Filling) -> dict[int, torch.Tensor]:
+    """One byte buffer for each storage that more than one input uses."""
+    groups: dict[int, list[InputSpec]] = {}
+    for spec in specs:
+        if spec.kind == "tensor" and spec.storage is not None:
+            groups.setdefault(spec.storage, []).append(spec)
+    owners: dict[int, torch.Tensor] = {}
+    for storage, members in groups.items():
+        if len(members) > 1:
+            size = max((elements(spec) + spec.offset) * torch_dtype(spec).itemsize for spec in members)
+            dtype = torch_dtype(members[0])
+            flat = _values((-(-size // dtype.itemsize),), dtype, _device(members[0]), filling)
+            owners[storage] = flat
+    return owners
+
+
+def _make(spec: InputSpec, filling: Filling, owners: Mapping[int, torch.Tensor]) -> Any:
+    if spec.kind == "rng_state":
+        return torch.get_rng_state()
+    if spec.kind != "tensor":
+        return spec.value
+    assert spec.shape is not None
+    dtype, stride = torch_dtype(spec), spec.stride if spec.stride is not None else contiguous_stride(spec.shape)
+    if spec.storage is not None and spec.storage in owners:
+        storage = owners[spec.storage].untyped_storage()
+        return torch.empty(0, dtype=dtype, device=_device(spec)).set_(storage, spec.offset, spec.shape, stride)
+    flat = _values((elements(spec) + spec.offset,), dtype, _device(spec), filling)
+    return (
+        flat.as_strided(spec.shape, stride, spec.offset)
+        if flat.numel()
+        else torch.empty_strided(spec.shape, stride, dtype=dtype, device=_device(spec))
+    )
+
+
+def _device(spec: InputSpec) -> str:
+    return spec.device or "cpu"
+
+
+def _values(shape: tuple[int, ...], dtype: torch.dtype, device: str, filling: Filling) -> torch.Tensor:
+    if dtype == torch.bool:
+        return torch.full(shape, filling.boolean, dtype=dtype, device=device)
+    if dtype.is_floating_point or dtype.is_complex:
+        wide = torch.complex64 if dtype.is_complex and dtype != torch.complex128 else dtype
+        if dtype.itemsize == 1 or dtype in (torch.float16, torch.bfloat16):
+            wide = torch.float32
+        if dtype == getattr(torch, "float4_e2m1fn_x2", None):
+            return torch.zeros(shape, dtype=torch.uint8, device=device).view(dtype)
+        made = torch.rand(shape, dtype=wide, device=device) if filling.positive else torch.randn(shape, dtype=wide, device=device)
+        return made.to(dtype)
+    return torch.full(shape, filling.integer, dtype=dtype, device=device)
+
+
+def _with_grad(value: Any, spec: InputSpec) -> Any:
+    if not isinstance(value, torch.Tensor) or not spec.requires_grad or not (value.is_floating_point() or value.is_complex()):
+        return value
+    value = value.detach().requires_grad_()
+    return value if spec.leaf or spec.storage is not None else value.view_as(value).clone()
+
+
+def on_device(spec: InputSpec, device: str | None) -> InputSpec:
+    """The spec with its accelerator replaced by `device`, when one is asked for."""
+    if device is None or spec.kind != "tensor" or (spec.device or "cpu") in ("cpu", "meta"):
+        return spec
+    return replace(spec, device=device)

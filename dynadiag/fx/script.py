@@ -1,0 +1,284 @@
+"""A rebuilt graph as one Python file that needs nothing but torch: it makes the inputs, builds the module, runs it, prints the outputs.
+
+The file is written from the rebuilt graph (allowed functions, checked constants), never from the text of the log.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+from dynadiag.fx.building import ANNOTATION, TARGET
+from dynadiag.fx.inputs import FILLINGS, Filling, InputSpec, contiguous_stride, elements
+from dynadiag.fx.rebuild import Rebuilt
+from dynadiag.fx.refusal import NotRebuildableError, shorten
+from dynadiag.fx.script_parts import FOOTER, GROUPS, HELPERS
+from dynadiag.torch_compat.fx_functions import spelling
+from dynadiag.torch_compat.fx_operators import printed_name
+
+_SYMBOLS = {
+    operator.add: "{} + {}",
+    operator.sub: "{} - {}",
+    operator.mul: "{} * {}",
+    operator.truediv: "{} / {}",
+    operator.floordiv: "{} // {}",
+    operator.mod: "{} % {}",
+    operator.pow: "{} ** {}",
+    operator.matmul: "{} @ {}",
+    operator.lshift: "{} << {}",
+    operator.rshift: "{} >> {}",
+    operator.and_: "{} & {}",
+    operator.or_: "{} | {}",
+    operator.xor: "{} ^ {}",
+    operator.eq: "{} == {}",
+    operator.ne: "{} != {}",
+    operator.lt: "{} < {}",
+    operator.le: "{} <= {}",
+    operator.gt: "{} > {}",
+    operator.ge: "{} >= {}",
+    operator.is_: "{} is {}",
+    operator.is_not: "{} is not {}",
+    operator.getitem: "{}[{}]",
+    operator.neg: "-{}",
+    operator.pos: "+{}",
+    operator.invert: "~{}",
+    operator.not_: "not {}",
+}
+_TAKEN = frozenset({"torch", "math", "operator", "self", "main", "strided", "describe"})
+_FRAME = re.compile(r'File "(?P<file>[^"]*)", line (?P<line>\d+), in (?P<function>.*)\n\s*(?P<code>.*)')
+
+
+def write_script(rebuilt: Rebuilt, *, title: Sequence[str] = (), filling: Filling = FILLINGS[0]) -> str:
+    """The source of the script; `title` are its first lines, as comments. Raises NotRebuildableError for a value without a spelling."""
+    writer = _Writer()
+    classes = writer.classes(rebuilt.graph_module, "GraphModule")
+    body = [*_inputs(rebuilt.inputs, filling), "", *_main(rebuilt)]
+    head = [*(f"# {shorten(line, 200)}" for line in title), *sorted(writer.imports | {"import torch"}), "", ""]
+    groups = [line.replace("SIZES", repr(dict(rebuilt.groups))) for line in GROUPS.splitlines()] if rebuilt.groups else []
+    return "\n".join([*head, HELPERS.strip("\n"), "", "", *classes, "", *groups, *body, FOOTER.strip("\n"), ""])
+
+
+def _main(rebuilt: Rebuilt) -> list[str]:
+    lines = ["def main():", "    torch.manual_seed(0)"]
+    if rebuilt.groups:
+        lines.append("    make_process_groups()")
+    if rebuilt.grad is not None:
+        lines.append(f"    torch.set_grad_enabled({rebuilt.grad})")
+    lines.append("    module = GraphModule()")
+    lines += [f"    {line}" for line in _attributes(rebuilt.attributes)]
+    return [*lines, "    outputs = module(*make_inputs())", '    describe("output", outputs)', "", ""]
+
+
+def _attributes(specs: Sequence[InputSpec]) -> list[str]:
+    return [f"module.{spec.name} = {_make(spec, FILLINGS[0])}" for spec in specs]
+
+
+def _inputs(specs: Sequence[InputSpec], filling: Filling) -> list[str]:
+    shared = _shared(specs)
+    lines = ["def make_inputs():"]
+    for storage, members in shared.items():
+        size = max((elements(spec) + spec.offset) * getattr(torch, spec.dtype or "").itemsize for spec in members)
+        first = members[0]
+        count = -(-size // getattr(torch, first.dtype or "").itemsize)
+        lines.append(f"    storage_{storage} = {_strided((count,), (1,), first, filling)}")
+    lines.append("    return [")
+    for spec in specs:
+        owner = f"storage_{spec.storage}" if spec.storage in shared else None
+        lines.append(f"        {_make(spec, filling, owner)},  # {shorten(spec.source or spec.name, 120)}")
+    return [*lines, "    ]", ""]
+
+
+def _shared(specs: Sequence[InputSpec]) -> dict[int, list[InputSpec]]:
+    groups: dict[int, list[InputSpec]] = {}
+    for spec in specs:
+        if spec.kind == "tensor" and spec.storage is not None:
+            groups.setdefault(spec.storage, []).append(spec)
+    return {storage: members for storage, members in groups.items() if len(members) > 1}
+
+
+def _make(spec: InputSpec, filling: Filling, owner: str | None = None) -> str:
+    if spec.kind == "rng_state":
+        return "torch.get_rng_state()"
+    if spec.kind != "tensor":
+        return _constant(spec.value)
+    assert spec.shape is not None
+    stride = spec.stride if spec.stride is not None else contiguous_stride(spec.shape)
+    made = _strided(spec.shape, stride, spec, filling, owner)
+    return f"{made}.requires_grad_()" if spec.requires_grad else made
+
+
+def _strided(shape: Sequence[int], stride: Sequence[int], spec: InputSpec, filling: Filling, owner: str | None = None) -> str:
+    parts = [f"{tuple(shape)}, {tuple(stride)}, torch.{spec.dtype}"]
+    if (spec.device or "cpu") != "cpu":
+        parts.append(f"device={spec.device!r}")
+    if owner is not None:
+        parts.append(f"storage={owner}")
+    if spec.offset and len(shape) + len(stride) > 0:
+        parts.append(f"offset={spec.offset}")
+    if filling != FILLINGS[0]:
+        parts.append(f"positive={filling.positive}, integer={filling.integer}, boolean={filling.boolean}")
+    return f"strided({', '.join(parts)})"
+
+
+def _constant(value: Any) -> str:
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"float({str(value)!r})"
+    return repr(value)
+
+
+class _Writer:
+    """Writes classes for a graph module and its sub graphs; `imports` collects what they need."""
+
+    def __init__(self) -> None:
+        self.imports: set[str] = set()
+        self._used: set[str] = set()
+
+    def classes(self, module: GraphModule, name: str) -> list[str]:
+        self._used.add(name)
+        children = {child: sub for child, sub in module.named_children() if isinstance(sub, GraphModule)}
+        names = {child: self._class_name(child) for child in children}
+        lines: list[str] = []
+        for child, sub in children.items():
+            lines += [*self.classes(sub, names[child]), "", ""]
+        lines.append(f"class {name}(torch.nn.Module):")
+        if names:
+            lines += ["    def __init__(self):", "        super().__init__()"]
+            lines += [f"        self.{child} = {_instance(module, child, of)}" for child, of in names.items()]
+            lines.append("")
+        return [*lines, *self._forward(module)]
+
+    def _class_name(self, wanted: str) -> str:
+        base = "".join(part.capitalize() for part in re.sub("[^0-9a-zA-Z]+", "_", wanted).split("_")) or "Sub"
+        name = base if not base[0].isdigit() else f"Graph{base}"
+        count = 1
+        while name in self._used:
+            count += 1
+            name = f"{base}{count}"
+        self._used.add(name)
+        return name
+
+    def _forward(self, module: GraphModule) -> list[str]:
+        nodes = list(module.graph.nodes)
+        arguments = "".join(f", {_name(node)}" for node in nodes if node.op == "placeholder")
+        lines = [f"    def forward(self{arguments}):"]
+        previous = None
+        for node in nodes:
+            if node.op == "placeholder":
+                continue
+            comment = _comment(node)
+            if comment is not None and comment != previous:
+                lines.append(f"        # {comment}")
+                previous = comment
+            lines.append(f"        {self._statement(node)}")
+        return lines
+
+    def _statement(self, node: Node) -> str:
+        if node.op == "output":
+            return f"return {self._value(node.args[0])}"
+        if node.op == "get_attr":
+            return f"{_name(node)} = self.{node.target}"
+        note = node.meta.get(ANNOTATION)
+        tail = f"  # {shorten(note, 100)}" if isinstance(note, str) else ""
+        return f"{_name(node)} = {self._expression(node)}{tail}"
+
+    def _expression(self, node: Node) -> str:
+        arguments = [self._value(argument) for argument in node.args]
+        named = [f"{key}={self._value(value)}" for key, value in node.kwargs.items()]
+        if node.op == "call_method":
+            return f"{arguments[0]}.{node.target}({', '.join(arguments[1:] + named)})"
+        if node.op == "call_module":
+            return f"self.{node.target}({', '.join(arguments + named)})"
+        if node.target in _SYMBOLS and not named:
+            return _SYMBOLS[node.target].format(*arguments)
+        if node.target is getattr and len(arguments) == 2:
+            return f"{arguments[0]}.{node.args[1]}"
+        return f"{self._function(node)}({', '.join(arguments + named)})"
+
+    def _function(self, node: Node) -> str:
+        printed = node.meta.get(TARGET)
+        if isinstance(printed, str):
+            return self._spelled(printed)
+        name = getattr(node.target, "__name__", "")
+        if getattr(operator, name, None) is node.target:
+            self.imports.add("import operator")
+            return f"operator.{name}"
+        if node.target is getattr:
+            return "getattr"
+        raise NotRebuildableError(f"no source spells the function of the node {node.name}")
+
+    def _spelled(self, printed: str) -> str:
+        text = spelling(printed)
+        for module in ("math", "operator"):
+            if f"{module}." in text:
+                self.imports.add(f"import {module}")
+        parts = text.split("(")[0].split(".")
+        for length in range(len(parts), 1, -1):
+            prefix = ".".join(parts[:length])
+            if parts[0] == "torch" and parts[1] != "ops" and prefix in sys.modules:
+                self.imports.add(f"import {prefix}")
+                break
+        if text.startswith("torch.ops."):
+            self._import_registration(parts[2])
+        return text
+
+    def _import_registration(self, namespace: str) -> None:
+        modules = {"higher_order": "torch._higher_order_ops.map", "prims": "torch._inductor.inductor_prims", "torchvision": "torchvision"}
+        if namespace in modules:
+            self.imports.add(f"import {modules[namespace]}")
+
+    def _value(self, value: Any) -> str:
+        if isinstance(value, Node):
+            return _name(value)
+        if isinstance(value, tuple):
+            return "(" + "".join(f"{self._value(item)}, " for item in value).removesuffix(" " if len(value) == 1 else ", ") + ")"
+        if isinstance(value, list):
+            return "[" + ", ".join(self._value(item) for item in value) + "]"
+        if isinstance(value, dict):
+            return "{" + ", ".join(f"{key!r}: {self._value(item)}" for key, item in value.items()) + "}"
+        if isinstance(value, slice):
+            return f"slice({self._value(value.start)}, {self._value(value.stop)}, {self._value(value.step)})"
+        if isinstance(value, torch.device):
+            return f"torch.device({str(value)!r})"
+        if isinstance(value, type):
+            return "type(None)" if value is type(None) else value.__name__
+        if isinstance(value, complex):
+            return f"complex({_constant(value.real)}, {_constant(value.imag)})"
+        operator_name = printed_name(value)
+        if operator_name is not None:
+            return operator_name
+        if value is Ellipsis:
+            return "..."
+        return _constant(value)
+
+
+def _instance(module: GraphModule, child: str, class_name: str) -> str:
+    """How the parent makes a sub graph: traced where the operator that runs it looks at its FX graph, plain elsewhere."""
+    for node in module.graph.nodes:
+        if node.op == "get_attr" and node.target == child and any(_wants_graph(user) for user in node.users):
+            return f"torch.fx.symbolic_trace({class_name}())"
+    return f"{class_name}()"
+
+
+def _wants_graph(node: Node) -> bool:
+    return any(name in str(node.target) for name in ("activation_checkpoint", "autograd_function_apply"))
+
+
+def _name(node: Node) -> str:
+    return f"{node.name}_" if node.name in _TAKEN else node.name
+
+
+def _comment(node: Node) -> str | None:
+    """The user line of a node, from the innermost frame of its stack trace, fit for a comment."""
+    trace = node.meta.get("stack_trace")
+    found = list(_FRAME.finditer(trace)) if isinstance(trace, str) else []
+    if not found:
+        return None
+    frame = found[-1]
+    return shorten(f"{frame['file']}:{frame['line']} in {frame['function'].strip()}: {frame['code'].strip()}", 200)
