@@ -235,7 +235,7 @@ def _findings(found: Sequence[Recompiled], run: Run) -> tuple[Finding, ...]:
 
 
 def _function(frame: Frame, run: Run) -> tuple[object, ...] | None:
-    """The function as a person wrote it; a resume function belongs to the nearest definition of its name above the line where it goes on."""
+    """The function as a person wrote it; a resume function belongs to the nearest definition of its name above its own line."""
     name, at = source_function(frame.name), resume_line(frame.name)
     if frame.file is None:
         return None
