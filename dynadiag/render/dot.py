@@ -44,7 +44,7 @@ def _graph_attributes(sketch: Sketch) -> dict[str, str]:
         "nodesep": "0.15",
         "ranksep": "0.25",
         "pack": "12",
-        "packmode": "array_c4",
+        "packmode": "array_t3",
     }
 
 
