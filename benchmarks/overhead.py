@@ -33,9 +33,10 @@ def main() -> None:
     if options.worker:
         work(options.worker, options.backend)
         return
-    results = {model: compare(model, options.pairs, options.backend) for model in options.models.split(",")}
-    for model, figures in results.items():
-        print_model(model, figures)
+    results = {}
+    for model in options.models.split(","):
+        results[model] = compare(model, options.pairs, options.backend)
+        print_model(model, results[model])
     if options.json:
         Path(options.json).write_text(json.dumps(results, indent=1) + "\n", "utf-8")
 
@@ -127,7 +128,7 @@ def print_model(model: str, figures: dict[str, object]) -> None:
             target = f"target <= {TARGETS[name]:.2f}" if name in TARGETS else "whole process"
             print(f"{model:9} {name:12} x{found['ratio']:.4f}  [{found['low']:.4f}, {found['high']:.4f}]  {target}")
         else:
-            print(f"{model:9} {name:12} not measured here")
+            print(f"{model:9} {name:12} not measured here", flush=True)
     share, size = figures["own_share"], figures["log_bytes"]
     print(f"{model:9} own share    {share:.4f} of compile CPU time  target <= {TARGETS['own_share']:.2f}; log {size:.0f} bytes")
 

@@ -124,6 +124,7 @@ class Recorder:
         log.artifact("dynadiag_environment", description, self._keys(False, None))
         for text, number in trace_log.interned_strings().items():
             log.record({"str": [text, number]}, None, __file__, 0)
+        _finish_with_worker()
         if self._epoch:
             log.artifact("dynadiag_reset", {"epoch": self._epoch}, {})
 
@@ -186,6 +187,13 @@ def _finish() -> None:
         _active.finish()
     except Exception as error:  # noqa: BLE001 - border: our exit handler in the user's process
         _active.failed("exit", error)
+
+
+def _finish_with_worker() -> None:
+    """Workers of `multiprocessing` leave without `atexit`; they run its finalizers instead."""
+    process, util = sys.modules.get("multiprocessing.process"), sys.modules.get("multiprocessing.util")
+    if process is not None and util is not None and process.parent_process() is not None:
+        util.Finalize(None, _finish, exitpriority=0)
 
 
 def _is_compile_worker() -> bool:

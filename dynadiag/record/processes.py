@@ -13,7 +13,7 @@ _GRACE_S = 5.0
 _STEP_S = 0.05
 
 
-def wait(child: subprocess.Popen[bytes], seconds: float | None) -> bool:
+def wait(child: subprocess.Popen[bytes], seconds: float) -> bool:
     """Wait until the child has ended or the seconds have passed; whether it has ended."""
     if child.poll() is not None:
         return True
@@ -24,13 +24,13 @@ def wait(child: subprocess.Popen[bytes], seconds: float | None) -> bool:
     try:
         poller = select.poll()
         poller.register(descriptor, select.POLLIN)
-        poller.poll(None if seconds is None else max(0.0, seconds) * 1000)
+        poller.poll(seconds * 1000)
     finally:
         os.close(descriptor)
     return child.poll() is not None
 
 
-def _wait_by_polling(child: subprocess.Popen[bytes], seconds: float | None) -> bool:
+def _wait_by_polling(child: subprocess.Popen[bytes], seconds: float) -> bool:
     try:
         child.wait(seconds)
     except subprocess.TimeoutExpired:

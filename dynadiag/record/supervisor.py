@@ -26,6 +26,7 @@ from dynadiag.record.writer import WARNED_VARIABLE
 
 _BOOTSTRAP = Path(__file__).resolve().parent / "bootstrap"
 _PASSED_ON = ("SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGWINCH")
+_LOOK_S = 1.0
 _TIMED_OUT = 124
 _INTERRUPTED = 130
 
@@ -51,6 +52,23 @@ class _Progress:
     timed_out: bool = False
     stopped_stable: bool = False
     warnings: list[str] = field(default_factory=list)
+    group: int | None = None
+    early_signals: list[int] = field(default_factory=list)
+
+    def started(self, group: int) -> None:
+        """The program runs: what came before goes to its process group now."""
+        self.group = group
+        for number in self.early_signals:
+            processes.signal_group(group, number)
+
+    def pass_on(self, number: int, frame: FrameType | None) -> None:
+        """A signal handler."""
+        if number == signal.SIGINT:
+            self.interrupts += 1
+        if self.group is None:
+            self.early_signals.append(number)
+        else:
+            processes.signal_group(self.group, number)
 
     def warn(self, text: str) -> None:
         self.warnings.append(text)
@@ -76,9 +94,11 @@ def record(target: Target, options: RecordOptions) -> RecordResult:
         running=True,
     )
     _write_info(directory, info, progress)
-    child = _start(command, directory, options)
-    with foreground(child.pid):
-        _watch_over(child, directory, options, progress)
+    with _signals_passed_on(progress):
+        child = _start(command, directory, options)
+        progress.started(child.pid)
+        with foreground(child.pid):
+            _watch_over(child, directory, options, progress)
     return _finish(child, directory, info, progress)
 
 
@@ -123,43 +143,35 @@ def _watch_over(child: subprocess.Popen[bytes], directory: Path | None, options:
     mark = None if directory is None else f"{VARIABLE}={_settings(directory, options).dumps()}".encode()
     began = time.monotonic()
     stability = StabilityWatch(directory, options.stop_when_stable_s) if directory and options.stop_when_stable_s else None
-    with _signals_passed_on(child.pid, progress):
-        while not processes.wait(child, _next_look_s(began, options, stability, progress)):
-            if options.timeout_s is not None and time.monotonic() - began >= options.timeout_s:
-                progress.timed_out = True
-            elif stability is not None and stability.is_stable():
-                progress.stopped_stable = True
-            elif progress.interrupts < 2:
-                continue
-            processes.end_all(child, mark)
+    while not processes.wait(child, _next_look_s(began, options)):
+        if options.timeout_s is not None and time.monotonic() - began >= options.timeout_s:
+            progress.timed_out = True
+        elif stability is not None and stability.is_stable():
+            progress.stopped_stable = True
+        elif progress.interrupts < 2:
+            continue
+        processes.end_all(child, mark)
     if child.returncode == -signal.SIGINT:
         progress.interrupts += 1
     if progress.interrupts or progress.timed_out or progress.stopped_stable:
         processes.end_all(child, mark, grace_s=2.0)
 
 
-def _next_look_s(began: float, options: RecordOptions, stability: StabilityWatch | None, progress: _Progress) -> float | None:
-    looks = [0.5] if stability is not None or progress.interrupts else []
-    if options.timeout_s is not None:
-        looks.append(max(0.0, began + options.timeout_s - time.monotonic()))
-    return min(looks, default=None)
+def _next_look_s(began: float, options: RecordOptions) -> float:
+    """Never longer than a second: a signal does not end the wait (PEP 475), and a second Ctrl-C must be noticed."""
+    left_s = _LOOK_S if options.timeout_s is None else began + options.timeout_s - time.monotonic()
+    return max(0.0, min(_LOOK_S, left_s))
 
 
 @contextmanager
-def _signals_passed_on(group: int, progress: _Progress) -> Iterator[None]:
-    """Ctrl-C and other signals reach the program's group instead of ending us."""
-
-    def pass_on(number: int, frame: FrameType | None) -> None:
-        if number == signal.SIGINT:
-            progress.interrupts += 1
-        processes.signal_group(group, number)
-
+def _signals_passed_on(progress: _Progress) -> Iterator[None]:
+    """Ctrl-C and other signals reach the program's group instead of ending us; in place before the program starts."""
     numbers = [getattr(signal, name) for name in ("SIGINT", *_PASSED_ON) if hasattr(signal, name)]
     before = {}
     try:
         for number in numbers:
             if signal.getsignal(number) is not signal.SIG_IGN or number == signal.SIGINT:
-                before[number] = signal.signal(number, pass_on)
+                before[number] = signal.signal(number, progress.pass_on)
     except ValueError:  # not the main thread: nothing to pass on, the interrupt goes there
         before = {}
     try:
@@ -171,7 +183,7 @@ def _signals_passed_on(group: int, progress: _Progress) -> Iterator[None]:
 
 def _finish(child: subprocess.Popen[bytes], directory: Path | None, info: RunInfo, progress: _Progress) -> RecordResult:
     status = child.returncode
-    name = signal.Signals(-status).name if status < 0 else None
+    name = _signal_name(-status) if status < 0 else None
     interrupted = progress.interrupts > 0
     exit_status = 128 - status if status < 0 else status
     if progress.stopped_stable:
@@ -184,6 +196,14 @@ def _finish(child: subprocess.Popen[bytes], directory: Path | None, info: RunInf
     facts |= {"interrupted": interrupted, "stopped_stable": progress.stopped_stable, "running": False}
     _write_info(directory, RunInfo(**facts), progress)
     return RecordResult(directory, exit_status, name, progress.timed_out, interrupted, progress.stopped_stable, tuple(progress.warnings))
+
+
+def _signal_name(number: int) -> str:
+    """The signal's name; real-time signals have none."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def _now() -> str:

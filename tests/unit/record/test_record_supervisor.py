@@ -123,6 +123,19 @@ def test_ctrl_c_reaches_the_script_and_leaves_no_orphan(handled):
     assert json.loads(Path("dynadiag-runs/latest/dynadiag-run.json").read_text())["interrupted"] is True
 
 
+def test_a_second_ctrl_c_ends_a_script_that_ignores_the_first():
+    Path("program.py").write_text("import signal, time\nsignal.signal(2, signal.SIG_IGN)\nprint('ready', flush=True)\ntime.sleep(100)")
+    driver = "from dynadiag.record import *; import sys; sys.exit(record(Target('script', ('program.py',)), RecordOptions()).exit_status)"
+    parent = subprocess.Popen([sys.executable, "-c", driver], stdout=subprocess.PIPE, start_new_session=True)
+    assert parent.stdout.readline() == b"ready\n"
+    parent.send_signal(signal.SIGINT)
+    time.sleep(1.5)
+    assert parent.poll() is None
+    parent.send_signal(signal.SIGINT)
+    parent.communicate(timeout=60)
+    assert parent.returncode == 130
+
+
 def test_other_signals_are_passed_on():
     target = script("import signal, sys, time\nsignal.signal(15, lambda *_: sys.exit(21))\nopen('ready', 'w').close()\ntime.sleep(100)")
     threading.Thread(target=send_when_ready, args=(signal.SIGTERM,)).start()

@@ -89,6 +89,7 @@ def test_workers_and_subprocesses_are_recorded(run_recorded):
     assert outcome.result.exit_status == 0
     assert outcome.out.splitlines()[-1] == "-9"
     assert len(outcome.breaks) == 3
+    assert len(outcome.named("dynadiag_exit")) == 3, "the program and both workers ended normally, the killed one did not"
     assert len({record.log for record in outcome.named("dynamo_graph_break_reason")}) == 3
 
 
