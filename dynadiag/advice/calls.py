@@ -37,9 +37,10 @@ def called_name(situation: Situation) -> str:
     """The refused function as `module.qualname`, from torch's context."""
     module = re.search(r"module: (<unknown module>|[\w.]*)", situation.context)
     name = re.search(r"qualname: ([\w.<>]+)", situation.context)
-    file = re.search(r"filename: `[^`]*?(?:site-packages|python\d[\d.]*)[/\\]([^`]+)\.py`", situation.context)
+    file = re.search(r"filename: `[^`]*(?:site-packages|dist-packages|python\d[\d.]*)[/\\]([^`]+)\.py`", situation.context)
     start = module[1] if module else re.sub(r"[/\\]", ".", file[1]) if file else ""
-    return f"{start}.{name[1]}" if name else start
+    start = "" if start.startswith("<") else start
+    return f"{start}.{name[1]}".lstrip(".") if name else start
 
 
 def opaque_call(situation: Situation) -> Iterator[Advice]:
@@ -259,8 +260,8 @@ _BUILTINS: dict[str, Rule] = {
 
 SKIPPED: tuple[Called, ...] = (
     _entry(r"^torch\.autograd\.backward$", training.autograd_backward),
-    _entry(r"^torch\.optim\.|Optimizer\.|_compile\.Optimizer\.zero_grad$", training.train_step),
     _entry(r"LRScheduler\.|GradScaler\.|lr_scheduler\.", training.schedulers),
+    _entry(r"^torch\.optim\.|\bOptimizer\.", training.train_step),
     _entry(r"detect_anomaly|set_detect_anomaly|saved_tensors_hooks|save_on_cpu", training.anomaly),
     _entry(r"^_?warnings\.warn", printing.warn),
     _entry(r"^_?warnings\._?(filters|simplefilter|catch)", warning_filters),

@@ -21,7 +21,7 @@ def prints(situation: Situation) -> Iterator[Advice]:
     call = next(situation.line.calls("print"), None)
     kinds = _argument_kinds(situation.context)
     has_keywords = situation.context.rstrip().endswith("True") if call is None else bool(call.keywords)
-    if kinds <= _REORDERABLE and not has_keywords:
+    if kinds <= _REORDERABLE and not has_keywords and not _reads(situation):
         yield from option(
             situation,
             "print-reorder",
@@ -53,7 +53,7 @@ def quiet_print(situation: Situation) -> Iterator[Advice]:
 def print_formatted(situation: Situation) -> Iterator[Advice]:
     """`print("s", x.shape)`: one f-string is a constant for Dynamo, so the print can be moved behind the graph."""
     call = next(situation.line.calls("print"), None)
-    text = None if call is None or call.keywords else _format_string(situation, call)
+    text = None if call is None or call.keywords or _reads(situation) else _format_string(situation, call)
     has = situation.options.known("dynamo", "reorderable_logging_functions")
     if call is None or text is None or has == "no":
         return
@@ -193,6 +193,11 @@ def streams(situation: Situation) -> Iterator[Advice]:
 
 def _argument_kinds(context: str) -> set[str]:
     return set(re.findall(r"\b(\w+Variable)\b", context))
+
+
+def _reads(situation: Situation) -> bool:
+    """Whether the line reads values out of tensors, which breaks by itself before anything is printed."""
+    return next(situation.line.methods("item", "tolist"), None) is not None
 
 
 def _names() -> tuple[str, ...]:

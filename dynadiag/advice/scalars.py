@@ -228,7 +228,7 @@ def _fixed_size(situation: Situation) -> Iterator[Advice]:
     for call in line.calls("torch.masked_select"):
         if len(call.args) == 2:
             after = line.replaced(call, f"torch.where({line.text(call.args[1])}, {line.text(call.args[0])}, 0)")
-            yield from rewrite(situation, "mask-where", after, "If a sum or a mean follows: keep the shape and set the rest to zero")
+            yield from rewrite(situation, "mask-where", after, "If a sum follows: keep the shape and set the rest to zero")
             return
     for call in line.methods("repeat_interleave"):
         after = line.replaced(call, f"{line.text(call)[:-1]}, output_size=...)")

@@ -25,7 +25,7 @@ def train_step(situation: Situation) -> Iterator[Advice]:
         after="model = torch.compile(model)",
     )
     call = next(situation.line.methods("step"), None)
-    if call is not None and isinstance(call.func, ast.Attribute):
+    if call is not None and isinstance(call.func, ast.Attribute) and not call.args and not call.keywords:
         optimizer = situation.line.text(call.func.value)
         yield from say(
             "compile-optimizer-step",
@@ -75,7 +75,8 @@ def schedulers(situation: Situation) -> Iterator[Advice]:
 def requires_grad(situation: Situation) -> Iterator[Advice]:
     """`requires_grad_()` or `t.requires_grad = True` inside."""
     name = _subject_of(situation, "requires_grad_", "requires_grad")
-    text = f"Set it on `{name}` before the compiled call, and pass the tensor in" if name else "Set it before the compiled call"
+    tensor = f"`{name}`" if name else "the tensor"
+    text = f"Set it on {tensor} outside the compiled function: on an input before the call, on a result after it"
     yield from say("requires-grad-outside", text, situation=situation)
 
 

@@ -103,6 +103,43 @@ def test_a_print_with_a_file_may_not_move():
     assert "print-reorder" not in slugs(break_advice(event("GB0059", 'print("a", file=log)', context=context), run_of()))
 
 
+SITE = "/env/lib/python3.12/site-packages"
+SKIPPED = [
+    (
+        f"qualname: LRScheduler.step, name: step, filename: `{SITE}/torch/optim/lr_scheduler.py`, skip reason: x",
+        "sched.step()",
+        "scheduler-outside",
+    ),
+    (
+        f"qualname: Optimizer.zero_grad, name: inner, filename: `{SITE}/torch/_compile.py`, skip reason: x",
+        "opt.zero_grad()",
+        "compile-model-apart",
+    ),
+    ("module: torch.optim.adam, qualname: Adam.step, skip reason: x", "opt.step()", "compile-model-apart"),
+    ("module: <unknown module>, qualname: Random.random, skip reason: x", "p = random.random()", "random-torch"),
+    ("module: <unknown module>, qualname: BytesIO.__new__, skip reason: x", "b = io.BytesIO()", "io-outside"),
+    ("module: my_ext._C, qualname: fast_op, skip reason: C extension", "y = fast_op(x)", "call-outside"),
+]
+
+
+@pytest.mark.parametrize(("context", "code", "slug"), SKIPPED)
+def test_a_skipped_function_is_known_by_its_name(context, code, slug):
+    found = break_advice(event("GB0008" if "filename" in context else "GB0007", code, context=context), run_of())
+    assert slugs(found)[0] == slug
+    assert not any("<unknown" in advice.text for advice in found)
+
+
+def test_only_an_optimizers_own_step_is_compiled_by_itself():
+    assert "compile-optimizer-step" in slugs(break_advice(event("GB0123", "opt.step()"), run_of()))
+    assert "compile-optimizer-step" not in slugs(break_advice(event("GB0123", "scaler.step(opt)"), run_of()))
+
+
+def test_a_print_that_reads_a_tensor_is_not_moved():
+    context = "builtin print [<class 'torch._dynamo.variables.constant.ConstantVariable'>] False"
+    found = break_advice(event("GB0059", 'print("loss", loss.item())', context=context), run_of())
+    assert slugs(found)[0] == "print-guard"
+
+
 def test_a_site_gets_the_advice_of_its_event():
     one = event()
     site = GraphBreak(
