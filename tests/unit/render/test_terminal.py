@@ -126,3 +126,11 @@ def test_resume_functions_are_named_for_people():
     assert frame_name("main.<locals>.torch_dynamo_resume_in_train_step_at_88") == "train_step, resumed at line 88"
     assert frame_name("forward") == "forward"
     assert frame_name(None) == "unnamed"
+
+
+def test_code_in_a_fix_keeps_its_indentation(samples, show):
+    report = samples.sample_report()
+    fix = r.Advice(slug="x", text="t", before="if x:\n    print(x)", after="with y:\n    z = 1")
+    text = show(replace(report, findings=(replace(report.findings[0], fix=(fix,)),)))
+    assert "         -     print(x)\n" in text
+    assert "         +     z = 1\n" in text
