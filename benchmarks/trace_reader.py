@@ -2,9 +2,9 @@
 
     python benchmarks/trace_reader.py --mb 1000 LOG [LOG ...]
 
-The log is made of real ones, repeated under new process ids (so that no frame is the same as another). Printed are CPU seconds (user and system,
-of the whole process with its children), the peak of resident memory, and the ratio. Exit status 1 when ours is less than five times as fast or
-needs more than 300 MB.
+The log is made of real ones, repeated under new process ids (so that no frame is the same as another). Printed are CPU seconds (user and
+system, of the whole process with its children), the peak of resident memory, and the ratio. Exit status 1 when ours is less than five times
+as fast or needs more than 300 MB.
 """
 
 from __future__ import annotations
@@ -102,9 +102,8 @@ def compare(folder: Path, sources: list[Path], *, megabytes: int) -> int:
     summary = json.loads(report.read_text(encoding="utf-8"))["summary"]
     theirs = measure([find_tlparse(), str(log), "-o", str(pages), "--overwrite", "--no-browser"])
     ratio = theirs.cpu_s / ours.cpu_s
-    print(
-        f"log        {size / 1e6:8.0f} MB  {summary['frames']} frames, {summary['graphs']} graphs, {summary['graph_break_events']} graph breaks"
-    )
+    counts = ", ".join(f"{summary[name]} {name.replace('_', ' ')}" for name in ("frames", "graphs", "graph_break_events"))
+    print(f"log        {size / 1e6:8.0f} MB  {counts}")
     print(f"dynadiag   {ours.cpu_s:8.2f} s CPU  {size / 1e6 / ours.cpu_s:6.0f} MB/s  {ours.peak_mb:6.0f} MB peak  (to report.json)")
     print(f"tlparse    {theirs.cpu_s:8.2f} s CPU  {size / 1e6 / theirs.cpu_s:6.0f} MB/s  {theirs.peak_mb:6.0f} MB peak  (to its pages)")
     met = ratio >= WANTED_RATIO and ours.peak_mb <= WANTED_MB

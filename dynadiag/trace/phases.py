@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from dynadiag.model.run import Phase
 
-_EVENT = re.compile(rb'\t\{\n\t"name": "([^"\\\n]*)",\n\t"ts": (\d{1,20}(?:\.\d{1,9})?),\n')
+_EVENT = re.compile(rb'\t\{\r?\n\t"name": "([^"\\\n]*)",\r?\n\t"ts": (\d{1,20}(?:\.\d{1,9})?),\r?\n')
 _KIND = b'\n\t"ph": "'
 DEEPEST = 200
 
