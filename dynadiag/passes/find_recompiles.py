@@ -13,7 +13,8 @@ from dynadiag.model.run import Frame, Location, Run
 from dynadiag.passes.base import Rank, frame_text, listed, plural, rank_text, unique
 from dynadiag.passes.fingerprint import Subject, fingerprints
 from dynadiag.passes.places import own_frame, resume_line, source_function
-from dynadiag.passes.transitions import CodeObject, Known, Limit, Row, changes, code_objects, known_values, recompile_limit, rows
+from dynadiag.passes.recompile_limit import Limit, recompile_limit
+from dynadiag.passes.transitions import CodeObject, Known, Row, changes, code_objects, known_values, rows
 
 LIMIT_CODE = "DR01"
 _CODES = {
@@ -178,7 +179,10 @@ def _advice_of(one: Recompiled, step_id: str) -> tuple[Advice, ...]:
 
 
 def _distinct(advice: Iterable[Advice]) -> tuple[Advice, ...]:
-    return tuple({(one.slug, one.text): one for one in advice}.values())
+    found: dict[tuple[str, str], Advice] = {}
+    for one in advice:
+        found.setdefault((one.slug, one.after or one.text), one)
+    return tuple(found.values())
 
 
 def _transition(one: Recompiled, row: Row, advice: tuple[Advice, ...]) -> Transition:
@@ -201,6 +205,7 @@ def _transition(one: Recompiled, row: Row, advice: tuple[Advice, ...]) -> Transi
 def _why_row(row: Row, limit: Limit) -> str | None:
     parts = [
         None if row.dynamic_since is None else f"became dynamic with [{row.dynamic_since}]",
+        "the first value is not in the log" if row.first_unknown else None,
         "the last value is not in the log" if row.last_unknown and row.kind not in ("condition", "zero_one", "duck_size") else None,
         "the recompile limit is not in the log" if limit.value is None else None,
     ]
@@ -211,7 +216,7 @@ def row_text(row: Row) -> str:
     """One line of the transition table: "`x.size(0)`: 4 -> 8 -> 9, dynamic since [0/1]"."""
     if row.kind in ("unknown", "unexpected"):
         return row.guards[0].text or "a guard failed"
-    values = list(row.values)
+    values = ["another value", *row.values] if row.first_unknown else list(row.values)
     shown = values if len(values) <= 6 else [*values[:4], f"({len(values) - 5} more)", values[-1]]
     joined = ", ".join(shown) if row.kind in ("condition", "zero_one", "duck_size") else " -> ".join(shown)
     if row.last_unknown and joined and row.kind not in ("condition", "zero_one", "duck_size"):

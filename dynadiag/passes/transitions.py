@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from dynadiag.model.report import Change
-from dynadiag.model.run import CompileMetrics, Frame, RecompileEvent, Run
-from dynadiag.passes.base import process_of, unique
+from dynadiag.model.run import Frame, RecompileEvent, Run, Symbol
+from dynadiag.passes.base import unique
 from dynadiag.passes.guard_parts import FailedGuard
-from dynadiag.passes.guard_sources import named_in, readable
+from dynadiag.passes.guard_sources import dimension, named_in, readable, stripped
 from dynadiag.passes.guard_text import parse_guard_code, parse_reason
 
 # A guard on the same thing can be on its value, its type, its identity or its absence, depending on what came first.
 _VALUE_KINDS = frozenset({"value", "type", "none"})
 _OBJECT_KINDS = frozenset({"identity", "function"})
 _CONDITIONS = frozenset({"condition", "zero_one", "duck_size"})
-_DEFAULT_LIMIT = 8
-_DEFAULT_ACCUMULATED_LIMIT = 256
-_LIMIT_REACHED = re.compile(r"exceeding the (?P<name>\w+) cache size limit \(currently set to (?P<value>\d{1,9})\)")
 # torch's numbers for dtypes (`c10/core/ScalarType.h`).
 _SCALAR_TYPES: Mapping[str, str] = {"5": "torch.float16", "6": "torch.float32", "7": "torch.float64", "15": "torch.bfloat16"}
 _BOOLEANS: Mapping[str, str] = {"true": "True", "false": "False"}
@@ -64,19 +61,7 @@ class Row:
     guards: tuple[FailedGuard, ...]
     dynamic_since: str | None
     last_unknown: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """How many versions of a code object torch keeps before it gives up, and whether that happened.
-
-    `value` is None when the log does not say; `name` the option; `entries` the compiled versions in the cache after the last recompile.
-    """
-
-    name: str
-    value: int | None
-    entries: int
-    hit: tuple[str, ...]
+    first_unknown: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +89,37 @@ def code_objects(run: Run) -> tuple[CodeObject, ...]:
         if found is not None:
             step = Step(f"r{number}", event, found, tuple(parse_reason(reason) for reason in event.reasons))
             steps.setdefault(_code_key(found), []).append(step)
-    return tuple(CodeObject(key, tuple(frames[key]), tuple(steps[key])) for key in frames if key in steps)
+    symbols: dict[str, list[Symbol]] = {}
+    for symbol in run.symbols:
+        symbols.setdefault(symbol.frame, []).append(symbol)
+    return tuple(
+        CodeObject(key, tuple(frames[key]), _with_unnamed_changes(frames[key], steps[key], symbols)) for key in frames if key in steps
+    )
+
+
+def _with_unnamed_changes(frames: Sequence[Frame], steps: Sequence[Step], symbols: Mapping[str, Sequence[Symbol]]) -> tuple[Step, ...]:
+    """The steps with what changed besides: torch names only the first guard that failed, but makes everything dynamic that changed.
+
+    A source that no earlier compilation of the code had as a symbol was a constant before, so its guard would have failed as well.
+    """
+    earlier = {
+        frame.id: {readable(one.source) for other in frames[:i] for one in symbols.get(other.id, ())} for i, frame in enumerate(frames)
+    }
+    result = []
+    for step in steps:
+        named = {source for guard in step.guards for source in (guard.source, *named_in(guard.raw_source))}
+        replaced = tuple(guard.source.removesuffix(".dim()") for guard in step.guards if guard.kind in ("rank", "type", "none"))
+        marked = any(guard.kind == "dim_marking" for guard in step.guards)  # then the user asked for it, nothing need have changed
+        added = [
+            FailedGuard("size" if dimension(source) else "value", source, None, one.value, source, raw_source=stripped(one.source))
+            for one in symbols.get(step.frame.id, ())
+            if (source := readable(one.source)) not in named | earlier[step.frame.id]
+            and not (one.specialized or marked or source.startswith(tuple(f"{name}{mark}" for name in replaced for mark in ".[")))
+            and ".stride(" not in source
+            and "._base" not in source
+        ]
+        result.append(replace(step, guards=(*step.guards, *added)) if step.guards else step)
+    return tuple(result)
 
 
 def _code_key(frame: Frame) -> CodeKey:
@@ -282,7 +297,13 @@ def _row(
     kinds = dict.fromkeys(guard.kind for guard in guards)
     values, last_unknown = _values(uses, {step.id for step in steps}, known)
     only = next(iter(kinds)) if len(kinds) == 1 else {"object": "function"}.get(kind, kind)
-    return Row(source, only, values, steps, guards, _dynamic_since(source, kind, uses, code, known), last_unknown)
+    return Row(
+        source, only, values, steps, guards, _dynamic_since(source, kind, uses, code, known), last_unknown, _first_unknown(guards, values)
+    )
+
+
+def _first_unknown(guards: Sequence[FailedGuard], values: Sequence[str]) -> bool:
+    return bool(values) and guards[0].expected is None and guards[0].kind in ("size", "value")
 
 
 def _values(uses: list[tuple[Step, FailedGuard]], chosen: set[str], known: Known) -> tuple[tuple[str, ...], bool]:
@@ -324,51 +345,3 @@ def _dynamic_since(source: str, kind: str, uses: list[tuple[Step, FailedGuard]],
             if guard.kind == "condition" and guard.entry is not None and source in named_in(guard.raw_source):
                 return guard.entry
     return None
-
-
-def recompile_limit(code: CodeObject, run: Run) -> Limit:
-    """How far a code object is from the recompile limit, and which attempts were refused because of it."""
-    reached = [found for frame in code.frames if (found := _refused(frame.metrics)) is not None]
-    refused = {problem.frame for problem in run.problems if problem.kind == "recompile_limit"}
-    hit = tuple(frame.id for frame in code.frames if frame.id in refused or _refused(frame.metrics) is not None)
-    named = next((found for found in reached if found[1] is not None), None)
-    name = named[0] if named else "recompile_limit"
-    value = named[1] if named and named[1] is not None else _recorded(code) or _configured(run, code.key[0], name)
-    return Limit(name, value, _entries(code, hit), hit)
-
-
-def _recorded(code: CodeObject) -> int | None:
-    """The recompile limit as torch's metrics of these compilations say it."""
-    limits = (frame.metrics.recompile_limit for frame in code.frames if frame.metrics is not None)
-    return next((limit for limit in limits if limit is not None), None)
-
-
-def _refused(metrics: CompileMetrics | None) -> tuple[str, int | None] | None:
-    """Option and value of the limit that refused a compilation (`Dynamo recompile limit exceeded`, `_dynamo/convert_frame.py`)."""
-    if metrics is None or not ("recompile limit exceeded" in (metrics.fail_reason or "") or metrics.fail_type == "FailOnRecompileLimitHit"):
-        return None
-    match = _LIMIT_REACHED.search(metrics.fail_reason or "")
-    return (match["name"], int(match["value"])) if match else ("recompile_limit", None)
-
-
-def _configured(run: Run, process: int, name: str) -> int | None:
-    """The option's value: as set, torch's default if the recorder saw the configuration without it, None if nobody recorded it."""
-    found = process_of(run, process)
-    if found is None:
-        return None
-    area = found.config.get("dynamo")
-    alias = name.replace("recompile_limit", "cache_size_limit")
-    if area is None:
-        return None
-    value = area.get(name, area.get(alias, _DEFAULT_LIMIT if name == "recompile_limit" else _DEFAULT_ACCUMULATED_LIMIT))
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _entries(code: CodeObject, refused: tuple[str, ...]) -> int:
-    """Compiled versions after the last recompile: torch's own count when it was recorded, else the compilations that succeeded."""
-    sizes = [
-        frame.metrics.cache_size + (frame.outcome in ("compiled", "broke"))
-        for frame in code.frames
-        if frame.metrics is not None and frame.metrics.cache_size is not None
-    ]
-    return max(sizes, default=sum(frame.outcome in ("compiled", "broke") and frame.id not in refused for frame in code.frames))

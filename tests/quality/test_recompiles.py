@@ -21,6 +21,10 @@ def called(x, f):
     return f(x)
 
 
+def sized(x, k):
+    return x * k if x.shape[0] < 50 else x + k
+
+
 def moded(x, mode):
     return x + len(mode)
 
@@ -60,6 +64,9 @@ def main():
     g = torch.compile(broken, backend="eager")
     for mode in (False, True):
         g(rows[0], mode)
+    i = torch.compile(sized, backend="eager")
+    for n in (4, 8, 9, 60):
+        i(torch.ones(n, 3), n)
     h = torch.compile(torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Dropout()), backend="eager")
     for training in (True, False, True, False):
         h.train(training)(rows[0])
@@ -80,7 +87,7 @@ def found(tmp_path_factory):
 
 
 def rows(found):
-    return {(row.frame_name, row.source): row for row in found.transitions}
+    return {(row.frame_name, row.source): row for row in found.transitions if row.kind != "condition"}
 
 
 def test_every_source_and_nothing_else_is_blamed(found):
@@ -88,9 +95,11 @@ def test_every_source_and_nothing_else_is_blamed(found):
         ("scaled", "x.size(0)"),
         ("scaled", "scale"),
         ("called", "f"),
+        ("sized", "x.size(0)"),
+        ("sized", "k"),
         ("moded", "mode"),
         ("forward", "self.step"),
-        ("torch_dynamo_resume_in_broken_at_19", "k"),
+        ("torch_dynamo_resume_in_broken_at_23", "k"),
         ("inner", "module[1].training"),
     }
 
@@ -102,8 +111,23 @@ def test_values_in_order(found):
     assert table["called", "f"].values[1:] == ("another object", "another object")
     assert table["moded", "mode"].values == tuple(repr("m" * n) for n in range(1, 9))
     assert table["forward", "self.step"].values == ("0", "1", "2")
-    assert table["torch_dynamo_resume_in_broken_at_19", "k"].values[0] == "False"
-    assert table["inner", "module[1].training"].values[0] == "True"
+    assert table["sized", "k"].values == ("4", "8", "60")
+    assert table["sized", "x.size(0)"].values == ("8",)  # hidden behind `k` in torch's reasons, known from its symbol
+    assert table["torch_dynamo_resume_in_broken_at_23", "k"].values == ("False", "True")
+    assert table["inner", "module[1].training"].values == ("True", "False")
+
+
+def test_what_became_dynamic_and_with_which_compilation(found):
+    dynamic = {(row.frame_name, row.source): row.why for row in found.transitions if row.became_dynamic}
+    assert set(dynamic) == {("sized", "x.size(0)"), ("sized", "k")}
+    assert all("became dynamic with [" in why and "/1]" in why for why in dynamic.values())
+    assert dynamic["sized", "x.size(0)"].endswith("the first value is not in the log")
+
+
+def test_a_branch_on_a_size_is_a_condition(found):
+    (row,) = [row for row in found.transitions if row.kind == "condition"]
+    assert (row.frame_name, row.source, row.values) == ("sized", "x.size(0)", ("2 <= x.size(0) <= 49",))
+    assert [advice.slug for advice in row.advice] == ["branch-outside"]
 
 
 def test_recompiles_are_counted_once(found):
@@ -112,12 +136,14 @@ def test_recompiles_are_counted_once(found):
         ("scaled", "x.size(0)"): 2,
         ("scaled", "scale"): 2,
         ("called", "f"): 2,
+        ("sized", "x.size(0)"): 1,
+        ("sized", "k"): 2,
         ("moded", "mode"): 8,
         ("forward", "self.step"): 2,
-        ("torch_dynamo_resume_in_broken_at_19", "k"): 1,
+        ("torch_dynamo_resume_in_broken_at_23", "k"): 1,
         ("inner", "module[1].training"): 1,
     }
-    assert len(found.recompiles) == 18
+    assert len(found.recompiles) == 20
 
 
 def test_the_limit_and_how_far_it_is(found):
@@ -132,6 +158,7 @@ def test_each_code_object_has_one_finding_with_its_cure(found):
     assert cures == {
         "scaled": ["drop-dynamic-false", "number-as-tensor"],
         "called": ["hoist-function"],
+        "sized": ["number-as-tensor", "compile-dynamic", "mark-dynamic", "branch-outside"],
         "moded": ["split-by-value", "raise-limit"],
         "forward": ["unspec-int-on-module", "module-int-as-buffer"],
         "broken": ["flag-where", "split-by-value"],
@@ -156,6 +183,6 @@ def test_places_are_the_users_own_lines(found):
 
 
 def test_entries_are_plain_data(found):
-    assert [one.id for one in found.recompiles] == [f"r{number}" for number in range(1, 19)]
-    assert len({one.fingerprint for one in found.recompiles}) == 18
+    assert [one.id for one in found.recompiles] == [f"r{number}" for number in range(1, 21)]
+    assert len({one.fingerprint for one in found.recompiles}) == 20
     json.dumps([one.reasons for one in found.recompiles])

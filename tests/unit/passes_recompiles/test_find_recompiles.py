@@ -67,6 +67,29 @@ def test_symbols_tell_the_value_and_that_it_became_dynamic(builders):
     assert only(find_recompiles(run).findings).severity == "note"
 
 
+def test_a_change_that_torchs_reason_hides_is_known_from_its_symbol(builders):
+    run = builders.recompiled(
+        [equals(0, "k", "2")], symbols=[(1, "L['k']", "3"), (1, "L['x'].size()[0]", "8"), (1, "L['x'].stride()[0]", "24")]
+    )
+    found = find_recompiles(run)
+    assert [(row.source, row.values) for row in found.transitions] == [("k", ("2", "3")), ("x.size(0)", ("8",))]
+    assert found.transitions[1].why == "became dynamic with [0/1]; the first value is not in the log"
+    assert found.recompiles[0].reasons == (equals(0, "k", "2"),)
+    assert "`x.size(0)`: another value -> 8, dynamic since [0/1]" in only(found.findings).why
+
+
+def test_what_was_dynamic_from_the_start_did_not_change(builders):
+    size_of_x = [(number, "L['x'].size()[0]", "8") for number in (0, 1)]
+    run = builders.recompiled([equals(0, "mode", "'a'")], symbols=size_of_x)
+    assert [row.source for row in find_recompiles(run).transitions] == ["mode"]
+
+
+def test_sizes_of_a_tensor_with_another_rank_are_no_cause_of_their_own(builders):
+    reason = "0/0: tensor 'x' rank mismatch. expected 2, actual 1"
+    run = builders.recompiled([reason], symbols=[(1, "L['x'].size()[0]", "8"), (1, "L['y'].size()[0]", "8")])
+    assert [row.source for row in find_recompiles(run).transitions] == ["x.dim()", "y.size(0)"]
+
+
 def test_a_specialised_symbol_is_not_dynamic(builders):
     run = builders.recompiled([equals(0, "k", "2")], symbols=[(1, "L['k']", "3")])
     assert only(find_recompiles(run).transitions).became_dynamic
