@@ -29,7 +29,26 @@ _TIP_LINES = 12
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _SHAPE = re.compile(r"[A-Za-z]\w*\[[^\]]*\]")
 _STATE = re.compile(r"_(parameters|buffers)_")
-_IN_PLACE = re.compile(r"[A-Za-z0-9]_(?:\.\w+)?\Z")
+_KEYWORDS = frozenset({"and_", "or_", "not_", "is_"})
+_AUGMENTED = frozenset(
+    f"operator.{name}"
+    for name in (
+        "setitem",
+        "iadd",
+        "isub",
+        "imul",
+        "itruediv",
+        "ifloordiv",
+        "imod",
+        "ipow",
+        "imatmul",
+        "iand",
+        "ior",
+        "ixor",
+        "ilshift",
+        "irshift",
+    )
+)
 Key = Callable[[Node], Hashable]
 
 
@@ -169,10 +188,14 @@ def _box(run: range, wires: _Wires, base: Path | None) -> Box:
 
 
 def _look(node: Node, inputs: Sequence[str]) -> Look:
-    """How one node looks; torch's ops that write in place end in one underscore (`add_`, `aten.copy_.default`)."""
-    if _IN_PLACE.search(node.target):
-        return "inplace"
-    return "input" if inputs else "plain"
+    return "inplace" if _writes_in_place(node.target) else "input" if inputs else "plain"
+
+
+def _writes_in_place(target: str) -> bool:
+    """Whether the name says so: torch's in-place ops end in one underscore (`add_`, `aten.copy_.default`), `operator.and_` is none."""
+    parts = target.split(".")
+    names = parts[-2:] if "ops" in parts[:-2] else parts[-1:]
+    return target in _AUGMENTED or any(name.endswith("_") and not name.endswith("__") and name not in _KEYWORDS for name in names)
 
 
 def _inputs_line(names: Sequence[str]) -> Iterator[str]:

@@ -26,7 +26,7 @@ STYLES: dict[Look, Style] = {
     "plain": Style("#f6f8fa", "#57606a"),
     "input": Style("#ddf4ff", "#0969da", meaning="uses a graph input"),
     "output": Style("#f6f8fa", "#1f2328", bold=True, meaning="graph output"),
-    "inplace": Style("#ffeff7", "#bf3989", meaning="writes in place (its name ends in _)"),
+    "inplace": Style("#ffeff7", "#bf3989", meaning="writes in place, by its name"),
     "folded": Style("#fbefff", "#8250df", meaning="several nodes folded"),
     "compiled": Style("#dafbe1", "#1a7f37", meaning="compiled"),
     "broke": Style("#fff8c5", "#9a6700", meaning="compiled up to a graph break"),

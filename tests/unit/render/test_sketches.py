@@ -52,6 +52,12 @@ def test_inputs_attributes_and_output_are_folded_into_the_nodes():
     [
         ("add_", "inplace"),
         ("torch.ops.aten.copy_.default", "inplace"),
+        ("operator.iadd", "inplace"),
+        ("operator.setitem", "inplace"),
+        ("operator.and_", "plain"),
+        ("operator.not_", "plain"),
+        ("and_", "plain"),
+        ("operator.index", "plain"),
         ("torch.ops.aten.add.Tensor", "plain"),
         ("__getitem__", "plain"),
         ("add", "plain"),
