@@ -89,6 +89,9 @@ def slices(situation: Situation) -> Iterator[Advice]:
 
 def branches(situation: Situation, drop: ast.Call | None = None) -> Iterator[Advice]:
     """`if tensor:` and `while tensor:`: choose between values instead of between statements, or keep the choice out of the graph."""
+    if not situation.editable:
+        yield from _library_branch(situation)
+        return
     condition = _condition(situation)
     statement = situation.line.statement
     if condition is None or _reduces_in_python(situation) or _draws(situation):
@@ -114,10 +117,12 @@ def _ifs(situation: Situation, condition: str) -> Iterator[Advice]:
     yield from rewrite(situation, "if-check", f"torch._assert_async(torch.logical_not({condition}), ...)", text)
     text = "If the two sides are dear, let the graph hold both (no side effects inside, results of equal shape and dtype)"
     yield from rewrite(situation, "if-cond", f"torch.cond({condition}, ...)", text)
-    if not situation.editable:
-        where = situation.where or "a library"
-        text = f"The branch is in {where}, which you cannot edit: give arguments that avoid it, or call {line_name(situation)} outside"
-        yield from say("if-library", text, situation=situation)
+
+
+def _library_branch(situation: Situation) -> Iterator[Advice]:
+    where = situation.where or "a library"
+    text = f"The branch is in {where}, which you cannot edit: give arguments that avoid it, or call {line_name(situation)} outside"
+    yield from say("if-library", text, situation=situation)
 
 
 def _loops(situation: Situation, condition: str) -> Iterator[Advice]:

@@ -309,8 +309,6 @@ def _subject_of(situation: Situation, method: str, attribute: str) -> str | None
 TRAINING: dict[str, tuple[Rule, ...]] = {
     "GB0123": (backward,),
     "GB9186": (autograd_grad,),
-    "GB4927": (train_step,),
-    "GB1381": (train_step,),
     "GB0125": (requires_grad,),
     "GB0206": (requires_grad,),
     "GB8985": (requires_grad,),
@@ -345,5 +343,4 @@ TRAINING: dict[str, tuple[Rule, ...]] = {
     "GB0357": (script,),
     "GB4695": (script,),
     "GB4197": (share_memory,),
-    "GB0173": (train_step,),
 }

@@ -1,0 +1,645 @@
+# ruff: noqa: C416, I001, RET504, E731, UP031
+"""Cases of advice: calls that Dynamo does not enter, context managers, text of tensors, objects and operators it does not know."""
+
+import contextlib
+import gc
+import io
+import json
+import os
+import pickle
+import sys
+import tempfile
+import threading
+import zlib
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from advice_cases import cure, drives, option
+
+sys.path.insert(0, str(Path(__file__).parent / "site-packages"))
+
+import advice_library
+
+FOLDER = tempfile.mkdtemp()
+LOCK = threading.Lock()
+MODULE = torch.nn.Linear(3, 3)
+
+
+class breaks_on_purpose:
+    breaks = {"GB0025"}
+
+    def before(x):
+        x = x + 1
+        torch._dynamo.graph_break()
+        return x * 2
+
+    def graph_break_remove(x):
+        x = x + 1
+        return x * 2
+
+
+@torch.compiler.disable
+def disabled(x):
+    return x + 1
+
+
+def enabled(x):
+    return x + 1
+
+
+class calls_a_disabled_function:
+    breaks = {"GB0098"}
+
+    def before(x):
+        y = disabled(x)
+        return y * 2
+
+    def disable_remove(x):
+        y = enabled(x)
+        return y * 2
+
+    @drives
+    def disable_apart(compiled, x):
+        y = disabled(x)
+        return compiled(lambda y: y * 2)(y)
+
+
+class disables_inside:
+    breaks = {"GB0377", "GB0098"}
+    breaks_old = {"GB0007", "GB0098"}
+
+    def before(x):
+        function = torch.compiler.disable(enabled)
+        return function(x)
+
+    @cure(remains=("GB0098",))
+    def disable_outside(x):
+        return disabled(x)
+
+
+class writes_a_file:
+    breaks = {"GB0059", "GB0142"}
+
+    def before(x):
+        with open(os.path.join(FOLDER, "log.txt"), "w") as file:
+            file.write("x")
+        return x * 2
+
+    @drives
+    def io_outside(compiled, x):
+        with open(os.path.join(FOLDER, "log.txt"), "w") as file:
+            file.write("x")
+        return compiled(lambda x: x * 2)(x)
+
+
+class saves:
+    breaks = {"GB0007"}
+
+    def before(x):
+        torch.save(x, os.path.join(FOLDER, "x.pt"))
+        return x * 2
+
+    def io_guard(x):
+        if not torch.compiler.is_compiling():
+            torch.save(x, os.path.join(FOLDER, "x.pt"))
+        return x * 2
+
+    @drives
+    def io_outside(compiled, x):
+        torch.save(x, os.path.join(FOLDER, "x.pt"))
+        return compiled(lambda x: x * 2)(x)
+
+
+class pickles:
+    breaks = {"GB0007"}
+
+    def before(x):
+        data = pickle.dumps([1])
+        return x * len(data)
+
+    @drives
+    def io_outside(compiled, x):
+        data = pickle.dumps([1])
+        return compiled(lambda x, n: x * n)(x, len(data))
+
+
+class writes_to_memory:
+    breaks = {"GB0156"}
+    breaks_old = {"GB0007", "GB0156"}
+
+    def before(x):
+        buffer = io.BytesIO()
+        buffer.write(b"a")
+        return x * 2
+
+    @drives
+    def io_outside(compiled, x):
+        buffer = io.BytesIO()
+        buffer.write(b"a")
+        return compiled(lambda x: x * 2)(x)
+
+
+class encodes_json:
+    breaks = {"GB0156"}
+    breaks_old = {"GB0007"}
+
+    def before(x):
+        text = json.dumps({"a": 1})
+        return x * len(text)
+
+    @drives
+    def io_outside(compiled, x):
+        text = json.dumps({"a": 1})
+        return compiled(lambda x, n: x * n)(x, len(text))
+
+
+class makes_a_directory:
+    breaks = {"GB0007"}
+
+    def before(x):
+        os.makedirs(FOLDER, exist_ok=True)
+        return x * 2
+
+    def io_guard(x):
+        if not torch.compiler.is_compiling():
+            os.makedirs(FOLDER, exist_ok=True)
+        return x * 2
+
+
+class collects_garbage:
+    breaks = {"GB0007"}
+
+    def before(x):
+        gc.collect()
+        return x * 2
+
+    def setting_guard(x):
+        if not torch.compiler.is_compiling():
+            gc.collect()
+        return x * 2
+
+    @drives
+    def setting_outside(compiled, x):
+        gc.collect()
+        return compiled(lambda x: x * 2)(x)
+
+
+class holds_a_lock:
+    breaks = {"GB0142"}
+
+    def before(x):
+        with LOCK:
+            x = x + 1
+        return x
+
+    @drives
+    def thread_outside(compiled, x):
+        with LOCK:
+            x = compiled(lambda x: x + 1)(x)
+        return x
+
+
+class sets_a_device:
+    breaks = {"GB0142"}
+
+    def before(x):
+        with torch.device("cpu"):
+            y = x + torch.ones(3)
+        return y
+
+    def device_argument(x):
+        y = x + torch.ones(3, device="cpu")
+        return y
+
+
+class redirects_stdout:
+    breaks = {"GB0156", "GB0262"}
+    breaks_old = {"GB0007", "GB0262", "GB0142"}
+
+    def before(x):
+        with contextlib.redirect_stdout(io.StringIO()):
+            x = x + 1
+        return x
+
+    @drives
+    def with_around(compiled, x):
+        with contextlib.redirect_stdout(io.StringIO()):
+            x = compiled(lambda x: x + 1)(x)
+        return x
+
+
+class defines_a_class:
+    breaks = {"GB8977"}
+    breaks_old = {"GB0007"}
+
+    def before(x):
+        class Scale:
+            def factor(self):
+                return 2
+
+        return x * Scale().factor()
+
+    def class_module_level(x):
+        return x * ScaleOfModule().factor()
+
+
+class ScaleOfModule:
+    def factor(self):
+        return 2
+
+
+class calls_c_code:
+    breaks = {"GB0007"}
+
+    def before(x):
+        n = zlib.crc32(b"a")
+        return x * (n % 7)
+
+    @drives
+    def call_outside(compiled, x):
+        n = zlib.crc32(b"a")
+        return compiled(lambda x, n: x * (n % 7))(x, n)
+
+
+@torch.library.custom_op("advice_cases::crc", mutates_args=())
+def crc(x: torch.Tensor) -> torch.Tensor:
+    return x * (zlib.crc32(b"a") % 7)
+
+
+@crc.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+class calls_c_code_on_tensors:
+    breaks = {"GB0007"}
+
+    def before(x):
+        n = zlib.crc32(b"a") % 7
+        return x * n
+
+    def call_custom_op(x):
+        """`crc` above: torch.library.custom_op and its register_fake."""
+        return crc(x)
+
+
+class calls_c_code_for_nothing:
+    breaks = {"GB0007"}
+
+    def before(x):
+        zlib.crc32(b"a")
+        return x * 2
+
+    def call_guard(x):
+        if not torch.compiler.is_compiling():
+            zlib.crc32(b"a")
+        return x * 2
+
+
+class calls_a_library_that_reads:
+    breaks = {"GB0124"}
+
+    def before(x):
+        y = advice_library.scale(x)
+        return y * 2
+
+    item_capture = option("torch._dynamo.config.capture_scalar_outputs = True")
+
+    @drives
+    def item_library(compiled, x):
+        y = advice_library.scale(x)
+        return compiled(lambda y: y * 2)(y)
+
+
+class calls_a_library_that_branches:
+    breaks = {"GB0170"}
+
+    def before(x):
+        y = advice_library.clamp(x)
+        return y * 2
+
+    @drives
+    def if_library(compiled, x):
+        y = advice_library.clamp(x)
+        return compiled(lambda y: y * 2)(y)
+
+
+class calls_a_library_of_unknown_size:
+    breaks = {"GB0036"}
+
+    def before(x):
+        y = advice_library.rows(x)
+        return y * 2
+
+    shape_capture = option("torch._dynamo.config.capture_dynamic_output_shape_ops = True")
+
+    @drives
+    def shape_library(compiled, x):
+        y = advice_library.rows(x)
+        return compiled(lambda y: y * 2)(y)
+
+
+class calls_a_library_that_breaks:
+    breaks = {"GB0025"}
+
+    def before(x):
+        y = advice_library.stop(x)
+        return y * 2
+
+    @drives
+    def graph_break_library(compiled, x):
+        y = advice_library.stop(x)
+        return compiled(lambda y: y * 2)(y)
+
+
+class Holder:
+    value = 1
+
+
+class sets_a_class_attribute:
+    breaks = set()
+    breaks_old = {"GB0059"}
+
+    def before(x):
+        setattr(Holder, "value", 3)
+        return x * 2
+
+    @drives
+    def setattr_outside(compiled, x):
+        setattr(Holder, "value", 3)
+        return compiled(lambda x: x * 2)(x)
+
+
+class compares_with_none:
+    breaks = set()
+    breaks_old = {"GB0208"}
+
+    def before(x):
+        return x if x == None else x * 2  # noqa: E711
+
+    def none_is(x):
+        return x if x is None else x * 2  # noqa: E711
+
+
+class traces_no_numpy:
+    breaks = {"GB0105", "GB0231", "GB0293"}
+    setup = "torch._dynamo.config.trace_numpy = False"
+
+    def before(x):
+        y = np.sqrt(x.numpy())
+        return x + torch.from_numpy(y)
+
+    numpy_trace = option("torch._dynamo.config.trace_numpy = True")
+
+    @cure(setup="torch._dynamo.config.trace_numpy = False")
+    def numpy_torch(x):
+        y = torch.sqrt(x)
+        return x + y
+
+
+class stops_in_a_debugger:
+    breaks = {"GB0059"}
+
+    def before(x):
+        breakpoint()
+        return x * 2
+
+    def debug_guard(x):
+        if not torch.compiler.is_compiling():
+            breakpoint()
+        return x * 2
+
+    def debug_outside(x):
+        return x * 2
+
+
+sys.breakpointhook = lambda *arguments, **options: None
+
+
+class sorts_a_tensor:
+    breaks = {"GB0059"}
+
+    def before(x):
+        y = sorted(x)
+        return x + y[0]
+
+    def sort_torch(x):
+        y = torch.sort(x).values
+        return x + y[0]
+
+
+class evaluates:
+    breaks = {"GB0059"}
+
+    def before(x):
+        return eval("x * 2")
+
+    def dynamic_code(x):
+        return x * 2
+
+
+class makes_text_of_a_tensor:
+    breaks = {"GB0569"}
+    breaks_old = {"GB0059"}
+
+    def before(x):
+        text = str(x)
+        return x * 2, text
+
+    def text_format(x):
+        text = f"{x}"
+        return x * 2, text
+
+    @drives
+    def text_outside(compiled, x):
+        text = str(x)
+        return compiled(lambda x: x * 2)(x), text
+
+
+class formats_a_tensor:
+    breaks = {"GB0208"}
+
+    def before(x):
+        text = "%s" % x
+        return x * 2, text
+
+    def text_format(x):
+        text = f"{x}"
+        return x * 2, text
+
+
+class asks_the_machine:
+    breaks = {"GB0208"}
+
+    def before(x):
+        n = torch.get_num_threads()
+        return x * n
+
+    @drives
+    def value_outside(compiled, x):
+        n = torch.get_num_threads()
+        return compiled(lambda x, n: x * n)(x, n)
+
+
+class asks_a_storage:
+    breaks = {"GB0156"}
+
+    def before(x):
+        return x * x.untyped_storage().nbytes()
+
+    def storage_shape(x):
+        return x * (x.numel() * x.element_size())
+
+
+class reads_the_state:
+    breaks = {"GB0467"}
+    breaks_old = {"GB0059"}
+
+    def before(x):
+        state = MODULE.state_dict()
+        return x * len(state)
+
+    @drives
+    def state_dict_outside(compiled, x):
+        state = MODULE.state_dict()
+        return compiled(lambda x, n: x * n)(x, len(state))
+
+
+class interpolates_with_numpy:
+    breaks = {"GB0294"}
+
+    def before(x):
+        y = np.interp(x.numpy(), [0.0, 4.0], [0.0, 4.0])
+        return x + torch.from_numpy(y)
+
+    @drives
+    def numpy_outside(compiled, x):
+        y = np.interp(x.numpy(), [0.0, 4.0], [0.0, 4.0])
+        return compiled(lambda x, y: x + y)(x, torch.from_numpy(y))
+
+
+class saves_with_numpy:
+    breaks = {"GB0294"}
+
+    def before(x):
+        np.save(os.path.join(FOLDER, "x.npy"), x.numpy())
+        return x * 2
+
+    def io_guard(x):
+        if not torch.compiler.is_compiling():
+            np.save(os.path.join(FOLDER, "x.npy"), x.numpy())
+        return x * 2
+
+
+LIBRARY = torch.library.Library("advice_plain", "DEF")
+LIBRARY.define("twice(Tensor x) -> Tensor")
+LIBRARY.impl("twice", lambda x: x * 2, "CPU")
+
+
+class calls_an_operator_without_fake:
+    breaks = {"GB0090"}
+
+    def before(x):
+        return torch.ops.advice_plain.twice(x) + 1
+
+    register_fake = option('@torch.library.register_fake("advice_plain::twice")\ndef _(x):\n    return torch.empty_like(x)')
+
+
+class sums_in_a_generator:
+    breaks = {"GB0124", "GB8335"}
+
+    def before(x):
+        return x * sum(v.item() for v in x)
+
+    def item_keep_tensor(x):
+        return x * sum(v for v in x)
+
+    generator_list = item_keep_tensor
+
+
+class ignores_warnings_inside:
+    breaks = {"GB0007", "GB0092"}
+
+    def before(x):
+        import warnings
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            x = x + 1
+        return x
+
+    @drives
+    def filters_outside(compiled, x):
+        import warnings
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return compiled(lambda x: x + 1)(x)
+
+
+class raises:
+    breaks = {"GB0088"}
+
+    def before(x):
+        if x.shape[0] == 3:
+            raise ValueError("three")
+        return x * 2
+
+    @drives
+    def raise_outside(compiled, x):
+        if x.shape[0] == 3:
+            raise ValueError("three")
+        return compiled(lambda x: x * 2)(x)
+
+
+class Anything(type):
+    def __instancecheck__(cls, instance):
+        return True
+
+
+class Everything(metaclass=Anything):
+    pass
+
+
+class checks_a_type:
+    breaks = {"GB2736"}
+    breaks_old = set()
+
+    def before(x):
+        return x * 2 if isinstance(x, Everything) else x
+
+    @drives
+    def check_outside(compiled, x):
+        yes = isinstance(x, Everything)
+        return compiled(lambda x, yes: x * 2 if yes else x)(x, yes)
+
+
+class identifies:
+    breaks = {"GB0055"}
+    breaks_old = {"GB0059"}
+    shapes_only = True
+
+    def before(x):
+        return x * hash(x)
+
+    @drives
+    def identity_outside(compiled, x):
+        h = hash(x)
+        return compiled(lambda x, h: x * h)(x, h)
+
+
+class loops_over_a_break:
+    breaks = {"GB0025"}
+
+    def before(x):
+        for _ in range(3):
+            x = x + 1
+            torch._dynamo.graph_break()
+        return x
+
+    def graph_break_remove(x):
+        for _ in range(3):
+            x = x + 1
+        return x

@@ -1,0 +1,284 @@
+# ruff: noqa: C416, RET504, E731, UP031
+"""Cases of advice: prints, logging, warnings, clocks, progress bars. Run by `run_advice_cases.py`; read there how."""
+
+import inspect
+import logging
+import sys
+import time
+import warnings
+
+import torch
+from advice_cases import cure, drives, option
+from tqdm import tqdm
+
+logger = logging.getLogger("cases")
+PRINT = "torch._dynamo.config.reorderable_logging_functions.add(print)"
+
+
+class prints_a_constant:
+    breaks = {"GB0059"}
+
+    def before(x):
+        x = x + 1
+        print("a")
+        return x * 2
+
+    print_reorder = option(PRINT)
+    print_ignore = option("torch._dynamo.config.ignore_logging_functions.add(print)")
+
+    def print_guard(x):
+        x = x + 1
+        if not torch.compiler.is_compiling():
+            print("a")
+        return x * 2
+
+
+class prints_a_tensor:
+    breaks = {"GB0059"}
+
+    def before(x):
+        x = x + 1
+        print("sum", x.sum(), f"{x}")
+        return x * 2
+
+    print_reorder = option(PRINT)
+
+
+class prints_a_shape:
+    breaks = {"GB0059"}
+
+    def before(x):
+        x = x + 1
+        print("shape", x.shape)
+        return x * 2
+
+    @cure(setup=PRINT)
+    def print_format(x):
+        x = x + 1
+        print(f"shape {x.shape}")
+        return x * 2
+
+    def print_guard(x):
+        x = x + 1
+        if not torch.compiler.is_compiling():
+            print("shape", x.shape)
+        return x * 2
+
+
+class prints_to_a_file:
+    breaks = {"GB0059"}
+
+    def before(x):
+        x = x + 1
+        print("a", file=sys.stdout)
+        return x * 2
+
+    print_ignore = option("torch._dynamo.config.ignore_logging_functions.add(print)")
+
+    def print_guard(x):
+        x = x + 1
+        if not torch.compiler.is_compiling():
+            print("a", file=sys.stdout)
+        return x * 2
+
+
+class prints_in_a_try:
+    breaks = {"GB0059"}
+
+    def before(x):
+        try:
+            x = x + 1
+            print("a")
+        except ValueError:
+            x = x - 1
+        return x * 2
+
+    print_reorder = option(PRINT)
+
+
+class prints_what_cannot_be_moved:
+    """The first advice, taken without looking at the arguments, leads here."""
+
+    breaks = {"GB0296"}
+    setup = PRINT
+
+    def before(x):
+        x = x + 1
+        print(x.shape)
+        return x * 2
+
+    @cure(setup=PRINT)
+    def print_format(x):
+        x = x + 1
+        print(f"{x.shape}")
+        return x * 2
+
+    def print_guard(x):
+        x = x + 1
+        if not torch.compiler.is_compiling():
+            print(x.shape)
+        return x * 2
+
+
+class logs:
+    breaks = {"GB0291"}
+
+    def before(x):
+        x = x + 1
+        logger.info("step")
+        return x * 2
+
+    logger_ignore = option("torch._dynamo.config.ignore_logging_functions.add(logging.Logger.info)")
+    logger_reorder = option("torch._dynamo.config.reorderable_logging_functions.add(logging.Logger.info)", only="2.15")
+
+    def logger_guard(x):
+        x = x + 1
+        if not torch.compiler.is_compiling():
+            logger.info("step")
+        return x * 2
+
+
+class logs_a_shape:
+    breaks = {"GB0291"}
+
+    def before(x):
+        x = x + 1
+        logger.warning("shape %s", x.shape)
+        return x * 2
+
+    logger_ignore = option("torch._dynamo.config.ignore_logging_functions.add(logging.Logger.warning)")
+
+
+class logs_to_the_root:
+    breaks = {"GB4841"}
+    breaks_old = {"GB0156"}
+
+    def before(x):
+        x = x + 1
+        logging.info("step")
+        return x * 2
+
+    logging_ignore = option("torch._dynamo.config.ignore_logging_functions.add(logging.info)")
+    logging_reorder = option("torch._dynamo.config.reorderable_logging_functions.add(logging.info)")
+
+    def logger_guard(x):
+        x = x + 1
+        if not torch.compiler.is_compiling():
+            logging.info("step")
+        return x * 2
+
+
+class warns:
+    breaks = {"GB0007"}
+
+    def before(x):
+        x = x + 1
+        warnings.warn("odd")
+        return x * 2
+
+    warn_reorder = option("torch._dynamo.config.reorderable_logging_functions.add(warnings.warn)")
+    warn_ignore = option("torch._dynamo.config.ignore_logging_functions.add(warnings.warn)")
+
+    def warn_guard(x):
+        x = x + 1
+        if not torch.compiler.is_compiling():
+            warnings.warn("odd")
+        return x * 2
+
+
+class warns_with_a_category:
+    breaks = {"GB0007"}
+
+    def before(x):
+        x = x + 1
+        warnings.warn("odd", UserWarning, stacklevel=2)
+        return x * 2
+
+    warn_ignore = option("torch._dynamo.config.ignore_logging_functions.add(warnings.warn)")
+
+
+class writes_to_stdout:
+    breaks = {"GB0156"}
+
+    def before(x):
+        x = x + 1
+        sys.stdout.write("a")
+        return x * 2
+
+    @cure(setup=PRINT)
+    def write_print(x):
+        x = x + 1
+        print("a")
+        return x * 2
+
+    def write_guard(x):
+        x = x + 1
+        if not torch.compiler.is_compiling():
+            sys.stdout.write("a")
+        return x * 2
+
+
+class times_itself:
+    breaks = {"GB9193"}
+    breaks_old = {"GB0007"}
+    shapes_only = True
+
+    def before(x):
+        start = time.time()
+        x = x * 2
+        return x, time.time() - start
+
+    @drives
+    def clock_outside(compiled, x):
+        @compiled
+        def work(x):
+            return x * 2
+
+        start = time.time()
+        x = work(x)
+        return x, time.time() - start
+
+
+class sleeps:
+    breaks = {"GB0007"}
+
+    def before(x):
+        time.sleep(0)
+        return x * 2
+
+    def clock_guard(x):
+        if not torch.compiler.is_compiling():
+            time.sleep(0)
+        return x * 2
+
+
+class shows_a_bar:
+    breaks = {"GB0007", "GB0008"}
+
+    def before(x):
+        for _ in tqdm(range(2), disable=True):
+            x = x + 1
+        return x
+
+    def tqdm_outside(x):
+        for _ in range(2):
+            x = x + 1
+        return x
+
+
+class looks_at_the_stack:
+    breaks = {"GB0007"}
+
+    def before(x):
+        inspect.stack()
+        return x * 2
+
+    def frames_guard(x):
+        if not torch.compiler.is_compiling():
+            inspect.stack()
+        return x * 2
+
+    @drives
+    def frames_outside(compiled, x):
+        inspect.stack()
+        return compiled(lambda x: x * 2)(x)

@@ -1,0 +1,602 @@
+# ruff: noqa: C416, RET504, E731, UP031
+"""Cases of advice: autograd, optimizers, hooks, random state, modules and special tensors."""
+
+import copy
+import dataclasses
+
+import torch
+from advice_cases import cure, drives, option
+
+
+def model_and_optimizer():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1))
+    return model, torch.optim.AdamW(model.parameters(), lr=0.1), torch.ones(2, 3)
+
+
+def weight():
+    return torch.tensor([1.0, 2.0, 3.0]), torch.ones(3, requires_grad=True)
+
+
+class whole_train_step:
+    """AdamW computes with a tensor for its step count when compiled (`capturable`), so the last digits differ."""
+
+    breaks = {"GB0008", "GB0123", "GB0025"}
+    inputs = model_and_optimizer
+    tolerance = 1e-4
+
+    def before(model, opt, x):
+        opt.zero_grad()
+        loss = model(x).sum()
+        loss.backward()
+        opt.step()
+        return loss.detach(), [p.detach().clone() for p in model.parameters()]
+
+    @drives
+    def compile_model_apart(compiled, model, opt, x):
+        model = compiled(model)
+        opt.zero_grad()
+        loss = model(x).sum()
+        loss.backward()
+        opt.step()
+        return loss.detach(), [p.detach().clone() for p in model.parameters()]
+
+    @cure(remains=("GB0025",), drives=True)
+    def compile_optimizer_step(compiled, model, opt, x):
+        model = compiled(model)
+        compiled_step = compiled(opt.step)
+        opt.zero_grad()
+        loss = model(x).sum()
+        loss.backward()
+        compiled_step()
+        return loss.detach(), [p.detach().clone() for p in model.parameters()]
+
+
+class backward_inside:
+    breaks = {"GB0123"}
+    inputs = weight
+
+    def before(x, w):
+        loss = (x * w).sum()
+        loss.backward()
+        return loss.detach(), w.grad
+
+    trace_backward = option("torch._dynamo.config.trace_autograd_ops = True")
+
+    @drives
+    def compile_model_apart(compiled, x, w):
+        model = lambda x, w: (x * w).sum()
+        model = compiled(model)
+        loss = model(x, w)
+        loss.backward()
+        return loss.detach(), w.grad
+
+
+class autograd_backward_inside:
+    breaks = {"GB0007"}
+    inputs = weight
+
+    def before(x, w):
+        loss = (x * w).sum()
+        torch.autograd.backward(loss)
+        return loss.detach(), w.grad
+
+    @drives
+    def compile_model_apart(compiled, x, w):
+        model = lambda x, w: (x * w).sum()
+        model = compiled(model)
+        loss = model(x, w)
+        torch.autograd.backward(loss)
+        return loss.detach(), w.grad
+
+
+class gradient_inside:
+    breaks = {"GB9186"}
+    inputs = weight
+
+    def before(x, w):
+        loss = (x * w * w).sum()
+        grad = torch.autograd.grad(loss, w)[0]
+        return grad * 2
+
+    trace_grad = option("torch._dynamo.config.trace_autograd_ops = True")
+
+    @drives
+    def grad_outside(compiled, x, w):
+        loss = compiled(lambda x, w: (x * w * w).sum())(x, w)
+        grad = torch.autograd.grad(loss, w)[0]
+        return grad * 2
+
+
+class scheduler_inside:
+    breaks = {"GB0008"}
+
+    def inputs():
+        model, opt, x = model_and_optimizer()
+        opt.step()
+        return x, torch.optim.lr_scheduler.StepLR(opt, 1)
+
+    def before(x, scheduler):
+        scheduler.step()
+        return x * 2
+
+    @drives
+    def scheduler_outside(compiled, x, scheduler):
+        y = compiled(lambda x: x * 2)(x)
+        scheduler.step()
+        return y
+
+
+class sets_requires_grad:
+    breaks = {"GB8985"}
+    breaks_old = {"GB0125"}
+
+    def before(x):
+        y = x + 1
+        y.requires_grad_()
+        return y * 2
+
+    @drives
+    def requires_grad_outside(compiled, x):
+        y = compiled(lambda x: x + 1)(x)
+        y.requires_grad_()
+        return compiled(lambda y: y * 2)(y)
+
+
+class sets_requires_grad_of_input:
+    breaks = {"GB0125"}
+
+    def before(x):
+        x.requires_grad_()
+        return x * 2
+
+    @drives
+    def requires_grad_outside(compiled, x):
+        x.requires_grad_()
+        return compiled(lambda x: x * 2)(x)
+
+
+class assigns_requires_grad:
+    breaks = {"GB8985"}
+    breaks_old = {"GB0206"}
+
+    def before(x):
+        y = x + 1
+        y.requires_grad = True
+        return y * 2
+
+    @drives
+    def requires_grad_outside(compiled, x):
+        y = compiled(lambda x: x + 1)(x)
+        y.requires_grad = True
+        return compiled(lambda y: y * 2)(y)
+
+
+class makes_a_leaf:
+    breaks = {"GB0225"}
+
+    def before(x):
+        z = torch.zeros(3, requires_grad=True)
+        return z + x
+
+    @drives
+    def leaf_outside(compiled, x):
+        z = torch.zeros(3, requires_grad=True)
+        return compiled(lambda x, z: z + x)(x, z)
+
+
+class makes_a_parameter:
+    breaks = {"GB0264"}
+
+    def before(x):
+        p = torch.nn.Parameter(torch.ones(3))
+        return x * p
+
+    @drives
+    def parameter_in_init(compiled, x):
+        p = torch.nn.Parameter(torch.ones(3))
+        return compiled(lambda x: x * p)(x)
+
+
+class retains_grad:
+    breaks = {"GB0108"}
+    inputs = weight
+
+    def before(x, w):
+        y = x * w
+        y.retain_grad()
+        return y * 2
+
+    @drives
+    def retain_grad_outside(compiled, x, w):
+        y = compiled(lambda x, w: x * w)(x, w)
+        y.retain_grad()
+        return y * 2
+
+
+class asks_grad_fn:
+    breaks = {"GB0104"}
+    inputs = weight
+
+    def before(x, w):
+        y = x * w
+        return y * 2 if y.grad_fn is not None else y
+
+    def grad_fn_outside(x, w):
+        y = x * w
+        return y * 2 if y.requires_grad else y
+
+
+class registers_a_hook:
+    breaks = {"GB0467", "GB0013"}
+    breaks_old = {"GB0059", "GB0013"}
+
+    def inputs():
+        torch.manual_seed(0)
+        return torch.nn.Linear(3, 3), torch.ones(3)
+
+    def before(module, x):
+        handle = module.register_forward_hook(lambda module, args, output: output * 2)
+        y = module(x)
+        handle.remove()
+        return y
+
+    @drives
+    def hook_outside(compiled, module, x):
+        handle = module.register_forward_hook(lambda module, args, output: output * 2)
+        y = compiled(lambda x: module(x))(x)
+        handle.remove()
+        return y
+
+
+class Hooked(torch.nn.Linear):
+    def forward(self, x):
+        y = super().forward(x)
+        if y.requires_grad:
+            y.register_hook(lambda grad: None)
+        return y
+
+
+class has_a_backward_hook:
+    breaks = {"GB0083"}
+
+    def inputs():
+        torch.manual_seed(0)
+        module = Hooked(3, 3)
+        torch.manual_seed(0)
+        plain = torch.nn.Linear(3, 3)
+        plain.register_full_backward_hook(lambda module, grad_input, grad_output: None)
+        return plain, module, torch.ones(3)
+
+    def before(plain, module, x):
+        return plain(x)
+
+    def backward_hook_tensor(plain, module, x):
+        """`Hooked` above calls output.register_hook(...)."""
+        return module(x)
+
+
+class seeds:
+    breaks = {"GB0007"}
+
+    def before(x):
+        torch.manual_seed(3)
+        return x * 2
+
+    @drives
+    def seed_outside(compiled, x):
+        torch.manual_seed(3)
+        return compiled(lambda x: x * 2)(x)
+
+
+class saves_random_state:
+    breaks = {"GB0007"}
+    shapes_only = True
+
+    def before(x):
+        state = torch.get_rng_state()
+        y = x + torch.rand(3)
+        torch.set_rng_state(state)
+        return y
+
+    @drives
+    def seed_outside(compiled, x):
+        state = torch.get_rng_state()
+        y = compiled(lambda x: x + torch.rand(3))(x)
+        torch.set_rng_state(state)
+        return y
+
+
+class uses_a_generator:
+    breaks = {"GB0055"}
+
+    def inputs():
+        return torch.ones(3), torch.Generator().manual_seed(1)
+
+    def before(x, generator):
+        noise = torch.rand(3, generator=generator)
+        return x + noise
+
+    @drives
+    def noise_outside(compiled, x, generator):
+        noise = torch.rand(3, generator=generator)
+        return compiled(lambda x, noise: x + noise)(x, noise)
+
+
+class makes_a_generator:
+    breaks = {"GB0363", "GB7650", "GB0055"}
+    breaks_old = {"GB0007", "GB0156", "GB0055"}
+
+    def before(x):
+        generator = torch.Generator()
+        generator.manual_seed(1)
+        return x + torch.rand(3, generator=generator)
+
+    @drives
+    def noise_outside(compiled, x):
+        generator = torch.Generator()
+        generator.manual_seed(1)
+        noise = torch.rand(3, generator=generator)
+        return compiled(lambda x, noise: x + noise)(x, noise)
+
+
+class runs_an_lstm:
+    breaks = {"GB0148"}
+    breaks_old = {"GB0014"}
+
+    def inputs():
+        torch.manual_seed(0)
+        return torch.nn.LSTM(3, 3), torch.ones(2, 1, 3)
+
+    def before(lstm, x):
+        return lstm(x + 1)[0] * 2
+
+    rnn_allow = option("torch._dynamo.config.allow_rnn = True")
+
+    @drives
+    def rnn_apart(compiled, lstm, x):
+        x = compiled(lambda x: x + 1)(x)
+        y = lstm(x)[0]
+        return compiled(lambda y: y * 2)(y)
+
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.mark_dirty(x)
+        return x.mul_(2)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * 2
+
+
+class DoubledAside(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * 2
+
+
+class marks_dirty:
+    breaks = {"GB2019", "GB0092"}
+    breaks_old = set()
+
+    def before(x):
+        return Doubled.apply(x.clone())
+
+    def function_out_of_place(x):
+        return DoubledAside.apply(x.clone())
+
+    @cure(drives=True, only="2.15")
+    def rebuild_outside(compiled, x):
+        y = Doubled.apply(x.clone())
+        return compiled(lambda y: y + 0)(y)
+
+
+class detects_anomalies:
+    breaks = {"GB0008"}
+    breaks_old = {"GB0008", "GB0142"}
+
+    def before(x):
+        with torch.autograd.set_detect_anomaly(True):
+            x = x + 1
+        return x
+
+    @drives
+    def context_around(compiled, x):
+        with torch.autograd.set_detect_anomaly(True):
+            x = compiled(lambda x: x + 1)(x)
+        return x
+
+
+class copies_deeply:
+    breaks = {"GB4198"}
+    breaks_old = {"GB0179"}
+
+    def before(x):
+        y = copy.deepcopy(x)
+        return y * 2
+
+    def copy_clone(x):
+        y = x.clone()
+        return y * 2
+
+    @drives
+    def copy_outside(compiled, x):
+        y = copy.deepcopy(x)
+        return compiled(lambda y: y * 2)(y)
+
+
+class copies:
+    breaks = {"GB0208"}
+    breaks_old = {"GB0007"}
+
+    def before(x):
+        y = copy.copy(x)
+        return y * 2
+
+    def copy_clone(x):
+        y = x.clone()
+        return y * 2
+
+
+@dataclasses.dataclass
+class Pair:
+    a: torch.Tensor
+    b: int = 2
+
+
+class turns_a_dataclass_into_a_dict:
+    breaks = {"GB4198"}
+    breaks_old = {"GB0179"}
+
+    def before(x):
+        d = dataclasses.asdict(Pair(x))
+        return d["a"] * d["b"]
+
+    def asdict_fields(x):
+        pair = Pair(x)
+        d = {field.name: getattr(pair, field.name) for field in dataclasses.fields(pair)}
+        return d["a"] * d["b"]
+
+
+class assigns_data:
+    breaks = {"GB0056"}
+
+    def before(x):
+        y = torch.ones(3)
+        y.data = x
+        return y * 2
+
+    def data_copy(x):
+        y = torch.ones(3)
+        y.copy_(x)
+        return y * 2
+
+    @drives
+    def data_outside(compiled, x):
+        y = torch.ones(3)
+        y.data = x
+        return compiled(lambda y: y * 2)(y)
+
+
+class resizes:
+    breaks = {"GB0126"}
+
+    def before(x):
+        y = x.clone()
+        y.resize_(2)
+        return y * 2
+
+    def resize_new(x):
+        y = x[:2].clone()
+        return y * 2
+
+
+class draws_in_place:
+    breaks = {"GB0107"}
+    shapes_only = True
+
+    def before(x):
+        y = torch.empty(3, dtype=torch.long)
+        y.random_(0, 5)
+        return x + y
+
+    def random_randint(x):
+        y = torch.empty(3, dtype=torch.long)
+        y.copy_(torch.randint(0, 5, y.shape))
+        return x + y
+
+
+class takes_a_sparse_tensor:
+    breaks = {"GB0015"}
+
+    def inputs():
+        return torch.eye(3).to_sparse(), torch.ones(3, 3)
+
+    def before(s, x):
+        y = torch.sparse.mm(s, x)
+        return y * 2
+
+    @drives
+    def sparse_outside(compiled, s, x):
+        y = torch.sparse.mm(s, x)
+        return compiled(lambda y: y * 2)(y)
+
+
+class nests_tensors:
+    breaks = {"GB0090", "GB0016"}
+
+    def before(x):
+        n = torch.nested.nested_tensor([x, x])
+        return (n * 2).values()
+
+    def nested_jagged(x):
+        n = torch.nested.nested_tensor([x, x], layout=torch.jagged)
+        return (n * 2).values()
+
+
+class runs_a_script:
+    breaks = {"GB4695"}
+    breaks_old = {"GB0357"}
+
+    def inputs():
+        torch.manual_seed(0)
+        module = torch.nn.Linear(3, 3)
+        return module, torch.jit.script(module), torch.ones(3)
+
+    def before(module, scripted, x):
+        return scripted(x)
+
+    def script_original(module, scripted, x):
+        return module(x)
+
+
+class packs_a_sequence:
+    breaks = {"GB0007"}
+
+    def inputs():
+        return torch.ones(2, 1, 3), torch.tensor([2])
+
+    def before(x, lengths):
+        p = torch.nn.utils.rnn.pack_padded_sequence(x, lengths)
+        return p.data * 2
+
+    @drives
+    def pack_outside(compiled, x, lengths):
+        p = torch.nn.utils.rnn.pack_padded_sequence(x, lengths)
+        return compiled(lambda data: data * 2)(p.data)
+
+
+class shares_memory:
+    breaks = {"GB4197"}
+    breaks_old = {"GB0117"}
+
+    def before(x):
+        x.share_memory_()
+        return x * 2
+
+    @drives
+    def share_outside(compiled, x):
+        x.share_memory_()
+        return compiled(lambda x: x * 2)(x)
+
+
+class makes_an_optimizer:
+    breaks = {"GB0008"}
+    inputs = weight
+
+    def before(x, w):
+        opt = torch.optim.SGD([w], lr=0.1)
+        opt.zero_grad()
+        return x * w
+
+    @drives
+    def optimizer_outside(compiled, x, w):
+        opt = torch.optim.SGD([w], lr=0.1)
+        opt.zero_grad()
+        return compiled(lambda x, w: x * w)(x, w)
