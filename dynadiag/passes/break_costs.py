@@ -41,8 +41,7 @@ def _mean_us(costs: Iterable[RegionCost], of: Callable[[RegionCost], float | Non
     return sum(count * value for count, value in known) / calls if calls else None
 
 
-def frame_calls(run: Run, frames: Iterable[str]) -> int | None:
-    """How often these frames' regions ran while they were profiled, or None when they were not."""
-    wanted = set(frames)
-    counts = [cost.calls for cost in run.costs if cost.frame in wanted]
-    return sum(counts) if counts else None
+def counted(run: Run, what: str) -> str:
+    """The basis of a cost that is a count, with the way to a measured one unless the run was recorded that way."""
+    tried = bool(run.costs) or any(problem.text.startswith("--cost") for problem in run.problems)
+    return f"counted: {what}" if tried else f"counted: {what}; --cost would measure run time"

@@ -8,6 +8,7 @@ from dynadiag.model.report import Advice, Cost, Finding, GraphBreak, PassResult,
 from dynadiag.model.run import Location, Run
 from dynadiag.passes.base import Rank, listed, plural, rank_text, short_place, unique
 from dynadiag.passes.break_categories import USER_INSERTED
+from dynadiag.passes.break_costs import counted
 from dynadiag.passes.break_sites import break_code, break_sites
 from dynadiag.passes.fallback_entries import fallback_entries
 from dynadiag.passes.fingerprint import Subject, fingerprints
@@ -58,7 +59,7 @@ def _finding(run: Run, group: Sequence[GraphBreak], fingerprint: str, skips: dic
         where=_where(group),
         why=_why(run, group),
         fix=_fix(group),
-        cost=_cost(group),
+        cost=_cost(run, group),
         evidence=_evidence(group, skips),
         rank=_rank(group),
     )
@@ -81,13 +82,11 @@ def _measured_ms(group: Sequence[GraphBreak]) -> float | None:
     return sum(values) if values else None
 
 
-def _cost(group: Sequence[GraphBreak]) -> Cost:
+def _cost(run: Run, group: Sequence[GraphBreak]) -> Cost:
     measured = _measured_ms(group)
     events = sum(site.events for site in group)
     if measured is None:
-        return Cost(
-            value=float(events), unit="event" if events == 1 else "events", basis="counted: break records; --cost would measure run time"
-        )
+        return Cost(value=float(events), unit="event" if events == 1 else "events", basis=counted(run, "break records"))
     basis = next(site.cost.basis for site in group if site.cost is not None)
     return Cost(value=round(measured, 4), unit="ms per call", basis=basis)
 

@@ -146,7 +146,9 @@ def test_measured_cost_is_shown_and_ranks_within_its_class(maker, at):
     assert findings[0].where.line == 12
     assert (findings[0].cost.value, findings[0].cost.unit) == (1.21, "ms per call")
     assert findings[0].cost.basis == "measured: torch.profiler over 20 calls"
-    assert findings[1].cost.unit == "event"
+    assert (findings[1].cost.unit, findings[1].cost.basis) == ("event", "counted: break records")
+    uncosted = find_graph_breaks(maker.run()).findings
+    assert uncosted[0].cost.basis == "counted: break records; --cost would measure run time"
 
 
 @pytest.mark.parametrize(
