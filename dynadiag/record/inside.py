@@ -79,11 +79,11 @@ class Recorder:
             self.hooks.undo()
 
     def finish(self) -> None:
-        """At exit: Dynamo's counters and the health of the hooks; the main process is written even when it only imported torch."""
+        """At exit, once: Dynamo's counters and the health of the hooks; the main process is written even when it only imported torch."""
         if self.cost is not None:
             self.cost.finish()
         for log in self.writers:
-            if log.is_open or self._role() == "main":
+            if (log.is_open or self._role() == "main") and log.once("finished"):
                 self._say_goodbye(log)
 
     @property
@@ -190,7 +190,7 @@ def _finish() -> None:
 
 
 def _finish_with_worker() -> None:
-    """Workers of `multiprocessing` leave without `atexit`; they run its finalizers instead."""
+    """Forked workers of `multiprocessing` leave without `atexit`; they run its finalizers instead."""
     process, util = sys.modules.get("multiprocessing.process"), sys.modules.get("multiprocessing.util")
     if process is not None and util is not None and process.parent_process() is not None:
         util.Finalize(None, _finish, exitpriority=0)

@@ -27,19 +27,21 @@ class CostMeter:
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._starting = False
         self._calls: Counter[str] = Counter()
         self._profile: Any = None
         self._starter: tuple[str, int] = ("", 0)
         self._attempts = 0
         self._done = False
+        self._switch = callback_switch()
 
     def count_calls_of(self, output_graph_class: Any, hooks: Hooks) -> None:
         """Count calls of what `OutputGraph.call_user_compiler` returns; nothing is counted for code that torch wants to serialise."""
         original = output_graph_class.call_user_compiler
         file = sys.modules["torch._dynamo.output_graph"].__file__
         meter = self
-        switch = callback_switch()
+        switch = self._switch = callback_switch()
 
         def dynadiag_watch(self: Any, *args: Any, **kwargs: Any) -> Any:
             compiled = original(self, *args, **kwargs)
@@ -84,14 +86,18 @@ class CostMeter:
         return functools.update_wrapper(counted, compiled, updated=())
 
     def _enter(self, key: str) -> None:
+        """Before a call of a compiled graph; Dynamo's callback may be live here, and our own frames are none of its business."""
         if self._done:
             return
+        prior = self._switch(None)
         try:
             with self._lock:
                 self._step(key)
         except Exception as error:  # noqa: BLE001 - border: our profiling in the user's process
             self._done, self._profile = True, None
             self._sink.failed("cost", error)
+        finally:
+            self._switch(prior)
 
     def _step(self, key: str) -> None:
         self._calls[key] += 1
@@ -109,9 +115,11 @@ class CostMeter:
             return
         profile = profiler.profile(use_cpu=True, use_kineto=True)
         profiler_c = sys.modules["torch"]._C._autograd
+        self._starting = True
         profiler_c._prepare_profiler(profile.config(), profile.kineto_activities)
         profiler_c._enable_profiler(profile.config(), profile.kineto_activities)
         _announce(started=True)
+        self._starting = False
         self._attempts += 1
         self._profile, self._starter = profile, (key, self._calls[key])
 
@@ -132,8 +140,9 @@ class CostMeter:
     def _make_room(self) -> None:
         """The program starts a profiler of its own, which would fail beside ours."""
         with self._lock:
-            self._calls.clear()
-            self._discard()
+            if not self._starting:
+                self._calls.clear()
+                self._discard()
 
 
 def _announce(*, started: bool) -> None:

@@ -38,9 +38,13 @@ def callback_switch() -> Switch:
 
 
 def holders(name: str, function: Any) -> list[ModuleType]:
-    """Torch's modules that hold a function under its name: the one that defines it, and those that have imported it (late attach)."""
+    """Torch's Python modules that hold a function under its name: the one that defines it, and those that have imported it (late attach).
+
+    Never a C module: who calls torch's C function there must get it.
+    """
     modules = [module for known, module in list(sys.modules.items()) if known == "torch" or known.startswith("torch.")]
-    return [module for module in modules if isinstance(module, ModuleType) and vars(module).get(name) is function]
+    python_modules = [module for module in modules if isinstance(module, ModuleType) and str(vars(module).get("__file__")).endswith(".py")]
+    return [module for module in python_modules if vars(module).get(name) is function]
 
 
 def disguise(function: Any, file: str | None) -> Any:

@@ -229,3 +229,19 @@ def test_nothing_is_stable_before_something_compiled(tmp_path):
     with log.open("a") as file:
         file.write("{}}\n")
     assert watch.is_stable()
+
+
+def test_only_python_modules_of_torch_get_a_replaced_function(monkeypatch):
+    from types import ModuleType
+
+    from dynadiag.torch_compat.hooks import holders
+
+    def work():
+        pass
+
+    compiled, source = ModuleType("torch._fake_c"), ModuleType("torch._fake")
+    compiled.work = source.work = work
+    source.__file__ = "/torch/_fake.py"
+    monkeypatch.setitem(sys.modules, "torch._fake_c", compiled)
+    monkeypatch.setitem(sys.modules, "torch._fake", source)
+    assert holders("work", work) == [source]
