@@ -57,9 +57,11 @@ class PhaseClock:
 
 
 def quick_event(buffer: bytes, start: int, end: int) -> tuple[bytes, bytes, float] | None:
-    """Kind (B, E or i), name and time in microseconds of an event as torch prints it; None when it looks different."""
+    """Kind (B, E or i), name and time in microseconds of an event as torch prints it; None when it looks different or damaged."""
     match = _EVENT.match(buffer, start, end)
-    if match is None:
+    place = buffer.rfind(_KIND, start, end) if match else -1
+    whole = place >= 0 and buffer[place - 2 : place].endswith((b"},", b",\r")) and buffer[end - 2 : end].rstrip().endswith(b"}")
+    if match is None or not whole:
         return None
-    kind = buffer.rfind(_KIND, start, end) + len(_KIND)
-    return (buffer[kind : kind + 1], match[1], float(match[2])) if kind >= len(_KIND) else None
+    kind = place + len(_KIND)
+    return buffer[kind : kind + 1], match[1], float(match[2])
