@@ -13,7 +13,7 @@ from dynadiag.trace import graph_details, graph_nodes, load, read_payload, recor
 from dynadiag.trace.own_records import BY_ARTIFACT as OWN
 from dynadiag.trace.torch_records import BY_ARTIFACT, BY_KEY
 
-QUICK = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+QUICK = settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 KINDS = sorted(set(BY_KEY) | {"artifact"})
 NAMES = sorted({**BY_ARTIFACT, **OWN})
 json_values = st.recursive(

@@ -6,6 +6,7 @@ import pytest
 
 from dynadiag.model.run import Location
 from dynadiag.trace import graph_details, graph_nodes, load, read_payload
+from dynadiag.trace.metrics import limit_in, trimmed
 
 
 def one(log, tmp_path):
@@ -325,3 +326,35 @@ def test_windows_line_ends(log, tmp_path, graph_text, break_text):
     run = load(path)
     assert run.graphs[0].nodes == 9 and len(graph_nodes(read_payload(run.graphs[0].text))) == 9
     assert run.breaks[0].torch_frame.code == 'print("x")' and run.notes == ()
+
+
+def test_long_configurations_are_cut_out_of_metrics_without_harm():
+    values = {
+        "co_name": "f",
+        "exception_stack_trace": ['a\n"], "b": "}"', "c"],
+        "dynamo_config": json.dumps({"recompile_limit": 5, "odd": '}", "x": "'}),
+        "inductor_config": json.dumps({"a": {"b": '"], "'}}),
+        "functorch_config": json.dumps({"a": 1}),
+        "guard_count": 3,
+    }
+    for order in (values, dict(reversed(values.items()))):
+        line = json.dumps({"compilation_metrics": order, "frame_id": 0}).encode()
+        left = json.loads(trimmed(line))["compilation_metrics"]
+        assert left["co_name"] == "f" and left["guard_count"] == 3 and set(left) == set(values)
+        assert limit_in(line) == 5
+    assert trimmed(b'{"dynamo_config": "{') == b'{"dynamo_config": "{' and limit_in(b"{}") is None
+
+
+def test_watched_guards_symbols_and_limit(log, tmp_path):
+    text = "\n+- RootGuardManager\n| +- EQUALS_MATCH: L['k'] == 2  # a  # b:1 in f\n| +- TYPE_MATCH: check(L['m'].h)  # a  # b:1 in f"
+    log.start(0).metrics(0)
+    log.artifact("recompile_reasons", "0/0: k == 1    # return x  # a.py:1 in f", frame=0, again=1).start(0, 1)
+    symbol = {"symbol": "s0", "val": "8", "vr": "[2, int_oo]", "source": "L['x'].size()[0]"}
+    log.record("create_symbol", symbol, frame=0, again=1).record("create_symbol", {**symbol, "val": "9"}, frame=0, again=1, attempt=1)
+    log.record("symbolic_shape_specialization", {"symbol": "s0"}, frame=0, again=1, attempt=1)
+    log.record("dynamo_cpp_guards_str", {}, text, frame=0, again=1)
+    log.metrics(0, 1, attempt=1, dynamo_config=json.dumps({"recompile_limit": 8, "z": 1}), end="")
+    run = one(log, tmp_path)
+    assert [guard.source for guard in run.frames[1].guards.watched] == ["L['k']"]
+    assert [(found.frame, found.value, found.specialized) for found in run.symbols] == [("f1", "9", True)]
+    assert run.frames[1].metrics.recompile_limit == 8
