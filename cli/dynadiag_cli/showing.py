@@ -9,15 +9,13 @@ import webbrowser
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import dynadiag
 from dynadiag.errors import DynadiagError, OutputError
 from dynadiag_cli.progress import progress
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from dynadiag.model import Report, Run
     from dynadiag.record import RecordResult
 
@@ -41,7 +39,7 @@ def explain_recording(path: Path, *, out: Path | None, force: bool, options: Sho
     report = _build(_load(path))
     if directory is not None:
         report = _write_files(report, directory, options)
-    _print(report, options, default=sys.stdout)
+    _print(report, options, default=sys.stdout, directory=directory)
     return report
 
 
@@ -63,7 +61,7 @@ def explain_run(result: RecordResult, *, options: ShowOptions) -> int:
         return result.exit_status
     try:
         report = _write_files(_build(_load(result.directory)), result.directory, options)
-        _print(report, options, default=sys.stderr)
+        _print(report, options, default=sys.stderr, directory=result.directory)
     except DynadiagError as error:
         print(f"dynadiag: {error.message}", file=sys.stderr)
     return result.exit_status
@@ -128,46 +126,29 @@ def _write(report: Report, path: Path, render: Callable[[Report], str]) -> Repor
     return report
 
 
-def _print(report: Report, options: ShowOptions, *, default: object) -> None:
-    from dynadiag.render import json_report, markdown
+def _print(report: Report, options: ShowOptions, *, default: IO[str], directory: Path | None) -> None:
+    from rich.console import Console
+
+    from dynadiag.render import json_report, markdown, terminal
 
     renders: Mapping[str, Callable[[Report], str]] = {"json": json_report.dumps, "md": markdown.render}
     if options.format in renders:
         _emit(renders[options.format](report), options.output, default)
-    elif options.output not in (None, "-"):
-        _emit(_plain_text(report, options.limit), options.output, default)
-    else:
-        _print_to_console(report, options, sys.stdout if options.output == "-" else default)
-
-
-def _plain_text(report: Report, limit: int) -> str:
-    from rich.console import Console
-
-    from dynadiag.render import terminal
-
-    text = io.StringIO()
-    terminal.print_report(report, Console(file=text, width=_FILE_WIDTH, no_color=True, highlight=False), limit=limit or None)
-    return text.getvalue()
-
-
-def _print_to_console(report: Report, options: ShowOptions, stream: object) -> None:
-    from dynadiag.render import terminal
-
-    terminal.print_report(report, _console(stream), limit=options.limit or None)
-
-
-def _console(stream: object) -> Console:
-    from rich.console import Console
-
-    return Console(file=stream, soft_wrap=False, highlight=False)  # type: ignore[arg-type]
-
-
-def _emit(text: str, output: str | None, default: object) -> None:
-    if output in (None, "-"):
-        stream = sys.stdout if output == "-" else default
-        stream.write(text if text.endswith("\n") else text + "\n")  # type: ignore[attr-defined]
         return
-    assert output is not None
+    into_file = options.output not in (None, "-")
+    text = io.StringIO()
+    stream = text if into_file else sys.stdout if options.output == "-" else default
+    console = Console(file=stream, highlight=False, width=_FILE_WIDTH if into_file else None, no_color=True if into_file else None)
+    terminal.print_report(report, console, limit=options.limit or None, directory=directory)
+    if into_file:
+        _emit(text.getvalue(), options.output, default)
+
+
+def _emit(text: str, output: str | None, default: IO[str]) -> None:
+    if output is None or output == "-":
+        stream = sys.stdout if output else default
+        stream.write(text if text.endswith("\n") else text + "\n")
+        return
     try:
         Path(output).write_text(text, encoding="utf-8", errors="backslashreplace")
     except OSError as error:

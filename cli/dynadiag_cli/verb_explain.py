@@ -73,6 +73,7 @@ def explain(
     """
     from dynadiag_cli import showing
 
+    _check_renderer(renderer)
     show = showing.ShowOptions(format=output_format.value, output=output, limit=limit, renderer=renderer if pictures else None)
     mode = ctx.meta.get(MODE, "path")
     recorded = Path(target[0])
@@ -87,6 +88,13 @@ def explain(
     if open_report and result.directory is not None:
         showing.open_frame_map(result.directory)
     sys.exit(status)
+
+
+def _check_renderer(name: str) -> None:
+    from dynadiag.render.backends import RENDERERS
+
+    if name not in RENDERERS:
+        raise UsageError(f"--renderer {name!r} is unknown: choose {', '.join(RENDERERS)}")
 
 
 def _record(
