@@ -42,7 +42,7 @@ def in_autocast(x):
         x = x + 1
         print("in with")  # breaks: in_autocast
         x = x * 2
-    return x
+    return x  # noqa: RET504
 
 
 def nested(x):
