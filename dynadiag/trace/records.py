@@ -173,16 +173,14 @@ class _Scanner:
                 if last is not None:
                     yield Piece(last, self.base, len(self.buffer) - self.buffer.endswith(b"\n"))
                 return
+            base = self.base
             self._drop_before(last.start() if last is not None else max(0, len(self.buffer) - 1))
-            if len(self.buffer) > LARGEST_RECORD_BYTES:
-                yield self._huge()
+            if last is not None and len(self.buffer) > LARGEST_RECORD_BYTES:
+                yield self._huge(last, base)
             more = self._grow()
 
-    def _huge(self) -> Piece:
-        """The record at the front of the buffer, read to its end without keeping its payload."""
-        line = _LINE.match(self.buffer)
-        assert line is not None, "the buffer begins with the line that was found last"
-        base = self.base
+    def _huge(self, line: re.Match[bytes], base: int) -> Piece:
+        """The record at the front of the buffer, read to its end without keeping its payload; `base` is where the match's buffer began."""
         while True:
             match = _LINE.search(self.buffer, 1)
             self._drop_before(match.start() if match else len(self.buffer) - 1)

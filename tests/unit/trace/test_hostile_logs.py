@@ -16,11 +16,12 @@ from dynadiag.trace.torch_records import BY_ARTIFACT, BY_KEY
 QUICK = settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 KINDS = sorted(set(BY_KEY) | {"artifact"})
 NAMES = sorted({**BY_ARTIFACT, **OWN})
+KEYS = ["stack", "name", "filename", "hints", "kind", "symbol", "source"]
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8) | st.sampled_from(["stack", "name", "filename", "hints", "kind"]), inner, max_size=4),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8) | st.sampled_from(KEYS), inner, max_size=4),
     max_leaves=12,
-)  # fmt: skip
+)
 
 
 def use_everything(run):
@@ -119,14 +120,43 @@ def test_binary_junk(data):
     read_bytes(data)
 
 
+TEXT_LINES = [
+    "Graph break in user code at a.py:3",
+    "Graph Break Reason: x",
+    "  Explanation: e",
+    "  Hint: h",
+    "User code traceback:",
+    '  File "a.py", line 3, in f',
+    "    code",
+    "Recompiling function f in a.py:3",
+    "    triggered by the following guard failure(s):",
+    "    - 0/0: a",
+    "TRACED GRAPH",
+    "TREE_GUARD_MANAGER:",
+    "    def forward(self, x):",
+    "        return (x,)",
+    "torch._dynamo hit config.recompile_limit (8)",
+    "   function: 'f' (a.py:3)",
+    "WON'T CONVERT f a.py line 3",
+    "Traceback (most recent call last):",
+    "torch._dynamo.exc.Unsupported: u",
+    "from user code:",
+    "Graph break: x from user code at",
+    "",
+    "+- A: b",
+    "torchdynamo start compiling f a.py:3",
+]
+PREFIXES = [
+    "",
+    "V1121 07:22:11.076000 3362 torch/_dynamo/x.py:1] [0/0] ",
+    "[rank1]:V1121 07:22:11.076000 3362 torch/x.py:1] [0/1_2] [__graph_breaks] ",
+    "[2023-01-01 10:00:00,000] torch._dynamo.x: [WARNING] ",
+    "\x1b[31m",
+]
+
+
 @QUICK
-@given(st.lists(st.sampled_from([
-    "Graph break in user code at a.py:3", "Graph Break Reason: x", "  Explanation: e", "  Hint: h", "User code traceback:", '  File "a.py", line 3, in f',
-    "    code", "Recompiling function f in a.py:3", "    triggered by the following guard failure(s):", "    - 0/0: a", "TRACED GRAPH", "TREE_GUARD_MANAGER:",
-    "    def forward(self, x):", "        return (x,)", "torch._dynamo hit config.recompile_limit (8)", "   function: 'f' (a.py:3)", "WON'T CONVERT f a.py line 3",
-    "Traceback (most recent call last):", "torch._dynamo.exc.Unsupported: u", "from user code:", "Graph break: x from user code at", "", "+- A: b", "torchdynamo start compiling f a.py:3",
-]), max_size=25), st.sampled_from(["", "V1121 07:22:11.076000 3362 torch/_dynamo/x.py:1] [0/0] ", "[rank1]:V1121 07:22:11.076000 3362 torch/x.py:1] [0/1_2] [__graph_breaks] ",
-                                   "[2023-01-01 10:00:00,000] torch._dynamo.x: [WARNING] ", "\x1b[31m"]))  # fmt: skip
+@given(st.lists(st.sampled_from(TEXT_LINES), max_size=25), st.sampled_from(PREFIXES))
 def test_text_in_any_order(lines, prefix):
     read_bytes("\n".join(prefix + line for line in lines).encode(), "log.txt")
 

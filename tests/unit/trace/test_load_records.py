@@ -185,7 +185,8 @@ def test_joint_graph_takes_inputs_from_the_body(log, tmp_path):
         '        primals_1: "f32[4][1]cpu"  # PlainAOTInput(idx=0)\n        tangents_1: "f32[][]cpu"  # TangentAOTInput(x)\n'
         "        primals_1, tangents_1, = fx_pytree.tree_flatten_spec([primals, tangents], self._in_spec)\n"
         '        mul: "f32[4][1]cpu" = torch.ops.aten.mul.Tensor(primals_1, tangents_1);  primals_1 = None\n'
-        "        return pytree.tree_unflatten([\n            mul,  # PlainAOTOutput(idx=0)\n            None,  # None\n        ], self._out_spec)\n"
+        "        return pytree.tree_unflatten([\n            mul,  # PlainAOTOutput(idx=0)\n            None,  # None\n"
+        "        ], self._out_spec)\n"
     )
     log.start(0).record("aot_joint_graph", {}, text, frame=0).metrics(0)
     run = one(log, tmp_path)
@@ -261,12 +262,33 @@ def test_cut_log_says_so(log, tmp_path):
 
 def test_own_artifacts(new_log, tmp_path, graph_text):
     log = new_log()
-    log.artifact("dynadiag_environment", {"pid": 7, "ppid": 6, "rank": 3, "torch": "2.15.0", "python": "3.12.1", "argv": ["a.py"], "env": {"A": "1", "B": 2},
-                                          "site_prefixes": ["/usr/lib"], "device": None})  # fmt: skip
+    log.artifact(
+        "dynadiag_environment",
+        {
+            "pid": 7,
+            "ppid": 6,
+            "rank": 3,
+            "torch": "2.15.0",
+            "python": "3.12.1",
+            "argv": ["a.py"],
+            "env": {"A": "1", "B": 2},
+            "site_prefixes": ["/usr/lib"],
+            "device": None,
+        },
+    )
     log.artifact("dynadiag_config", {"dynamo": {"verbose": True}, "options": {"dynamo": ["verbose", "disable"]}, "grad_mode": False})
     log.artifact("dynadiag_registry", {"gb_id": "GB0001", "gb_type": "t", "explanation": "e", "hints": ["h", 3]})
-    log.artifact("dynadiag_compile_call", {"target": "f", "backend": "eager", "fullgraph": True, "disable": False, "options": {"x": 1},
-                                           "stack": [{"file": "a.py", "line": 3, "function": "m", "code": "torch.compile(f)"}]})  # fmt: skip
+    log.artifact(
+        "dynadiag_compile_call",
+        {
+            "target": "f",
+            "backend": "eager",
+            "fullgraph": True,
+            "disable": False,
+            "options": {"x": 1},
+            "stack": [{"file": "a.py", "line": 3, "function": "m", "code": "torch.compile(f)"}],
+        },
+    )
     log.artifact("dynadiag_hooks", {"graphs": "ok", "n": 1})
     log.start(0).record("dynamo_output_graph", {}, graph_text, frame=0)
     details = {"graph": 0, "inputs": [{"name": "L_x_"}], "nodes": [["relu", None, 0]], "strings": ["File"]}

@@ -109,7 +109,8 @@ def test_breaks_of_old_torch(tmp_path):
     path.write_text(
         "[2023-05-05 10:00:00,123] torch._dynamo.symbolic_convert: [WARNING] Graph break: call_function print from user code at   "
         'File "/home/me/a.py", line 3, in f\n'
-        "[2024-05-05 10:00:00,123] [0/0] torch._dynamo.symbolic_convert.__graph_breaks: [DEBUG] Graph break in user code at /home/me/a.py:7\n"
+        "[2024-05-05 10:00:00,123] [0/0] torch._dynamo.symbolic_convert.__graph_breaks: [DEBUG] "
+        "Graph break in user code at /home/me/a.py:7\n"
         "Reason: Unsupported: call_function BuiltinVariable(print) [ConstantVariable()] {}\nUser code traceback:\n"
         '  File "/home/me/a.py", line 7, in g\n    print(1)\n'
         "[2023-05-05 10:00:01,123] torch._dynamo.convert_frame: [WARNING] torch._dynamo hit config.cache_size_limit (64)\n"
