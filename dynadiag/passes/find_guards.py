@@ -91,8 +91,8 @@ def oddity(guard: Guard) -> str | None:
     """Why a guard is worth a look, or None: object identity, a global, a closure or default value, the default device, a long way."""
     if guard.code.startswith("utils_device.CURRENT_DEVICE ==") and not guard.code.rstrip().endswith("None"):
         return "a default device is set"
-    if guard.code.startswith(_PLUMBING):
-        return None
+    if guard.code.startswith(_PLUMBING) or guard.source.endswith(".__code__"):
+        return None  # every function that a program calls is checked by the identity of its code
     if _CLOSURE.search(guard.source):
         return "a closure or default value"
     if guard.source.startswith("G["):

@@ -27,6 +27,7 @@ def guarded(builders, latency, *, count=300, examples=(PLAIN,)):
             Guard("EQUALS_MATCH", "L['f'].__closure__[0].cell_contents", "L['f'].__closure__[0].cell_contents == 1"),
             "a closure or default value",
         ),
+        (Guard("ID_MATCH", "L['f'].__code__", "___check_obj_id(L['f'].__code__, 1), type=<class 'code'>"), None),
         (LONG, "a long way to the value"),
     ],
 )

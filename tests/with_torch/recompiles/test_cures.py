@@ -101,7 +101,7 @@ def test_the_cure_is_named_for_torchs_own_reasons(outcome, slug):
     found = find_recompiles(builders.replace(run, compile_calls=CALLS.get(slug, ())))
     assert not found.notes
     named = {advice.slug for recompile in found.recompiles for advice in recompile.advice}
-    if slug == "offset-clone" and "___stack0" in before["recompiles"][0][0]:
+    if slug == "offset-clone" and "___stack" in before["recompiles"][0][0]:
         assert not named  # torch 2.11 breaks the graph there: the number has no name in the program
         return
     assert NAMED_AS.get(slug, slug) in named
