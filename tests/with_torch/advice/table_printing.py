@@ -1,4 +1,4 @@
-# ruff: noqa: C416, RET504, E731, UP031
+# ruff: noqa: C416, I001, RET504, E731, UP031
 """Cases of advice: prints, logging, warnings, clocks, progress bars. Run by `run_advice_cases.py`; read there how."""
 
 import inspect

@@ -1,0 +1,266 @@
+# ruff: noqa: C416, I001, RET504, E731, UP031
+"""Cases of advice: debuggers, text of tensors, values and operators that Dynamo does not know."""
+
+import os
+import sys
+import tempfile
+import threading
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from advice_cases import drives, option
+
+sys.path.insert(0, str(Path(__file__).parent / "site-packages"))
+
+
+FOLDER = tempfile.mkdtemp()
+LOCK = threading.Lock()
+MODULE = torch.nn.Linear(3, 3)
+
+
+class stops_in_a_debugger:
+    breaks = {"GB0059"}
+
+    def before(x):
+        breakpoint()
+        return x * 2
+
+    def debug_guard(x):
+        if not torch.compiler.is_compiling():
+            breakpoint()
+        return x * 2
+
+    def debug_outside(x):
+        return x * 2
+
+
+sys.breakpointhook = lambda *arguments, **options: None
+
+
+class sorts_a_tensor:
+    breaks = {"GB0059"}
+
+    def before(x):
+        y = sorted(x)
+        return x + y[0]
+
+    def sort_torch(x):
+        y = torch.sort(x).values
+        return x + y[0]
+
+
+class evaluates:
+    breaks = {"GB0059"}
+
+    def before(x):
+        return eval("x * 2")
+
+    def dynamic_code(x):
+        return x * 2
+
+
+class makes_text_of_a_tensor:
+    breaks = {"GB0569"}
+    breaks_old = {"GB0059"}
+
+    def before(x):
+        text = str(x)
+        return x * 2, text
+
+    def text_format(x):
+        text = f"{x}"
+        return x * 2, text
+
+    @drives
+    def text_outside(compiled, x):
+        text = str(x)
+        return compiled(lambda x: x * 2)(x), text
+
+
+class formats_a_tensor:
+    breaks = {"GB0208"}
+
+    def before(x):
+        text = "%s" % x
+        return x * 2, text
+
+    def text_format(x):
+        text = f"{x}"
+        return x * 2, text
+
+
+class asks_the_machine:
+    breaks = {"GB0208"}
+
+    def before(x):
+        n = torch.get_num_threads()
+        return x * n
+
+    @drives
+    def value_outside(compiled, x):
+        n = torch.get_num_threads()
+        return compiled(lambda x, n: x * n)(x, n)
+
+
+class asks_a_storage:
+    breaks = {"GB0156"}
+
+    def before(x):
+        return x * x.untyped_storage().nbytes()
+
+    def storage_shape(x):
+        return x * (x.numel() * x.element_size())
+
+
+class reads_the_state:
+    breaks = {"GB0467"}
+    breaks_old = {"GB0059"}
+
+    def before(x):
+        state = MODULE.state_dict()
+        return x * len(state)
+
+    @drives
+    def state_dict_outside(compiled, x):
+        state = MODULE.state_dict()
+        return compiled(lambda x, n: x * n)(x, len(state))
+
+
+class interpolates_with_numpy:
+    breaks = {"GB0294"}
+
+    def before(x):
+        y = np.interp(x.numpy(), [0.0, 4.0], [0.0, 4.0])
+        return x + torch.from_numpy(y)
+
+    @drives
+    def numpy_outside(compiled, x):
+        y = np.interp(x.numpy(), [0.0, 4.0], [0.0, 4.0])
+        return compiled(lambda x, y: x + y)(x, torch.from_numpy(y))
+
+
+class saves_with_numpy:
+    breaks = {"GB0294"}
+
+    def before(x):
+        np.save(os.path.join(FOLDER, "x.npy"), x.numpy())
+        return x * 2
+
+    def io_guard(x):
+        if not torch.compiler.is_compiling():
+            np.save(os.path.join(FOLDER, "x.npy"), x.numpy())
+        return x * 2
+
+
+LIBRARY = torch.library.Library("advice_plain", "DEF")
+LIBRARY.define("twice(Tensor x) -> Tensor")
+LIBRARY.impl("twice", lambda x: x * 2, "CPU")
+
+
+class calls_an_operator_without_fake:
+    breaks = {"GB0090"}
+
+    def before(x):
+        return torch.ops.advice_plain.twice(x) + 1
+
+    register_fake = option('@torch.library.register_fake("advice_plain::twice")\ndef _(x):\n    return torch.empty_like(x)')
+
+
+class sums_in_a_generator:
+    breaks = {"GB0124", "GB8335"}
+
+    def before(x):
+        return x * sum(v.item() for v in x)
+
+    def item_keep_tensor(x):
+        return x * sum(v for v in x)
+
+    generator_list = item_keep_tensor
+
+
+class ignores_warnings_inside:
+    breaks = {"GB0007", "GB0092"}
+
+    def before(x):
+        import warnings
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            x = x + 1
+        return x
+
+    @drives
+    def filters_outside(compiled, x):
+        import warnings
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return compiled(lambda x: x + 1)(x)
+
+
+class raises:
+    breaks = {"GB0088"}
+
+    def before(x):
+        if x.shape[0] == 3:
+            raise ValueError("three")
+        return x * 2
+
+    @drives
+    def raise_outside(compiled, x):
+        if x.shape[0] == 3:
+            raise ValueError("three")
+        return compiled(lambda x: x * 2)(x)
+
+
+class Anything(type):
+    def __instancecheck__(cls, instance):
+        return True
+
+
+class Everything(metaclass=Anything):
+    pass
+
+
+class checks_a_type:
+    breaks = {"GB2736"}
+    breaks_old = set()
+
+    def before(x):
+        return x * 2 if isinstance(x, Everything) else x
+
+    @drives
+    def check_outside(compiled, x):
+        yes = isinstance(x, Everything)
+        return compiled(lambda x, yes: x * 2 if yes else x)(x, yes)
+
+
+class identifies:
+    breaks = {"GB0055"}
+    breaks_old = {"GB0059"}
+    shapes_only = True
+
+    def before(x):
+        return x * hash(x)
+
+    @drives
+    def identity_outside(compiled, x):
+        h = hash(x)
+        return compiled(lambda x, h: x * h)(x, h)
+
+
+class loops_over_a_break:
+    breaks = {"GB0025"}
+
+    def before(x):
+        for _ in range(3):
+            x = x + 1
+            torch._dynamo.graph_break()
+        return x
+
+    def graph_break_remove(x):
+        for _ in range(3):
+            x = x + 1
+        return x
