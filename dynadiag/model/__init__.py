@@ -1,6 +1,7 @@
 """The plain data everything else passes around: `Run` (what was recorded) and `Report` (what we say about it).
 
-`trace` builds a `Run`; `passes` read it and return `PassResult`s; `report` merges and ranks those into a `Report`; `render` shows a `Report`.
+`trace` builds a `Run`; `passes` read it and return `PassResult`s; `report` merges and ranks those into a `Report`;
+`render` shows a `Report`.
 All classes are frozen and hold only plain values. `None` means "not known"; where that needs a reason, a `why_*` or `notes` entry says it.
 Times are in seconds and sizes in bytes unless the name carries another unit. Ids: `f#` frame, `g#` graph, `b#` break site, `r#` recompile,
 `m#` mutation, `x#` fallback, `c#` guard set, `d#` difference between ranks, `n#` finding; unique within a report.

@@ -37,8 +37,8 @@ class Cost:
 class GraphBreak:
     """One site that breaks the graph: all events of one torch user frame (file and line).
 
-    `reason` is the commonest one, `other_reasons` are further ones on the same line; `own_frame` the user line it is reached from most often,
-    `own_frames` all of them; `doubts` says in words what torch's records leave open.
+    `reason` is the commonest one, `other_reasons` are further ones on the same line; `own_frame` the user line it is reached from
+    most often, `own_frames` all of them; `doubts` says in words what torch's records leave open.
     """
 
     id: str

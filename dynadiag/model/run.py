@@ -24,7 +24,7 @@ class Location:
 class CompileKey:
     """Names one compilation of one frame in one process.
 
-    torch's compile id ("0/1") repeats after `torch._dynamo.reset()` and in every process, so the process and the reset epoch are part of it.
+    Its compile id ("0/1") repeats after `torch._dynamo.reset()` and in every process, so process and reset epoch are part of it.
     `frame` and `compile` are torch's frame_id and frame_compile_id, `autograd` the compiled-autograd id.
     """
 

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 import typer
-from dynadiag_cli.command_line import MODE, TargetCommand
-from dynadiag_cli.targets import is_recording
 from typer.testing import CliRunner
 
 from dynadiag.errors import UnreadableInputError
+from dynadiag_cli.command_line import MODE, TargetCommand
+from dynadiag_cli.targets import is_recording
 
 app = typer.Typer()
 
