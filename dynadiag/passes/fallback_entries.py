@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -9,9 +10,10 @@ from dynadiag.advice.fallbacks import fallback_advice
 from dynadiag.model.report import Fallback, GraphBreak
 from dynadiag.model.run import Frame, Location, Problem, Run
 from dynadiag.passes.base import unique
+from dynadiag.passes.empty_frames import empty_reason, function_in, was_compiled
 from dynadiag.passes.fingerprint import Subject, fingerprints
 from dynadiag.passes.legacy_warnings import legacy_meaning
-from dynadiag.passes.nothing_compiled import nothing_compiled, problem_place, switched_off
+from dynadiag.passes.nothing_compiled import TRACING_OFF, nothing_compiled, problem_place, switched_off
 from dynadiag.passes.places import is_own_file, own_entry, resume_line, source_function
 
 CODES = {
@@ -27,6 +29,8 @@ CODES = {
 }
 _SOFT = frozenset(("Unsupported", "UserError", "SkipFrame"))
 _LIMIT_TYPES = ("recompile limit exceeded", "cache limit exceeded")
+# As `variables/functions.py` and `symbolic_convert.py` of `torch/_dynamo` say it (2.11, 2.15); torch of 2023 wrote "wrapped function".
+_DISABLED_CALL = re.compile(r"(?:compiler|_dynamo)\.disable\(\)`?d? (?:wrapped )?function")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,7 @@ class _Draft:
 
 def fallback_entries(run: Run, sites: Sequence[GraphBreak]) -> tuple[Fallback, ...]:
     """The entries `x1`, `x2`, ... in a fixed order; one that a graph break caused names it in `breaks`."""
-    drafts = [*_frames(run, sites), *_problems(run), *_legacy(run), *_switches(run)]
+    drafts = [*_frames(run, sites), *_disabled(sites), *_problems(run), *_legacy(run), *_switches(run)]
     groups: dict[tuple[object, ...], list[_Draft]] = {}
     for draft in drafts:
         groups.setdefault((draft.kind, *draft.key), []).append(draft)
@@ -155,29 +159,42 @@ def _problems(run: Run) -> Iterable[_Draft]:
     told = {(known.file, known.line): frame for frame in run.frames if frame.outcome == "skipped" for known in (named(frame),)}
     failed = {frame.id for frame in run.frames if frame.outcome == "failed"}
     for problem in run.problems:
-        kind = _problem_kind(problem, failed)
+        kind = _problem_kind(problem, failed, run)
         place = problem_place(problem, run)
-        if kind is None or _foreign(kind, place, run):
+        if kind is None:
             continue
         at = problem.stack[-1] if problem.stack else problem.location
         if kind in ("recompile_limit", "suppressed_error") and _told(problem, at, told, run):
             continue
-        yield _Draft(
-            kind, problem.frame, problem.text, place, (place and place.file, place and place.line, problem.text), name=_name(place)
-        )
+        reason = empty_reason(problem) if kind == "no_graph" else problem.text
+        yield _Draft(kind, problem.frame, reason, place, (place and place.file, place and place.line, reason), name=_name(place))
 
 
-def _problem_kind(problem: Problem, failed: set[str]) -> str | None:
+def _problem_kind(problem: Problem, failed: set[str], run: Run) -> str | None:
+    """What to tell it as; a function that was only marked with `torch.compiler.disable` ran eager for compiled code only where that broke."""
     if problem.kind in ("backend_error", "suppressed_error"):
         return None if problem.frame in failed else "suppressed_error"
     if problem.kind == "recompile_limit":
         return None if problem.frame in failed else problem.kind
-    return problem.kind if problem.kind in ("stance", "disabled", "no_graph", "aot_rejected") else None
+    if problem.kind == "no_graph":
+        return problem.kind if was_compiled(problem, run) and TRACING_OFF not in problem.text else None
+    return problem.kind if problem.kind in ("stance", "aot_rejected") else None
 
 
-def _foreign(kind: str, place: Location | None, run: Run) -> bool:
-    """A function that a library disables for itself, or a helper of one without tensors, is nothing that somebody forgot."""
-    return kind in ("disabled", "no_graph") and (place is None or not is_own_file(place.file, run))
+def _disabled(sites: Sequence[GraphBreak]) -> Iterable[_Draft]:
+    """Disabled functions that compiled code called: each such call broke the graph, which is the evidence that it ran eager."""
+    for site in sites:
+        if _DISABLED_CALL.search(site.reason):
+            name = function_in(site.context) or function_in(site.reason)
+            yield _Draft(
+                kind="disabled",
+                frame=site.frames[0],
+                reason=f"{name or 'a function'} is disabled by torch.compiler.disable and ran eager where compiled code called it",
+                where=site.own_frame,
+                key=(name, site.own_frame and site.own_frame.file, site.own_frame and site.own_frame.line),
+                name=name or "",
+                breaks=(site.id,),
+            )
 
 
 def _told(problem: Problem, at: Location | None, told: dict[tuple[str | None, int | None], Frame], run: Run) -> bool:

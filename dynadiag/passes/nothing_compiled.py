@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 from dynadiag.model.run import Location, Problem, Run
 from dynadiag.passes.base import listed, plural, short_place, unique
+from dynadiag.passes.empty_frames import empty_reason
 from dynadiag.passes.places import own_frame
 
+TRACING_OFF = "Dynamo tracing is disabled"  # `ConvertFrame` in `torch/_dynamo/convert_frame.py`, 2.15
 _SWITCHES = ("TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE")
 
 
@@ -27,11 +29,16 @@ def switched_off(run: Run) -> tuple[str, ...]:
     """
     found = [f"{name}=1" for process in run.processes for name in _SWITCHES if process.environment.get(name) == "1"]
     found += [problem.text for problem in run.problems if problem.kind == "env_disabled"]
-    if not found:
-        found += [
-            "torch._dynamo.config.disable = True" for process in run.processes if process.config.get("dynamo", {}).get("disable") is True
-        ]
+    if not found and _disabled_by_config(run):
+        found.append("torch._dynamo.config.disable = True")
     return unique(found)
+
+
+def _disabled_by_config(run: Run) -> bool:
+    """The option as recorded, or what torch 2.15 says of a frame that it left because of it (also when it was set late)."""
+    return any(process.config.get("dynamo", {}).get("disable") is True for process in run.processes) or any(
+        problem.kind == "no_graph" and TRACING_OFF in problem.text for problem in run.problems
+    )
 
 
 def nothing_compiled(run: Run) -> Nothing | None:
@@ -101,7 +108,7 @@ def _calls(run: Run) -> Nothing:
     if empty is not None:
         return Nothing(
             "no-graph",
-            f"torch.compile was called{at}, but nothing could be captured: {empty.text}",
+            f"torch.compile was called{at}, but nothing could be captured: {empty_reason(empty)}",
             problem_place(empty, run) or where,
             None,
         )

@@ -54,7 +54,7 @@ class RunMaker:
             gb_type=gb_type,
             explanation=None,
             hints=(),
-            context=None,
+            context=fields.pop("context", None),
             stack=stack,
             record=self.tick(),
             **fields,

@@ -72,13 +72,67 @@ def test_a_compilation_that_raised_is_a_failure_and_no_fallback(maker, failed):
     assert [(finding.code, finding.severity) for finding in result.findings] == [("DF10", "error")]
 
 
-def test_functions_that_a_library_disables_for_itself_are_left_out(maker, at, library):
+def test_a_function_that_is_only_marked_as_disabled_did_not_run_eager(maker, at):
     maker.frame("step", line=1)
-    own = Problem(kind="disabled", process=0, text="slow is disabled", stack=(at(3, "<module>"),))
-    theirs = Problem(kind="disabled", process=0, text="lib is disabled", stack=(library(3),))
-    result = find_fallbacks(maker.run(problems=(own, theirs)))
-    assert [entry.reason for entry in result.fallbacks] == ["slow is disabled"]
-    assert [finding.severity for finding in result.findings] == ["note"]
+    marked = Problem(kind="disabled", process=0, text="slow is disabled", stack=(at(3, "<module>"),))
+    result = find_fallbacks(maker.run(problems=(marked,)))
+    assert (result.fallbacks, result.findings) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("gb_type", "context", "name"),
+    [
+        ("Skip calling `torch.compiler.disable()`d function", "<function Net.slow at 0x7f0492a99800>", "Net.slow"),
+        ("Skip inlining `torch.compiler.disable()`d function", "<function slow at 0x7f0492a99800>", "slow"),
+        ("call torch._dynamo.disable() wrapped function <function slow at 0x7f>", None, "a function"),
+    ],
+)
+def test_a_disabled_function_that_compiled_code_called_names_the_break(maker, at, gb_type, context, name):
+    frame = maker.frame("step", line=1, outcome="broke")
+    maker.breaks_at(frame, at(5), gb_type=gb_type, gb_id="GB0098", context=context)
+    result = find_fallbacks(maker.run())
+    assert _kinds(maker.run()) == [("disabled", ("b1",))]
+    assert result.fallbacks[0].reason == f"{name} is disabled by torch.compiler.disable and ran eager where compiled code called it"
+    assert result.fallbacks[0].own_frame.line == 5
+    assert result.findings == ()
+
+
+def _empty_frame(name):
+    said = f"Dynamo decided to skip the frame while tracing: No ops traced for the FX graph. ...\nFrame info: {name}"
+    return Problem(kind="no_graph", process=0, text=f"{name}: {said}", stack=(Location("/home/me/proj/train.py", 9, name),))
+
+
+@pytest.mark.parametrize(
+    ("target", "frame", "told"),
+    [
+        ("main.<locals>.step", "main.<locals>.step", True),
+        ("Net", "Net.forward", True),
+        ("Trainer", "Trainer.__call__", True),
+        ("main.<locals>.step", "main.<locals>.torch_dynamo_resume_in_step_at_5", False),
+        ("step", "Timer.__exit__", False),
+    ],
+)
+def test_a_frame_without_tensor_work_is_told_only_if_it_was_to_be_compiled(maker, target, frame, told):
+    maker.frame("other", line=1)
+    call = CompileCall(process=0, location=None, target=target, backend=None)
+    result = find_fallbacks(maker.run(problems=(_empty_frame(frame),), compile_calls=(call,)))
+    assert [entry.reason for entry in result.fallbacks] == (
+        [f"Dynamo found no tensor operation to compile in `{frame}`, which runs as plain Python"] if told else []
+    )
+    assert [finding.severity for finding in result.findings] == (["note"] if told else [])
+
+
+def test_switched_off_compilation_is_told_once(maker):
+    """torch 2.15 also says of each frame that it left it."""
+    left = Problem(
+        kind="no_graph", process=0, text="step: Dynamo tracing is disabled", stack=(Location("/home/me/proj/train.py", 9, "step"),)
+    )
+    call = CompileCall(process=0, location=None, target="step", backend=None)
+    off = _empty(problems=(left,), compile_calls=(call,), process={"environment": {"TORCH_COMPILE_DISABLE": "1"}})
+    assert [entry.reason for entry in find_fallbacks(off).fallbacks] == ["TORCH_COMPILE_DISABLE=1 switches compilation off"]
+    maker.frame("earlier", line=1)
+    late = maker.run(problems=(left,), compile_calls=(call,))
+    assert [entry.reason for entry in find_fallbacks(late).fallbacks] == ["torch._dynamo.config.disable = True switches compilation off"]
 
 
 def test_a_warning_of_2022_is_explained(maker):
@@ -111,7 +165,7 @@ CALL = CompileCall(process=0, location=Location("/home/me/proj/train.py", 7, "ma
                 compile_calls=(CALL,),
                 problems=(Problem(kind="no_graph", process=0, text="main: no tensor-related objects found in frame"),),
             ),
-            "nothing could be captured: main: no tensor-related",
+            "nothing could be captured: Dynamo found no tensor operation to compile in `main`",
         ),
         (
             _empty(compile_calls=(CALL,), problems=(Problem(kind="stance", process=0, text="stance force_eager"),)),
