@@ -171,7 +171,7 @@ def _problems(run: Run) -> Iterable[_Draft]:
 
 
 def _problem_kind(problem: Problem, failed: set[str], run: Run) -> str | None:
-    """What to tell it as; a function that was only marked with `torch.compiler.disable` ran eager for compiled code only where that broke."""
+    """What to tell it as; a function that was only marked with `torch.compiler.disable` ran eager only where compiled code called it."""
     if problem.kind in ("backend_error", "suppressed_error"):
         return None if problem.frame in failed else "suppressed_error"
     if problem.kind == "recompile_limit":

@@ -84,7 +84,8 @@ def test_a_function_that_is_only_marked_as_disabled_did_not_run_eager(maker, at)
     [
         ("Skip calling `torch.compiler.disable()`d function", "<function Net.slow at 0x7f0492a99800>", "Net.slow"),
         ("Skip inlining `torch.compiler.disable()`d function", "<function slow at 0x7f0492a99800>", "slow"),
-        ("call torch._dynamo.disable() wrapped function <function slow at 0x7f>", None, "a function"),
+        ("call torch._dynamo.disable() wrapped function <function slow at 0x7f>", None, "slow"),
+        ("call torch._dynamo.disable() wrapped function", None, "a function"),
     ],
 )
 def test_a_disabled_function_that_compiled_code_called_names_the_break(maker, at, gb_type, context, name):

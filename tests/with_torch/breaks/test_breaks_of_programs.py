@@ -121,8 +121,15 @@ def test_fallbacks_and_failures(recorded):
     result = find_fallbacks(recorded[0])
     by_function = {entry.own_frame.function: entry for entry in result.fallbacks}
     kinds = {name: entry.kind for name, entry in by_function.items()}
-    assert kinds == {"in_finally": "skipped_frame", "loop": "skipped_frame", "changes": "recompile_limit", "refused": "suppressed_error"}
-    assert all(bool(entry.breaks) == (entry.kind == "skipped_frame") for entry in result.fallbacks)
+    assert kinds == {
+        "in_finally": "skipped_frame",
+        "loop": "skipped_frame",
+        "calls_disabled": "disabled",
+        "changes": "recompile_limit",
+        "refused": "suppressed_error",
+    }
+    assert all(bool(entry.breaks) == (entry.kind in ("skipped_frame", "disabled")) for entry in result.fallbacks)
+    assert by_function["calls_disabled"].reason.startswith("slow is disabled")
     assert "refused by the test" in by_function["refused"].reason
     failed = [finding for finding in result.findings if finding.code == "DF10"]
     assert [finding.where.function for finding in failed] == ["refused_loudly"]
