@@ -38,10 +38,22 @@ def _functorch_depth() -> int:
 
 
 def _pop_functorch(levels: int) -> None:
+    """Leave the innermost levels, each through its own function.
+
+    torch 2.11's `pop_dynamic_layer_stack_and_undo_to_depth` takes two levels off a round (aten/src/ATen/functorch/DynamicLayer.cpp:219
+    asserts then); 2.15's takes one.
+    """
     from torch._C import _functorch
 
+    leave = {
+        _functorch.TransformType.Vmap: _functorch._vmap_decrement_nesting,
+        _functorch.TransformType.Grad: _functorch._grad_decrement_nesting,
+        _functorch.TransformType.Jvp: _functorch._jvp_decrement_nesting,
+        _functorch.TransformType.Functionalize: _functorch._func_decrement_nesting,
+    }
     while _functorch.get_dynamic_layer_stack_depth() > levels:
-        _functorch.pop_dynamic_layer_stack_and_undo_to_depth(levels)
+        innermost = _functorch.peek_interpreter_stack()
+        leave[innermost.key()]()
 
 
 def fake_mode_for() -> Any:
@@ -50,3 +62,21 @@ def fake_mode_for() -> Any:
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
     return FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv())
+
+
+def mode_of(values: Any) -> Any:
+    """The fake tensor mode of the first fake tensor among `values`; None when all are real."""
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    return next((value.fake_mode for value in values if isinstance(value, FakeTensor)), None)
+
+
+@contextlib.contextmanager
+def without_new_guards(mode: Any) -> Iterator[None]:
+    """Inside, looking at symbolic sizes of `mode` adds no guard and no unbacked symbol to the user's shape environment."""
+    shapes = getattr(mode, "shape_env", None)
+    if shapes is None:
+        yield
+        return
+    with shapes.ignore_fresh_unbacked_symbols(), shapes.suppress_guards():
+        yield

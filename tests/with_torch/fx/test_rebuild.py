@@ -4,6 +4,7 @@ import torch
 from dynadiag.fx.rebuild import RebuildOptions, rebuild
 from dynadiag.fx.refusal import NotRebuildableError
 from dynadiag.fx.running import rebuild_and_try, try_run
+from dynadiag.torch_compat.fx_state import kept_global_state
 
 ON_CPU = RebuildOptions(device="cpu")
 COND = """    class true_0(torch.nn.Module):
@@ -264,3 +265,19 @@ def test_running_leaves_global_state_alone(printed):
     assert not trial.runnable and "shape" in trial.why_not
     assert torch.equal(state, torch.get_rng_state()) and torch.is_grad_enabled() == grad
     assert torch._C._functorch.get_dynamic_layer_stack_depth() == 0
+
+
+@pytest.mark.parametrize("kinds", [("vmap", "vmap", "vmap"), ("grad", "vmap"), ("vmap", "grad", "vmap"), ("jvp", "grad"), ("func",)])
+def test_left_over_functorch_levels_are_left_one_by_one(kinds):
+    functorch = torch._C._functorch
+    arguments = {"vmap": (4, "different"), "func": (False,)}
+    enter = [lambda kind=kind: getattr(functorch, f"_{kind}_increment_nesting")(*arguments.get(kind, ())) for kind in kinds]
+    enter[0]()
+    try:
+        with kept_global_state():
+            for one in enter[1:]:
+                one()
+        assert functorch.get_dynamic_layer_stack_depth() == 1
+    finally:
+        getattr(functorch, f"_{kinds[0]}_decrement_nesting")()
+    assert functorch.get_dynamic_layer_stack_depth() == 0
