@@ -23,13 +23,15 @@ def load(path: str | PathLike[str]) -> Report:
 def explain(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Report:
     """The report on one call of `fn(*args, **kwargs)`, compiled with `torch.compile`'s defaults unless it is compiled already.
 
-    The call is real: it mutates what `fn` mutates and raises what `fn` raises. Only what this call compiles is seen: frames that an earlier
-    call compiled are in torch's cache (`torch.compiler.reset()` empties it).
+    The call is real: it mutates what `fn` mutates and raises what `fn` raises. Dynamo's caches are emptied before it, as
+    `torch._dynamo.explain` does (`torch.compiler.reset()`), so that nothing is missing which an earlier call compiled; other compiled
+    functions compile again when they are next called.
     """
     from dynadiag.record import observe
-    from dynadiag.torch_compat.compiled import ensure_compiled
+    from dynadiag.torch_compat.compiled import ensure_compiled, forget_compiled
 
     compiled = ensure_compiled(fn)
+    forget_compiled()
     with tempfile.TemporaryDirectory(prefix="dynadiag-") as directory:
         with observe(directory):
             compiled(*args, **kwargs)

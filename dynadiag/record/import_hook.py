@@ -10,16 +10,18 @@ from typing import Any
 
 
 class ImportWatcher:
-    """A finder for `sys.meta_path` that calls `callbacks[name](module)` after the module `name` was executed, once each."""
+    """A finder for `sys.meta_path` that calls `callbacks[name](module)` after the module `name` was executed, once each an install."""
 
     def __init__(self, callbacks: dict[str, Callable[[ModuleType], None]]) -> None:
         self._callbacks = dict(callbacks)
+        self._waiting: dict[str, Callable[[ModuleType], None]] = {}
 
     def install(self) -> None:
-        """Call back at once for modules that are loaded, and watch for the others."""
-        for name in [name for name in self._callbacks if _is_loaded(name)]:
+        """Call back at once for modules that are loaded, and watch for the others; after `remove` it begins again."""
+        self._waiting = dict(self._callbacks)
+        for name in [name for name in self._waiting if _is_loaded(name)]:
             self._fire(sys.modules[name])
-        if self._callbacks and self not in sys.meta_path:
+        if self._waiting and self not in sys.meta_path:
             sys.meta_path.insert(0, self)
 
     def remove(self) -> None:
@@ -29,7 +31,7 @@ class ImportWatcher:
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
         """The spec that the other finders give, its loader calling us back once; None for every module that we do not watch."""
-        callback = self._callbacks.get(name)
+        callback = self._waiting.get(name)
         if callback is None:
             return None
         spec = self._spec_of_others(name, path, target)
@@ -39,8 +41,8 @@ class ImportWatcher:
 
     def _fire(self, module: ModuleType) -> None:
         """Call back for a module that has run; a spec that was only looked up never comes here."""
-        callback = self._callbacks.pop(module.__name__, None)
-        if not self._callbacks:
+        callback = self._waiting.pop(module.__name__, None)
+        if not self._waiting:
             self.remove()
         if callback is not None:
             callback(module)

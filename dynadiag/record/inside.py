@@ -11,7 +11,7 @@ from typing import Any
 
 from dynadiag.record import environment, settings, writer
 from dynadiag.record.import_hook import ImportWatcher
-from dynadiag.torch_compat import calls, configuration, context, counters, frames, graphs, registry, trace_log
+from dynadiag.torch_compat import calls, configuration, context, counters, frames, graphs, registry, stacks, trace_log
 from dynadiag.torch_compat.cost import CostMeter
 from dynadiag.torch_compat.hooks import Hooks
 
@@ -65,12 +65,13 @@ class Recorder:
         log = writer.TraceWriter(directory, cap_bytes, context.current_rank, self._introduce)
         self.writers.append(log)
         if len(self.writers) == 1:
+            self._errors.clear()
             self._watcher.install()
         return log
 
     def stop(self, log: writer.TraceWriter) -> None:
-        """End the recording into one log; the last one takes the hooks out."""
-        if log.is_open:
+        """End the recording into one log, which says so even when nothing else was seen; the last one takes the hooks out."""
+        if log.is_open or os.getpid() == self._pid:
             self._say_goodbye(log)
         log.close()
         self.writers.remove(log)
@@ -101,6 +102,8 @@ class Recorder:
                 if isinstance(metadata, dict):
                     self._precede(log, metadata, payload)
                 log.record(metadata, payload, record.pathname, record.lineno)
+            if isinstance(metadata, dict) and "dynamo_start" in metadata:
+                self.artifact("dynadiag_entry", {"stack": stacks.entry_stack()})
         except Exception as error:  # noqa: BLE001 - border: our handler in the user's process
             self.failed("handler", error)
 

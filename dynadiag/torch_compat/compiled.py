@@ -1,4 +1,4 @@
-"""Telling what is compiled already."""
+"""Telling what is compiled already, and forgetting it."""
 
 from __future__ import annotations
 
@@ -14,6 +14,13 @@ def ensure_compiled(fn: Callable[..., Any]) -> Callable[..., Any]:
         return fn
     compiled: Callable[..., Any] = torch.compile(fn)
     return compiled
+
+
+def forget_compiled() -> None:
+    """Empty Dynamo's caches, so that the next call compiles everything again, as `torch._dynamo.explain` does. Imports torch."""
+    import torch
+
+    torch.compiler.reset()
 
 
 def is_compiled(fn: Any) -> bool:

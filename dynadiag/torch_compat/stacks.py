@@ -2,21 +2,46 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import linecache
 import os
+import stat
 import sys
+import tokenize
 from types import CodeType, FrameType
 from typing import Any
 
 _DEPTH = 40
+_ENTRY_DEPTH = 100
+_MAX_SOURCE_BYTES = 20_000_000
 _STDLIB = os.path.dirname(os.path.abspath(os.__file__)) + os.sep  # noqa: PTH100, PTH120
 _OWN_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
 
 
 def place(file: str, line: int | None, function: str | None) -> dict[str, Any]:
     """One place {file, line, function, code}; the code is the source line as it can be read now."""
-    code = linecache.getline(file, line).strip() if line else ""
-    return {"file": file, "line": line, "function": function, "code": code or None}
+    return {"file": file, "line": line, "function": function, "code": _code_at(file, line) if line else None}
+
+
+def _code_at(file: str, line: int) -> str | None:
+    """A source line, from what `linecache` already holds or from the file; `linecache` itself may call the program's loaders."""
+    held = linecache.cache.get(file)
+    lines = held[2] if held is not None and len(held) == 4 else _lines_of(file)
+    return (lines[line - 1].strip() or None) if 0 < line <= len(lines) else None
+
+
+@functools.lru_cache(maxsize=128)
+def _lines_of(file: str) -> list[str]:
+    """The lines of a regular file that is Python source; else none. Read once: later the text may be newer than the code that runs."""
+    try:
+        status = os.stat(file)  # noqa: PTH116
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_SOURCE_BYTES:
+            return []
+        with tokenize.open(file) as text:
+            return text.readlines()
+    except (OSError, ValueError, SyntaxError, LookupError):
+        return []
 
 
 def place_of(code: CodeType) -> dict[str, Any]:
@@ -41,6 +66,42 @@ def calling_stack() -> list[dict[str, Any]]:
         frame = frame.f_back
     frames.reverse()
     return frames
+
+
+def entry_stack() -> list[dict[str, Any]]:
+    """The callers of the frame that Dynamo compiles now, outermost first: the innermost 100, without Dynamo's and our own at the inner end.
+
+    The frame itself is not among them. Empty when Dynamo is not compiling a frame in this thread.
+    """
+    torch = torch_folder()
+    dynamo = os.path.join(torch, "_dynamo", "")  # noqa: PTH118
+    frame = _caller_of_convert_frame(dynamo, torch)
+    while frame is not None and frame.f_code.co_filename.startswith((dynamo, _OWN_FOLDER)):
+        frame = frame.f_back
+    frames: list[dict[str, Any]] = []
+    while frame is not None and len(frames) < _ENTRY_DEPTH:
+        frames.append(place(frame.f_code.co_filename, frame.f_lineno, qualified_name(frame.f_code)))
+        frame = frame.f_back
+    frames.reverse()
+    return frames
+
+
+def _caller_of_convert_frame(dynamo: str, torch: str) -> FrameType | None:
+    """Who ran the frame that the innermost running `torch/_dynamo/convert_frame.py` was called for (2.11 to 2.15).
+
+    On its way lie wrappers of Dynamo, `contextlib` and `torch/_utils_internal.py`. These may be callers too: its last frame counts.
+    """
+    entrance = dynamo + "convert_frame.py"
+    between = (dynamo, torch + "_utils_internal.py", contextlib.__file__)
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename != entrance:
+        frame = frame.f_back
+    last = frame
+    while frame is not None and frame.f_code.co_filename.startswith(between):
+        if frame.f_code.co_filename == entrance:
+            last = frame
+        frame = frame.f_back
+    return last.f_back if last is not None else None
 
 
 def caller_file() -> str:

@@ -245,3 +245,28 @@ def test_only_python_modules_of_torch_get_a_replaced_function(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch._fake_c", compiled)
     monkeypatch.setitem(sys.modules, "torch._fake", source)
     assert holders("work", work) == [source]
+
+
+def test_a_source_line_is_read_without_running_the_programs_loader(tmp_path):
+    import linecache
+
+    from dynadiag.torch_compat import stacks
+
+    class Loader:
+        def get_source(self, name):
+            raise AssertionError("the recorder ran the program's loader")
+
+    os.mkfifo(tmp_path / "pipe.py")
+    (tmp_path / "latin.py").write_bytes(b"# -*- coding: latin-1 -*-\nx = '\xe9'\n")
+    (tmp_path / "bytes.py").write_bytes(b"\xff\xff\n")
+    linecache.lazycache("generated.py", {"__name__": "generated", "__loader__": Loader()})
+    linecache.cache["<cell>"] = (5, None, ["a = 1\n"], "<cell>")
+    places = [
+        ("generated.py", 1),
+        ("<cell>", 1),
+        ("<cell>", 2),
+        *((str(tmp_path / name), 2) for name in ("pipe.py", "latin.py", "bytes.py")),
+    ]
+    assert [stacks.place(file, line, "f")["code"] for file, line in places] == [None, "a = 1", None, None, "x = '\xe9'", None]
+    for name in ("generated.py", "<cell>"):
+        linecache.cache.pop(name)
