@@ -41,7 +41,9 @@ def _mean_us(costs: Iterable[RegionCost], of: Callable[[RegionCost], float | Non
     return sum(count * value for count, value in known) / calls if calls else None
 
 
-def counted(run: Run, what: str) -> str:
-    """The basis of a cost that is a count, with the way to a measured one unless the run was recorded that way."""
+def cost_notes(run: Run) -> tuple[str, ...]:
+    """How to have breaks ranked by time, once a report; nothing when `--cost` was given."""
     tried = bool(run.costs) or any(problem.text.startswith("--cost") for problem in run.problems)
-    return f"counted: {what}" if tried else f"counted: {what}; --cost would measure run time"
+    return (
+        () if tried or not run.breaks else ("graph breaks are ranked by counts: `dynadiag explain --cost SCRIPT` measures their run time",)
+    )

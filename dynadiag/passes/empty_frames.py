@@ -7,13 +7,56 @@ Dynamo also tries the helpers of a compiled function, and the functions that go 
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 
-from dynadiag.model.run import Problem, Run
-from dynadiag.passes.places import source_function
+from dynadiag.model.run import Frame, Problem, Run
+from dynadiag.passes.places import is_own_file, source_function
 
 _FUNCTION = re.compile(r"<(?:bound method|function|built-in function|class|method) '?(?P<name>[\w.<>]+?)'?(?: (?:at 0x|of )|>)")
-_ENTRIES = ("", ".forward", ".__call__")
+_METHODS = ("forward", "__call__")
+_ENTRIES = ("", *(f".{method}" for method in _METHODS))
 _TRACED = "Dynamo decided to skip the frame while tracing: "
+
+
+def is_empty(frame: Frame, graphs: Container[str], broken: Container[str]) -> bool:
+    """True if Dynamo finished with a frame and kept neither a graph nor guards nor recorded a break.
+
+    "No ops traced" ends so, without a reason in the trace (`has_guarded_code` is true all the same, torch 2.11 and 2.15).
+    """
+    metrics = frame.metrics
+    return (
+        frame.outcome == "compiled"
+        and metrics is not None
+        and metrics.guard_count is None
+        and frame.guards is None
+        and frame.id not in graphs
+        and frame.id not in broken
+    )
+
+
+def empty_frames(run: Run) -> tuple[Frame, ...]:
+    """The frames without anything to compile that somebody wanted compiled, in the order of the log."""
+    graphs, broken = {graph.frame for graph in run.graphs}, {event.frame for event in run.breaks}
+    left = {frame.id for frame in run.frames if frame.outcome in ("broke", "skipped") or is_empty(frame, graphs, broken)}
+    first = {process.index: _first_left(run, process.index, left) for process in run.processes}
+    return tuple(
+        frame
+        for frame in run.frames
+        if is_empty(frame, graphs, broken) and _was_wanted(frame, run, first=first.get(frame.key.process) == frame.id)
+    )
+
+
+def _first_left(run: Run, process: int, left: Container[str]) -> str | None:
+    """The first frame of a process whose code ran as plain Python: only after it does Dynamo meet functions that nobody gave it."""
+    return next((frame.id for frame in run.frames if frame.key.process == process and frame.id in left), None)
+
+
+def _was_wanted(frame: Frame, run: Run, *, first: bool) -> bool:
+    name = frame.name
+    if name is None or frame.file is None or not is_own_file(frame.file, run) or source_function(name) != name:
+        return False
+    targets = {call.target.rpartition(".")[2] for call in run.compile_calls if call.process == frame.key.process}
+    return name in targets or (first and bool(targets) and name in _METHODS)
 
 
 def was_compiled(problem: Problem, run: Run) -> bool:
@@ -29,11 +72,16 @@ def _frame_name(problem: Problem) -> str:
     return problem.text.partition(": ")[0]
 
 
+def nothing_in(name: str) -> str:
+    """What is said of a frame that holds nothing to compile."""
+    return f"Dynamo found no tensor operation to compile in `{name}`, which runs as plain Python"
+
+
 def empty_reason(problem: Problem) -> str:
     """Why the frame was left, in one sentence; torch's own words where they say something else than that there was nothing in it."""
     name, _, said = problem.text.partition(": ")
     if "No ops traced" in said or "no tensor-related objects" in said:
-        return f"Dynamo found no tensor operation to compile in `{name}`, which runs as plain Python"
+        return nothing_in(name)
     first = next((line.strip() for line in said.removeprefix(_TRACED).splitlines() if line.strip()), "torch recorded no reason")
     return f"`{name}` was left eager: {first}"
 

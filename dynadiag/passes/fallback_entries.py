@@ -10,10 +10,10 @@ from dynadiag.advice.fallbacks import fallback_advice
 from dynadiag.model.report import Fallback, GraphBreak
 from dynadiag.model.run import Frame, Location, Problem, Run
 from dynadiag.passes.base import unique
-from dynadiag.passes.empty_frames import empty_reason, function_in, was_compiled
+from dynadiag.passes.empty_frames import empty_frames, empty_reason, function_in, nothing_in, was_compiled
 from dynadiag.passes.fingerprint import Subject, fingerprints
 from dynadiag.passes.legacy_warnings import legacy_meaning
-from dynadiag.passes.nothing_compiled import TRACING_OFF, nothing_compiled, problem_place, switched_off
+from dynadiag.passes.nothing_compiled import TRACING_OFF, nothing_compiled, problem_place, stance_effect, switched_off
 from dynadiag.passes.places import is_own_file, own_entry, resume_line, source_function
 
 CODES = {
@@ -48,7 +48,7 @@ class _Draft:
 
 def fallback_entries(run: Run, sites: Sequence[GraphBreak]) -> tuple[Fallback, ...]:
     """The entries `x1`, `x2`, ... in a fixed order; one that a graph break caused names it in `breaks`."""
-    drafts = [*_frames(run, sites), *_disabled(sites), *_problems(run), *_legacy(run), *_switches(run)]
+    drafts = [*_frames(run, sites), *_disabled(sites), *_problems(run), *_empty(run), *_legacy(run), *_switches(run)]
     groups: dict[tuple[object, ...], list[_Draft]] = {}
     for draft in drafts:
         groups.setdefault((draft.kind, *draft.key), []).append(draft)
@@ -99,11 +99,11 @@ def _frames(run: Run, sites: Sequence[GraphBreak]) -> Iterable[_Draft]:
     for site in sites:
         for frame_id in site.skipped_frames:
             caused.setdefault(frame_id, []).append(site)
-    named = named_frames(run)
+    named, rejected = named_frames(run), {problem.frame for problem in run.problems if problem.kind == "aot_rejected"}
     for frame in run.frames:
         if frame.outcome == "skipped" or (frame.id in caused and frame.outcome != "failed"):
             known = named(frame)
-            kind = _frame_kind(frame, bool(caused.get(frame.id)))
+            kind = _frame_kind(frame, bool(caused.get(frame.id)), frame.id in rejected)
             yield _Draft(
                 kind=kind,
                 frame=frame.id,
@@ -115,11 +115,13 @@ def _frames(run: Run, sites: Sequence[GraphBreak]) -> Iterable[_Draft]:
             )
 
 
-def _frame_kind(frame: Frame, broke: bool) -> str:
+def _frame_kind(frame: Frame, broke: bool, rejected: bool) -> str:
     if is_limit(frame):
         return "recompile_limit"
     fail_type = None if frame.metrics is None else frame.metrics.fail_type
-    return "suppressed_error" if fail_type is not None and fail_type not in _SOFT and not broke else "skipped_frame"
+    if fail_type is None or fail_type in _SOFT or broke:
+        return "skipped_frame"
+    return "aot_rejected" if rejected else "suppressed_error"
 
 
 def _frame_reason(frame: Frame, known: Frame, sites: Sequence[GraphBreak], kind: str) -> str:
@@ -157,28 +159,50 @@ def _problems(run: Run) -> Iterable[_Draft]:
     """What the recorder saw and the trace does not say; a frame that `_frames` has already told is not told again."""
     named = named_frames(run)
     told = {(known.file, known.line): frame for frame in run.frames if frame.outcome == "skipped" for known in (named(frame),)}
-    failed = {frame.id for frame in run.frames if frame.outcome == "failed"}
+    empty = {(frame.file, frame.line) for frame in empty_frames(run)}
     for problem in run.problems:
-        kind = _problem_kind(problem, failed, run)
+        kind = _problem_kind(problem, run)
         place = problem_place(problem, run)
         if kind is None:
             continue
         at = problem.stack[-1] if problem.stack else problem.location
-        if kind in ("recompile_limit", "suppressed_error") and _told(problem, at, told, run):
+        if kind in ("recompile_limit", "suppressed_error", "aot_rejected") and _told(problem, at, told, run):
             continue
-        reason = empty_reason(problem) if kind == "no_graph" else problem.text
+        if kind == "no_graph" and at is not None and (at.file, at.line) in empty:
+            continue
+        reason = _said(problem, kind)
         yield _Draft(kind, problem.frame, reason, place, (place and place.file, place and place.line, reason), name=_name(place))
 
 
-def _problem_kind(problem: Problem, failed: set[str], run: Run) -> str | None:
-    """What to tell it as; a function that was only marked with `torch.compiler.disable` ran eager only where compiled code called it."""
-    if problem.kind in ("backend_error", "suppressed_error"):
-        return None if problem.frame in failed else "suppressed_error"
+def _problem_kind(problem: Problem, run: Run) -> str | None:
+    """What to tell it as; a function that was only marked with `torch.compiler.disable` ran eager only where compiled code called it.
+
+    An error left its frame eager only if the frame was skipped: else it reached the program, or the next attempt compiled the frame.
+    """
+    frame = None if problem.frame is None else run.frame(problem.frame)
+    if problem.kind in ("backend_error", "suppressed_error", "aot_rejected"):
+        kind = problem.kind if problem.kind == "aot_rejected" else "suppressed_error"
+        return kind if frame is None or frame.outcome == "skipped" else None
     if problem.kind == "recompile_limit":
-        return None if problem.frame in failed else problem.kind
+        return None if frame is not None and frame.outcome == "failed" else problem.kind
     if problem.kind == "no_graph":
         return problem.kind if was_compiled(problem, run) and TRACING_OFF not in problem.text else None
-    return problem.kind if problem.kind in ("stance", "aot_rejected") else None
+    return problem.kind if problem.kind == "stance" and stance_effect(problem) is not None else None
+
+
+def _stance_reason(problem: Problem) -> str:
+    return f"{problem.text} is set here: while it holds, {stance_effect(problem)}; whether one was called then is not recorded"
+
+
+def _said(problem: Problem, kind: str) -> str:
+    return empty_reason(problem) if kind == "no_graph" else _stance_reason(problem) if kind == "stance" else problem.text
+
+
+def _empty(run: Run) -> Iterable[_Draft]:
+    """Functions that were to be compiled and hold nothing to compile."""
+    for frame in empty_frames(run):
+        name, where = str(frame.name), Location(str(frame.file), frame.line, frame.name)
+        yield _Draft("no_graph", frame.id, nothing_in(name), where, (frame.file, frame.line, name), name=name)
 
 
 def _disabled(sites: Sequence[GraphBreak]) -> Iterable[_Draft]:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from dynadiag.model.report import Advice, Cost, Fallback, Finding, PassResult, Severity
 from dynadiag.model.run import Frame, Location, Run
 from dynadiag.passes.base import Rank, code_key, frame_text, plural
-from dynadiag.passes.break_costs import counted
 from dynadiag.passes.break_sites import break_sites
 from dynadiag.passes.fallback_entries import CODES, fallback_entries, first_sentence, is_limit, named_frames
 from dynadiag.passes.fingerprint import fingerprint
@@ -23,7 +22,7 @@ _TITLES: dict[str, str] = {
     "aot_rejected": "A captured graph was refused by AOTAutograd and ran eager",
     "no_graph": "Nothing to compile in a function",
     "disabled": "Compilation is disabled for a function",
-    "stance": "The stance makes compiled functions run eager",
+    "stance": "A stance lets compiled functions run eager",
     "env_disabled": "Compilation is switched off",
 }
 _RANKS: dict[str, Rank] = {
@@ -84,7 +83,7 @@ def _entries(run: Run, entries: Iterable[Fallback]) -> Iterable[Finding]:
             where=entry.own_frame,
             why=f"{entry.reason}; {plural(entry.events, 'record')}.",
             fix=entry.advice,
-            cost=Cost(value=float(entry.events), unit="records", basis=counted(run, "records")),
+            cost=Cost(value=float(entry.events), unit="records", basis="counted"),
             evidence=(entry.id,) if entry.frame is None else (entry.id, entry.frame),
             rank=(float(_RANKS.get(entry.kind, Rank.REMARK)), 0.0, -float(entry.events)),
         )

@@ -8,11 +8,20 @@ from dynadiag.model.report import Advice, Cost, Finding, GraphBreak, PassResult,
 from dynadiag.model.run import Location, Run
 from dynadiag.passes.base import Rank, listed, plural, rank_text, short_place, unique
 from dynadiag.passes.break_categories import USER_INSERTED
-from dynadiag.passes.break_costs import counted
+from dynadiag.passes.break_costs import cost_notes
 from dynadiag.passes.break_sites import break_code, break_sites
 from dynadiag.passes.fallback_entries import fallback_entries
 from dynadiag.passes.fingerprint import Subject, fingerprints
 from dynadiag.passes.places import resume_line, source_function
+from dynadiag.passes.train_steps import CODE as TRAIN_STEP
+from dynadiag.passes.train_steps import (
+    is_train_step,
+    joined_train_steps,
+    train_step_advice,
+    train_step_lines,
+    train_step_main,
+    train_step_title,
+)
 
 _EVIDENCE = 40
 
@@ -24,10 +33,10 @@ def find_graph_breaks(run: Run) -> PassResult:
     groups: dict[tuple[object, ...], list[GraphBreak]] = {}
     for site in sites:
         groups.setdefault(_own_line(site), []).append(site)
-    ordered = list(groups.values())
+    ordered = joined_train_steps(run, groups.values())
     subjects = [Subject(_code(group), _where(group)) for group in ordered]
     findings = tuple(_finding(run, group, one, skips) for group, one in zip(ordered, fingerprints(subjects, run), strict=True))
-    return PassResult(graph_breaks=sites, findings=findings)
+    return PassResult(graph_breaks=sites, findings=findings, notes=cost_notes(run))
 
 
 def _own_line(site: GraphBreak) -> tuple[object, ...]:
@@ -38,11 +47,13 @@ def _own_line(site: GraphBreak) -> tuple[object, ...]:
 
 def _main(group: Sequence[GraphBreak]) -> GraphBreak:
     """The site that names the finding: one that left a frame eager, else the one with most events."""
+    if is_train_step(group) and not any(site.fullgraph for site in group):
+        return train_step_main(group)
     return min(group, key=lambda site: (not site.fullgraph, not site.skipped_frames, -site.events, group.index(site)))
 
 
 def _code(group: Sequence[GraphBreak]) -> str:
-    return break_code(_main(group))
+    return TRAIN_STEP if is_train_step(group) else break_code(_main(group))
 
 
 def _where(group: Sequence[GraphBreak]) -> Location | None:
@@ -59,7 +70,7 @@ def _finding(run: Run, group: Sequence[GraphBreak], fingerprint: str, skips: dic
         where=_where(group),
         why=_why(run, group),
         fix=_fix(group),
-        cost=_cost(run, group),
+        cost=_cost(group),
         evidence=_evidence(group, skips),
         rank=_rank(group),
     )
@@ -82,17 +93,19 @@ def _measured_ms(group: Sequence[GraphBreak]) -> float | None:
     return sum(values) if values else None
 
 
-def _cost(run: Run, group: Sequence[GraphBreak]) -> Cost:
+def _cost(group: Sequence[GraphBreak]) -> Cost:
     measured = _measured_ms(group)
     events = sum(site.events for site in group)
     if measured is None:
-        return Cost(value=float(events), unit="event" if events == 1 else "events", basis=counted(run, "break records"))
+        return Cost(value=float(events), unit="event" if events == 1 else "events", basis="counted: break records")
     basis = next(site.cost.basis for site in group if site.cost is not None)
     return Cost(value=round(measured, 4), unit="ms per call", basis=basis)
 
 
 def _title(run: Run, group: Sequence[GraphBreak]) -> str:
     main = _main(group)
+    if is_train_step(group) and not main.fullgraph:
+        return train_step_title(run, group)
     if main.fullgraph:
         return f"Compilation failed: graph break under fullgraph=True ({main.category}: {main.reason})"
     eager = unique(frame for site in group for frame in site.skipped_frames)
@@ -114,7 +127,10 @@ def _function(run: Run, frame_id: str) -> str:
 def _why(run: Run, group: Sequence[GraphBreak]) -> str:
     events, sites = sum(site.events for site in group), len(group)
     parts = [f"{plural(events, 'break event')} in {plural(sites, 'site')}{_times(run, group)}"]
-    parts.extend(_inside(group))
+    if is_train_step(group):
+        parts[0] += f": {', '.join(train_step_lines(group))}"
+    else:
+        parts.extend(_inside(group))
     parts.extend(_consequence(run, group))
     parts.extend(f"also on this line: {listed(site.other_reasons)}" for site in group if site.other_reasons)
     parts.extend(unique(doubt for site in group for doubt in site.doubts))
@@ -145,7 +161,9 @@ def _consequence(run: Run, group: Sequence[GraphBreak]) -> list[str]:
         names = listed(unique(_function(run, frame) for frame in eager))
         parts.append(f"not compiled because of it: {names}" + (f" ({skip.partition(': ')[0]})" if skip else ""))
     before, after = _ids(group, "graphs_before"), _ids(group, "graphs_after")
-    if before or after:
+    if is_train_step(group):
+        parts.append(f"graphs between them: {listed(unique((*before, *after))) or 'none'}")
+    elif before or after:
         parts.append(f"graphs before it: {listed(before) or 'none'}; after it: {listed(after) or 'none'}")
     resumed = unique(frame for site in group for frame in site.resume_frames)
     if resumed:
@@ -161,12 +179,14 @@ def _ids(group: Sequence[GraphBreak], field: str) -> tuple[str, ...]:
 
 def _fix(group: Sequence[GraphBreak]) -> tuple[Advice, ...]:
     """The advice of all sites, the main site's first, each once."""
+    if is_train_step(group):
+        return train_step_advice(group)
     ordered = sorted(group, key=lambda site: site is not _main(group))
     return tuple({(advice.slug, advice.text): advice for site in ordered for advice in site.advice}.values())
 
 
 def _evidence(group: Sequence[GraphBreak], skips: dict[str, str]) -> tuple[str, ...]:
-    breaks = [site.id for site in group]
+    breaks = [site.id for site in sorted(group, key=lambda site: site is not _main(group))]
     fallbacks = [skips[site.id] for site in group if site.id in skips]
     others = [one for field in ("skipped_frames", "frames", "graphs_before", "graphs_after") for one in _ids(group, field)]
     return unique((*breaks, *fallbacks, *others))[:_EVIDENCE]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from dynadiag.model.run import Location, Problem, Run
@@ -10,6 +11,14 @@ from dynadiag.passes.empty_frames import empty_reason
 from dynadiag.passes.places import own_frame
 
 TRACING_OFF = "Dynamo tracing is disabled"  # `ConvertFrame` in `torch/_dynamo/convert_frame.py`, 2.15
+# What each stance of `torch.compiler.set_stance` lets run eager (`torch/_dynamo/eval_frame.py`, 2.11 and 2.15).
+_STANCES = {
+    "force_eager": "compiled functions run eager",
+    "eager_on_recompile": "calls that no compiled version fits run eager",
+    "eager_then_compile": "the first call of each compiled function runs eager",
+    "aot_eager_then_compile": "the first call of each compiled function runs with the back end aot_eager",
+}
+_STANCE = re.compile(r"stance (\w+)")
 _SWITCHES = ("TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE")
 
 
@@ -94,6 +103,12 @@ def _stance(run: Run) -> Nothing | None:
         problem_place(problem, run),
         "Set the stance back to default.",
     )
+
+
+def stance_effect(problem: Problem) -> str | None:
+    """What a stance lets run eager, in words; None when it lets nothing, as `fail_on_recompile` and a stance with a back end."""
+    match = _STANCE.match(problem.text)
+    return None if match is None or "backend" in problem.text else _STANCES.get(match[1])
 
 
 def _calls(run: Run) -> Nothing:

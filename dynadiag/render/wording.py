@@ -72,7 +72,7 @@ def cost(item: Cost) -> str:
     if item.value == 1 and unit.endswith("s") and " " not in unit and len(unit) > 2:
         unit = unit[:-1]
     finite = item.value == item.value and abs(item.value) != float("inf")
-    return f"{number(item.value) if finite else 'not known'} {unit} ({clean(item.basis, limit=60)})"
+    return f"{number(item.value) if finite else 'not known'} {unit} ({clean(item.basis, limit=240)})"
 
 
 def breaks_count(summary: Summary) -> str:

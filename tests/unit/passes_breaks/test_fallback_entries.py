@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from dynadiag.model import CompileCall, CompileKey, Location, Problem, Process, RecompileEvent, Run, RunInfo
+from dynadiag.model import CompileCall, CompileKey, CompileMetrics, Location, Problem, Process, RecompileEvent, Run, RunInfo
 from dynadiag.passes.find_fallbacks import find_fallbacks
 
 LIMIT = "Dynamo recompile limit exceeded\n  Explanation: ..."
@@ -121,6 +121,93 @@ def test_a_frame_without_tensor_work_is_told_only_if_it_was_to_be_compiled(maker
         [f"Dynamo found no tensor operation to compile in `{frame}`, which runs as plain Python"] if told else []
     )
     assert [finding.severity for finding in result.findings] == (["note"] if told else [])
+
+
+EMPTY = CompileMetrics(has_guarded_code=True)
+
+
+@pytest.mark.parametrize(
+    ("target", "frame", "told"),
+    [
+        ("main.<locals>.step", "step", True),
+        ("main.<locals>.step", "torch_dynamo_resume_in_step_at_5", False),
+        ("main.<locals>.step", "__exit__", False),
+        ("Net", "forward", True),
+        ("Net", "helper", False),
+        ("<lambda>", "<lambda>", True),
+    ],
+)
+def test_a_frame_that_torch_left_without_saying_so_is_told_only_if_it_was_to_be_compiled(maker, target, frame, told):
+    """torch 2.11 records no reason when it traces no op."""
+    empty = maker.frame(frame, line=9, metrics=EMPTY)
+    maker.graph(maker.frame("other", line=1))
+    call = CompileCall(process=0, location=None, target=target, backend=None)
+    result = find_fallbacks(maker.run(compile_calls=(call,)))
+    assert [(entry.kind, entry.frame, entry.reason) for entry in result.fallbacks] == (
+        [("no_graph", empty, f"Dynamo found no tensor operation to compile in `{frame}`, which runs as plain Python")] if told else []
+    )
+
+
+def test_methods_that_dynamo_meets_after_a_break_are_nobodys(maker, at):
+    broke = maker.frame("forward", line=1, outcome="broke")
+    maker.breaks_at(broke, at(5))
+    maker.frame("forward", line=9, metrics=EMPTY)
+    call = CompileCall(process=0, location=None, target="Net", backend=None)
+    assert find_fallbacks(maker.run(compile_calls=(call,))).fallbacks == ()
+
+
+def test_a_frame_with_a_graph_or_with_guards_is_not_empty(maker):
+    maker.graph(maker.frame("step", line=1, metrics=EMPTY))
+    maker.frame("step", line=5, metrics=replace(EMPTY, guard_count=3))
+    call = CompileCall(process=0, location=None, target="step", backend=None)
+    assert find_fallbacks(maker.run(compile_calls=(call,))).fallbacks == ()
+
+
+def test_an_empty_frame_is_told_once(maker):
+    """torch 2.15 says the reason and leaves the frame without a graph."""
+    maker.frame("step", line=9, metrics=EMPTY)
+    maker.graph(maker.frame("other", line=1))
+    call = CompileCall(process=0, location=None, target="step", backend=None)
+    (entry,) = find_fallbacks(maker.run(problems=(_empty_frame("step"),), compile_calls=(call,))).fallbacks
+    assert (entry.kind, entry.events) == ("no_graph", 1)
+
+
+@pytest.mark.parametrize("outcome", ["compiled", "broke", "failed"])
+@pytest.mark.parametrize("kind", ["aot_rejected", "backend_error"])
+def test_a_refused_graph_ran_eager_only_if_its_frame_was_left(maker, kind, outcome):
+    """AOTAutograd's restart analysis raises, and the frame is compiled in the next attempt; other errors reach the program."""
+    maker.frame("fine", line=90)
+    frame = maker.frame("step", line=1, outcome=outcome)
+    problem = Problem(kind=kind, process=0, text="TensorifyScalarRestartAnalysis: ", frame=frame)
+    assert find_fallbacks(maker.run(problems=(problem,))).fallbacks == ()
+
+
+@pytest.mark.parametrize("kind", ["aot_rejected", "backend_error"])
+def test_a_suppressed_refusal_is_told_once(maker, failed, kind):
+    maker.frame("fine", line=90)
+    frame = maker.frame("step", line=1, outcome="skipped", metrics=failed("BackendCompilerFailed", "backend='aot_eager' raised:\nboom"))
+    problem = Problem(kind=kind, process=0, text="RuntimeError: boom", frame=frame)
+    (entry,) = find_fallbacks(maker.run(problems=(problem,))).fallbacks
+    assert entry.kind == {"backend_error": "suppressed_error"}.get(kind, kind)
+    assert "boom" in entry.reason
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("stance force_eager", "compiled functions run eager"),
+        ("stance eager_on_recompile", "calls that no compiled version fits run eager"),
+        ("stance eager_then_compile", "the first call of each compiled function runs eager"),
+        ("stance fail_on_recompile", None),
+        ("stance default, backend eager", None),
+    ],
+)
+def test_a_stance_is_told_with_what_it_lets_run_eager(maker, at, text, words):
+    maker.graph(maker.frame("step", line=1))
+    problem = Problem(kind="stance", process=0, text=text, stack=(at(3, "<module>"),))
+    reasons = [entry.reason for entry in find_fallbacks(maker.run(problems=(problem,))).fallbacks]
+    expected = f"{text} is set here: while it holds, {words}; whether one was called then is not recorded"
+    assert reasons == ([] if words is None else [expected])
 
 
 def test_switched_off_compilation_is_told_once(maker):

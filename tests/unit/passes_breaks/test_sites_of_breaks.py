@@ -147,8 +147,17 @@ def test_measured_cost_is_shown_and_ranks_within_its_class(maker, at):
     assert (findings[0].cost.value, findings[0].cost.unit) == (1.21, "ms per call")
     assert findings[0].cost.basis == "measured: torch.profiler over 20 calls"
     assert (findings[1].cost.unit, findings[1].cost.basis) == ("event", "counted: break records")
-    uncosted = find_graph_breaks(maker.run()).findings
-    assert uncosted[0].cost.basis == "counted: break records; --cost would measure run time"
+    assert find_graph_breaks(maker.run(costs=costs)).notes == ()
+
+
+def test_that_run_time_can_be_measured_is_said_once(maker, at):
+    assert find_graph_breaks(maker.run()).notes == ()
+    for line in (4, 5):
+        maker.breaks_at(maker.frame("one", line=1), at(line))
+    result = find_graph_breaks(maker.run())
+    assert [finding.cost.basis for finding in result.findings] == ["counted: break records"] * 2
+    (note,) = result.notes
+    assert "--cost" in note
 
 
 @pytest.mark.parametrize(

@@ -135,6 +135,14 @@ def test_fallbacks_and_failures(recorded):
     assert [finding.where.function for finding in failed] == ["refused_loudly"]
 
 
+def test_a_whole_train_step_is_one_finding_over_its_sites(recorded, sites):
+    parts = {"zero_grad", "backward", "optimizer_step"}
+    (finding,) = [finding for finding in build(recorded[0]).findings if finding.code == "DB02"]
+    assert {site.id for part in parts for site in _at(sites, part)} <= set(finding.evidence)
+    assert finding.where.line == MARKS["backward"]
+    assert all(finding.fix[0].text.count(site.own_frame.code.partition("  #")[0]) == 1 for part in parts for site in _at(sites, part))
+
+
 def test_each_thing_is_one_finding(recorded):
     findings = build(recorded[0]).findings
     places = [(finding.where.file, finding.where.line) for finding in findings if finding.code.startswith(("GB", "DB", "DF"))]

@@ -1,0 +1,114 @@
+"""Whole train steps under torch.compile: `zero_grad`, `backward` and the optimizer's `step` each break the graph of one function.
+
+None of the three is traced by default (`Optimizer.zero_grad` is on the skip list, `Tensor.backward` is GB0123, `torch/optim/optimizer.py`
+breaks on purpose in `_use_grad`; torch 2.11 and 2.15), and one change ends all of them: so they are told once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from dynadiag.model.report import Advice, GraphBreak
+from dynadiag.model.run import Run
+from dynadiag.passes.base import short_place, unique
+from dynadiag.passes.places import normal_path, source_function
+
+CODE = "DB02"
+_SLUG = "compile-model-apart"  # what `dynadiag.advice.training.train_step` calls the change that ends all of them
+_Group = tuple[GraphBreak, ...]
+
+
+def joined_train_steps(run: Run, groups: Iterable[Sequence[GraphBreak]]) -> tuple[_Group, ...]:
+    """The groups of sites (one an own line), those that are parts of one compiled train step put together, in their first order."""
+    joined: dict[object, list[_Group]] = {}
+    for number, group in enumerate(map(tuple, groups)):
+        joined.setdefault(_function(run, group) or number, []).append(group)
+    result: list[_Group] = []
+    for parts in joined.values():
+        whole = tuple(site for part in parts for site in part)
+        result.extend([whole] if is_train_step(whole) else parts)
+    return tuple(result)
+
+
+def is_train_step(group: Sequence[GraphBreak]) -> bool:
+    """True for sites of two or three different parts of a train step."""
+    return len({_part(site) for site in group if _belongs(site)}) > 1
+
+
+def _belongs(site: GraphBreak) -> bool:
+    return any(advice.slug == _SLUG for advice in site.advice)
+
+
+def _function(run: Run, group: _Group) -> object | None:
+    """The compiled function in which a part of a train step broke first."""
+    site = next((one for one in group if _belongs(one) and one.own_frame is not None and one.own_frame.line is not None), None)
+    frame = None if site is None else run.frame(site.frames[0])
+    return None if frame is None or frame.name is None else (frame.file, source_function(frame.name))
+
+
+def _part(site: GraphBreak) -> str:
+    """Which part of a train step a site is, from what torch says of it."""
+    said = f"{site.reason} {site.context or ''}"
+    if "zero_grad" in said:
+        return "zero_grad"
+    return "backward" if "backward" in said else "step"
+
+
+def train_step_title(run: Run, group: Sequence[GraphBreak]) -> str:
+    """For example "A whole train step is compiled: zero_grad(), backward() and step() break the graph of train_step"."""
+    parts = unique(f"{_part(site)}()" for site in _in_order(group) if _belongs(site))
+    frame = next((frame for site in group if _belongs(site) and (frame := run.frame(site.frames[0])) is not None), None)
+    name = None if frame is None else source_function(frame.name)
+    return f"A whole train step is compiled: {_and(parts)} break the graph of {name or 'one function'}"
+
+
+def _and(parts: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:])))
+
+
+def _is_backward(site: GraphBreak) -> bool:
+    return _part(site) == "backward"
+
+
+def train_step_main(group: Sequence[GraphBreak]) -> GraphBreak:
+    """The site that the finding points at: the backward call, else the first line."""
+    ordered = [site for site in _in_order(group) if _belongs(site)]
+    return next(filter(_is_backward, ordered), ordered[0])
+
+
+def train_step_lines(group: Sequence[GraphBreak]) -> list[str]:
+    """Each own line with torch's ids of what breaks on it, in the order of the file: "`loss.backward()` (train.py:12, GB0123)"."""
+    lines: dict[tuple[str, int | None], list[GraphBreak]] = {}
+    for site in _in_order(group):
+        if site.own_frame is not None:
+            lines.setdefault((site.own_frame.file, site.own_frame.line), []).append(site)
+    return [_line(sites) for sites in lines.values()]
+
+
+def _line(sites: Sequence[GraphBreak]) -> str:
+    own = sites[0].own_frame
+    code = own.code if own is not None and own.code else None
+    ids = ", ".join(unique(f"{site.gb_id or 'no id'}{_inside(site)}" for site in sites))
+    return f"`{code}` ({short_place(own)}, {ids})" if code else f"{short_place(own)} ({ids})"
+
+
+def _inside(site: GraphBreak) -> str:
+    """Where Dynamo really stopped, when that is inside the call."""
+    own, place = site.own_frame, site.torch_frame
+    return "" if own is None or place is None or own.file == place.file else f" inside the call, at {short_place(place)}"
+
+
+def _in_order(group: Sequence[GraphBreak]) -> list[GraphBreak]:
+    return sorted(group, key=lambda site: (normal_path(site.own_frame.file), site.own_frame.line or 0) if site.own_frame else ("", 0))
+
+
+def train_step_advice(group: Sequence[GraphBreak]) -> tuple[Advice, ...]:
+    """The change that ends all of them, once and with every line, then what the sites advise beside it."""
+    codes = [site.own_frame.code for site in _in_order(group) if _belongs(site) and site.own_frame is not None and site.own_frame.code]
+    what = _and([f"`{code}`" for code in unique(codes)]) or "the rest of the step"
+    first = next(advice for site in group for advice in site.advice if advice.slug == _SLUG)
+    text = (
+        f"Do not compile the whole train step: compile the model (or the function that computes the loss) and leave {what} in plain Python"
+    )
+    others = {advice.slug: advice for site in sorted(group, key=_is_backward) for advice in site.advice if advice.slug != _SLUG}
+    return (Advice(slug=_SLUG, text=text, after=first.after, options=first.options), *others.values())
