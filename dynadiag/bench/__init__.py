@@ -1,0 +1,1 @@
+"""`dynadiag bench`: is the compiled program faster on this machine, and is it still right?"""

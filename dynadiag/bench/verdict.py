@@ -1,0 +1,65 @@
+"""When a ratio is a verdict: FASTER, SLOWER, SAME, or INCONCLUSIVE with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from dynadiag.bench.statistics import CONFIDENCE, Interval, noise_interval, paired_ratio
+
+MIN_ROUNDS = 20
+SMALLEST_EFFECT = 0.01
+
+
+class Verdict(StrEnum):
+    """What a comparison says about an arm. WRONG and VACUOUS come from the check of results, before any timing counts."""
+
+    FASTER = "FASTER"
+    SLOWER = "SLOWER"
+    SAME = "SAME"
+    INCONCLUSIVE = "INCONCLUSIVE"
+    WRONG = "WRONG"
+    VACUOUS = "VACUOUS"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A verdict, the reason when it is INCONCLUSIVE, the speed-up (baseline time / arm time) and the A/A interval it was held against."""
+
+    verdict: Verdict
+    reason: str
+    speedup: Interval
+    noise: Interval
+    rounds: int
+
+
+def decide(baseline: Sequence[float], arm: Sequence[float], same_again: Sequence[float], *, confidence: float = CONFIDENCE) -> Decision:
+    """The verdict on an arm from paired samples (times of any unit); `same_again` are the samples of the A/A arm.
+
+    FASTER or SLOWER when the interval of the speed-up excludes 1 and the estimate is more than 1 % from 1 and lies outside the A/A
+    interval; SAME when the interval is inside 0.99 to 1.01; otherwise INCONCLUSIVE. Raises ValueError as `paired_ratio` does.
+    """
+    speedup = paired_ratio(baseline, arm, confidence=confidence)
+    noise = noise_interval(baseline, same_again, confidence=confidence)
+    verdict, reason = _judge(speedup, noise, len(baseline))
+    return Decision(verdict, reason, speedup, noise, len(baseline))
+
+
+def _judge(speedup: Interval, noise: Interval, rounds: int) -> tuple[Verdict, str]:
+    if rounds < MIN_ROUNDS:
+        return Verdict.INCONCLUSIVE, f"only {rounds} rounds were timed, at least {MIN_ROUNDS} are needed"
+    far = abs(speedup.estimate - 1) > SMALLEST_EFFECT
+    if far and speedup.excludes(1) and noise.excludes(speedup.estimate):
+        return (Verdict.FASTER if speedup.estimate > 1 else Verdict.SLOWER), ""
+    if speedup.inside(1 - SMALLEST_EFFECT, 1 + SMALLEST_EFFECT):
+        return Verdict.SAME, ""
+    return Verdict.INCONCLUSIVE, _why_open(speedup, noise, far)
+
+
+def _why_open(speedup: Interval, noise: Interval, far: bool) -> str:
+    if not far:
+        return f"the estimate is within 1 % of 1, but the interval reaches from {speedup.low:.3f} to {speedup.high:.3f}"
+    if not speedup.excludes(1):
+        return f"the interval from {speedup.low:.3f} to {speedup.high:.3f} includes 1"
+    return f"two arms that run the same program already differ by up to {(noise.high - 1) * 100:.1f} % here"

@@ -1,0 +1,163 @@
+"""Ratios, intervals, verdicts and rounds: what holds for all samples."""
+
+import math
+import random
+import statistics
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dynadiag.bench.rounds import Budget, enough, is_look, orders, settled
+from dynadiag.bench.statistics import Interval, drift, geometric_mean, median_interval, noise_interval, paired_ratio, spread
+from dynadiag.bench.verdict import Verdict, decide
+
+times = st.floats(min_value=1e-6, max_value=1e6)
+samples = st.lists(times, min_size=1, max_size=60)
+pairs = st.lists(st.tuples(times, times), min_size=1, max_size=60)
+
+
+@given(samples)
+def test_the_interval_holds_the_median_and_consists_of_samples(values):
+    interval = median_interval(values)
+    assert interval.low <= statistics.median(values) == interval.estimate <= interval.high
+    assert {interval.low, interval.high} <= set(values)
+
+
+@given(samples)
+def test_more_confidence_is_never_narrower(values):
+    narrow, wide = median_interval(values, confidence=0.9), median_interval(values, confidence=0.99)
+    assert wide.low <= narrow.low and narrow.high <= wide.high
+
+
+@given(pairs)
+def test_swapping_the_arms_inverts_the_ratio(drawn):
+    first, second = zip(*drawn, strict=True)
+    there, back = paired_ratio(first, second), paired_ratio(second, first)
+    for one, other in ((there.estimate, back.estimate), (there.low, back.high), (there.high, back.low)):
+        assert one == pytest.approx(1 / other, rel=1e-9)
+
+
+@given(pairs, st.floats(min_value=1e-3, max_value=1e3))
+def test_the_unit_of_time_does_not_matter(drawn, factor):
+    first, second = zip(*drawn, strict=True)
+    assert paired_ratio([factor * a for a in first], [factor * b for b in second]).low == pytest.approx(paired_ratio(first, second).low)
+
+
+@given(pairs)
+def test_noise_is_symmetric_around_one(drawn):
+    first, second = zip(*drawn, strict=True)
+    there, back = noise_interval(first, second), noise_interval(second, first)
+    assert there.low <= 1 <= there.high
+    assert there.high == pytest.approx(back.high, rel=1e-9)
+
+
+@given(pairs, pairs)
+def test_a_verdict_follows_its_rule(drawn, more):
+    size = min(len(drawn), len(more))
+    baseline, arm = ([pair[side] for pair in drawn[:size]] for side in (0, 1))
+    decision = decide(baseline, arm, [pair[0] for pair in more[:size]])
+    speedup, noise = decision.speedup, decision.noise
+    clear = abs(speedup.estimate - 1) > 0.01 and not speedup.low <= 1 <= speedup.high and not noise.low <= speedup.estimate <= noise.high
+    if size < 20:
+        assert decision.verdict is Verdict.INCONCLUSIVE
+    elif clear:
+        assert decision.verdict is (Verdict.FASTER if speedup.estimate > 1 else Verdict.SLOWER)
+    elif speedup.low >= 0.99 and speedup.high <= 1.01:
+        assert decision.verdict is Verdict.SAME
+    else:
+        assert decision.verdict is Verdict.INCONCLUSIVE
+    assert bool(decision.reason) == (decision.verdict is Verdict.INCONCLUSIVE)
+
+
+def test_the_closed_form_agrees_with_a_resampling_bootstrap():
+    source = random.Random(3)
+    values = [source.gauss(10, 1) for _ in range(41)]
+    medians = sorted(statistics.median(source.choices(values, k=len(values))) for _ in range(20_000))
+    interval = median_interval(values)
+    assert interval.low == pytest.approx(medians[500], abs=0.1)
+    assert interval.high == pytest.approx(medians[19_500], abs=0.1)
+
+
+@pytest.mark.parametrize("count", [20, 21, 50, 101])
+def test_the_interval_covers_the_true_median_as_often_as_it_says(count):
+    source = random.Random(count)
+    hits = 0
+    for _ in range(2000):
+        interval = median_interval([source.gauss(0, 1) for _ in range(count)])
+        hits += interval.low <= 0 <= interval.high
+    assert 0.945 <= hits / 2000 <= 0.99
+
+
+@pytest.mark.parametrize(
+    ("baseline", "arm", "again", "verdict", "reason"),
+    [
+        ([10.0] * 30, [5.0] * 30, [10.0] * 30, "FASTER", ""),
+        ([10.0] * 30, [10.2] * 30, [10.0] * 30, "SLOWER", ""),
+        ([10.0] * 30, [10.05] * 30, [10.0] * 30, "SAME", ""),
+        ([10.0] * 30, [9.5] * 30, [9.0] * 30, "INCONCLUSIVE", "two arms that run the same program already differ by up to 11.1 % here"),
+        ([10.0] * 30, [9.0, 12.0] * 15, [10.0] * 30, "INCONCLUSIVE", "includes 1"),
+        ([10.0] * 19, [5.0] * 19, [10.0] * 19, "INCONCLUSIVE", "only 19 rounds"),
+    ],
+)
+def test_each_verdict(baseline, arm, again, verdict, reason):
+    decision = decide(baseline, arm, again)
+    assert decision.verdict == verdict
+    assert reason in decision.reason
+
+
+@pytest.mark.parametrize("bad", [[], [0.0], [-1.0], [math.nan], [math.inf]])
+def test_samples_that_are_no_times_are_refused(bad):
+    with pytest.raises(ValueError, match="no values|positive"):
+        paired_ratio(bad, bad)
+    with pytest.raises(ValueError, match="positive"):
+        geometric_mean(bad)
+
+
+def test_samples_of_different_length_are_no_pairs():
+    with pytest.raises(ValueError, match="cannot be paired"):
+        paired_ratio([1.0], [1.0, 2.0])
+
+
+@given(st.lists(times, min_size=1, max_size=20))
+def test_a_geometric_mean_of_inverses_is_the_inverse(values):
+    assert geometric_mean(values) == pytest.approx(1 / geometric_mean([1 / value for value in values]), rel=1e-9)
+
+
+def test_a_slow_down_is_not_clipped():
+    assert geometric_mean([4.0, 0.25]) == pytest.approx(1.0)
+
+
+def test_spread_and_drift():
+    assert spread([10.0, 10.0, 10.0]) == 0 == drift([1.0, 2.0])
+    assert spread([9.0, 10.0, 11.0, 10.0, 9.0, 11.0]) == pytest.approx(0.1)
+    assert drift([10.0] * 5 + [11.0] * 5 + [12.0] * 5) == pytest.approx(0.2)
+
+
+def test_every_round_holds_every_arm_once_and_each_place_is_shared_fairly():
+    drawn = [order for order, _ in zip(orders(["a", "b", "c"], seed=1), range(3000), strict=False)]
+    assert all(sorted(order) == ["a", "b", "c"] for order in drawn)
+    for name in "abc":
+        assert 900 < sum(order[0] == name for order in drawn) < 1100
+    assert drawn[:5] == [order for order, _ in zip(orders(["a", "b", "c"], seed=1), range(5), strict=False)]
+
+
+def test_looks_are_few():
+    assert [rounds for rounds in range(1, 301) if is_look(rounds, Budget())] == [20, 30, 45, 67, 100, 150, 225]
+
+
+def test_rounds_end_when_settled_or_when_the_budget_is_used_up():
+    clear = {"a": [10.0] * 20, "a again": [10.0] * 20, "b": [5.0] * 20}
+    open_ = {**clear, "b": [9.0, 12.0] * 10}
+    ask = {"baseline": "a", "same_again": "a again"}
+    assert settled(clear, **ask) and not settled(open_, **ask)
+    assert enough(clear, **ask, elapsed_s=1, budget=Budget())
+    assert not enough(open_, **ask, elapsed_s=1, budget=Budget())
+    assert enough(open_, **ask, elapsed_s=61, budget=Budget())
+    assert enough(open_, **ask, elapsed_s=1, budget=Budget(max_rounds=20))
+    assert not enough({name: values[:19] for name, values in open_.items()}, **ask, elapsed_s=99, budget=Budget())
+
+
+def test_an_interval_knows_what_it_excludes():
+    assert Interval(1.0, 0.9, 1.1).excludes(1.2) and not Interval(1.0, 0.9, 1.1).excludes(1.1)
+    assert Interval(1.0, 0.995, 1.005).inside(0.99, 1.01) and not Interval(1.0, 0.98, 1.0).inside(0.99, 1.01)
