@@ -39,6 +39,7 @@ from dynadiag.model.run import (
     Guard,
     GuardSet,
     Location,
+    MutationRecord,
     Node,
     Outcome,
     PayloadRef,
@@ -51,6 +52,7 @@ from dynadiag.model.run import (
     Run,
     RunInfo,
     Symbol,
+    TracedInput,
 )
 
 __all__ = [
@@ -76,6 +78,7 @@ __all__ = [
     "GuardSet",
     "Location",
     "Mutation",
+    "MutationRecord",
     "Node",
     "Outcome",
     "PassResult",
@@ -94,5 +97,6 @@ __all__ = [
     "Severity",
     "Summary",
     "Symbol",
+    "TracedInput",
     "Transition",
 ]

@@ -155,7 +155,10 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Graph:
-    """One captured graph: counts now, its text through `text` when somebody wants it (`trace.read_payload`)."""
+    """One captured graph: counts now, its text through `text` when somebody wants it (`trace.read_payload`).
+
+    `runnable` and `why_not` come from the probe, whose whole record is `probe`; `why_not` may also say why nothing could be counted.
+    """
 
     id: str
     frame: str
@@ -166,6 +169,36 @@ class Graph:
     text: PayloadRef | None
     details: PayloadRef | None = None
     why_not: str | None = None
+    runnable: bool | None = None
+    probe: PayloadRef | None = None
+    record: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MutationRecord:
+    """A record that tells of mutations (`trace.aot_metadata`, `trace.side_effects` read it); kinds: aot_metadata, side_effects."""
+
+    kind: Literal["aot_metadata", "side_effects"]
+    frame: str
+    attempt: int
+    payload: PayloadRef
+    record: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracedInput:
+    """A tensor that Dynamo met while it traced a frame (`describe_tensor` and `describe_source`, torch/_subclasses/meta_utils.py)."""
+
+    frame: str
+    source: str
+    shape: tuple[int, ...] | None
+    stride: tuple[int, ...] | None
+    dtype: str | None
+    device: str | None
+    requires_grad: bool
+    is_leaf: bool
+    is_parameter: bool
+    storage: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -283,7 +316,10 @@ class CompileCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
-    """One compilation of one frame (code object): entered at `stack`, tried `attempts` times, ended in `outcome`."""
+    """One compilation of one frame (code object): entered at `stack`, tried `attempts` times, ended in `outcome`.
+
+    `callers` is the whole stack above it as we recorded it; torch's `stack` leaves the two innermost callers out.
+    """
 
     id: str
     key: CompileKey
@@ -293,6 +329,7 @@ class Frame:
     line: int | None
     outcome: Outcome
     stack: tuple[Location, ...] = ()
+    callers: tuple[Location, ...] = ()
     metrics: CompileMetrics | None = None
     guards: GuardSet | None = None
     error: str | None = None
@@ -334,6 +371,8 @@ class Run:
     costs: tuple[RegionCost, ...] = ()
     compile_calls: tuple[CompileCall, ...] = ()
     legacy: tuple[Problem, ...] = ()
+    mutation_records: tuple[MutationRecord, ...] = ()
+    traced_inputs: tuple[TracedInput, ...] = ()
     notes: tuple[str, ...] = ()
     site_prefixes: tuple[str, ...] = ()
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from dynadiag.record import environment, settings, writer
 from dynadiag.record.import_hook import ImportWatcher
-from dynadiag.torch_compat import calls, configuration, context, counters, frames, graphs, registry, stacks, trace_log
+from dynadiag.torch_compat import calls, configuration, context, counters, frames, graphs, registry, stacks, trace_log, uncaught
 from dynadiag.torch_compat.cost import CostMeter
 from dynadiag.torch_compat.hooks import Hooks
 
@@ -85,6 +85,8 @@ class Recorder:
             self.cost.finish()
         for log in self.writers:
             if (log.is_open or self._role() == "main") and log.once("finished"):
+                if (raised := uncaught.uncaught_exception()) is not None:
+                    log.artifact("dynadiag_problem", raised, {}, beyond_cap=True)
                 self._say_goodbye(log)
 
     @property

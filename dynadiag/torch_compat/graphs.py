@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from dynadiag.torch_compat.cost import CostMeter
+from dynadiag.torch_compat.graph_attributes import describe_attributes, source_name, static_kind
 from dynadiag.torch_compat.hooks import Hooks
 
 
@@ -17,9 +18,8 @@ def watch_graphs(output_graph: ModuleType, hooks: Hooks, cost: CostMeter | None)
     ordinals = itertools.count()
 
     def before(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        module, inputs = args[1], args[2]
         with sys.modules["torch"]._C.DisableTorchFunctionSubclass():
-            description = _describe(module, inputs)
+            description = _describe(*args[:3])
         hooks.sink.artifact("dynadiag_graph", {"graph": next(ordinals), **description})
 
     def error(args: tuple[Any, ...], kwargs: dict[str, Any], raised: BaseException) -> None:
@@ -44,14 +44,15 @@ def _note_failure(hooks: Hooks, raised: Exception) -> None:
     hooks.sink.artifact("dynadiag_problem", {"kind": kind, "text": text, "stack": []})
 
 
-def _describe(module: Any, inputs: Any) -> dict[str, Any]:
+def _describe(output_graph: Any, module: Any, inputs: Any) -> dict[str, Any]:
     torch = sys.modules["torch"]
     storages: dict[int, int] = {}
     strings: dict[str, int] = {}
     placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
     pairs = zip(placeholders, inputs, strict=False)
     return {
-        "inputs": [{"name": node.name, "source": _source(node), **_describe_value(value, storages)} for node, value in pairs],
+        "inputs": [{"name": node.name, **_origin(node), **_describe_value(value, storages)} for node, value in pairs],
+        "attributes": describe_attributes(module, output_graph, lambda value: _describe_value(value, storages)),
         "nodes": [_describe_node(node, strings) for node in module.graph.nodes],
         "strings": list(strings),
         "grad": bool(torch.is_grad_enabled()),
@@ -61,11 +62,8 @@ def _describe(module: Any, inputs: Any) -> dict[str, Any]:
     }
 
 
-def _source(node: Any) -> str | None:
-    """Dynamo's name for where an input comes from ("L['self'].cache"); a method in 2.11, a property in 2.15."""
-    source = getattr(node.meta.get("grapharg"), "source", None)
-    name = getattr(source, "name", None)
-    return str(name() if callable(name) else name) if name is not None else None
+def _origin(node: Any) -> dict[str, Any]:
+    return {"source": source_name(getattr(node.meta.get("grapharg"), "source", None)), "static": static_kind(node)}
 
 
 def _describe_node(node: Any, strings: dict[str, int]) -> list[Any]:

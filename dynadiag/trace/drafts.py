@@ -16,12 +16,14 @@ from dynadiag.model.run import (
     Graph,
     GuardSet,
     Location,
+    MutationRecord,
     Problem,
     Process,
     RecompileEvent,
     RegionCost,
     RegistryEntry,
     Symbol,
+    TracedInput,
 )
 from dynadiag.trace.phases import PhaseClock
 from dynadiag.trace.values import as_id
@@ -40,6 +42,7 @@ class FrameDraft:
     file: str | None = None
     line: int | None = None
     stack: tuple[Location, ...] = ()
+    callers: tuple[Location, ...] = ()
     metrics: CompileMetrics | None = None
     guards: GuardSet | None = None
     error: str | None = None
@@ -73,6 +76,7 @@ class ProcessDraft:
     option_names: dict[str, frozenset[str]] = field(default_factory=dict)
     registry: dict[str, RegistryEntry] = field(default_factory=dict)
     hooks: dict[str, str] = field(default_factory=dict)
+    tensors: dict[tuple[int | None, int | None], Mapping[str, Any]] = field(default_factory=dict)
     counters: dict[str, Mapping[str, int]] | None = None
     event_context: bytes | None = None
     event_epoch: int = -1
@@ -122,6 +126,8 @@ class RunDraft:
     costs: list[RegionCost] = field(default_factory=list)
     compile_calls: list[CompileCall] = field(default_factory=list)
     legacy: list[Problem] = field(default_factory=list)
+    mutation_records: list[MutationRecord] = field(default_factory=list)
+    traced_inputs: list[TracedInput] = field(default_factory=list)
     notes: dict[str, int] = field(default_factory=dict)
     site_prefixes: dict[str, None] = field(default_factory=dict)
     shared: dict[Any, Any] = field(default_factory=dict)

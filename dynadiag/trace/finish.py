@@ -35,6 +35,8 @@ def finish(run: RunDraft, sources: Sources) -> Run:
         costs=tuple(run.costs),
         compile_calls=tuple(run.compile_calls),
         legacy=tuple(run.legacy),
+        mutation_records=tuple(run.mutation_records),
+        traced_inputs=tuple(run.traced_inputs),
         notes=tuple(text if count == 1 else f"{text} ({count} times)" for text, count in run.notes.items()),
         site_prefixes=tuple(run.site_prefixes),
     )
@@ -105,9 +107,13 @@ def _add_problem(run: RunDraft, draft: FrameDraft, kind: str, text: str, seen: s
     if (draft.id, kind) in seen:
         return
     place = (draft.metrics.fail_location if draft.metrics else None) or _code_place(draft)
-    stack = (*draft.stack, *draft.user_stack)
+    stack = (*_callers(draft), *draft.user_stack)
     problem = Problem(kind=kind, process=draft.key.process, text=text, frame=draft.id, location=place, stack=stack, record=draft.record)
     run.problems.append(problem)
+
+
+def _callers(draft: FrameDraft) -> tuple[Location, ...]:
+    return draft.callers or draft.stack
 
 
 def _code_place(draft: FrameDraft) -> Location | None:
@@ -128,7 +134,7 @@ def _add_raised_break(run: RunDraft, draft: FrameDraft) -> None:
             explanation=reason.explanation,
             hints=reason.hints,
             context=reason.context,
-            stack=(*draft.stack, *draft.user_stack) or ((place,) if place else ()),
+            stack=(*_callers(draft), *draft.user_stack) or ((place,) if place else ()),
             torch_frame=place or _code_place(draft),
             skip_reason=(f"{second.gb_type}: {second.explanation}" if second.explanation else second.gb_type) if second else None,
             source="metrics" if draft.metrics is not None and draft.metrics.fail_type else "exception",
@@ -189,6 +195,7 @@ def _frame(run: RunDraft, draft: FrameDraft) -> Frame:
         line=draft.line,
         outcome=outcome,
         stack=draft.stack,
+        callers=draft.callers,
         metrics=draft.metrics,
         guards=draft.guards,
         error="the log ends before this frame was finished" if cut else draft.error,
@@ -198,7 +205,7 @@ def _frame(run: RunDraft, draft: FrameDraft) -> Frame:
 
 def _recompiles(run: RunDraft) -> tuple[RecompileEvent, ...]:
     """The events with the stack of their frame: torch writes the reasons before the frame starts."""
-    stacks = {draft.id: draft.stack for draft in run.frames}
+    stacks = {draft.id: _callers(draft) for draft in run.frames}
     return tuple(event if event.stack else replace(event, stack=stacks.get(event.frame, ())) for event in run.recompiles)
 
 

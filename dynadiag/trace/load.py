@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dynadiag.errors import UnreadableInputError
 from dynadiag.model.run import Run
-from dynadiag.trace import own_records, torch_records
+from dynadiag.trace import mutation_events, own_records, torch_records
 from dynadiag.trace.drafts import ProcessDraft, RunDraft
 from dynadiag.trace.finish import finish
 from dynadiag.trace.phases import quick_event
@@ -23,8 +23,9 @@ Progress = Callable[[int, int], None]
 _LARGEST_PID = 1 << 22
 _MOST_NAMES = 10_000
 _RANK_NAME = re.compile(r"_rank_(\d{1,6})[_.]")
-_BY_KEY = {name.encode(): handler for name, handler in torch_records.BY_KEY.items()}
-_BY_ARTIFACT = {name.encode(): handler for name, handler in {**torch_records.BY_ARTIFACT, **own_records.BY_ARTIFACT}.items()}
+_ARTIFACTS = {**torch_records.BY_ARTIFACT, **own_records.BY_ARTIFACT, **mutation_events.BY_ARTIFACT}
+_BY_KEY = {name.encode(): handler for name, handler in {**torch_records.BY_KEY, **mutation_events.BY_KEY}.items()}
+_BY_ARTIFACT = {name.encode(): handler for name, handler in _ARTIFACTS.items()}
 _LARGEST_HEADER_BYTES = 16 << 20
 
 

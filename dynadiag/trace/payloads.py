@@ -8,8 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from dynadiag.errors import UnreadableInputError
+from dynadiag.model.mutations import AotMetadata, ProbedGraph, SideEffect
 from dynadiag.model.run import PayloadRef
+from dynadiag.trace.aot_metadata import read_aot_metadata
+from dynadiag.trace.probe_records import read_probe
 from dynadiag.trace.records import untab
+from dynadiag.trace.side_effects import read_side_effects
 from dynadiag.trace.sources import OpenLog, shown
 from dynadiag.trace.text_prefix import strip_prefixes
 from dynadiag.trace.values import BadRecordError, as_dict, decode, parse_json
@@ -48,3 +52,21 @@ def graph_details(ref: PayloadRef) -> Mapping[str, Any]:
         return as_dict(parse_json(read_payload(ref), "not JSON"))
     except BadRecordError:
         raise UnreadableInputError(f"the details of a graph in {shown(Path(ref.log))} are damaged") from None
+
+
+def aot_metadata(ref: PayloadRef) -> AotMetadata | None:
+    """What AOTAutograd says of a graph's inputs and outputs; None for a text of no known form, UnreadableInputError when it is gone."""
+    return read_aot_metadata(read_payload(ref))
+
+
+def side_effects(ref: PayloadRef) -> tuple[SideEffect, ...]:
+    """The Python objects that a frame changes; UnreadableInputError when the log is gone."""
+    return read_side_effects(read_payload(ref))
+
+
+def probe_result(ref: PayloadRef) -> ProbedGraph | None:
+    """What the probe found in a graph; None when the record is damaged, UnreadableInputError when the log is gone."""
+    try:
+        return read_probe(as_dict(parse_json(read_payload(ref), "not JSON")))
+    except BadRecordError:
+        return None

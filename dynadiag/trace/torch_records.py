@@ -234,6 +234,7 @@ def _graph(kind: GraphKind) -> Handler:
             ops={run.share(op): number for op, number in count.ops.items()} if count else {},
             text=PayloadRef(process.log, record.payload_offset, record.payload_length),
             why_not=None if count else "the text of the graph holds no forward method",
+            record=record.index,
         )
         frame.graphs.append(len(run.graphs))
         run.graphs.append(graph)

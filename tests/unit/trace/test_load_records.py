@@ -314,8 +314,8 @@ def test_own_artifacts(new_log, tmp_path, graph_text):
 
 
 def test_unknown_records_are_counted_by_name(log, tmp_path):
-    run = one(log.artifact("brand_new", {"a": 1}).record("describe_tensor", {"id": 0}).start(0).metrics(0), tmp_path)
-    assert run.processes[0].unknown_artifacts == {"brand_new": 1, "describe_tensor": 1}
+    run = one(log.artifact("brand_new", {"a": 1}).record("describe_storage", {"id": 0}).start(0).metrics(0), tmp_path)
+    assert run.processes[0].unknown_artifacts == {"brand_new": 1, "describe_storage": 1}
 
 
 def test_processes_of_one_log_are_told_apart(new_log, tmp_path):

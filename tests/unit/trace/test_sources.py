@@ -65,7 +65,7 @@ def test_folder_of_ranks_in_order(new_log, tmp_path):
 
 
 def test_rank_in_the_records(log, tmp_path):
-    run = load(log.record("describe_tensor", {}, rank=5).start(0).metrics(0, kind="compilation_metrics").write(tmp_path))
+    run = load(log.record("describe_storage", {}, rank=5).start(0).metrics(0, kind="compilation_metrics").write(tmp_path))
     assert run.processes[0].rank is None
     log.record("str", ["a", 9], rank=5)
     assert load(log.write(tmp_path)).processes[0].rank == 5

@@ -1,0 +1,58 @@
+"""Reads `dynadiag_probe` records: what the probe found in one graph. Everything in them is checked again: a log may come from anybody."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dynadiag.model.mutations import ProbedGraph, ProbedMutation, ProbedWrite
+from dynadiag.model.run import Location
+from dynadiag.trace.values import as_bool, as_dict, as_id, as_list, as_text, as_texts
+
+_MOST_MUTATIONS = 20_000
+_MOST_SITES = 200
+
+
+def read_probe(values: Mapping[str, Any]) -> ProbedGraph:
+    """One record; what is mistyped in it counts as not known."""
+    mutations = values.get("mutations")
+    return ProbedGraph(
+        mutations=None if mutations is None else tuple(map(_mutation, map(as_dict, as_list(mutations)[:_MOST_MUTATIONS]))),
+        error=as_text(values.get("error")),
+        notes=as_texts(values.get("notes")),
+    )
+
+
+def _mutation(values: Mapping[str, Any]) -> ProbedMutation:
+    return ProbedMutation(
+        index=as_id(values.get("index")),
+        name=as_text(values.get("name")) or "?",
+        source=as_text(values.get("source")),
+        kinds=as_texts(values.get("kinds")),
+        where=as_text(values.get("where")),
+        no_grad=as_bool(values.get("no_grad")),
+        requires_grad=as_bool(values.get("requires_grad")),
+        static=as_text(values.get("static")),
+        bytes_touched=as_id(values.get("bytes_touched")),
+        bytes_written_back=as_id(values.get("bytes_written_back")),
+        aliases=as_texts(values.get("aliases")),
+        overlaps=as_texts(values.get("overlaps")),
+        sites=tuple(map(_write, map(as_dict, as_list(values.get("sites"))[:_MOST_SITES]))),
+    )
+
+
+def _write(values: Mapping[str, Any]) -> ProbedWrite:
+    return ProbedWrite(
+        node=as_text(values.get("node")),
+        op=as_text(values.get("op")) or "?",
+        stack=tuple(_location(as_list(entry)) for entry in as_list(values.get("stack"))[:100] if as_list(entry)),
+        no_grad=as_bool(values.get("no_grad")),
+        metadata=as_bool(values.get("metadata")) or False,
+        through=as_texts(values.get("through")),
+        bytes_touched=as_id(values.get("bytes_touched")),
+    )
+
+
+def _location(entry: list[Any]) -> Location:
+    padded = [*entry, None, None, None, None]
+    return Location(as_text(padded[0]) or "<unknown>", as_id(padded[1]), as_text(padded[2]), as_text(padded[3]))

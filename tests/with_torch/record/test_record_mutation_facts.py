@@ -1,0 +1,41 @@
+"""What the recorder adds for mutations: sources of attributes, static inputs, and the exception that ended the program."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from dynadiag import trace
+
+PROGRAM = """
+import torch
+from torch import nn
+lin = nn.Linear(2, 2)
+opt = torch.optim.SGD(lin.parameters(), lr=0.1, momentum=0.9)
+for p in lin.parameters():
+    p.grad = torch.ones_like(p)
+torch.compile(opt.step, backend="eager")()
+torch.compile(lin, backend="eager")(torch.ones(1, 2))
+def fn(x):
+    return x + 1
+torch.compile(fn, backend="eager")(torch.ones(2))
+raise ValueError("the end")
+"""
+
+
+def test_attributes_static_inputs_and_the_last_exception(tmp_path: Path) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(PROGRAM)
+    command = [sys.executable, "-m", "dynadiag", "explain", "--no-pictures", "--out", str(tmp_path / "run"), str(script)]
+    assert subprocess.run(command, capture_output=True, text=True, timeout=300, check=False).returncode == 1  # noqa: S603
+    run = trace.load(tmp_path / "run")
+    details = [trace.graph_details(graph.details) for graph in run.graphs if graph.details is not None]
+    sources = [json.dumps([entry["source"] for entry in one["attributes"]]) for one in details]
+    assert any("param_groups[0]['params'][0]" in text for text in sources)
+    static = {entry["source"]: entry["static"] for one in details for entry in one["inputs"]}
+    assert static["L['x']"] is None
+    assert any(source.endswith("['weight']") and kind for source, kind in static.items())
+    problem = next(one for one in run.problems if one.kind == "uncaught")
+    assert problem.text == "ValueError: the end" and problem.location is not None and problem.location.line == 13
