@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from dynadiag.model.run import BreakEvent, Frame, Location, Run
-from dynadiag.passes.places import resume_line, source_function
+from dynadiag.passes.places import callers, resume_line, source_function
 
 _Code = tuple[int, int, int | None]
 _Name = tuple[int, int, str | None, str | None, int | None]
@@ -92,7 +92,7 @@ def _resumes_by_name(run: Run) -> dict[_Name, list[_Resume]]:
 def _names(event: BreakEvent, frame: Frame) -> list[_Name]:
     """The name that the resume function has: torch's function and line of the compiled frame itself, behind its callers in the stack."""
     function = source_function(frame.name)
-    traced = event.stack[_callers(event.stack, frame.stack[:-1]) :]
+    traced = event.stack[_callers(event.stack, callers(frame)) :]
     own = [place for place in traced if place.file == frame.file and source_function(place.function) == function]
     if not own and event.torch_frame is not None and event.torch_frame.file == frame.file:
         own = [event.torch_frame]

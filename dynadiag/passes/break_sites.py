@@ -14,7 +14,7 @@ from dynadiag.passes.break_categories import category
 from dynadiag.passes.break_chain import resume_frames
 from dynadiag.passes.break_costs import break_cost
 from dynadiag.passes.fingerprint import Subject, fingerprints
-from dynadiag.passes.places import joined_stack, own_entry, own_frame, source_function
+from dynadiag.passes.places import entry_stack, joined_stack, own_entry, own_frame, source_function
 
 NO_ID = "DB01"
 
@@ -73,7 +73,7 @@ def _first_half(event: BreakEvent, placed: set[tuple[str, int]]) -> bool:
 
 def _seen(position: int, event: BreakEvent, run: Run) -> _Seen:
     frame = run.frame(event.frame)
-    stack = joined_stack(() if frame is None else frame.stack, event.stack)
+    stack = joined_stack(() if frame is None else entry_stack(frame), event.stack)
     torch_frame = _torch_frame(event, frame, stack)
     whole = bool(event.stack) and (torch_frame is None or (stack[-1].file, stack[-1].line) == (torch_frame.file, torch_frame.line))
     stack = stack if whole or torch_frame is None else (*stack, torch_frame)
@@ -83,8 +83,11 @@ def _seen(position: int, event: BreakEvent, run: Run) -> _Seen:
 
 def _own(event: BreakEvent, frame: Frame | None, stack: Sequence[Location], run: Run, *, whole: bool) -> Location | None:
     """The own line of an event; without its line when the stack that was recorded does not reach down to torch's user frame."""
+    if frame is not None and frame.callers:
+        own = own_frame(stack, run)
+        return own if own is None or whole or own in (*frame.callers, stack[-1]) else Location(own.file, None, own.function)
     raised = frame is not None and (event.source in ("exception", "metrics") or not event.stack)
-    inner = stack[max(len(frame.stack) - 1, 0) :] if frame is not None and raised and event.stack else stack[-1:] if raised else stack
+    inner = stack[len(frame.stack) :] if frame is not None and raised and event.stack else stack[-1:] if raised else stack
     own = own_frame(inner, run)
     if own is None and raised and frame is not None:
         return own_entry(frame, run)

@@ -9,7 +9,7 @@ from dynadiag.model.report import CompileTime, Cost, Finding, FrameTime, PassRes
 from dynadiag.model.run import CompileMetrics, Frame, Location, Phase, Run
 from dynadiag.passes.base import Rank, frame_location, frames_by_code, listed, plural, short_place, unique
 from dynadiag.passes.fingerprint import Subject, fingerprints
-from dynadiag.passes.places import own_frame, source_function
+from dynadiag.passes.places import entry_stack, own_frame, source_function
 
 RESTART_CODE = "DC01"
 SLOW_CODE = "DC02"
@@ -226,5 +226,4 @@ def _uncached(run: Run, times: Mapping[str, FrameTime]) -> Iterable[Finding]:
 
 
 def _where(frame: Frame, run: Run) -> Location | None:
-    place = frame_location(frame)
-    return own_frame((*frame.stack, *(() if place is None else (place,))), run)
+    return own_frame(entry_stack(frame), run)

@@ -11,7 +11,7 @@ from dynadiag.passes.base import Rank, frame_location, frames_by_code, listed, s
 from dynadiag.passes.fingerprint import Subject, fingerprints
 from dynadiag.passes.guard_sources import readable
 from dynadiag.passes.guard_text import parse_reason
-from dynadiag.passes.places import own_frame, source_function
+from dynadiag.passes.places import entry_stack, own_frame, source_function
 
 SLOW_CODE = "DG01"
 # torch times one single check, with the CPU caches flushed before it (`CheckFunctionManager`, `_dynamo/guards.py`): an upper bound that a
@@ -121,8 +121,7 @@ def _slowest(frames: Sequence[Frame]) -> Frame | None:
 
 
 def _where(frame: Frame, run: Run) -> Location | None:
-    place = frame_location(frame)
-    return own_frame((*frame.stack, *(() if place is None else (place,))), run)
+    return own_frame(entry_stack(frame), run)
 
 
 def _finding(number: int, frame: Frame, reports: dict[str, GuardReport], mark: str, run: Run) -> Finding:

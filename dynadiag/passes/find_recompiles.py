@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -10,9 +11,9 @@ from dynadiag.advice.recompile_cause import Cause
 from dynadiag.advice.recompiles import limit_advice, recompile_advice
 from dynadiag.model.report import Advice, Cost, Finding, PassResult, Recompile, Transition
 from dynadiag.model.run import Frame, Location, Run
-from dynadiag.passes.base import Rank, frame_text, listed, plural, rank_text, unique
+from dynadiag.passes.base import Rank, frame_text, listed, plural, rank_text, short_place, unique
 from dynadiag.passes.fingerprint import Subject, fingerprints
-from dynadiag.passes.places import own_frame, resume_line, source_function
+from dynadiag.passes.places import entry_stack, own_frame, resume_line, source_function
 from dynadiag.passes.recompile_limit import Limit, recompile_limit
 from dynadiag.passes.transitions import CodeObject, Known, Row, changes, code_objects, known_values, rows
 
@@ -76,7 +77,7 @@ def find_recompiles(run: Run) -> PassResult:
 def _read(code: CodeObject, run: Run) -> Recompiled:
     known = known_values(code, run)
     table = tuple(_named_module(row, code.named) for row in rows(code, known))
-    call = user_line(code.named, run)
+    call = next(iter(_lines(code, run)), None)
     advice = tuple(recompile_advice(_cause(row, code, call, run), run) for row in table)
     return Recompiled(code, known, table, advice, recompile_limit(code, run), call)
 
@@ -85,10 +86,17 @@ def user_line(frame: Frame, run: Run) -> Location | None:
     """The innermost line of the user's own: the compiled code itself if it is theirs, else the line of theirs that led to it.
 
     torch leaves out the direct caller of a plain function (`log_dynamo_start`, `_dynamo/convert_frame.py`, skips one frame too many in 2.11
-    and 2.15), so the line that called it is not in the log.
+    and 2.15), so the line that called it is only in logs that dynadiag recorded.
     """
-    itself = () if frame.file is None else (Location(frame.file, frame.line, source_function(frame.name)),)
-    return own_frame((*frame.stack, *itself), run)
+    found = own_frame(entry_stack(frame), run)
+    return None if found is None else replace(found, function=source_function(found.function))
+
+
+def _lines(code: CodeObject, run: Run) -> tuple[Location, ...]:
+    """The lines that led to a recompile of this code, the commonest first; without one the line of its first compilation."""
+    found = Counter(line for step in code.steps if step.frame.file is not None and (line := user_line(step.frame, run)) is not None)
+    first = user_line(code.named, run)
+    return tuple(line for line, _ in found.most_common()) or (() if first is None else (first,))
 
 
 def _named_module(row: Row, frame: Frame) -> Row:
@@ -324,6 +332,9 @@ def _title(group: Sequence[Recompiled], events: int, hit: bool) -> str:
 
 def _why(group: Sequence[Recompiled], events: int, seconds: float | None, run: Run) -> str:
     parts = [f"{row_text(row)}." for row in _shown_rows(group)]
+    lines = unique(short_place(line) for one in group for line in _lines(one.code, run))
+    if len(lines) > 1:
+        parts.append(f"Reached from {listed(lines)}.")
     parts.extend(_limit_text(group))
     if seconds is not None:
         parts.append(f"These recompiles took {seconds:.2f} s of compile time (measured).")

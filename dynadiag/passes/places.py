@@ -63,6 +63,16 @@ def own_frame(stack: Sequence[Location], run: Run) -> Location | None:
     return next((location for location in reversed(stack) if is_own_file(location.file, run)), None)
 
 
+def callers(frame: Frame) -> tuple[Location, ...]:
+    """The callers of a compiled frame, outermost first: all of them where dynadiag recorded the run, else what torch recorded."""
+    return frame.callers or frame.stack
+
+
+def entry_stack(frame: Frame) -> tuple[Location, ...]:
+    """The callers of a compiled frame and the frame itself where its code begins."""
+    return (*callers(frame), *(() if frame.file is None else (Location(frame.file, frame.line, frame.name),)))
+
+
 def joined_stack(entry: Sequence[Location], inner: Sequence[Location]) -> tuple[Location, ...]:
     """The stack of an event, with the stack through which its frame was entered put before it when the event's begins at the frame.
 
@@ -83,12 +93,12 @@ def own_entry(frame: Frame, run: Run) -> Location | None:
     """The user's own code that a frame belongs to: the frame itself, else what called it, without a line where that is not certain.
 
     Torch leaves the two innermost callers out of the stack of `dynamo_start` (`log_dynamo_start`, `extract(skip=4)`, torch 2.11 and 2.15)
-    and shows a function that goes on in a resume function at the line of its first break.
+    and shows a function that goes on in a resume function at the line of its first break. Our own record (`Frame.callers`) is whole.
     """
     if frame.file is not None and is_own_file(frame.file, run):
         return Location(frame.file, frame.line, source_function(frame.name))
-    found = own_frame(frame.stack[:-1], run)
-    if found is None or _called_by_torch(frame, run):
+    found = own_frame(callers(frame), run)
+    if found is None or frame.callers or _called_by_torch(frame, run):
         return found
     return Location(found.file, None, source_function(found.function))
 
@@ -98,7 +108,7 @@ def _called_by_torch(frame: Frame, run: Run) -> bool:
 
     That is so when it is the last caller recorded and no frame before was left to run eager in parts, from where user code could call on.
     """
-    last = frame.stack[-2] if len(frame.stack) > 1 else None
+    last = frame.stack[-1] if frame.stack else None
     if last is None or last.function != "compile_wrapper" or not normal_path(last.file).endswith("torch/_dynamo/eval_frame.py"):
         return False
     process = frame.key.process

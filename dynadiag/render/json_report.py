@@ -213,7 +213,7 @@ def _frame(frame: Frame, graphs: list[str], breaks: list[str]) -> dict[str, Any]
         "error": plain(frame.error),
         "graphs": graphs,
         "breaks": breaks,
-        "stack": plain(frame.stack),
+        "stack": plain(frame.callers or frame.stack),
         "metrics": plain(frame.metrics),
         "guard_count": frame.guards.count if frame.guards else None,
     }

@@ -20,7 +20,18 @@ class RunMaker:
         return self.record
 
     def frame(
-        self, name, *, line, file="/home/me/proj/train.py", key=None, outcome="compiled", process=0, stack=None, metrics=None, attempts=1
+        self,
+        name,
+        *,
+        line,
+        file="/home/me/proj/train.py",
+        key=None,
+        outcome="compiled",
+        process=0,
+        stack=None,
+        callers=None,
+        metrics=None,
+        attempts=1,
     ):
         number = len(self.frames)
         key = key or CompileKey(process, 0, number, 0)
@@ -32,7 +43,8 @@ class RunMaker:
             file=file,
             line=line,
             outcome=outcome,
-            stack=tuple(stack or ()) + ((Location(file, line, name),) if file else ()),
+            stack=tuple(stack or ()),
+            callers=tuple(callers or ()),
             metrics=metrics,
             record=self.tick(),
         )

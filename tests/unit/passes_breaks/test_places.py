@@ -1,5 +1,7 @@
 """Which line is the user's own, also for paths of other machines."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -59,6 +61,8 @@ def test_a_library_frame_names_the_calling_function_without_a_line():
         id="f0", key=CompileKey(0, 0, 0, 0), attempts=1, name="g", file="/x/site-packages/lib.py", line=3, outcome="skipped", stack=stack
     )
     assert own_entry(frame, RUN) == Location("/home/me/proj/train.py", None, "step")
+    exact = replace(frame, callers=(*stack, Location("/home/me/proj/net.py", 4, "call"), Location("/x/site-packages/lib.py", 8, "h")))
+    assert own_entry(exact, RUN) == exact.callers[2]
 
 
 def test_resume_functions_are_named_as_the_function_that_a_person_wrote():

@@ -77,6 +77,18 @@ def test_the_caller_of_a_library_frame_that_raised_is_certain_only_behind_compil
     assert [(site.own_frame.function, site.own_frame.line) for site in sites] == [("step", 8), ("other", None), ("late", None)]
 
 
+def test_the_callers_that_dynadiag_recorded_give_the_line(maker, at, library):
+    """What raised carries the stack from the frame on; the record of callers leaves nobody out."""
+    callers = (at(3, "<module>"), at(9, "step"), library(20))
+    frame = maker.frame("helper", line=60, file=library(0).file, stack=callers[:1], callers=callers, outcome="failed")
+    maker.breaks_at(frame, *callers, library(61), library(77), source="metrics")
+    (site,) = find_graph_breaks(maker.run()).graph_breaks
+    assert ((site.own_frame.function, site.own_frame.line), site.doubts) == (("step", 9), ())
+    bare = maker.frame("helper", line=60, file=library(0).file, stack=callers[:1], callers=callers)
+    maker.breaks_at(bare, torch_frame=library(61))
+    assert find_graph_breaks(maker.run()).graph_breaks[1].own_frame.line == 9
+
+
 def test_a_stack_that_ends_before_torchs_frame_gives_no_line(maker, at, library):
     """Only the callers were recorded: the innermost of them need not be the one that led to the break."""
     maker.breaks_at(maker.frame("step", line=1), at(3, "main"), torch_frame=library(71))
