@@ -29,7 +29,7 @@ def graph(
     run: Annotated[
         Path, typer.Argument(metavar="RUN", help="A run directory, a TORCH_TRACE log or a folder of logs; RUN#g3 names a graph.")
     ],
-    graph_id: Annotated[str | None, typer.Argument(metavar="[ID]", help="The graph's id in the report, such as g3.")] = None,
+    graph_id: Annotated[str | None, typer.Argument(metavar="ID", help="The graph's id in the report, such as g3.")] = None,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="The folder to write into.")] = Path(),
     device: Annotated[
         str | None, typer.Option("--device", metavar="NAME", help="Replace every accelerator by this device, such as cpu.")
@@ -47,7 +47,7 @@ def graph(
     if device is not None and device.split(":")[0] not in ("cpu", "cuda", "xpu", "meta"):
         raise UsageError(f"--device {device}: not one of cpu, cuda, xpu, meta")
     loaded, chosen = _find(path, wanted)
-    output.mkdir(parents=True, exist_ok=True)
+    _make_folder(output)
     if picture:
         _draw(loaded, chosen, output)
     made = _standalone(loaded, chosen, device, timeout_s if try_it else None)
@@ -69,6 +69,13 @@ def _named(run: Path, graph_id: str | None) -> tuple[Path, str]:
     if not mark or run.exists():
         raise UsageError(f"{run}: which graph? Give its id, as in: dynadiag graph {run} g0")
     return Path(path), name
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"{folder} cannot be made: {error.strerror}") from None
 
 
 def _find(path: Path, wanted: str) -> tuple[Run, Graph]:
@@ -129,12 +136,16 @@ def _write(target: Path, source: str) -> None:
     try:
         if target.exists() and not target.read_text(encoding="utf-8", errors="replace").startswith(_MARK):
             raise OutputError(f"{target} exists and was not written by dynadiag graph")
-        beside = target.with_name(f".{target.name}.part")
-        beside.unlink(missing_ok=True)
-        beside.write_text(source, encoding="utf-8")
-        beside.replace(target)
+        _write_beside(target, source)
     except OSError as error:
         raise OutputError(f"{target} cannot be written: {error.strerror}") from None
+
+
+def _write_beside(target: Path, text: str) -> None:
+    beside = target.with_name(f".{target.name}.part")
+    beside.unlink(missing_ok=True)
+    beside.write_text(text, encoding="utf-8")
+    beside.replace(target)
 
 
 def _draw(run: Run, chosen: Graph, output: Path) -> None:
@@ -152,7 +163,7 @@ def _draw(run: Run, chosen: Graph, output: Path) -> None:
         base = Path(run.info.cwd) if run.info.cwd else None
         drawing = next(iter(draw([graph_sketch(nodes, title=title, base=base)], renderer="auto")))
         target = output / f"{chosen.id}{drawing.suffix}"
-        target.write_text(drawing.text, encoding="utf-8")
+        _write_beside(target, drawing.text)
     except (DynadiagError, OSError) as error:
         print(f"dynadiag: {chosen.id} is not drawn: {error}", file=sys.stderr)
         return

@@ -32,7 +32,7 @@ def function(name: str, *, extra_namespaces: frozenset[str] = frozenset()) -> Ca
     """The function with this printed name. Raises NotRebuildableError, naming it, when a graph from a log may not call it."""
     if name.startswith("torch.ops."):
         return operator(name, extra_namespaces=extra_namespaces)
-    found = fx_functions.function_table().get(name) or fx_functions.numpy_wrapper(name)
+    found = fx_functions.function_table().get(name) or fx_functions.rare_function(name)
     if found is None:
         raise NotRebuildableError(f"it calls `{shorten(name, 80)}`, which is not in the allow-list of functions")
     return found

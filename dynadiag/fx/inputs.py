@@ -235,8 +235,26 @@ def _values(shape: tuple[int, ...], dtype: torch.dtype, device: str, filling: Fi
 def _with_grad(value: Any, spec: InputSpec) -> Any:
     if not isinstance(value, torch.Tensor) or not spec.requires_grad or not (value.is_floating_point() or value.is_complex()):
         return value
-    value = value.detach().requires_grad_()
-    return value if spec.leaf or spec.storage is not None else value.view_as(value).clone()
+    return value.detach().requires_grad_() if spec.leaf else _computed(value)
+
+
+class _NotALeaf(torch.autograd.Function):
+    """Gives the tensor itself, as if it had been computed: no leaf, so that it may be written in place; its memory stays shared."""
+
+    @staticmethod
+    def forward(ctx: Any, value: torch.Tensor, leaf: torch.Tensor) -> torch.Tensor:
+        ctx.mark_dirty(value)
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[None, torch.Tensor]:
+        return None, gradients[0].sum()
+
+
+def _computed(value: torch.Tensor) -> Any:
+    own = torch.empty(0, dtype=value.dtype, device=value.device)
+    own.set_(value.untyped_storage(), int(value.storage_offset()), value.shape, value.stride())
+    return _NotALeaf.apply(own, torch.zeros((), dtype=value.dtype, device=value.device, requires_grad=True))
 
 
 def on_device(spec: InputSpec, device: str | None) -> InputSpec:

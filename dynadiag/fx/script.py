@@ -19,7 +19,7 @@ from dynadiag.fx.building import ANNOTATION, TARGET
 from dynadiag.fx.inputs import FILLINGS, Filling, InputSpec, contiguous_stride, elements
 from dynadiag.fx.rebuild import Rebuilt
 from dynadiag.fx.refusal import NotRebuildableError, shorten
-from dynadiag.fx.script_parts import FOOTER, GROUPS, HELPERS
+from dynadiag.fx.script_parts import FOOTER, GROUPS, HELPERS, LOWER_VERSION, NOT_A_LEAF
 from dynadiag.torch_compat.fx_functions import spelling
 from dynadiag.torch_compat.fx_operators import printed_name
 
@@ -52,6 +52,7 @@ _SYMBOLS = {
     operator.not_: "not {}",
 }
 _TAKEN = frozenset({"torch", "math", "operator", "self", "main", "strided", "describe"})
+_WIDTH = 120
 _FRAME = re.compile(r'File "(?P<file>[^"]*)", line (?P<line>\d+), in (?P<function>.*)\n\s*(?P<code>.*)')
 
 
@@ -62,7 +63,25 @@ def write_script(rebuilt: Rebuilt, *, title: Sequence[str] = (), filling: Fillin
     body = [*_inputs(rebuilt.inputs, filling), "", *_main(rebuilt)]
     head = [*(f"# {shorten(line, 200)}" for line in title), *sorted(writer.imports | {"import torch"}), "", ""]
     groups = [line.replace("SIZES", repr(dict(rebuilt.groups))) for line in GROUPS.splitlines()] if rebuilt.groups else []
-    return "\n".join([*head, HELPERS.strip("\n"), "", "", *classes, "", *groups, *body, FOOTER.strip("\n"), ""])
+    helpers = [*HELPERS.strip("\n").splitlines(), "", "", *_rare_helpers(rebuilt, writer)]
+    return "\n".join([*head, *helpers, *classes, "", *groups, *body, FOOTER.strip("\n"), ""])
+
+
+def _rare_helpers(rebuilt: Rebuilt, writer: _Writer) -> list[str]:
+    """Definitions that few graphs need."""
+    lowers = "lower_version_count_by_1" in writer.functions
+    computed = any(_is_computed(spec) for spec in rebuilt.inputs)
+    parts = [part for part, wanted in ((LOWER_VERSION, lowers), (NOT_A_LEAF, computed)) if wanted]
+    return [line for part in parts for line in (*part.strip("\n").splitlines(), "", "")]
+
+
+def _is_computed(spec: InputSpec) -> bool:
+    return spec.kind == "tensor" and bool(spec.requires_grad) and not spec.leaf and _has_gradients(spec)
+
+
+def _has_gradients(spec: InputSpec) -> bool:
+    dtype = getattr(torch, spec.dtype or "")
+    return bool(dtype.is_floating_point or dtype.is_complex)
 
 
 def _main(rebuilt: Rebuilt) -> list[str]:
@@ -111,7 +130,9 @@ def _make(spec: InputSpec, filling: Filling, owner: str | None = None) -> str:
     assert spec.shape is not None
     stride = spec.stride if spec.stride is not None else contiguous_stride(spec.shape)
     made = _strided(spec.shape, stride, spec, filling, owner)
-    return f"{made}.requires_grad_()" if spec.requires_grad else made
+    if _is_computed(spec):
+        return f"computed({made})"
+    return f"{made}.requires_grad_()" if spec.requires_grad and _has_gradients(spec) else made
 
 
 def _strided(shape: Sequence[int], stride: Sequence[int], spec: InputSpec, filling: Filling, owner: str | None = None) -> str:
@@ -134,10 +155,11 @@ def _constant(value: Any) -> str:
 
 
 class _Writer:
-    """Writes classes for a graph module and its sub graphs; `imports` collects what they need."""
+    """Writes classes for a graph module and its sub graphs; `imports` collects what they need, `functions` what they call."""
 
     def __init__(self) -> None:
         self.imports: set[str] = set()
+        self.functions: set[str] = set()
         self._used: set[str] = set()
 
     def classes(self, module: GraphModule, name: str) -> list[str]:
@@ -166,8 +188,7 @@ class _Writer:
 
     def _forward(self, module: GraphModule) -> list[str]:
         nodes = list(module.graph.nodes)
-        arguments = "".join(f", {_name(node)}" for node in nodes if node.op == "placeholder")
-        lines = [f"    def forward(self{arguments}):"]
+        lines = _signature([_name(node) for node in nodes if node.op == "placeholder"])
         previous = None
         for node in nodes:
             if node.op == "placeholder":
@@ -215,6 +236,7 @@ class _Writer:
 
     def _spelled(self, printed: str) -> str:
         text = spelling(printed)
+        self.functions.add(text)
         for module in ("math", "operator"):
             if f"{module}." in text:
                 self.imports.add(f"import {module}")
@@ -256,6 +278,13 @@ class _Writer:
         if value is Ellipsis:
             return "..."
         return _constant(value)
+
+
+def _signature(arguments: Sequence[str]) -> list[str]:
+    line = f"    def forward({', '.join(['self', *arguments])}):"
+    if len(line) <= _WIDTH:
+        return [line]
+    return ["    def forward(", *(f"        {argument}," for argument in ["self", *arguments]), "    ):"]
 
 
 def _instance(module: GraphModule, child: str, class_name: str) -> str:

@@ -27,6 +27,34 @@ def describe(name, value):
         print(f"{name}: {value!r}")
 '''
 
+LOWER_VERSION = '''
+def lower_version_count_by_1(x):
+    """What `x.data = y` does to the version of x."""
+    torch._C._autograd._unsafe_set_version_counter((x,), (max(x._version - 1, 0),))
+    return x
+'''
+
+NOT_A_LEAF = '''
+class NotALeaf(torch.autograd.Function):
+    """The tensor itself, as if it had been computed: no leaf, so that it may be written in place."""
+
+    @staticmethod
+    def forward(ctx, value, leaf):
+        ctx.mark_dirty(value)
+        return value
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return None, gradient.sum()
+
+
+def computed(value):
+    """The value as a tensor that requires grad and is no leaf, in the same memory."""
+    own = torch.empty(0, dtype=value.dtype, device=value.device)
+    own.set_(value.untyped_storage(), value.storage_offset(), value.shape, value.stride())
+    return NotALeaf.apply(own, torch.zeros((), dtype=value.dtype, device=value.device, requires_grad=True))
+'''
+
 GROUPS = '''
 def make_process_groups():
     """Process groups that communicate with nobody: shapes are right, values of collectives are not."""

@@ -21,6 +21,9 @@ from torch.overrides import get_overridable_functions
 
 Function = Callable[..., Any]
 _NUMPY_PREFIX = "torch__dynamo_utils_wrapped_"
+_NUMPY_ATTRIBUTE = "torch__dynamo_utils_numpy_attr_wrapper"
+_NUMPY_ATTRIBUTES = frozenset({"T", "real", "imag", "shape", "ndim", "size", "itemsize", "nbytes", "strides", "dtype"})
+_LOWER_VERSION = "torch__dynamo_variables_builtin__lower_version_count_by_1"
 
 
 def words(text: str) -> frozenset[str]:
@@ -114,8 +117,33 @@ def _dotted_names() -> Mapping[str, str]:
     return {_MANGLE.sub("_", name): name for name, _ in _all_functions()}
 
 
+def lower_version_count_by_1(x: torch.Tensor) -> torch.Tensor:
+    """The tensor, its version one lower: what Dynamo of torch 2.11 puts after `x.data = y` (torch/_dynamo/variables/builtin.py)."""
+    torch._C._autograd._unsafe_set_version_counter((x,), (max(x._version - 1, 0),))
+    return x
+
+
+def numpy_attribute(value: Any, name: Any) -> Any:
+    """An attribute of an array that a tensor has too ("T", "shape"), as `numpy_attr_wrapper` of torch/_dynamo/utils.py gives it."""
+    if name not in _NUMPY_ATTRIBUTES:
+        raise AttributeError(f"{str(name)[:80]!r} is not in the allow-list of array attributes")
+    from torch._dynamo import utils
+
+    return utils.numpy_attr_wrapper(value, name)
+
+
+def rare_function(printed: str) -> Function | None:
+    """A function that Dynamo made itself and therefore no module of torch lists: its wrappers of NumPy, and that of `x.data = y`."""
+    own: dict[str, Function] = {_LOWER_VERSION: lower_version_count_by_1, _NUMPY_ATTRIBUTE: numpy_attribute}
+    return own.get(printed) or numpy_wrapper(printed)
+
+
 def spelling(printed: str) -> str:
     """How Python source outside FX spells an allowed function ("math_sqrt" is "math.sqrt", after `import math`)."""
+    if printed == _NUMPY_ATTRIBUTE:
+        return "torch._dynamo.utils.numpy_attr_wrapper"
+    if printed == _LOWER_VERSION:
+        return lower_version_count_by_1.__name__
     if numpy_wrapper(printed) is not None:
         name = printed.removeprefix(_NUMPY_PREFIX)
         kind = type(numpy_wrapper(printed)).__name__
@@ -201,6 +229,6 @@ def numpy_wrapper(printed: str) -> Function | None:
 
     candidate = getattr(torch_numpy, name, None) if name in getattr(torch_numpy, "__all__", ()) or name.isalpha() else None
     module = getattr(candidate, "__module__", "") or ""
-    if callable(candidate) and module.startswith(("torch._numpy._funcs", "torch._numpy._ufuncs")):
+    if callable(candidate) and module.startswith(("torch._numpy._funcs", "torch._numpy._ufuncs", "torch._numpy._reductions")):
         return utils.numpy_to_tensor_wrapper(candidate)
     return None

@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "passes": {"errors", "model", "trace", "advice"},
     "report": {"errors", "model", "trace", "passes", "advice"},
     "render": {"errors", "model", "trace", "passes"},
-    "fx": {"errors", "model", "torch_compat"},
+    "fx": {"errors", "model", "torch_compat", "trace"},
     "doctor": {"errors"},
     "reduce": {"errors", "model", "torch_compat", "record", "trace", "fx", "passes", "advice", "report", "replay"},
     "bench": {"errors", "model", "torch_compat", "record", "trace", "report", "replay", "render"},

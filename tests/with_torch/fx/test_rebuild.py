@@ -4,6 +4,7 @@ import torch
 from dynadiag.fx.rebuild import RebuildOptions, rebuild
 from dynadiag.fx.refusal import NotRebuildableError
 from dynadiag.fx.running import rebuild_and_try, try_run
+from dynadiag.fx.script import write_script
 from dynadiag.torch_compat.fx_state import kept_global_state
 
 ON_CPU = RebuildOptions(device="cpu")
@@ -171,6 +172,36 @@ def test_recorded_details_beat_made_up_ones(printed):
     assert torch.equal(y, before + torch.tensor([0.0, 0, 6, 6]))
     node = next(node for node in rebuilt.graph_module.graph.nodes if node.name == "add_")
     assert "line 3" in node.meta["stack_trace"]
+
+
+def test_computed_inputs_may_be_written_in_place_and_still_share_memory(printed):
+    text = printed('L_x_: "f32[4][1]cpu", L_y_: "f32[4][1]cpu"', "l_x_ = L_x_", "mul_ = l_x_.mul_(2)", "return (mul_,)")
+    tensor = {"shape": [4], "dtype": "torch.float32", "device": "cpu", "stride": [1], "storage": 0, "requires_grad": True, "is_leaf": False}
+    details = {"inputs": [{"name": "l_x_", "offset": 1, **tensor}, {"name": "L_y_", "offset": 0, **tensor}], "grad": True}
+    rebuilt = rebuild(text, details=details)
+    x, y = rebuilt.example_inputs()
+    assert not x.is_leaf and x.requires_grad and x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr()
+    assert try_run(rebuilt).why_not is None
+    exec(compile(write_script(rebuilt), "script", "exec"), {"__name__": "__main__"})
+
+
+def test_functions_that_dynamo_makes_itself(printed):
+    text = printed(
+        'x: "f32[4, 4][4, 1]cpu"',
+        "set_ = torch_Tensor_set_(x, x)",
+        "lowered = torch__dynamo_variables_builtin__lower_version_count_by_1(set_)",
+        "wrapped_sin = torch__dynamo_utils_wrapped_sin(lowered)",
+        "wrapped_sum = torch__dynamo_utils_wrapped_sum(wrapped_sin, axis = 0)",
+        "attribute = torch__dynamo_utils_numpy_attr_wrapper(wrapped_sin, 'T')",
+        "return (lowered, wrapped_sum, attribute)",
+    )
+    rebuilt = rebuild(text)
+    x = torch.rand(4, 4)
+    lowered, total, transposed = rebuilt.graph_module(x)
+    assert lowered is x and x._version == 0
+    torch.testing.assert_close((total, transposed), (x.sin().sum(0), x.sin().t()))
+    exec(compile(write_script(rebuilt), "script", "exec"), {"__name__": "__main__"})
+    assert "__reduce__" in try_run(rebuild(text.replace("'T'", "'__reduce__'"))).why_not
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,77 @@
+"""`dynadiag graph` from the command line: what it writes, and its one line and exit status for bad input."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+GRAPH = """class GraphModule(torch.nn.Module):
+    def forward(self, L_x_: "f32[4, 4][4, 1]cuda:0", L_cache_: "f32[4, 4][4, 1]cuda:0"):
+        l_x_ = L_x_
+        l_cache_ = L_cache_
+
+        # File: /a/train.py:12 in step, code: cache.add_(x)
+        add_: "f32[4, 4][4, 1]cuda:0" = l_cache_.add_(l_x_);  add_ = None
+        sin: "f32[4, 4][4, 1]cuda:0" = l_x_.sin();  l_x_ = None
+        return (sin,)
+"""
+HOSTILE = GRAPH.replace("l_x_.sin()", "__import__('os').system('touch CANARY')")
+
+
+@pytest.fixture
+def log(tmp_path):
+    path = tmp_path / "dedicated_log_torch_trace_1.log"
+    lines = []
+    for number, text in enumerate((GRAPH, HOSTILE)):
+        metadata = {"dynamo_output_graph": {}, "frame_id": number, "frame_compile_id": 0, "attempt": 0, "has_payload": "0"}
+        lines += [f"V1121 07:22:11.076000 3362 torch/_dynamo/output_graph.py:1] {json.dumps(metadata)}"]
+        lines += [f"\t{line}" for line in text.splitlines()]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def run(*arguments, cwd):
+    code = "from dynadiag_cli.main import main; main()"
+    return subprocess.run([sys.executable, "-c", code, "graph", *arguments], cwd=cwd, capture_output=True, text=True)
+
+
+def test_graph_becomes_a_script_that_runs_alone_and_a_picture(log, tmp_path):
+    done = run(f"{log}#g0", "--device", "cpu", "-o", "out", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "output[0]: float32 (4, 4) on cpu\n")
+    assert sorted(item.name for item in (tmp_path / "out").iterdir()) == ["g0.py", "g0.svg"]
+    source = (tmp_path / "out" / "g0.py").read_text()
+    assert "dynadiag." not in source and "# /a/train.py:12 in step: cache.add_(x)" in source
+    alone = subprocess.run([sys.executable, "-I", "out/g0.py"], cwd=tmp_path, capture_output=True, text=True)
+    assert (alone.returncode, alone.stdout) == (0, done.stdout)
+
+
+def test_hostile_graph_is_refused_by_name(log, tmp_path):
+    done = run(str(log), "g1", "--no-picture", cwd=tmp_path)
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
+    assert "g1 cannot be rebuilt" in done.stderr and "it holds `__import__('os')` (Call)" in done.stderr
+    assert [item.name for item in tmp_path.iterdir()] == [log.name]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["LOG"], "which graph"),
+        (["LOG", "g7"], "has no graph 'g7'; it has g0 to g1"),
+        (["LOG#../g0"], "has no graph"),
+        (["nosuch", "g0"], "nosuch"),
+        (["LOG", "g0", "--device", "toaster"], "toaster"),
+        (["LOG", "g0", "-o", "LOG"], "cannot be made"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_status_2(log, tmp_path, arguments, said):
+    done = run(*(argument.replace("LOG", log.name) for argument in arguments), cwd=tmp_path)
+    assert done.returncode == 2 and said in done.stderr
+    assert len(done.stderr.splitlines()) == 1 and done.stderr.startswith("dynadiag: error: ")
+
+
+def test_file_that_is_not_ours_is_kept(log, tmp_path):
+    (tmp_path / "g0.py").write_text("import mine\n")
+    done = run(str(log), "g0", "--device", "cpu", "--no-picture", "--no-try", cwd=tmp_path)
+    assert done.returncode == 2 and "was not written by dynadiag graph" in done.stderr
+    assert (tmp_path / "g0.py").read_text() == "import mine\n"
