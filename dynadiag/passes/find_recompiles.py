@@ -359,7 +359,12 @@ def _limit_text(group: Sequence[Recompiled]) -> list[str]:
         if any(frame.outcome == "failed" for frame in one.code.frames if frame.id in limit.hit):
             return ["Under `fullgraph=True` the next variant raised an error instead of running eager."]
         versions = plural(limit.entries, "compiled version")
-        return [f"torch stopped compiling it: calls that match none of the {versions} run eager since, and with them what they call."]
+        refused = f"torch refused {len(limit.hit)} of these recompiles and compiles it no more"
+        return [f"{refused}: calls that match none of the {versions} run eager since, and with them what they call."]
+    if limit.unfinished:
+        of = "" if limit.value is None else f" of at most {limit.value}"
+        unfinished = plural(limit.unfinished, "compilation")
+        return [f"The log ends before {unfinished} of it finished; until then it had {limit.entries}{of} compiled versions."]
     if limit.value is None:
         return [f"It has {plural(limit.entries, 'compiled version')}; the recompile limit is not in the log."]
     return [f"It has {limit.entries} of at most {limit.value} compiled versions."]

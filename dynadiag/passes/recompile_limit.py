@@ -19,13 +19,15 @@ _LIMIT_REACHED = re.compile(r"exceeding the (?P<name>\w+) cache size limit \(cur
 class Limit:
     """How many versions of a code object torch keeps before it gives up, and whether that happened.
 
-    `value` is None when the log does not say; `name` the option; `entries` the compiled versions in the cache after the last recompile.
+    `value` is None when the log does not say; `name` the option; `entries` the compiled versions in the cache after the last recompile that
+    finished; `unfinished` the compilations that the log shows only the beginning of.
     """
 
     name: str
     value: int | None
     entries: int
     hit: tuple[str, ...]
+    unfinished: int = 0
 
 
 def recompile_limit(code: CodeObject, run: Run) -> Limit:
@@ -36,7 +38,14 @@ def recompile_limit(code: CodeObject, run: Run) -> Limit:
     named = next((found for found in reached if found[1] is not None), None)
     name = named[0] if named else "recompile_limit"
     value = named[1] if named and named[1] is not None else _recorded(code) or _configured(run, code.key[0], name)
-    return Limit(name, value, _entries(code, hit), hit)
+    return Limit(name, value, _entries(code, hit), hit, _unfinished(code, run))
+
+
+def _unfinished(code: CodeObject, run: Run) -> int:
+    """Compilations without metrics in a log that has them for others: the process ended, or still compiles."""
+    begun = [frame for frame in code.frames if frame.metrics is None and frame.file is not None]
+    process = code.key[0]
+    return len(begun) if any(frame.metrics is not None for frame in run.frames if frame.key.process == process) else 0
 
 
 def _recorded(code: CodeObject) -> int | None:

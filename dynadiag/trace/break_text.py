@@ -25,6 +25,7 @@ _WONT = re.compile(r"^WON'T CONVERT (\S+) (.*) line (\d{1,9})\s*$")
 _RULE = re.compile(r"^=+( .* =+)?$")
 _EXCEPTION = re.compile(r"^([A-Za-z_][\w.]*(?:\.[A-Za-z_]\w*)*): ?(.*)$|^([A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Unsupported))$")
 _SKIPS = ("Failed to handle graph break gracefully. Skipping the function", "Skipping frame because there is a graph break")
+_TRACED_FROM = "========== most recent `torch.compile` tracing attempt started here =========="
 _FIELDS = (
     ("  Explanation: ", "explanation"),
     ("  Hint: ", "hint"),
@@ -116,6 +117,7 @@ def parse_break(text: str) -> BreakText:
 
 def _logged(lines: list[str]) -> BreakText:
     """The text of `log_graph_break`."""
+    lines = _without_mark(lines)
     end = _position(lines, "User code traceback:")
     reason_lines = [lines[1].removeprefix("Graph Break Reason: ").removeprefix("Reason: ")] if len(lines) > 1 else []
     reason_lines += lines[2 : _position(lines, "Stack variable source attribution:", end)]
@@ -127,6 +129,14 @@ def _logged(lines: list[str]) -> BreakText:
     return BreakText(
         reason, prefix, _skip_text(second), skips, stack, _torch_frame(lines[0], stack), _cause(lines[stack_end:]), warning=False
     )
+
+
+def _without_mark(lines: list[str]) -> list[str]:
+    """The lines without the one that `torch._dynamo.config.verbose` puts between the callers of the frame and what was traced."""
+    mark = _position(lines, _TRACED_FROM)
+    before = mark - 1 if mark and not lines[mark - 1].strip() else mark
+    after = mark + 2 if not "".join(lines[mark + 1 : mark + 2]).strip() else mark + 1
+    return lines if mark == len(lines) else [*lines[:before], *lines[after:]]
 
 
 def _skipped(lines: list[str]) -> BreakText:

@@ -196,6 +196,24 @@ def test_the_limit_is_read_from_torchs_own_refusal(builders):
     assert finding.fix[-1].after == "torch._dynamo.config.recompile_limit = 4"
 
 
+def test_a_refused_recompile_is_counted_and_named(builders):
+    found = find_recompiles(refused(builders))
+    assert len(found.recompiles) == 2
+    assert "torch refused 1 of these recompiles and compiles it no more" in only(found.findings).why
+
+
+def test_a_compilation_that_the_log_cuts_short_is_no_compiled_version(builders):
+    """The process was killed, or still compiles."""
+    run = builders.recompiled([size(0, 4, 8)], [size(1, 8, 9), size(0, 4, 9)])
+    last = builders.replace(run.frames[-1], metrics=None, outcome="failed", error="the log ends before this frame was finished")
+    for outcome in ("failed", "compiled"):
+        cut = builders.replace(run, frames=(*run.frames[:-1], builders.replace(last, outcome=outcome)))
+        finding = only(find_recompiles(cut).findings)
+        assert "The log ends before 1 compilation of it finished; until then it had 2 of at most 8 compiled versions." in finding.why
+    bare = builders.replace(run, frames=tuple(builders.replace(frame, metrics=None) for frame in run.frames))
+    assert "It has 3 of at most 8 compiled versions." in only(find_recompiles(bare).findings).why
+
+
 def test_the_accumulated_limit_has_its_own_number(builders):
     text = "exceeding the accumulated_recompile_limit cache size limit (currently set to 256)"
     assert only(find_recompiles(refused(builders, limit_text=text)).transitions).limit == 256

@@ -39,9 +39,12 @@ TRUTH = {
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
     folder = tmp_path_factory.mktemp("trace")
-    environment = {**os.environ, "TORCH_TRACE": str(folder), "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "TORCH_TRACE": str(folder), "TORCH_LOGS": "recompiles", "OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, str(PROGRAMS)], env=environment, capture_output=True, text=True, timeout=300, check=True)
-    return load(folder), int(re.search(r"graphs (\d+)", done.stdout)[1])
+    return load(folder), {
+        "graphs": int(re.search(r"graphs (\d+)", done.stdout)[1]),
+        "recompiles": done.stderr.count("Recompiling function"),
+    }
 
 
 @pytest.fixture(scope="module")
@@ -113,8 +116,17 @@ def test_every_break_has_advice(sites):
 
 
 def test_graphs_that_run_are_counted_as_torch_counts_them(recorded):
-    run, graphs = recorded
-    assert build(run).summary.graphs == graphs
+    run, said = recorded
+    assert build(run).summary.graphs == said["graphs"]
+
+
+def test_recompiles_are_counted_as_torch_counts_them(recorded):
+    """With the one that was refused at the limit."""
+    run, said = recorded
+    report = build(run)
+    assert report.summary.recompiles == said["recompiles"] == len(report.recompiles)
+    (limit,) = [finding for finding in report.findings if finding.code == "DR01"]
+    assert "torch refused 1 of these recompiles" in limit.why
 
 
 def test_fallbacks_and_failures(recorded):
