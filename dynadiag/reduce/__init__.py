@@ -1,0 +1,144 @@
+"""`minify`: the smallest graph that fails in the same way, with any oracle. Importing this imports torch only when it is called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dynadiag.errors import NothingFoundError, UsageError
+from dynadiag.reduce.verdict import Verdict, as_verdict
+
+if TYPE_CHECKING:
+    from torch.fx import GraphModule
+
+    from dynadiag.reduce.candidate import Candidate
+    from dynadiag.reduce.reducer import Judgement, Progress
+
+__all__ = ["MinifyResult", "Queries", "Verdict", "minify"]
+
+UserOracle = Callable[..., "Verdict | bool"]
+
+
+class Queries(int):
+    """How many questions the oracle answered; `confirm`, `cut`, `simplify` and `minimal` are its parts."""
+
+    confirm: int
+    cut: int
+    simplify: int
+    minimal: int
+
+    def __new__(cls, *, confirm: int, cut: int, simplify: int, minimal: int) -> Queries:
+        """The sum of the four counts."""
+        made = super().__new__(cls, confirm + cut + simplify + minimal)
+        made.confirm, made.cut, made.simplify, made.minimal = confirm, cut, simplify, minimal
+        return made
+
+    def __repr__(self) -> str:
+        return f"Queries(confirm={self.confirm}, cut={self.cut}, simplify={self.simplify}, minimal={self.minimal})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MinifyResult:
+    """The smallest failing graph with inputs for it (`graph_module(*inputs)`), and what it cost.
+
+    `other_failures` are failures that were not the one looked for, with how often they were met (a user's oracle that returns bools has
+    none). `complete` is False when the search ended early; `broken_passes` holds the traceback of each pass that raised. `almost` is the
+    closest graph that does not fail, with inputs, if one was met.
+    """
+
+    graph_module: GraphModule
+    inputs: tuple[Any, ...]
+    queries: Queries
+    other_failures: tuple[tuple[str, int], ...] = ()
+    complete: bool = True
+    broken_passes: Mapping[str, str] = field(default_factory=dict)
+    almost: tuple[GraphModule, tuple[Any, ...]] | None = None
+
+
+def minify(
+    gm: GraphModule,
+    inputs: Sequence[Any],
+    *,
+    oracle: UserOracle,
+    simplify: bool = True,
+    journal: str | PathLike[str] | None = None,
+    resume: bool = False,
+    query_limit: int | None = None,
+    on_query: Callable[[Progress], None] | None = None,
+) -> MinifyResult:
+    """The smallest part of `gm` for which `oracle(graph_module, inputs)` still returns True or `Verdict.INTERESTING`.
+
+    The oracle runs in this process and gets fresh copies of the inputs each time; what it raises means that the candidate is invalid.
+    `gm` itself is left as it is. With `simplify`, operators are also bypassed, shapes shrunk, data replaced by random numbers and more;
+    without, operators are only cut out. `journal` is a file of verdicts; with `resume` it is continued.
+
+    Raises NothingFoundError when the oracle does not find `gm` itself interesting, UsageError when `inputs` do not fit `gm`.
+    """
+    from dynadiag.reduce.candidate import candidate_of
+    from dynadiag.reduce.journal import Journal
+    from dynadiag.reduce.reducer import Reducer
+    from dynadiag.reduce.strategy import reduce_fully
+
+    _check(gm, inputs)
+    original = candidate_of(gm, inputs)
+    notes = Journal(None if journal is None else Path(journal), subject=original.key, resume=resume)
+    reducer = Reducer(original, _InProcess(oracle), journal=notes, on_query=on_query, query_limit=query_limit)
+    try:
+        verdict = reducer.confirm()
+        if verdict is not Verdict.INTERESTING:
+            raise NothingFoundError(f"the oracle finds the graph itself {verdict.value}: there is nothing to reduce", exit_code=1)
+        complete = reduce_fully(reducer, simplify=simplify)
+    finally:
+        notes.close()
+    counts = {phase: reducer.progress.queries[phase] for phase in ("confirm", "cut", "simplify", "minimal")}
+    module, values = _handed_out(reducer.best)
+    return MinifyResult(
+        graph_module=module,
+        inputs=values,
+        queries=Queries(**counts),
+        other_failures=tuple(reducer.other_failures.most_common()),
+        complete=complete,
+        broken_passes=dict(reducer.broken_passes),
+        almost=None if reducer.almost is None else _handed_out(reducer.almost),
+    )
+
+
+class _InProcess:
+    """A user's oracle, called in this process; an exception of its means invalid."""
+
+    def __init__(self, oracle: UserOracle) -> None:
+        self._oracle = oracle
+
+    def judge(self, candidate: Candidate) -> Judgement:
+        """The verdict of the user's function."""
+        from dynadiag.torch_compat.fx_state import kept_global_state
+
+        module, values = _handed_out(candidate)
+        try:
+            with kept_global_state():
+                return as_verdict(self._oracle(module, list(values))), ""
+        except Exception as error:  # noqa: BLE001 - the border around a candidate
+            return Verdict.INVALID, f"{type(error).__name__}: {error}"[:1000]
+
+    def values(self, candidate: Candidate) -> Any:
+        """The values of an eager run in this process."""
+        from dynadiag.reduce.running import eager_values
+
+        return eager_values(candidate)
+
+
+def _handed_out(candidate: Candidate) -> tuple[GraphModule, tuple[Any, ...]]:
+    """A copy of the graph (an oracle may rewrite it, as compilers do) and fresh inputs."""
+    from dynadiag.reduce.candidate import own_copy
+    from dynadiag.reduce.inputs import make_values
+
+    return own_copy(candidate.module), tuple(make_values(candidate.inputs))
+
+
+def _check(gm: Any, inputs: Sequence[Any]) -> None:
+    placeholders = sum(node.op == "placeholder" for node in gm.graph.nodes)
+    if placeholders != len(inputs):
+        raise UsageError(f"the graph takes {placeholders} inputs, but {len(inputs)} were given")

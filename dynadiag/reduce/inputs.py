@@ -1,0 +1,158 @@
+"""Inputs of a candidate as recipes: real data, or how to make the tensor again in one readable line."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+
+Fill = Literal["data", "random", "ones", "zeros"]
+SEED = 0
+_FILL_RANK = {"zeros": 0, "ones": 1, "random": 2, "data": 3}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TensorInput:
+    """A tensor. With `fill` "data" its values are those of `data`, whose memory other inputs may share; `token` names those values.
+
+    "random" is `torch.randn` (integers: `torch.randint(high)`), drawn in the order of the inputs after one `torch.manual_seed`.
+    """
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+    device: str
+    requires_grad: bool
+    fill: Fill
+    token: str = ""
+    data: torch.Tensor | None = None
+    high: int = 2
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether the strides are the usual ones."""
+        return self.stride == contiguous_stride(self.shape)
+
+    def key(self) -> str:
+        """What distinguishes this input from others."""
+        values = f"data {self.token}" if self.fill == "data" else f"{self.fill} {self.high if self.fill == 'random' else ''}"
+        return f"{self.shape} {self.stride} {self.dtype} {self.device} {self.requires_grad} {values}"
+
+    def with_data(self, data: torch.Tensor, token: str) -> TensorInput:
+        """The same kind of input with other values, shape and strides."""
+        return replace(self, data=data, token=token, shape=tuple(data.shape), stride=tuple(data.stride()), dtype=data.dtype, fill="data")
+
+    def rank(self) -> tuple[int, ...]:
+        """How complicated the values are; less is simpler."""
+        return (_FILL_RANK[self.fill], self.high if self.fill == "random" else 0)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PlainInput:
+    """Anything that is no tensor: a number, a string, None; other objects only inside one process."""
+
+    value: Any
+
+    def key(self) -> str:
+        """What distinguishes this input from others."""
+        return f"{type(self.value).__name__} {self.value!r}"
+
+
+Input = TensorInput | PlainInput
+
+
+def contiguous_stride(shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides of a contiguous tensor, as torch computes them."""
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+def from_value(value: Any, token: str) -> Input:
+    """The recipe that holds a real value; the tensor itself is kept, not copied. Tensors without strides are kept as plain objects."""
+    if type(value) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer) or value.layout is not torch.strided or value.is_quantized:
+        return PlainInput(value=value)
+    plain = value.detach()
+    return TensorInput(
+        shape=tuple(plain.shape),
+        stride=tuple(plain.stride()),
+        dtype=plain.dtype,
+        device=str(plain.device),
+        requires_grad=value.requires_grad,
+        fill="data",
+        token=token,
+        data=plain,
+    )
+
+
+def make_values(inputs: Sequence[Input]) -> list[Any]:
+    """Fresh values for one call; tensors that shared memory share it again. The RNG of the process stays as it was."""
+    storages: dict[int, torch.UntypedStorage] = {}
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(SEED)
+        made = [_make(one, storages) for one in inputs]
+    return [_with_grad(value, one) for value, one in zip(made, inputs, strict=True)]
+
+
+def _make(one: Input, storages: dict[int, torch.UntypedStorage]) -> Any:
+    if isinstance(one, PlainInput):
+        return one.value
+    if one.fill == "data":
+        assert one.data is not None
+        return _copy(one.data, storages).to(one.device)
+    return generate(one).to(one.device)
+
+
+def _copy(data: torch.Tensor, storages: dict[int, torch.UntypedStorage]) -> torch.Tensor:
+    source = data.untyped_storage()
+    key = source.data_ptr()
+    if not key:
+        return data.clone()
+    if key not in storages:
+        storages[key] = source.clone()  # type: ignore[no-untyped-call]
+    return torch.empty(0, dtype=data.dtype, device=data.device).set_(storages[key], data.storage_offset(), data.shape, data.stride())
+
+
+def generate(one: TensorInput) -> torch.Tensor:
+    """The tensor of a recipe without data, on the CPU, drawn from the global RNG exactly as the written reproducer does it."""
+    made = _fill(one)
+    if one.contiguous:
+        return made
+    return strided_like(one).copy_(made) if not _overlaps(one) else made.as_strided(one.shape, one.stride)
+
+
+def strided_like(one: TensorInput) -> torch.Tensor:
+    """An empty tensor of the recipe's shape and strides."""
+    return torch.empty_strided(one.shape, one.stride, dtype=one.dtype)
+
+
+def _overlaps(one: TensorInput) -> bool:
+    return any(size > 1 and step == 0 for size, step in zip(one.shape, one.stride, strict=True)) or (
+        math.prod(one.shape) > 1 + sum((size - 1) * step for size, step in zip(one.shape, one.stride, strict=True))
+    )
+
+
+def _fill(one: TensorInput) -> torch.Tensor:
+    if one.fill == "zeros":
+        return torch.zeros(one.shape, dtype=one.dtype)
+    if one.fill == "ones":
+        return torch.ones(one.shape, dtype=one.dtype)
+    if one.dtype.is_floating_point or one.dtype.is_complex:
+        drawn = torch.randn(one.shape, dtype=one.dtype if one.dtype in DRAWN else torch.float32)
+        return drawn if drawn.dtype == one.dtype else drawn.to(one.dtype)
+    return torch.randint(one.high, one.shape, dtype=one.dtype) if one.dtype != torch.bool else torch.randint(2, one.shape).bool()
+
+
+DRAWN = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.complex64, torch.complex128)
+"""Dtypes that `torch.randn` makes itself."""
+
+
+def _with_grad(value: Any, one: Input) -> Any:
+    if not isinstance(one, TensorInput) or not one.requires_grad:
+        return value
+    return value.requires_grad_()

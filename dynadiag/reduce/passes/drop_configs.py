@@ -1,0 +1,16 @@
+"""Compiler options that are not needed for the failure go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dynadiag.reduce.candidate import Candidate
+
+
+def drop_configs(candidate: Candidate) -> Iterator[Candidate]:
+    """All options at once, then each."""
+    if len(candidate.configs) > 1:
+        yield Candidate(candidate.module, candidate.inputs, ())
+    for left_out in range(len(candidate.configs)):
+        rest = (*candidate.configs[:left_out], *candidate.configs[left_out + 1 :])
+        yield Candidate(candidate.module, candidate.inputs, rest)

@@ -1,0 +1,97 @@
+"""Higher order operators: their body takes their place, or the operators inside it are bypassed."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+from typing import Any
+
+from torch.fx import Graph, GraphModule, Node
+
+from dynadiag.reduce.candidate import CALLS, Candidate, own_copy
+from dynadiag.reduce.passes.bypass_operators import bypass, readable
+from dynadiag.reduce.passes.editing import call_positions, node_at, tidied
+
+
+def shrink_bodies(candidate: Candidate) -> Iterator[Candidate]:
+    """For each operator with bodies: each body inlined; then each operator of each body bypassed."""
+    for position in call_positions(candidate):
+        for body in _bodies(candidate.module, node_at(candidate.module.graph, position)):
+            for operands in _operands(node_at(candidate.module.graph, position)):
+                if len(operands) == len(_placeholders(getattr(candidate.module, body).graph)):
+                    yield _inlined(candidate, position, body, [_position_of(candidate.module.graph, node) for node in operands])
+    for body in _all_bodies(candidate.module):
+        yield from _bypassed(candidate, body)
+
+
+def _bodies(module: GraphModule, node: Node) -> list[str]:
+    names = [str(source.target) for source in node.all_input_nodes if source.op == "get_attr"]
+    return [name for name in names if isinstance(getattr(module, name, None), GraphModule)]
+
+
+def _all_bodies(module: GraphModule) -> list[str]:
+    named = {str(node.target): None for node in module.graph.nodes if node.op == "get_attr"}
+    return [name for name in named if isinstance(getattr(module, name, None), GraphModule)]
+
+
+def _operands(node: Node) -> Iterator[list[Node]]:
+    """What the operator may give to its body: a list among its arguments, or all arguments that are no bodies."""
+    for argument in reversed(node.args):
+        if isinstance(argument, list | tuple) and argument and all(isinstance(item, Node) for item in argument):
+            yield list(argument)  # type: ignore[arg-type]
+    yield [argument for argument in node.args if isinstance(argument, Node) and argument.op != "get_attr"]
+
+
+def _placeholders(graph: Graph) -> list[Node]:
+    return [node for node in graph.nodes if node.op == "placeholder"]
+
+
+def _position_of(graph: Graph, node: Node) -> int:
+    return list(graph.nodes).index(node)
+
+
+def _inlined(candidate: Candidate, position: int, body: str, operands: list[int]) -> Candidate:
+    module = own_copy(candidate.module)
+    graph, inner = module.graph, getattr(module, body)
+    nodes = list(graph.nodes)
+    call = nodes[position]
+    made = dict(zip(_placeholders(inner.graph), (nodes[operand] for operand in operands), strict=True))
+    _hoist_attributes(module, inner, body)
+    with graph.inserting_before(call):
+        result = graph.graph_copy(inner.graph, made)
+    _replace_results(graph, call, result)
+    return tidied(module, candidate.inputs, candidate.configs)
+
+
+def _hoist_attributes(module: GraphModule, inner: GraphModule, body: str) -> None:
+    """What the body reads from itself is read from the outer module afterwards."""
+    for node in inner.graph.nodes:
+        if node.op == "get_attr":
+            name = f"{body}_{str(node.target).replace('.', '_')}"
+            setattr(module, name, inner.get_submodule(str(node.target)) if _is_module(inner, node) else inner.get_buffer(str(node.target)))
+            node.target = name
+
+
+def _is_module(inner: GraphModule, node: Node) -> bool:
+    return isinstance(getattr(inner, str(node.target), None), GraphModule)
+
+
+def _replace_results(graph: Graph, call: Node, result: Any) -> None:
+    for user in list(call.users):
+        if user.target is operator.getitem and isinstance(result, tuple | list) and isinstance(user.args[1], int):
+            user.replace_all_uses_with(result[user.args[1]])
+            graph.erase_node(user)
+    if call.users:
+        call.replace_all_uses_with(result[0] if isinstance(result, tuple | list) else result)
+    graph.erase_node(call)
+
+
+def _bypassed(candidate: Candidate, body: str) -> Iterator[Candidate]:
+    inner = getattr(candidate.module, body).graph
+    for position, node in reversed(list(enumerate(inner.nodes))):
+        for which in range(len(readable(node))) if node.op in CALLS else ():
+            module = own_copy(candidate.module)
+            changed = getattr(module, body)
+            bypass(changed.graph, position, which)
+            changed.recompile()
+            yield tidied(module, candidate.inputs, candidate.configs)

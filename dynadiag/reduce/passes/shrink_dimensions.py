@@ -1,0 +1,86 @@
+"""Sizes shrink: everywhere where a number occurs at once (inputs and arguments of operators), with its multiples, or in one place alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from torch.fx import Graph
+
+from dynadiag.reduce.candidate import CALLS, Candidate
+from dynadiag.reduce.inputs import TensorInput
+from dynadiag.reduce.passes.editing import edited, map_constants, reshaped, with_inputs
+
+_TARGETS = (1, 2, 3, 4)
+Change = Callable[[int], int]
+
+
+def shrink_dimensions(candidate: Candidate) -> Iterator[Candidate]:
+    """All sizes at once, then one number at a time (the largest first), then single dimensions of single inputs, then leading ones away."""
+    sizes = sorted({size for one in candidate.inputs if isinstance(one, TensorInput) for size in one.shape if size > 1}, reverse=True)
+    for target in _TARGETS[:2] + _TARGETS[3:] if sizes else ():
+        yield from _everywhere(candidate, lambda size, target=target: min(size, target))  # type: ignore[misc]
+    for size in sizes:
+        for target in _targets(size):
+            yield from _everywhere(candidate, lambda other, size=size, target=target: target if other == size else other)  # type: ignore[misc]
+            yield from _everywhere(candidate, lambda other, size=size, target=target: _scaled(other, size, target))  # type: ignore[misc]
+    yield from _single_dimensions(candidate)
+    yield from _fewer_dimensions(candidate)
+
+
+def _targets(size: int) -> list[int]:
+    """Smaller sizes worth a try: the smallest, the half, one less."""
+    return sorted({target for target in (*_TARGETS, size // 2, size - 1) if 0 < target < size})
+
+
+def _scaled(other: int, size: int, target: int) -> int:
+    return other // size * target if other and other % size == 0 else other
+
+
+def _everywhere(candidate: Candidate, change: Change) -> Iterator[Candidate]:
+    """The change in inputs and arguments, then in inputs alone."""
+    inputs = [_changed(one, change) if isinstance(one, TensorInput) else one for one in candidate.inputs]
+
+    def edit(graph: Graph) -> None:
+        for node in graph.nodes:
+            if node.op in CALLS:
+                map_constants(node, lambda value: change(value) if type(value) is int and value > 1 else value)
+
+    yield edited(candidate, edit, inputs)
+    yield with_inputs(candidate, inputs)
+
+
+def _changed(one: TensorInput, change: Change) -> TensorInput:
+    shape = tuple(change(size) if size > 1 else size for size in one.shape)
+    return one if shape == one.shape else reshaped(one, shape)
+
+
+def _single_dimensions(candidate: Candidate) -> Iterator[Candidate]:
+    for position, one in enumerate(candidate.inputs):
+        for dim, size in enumerate(one.shape if isinstance(one, TensorInput) else ()):
+            for target in _targets(size):
+                assert isinstance(one, TensorInput)
+                inputs = list(candidate.inputs)
+                inputs[position] = reshaped(one, (*one.shape[:dim], target, *one.shape[dim + 1 :]))
+                yield with_inputs(candidate, inputs)
+
+
+def _fewer_dimensions(candidate: Candidate) -> Iterator[Candidate]:
+    """The first dimension of all inputs of the highest rank goes, when it is one."""
+    rank = max((len(one.shape) for one in candidate.inputs if isinstance(one, TensorInput)), default=0)
+    inputs = []
+    for one in candidate.inputs:
+        if not isinstance(one, TensorInput) or len(one.shape) < rank or rank == 0:
+            inputs.append(one)
+            continue
+        if one.shape[0] != 1:
+            return
+        inputs.append(_without_first(one))
+    if rank:
+        yield with_inputs(candidate, inputs)
+
+
+def _without_first(one: TensorInput) -> TensorInput:
+    if one.fill == "data" and one.data is not None:
+        return one.with_data(one.data[0], f"{one.token}[0]")
+    return replace(one, shape=one.shape[1:], stride=one.stride[1:])

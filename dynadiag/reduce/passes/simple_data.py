@@ -1,0 +1,35 @@
+"""Real data become zeros, ones or seeded random numbers; tensors that share memory get memory of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+
+from dynadiag.reduce.candidate import Candidate
+from dynadiag.reduce.inputs import Fill, TensorInput
+from dynadiag.reduce.passes.editing import changed_inputs
+
+
+def simple_data(candidate: Candidate) -> Iterator[Candidate]:
+    """All inputs at once, then one at a time, the simplest values first."""
+    fills: tuple[Fill, ...] = ("random", "zeros", "ones") if _some_data(candidate) else ("zeros", "ones")
+    for fill in fills:
+        yield from changed_inputs(candidate, lambda one, fill=fill: _filled(one, fill))  # type: ignore[misc]
+
+
+def _some_data(candidate: Candidate) -> bool:
+    return any(isinstance(one, TensorInput) and one.fill == "data" for one in candidate.inputs)
+
+
+def _filled(one: TensorInput, fill: Fill) -> TensorInput | None:
+    changed = replace(one, fill=fill, data=None, token="", high=_high(one) if fill == "random" else one.high)
+    return changed if changed.rank() < one.rank() else None
+
+
+def _high(one: TensorInput) -> int:
+    """One more than the largest integer of the data, so that random indices stay within their table."""
+    if one.data is None or one.dtype.is_floating_point or one.dtype.is_complex or one.dtype == torch.bool or not one.data.numel():
+        return one.high
+    return max(2, int(one.data.max()) + 1)

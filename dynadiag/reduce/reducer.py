@@ -1,0 +1,120 @@
+"""The reducer: asks the oracle about candidates, never twice about the same graph, and keeps the best. The only place that adopts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from dynadiag.reduce.candidate import Candidate
+from dynadiag.reduce.inputs import TensorInput
+from dynadiag.reduce.journal import Journal
+from dynadiag.reduce.verdict import Verdict
+from dynadiag.torch_compat.reduce_fake import why_it_cannot_run
+
+Phase = Literal["confirm", "cut", "simplify", "minimal"]
+Judgement = tuple[Verdict, str]
+
+
+class Stopped(Exception):  # noqa: N818 - no error: the search is asked to end and gives its best
+    """The search is to end now, with the best candidate so far."""
+
+
+class Oracle(Protocol):
+    """Judges candidates, and runs them without the compiler."""
+
+    def judge(self, candidate: Candidate) -> Judgement:
+        """The verdict, and what is to be remembered with it (the text of another failure)."""
+        ...
+
+    def values(self, candidate: Candidate) -> Mapping[str, Any]:
+        """The value of each node in a run without the compiler. Raises what the graph raises."""
+        ...
+
+
+@dataclass(kw_only=True)
+class Progress:
+    """What a display may want to know: queries by phase, and the best candidate so far."""
+
+    queries: Counter[str] = field(default_factory=Counter)
+    best: Candidate | None = None
+    phase: str = "confirm"
+
+
+class Reducer:
+    """Holds the best candidate; `offer` is the one function that replaces it."""
+
+    def __init__(
+        self,
+        original: Candidate,
+        oracle: Oracle,
+        *,
+        journal: Journal | None = None,
+        on_query: Callable[[Progress], None] | None = None,
+        query_limit: int | None = None,
+    ) -> None:
+        self.best = original
+        self.progress = Progress(best=original)
+        self.other_failures: Counter[str] = Counter()
+        self.broken_passes: dict[str, str] = {}
+        self.almost: Candidate | None = None
+        self._oracle = oracle
+        self._journal = journal or Journal()
+        self._on_query = on_query
+        self._query_limit = query_limit
+        self._fake_rules = True
+
+    def confirm(self) -> Verdict:
+        """The verdict on the original. Fake tensors filter candidates only when the original passes them itself."""
+        verdict = self.ask(self.best, "confirm")
+        self._fake_rules = _impossible(self.best) is None
+        return verdict
+
+    def ask(self, candidate: Candidate, phase: Phase) -> Verdict:
+        """The verdict, from memory where the same graph was judged before. Raises Stopped when the search is to end."""
+        known = self._journal.get(candidate.key)
+        if known is None:
+            if self._query_limit is not None and self.progress.queries.total() >= self._query_limit:
+                raise Stopped
+            self.progress.queries[phase] += 1
+            self.progress.phase = phase
+            verdict, remark = self._oracle.judge(candidate)
+            self._journal.put(candidate.key, verdict, remark)
+            if self._on_query is not None:
+                self._on_query(self.progress)
+        else:
+            verdict, remark = known
+        if verdict is Verdict.DIFFERENT:
+            self.other_failures[remark] += known is None or not self.other_failures[remark]
+        return verdict
+
+    def offer(self, candidate: Candidate, phase: Phase, *, checked: bool = False) -> bool:
+        """Adopt the candidate if it is simpler than the best and fails in the same way.
+
+        Unless `checked`, a candidate that cannot run on fake tensors is refused without a query.
+        """
+        if candidate.measure >= self.best.measure:
+            return False
+        if not checked and self._fake_rules and _impossible(candidate) is not None:
+            return False
+        verdict = self.ask(candidate, phase)
+        if verdict is Verdict.INTERESTING:
+            self.best = self.progress.best = candidate
+            self.almost = None
+            return True
+        if verdict is Verdict.BORING and (self.almost is None or candidate.measure > self.almost.measure):
+            self.almost = candidate
+        return False
+
+    def values(self) -> Mapping[str, Any]:
+        """The values of the nodes of the best candidate."""
+        return self._oracle.values(self.best)
+
+
+def _impossible(candidate: Candidate) -> str | None:
+    layouts = [
+        (one.shape, one.stride, one.dtype, one.device, one.requires_grad) if isinstance(one, TensorInput) else one.value
+        for one in candidate.inputs
+    ]
+    return why_it_cannot_run(candidate.module, layouts)

@@ -1,0 +1,63 @@
+"""One run of a candidate without the compiler, keeping the value of every node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch.fx import Interpreter, Node
+from torch.utils._pytree import tree_map_only
+
+from dynadiag.reduce.candidate import Candidate
+from dynadiag.reduce.inputs import make_values
+
+
+class _Keeping(Interpreter):
+    """Keeps each value as it was when it was made; with `copies` even when a later operator writes into it."""
+
+    def __init__(self, module: Any, *, copies: bool) -> None:
+        super().__init__(module, garbage_collect_values=False)
+        self.values: dict[str, Any] = {}
+        self.versions: dict[str, int] = {}
+        self._copies = copies
+
+    def run_node(self, n: Node) -> Any:
+        result = super().run_node(n)
+        self.values[n.name] = tree_map_only(torch.Tensor, _copied, result) if self._copies else result
+        if isinstance(result, torch.Tensor):
+            self.versions[n.name] = _version(result)
+        return result
+
+
+def eager_values(candidate: Candidate) -> Mapping[str, Any]:
+    """The value of each node by its name. Raises whatever the graph raises.
+
+    Gradients are recorded as in the graph, so that a value that becomes an input still says whether it needs one.
+    """
+    values, written = _run(candidate, copies=False)
+    return _run(candidate, copies=True)[0] if written else values
+
+
+def _run(candidate: Candidate, *, copies: bool) -> tuple[dict[str, Any], bool]:
+    from dynadiag.torch_compat.fx_state import kept_global_state
+
+    interpreter = _Keeping(candidate.module, copies=copies)
+    with kept_global_state(), torch.enable_grad():
+        interpreter.run(*make_values(candidate.inputs))
+    values = interpreter.values
+    written = any(_version(values[name]) != version for name, version in interpreter.versions.items()) if not copies else False
+    return values, written
+
+
+def _version(tensor: torch.Tensor) -> int:
+    return -1 if tensor.is_inference() else tensor._version
+
+
+def _copied(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.layout is not torch.strided:
+        return tensor.detach().clone().requires_grad_(tensor.requires_grad)
+    copy = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+    overlapping = 0 in tensor.stride()
+    copy = tensor.detach().clone() if overlapping else copy.copy_(tensor.detach())
+    return copy.requires_grad_(tensor.requires_grad)

@@ -1,0 +1,88 @@
+"""The search for a smallest set of operators that still fails: on numbers only, so that it can be tested without a graph.
+
+Method: bisection from the end, then from the beginning; then galloping deletion (the longest run that can go, found by halving), first over
+blocks of operators of one module, then over single operators; then one operator at a time until none can go (one-minimal, as in delta
+debugging: Zeller and Hildebrandt, "Simplifying and isolating failure-inducing input", 2002). For k needed operators among n this asks about
+2 log2 n + k log2 n questions.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Hashable, Sequence
+
+Fails = Callable[[frozenset[int]], bool]
+
+
+def cut(items: Sequence[int], fails: Fails, *, blocks: Callable[[int], Hashable] | None = None) -> tuple[int, ...]:
+    """A subset of `items` (in their order) that fails, found by bisection and galloping; `fails` must hold for all of them.
+
+    `blocks` names the module of an item; neighbours with one name are tried together first.
+    """
+    if len(items) <= 1:
+        return tuple(items)
+    shortest = _bisect(len(items), lambda length: fails(frozenset(items[:length])))
+    kept = list(items[:shortest])
+    longest_gone = len(kept) - _bisect(len(kept), lambda length: fails(frozenset(kept[len(kept) - length :])))
+    kept = kept[longest_gone:]
+    if len(kept) <= 2:
+        return tuple(kept)
+    if fails(frozenset((kept[0], kept[-1]))):
+        return kept[0], kept[-1]
+    if blocks is not None:
+        runs = [list(run) for _, run in itertools.groupby(kept, key=blocks)]
+        if 2 < len(runs) < len(kept):
+            kept = [item for run in _gallop(runs, fails) for item in run]
+    return tuple(item for run in _gallop([[item] for item in kept], fails) for item in run)
+
+
+def one_minimal(items: Sequence[int], fails: Fails) -> tuple[int, ...]:
+    """A subset of which no single item can be left out, found by leaving them out one at a time, the last first."""
+    kept = list(items)
+    changed = True
+    while changed and len(kept) > 1:
+        changed = False
+        for item in reversed(list(kept)):
+            fewer = [other for other in kept if other != item]
+            if fewer and fails(frozenset(fewer)):
+                kept, changed = fewer, True
+    return tuple(kept)
+
+
+def _bisect(length: int, fails_at: Callable[[int], bool]) -> int:
+    """The smallest length that fails, if longer ones do; a length that was seen to fail in any case."""
+    passing, failing = 0, length
+    while failing - passing > 1:
+        middle = (passing + failing) // 2
+        if fails_at(middle):
+            failing = middle
+        else:
+            passing = middle
+    return failing
+
+
+def _gallop(runs: list[list[int]], fails: Fails) -> list[list[int]]:
+    """From left to right: delete the longest row of runs that can go, keep the run behind it, go on."""
+    kept, position = list(runs), 0
+    while position < len(kept) and len(kept) > 1:
+        gone = _longest_deletion(kept, position, fails)
+        del kept[position : position + gone]
+        position += 1
+    return kept
+
+
+def _longest_deletion(runs: list[list[int]], position: int, fails: Fails) -> int:
+    def fails_without(count: int) -> bool:
+        rest = frozenset(item for run in (*runs[:position], *runs[position + count :]) for item in run)
+        return bool(rest) and fails(rest)
+
+    deleted, kept = 0, len(runs) - position
+    if fails_without(kept):
+        return kept
+    while kept - deleted > 1:
+        middle = (deleted + kept) // 2
+        if fails_without(middle):
+            deleted = middle
+        else:
+            kept = middle
+    return deleted

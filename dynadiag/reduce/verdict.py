@@ -1,0 +1,27 @@
+"""What an oracle says of a candidate: never a bool inside, so that another failure is not taken for the one that we look for."""
+
+from __future__ import annotations
+
+import enum
+
+
+class Verdict(enum.Enum):
+    """One answer of an oracle. Only `INTERESTING` candidates are adopted."""
+
+    INTERESTING = "interesting"
+    """The same failure as the original's."""
+    BORING = "boring"
+    """It runs, and nothing fails."""
+    DIFFERENT = "different"
+    """It fails, but in another way."""
+    INVALID = "invalid"
+    """It is no program: it fails without the compiler too, or the environment is broken."""
+    TIMEOUT = "timeout"
+    """It did not end in time, and hanging is not the failure that we look for."""
+
+
+def as_verdict(answer: object) -> Verdict:
+    """The verdict behind what a user's oracle returned: a `Verdict`, or anything with a truth value."""
+    if isinstance(answer, Verdict):
+        return answer
+    return Verdict.INTERESTING if answer else Verdict.BORING

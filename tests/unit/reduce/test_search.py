@@ -1,0 +1,70 @@
+"""The pure search: what it finds is a failing subset of which nothing can go, and it asks few questions."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dynadiag.reduce.search import cut, one_minimal
+
+
+class Counting:
+    """An oracle that fails when all of `needed` are there; counts distinct questions as the memo of the reducer would."""
+
+    def __init__(self, fails):
+        self.fails = fails
+        self.asked = {}
+
+    def __call__(self, kept):
+        assert kept
+        if kept not in self.asked:
+            self.asked[kept] = self.fails(kept)
+        return self.asked[kept]
+
+
+@given(st.integers(1, 300), st.data())
+@settings(max_examples=60, deadline=None)
+def test_finds_exactly_what_is_needed_when_more_never_hides_it(n, data):
+    needed = data.draw(st.frozensets(st.integers(0, n - 1), min_size=1, max_size=6))
+    oracle = Counting(needed.issubset)
+    found = one_minimal(cut(range(n), oracle), oracle)
+    assert found == tuple(sorted(needed))
+    assert len(oracle.asked) <= (len(needed) + 2) * (math.log2(n) + 2) + len(needed) * 2
+
+
+@given(st.integers(1, 40), st.integers(0, 2**32), st.sampled_from([None, 3, 7]))
+@settings(max_examples=80, deadline=None)
+def test_any_oracle_ends_one_minimal_and_failing(n, seed, block):
+    def fails(kept):
+        return len(kept) == n or hash((seed, kept)) % 3 == 0
+
+    oracle = Counting(fails)
+    everything = tuple(range(n))
+    found = one_minimal(cut(everything, oracle, blocks=block and (lambda item: item // block)), oracle)
+    assert found == everything or oracle(frozenset(found))
+    assert list(found) == sorted(set(found))
+    assert not any(fails(frozenset(found) - {item}) for item in found if len(found) > 1)
+
+
+@pytest.mark.parametrize(("n", "at_most"), [(39, 12), (523, 20), (1177, 22)])
+@pytest.mark.parametrize("where", [0.0, 0.3, 0.5, 0.99])
+def test_one_needed_item_costs_two_bisections(n, at_most, where):
+    oracle = Counting(frozenset({int(n * where)}).issubset)
+    assert cut(range(n), oracle) == (int(n * where),)
+    assert len(oracle.asked) <= at_most
+
+
+def test_two_far_apart_items_cost_one_question_more():
+    oracle = Counting(frozenset({5, 1100}).issubset)
+    assert cut(range(1177), oracle) == (5, 1100)
+    assert len(oracle.asked) <= 23
+
+
+def test_blocks_take_whole_modules_away():
+    needed = frozenset(range(0, 400, 50))
+    plain, blocked = Counting(needed.issubset), Counting(needed.issubset)
+    assert cut(range(400), plain) == cut(range(400), blocked, blocks=lambda item: item // 10) == tuple(sorted(needed))
+    assert len(blocked.asked) <= 1.5 * len(plain.asked)

@@ -1,0 +1,141 @@
+"""Each reduction pass: what it proposes from a small graph, and that proposals run."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+import dynadiag
+from dynadiag.reduce.candidate import candidate_of
+from dynadiag.reduce.inputs import TensorInput, contiguous_stride, make_values
+from dynadiag.reduce.passes import ALL_PASSES
+from dynadiag.reduce.passes.drop_configs import drop_configs
+from dynadiag.reduce.passes.shrink_bodies import shrink_bodies
+
+
+def minified(function, inputs, interesting, trace=torch.fx.symbolic_trace):
+    found = dynadiag.minify(trace(function), list(inputs), oracle=lambda g, i: g(*i) is not NotImplemented and interesting(g, i))
+    return found.graph_module, found.inputs
+
+
+def targets(module):
+    return [node.target for node in module.graph.nodes if node.op.startswith("call")]
+
+
+def test_an_operator_between_two_needed_ones_is_bypassed():
+    def needs_path(g, i):
+        return any(n.target is torch.sinh and any(_reaches(s, torch.cosh) for s in n.all_input_nodes) for n in g.graph.nodes)
+
+    module, _ = minified(lambda x: torch.sinh(torch.tanh(torch.relu(torch.cosh(x)))), [torch.randn(3)], needs_path)
+    assert targets(module) == [torch.cosh, torch.sinh]
+
+
+def _reaches(node, target):
+    return node.target is target or any(_reaches(source, target) for source in node.all_input_nodes)
+
+
+def test_arguments_take_their_defaults_and_numbers_become_simple():
+    module, _ = minified(lambda x: torch.add(torch.sum(x, dim=1, keepdim=True), 7, alpha=3), [torch.randn(3, 3)], has(torch.add))
+    (node,) = [node for node in module.graph.nodes if node.target is torch.add]
+    assert node.kwargs == {} and node.args[1] == 0
+
+
+def has(target):
+    return lambda g, i: target in targets(g)
+
+
+def test_inputs_of_one_shape_become_one():
+    module, inputs = minified(lambda a, b, c: torch.addcmul(a, b, c), [torch.randn(3) for _ in range(3)], has(torch.addcmul))
+    assert len(inputs) == 1 and inputs[0].shape == ()
+
+
+@pytest.mark.parametrize("least", [1, 2, 3, 5])
+def test_sizes_shrink_as_far_as_the_failure_allows(least):
+    def large_enough(g, i):
+        return torch.matmul in targets(g) and all(min(one.shape) >= least for one in i)
+
+    module, inputs = minified(lambda x, y: torch.matmul(x, y), [torch.randn(6, 48), torch.randn(48, 20)], large_enough)
+    assert targets(module) == [torch.matmul]
+    assert all(size == least for one in inputs for size in one.shape)
+
+
+def test_sizes_in_arguments_shrink_with_the_inputs():
+    def views(x):
+        return torch.sinh(x).view(4, 6, 64).expand(4, 6, 64)
+
+    module, inputs = minified(views, [torch.randn(4, 384)], lambda g, i: {"view", "expand"} <= set(targets(g)) and i[0].dim() == 2)
+    assert max(max(one.shape) for one in inputs) <= 4
+
+
+def test_data_dtype_and_strides_become_plain_unless_needed():
+    x = torch.randn(4, 4, dtype=torch.float64).t()
+    _, plain = minified(torch.sinh, [x], has(torch.sinh), lambda f: torch.fx.symbolic_trace(lambda y: f(y)))
+    assert plain[0].dtype == torch.float32 and plain[0].is_contiguous() and not plain[0].any()
+    trace = lambda f: torch.fx.symbolic_trace(lambda y: f(y))  # noqa: E731
+    _, wide = minified(torch.sinh, [x], lambda g, i: i[0].dtype == torch.float64 and not i[0].is_contiguous(), trace)
+    assert wide[0].dtype == torch.float64 and not wide[0].is_contiguous() and max(wide[0].shape) == 2
+    _, random = minified(torch.sinh, [x], lambda g, i: i[0].unique().numel() > 3, trace)
+    assert random[0].unique().numel() > 3
+
+
+def test_gradients_and_numbers_as_inputs_go():
+    gm = torch.fx.symbolic_trace(lambda x, n: torch.sinh(x) * n)
+    found = dynadiag.minify(
+        gm, [torch.randn(3, requires_grad=True), 5], oracle=lambda g, i: {torch.sinh} < set(targets(g)) and len(g(*i)) > 0
+    )
+    assert [type(one) for one in found.inputs] == [torch.Tensor] and not found.inputs[0].requires_grad
+
+
+def test_random_indices_stay_in_their_table():
+    gm = torch.fx.symbolic_trace(lambda t, i: torch.nn.functional.embedding(i, t))
+    found = dynadiag.minify(
+        gm, [torch.randn(50, 8), torch.randint(50, (7,))], oracle=lambda g, i: bool(i[1].any()) and len(i[1]) > 1 and g(*i) is not None
+    )
+    assert int(found.inputs[1].max()) < len(found.inputs[0]) <= 4
+
+
+def test_bodies_of_higher_order_operators_are_inlined_or_shrunk():
+    def branches(p, x):
+        return torch.cond(p, lambda y: torch.sinh(torch.tanh(y)) + 1, lambda y: torch.cosh(y), (x,))
+
+    gm = make_fx(branches, tracing_mode="real")(torch.tensor(True), torch.randn(3))
+    everything = lambda g: {n.target for m in g.modules() if isinstance(m, torch.fx.GraphModule) for n in m.graph.nodes}  # noqa: E731
+    aten = torch.ops.aten
+    found = dynadiag.minify(
+        gm, [torch.tensor(True), torch.randn(3)], oracle=lambda g, i: g(*i) is not None and aten.sinh.default in everything(g)
+    )
+    assert targets(found.graph_module) == [aten.sinh.default]
+    kept = dynadiag.minify(
+        gm,
+        [torch.tensor(True), torch.randn(3)],
+        oracle=lambda g, i: g(*i) is not None and {torch.ops.higher_order.cond, aten.sinh.default} <= everything(g),
+    )
+    assert aten.tanh.default not in everything(kept.graph_module) and torch.ops.higher_order.cond in everything(kept.graph_module)
+
+
+def test_proposals_are_new_candidates_and_leave_the_old_one_alone():
+    gm = torch.fx.symbolic_trace(lambda x, y: torch.add(torch.sinh(x), y.view(8, 3).t(), alpha=2))
+    original = candidate_of(gm, [torch.randn(3, 8), torch.randn(24)])
+    text = original.text
+    for reduction in ALL_PASSES:
+        for proposal in reduction(original):
+            assert len(proposal.inputs) == sum(node.op == "placeholder" for node in proposal.module.graph.nodes)
+            proposal.module.graph.lint()
+            values = make_values(proposal.inputs)
+            for one, value in zip(proposal.inputs, values, strict=True):
+                assert not isinstance(one, TensorInput) or (tuple(value.shape), tuple(value.stride())) == (one.shape, one.stride)
+    assert original.text == text == candidate_of(gm, make_values(original.inputs)).text
+    assert list(shrink_bodies(original)) == []
+
+
+def test_options_are_dropped_together_then_singly():
+    original = candidate_of(torch.fx.symbolic_trace(lambda x: x + 1), [torch.ones(2)])
+    with_options = type(original)(original.module, original.inputs, (("a", 1), ("b", 2)))
+    assert [proposal.configs for proposal in drop_configs(with_options)] == [(), (("b", 2),), (("a", 1),)]
+    assert original.measure < with_options.measure and original.key != with_options.key
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 0, 4), (1, 5), (2, 3, 4)])
+def test_strides_are_those_that_torch_gives(shape):
+    assert contiguous_stride(shape) == torch.empty(shape).stride()
