@@ -38,25 +38,27 @@ def empty_frames(run: Run) -> tuple[Frame, ...]:
     """The frames without anything to compile that somebody wanted compiled, in the order of the log."""
     graphs, broken = {graph.frame for graph in run.graphs}, {event.frame for event in run.breaks}
     left = {frame.id for frame in run.frames if frame.outcome in ("broke", "skipped") or is_empty(frame, graphs, broken)}
-    first = {process.index: _first_left(run, process.index, left) for process in run.processes}
+    first: dict[int, str] = {}  # only after this one, whose code ran as plain Python, does Dynamo meet functions that nobody gave it
+    for frame in run.frames:
+        if frame.id in left:
+            first.setdefault(frame.key.process, frame.id)
+    targets = {(call.process, call.target.rpartition(".")[2]) for call in run.compile_calls}
+    methods = {(process, method) for process, _ in targets for method in _METHODS}
     return tuple(
         frame
         for frame in run.frames
-        if is_empty(frame, graphs, broken) and _was_wanted(frame, run, first=first.get(frame.key.process) == frame.id)
+        if is_empty(frame, graphs, broken)
+        and _has_own_name(frame, run)
+        and (
+            (frame.key.process, frame.name) in targets
+            or (first.get(frame.key.process) == frame.id and (frame.key.process, frame.name) in methods)
+        )
     )
 
 
-def _first_left(run: Run, process: int, left: Container[str]) -> str | None:
-    """The first frame of a process whose code ran as plain Python: only after it does Dynamo meet functions that nobody gave it."""
-    return next((frame.id for frame in run.frames if frame.key.process == process and frame.id in left), None)
-
-
-def _was_wanted(frame: Frame, run: Run, *, first: bool) -> bool:
-    name = frame.name
-    if name is None or frame.file is None or not is_own_file(frame.file, run) or source_function(name) != name:
-        return False
-    targets = {call.target.rpartition(".")[2] for call in run.compile_calls if call.process == frame.key.process}
-    return name in targets or (first and bool(targets) and name in _METHODS)
+def _has_own_name(frame: Frame, run: Run) -> bool:
+    """True for a function of the user's own that is no rest of one."""
+    return frame.name is not None and frame.file is not None and is_own_file(frame.file, run) and source_function(frame.name) == frame.name
 
 
 def was_compiled(problem: Problem, run: Run) -> bool:

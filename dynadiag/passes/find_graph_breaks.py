@@ -49,7 +49,7 @@ def _main(group: Sequence[GraphBreak]) -> GraphBreak:
     """The site that names the finding: one that left a frame eager, else the one with most events."""
     if is_train_step(group) and not any(site.fullgraph for site in group):
         return train_step_main(group)
-    return min(group, key=lambda site: (not site.fullgraph, not site.skipped_frames, -site.events, group.index(site)))
+    return min(group, key=lambda site: (not site.fullgraph, not site.skipped_frames, -site.events))
 
 
 def _code(group: Sequence[GraphBreak]) -> str:
@@ -181,12 +181,14 @@ def _fix(group: Sequence[GraphBreak]) -> tuple[Advice, ...]:
     """The advice of all sites, the main site's first, each once."""
     if is_train_step(group):
         return train_step_advice(group)
-    ordered = sorted(group, key=lambda site: site is not _main(group))
+    main = _main(group)
+    ordered = sorted(group, key=lambda site: site is not main)
     return tuple({(advice.slug, advice.text): advice for site in ordered for advice in site.advice}.values())
 
 
 def _evidence(group: Sequence[GraphBreak], skips: dict[str, str]) -> tuple[str, ...]:
-    breaks = [site.id for site in sorted(group, key=lambda site: site is not _main(group))]
+    main = _main(group)
+    breaks = [site.id for site in sorted(group, key=lambda site: site is not main)]
     fallbacks = [skips[site.id] for site in group if site.id in skips]
     others = [one for field in ("skipped_frames", "frames", "graphs_before", "graphs_after") for one in _ids(group, field)]
     return unique((*breaks, *fallbacks, *others))[:_EVIDENCE]

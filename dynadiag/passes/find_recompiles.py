@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dynadiag.advice.recompile_cause import Cause
@@ -12,6 +12,7 @@ from dynadiag.advice.recompiles import limit_advice, recompile_advice
 from dynadiag.model.report import Advice, Cost, Finding, PassResult, Recompile, Transition
 from dynadiag.model.run import Frame, Location, Run
 from dynadiag.passes.base import Rank, frame_text, listed, plural, rank_text, short_place, unique
+from dynadiag.passes.compile_calls import Called, CompileCalls
 from dynadiag.passes.fingerprint import Subject, fingerprints
 from dynadiag.passes.places import entry_stack, own_frame, resume_line, source_function
 from dynadiag.passes.recompile_limit import Limit, recompile_limit
@@ -64,7 +65,8 @@ class Recompiled:
 
 def find_recompiles(run: Run) -> PassResult:
     """Every recompile with what changed, the transition table of each code object, one finding a code object and kind of cause."""
-    found = tuple(_read(code, run) for code in code_objects(run))
+    calls = CompileCalls.of_run(run)
+    found = tuple(_read(code, run, calls) for code in code_objects(run))
     unplaced = len(run.recompiles) - sum(len(one.code.steps) for one in found)
     return PassResult(
         recompiles=_recompiles(found, run),
@@ -74,11 +76,12 @@ def find_recompiles(run: Run) -> PassResult:
     )
 
 
-def _read(code: CodeObject, run: Run) -> Recompiled:
-    known = known_values(code, run)
+def _read(code: CodeObject, run: Run, calls: CompileCalls) -> Recompiled:
+    known = known_values(code)
     table = tuple(_named_module(row, code.named) for row in rows(code, known))
     call = next(iter(_lines(code, run)), None)
-    advice = tuple(recompile_advice(_cause(row, code, call, run), run) for row in table)
+    called = calls.of(code.key[0], code.named)
+    advice = tuple(recompile_advice(_cause(row, code, call, called), run) for row in table)
     return Recompiled(code, known, table, advice, recompile_limit(code, run), call)
 
 
@@ -111,7 +114,7 @@ def is_module_entry(frame: Frame) -> bool:
     return (frame.file or "").replace("\\", "/").endswith("torch/_dynamo/external_utils.py")
 
 
-def _cause(row: Row, code: CodeObject, call: Location | None, run: Run) -> Cause:
+def _cause(row: Row, code: CodeObject, call: Location | None, called: Called) -> Cause:
     guard = row.guards[0]
     return Cause(
         kind=row.kind,
@@ -122,28 +125,10 @@ def _cause(row: Row, code: CodeObject, call: Location | None, run: Run) -> Cause
         hint=next((guard.hint for guard in row.guards if guard.hint), None),
         text=guard.text,
         call=call,
-        dynamic_false=_switched_static(code, run),
-        compiled_again=_compiled_again(code.named, code.key[0], run),
+        dynamic_false=called.dynamic_false,
+        compiled_again=called.again,
         on_parameter=any("Guard failed on a parameter" in guard.text for guard in row.guards),
     )
-
-
-def _switched_static(code: CodeObject, run: Run) -> bool:
-    """True if this process called `torch.compile(..., dynamic=False)` and no call that could be meant here said otherwise."""
-    calls = [call for call in run.compile_calls if call.process == code.key[0]]
-    named = [call for call in calls if call.target.rpartition(".")[2] == source_function(code.named.name)] or calls
-    return bool(named) and all(call.options.get("dynamic") is False for call in named)
-
-
-def _compiled_again(frame: Frame, process: int, run: Run) -> bool:
-    """True if one line of the user's called `torch.compile` several times for a function of this name."""
-    name = source_function(frame.name)
-    lines = [
-        (call.location.file, call.location.line)
-        for call in run.compile_calls
-        if call.process == process and call.location is not None and name is not None and call.target.rpartition(".")[2] == name
-    ]
-    return len(lines) > len(set(lines))
 
 
 def _recompiles(found: Sequence[Recompiled], run: Run) -> tuple[Recompile, ...]:
@@ -238,8 +223,9 @@ def row_text(row: Row) -> str:
 
 def _findings(found: Sequence[Recompiled], run: Run) -> tuple[Finding, ...]:
     groups: dict[tuple[object, ...], list[Recompiled]] = {}
+    definitions = _definitions(run)
     for one in found:
-        key = (bool(one.limit.hit), _main_code(one), _function(one.code.named, run) or one.code.key)
+        key = (bool(one.limit.hit), _main_code(one), _function(one.code.named, run, definitions) or one.code.key)
         groups.setdefault(key, []).append(one)
     members = list(groups.values())
     subjects = [Subject(_finding_code(group), group[0].call, source_function(group[0].code.named.name) or "") for group in members]
@@ -247,7 +233,16 @@ def _findings(found: Sequence[Recompiled], run: Run) -> tuple[Finding, ...]:
     return tuple(_finding(number, group, mark, run) for number, (group, mark) in enumerate(zip(members, marks, strict=True), start=1))
 
 
-def _function(frame: Frame, run: Run) -> tuple[object, ...] | None:
+def _definitions(run: Run) -> dict[tuple[str | None, str | None], list[int]]:
+    """The lines at which functions of each file and name begin."""
+    lines: dict[tuple[str | None, str | None], list[int]] = {}
+    for frame in run.frames:
+        if frame.line is not None:
+            lines.setdefault((frame.file, frame.name), []).append(frame.line)
+    return lines
+
+
+def _function(frame: Frame, run: Run, definitions: Mapping[tuple[str | None, str | None], Sequence[int]]) -> tuple[object, ...] | None:
     """The function as a person wrote it; a resume function belongs to the nearest definition of its name above its own line."""
     name, at = source_function(frame.name), resume_line(frame.name)
     if frame.file is None:
@@ -255,12 +250,8 @@ def _function(frame: Frame, run: Run) -> tuple[object, ...] | None:
     if is_module_entry(frame):
         own = user_line(frame, run)
         return frame.file, name, None if own is None else (own.file, own.line)
-    above = [
-        other.line
-        for other in run.frames
-        if other.file == frame.file and other.name == name and other.line is not None and at is not None and other.line <= at
-    ]
-    return frame.file, name, max(above) if above else frame.line
+    above = (line for line in definitions.get((frame.file, name), ()) if at is not None and line <= at)
+    return frame.file, name, max(above, default=frame.line)
 
 
 def _main_code(one: Recompiled) -> str:

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from dynadiag.model.run import Location
 
+_QUOTED = r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\""""
+_MARKS: dict[str, re.Pattern[str]] = {}
+
 
 @dataclass(frozen=True, slots=True)
 class FailedGuard:
@@ -43,34 +46,14 @@ def split(body: str) -> Parts:
     hint_at = body.rfind(" (HINT: ")
     hint = body[hint_at + 8 :].removesuffix(")") if hint_at >= 0 else None
     rest = body if hint_at < 0 else body[:hint_at]
-    at = next((i for i in outside_quotes(rest) if rest.startswith("  #", i)), None)
+    at = first_outside_quotes(rest, "  #")
     return Parts(body, (rest if at is None else rest[:at]).strip(), "" if at is None else rest[at:].strip(), hint)
 
 
-def outside_quotes(text: str) -> list[int]:
-    """The positions that lie in no quoted string; an opening quote without an end counts as text."""
-    positions: list[int] = []
-    i = 0
-    while i < len(text):
-        end = _closing(text, i) if text[i] in "'\"" else -1
-        if end > i:
-            i = end + 1
-            continue
-        positions.append(i)
-        i += 1
-    return positions
-
-
-def _closing(text: str, start: int) -> int:
-    quote, i = text[start], start + 1
-    while i < len(text):
-        if text[i] == "\\":
-            i += 2
-            continue
-        if text[i] == quote:
-            return i
-        i += 1
-    return -1
+def first_outside_quotes(text: str, mark: str) -> int | None:
+    """Where `mark` first begins outside of quoted strings, or None; an opening quote without an end counts as text."""
+    pattern = _MARKS.get(mark) or _MARKS.setdefault(mark, re.compile(rf"{_QUOTED}|({re.escape(mark)})", re.DOTALL))
+    return next((match.start() for match in pattern.finditer(text) if match[1] is not None), None)
 
 
 def type_name(text: str) -> str:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from dynadiag.model.run import Location
-from dynadiag.passes.guard_parts import FailedGuard, Parts, outside_quotes, split, type_name
+from dynadiag.passes.guard_parts import FailedGuard, Parts, first_outside_quotes, split, type_name
 from dynadiag.passes.guard_sources import named_in, readable
 from dynadiag.passes.tensor_guards import tensor, tensor_type
 
@@ -52,6 +52,7 @@ def _closure_name(source: str, hint: str | None) -> str:
     return f"{named['name']}{cell['rest']} (closure of {cell['function']})" if named and cell else source
 
 
+@lru_cache(maxsize=8192)
 def parse_guard_code(code: str) -> FailedGuard | None:
     """What one guard of a guard dump requires (`mode == 'b'`), in the same shape as a failed one; None if its form is not known."""
     parts = split(code[:_TEXT_LIMIT].strip())
@@ -224,7 +225,7 @@ def _not_a_number(parts: Parts) -> FailedGuard | None:
 
 def _equals(parts: Parts) -> FailedGuard | None:
     """`k == 2`: a constant that was compiled in. Anything with more than one comparison or arithmetic is a condition."""
-    at = next((i for i in outside_quotes(parts.code) if parts.code.startswith(" == ", i)), None)
+    at = first_outside_quotes(parts.code, " == ")
     if at is None:
         return None
     name, value = parts.code[:at], parts.code[at + 4 :].strip()

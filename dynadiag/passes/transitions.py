@@ -43,6 +43,7 @@ class CodeObject:
     key: CodeKey
     frames: tuple[Frame, ...]
     steps: tuple[Step, ...]
+    symbols: tuple[Symbol, ...] = ()
 
     @property
     def named(self) -> Frame:
@@ -92,9 +93,12 @@ def code_objects(run: Run) -> tuple[CodeObject, ...]:
     symbols: dict[str, list[Symbol]] = {}
     for symbol in run.symbols:
         symbols.setdefault(symbol.frame, []).append(symbol)
-    return tuple(
-        CodeObject(key, tuple(frames[key]), _with_unnamed_changes(frames[key], steps[key], symbols)) for key in frames if key in steps
-    )
+    return tuple(_code_object(key, tuple(frames[key]), steps[key], symbols) for key in frames if key in steps)
+
+
+def _code_object(key: CodeKey, frames: tuple[Frame, ...], steps: Sequence[Step], symbols: Mapping[str, Sequence[Symbol]]) -> CodeObject:
+    own = tuple(symbol for frame in frames for symbol in symbols.get(frame.id, ()))
+    return CodeObject(key, frames, _with_unnamed_changes(frames, steps, symbols), own)
 
 
 def _with_unnamed_changes(frames: Sequence[Frame], steps: Sequence[Step], symbols: Mapping[str, Sequence[Symbol]]) -> tuple[Step, ...]:
@@ -128,10 +132,10 @@ def _code_key(frame: Frame) -> CodeKey:
     return frame.key.process, frame.key.epoch, (frame.file, frame.line, frame.name) if number is None else number
 
 
-def known_values(code: CodeObject, run: Run) -> Known:
+def known_values(code: CodeObject) -> Known:
     """What is known of the values of each compilation of this code object."""
     ids = {frame.id: frame.key.text for frame in code.frames}
-    own = [(ids[symbol.frame], readable(symbol.source), symbol) for symbol in run.symbols if symbol.frame in ids]
+    own = [(ids[symbol.frame], readable(symbol.source), symbol) for symbol in code.symbols]
     symbols = {(text, source): symbol.value for text, source, symbol in own if symbol.value is not None}
     dynamic = frozenset((text, source) for text, source, symbol in own if not symbol.specialized)
     guards: dict[tuple[str, str], str] = {}

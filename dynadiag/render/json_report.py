@@ -31,6 +31,7 @@ NO_MUTATION_PASS = "this version of dynadiag does not look for mutations"
 _LISTS = frozenset(
     {"frames", "graphs", "graph_breaks", "recompiles", "fallbacks", "mutations", "findings", "transitions", "guards", "ranks", "notes"}
 )
+_FIELDS: dict[type, tuple[str, ...]] = {}
 
 
 def plain(value: Any) -> Any:
@@ -38,14 +39,21 @@ def plain(value: Any) -> Any:
 
     Strings keep every character except lone surrogates, which no UTF-8 file can hold.
     """
-    if value is None or isinstance(value, bool | int):
+    kind = type(value)
+    if value is None or kind is bool or kind is int:
+        return value
+    if kind is str:
+        return value if value.isascii() else encodable(value)
+    if kind is tuple or kind is list:
+        return [plain(item) for item in value]
+    if names := _field_names(kind):
+        return {name: plain(getattr(value, name)) for name in names}
+    if isinstance(value, bool | int):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, str):
         return encodable(value)
-    if is_dataclass(value) and not isinstance(value, type):
-        return {item.name: plain(getattr(value, item.name)) for item in fields(value)}
     if isinstance(value, Mapping):
         return {encodable(str(key)): plain(item) for key, item in value.items()}
     if isinstance(value, Set):
@@ -53,6 +61,14 @@ def plain(value: Any) -> Any:
     if isinstance(value, Sequence):
         return [plain(item) for item in value]
     return encodable(str(value))
+
+
+def _field_names(kind: type) -> tuple[str, ...]:
+    """The fields of a dataclass, looked up once a type; none for other types."""
+    known = _FIELDS.get(kind)
+    if known is None:
+        known = _FIELDS[kind] = tuple(item.name for item in fields(kind)) if is_dataclass(kind) else ()
+    return known
 
 
 def to_dict(report: Report) -> dict[str, Any]:

@@ -1,0 +1,48 @@
+"""The recorded calls of `torch.compile`, looked up by what they compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dynadiag.model.run import CompileCall, Frame, Run
+from dynadiag.passes.places import source_function
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """How a function was compiled: with `dynamic=False` each time, and whether one line called `torch.compile` for it several times."""
+
+    dynamic_false: bool
+    again: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CompileCalls:
+    """The calls of each process, and of each process and name of a target."""
+
+    by_process: Mapping[int, Called]
+    by_name: Mapping[tuple[int, str], Called]
+
+    @classmethod
+    def of_run(cls, run: Run) -> CompileCalls:
+        """All calls of a run."""
+        processes: dict[int, list[CompileCall]] = {}
+        names: dict[tuple[int, str], list[CompileCall]] = {}
+        for call in run.compile_calls:
+            processes.setdefault(call.process, []).append(call)
+            names.setdefault((call.process, call.target.rpartition(".")[2]), []).append(call)
+        return cls({key: _read(calls) for key, calls in processes.items()}, {key: _read(calls) for key, calls in names.items()})
+
+    def of(self, process: int, frame: Frame) -> Called:
+        """The calls that may have compiled a frame: those for its name, else all of its process (which do not tell that it came again)."""
+        named = self.by_name.get((process, source_function(frame.name) or ""))
+        if named is not None:
+            return named
+        known = self.by_process.get(process)
+        return Called(known is not None and known.dynamic_false, False)
+
+
+def _read(calls: Sequence[CompileCall]) -> Called:
+    lines = [(call.location.file, call.location.line) for call in calls if call.location is not None]
+    return Called(all(call.options.get("dynamic") is False for call in calls), len(lines) > len(set(lines)))
