@@ -275,7 +275,7 @@ class Problem:
     """Something that went wrong or was switched off in the recorded process, as recorded there.
 
     Kinds: `error` (a `dynamo_error`), `suppressed_error`, `recompile_limit`, `stance`, `disabled`, `no_graph`, `aot_rejected`, `recorder`,
-    `log_limit`, `backend_error`, `env_disabled`.
+    `log_limit`, `backend_error`, `env_disabled`, `cached_code` (it came from torch's code cache and was not traced).
     """
 
     kind: str

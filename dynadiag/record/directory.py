@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 import shutil
 from collections.abc import Mapping
@@ -15,6 +17,7 @@ MARKER = "dynadiag-run.json"
 RUNS = "dynadiag-runs"
 FORMAT = 1
 _MAX_SLUG = 40
+_SPARE_BYTES = 1000
 
 
 def new_directory(base: Path, program: str) -> Path:
@@ -60,10 +63,33 @@ def is_run_directory(path: Path) -> bool:
 
 
 def write_marker(directory: Path, facts: Mapping[str, Any]) -> None:
-    """Write the marker with the supervisor's facts, whole or not at all. Raises OSError."""
-    temporary = directory / f"{MARKER}.tmp"
-    temporary.write_text(json.dumps({"format": FORMAT, **facts}, indent=1) + "\n", "utf-8", errors="backslashreplace")
-    temporary.replace(directory / MARKER)
+    """Write the marker with the supervisor's facts, whole or not at all. Raises OSError.
+
+    It ends in spaces, so that the facts about the end of a run have room in it even when the disk is full by then.
+    """
+    marker, temporary = directory / MARKER, directory / f"{MARKER}.tmp"
+    data = (json.dumps({"format": FORMAT, **facts}, indent=1) + "\n").encode("utf-8", "backslashreplace")
+    try:
+        temporary.write_bytes(data + b" " * _SPARE_BYTES + b"\n")
+        temporary.replace(marker)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not _fits_into(marker, data):
+            raise
+        _overwrite(marker, data)
+
+
+def _fits_into(marker: Path, data: bytes) -> bool:
+    return marker.is_file() and not marker.is_symlink() and len(data) <= marker.stat().st_size
+
+
+def _overwrite(marker: Path, data: bytes) -> None:
+    """Put new bytes in the place of old ones, which asks for no new space on most file systems."""
+    descriptor = os.open(marker, os.O_WRONLY)
+    try:
+        os.pwrite(descriptor, data.ljust(os.fstat(descriptor).st_size), 0)
+    finally:
+        os.close(descriptor)
 
 
 def slug(program: str) -> str:

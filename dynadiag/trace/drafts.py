@@ -77,6 +77,7 @@ class ProcessDraft:
     registry: dict[str, RegistryEntry] = field(default_factory=dict)
     hooks: dict[str, str] = field(default_factory=dict)
     tensors: dict[tuple[int | None, int | None], Mapping[str, Any]] = field(default_factory=dict)
+    devices: set[str] = field(default_factory=set)
     counters: dict[str, Mapping[str, int]] | None = None
     event_context: bytes | None = None
     event_epoch: int = -1
@@ -94,8 +95,11 @@ class ProcessDraft:
         self.unknown[name if name in self.unknown or len(self.unknown) < MOST_NAMES else "other"] += 1
 
     def done(self) -> Process:
-        """The process as plain data."""
+        """The process as plain data. Without a device's name, its type as the graph inputs tell it: the CPU only when there is no other."""
+        known = sorted(self.devices - {"cpu"}) or sorted(self.devices)
+        device = self.facts.pop("device", None) or ", ".join(known) or None
         return Process(
+            device=device,
             index=self.index,
             log=self.log,
             records=self.records,

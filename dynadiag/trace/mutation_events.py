@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Literal
 
@@ -13,6 +14,8 @@ from dynadiag.trace.torch_records import Handler
 from dynadiag.trace.values import BadRecordError, as_bool, as_dict, as_id, as_list, as_text
 
 _MOST_TENSORS = 200_000
+_MOST_DEVICES = 64
+_DEVICE = re.compile(r"device\(type='([a-z]{1,20})'(?:, index=(\d{1,4}))?\)")
 
 
 def _kept(kind: Literal["aot_metadata", "side_effects"]) -> Handler:
@@ -42,6 +45,9 @@ def probe(run: RunDraft, process: ProcessDraft, record: Record) -> None:
 def tensor(run: RunDraft, process: ProcessDraft, record: Record) -> None:
     """`describe_tensor`: shape, type and memory of a tensor that Dynamo met."""
     facts = as_dict(record.value)
+    device = _DEVICE.fullmatch(as_text(facts.get("device")) or "")
+    if device is not None and len(process.devices) < _MOST_DEVICES:
+        process.devices.add(device[1] if device[2] is None else f"{device[1]}:{device[2]}")
     if len(process.tensors) < _MOST_TENSORS:
         process.tensors[as_id(facts.get("describer_id")), as_id(facts.get("id"))] = facts
 

@@ -38,6 +38,7 @@ def environment(run: RunDraft, process: ProcessDraft, record: Record) -> None:
 def config(run: RunDraft, process: ProcessDraft, record: Record) -> None:
     """`dynadiag_config`: the options that differ from their defaults, and the names of all; a later record replaces an earlier one."""
     facts = record.object()
+    _name_device(process, facts)
     for area in ("dynamo", "functorch", "inductor"):
         if isinstance(facts.get(area), dict):
             process.config[area] = facts[area]
@@ -45,6 +46,12 @@ def config(run: RunDraft, process: ProcessDraft, record: Record) -> None:
         process.config["torch"] = {"grad_mode": grad}
     for area, names in as_dict(facts.get("options")).items():
         process.option_names[area] = frozenset(as_texts(names))
+
+
+def _name_device(process: ProcessDraft, facts: Mapping[str, Any]) -> None:
+    """The name of a GPU, told by the first record that was written after the script had initialised it."""
+    if (name := as_text(facts.get("device"))) is not None:
+        process.facts.setdefault("device", name)
 
 
 def registry(run: RunDraft, process: ProcessDraft, record: Record) -> None:
@@ -165,6 +172,7 @@ def _region(run: RunDraft, process: ProcessDraft, region: Mapping[str, Any], how
 def leave(run: RunDraft, process: ProcessDraft, record: Record) -> None:
     """`dynadiag_exit`: the interpreter ended normally; Dynamo's counters as they were then."""
     process.finished = True
+    _name_device(process, record.object())
     counters = as_dict(record.object().get("counters"))
     process.counters = {
         group: {name: number for name, number in as_dict(values).items() if as_id(number) is not None} for group, values in counters.items()

@@ -1,10 +1,12 @@
 """The parts of the recorder that need no torch: log writer, import watcher, settings, profiler events, run directory names."""
 
+import errno
 import importlib.util
 import json
 import os
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -270,3 +272,21 @@ def test_a_source_line_is_read_without_running_the_programs_loader(tmp_path):
     assert [stacks.place(file, line, "f")["code"] for file, line in places] == [None, "a = 1", None, None, "x = '\xe9'", None]
     for name in ("generated.py", "<cell>"):
         linecache.cache.pop(name)
+
+
+def test_the_end_of_a_run_is_noted_also_on_a_full_disk(tmp_path, monkeypatch):
+    directory.write_marker(tmp_path, {"dynadiag": "1", "running": True})
+    whole = Path.write_bytes
+
+    def write_half(path, data):
+        whole(path, data[:5])
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr(Path, "write_bytes", write_half)
+    directory.write_marker(tmp_path, {"dynadiag": "1", "running": False, "exit_status": 3})
+    facts = {"format": 1, "dynadiag": "1", "running": False, "exit_status": 3}
+    assert json.loads((tmp_path / directory.MARKER).read_text()) == facts
+    with pytest.raises(OSError, match="No space"):
+        directory.write_marker(tmp_path, {"dynadiag": "x" * 2000})
+    assert json.loads((tmp_path / directory.MARKER).read_text()) == facts
+    assert [path.name for path in tmp_path.iterdir()] == [directory.MARKER]

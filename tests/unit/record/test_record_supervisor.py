@@ -251,17 +251,36 @@ def test_the_users_own_sitecustomize_still_runs_and_the_path_is_as_without_us(ca
 
 
 def test_ending_one_run_leaves_another_run_and_its_processes_alone():
-    text = "import sys, time\nopen('ready' + sys.argv[1], 'w').close()\ntime.sleep(100)"
-    Path("program.py").write_text(text)
+    Path("program.py").write_text(
+        textwrap.dedent(
+            """
+            import os, subprocess, sys, time
+            child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(100)"], start_new_session=True)
+            with open("pids.tmp" + sys.argv[1], "w") as file:
+                file.write(f"{os.getpid()} {child.pid}")
+            os.rename("pids.tmp" + sys.argv[1], "pids" + sys.argv[1])
+            time.sleep(100)
+            """
+        )
+    )
     driver = "from dynadiag.record import *; import sys; record(Target('script', ('program.py', 'other')), RecordOptions(timeout_s=60))"
     other = subprocess.Popen([sys.executable, "-c", driver], start_new_session=True)
     try:
-        while not Path("readyother").exists():
+        while not Path("pidsother").exists():
             time.sleep(0.05)
-        assert record(Target("script", ("program.py", "mine")), RecordOptions(timeout_s=1)).timed_out
-        assert record(Target("script", ("program.py", "mine")), RecordOptions(timeout_s=1, out=Path("program.py/x"))).timed_out
-        assert other.poll() is None
+        theirs = [int(pid) for pid in Path("pidsother").read_text().split()]
+        for out in (None, Path("program.py/cannot-be-written")):
+            assert record(Target("script", ("program.py", "mine")), RecordOptions(timeout_s=2, out=out)).timed_out
+            script_pid, session_pid = (int(pid) for pid in Path("pidsmine").read_text().split())
+            assert not alive(script_pid)
+            assert alive(session_pid) == (out is not None), "without a mark in its environment only the group is known to be ours"
+            if alive(session_pid):
+                os.kill(session_pid, signal.SIGKILL)
+            assert [alive(pid) for pid in (other.pid, *theirs)] == [True] * 3
     finally:
         other.send_signal(signal.SIGTERM)
         other.wait()
+        for pid in theirs[1:]:
+            if alive(pid):
+                os.kill(pid, signal.SIGKILL)
     assert json.loads(next(Path("dynadiag-runs").glob("0001-*/dynadiag-run.json")).read_text())["signal"] == "SIGTERM"
