@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from dynadiag.model.run import Location, Node
 
@@ -108,11 +109,18 @@ class _Reader:
                 if inplace:
                     yield self._node(name, "call_function", inplace, arguments, annotation)
                 elif isinstance(value, ast.Name):
-                    self.known.add(name)
+                    self._renamed(name, value.id)
                 else:
                     op, target, arguments = self._called(value)
                     yield self._node(name, op, target, arguments, annotation)
                 return
+
+    def _renamed(self, name: str, argument: str) -> None:
+        """`l_x_ = L_x_`: the node of an argument has a name of its own, by which the rest of the text and torch's own records call it."""
+        self.known.add(name)
+        for position, node in enumerate(self.inputs):
+            if node.name == node.target == argument:
+                self.inputs[position] = replace(node, name=name)
 
     def _node(self, name: str, op: str, target: str, arguments: tuple[ast.expr, ...], annotation: str | None) -> Node:
         self.known.add(name)

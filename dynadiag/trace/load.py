@@ -98,6 +98,7 @@ class _LogReader:
         self.previous = b""
         self.names: dict[bytes, str] = {}
         self.mismatches = 0
+        self.cut_off = False
 
     def read(self, stream: OpenLog, on_read: Callable[[int], None]) -> None:
         """Reads the log from its beginning to its end."""
@@ -112,8 +113,10 @@ class _LogReader:
             if kind != b"chromium_event" or not self._event(process, piece):
                 self._record(process, piece, kind, name)
         self.text.end()
+        name = shown(Path(self.log.rpartition(os.sep)[2]))
+        if self.cut_off and stream.broken is None:
+            self.run.note(f"the last record of {name} is cut off: the program was still writing it, or ended while it wrote")
         if self.mismatches:
-            name = shown(Path(self.log.rpartition(os.sep)[2]))
             self.run.note(f"{self.mismatches} payloads in {name} do not match their checksums (edited or damaged); used as they are")
 
     def _no_record(self, piece: Piece) -> None:
@@ -183,7 +186,7 @@ class _LogReader:
         if handler is None:
             process.ignore(decode((name if artifact else kind) or b"?"))
             if not line.rstrip().endswith(b"}"):
-                process.skip("header is not JSON")
+                self._bad(process, piece, "header is not JSON")
             return
         try:
             if len(line) > _LARGEST_HEADER_BYTES:
@@ -191,9 +194,20 @@ class _LogReader:
             record = Record(piece, kind.decode(), process.records - 1)
             self._note_rank(process, record)
             handler(self.run, process, record)
-            self.mismatches += record.mismatch
+            if record.mismatch:
+                self._mismatch(piece)
         except BadRecordError as error:
-            process.skip(error.reason)
+            self._bad(process, piece, error.reason)
+
+    def _mismatch(self, piece: Piece) -> None:
+        self.cut_off |= piece.last
+        self.mismatches += not piece.last
+
+    def _bad(self, process: ProcessDraft, piece: Piece, reason: str) -> None:
+        """A record that cannot be used. At the end of a log it is half written: the program still runs, or ended while it wrote."""
+        self.cut_off |= piece.last
+        if not piece.last:
+            process.skip(reason)
 
     def _note_rank(self, process: ProcessDraft, record: Record) -> None:
         if b'"rank"' not in record.line or "rank" in process.facts:

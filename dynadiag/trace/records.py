@@ -34,15 +34,19 @@ class Stream(Protocol):
 
 
 class Piece:
-    """One line that is no payload, with the payload behind it up to `end`; `kept` is False when it was too long to keep."""
+    """One line that is no payload, with the payload behind it up to `end`.
 
-    __slots__ = ("base", "end", "kept", "match")
+    `kept` is False when it was too long to keep, `last` True for the end of the log, where a record may be half written.
+    """
 
-    def __init__(self, match: re.Match[bytes], base: int, end: int, *, kept: bool = True) -> None:
+    __slots__ = ("base", "end", "kept", "last", "match")
+
+    def __init__(self, match: re.Match[bytes], base: int, end: int, *, kept: bool = True, last: bool = False) -> None:
         self.match = match
         self.base = base
         self.end = end
         self.kept = kept
+        self.last = last
 
     @property
     def line(self) -> bytes:
@@ -171,7 +175,7 @@ class _Scanner:
                 last = match
             if not more:
                 if last is not None:
-                    yield Piece(last, self.base, len(self.buffer) - self.buffer.endswith(b"\n"))
+                    yield Piece(last, self.base, len(self.buffer) - self.buffer.endswith(b"\n"), last=True)
                 return
             base = self.base
             self._drop_before(last.start() if last is not None else max(0, len(self.buffer) - 1))

@@ -183,6 +183,24 @@ def test_bad_records_are_counted_by_reason(log, tmp_path):
     assert run.frames[0].outcome == "compiled" and run.frames[0].metrics.guard_count is None and run.frames[0].metrics.graph_nodes is None
 
 
+def test_a_record_that_is_still_being_written_is_not_a_bad_one(log, tmp_path):
+    """The program runs on, or was killed while it wrote: whatever part of the last record is there."""
+    log.start(0).metrics(0)
+    whole = log.data
+    log.artifact("dynadiag_registry", {"gb_id": "GB0001", "gb_type": "x", "explanation": "y", "hints": []})
+    path = tmp_path / "dedicated_log_torch_trace_x.log"
+    for end in range(len(whole) + 1, len(log.data) - 1):
+        path.write_bytes(log.data[:end])
+        run = load(path)
+        assert run.processes[0].skipped == {}
+        assert run.frames[0].outcome == "compiled"
+        assert len(run.notes) <= 1 and all("is cut off" in note for note in run.notes)
+    path.write_bytes(log.data[: len(whole) + 80])
+    assert len(load(path).notes) == 1
+    path.write_bytes(log.data)
+    assert load(path).notes == ()
+
+
 def test_bad_utf8_and_surrogates_are_replaced(log, tmp_path):
     log.start(0, name="f\ud800\udc00x\udfff").raw(b'V1121 07:32:10.000000 4242 x.py:1] {"str": ["/home/\xff/a.py", 7]}').metrics(0)
     run = load(log.write(tmp_path))
@@ -221,6 +239,6 @@ def test_hostile_names_stay_text(log, tmp_path):
 def test_graph_nodes_tolerates_any_text(graph_text):
     assert graph_nodes("") == () and graph_nodes("class X:\n    def forward(self") == ()
     damaged = graph_text.replace("relu * 2;", "relu * * 2;")
-    assert [node.name for node in graph_nodes(damaged)] == ["L_x_", "s77", "relu", "body", "hop", "getitem", "iadd", "output"]
+    assert [node.name for node in graph_nodes(damaged)] == ["l_x_", "s77", "relu", "body", "hop", "getitem", "iadd", "output"]
     deep = "    def forward(self, x):\n        y = " + "(" * 5000 + "\n        z = " + "-" * 90_000 + "x\n        return (x,)\n"
     assert [node.op for node in graph_nodes(deep)][0] == "placeholder"
