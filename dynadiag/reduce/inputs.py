@@ -11,6 +11,8 @@ import torch
 
 Fill = Literal["data", "random", "ones", "zeros"]
 SEED = 0
+HOME = "dynadiag_home"
+"""Attribute of a tensor that was loaded onto the CPU: the device where it lived."""
 _FILL_RANK = {"zeros": 0, "ones": 1, "random": 2, "data": 3}
 
 
@@ -82,7 +84,7 @@ def from_value(value: Any, token: str) -> Input:
         shape=tuple(plain.shape),
         stride=tuple(plain.stride()),
         dtype=plain.dtype,
-        device=str(plain.device),
+        device=getattr(value, HOME, str(plain.device)),
         requires_grad=value.requires_grad,
         fill="data",
         token=token,

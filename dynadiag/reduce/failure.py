@@ -1,0 +1,170 @@
+"""What went wrong, so that two failures can be compared: kind, phase, exception classes, normalised message, innermost functions."""
+
+from __future__ import annotations
+
+import errno
+import re
+import traceback
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import PurePath
+from typing import Any, Literal
+
+Kind = Literal["compile_error", "runtime_error", "crash", "hang", "wrong_result", "wrong_gradient", "nan"]
+KINDS: tuple[Kind, ...] = ("compile_error", "runtime_error", "crash", "hang", "wrong_result", "wrong_gradient", "nan")
+_INNERMOST = 3
+_MESSAGE_LIMIT = 1000
+_DETAIL_LIMIT = 20_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """One failure. `exceptions` are class names, the outermost first; `message` is that of the innermost, normalised.
+
+    `phase` is "trace" (Dynamo), "compile" (the backend), "call" or "backward". `detail` is the whole text, for people.
+    """
+
+    kind: str
+    phase: str
+    exceptions: tuple[str, ...] = ()
+    message: str = ""
+    frames: tuple[str, ...] = ()
+    detail: str = ""
+
+    def same_as(self, other: Failure) -> bool:
+        """Whether both are the same failure; `detail` may differ."""
+        return self.signature() == other.signature()
+
+    def signature(self) -> tuple[Any, ...]:
+        """What is compared."""
+        return (self.kind, self.phase, self.exceptions, self.message, self.frames)
+
+    def title(self) -> str:
+        """One line for a person."""
+        what = self.exceptions[-1].rsplit(".", 1)[-1] if self.exceptions else self.kind.replace("_", " ")
+        return f"{what}: {self.message.splitlines()[0][:200]}" if self.message else what
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+
+def from_json(data: Mapping[str, Any]) -> Failure:
+    """The failure that `to_json` wrote."""
+    return Failure(**{**data, "exceptions": tuple(data["exceptions"]), "frames": tuple(data["frames"])})
+
+
+def from_exception(error: BaseException, phase: str) -> Failure:
+    """The failure that an exception is."""
+    chain = chain_of(error)
+    root = chain[-1]
+    return Failure(
+        kind="runtime_error" if phase in ("call", "backward") else "compile_error",
+        phase=phase,
+        exceptions=tuple(_class_name(one) for one in chain),
+        message=normalised(str(root)),
+        frames=_innermost(root),
+        detail="".join(traceback.format_exception(error))[-_DETAIL_LIMIT:],
+    )
+
+
+def chain_of(error: BaseException) -> list[BaseException]:
+    """The exception and its causes, the innermost last; torch's wrappers keep theirs in `inner_exception`."""
+    chain: list[BaseException] = []
+    current: BaseException | None = error
+    while current is not None and current not in chain:
+        chain.append(current)
+        inner = getattr(current, "inner_exception", None)
+        current = inner if isinstance(inner, BaseException) else current.__cause__
+    return chain
+
+
+def _class_name(error: BaseException) -> str:
+    kind = type(error)
+    return kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _innermost(error: BaseException) -> tuple[str, ...]:
+    """The innermost functions, without generated code, whose names say nothing."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_generated(frame.filename)]
+    return tuple(f"{_short(frame.filename)}:{frame.name}" for frame in frames[-_INNERMOST:])
+
+
+def _is_generated(file: str) -> bool:
+    return file.startswith("<") or "torchinductor" in file or "/dynadiag/" in file.replace("\\", "/")
+
+
+def _short(file: str) -> str:
+    parts = PurePath(file).parts
+    return "/".join(parts[parts.index("site-packages") + 1 :]) if "site-packages" in parts else parts[-1]
+
+
+_ACCIDENTAL = (
+    (re.compile(r"0x[0-9a-fA-F]+"), "0xN"),
+    (re.compile(r"(?:[A-Za-z]:)?(?:/[\w.+@~-]+){2,}/?"), "PATH"),
+    (re.compile(r"\b[0-9a-f]{16,}\b|\bc[a-z2-7]{20,}\b"), "HASH"),
+    (re.compile(r"(?<=[A-Za-z])_\d+\b"), ""),
+    (re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?"), "N"),
+    (re.compile(r"\b(buf|arg|tmp|in_ptr|out_ptr|primals|tangents|[xsu])N(?:_N)*\b"), r"\1N"),
+    (re.compile(r"N(?:\s*[,x*]\s*N)+,?"), "N"),
+    (re.compile(r"%\w+"), "%NODE"),
+)
+
+
+def normalised(message: str) -> str:
+    """The message without numbers, addresses, paths and node names, which change while a graph shrinks.
+
+    Of a compiler's output only the lines that say "error:" stay; of a message that prints the graph only what stands before it.
+    """
+    lines = [line.strip() for line in message.strip().splitlines()]
+    errors = [re.sub(r"^\S*?:\d+:\d+:\s*", "", line) for line in lines if re.search(r"\b(?:fatal )?error:", line)]
+    lines = sorted(set(errors)) if errors else _before_details(lines)
+    text = "\n".join(lines)
+    for pattern, instead in _ACCIDENTAL:
+        text = pattern.sub(instead, text)
+    return text[:_MESSAGE_LIMIT]
+
+
+_DETAILS = (
+    *("While executing", "Original traceback", "target:", "args[", "from user code", "Set TORCH", "graph():", "Command:", "Use tlparse"),
+)
+
+
+def _before_details(lines: list[str]) -> list[str]:
+    kept = []
+    for line in lines:
+        if line.startswith(_DETAILS):
+            break
+        if line:
+            kept.append(line)
+    return kept
+
+
+_ENVIRONMENT_ERRORS = {
+    "InvalidCxxCompiler": "there is no C++ compiler",
+    "ModuleNotFoundError": "a package is missing",
+    "ImportError": "a package cannot be imported",
+    "MemoryError": "memory ran out",
+    "KeyboardInterrupt": "it was interrupted",
+}
+_ENVIRONMENT_NUMBERS = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EMFILE: "too many files are open",
+    errno.EROFS: "the disk is read-only",
+}
+
+
+def environment_trouble(error: BaseException) -> str | None:
+    """Why this exception is the machine's fault and never the bug; None when it may be the bug."""
+    for one in chain_of(error):
+        for kind in type(one).__mro__:
+            if kind.__name__ in _ENVIRONMENT_ERRORS:
+                return f"{_ENVIRONMENT_ERRORS[kind.__name__]}: {str(one).strip().splitlines()[0] if str(one).strip() else kind.__name__}"
+        if isinstance(one, OSError) and one.errno in _ENVIRONMENT_NUMBERS:
+            return f"{_ENVIRONMENT_NUMBERS[one.errno]}: {one}"
+        if isinstance(one, FileNotFoundError) and one.filename and "/" not in str(one.filename):
+            return f"the program {one.filename} is missing"
+        if "No space left on device" in str(one):
+            return "the disk is full"
+    return None

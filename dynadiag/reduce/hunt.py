@@ -1,0 +1,153 @@
+"""A whole reduction with the isolated oracle: confirm the failure, cut, simplify; what was found, and what it cost."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dynadiag.errors import NothingFoundError
+from dynadiag.reduce.candidate import Candidate
+from dynadiag.reduce.failure import Failure
+from dynadiag.reduce.journal import Journal
+from dynadiag.reduce.judge import IsolatedOracle, Observation, observe_isolated, repeats_for, timeout_for
+from dynadiag.reduce.reducer import Progress, Reducer
+from dynadiag.reduce.setting import Setting
+from dynadiag.reduce.strategy import reduce_fully
+from dynadiag.reduce.verdict import Verdict
+
+_CONFIRMATIONS = 3
+_FLAKY_TRIES = 10
+_LEAST_HANG_S = 5.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class HuntOptions:
+    """`timeout_s` is for the first run; later ones get ten times what it took. `kind` and `match` (a regular expression searched in the
+    message and the traceback) say which failure is meant; `journal` and `resume` as in `minify`.
+    """
+
+    timeout_s: float = 300.0
+    kind: str | None = None
+    match: str | None = None
+    journal: Path | None = None
+    resume: bool = False
+    simplify: bool = True
+    on_query: Callable[[Progress], None] | None = None
+    wait: Callable[[], None] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Confirmed:
+    """The failure to look for; it came `failed` times in `of` runs. `wall_s` is what the first took."""
+
+    failure: Failure
+    failed: int
+    of: int
+    wall_s: float
+    timeout_s: float
+    cpu_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hunt:
+    """The smallest candidate and how it was found. `queries` by phase; `cpu_s` of all children, `search_cpu_s` without the confirmation."""
+
+    original: Candidate
+    best: Candidate
+    almost: Candidate | None
+    confirmed: Confirmed
+    setting: Setting
+    queries: Mapping[str, int]
+    cpu_s: float
+    search_cpu_s: float
+    complete: bool
+    other_failures: Mapping[str, int] = field(default_factory=dict)
+    broken_passes: Mapping[str, str] = field(default_factory=dict)
+
+
+def confirm(candidate: Candidate, setting: Setting, options: HuntOptions) -> Confirmed:
+    """The failure that the candidate shows, three times out of three, or flaky: then how often in ten runs.
+
+    Raises NothingFoundError (exit status 1) when nothing fails, when the machine is to blame, or when it is not the failure asked for.
+    """
+    seen: list[Observation] = []
+    target: Failure | None = None
+    timeout_s = options.timeout_s
+    while len(seen) < _CONFIRMATIONS or (target is not None and _is_flaky(seen, target) and len(seen) < _FLAKY_TRIES):
+        one = observe_isolated(candidate, setting, timeout_s=timeout_s)
+        seen.append(one)
+        if one.environment:
+            raise NothingFoundError(f"the machine is to blame, not the compiler: {one.invalid}", slug="environment", exit_code=1)
+        if target is None and one.failure is not None and _is_meant(one.failure, options):
+            target = one.failure
+            timeout_s = _later_timeout(one, options.timeout_s)
+    if target is None:
+        raise NothingFoundError(_why_nothing(seen, options), exit_code=1)
+    return Confirmed(
+        failure=target,
+        failed=sum(one.failure is not None and one.failure.same_as(target) for one in seen),
+        of=len(seen),
+        wall_s=seen[0].wall_s,
+        timeout_s=timeout_s,
+        cpu_s=sum(one.cpu_s for one in seen),
+    )
+
+
+def _is_flaky(seen: list[Observation], target: Failure) -> bool:
+    return not all(one.failure is not None and one.failure.same_as(target) for one in seen)
+
+
+def _is_meant(failure: Failure, options: HuntOptions) -> bool:
+    if options.kind is not None and failure.kind != options.kind:
+        return False
+    return options.match is None or bool(re.search(options.match, f"{failure.title()}\n{failure.message}\n{failure.detail}"))
+
+
+def _later_timeout(first: Observation, limit_s: float) -> float:
+    if first.failure is not None and first.failure.kind == "hang":
+        return min(limit_s, max(_LEAST_HANG_S, 10 * first.reached_s))
+    return timeout_for(first.wall_s)
+
+
+def _why_nothing(seen: list[Observation], options: HuntOptions) -> str:
+    others = [one.failure for one in seen if one.failure is not None]
+    if others:
+        return f"the graph fails, but not as asked for (--kind, --match): {others[0].kind} in phase {others[0].phase}: {others[0].title()}"
+    invalid = next((one.invalid for one in seen if one.invalid is not None), None)
+    if invalid is not None:
+        return f"the captured graph does not run: {invalid}"
+    return f"the captured graph alone does not fail (0 of {len(seen)} runs): the failure needs what is around it"
+
+
+def hunt(candidate: Candidate, setting: Setting, options: HuntOptions) -> Hunt:
+    """Confirm and reduce. Raises what `confirm` raises."""
+    confirmed = confirm(candidate, setting, options)
+    oracle = IsolatedOracle(setting, confirmed.failure, timeout_s=confirmed.timeout_s, repeats=repeats_for(confirmed.failed, confirmed.of))
+    if options.wait is not None:
+        oracle.wait = options.wait
+    subject = f"{candidate.key} {setting.to_json()} {confirmed.failure.signature()}"
+    journal = Journal(options.journal, subject=subject, resume=options.resume)
+    if journal.get(candidate.key) is None:
+        journal.put(candidate.key, Verdict.INTERESTING)
+    reducer = Reducer(candidate, oracle, journal=journal, on_query=options.on_query)
+    try:
+        reducer.confirm()
+        complete = reduce_fully(reducer, simplify=options.simplify)
+    finally:
+        journal.close()
+    counts = reducer.progress.queries
+    return Hunt(
+        original=candidate,
+        best=reducer.best,
+        almost=reducer.almost,
+        confirmed=confirmed,
+        setting=setting,
+        queries={"confirm": confirmed.of, "cut": counts["cut"], "simplify": counts["simplify"], "minimal": counts["minimal"]},
+        cpu_s=confirmed.cpu_s + oracle.cpu_s,
+        search_cpu_s=oracle.cpu_s,
+        complete=complete,
+        other_failures=dict(reducer.other_failures),
+        broken_passes=dict(reducer.broken_passes),
+    )

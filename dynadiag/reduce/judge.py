@@ -1,0 +1,160 @@
+"""The isolated oracle: one child a question, two runs in it, and the verdict by comparing failures."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dynadiag.reduce.candidate import Candidate
+from dynadiag.reduce.failure import Failure, from_json
+from dynadiag.reduce.inputs import HOME
+from dynadiag.reduce.isolation import ChildReport, run_forked
+from dynadiag.reduce.observing import observe
+from dynadiag.reduce.reducer import Judgement
+from dynadiag.reduce.running import eager_values
+from dynadiag.reduce.setting import Setting
+from dynadiag.reduce.verdict import Verdict
+
+_CRASHES = ("SIGSEGV", "SIGABRT", "SIGFPE", "SIGILL", "SIGBUS", "SIGTRAP", "SIGSYS")
+_LEAST_TIMEOUT_S = 10.0
+_WRONG_VERDICT = 0.01
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observation:
+    """What one child showed: a failure, nothing wrong (neither is set), or why it cannot say (`invalid`).
+
+    `environment` says that the machine is to blame. `wall_s` is what it took, `reached_s` when its last phase began.
+    """
+
+    failure: Failure | None = None
+    invalid: str | None = None
+    environment: bool = False
+    wall_s: float = 0.0
+    cpu_s: float = 0.0
+    reached_s: float = 0.0
+
+
+def observe_isolated(candidate: Candidate, setting: Setting, *, timeout_s: float) -> Observation:
+    """Run a candidate twice (control, subject) in a child and say what happened."""
+    report = run_forked(lambda tell: observe(candidate, setting, tell), timeout_s=timeout_s)
+    outcome = _outcome(report)
+    reached = max((message.get("at_s", 0.0) for message in report.messages), default=0.0)
+    return Observation(**outcome, wall_s=report.wall_s, cpu_s=report.cpu_s, reached_s=reached)
+
+
+def _outcome(report: ChildReport) -> dict[str, Any]:
+    phase = next((message["step"] for message in reversed(report.messages) if "step" in message), "start")
+    for message in report.messages:
+        if "failure" in message:
+            return {"failure": from_json(message["failure"])}
+        if "invalid" in message:
+            return {"invalid": message["invalid"], "environment": bool(message.get("environment"))}
+        if "broken" in message:
+            return {"invalid": f"the oracle itself failed: {message['broken']}"}
+        if "passed" in message:
+            return {}
+    if report.timed_out:
+        return _late(phase, "hang", "it did not end in time")
+    if report.signal in _CRASHES:
+        return _late(phase, "crash", str(report.signal), report.output)
+    if report.signal is not None:
+        return {"invalid": f"it was killed by {report.signal} (memory ran out?)", "environment": True}
+    return _late(phase, "crash", f"exit {report.exit_status}", report.output)
+
+
+def _late(phase: str, kind: str, message: str, detail: str = "") -> dict[str, Any]:
+    """A child that told no end: the fault of the compiler only when the control had passed."""
+    if phase in ("start", "control"):
+        return {"invalid": f"without the compiler: {kind} ({message})"}
+    return {"failure": Failure(kind=kind, phase=phase, message=message, detail=detail)}
+
+
+class IsolatedOracle:
+    """Judges candidates by whether a child shows the same failure as the original."""
+
+    def __init__(self, setting: Setting, target: Failure, *, timeout_s: float, repeats: int = 1) -> None:
+        self.setting = setting
+        self.target = target
+        self.timeout_s = timeout_s
+        self.repeats = repeats
+        self.children = 0
+        self.cpu_s = 0.0
+        self.wait: Callable[[], None] = lambda: None
+
+    def judge(self, candidate: Candidate) -> Judgement:
+        """The verdict; a flaky failure is given `repeats` chances to show itself."""
+        judgement = Verdict.BORING, ""
+        for _ in range(self.repeats):
+            self.wait()
+            judgement = self._judge_once(candidate)
+            if judgement[0] is not Verdict.BORING:
+                break
+        return judgement
+
+    def _judge_once(self, candidate: Candidate) -> Judgement:
+        seen = observe_isolated(candidate, self.setting, timeout_s=self.timeout_s)
+        self.children += 1
+        self.cpu_s += seen.cpu_s
+        if seen.invalid is not None:
+            return Verdict.INVALID, seen.invalid
+        if seen.failure is None:
+            return Verdict.BORING, ""
+        if seen.failure.same_as(self.target):
+            return Verdict.INTERESTING, ""
+        verdict = Verdict.TIMEOUT if seen.failure.kind == "hang" else Verdict.DIFFERENT
+        return verdict, f"{seen.failure.kind} ({seen.failure.phase}): {seen.failure.title()}"
+
+    def values(self, candidate: Candidate) -> Mapping[str, Any]:
+        """The values of an uncompiled run in a child, loaded as plain tensors on the CPU."""
+        with tempfile.TemporaryDirectory(prefix="dynadiag-values-") as folder:
+            path = Path(folder) / "values.pt"
+            report = run_forked(lambda tell: _save_values(candidate, path), timeout_s=max(self.timeout_s, 60.0))
+            if report.exit_status != 0 or not path.exists():
+                raise RuntimeError(f"the uncompiled run for the values of the graph failed: {report.messages} {report.output}")
+            loaded: dict[str, Any] = torch.load(path, weights_only=True, map_location="cpu")
+            return {name: _as_it_was(value, name, loaded) for name, value in loaded["values"].items()}
+
+
+def _save_values(candidate: Candidate, path: Path) -> None:
+    values = eager_values(candidate)
+    simple = {name: _simple(value) for name, value in values.items()}
+    wanted = {name: None for name, value in values.items() if isinstance(value, torch.Tensor) and value.requires_grad}
+    devices = {name: str(value.device) for name, value in values.items() if isinstance(value, torch.Tensor)}
+    torch.save({"values": simple, "grad": list(wanted), "devices": devices}, path)
+
+
+def _simple(value: Any) -> Any:
+    """What `weights_only` loading reads again: tensors, numbers, and tuples as a sign that it was one."""
+    if isinstance(value, torch.Tensor):
+        return value.detach() if value.layout is torch.strided else None
+    if isinstance(value, bool | int | float):
+        return value
+    return tuple(_simple(item) for item in value) if isinstance(value, tuple | list) else None
+
+
+def _as_it_was(value: Any, name: str, loaded: Mapping[str, Any]) -> Any:
+    """The value on the CPU, saying where it lived and whether it needed a gradient."""
+    if isinstance(value, torch.Tensor):
+        setattr(value, HOME, loaded["devices"][name])
+        value.requires_grad_(name in loaded["grad"])
+    return value
+
+
+def timeout_for(first_s: float) -> float:
+    """Ten times the first run, within reason; in seconds."""
+    return max(_LEAST_TIMEOUT_S, 10 * first_s)
+
+
+def repeats_for(failed: int, of: int) -> int:
+    """How often a candidate must pass before it counts as passing, so that this is wrong in less than 1 % of the cases."""
+    if failed >= of:
+        return 1
+    share = failed / of
+    return max(1, math.ceil(math.log(_WRONG_VERDICT) / math.log(1 - share)))

@@ -1,0 +1,146 @@
+"""One candidate run twice in this process: without the compiler, then with it. What happened is told as it happens.
+
+Runs in a child: the graph may kill the process, so each step is told before it begins.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from dynadiag.reduce import comparing
+from dynadiag.reduce.candidate import Candidate, own_copy
+from dynadiag.reduce.failure import Failure, environment_trouble, from_exception
+from dynadiag.reduce.inputs import TensorInput, make_values
+from dynadiag.reduce.setting import Setting
+from dynadiag.torch_compat import reduce_compile
+
+Tell = Callable[[dict[str, Any]], None]
+
+
+def observe(candidate: Candidate, setting: Setting, tell: Tell) -> None:
+    """Tell `{"step": ...}` before each step and at the end one of `{"invalid": why}`, `{"failure": ...}`, `{"passed": true}`."""
+    with surroundings(setting), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        tell({"step": "control"})
+        try:
+            eager = _control(candidate, setting)
+            exact = _exact(candidate, setting)
+        except Exception as error:  # noqa: BLE001 - the border around a candidate
+            tell({"invalid": f"without the compiler: {type(error).__name__}: {error}"[:500]})
+            return
+        tell(_subject(candidate, setting, eager, exact, tell))
+
+
+def _control(candidate: Candidate, setting: Setting) -> list[Any]:
+    results = run(candidate, setting, own_copy(candidate.module))
+    again = run(candidate, setting, own_copy(candidate.module)) if setting.check != "raises" else results
+    if comparing.wrong(again, results, None) is not None:
+        raise ArithmeticError("two uncompiled runs differ: the graph is random")
+    return results
+
+
+def _exact(candidate: Candidate, setting: Setting) -> list[Any] | None:
+    """The results in float64, None where the graph does not run in it or they are not compared."""
+    if setting.check == "raises":
+        return None
+    try:
+        wide = comparing.in_float64(candidate)
+        return run(wide, replace(setting, autocast=None), wide.module)
+    except Exception:  # noqa: BLE001 - the border around a candidate: a graph may insist on a dtype
+        return None
+
+
+def _subject(candidate: Candidate, setting: Setting, eager: list[Any], exact: list[Any] | None, tell: Tell) -> dict[str, Any]:
+    phase, began = "trace", time.monotonic()
+
+    def enter(name: str) -> None:
+        nonlocal phase
+        phase = name
+        tell({"step": name, "at_s": time.monotonic() - began})
+
+    try:
+        with reduce_compile.configured(candidate.configs), reduce_compile.loudly(), reduce_compile.phases(enter):
+            results = run(candidate, setting, compiled(own_copy(candidate.module), setting), enter)
+    except Exception as error:  # noqa: BLE001 - the border around a candidate
+        trouble = environment_trouble(error)
+        return {"invalid": trouble, "environment": True} if trouble else {"failure": from_exception(error, phase).to_json()}
+    found = comparing.wrong(results, eager, exact) if setting.check != "raises" else None
+    return {"passed": True} if found is None else {"failure": _wrong(found, setting, candidate).to_json()}
+
+
+def _wrong(found: tuple[str, str], setting: Setting, candidate: Candidate) -> Failure:
+    """A gradient is wrong when it stands behind the results."""
+    kind, text = found
+    position = int(text.split(":")[0].removeprefix("result ")) if text.startswith("result ") else 0
+    is_gradient = setting.check == "gradient" and position >= _result_count(candidate)
+    if is_gradient and kind == "wrong_result":
+        kind = "wrong_gradient"
+    return Failure(kind=kind, phase="backward" if is_gradient else "call", detail=text)
+
+
+def _result_count(candidate: Candidate) -> int:
+    return len(comparing.flat(candidate.module(*make_values(candidate.inputs))))
+
+
+def run(candidate: Candidate, setting: Setting, function: Callable[..., Any], enter: Callable[[str], None] | None = None) -> list[Any]:
+    """The results of one call on fresh inputs; after a backward also the gradients of the inputs."""
+    values = make_values(candidate.inputs)
+    torch.manual_seed(0)
+    results = function(*values)
+    _synchronise(candidate)
+    flat = comparing.flat(results)
+    if setting.backward:
+        if enter is not None:
+            enter("backward")
+        loss = comparing.loss_of(results)
+        wanted = [value for value in values if isinstance(value, torch.Tensor) and value.requires_grad and value.is_leaf]
+        if loss is not None and wanted:
+            flat += torch.autograd.grad(loss, wanted, allow_unused=True)
+            _synchronise(candidate)
+    return flat
+
+
+def _synchronise(candidate: Candidate) -> None:
+    if any(isinstance(one, TensorInput) and one.device.startswith("cuda") for one in candidate.inputs):
+        torch.cuda.synchronize()
+
+
+def compiled(module: torch.nn.Module, setting: Setting) -> Callable[..., Any]:
+    """The module compiled as the user compiled it; what was compiled before is forgotten."""
+    reduce_compile.reset()
+    arguments: dict[str, Any] = {"backend": setting.backend, "dynamic": setting.dynamic}
+    if setting.mode is not None:
+        arguments["mode"] = setting.mode
+    if setting.options:
+        arguments["options"] = dict(setting.options)
+    made: Callable[..., Any] = torch.compile(module, **arguments)
+    return made
+
+
+@contextlib.contextmanager
+def surroundings(setting: Setting) -> Iterator[None]:
+    """Grad mode, autocast, default dtype and the like as they were when the graph was captured."""
+    from dynadiag.torch_compat.fx_state import kept_global_state
+
+    before = torch.get_default_dtype(), torch.get_float32_matmul_precision(), torch.are_deterministic_algorithms_enabled()
+    torch.set_default_dtype(getattr(torch, setting.default_dtype))
+    torch.set_float32_matmul_precision(setting.matmul_precision)
+    torch.use_deterministic_algorithms(setting.deterministic)
+    try:
+        with kept_global_state(), contextlib.ExitStack() as stack:
+            if setting.autocast is not None:
+                device, dtype = setting.autocast
+                stack.enter_context(torch.autocast(device, dtype=getattr(torch, dtype)))
+            stack.enter_context(torch.inference_mode() if setting.inference else torch.set_grad_enabled(setting.grad))
+            yield
+    finally:
+        torch.set_default_dtype(before[0])
+        torch.set_float32_matmul_precision(before[1])
+        torch.use_deterministic_algorithms(before[2])

@@ -1,0 +1,51 @@
+"""All that decides how a captured graph behaves, besides the graph and its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
+
+Check = Literal["raises", "forward", "gradient"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """How the graph is compiled and called. `backend` is a name, or a function inside one process.
+
+    `check` is what is compared: "raises" nothing (only errors count), "forward" the results, "gradient" also the gradients; `backward` says
+    whether there is one. `autocast` is a device type and a dtype name. `backend_source` is the source of a backend of the user's script.
+    """
+
+    backend: Any = "inductor"
+    mode: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    dynamic: bool | None = None
+    grad: bool = True
+    inference: bool = False
+    autocast: tuple[str, str] | None = None
+    default_dtype: str = "float32"
+    deterministic: bool = False
+    matmul_precision: str = "highest"
+    backward: bool = False
+    check: Check = "raises"
+    backend_source: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; the backend by its name."""
+        data = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {**data, "options": dict(self.options), "backend": backend_name(self.backend)}
+
+
+def from_json(data: Mapping[str, Any]) -> Setting:
+    """The setting that `to_json` wrote; keys of a newer dynadiag are left out."""
+    known = {one.name for one in fields(Setting)}
+    kept = {name: value for name, value in data.items() if name in known}
+    if isinstance(kept.get("autocast"), list):
+        kept["autocast"] = tuple(kept["autocast"])
+    return Setting(**kept)
+
+
+def backend_name(backend: Any) -> str:
+    """A name for a backend."""
+    return backend if isinstance(backend, str) else str(getattr(backend, "__name__", type(backend).__name__))

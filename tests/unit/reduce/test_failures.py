@@ -1,0 +1,118 @@
+"""Two failures are the same when only the accidental differs; trouble of the machine is never a failure of the graph."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dynadiag.reduce.failure import Failure, chain_of, environment_trouble, from_exception, from_json, normalised
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("The size of tensor a (3) must match b (4)", "The size of tensor a (128) must match b (7)"),
+        ("bad strides [1, 2, 3] for relu_12", "bad strides [4, 5] for relu_3"),
+        ("at 0x7f12ab: /tmp/x_1/abc.py is wrong", "at 0x55: /tmp/y/other.py is wrong"),
+        ("/tmp/a.cpp:3:12: error: 'compile' was not declared\nnote: x", "In file y\n/tmp/b.cpp:99:1: error: 'compile' was not declared"),
+        ("unknown op\nWhile executing %relu_3 : ...", "unknown op\n\nWhile executing %x : ...\nOriginal traceback:\nNone"),
+        ("expected buf12, got buf3", "expected buf1, got buf0"),
+        ("value 1e-05 is off", "value 3.25 is off"),
+    ],
+)
+def test_accidental_differences_do_not_count(one, other):
+    assert normalised(one) == normalised(other) != ""
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("unknown dtype float16", "unknown operator relu"),
+        ("a.cpp:1:1: error: 'compile' was not declared", "a.cpp:1:1: error: expected ';'"),
+        ("index out of range", ""),
+    ],
+)
+def test_other_messages_stay_different(one, other):
+    assert normalised(one) != normalised(other)
+
+
+@given(st.text())
+def test_any_text_can_be_normalised(text):
+    assert len(normalised(text)) <= 1000
+
+
+def raised(function):
+    try:
+        function()
+    except BaseException as error:
+        return error
+    raise AssertionError
+
+
+def outer(inner):
+    try:
+        inner()
+    except Exception as error:
+        raise RuntimeError("wrapped") from error
+
+
+def divide():
+    return 1 / 0
+
+
+def look_up():
+    return {}["missing 12"]
+
+
+def test_an_exception_becomes_a_failure_with_its_causes():
+    failure = from_exception(raised(lambda: outer(divide)), "compile")
+    assert (failure.kind, failure.exceptions) == ("compile_error", ("RuntimeError", "ZeroDivisionError"))
+    assert failure.message == "division by zero" and failure.frames[-1] == "test_failures.py:divide"
+    assert failure.title() == "ZeroDivisionError: division by zero" and "wrapped" in failure.detail
+    assert from_json(failure.to_json()) == failure
+
+
+def test_phase_function_and_class_tell_failures_apart():
+    one = from_exception(raised(lambda: outer(divide)), "call")
+    assert one.kind == "runtime_error"
+    assert one.same_as(from_exception(raised(lambda: outer(divide)), "call"))
+    assert not one.same_as(from_exception(raised(lambda: outer(divide)), "compile"))
+    assert not one.same_as(from_exception(raised(lambda: outer(look_up)), "call"))
+    assert not one.same_as(from_exception(raised(divide), "call"))
+
+
+def test_a_chain_that_bites_its_tail_ends():
+    first, second = ValueError("a"), ValueError("b")
+    first.__cause__, second.__cause__ = second, first
+    assert chain_of(first) == [first, second]
+
+
+class InvalidCxxCompiler(RuntimeError):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (ModuleNotFoundError("No module named 'triton'"), "a package is missing: No module named 'triton'"),
+        (InvalidCxxCompiler("No working C++ compiler"), "there is no C++ compiler"),
+        (OSError(errno.ENOSPC, "No space left on device", "/x"), "the disk is full"),
+        (FileNotFoundError(2, "No such file", "g++"), "the program g++ is missing"),
+        (RuntimeError("fatal error: error writing to /tmp/x: No space left on device"), "the disk is full"),
+        (MemoryError(), "memory ran out"),
+        (ValueError("a real bug"), None),
+        (FileNotFoundError(2, "No such file", "/tmp/generated.so"), None),
+    ],
+)
+def test_trouble_of_the_machine_is_named(error, reason):
+    found = environment_trouble(error)
+    assert found is None if reason is None else found.startswith(reason)
+    wrapped = raised(lambda: outer(lambda: (_ for _ in ()).throw(error)))
+    assert environment_trouble(wrapped) == found
+
+
+def test_a_failure_without_an_exception_has_a_title():
+    assert Failure(kind="wrong_result", phase="call").title() == "wrong result"

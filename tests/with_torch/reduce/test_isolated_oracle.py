@@ -1,0 +1,178 @@
+"""The isolated oracle: every kind of failure is reduced to one operator, and nothing else is ever taken for it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from dynadiag.errors import NothingFoundError
+from dynadiag.reduce.candidate import candidate_of
+from dynadiag.reduce.hunt import HuntOptions, confirm, hunt
+from dynadiag.reduce.isolation import run_forked
+from dynadiag.reduce.judge import observe_isolated, repeats_for
+from dynadiag.reduce.setting import Setting
+from dynadiag.torch_compat.reduce_compile import warm_up
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+
+_spec = importlib.util.spec_from_file_location("planted_faults", Path(__file__).with_name("planted_faults.py"))
+faults = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(faults)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def warm():
+    warm_up("eager")
+
+
+def hunted(backend, *, requires_grad=False, timeout_s=60.0, kind=None, simplify=True, **setting):
+    gm, inputs = faults.planted(requires_grad)
+    made = Setting(backend=backend, **setting)
+    return hunt(candidate_of(gm, inputs), made, HuntOptions(timeout_s=timeout_s, kind=kind, simplify=simplify))
+
+
+def calls(candidate):
+    return [node.target for node in candidate.module.graph.nodes if node.op.startswith("call")]
+
+
+@pytest.mark.parametrize(
+    ("backend", "kind", "phase", "setting"),
+    [
+        (faults.raises_at_compile, "compile_error", "compile", {}),
+        ("relu_compile_error_TESTING_ONLY", "compile_error", "compile", {}),
+        (faults.raises_at_call, "runtime_error", "call", {}),
+        ("relu_runtime_error_TESTING_ONLY", "runtime_error", "call", {}),
+        (faults.crashes_at_compile, "crash", "compile", {}),
+        (faults.aborts_at_call, "crash", "call", {}),
+        (faults.exits, "crash", "call", {}),
+        (faults.wrong, "wrong_result", "call", {"check": "forward"}),
+        ("relu_accuracy_error_TESTING_ONLY", "wrong_result", "call", {"check": "forward"}),
+        (faults.makes_nan, "nan", "call", {"check": "forward"}),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_each_kind_of_failure_ends_at_the_one_operator(backend, kind, phase, setting):
+    found = hunted(backend, simplify=kind == "compile_error", **setting)
+    assert (found.confirmed.failure.kind, found.confirmed.failure.phase) == (kind, phase)
+    assert (found.confirmed.failed, found.confirmed.of) == (3, 3)
+    assert calls(found.best) == [torch.relu] and found.best.nodes == 3 and found.complete
+    assert found.queries["cut"] <= 10 and not found.broken_passes
+    if kind == "compile_error":
+        assert found.best.inputs[0].data is None and max(found.best.inputs[0].shape, default=0) <= 4
+
+
+def test_a_wrong_gradient_needs_a_backward():
+    found = hunted(faults.wrong_gradient, requires_grad=True, check="gradient", backward=True, simplify=False)
+    assert (found.confirmed.failure.kind, found.confirmed.failure.phase) == ("wrong_gradient", "backward")
+    assert calls(found.best) == [torch.relu] and found.best.inputs[0].requires_grad
+
+
+def test_a_hang_is_a_failure_only_when_it_is_looked_for():
+    gm, inputs = faults.planted()
+    setting = Setting(backend=faults.hangs_at_compile)
+    failure = confirm(candidate_of(gm, inputs), setting, HuntOptions(timeout_s=2)).failure
+    assert (failure.kind, failure.phase) == ("hang", "compile")
+
+
+def test_noise_is_not_wrong():
+    gm, inputs = faults.planted()
+    with pytest.raises(NothingFoundError, match="does not fail .0 of 3 runs"):
+        confirm(candidate_of(gm, inputs), Setting(backend=faults.slightly_wrong, check="forward"), HuntOptions())
+
+
+def test_another_bug_met_on_the_way_is_kept_apart():
+    found = hunted(faults.two_bugs, simplify=False)
+    assert calls(found.best) == [torch.relu]
+    assert all("cannot compile" not in text for text in found.other_failures)
+
+
+def test_a_machine_that_breaks_on_the_way_is_never_the_bug():
+    found = hunted(faults.no_compiler_for_small_graphs, simplify=False)
+    assert torch.relu in calls(found.best)
+    assert found.confirmed.failure.message.startswith("cannot compile")
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [(ImportError("no triton"), "a package cannot be imported"), (OSError(28, "No space left on device"), "the disk is full")],
+)
+def test_a_broken_machine_at_the_start_is_named(error, reason):
+    def breaks(gm, inputs):
+        raise error
+
+    gm, inputs = faults.planted()
+    with pytest.raises(NothingFoundError, match=f"the machine is to blame, not the compiler: {reason}"):
+        confirm(candidate_of(gm, inputs), Setting(backend=breaks), HuntOptions())
+
+
+def test_a_graph_that_fails_without_the_compiler_is_no_compiler_bug():
+    gm = torch.fx.symbolic_trace(lambda x, w: torch.relu(x @ w))
+    with pytest.raises(NothingFoundError, match="the captured graph does not run: without the compiler: RuntimeError"):
+        confirm(candidate_of(gm, [torch.randn(2, 3), torch.randn(2, 3)]), Setting(backend=faults.raises_at_compile), HuntOptions())
+
+
+def test_kind_and_match_choose_the_failure():
+    gm, inputs = faults.planted()
+    candidate, setting = candidate_of(gm, inputs), Setting(backend=faults.raises_at_compile)
+    assert confirm(candidate, setting, HuntOptions(match="cannot.compile")).failure.kind == "compile_error"
+    for options in (HuntOptions(match="no such text"), HuntOptions(kind="crash")):
+        with pytest.raises(NothingFoundError, match="but not as asked for"):
+            confirm(candidate, setting, options)
+
+
+def test_a_flaky_failure_is_given_enough_chances(tmp_path):
+    count = tmp_path / "count"
+
+    def every_other_time(gm, inputs):
+        with count.open("a") as file:
+            file.write("x")
+        if len(count.read_text()) % 2:
+            return faults.raises_at_compile(gm, inputs)
+        return gm.forward
+
+    gm, inputs = faults.planted()
+    found = hunt(candidate_of(gm, inputs), Setting(backend=every_other_time), HuntOptions(simplify=False))
+    assert (found.confirmed.failed, found.confirmed.of) == (5, 10)
+    assert calls(found.best) == [torch.relu]
+    assert repeats_for(5, 10) == 7 and repeats_for(3, 3) == 1 and (1 - 0.2) ** repeats_for(2, 10) < 0.01
+
+
+def test_a_child_cannot_harm_the_parent(tmp_path):
+    def work(tell):
+        tell({"step": "control"})
+        print("noise")
+        torch.set_default_dtype(torch.float64)
+        raise SystemExit(3)
+
+    report = run_forked(work, timeout_s=20)
+    assert torch.get_default_dtype() == torch.float32 and report.exit_status == 1 and "SystemExit" in report.messages[-1]["broken"]
+    assert "noise" in report.output and not report.timed_out
+
+
+def test_no_process_is_left_behind(tmp_path):
+    pids = tmp_path / "pids"
+
+    def work(tell):
+        import subprocess
+        import sys
+        import time
+
+        pids.write_text(str(subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(600)"]).pid))
+        time.sleep(600)
+
+    assert run_forked(work, timeout_s=1.5).timed_out
+    with pytest.raises(ProcessLookupError):
+        for _ in range(200):
+            os.kill(int(pids.read_text()), 0)
+            if Path(f"/proc/{pids.read_text()}/stat").exists() and " Z " in Path(f"/proc/{pids.read_text()}/stat").read_text():
+                raise ProcessLookupError
+
+
+def test_two_observations_agree():
+    gm, inputs = faults.planted()
+    one, two = (observe_isolated(candidate_of(gm, inputs), Setting(backend=faults.raises_at_call), timeout_s=30).failure for _ in range(2))
+    assert one.same_as(two) and "ValueError: bad call with 2 values" in one.detail
