@@ -25,12 +25,17 @@ _FILE_WIDTH = 100
 
 @dataclass(frozen=True, kw_only=True)
 class ShowOptions:
-    """How to show a report: `format` text, json or md; `output` a file, "-" or None; `limit` findings; `renderer` None draws nothing."""
+    """How to show a report: `format` text, json or md; `output` a file, "-" or None; `limit` findings; `renderer` None draws nothing.
+
+    `show_free` lists mutations that cost nothing; `mutations_only` leaves out the rest of the text.
+    """
 
     format: str = "text"
     output: str | None = None
     limit: int = 10
     renderer: str | None = "auto"
+    show_free: bool = False
+    mutations_only: bool = False
 
 
 def explain_recording(path: Path, *, out: Path | None, force: bool, options: ShowOptions) -> Report:
@@ -139,7 +144,14 @@ def _print(report: Report, options: ShowOptions, *, default: IO[str], directory:
     text = io.StringIO()
     stream = text if into_file else sys.stdout if options.output == "-" else default
     console = Console(file=stream, highlight=False, width=_FILE_WIDTH if into_file else None, no_color=True if into_file else None)
-    terminal.print_report(report, console, limit=options.limit or None, directory=directory)
+    terminal.print_report(
+        report,
+        console,
+        limit=options.limit or None,
+        directory=directory,
+        show_free=options.show_free,
+        mutations_only=options.mutations_only,
+    )
     if into_file:
         _emit(text.getvalue(), options.output, default)
 

@@ -64,6 +64,8 @@ def explain(
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=0, help="Show the N dearest findings (0: all).")] = 10,
     pictures: Annotated[bool, typer.Option("--pictures/--no-pictures", help="Draw graphs/*.svg into the run directory.")] = True,
     renderer: Annotated[str, typer.Option("--renderer", metavar="NAME", help="Who draws: auto, wasi, dot, plain or text.")] = "auto",
+    show_free: Annotated[bool, typer.Option("--show-free", help="List mutations that cost nothing one by one.")] = False,
+    mutations_only: Annotated[bool, typer.Option("--mutations-only", help="Print only what is said of mutations.")] = False,
     open_report: Annotated[bool, typer.Option("--open", help="Open the frame map in a viewer afterwards.")] = False,
 ) -> None:
     """Say where the graph breaks, what recompiles, what ran eager, why, and what to change.
@@ -74,7 +76,14 @@ def explain(
     from dynadiag_cli import showing
 
     _check_renderer(renderer)
-    show = showing.ShowOptions(format=output_format.value, output=output, limit=limit, renderer=renderer if pictures else None)
+    show = showing.ShowOptions(
+        format=output_format.value,
+        output=output,
+        limit=limit,
+        renderer=renderer if pictures else None,
+        show_free=show_free,
+        mutations_only=mutations_only,
+    )
     mode = ctx.meta.get(MODE, "path")
     recorded = Path(target[0])
     if mode == "path" and is_recording(recorded):

@@ -70,13 +70,13 @@ class SideEffect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbedWrite:
-    """One op that wrote an input, as the probe saw it; `metadata` if it changes sizes or strides instead of values."""
+    """One op that wrote an input, as the probe saw it; `kind` is what it changed (data, metadata, storage, requires_grad)."""
 
     node: str | None
     op: str
     stack: tuple[Location, ...] = ()
     no_grad: bool | None = None
-    metadata: bool = False
+    kind: str | None = None
     through: tuple[str, ...] = ()
     bytes_touched: int | None = None
 
@@ -102,8 +102,12 @@ class ProbedMutation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbedGraph:
-    """One `dynadiag_probe` record; `mutations` None when the graph could not be probed, `error` why it was not followed to its end."""
+    """One `dynadiag_probe` record; `mutations` None when the graph could not be probed, `error` why it was not followed to its end.
+
+    `refusal` is what AOTAutograd answered when the probe asked it to take the graph and it did not.
+    """
 
     mutations: tuple[ProbedMutation, ...] | None = None
     error: str | None = None
+    refusal: str | None = None
     notes: tuple[str, ...] = ()

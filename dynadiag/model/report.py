@@ -127,7 +127,11 @@ class Fallback:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mutation:
-    """One mutated input of a frame (filled by the mutation pass)."""
+    """One mutated input of a function: of all compilations of it (`frames`), `frame` being the first.
+
+    `where` says who writes the result back: in_graph, epilogue or rejected. `effects` are worst first; one with a `condition` comes only
+    then. `refusal` is what torch said when it refused the write. `unknown` maps a field that is None (or empty) to the reason.
+    """
 
     id: str
     fingerprint: str
@@ -143,6 +147,19 @@ class Mutation:
     aliases: tuple[str, ...]
     sites: tuple[Mapping[str, Any], ...]
     advice: tuple[Advice, ...] = ()
+    frames: tuple[str, ...] = ()
+    graph: str | None = None
+    where: str | None = None
+    requires_grad: bool | None = None
+    overlaps: tuple[str, ...] = ()
+    refusal: str | None = None
+    doubts: tuple[str, ...] = ()
+    unknown: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def worst(self) -> str | None:
+        """The worst effect that holds without a condition, or None when nothing is known."""
+        return next((effect["kind"] for effect in self.effects if "condition" not in effect), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

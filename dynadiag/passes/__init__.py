@@ -19,6 +19,7 @@ _NAMES = (
     "find_recompiles",
     "find_guards",
     "find_compile_time",
+    "find_mutations",
     "find_rank_differences",
 )
 

@@ -22,12 +22,13 @@ from dynadiag.model.report import (
 )
 from dynadiag.model.run import Frame, Graph, Process
 from dynadiag.render.completeness import completeness
+from dynadiag.render.mutation_entries import mutation_entry
 from dynadiag.render.sanitise import encodable
 
-NOT_PROBED = "not tried: this version of dynadiag does not run captured graphs"
+NOT_PROBED = "not tried: the probe did not run on this graph"
 DEVICE_WHY = "no record says so (the recorder asks only a CUDA that the script has initialised)"
 NO_COMPILE_TIME = "no compile time was recorded"
-NO_MUTATION_PASS = "this version of dynadiag does not look for mutations"
+NO_MUTATION_PASS = "mutations were not looked for"
 _LISTS = frozenset(
     {"frames", "graphs", "graph_breaks", "recompiles", "fallbacks", "mutations", "findings", "transitions", "guards", "ranks", "notes"}
 )
@@ -86,7 +87,7 @@ def to_dict(report: Report) -> dict[str, Any]:
         "graph_breaks": [_graph_break(site) for site in report.graph_breaks],
         "recompiles": [_recompile(item) for item in report.recompiles],
         "fallbacks": [_fallback(item) for item in report.fallbacks],
-        "mutations": plain(report.mutations),
+        "mutations": [mutation_entry(item, plain) for item in report.mutations],
         "findings": [_finding(item) for item in report.findings],
         "transitions": [_transition(item) for item in report.transitions],
         "guards": [_guards(item) for item in report.guards],
@@ -246,8 +247,8 @@ def _graph(graph: Graph, pictures: Mapping[str, str]) -> dict[str, Any]:
         "ops": plain(graph.ops),
         "svg": plain(pictures.get(graph.id)),
         "svg_why": _known(pictures.get(graph.id), "not drawn"),
-        "runnable": None,
-        "why_not": plain(graph.why_not or NOT_PROBED),
+        "runnable": graph.runnable,
+        "why_not": plain(graph.why_not or (None if graph.runnable else NOT_PROBED)),
     }
 
 

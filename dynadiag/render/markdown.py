@@ -8,9 +8,11 @@ from typing import TypeVar
 
 from dynadiag.model.report import Advice, Finding, Report
 from dynadiag.model.run import Location
+from dynadiag.render import mutation_words as words
 from dynadiag.render import wording
 from dynadiag.render.completeness import completeness
 from dynadiag.render.json_report import DEVICE_WHY, NO_COMPILE_TIME, NO_MUTATION_PASS
+from dynadiag.render.markdown_mutations import mutation_table
 from dynadiag.render.markdown_text import code, details, fenced, prose, table
 
 MAX_CHARACTERS = 60_000
@@ -67,7 +69,7 @@ def _counts(report: Report) -> str:
         ("graph breaks", wording.breaks_count(summary)),
         ("recompiles", f"{summary.recompiles:,}"),
         ("fallbacks (ran eager)", f"{summary.fallbacks:,}"),
-        ("mutations", f"{summary.mutations:,}" if summary.mutations is not None else f"not known: {NO_MUTATION_PASS}"),
+        ("mutations", prose(words.count(report)) if summary.mutations is not None else f"not known: {NO_MUTATION_PASS}"),
         (
             "compile time",
             wording.seconds(summary.compile_s) if summary.compile_s is not None else f"not known: {prose(time_why or NO_COMPILE_TIME)}",
@@ -164,6 +166,7 @@ def _tables(report: Report, rows: int) -> Iterator[str]:
             f"{item.events:,}",
         ),
     )
+    yield from mutation_table(report, rows, _folded)
     yield from _graphs_and_times(report, rows)
 
 

@@ -15,11 +15,15 @@ _NARROWEST_BODY = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """How much to show: `limit` entries a list (None is all), full texts when `verbose`, paths relative to the absolute folder `base`."""
+    """How much to show: `limit` entries a list (None is all), full texts when `verbose`, paths relative to the absolute folder `base`.
+
+    `show_free` lists mutations that cost nothing one by one.
+    """
 
     limit: int | None
     verbose: bool
     base: Path
+    show_free: bool = False
 
 
 @dataclass(frozen=True, slots=True)

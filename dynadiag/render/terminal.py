@@ -13,12 +13,14 @@ from rich.console import Console
 from rich.text import Text
 
 from dynadiag.model.report import Report
+from dynadiag.render import mutation_words as words
 from dynadiag.render import wording
 from dynadiag.render.completeness import completeness
 from dynadiag.render.json_report import NO_COMPILE_TIME, NO_MUTATION_PASS
 from dynadiag.render.page import Page, View
 from dynadiag.render.sanitise import clean, clean_block
 from dynadiag.render.terminal_findings import print_finding
+from dynadiag.render.terminal_mutations import only_mutations, print_mutations
 from dynadiag.render.terminal_tables import print_compile_time, print_fallbacks, print_graphs, print_ranks, print_transitions
 
 DEFAULT_LIMIT = 10
@@ -33,6 +35,8 @@ def print_report(
     verbose: bool = False,
     base: Path | None = None,
     directory: Path | None = None,
+    show_free: bool = False,
+    mutations_only: bool = False,
 ) -> None:
     """Print the whole report.
 
@@ -43,13 +47,18 @@ def print_report(
         verbose: also torch's own explanation, the stacks and full library paths.
         base: paths below this absolute folder are shown relative to it; the current folder when None.
         directory: where report.json, report.md and graphs/ were written; the run directory when None.
+        show_free: list mutations that cost nothing one by one.
+        mutations_only: only the headline and what is said of mutations.
     """
-    view = View(limit=limit, verbose=verbose, base=base or Path.cwd())
+    view = View(limit=limit, verbose=verbose, base=base or Path.cwd(), show_free=show_free)
     page = Page(console)
+    if mutations_only:
+        report = only_mutations(report)
     _headline(report, page)
     _findings(report, page, view)
     for title, section in _SECTIONS:
-        section(report, page, view, title)
+        if not mutations_only or section is print_mutations:
+            section(report, page, view, title)
     _notes(report, page, view)
     _files(report, page, view, directory)
 
@@ -57,6 +66,7 @@ def print_report(
 _SECTIONS = (
     ("Recompiles", print_transitions),
     ("Ran eager", print_fallbacks),
+    ("Mutations", print_mutations),
     ("Captured graphs", print_graphs),
     ("Compile time", print_compile_time),
     ("Ranks", print_ranks),
@@ -105,7 +115,7 @@ def _counts(report: Report) -> Sequence[tuple[str, str]]:
         ("graph breaks", wording.breaks_count(summary)),
         ("recompiles", f"{summary.recompiles:,}"),
         ("ran eager", wording.plural(summary.fallbacks, "fallback")),
-        ("mutations", f"{summary.mutations:,}" if summary.mutations is not None else f"not known: {NO_MUTATION_PASS}"),
+        ("mutations", words.count(report) if summary.mutations is not None else f"not known: {NO_MUTATION_PASS}"),
         (
             "compile time",
             wording.seconds(summary.compile_s) if summary.compile_s is not None else f"not known: {clean(time_why or NO_COMPILE_TIME)}",

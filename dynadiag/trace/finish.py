@@ -172,15 +172,17 @@ def _outcome_of_error(run: RunDraft, draft: FrameDraft, events: list[BreakEvent]
     if _hit_limit(draft) or (draft.suppressed and failed not in _BREAKS):
         return "skipped"
     logged = any(event.source in ("artifact", "text") for event in events)
-    if failed in _SOFT and (logged or failed not in _BREAKS or not _may_be_fullgraph(run, draft)):
+    if failed in _SOFT and (logged or failed not in _BREAKS or draft.id in _left_silently(run)):
         return "skipped"
     return "failed"
 
 
-def _may_be_fullgraph(run: RunDraft, draft: FrameDraft) -> bool:
-    """False when every `torch.compile` of the process was recorded and none asked for a full graph."""
-    calls = [call for call in run.compile_calls if call.process == draft.key.process]
-    return not calls or any(call.options.get("fullgraph") for call in calls)
+def _left_silently(run: RunDraft) -> set[str | None]:
+    """Frames left because of a break that torch did not log, because the program had switched logging off; only our recorder sees them.
+
+    Without a log of it a break was raised: under `fullgraph=True`, under `error_on_graph_break`, inside a higher order operator.
+    """
+    return {problem.frame for problem in run.problems if problem.kind == "unlogged_skip"}
 
 
 def _frame(run: RunDraft, draft: FrameDraft) -> Frame:

@@ -9,14 +9,15 @@ from typing import Any
 
 from dynadiag.errors import UnreadableInputError
 from dynadiag.model.mutations import AotMetadata, ProbedGraph, SideEffect
-from dynadiag.model.run import PayloadRef
+from dynadiag.model.run import Location, PayloadRef
 from dynadiag.trace.aot_metadata import read_aot_metadata
 from dynadiag.trace.probe_records import read_probe
 from dynadiag.trace.records import untab
 from dynadiag.trace.side_effects import read_side_effects
 from dynadiag.trace.sources import OpenLog, shown
+from dynadiag.trace.stacks import printed_stack
 from dynadiag.trace.text_prefix import strip_prefixes
-from dynadiag.trace.values import BadRecordError, as_dict, decode, parse_json
+from dynadiag.trace.values import BadRecordError, as_dict, as_id, as_list, as_text, as_texts, decode, parse_json
 
 LARGEST_PAYLOAD_BYTES = 256 << 20
 
@@ -52,6 +53,17 @@ def graph_details(ref: PayloadRef) -> Mapping[str, Any]:
         return as_dict(parse_json(read_payload(ref), "not JSON"))
     except BadRecordError:
         raise UnreadableInputError(f"the details of a graph in {shown(Path(ref.log))} are damaged") from None
+
+
+def node_stacks(details: Mapping[str, Any]) -> Mapping[str, tuple[Location, ...]]:
+    """By node: the whole stack of user code, outermost frame first, as the details of a graph (`dynadiag_graph`) hold it."""
+    stacks = [printed_stack(text.split("\n")) for text in as_texts(details.get("strings"))]
+    found: dict[str, tuple[Location, ...]] = {}
+    for node in map(as_list, as_list(details.get("nodes"))):
+        name, number = (as_text(node[0]), as_id(node[2])) if len(node) == 3 else (None, None)
+        if name is not None and number is not None and number < len(stacks) and stacks[number]:
+            found[name] = stacks[number]
+    return found
 
 
 def aot_metadata(ref: PayloadRef) -> AotMetadata | None:

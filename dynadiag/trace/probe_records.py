@@ -19,6 +19,7 @@ def read_probe(values: Mapping[str, Any]) -> ProbedGraph:
     return ProbedGraph(
         mutations=None if mutations is None else tuple(map(_mutation, map(as_dict, as_list(mutations)[:_MOST_MUTATIONS]))),
         error=as_text(values.get("error")),
+        refusal=as_text(as_dict(values.get("refusal")).get("text")),
         notes=as_texts(values.get("notes")),
     )
 
@@ -47,7 +48,7 @@ def _write(values: Mapping[str, Any]) -> ProbedWrite:
         op=as_text(values.get("op")) or "?",
         stack=tuple(_location(as_list(entry)) for entry in as_list(values.get("stack"))[:100] if as_list(entry)),
         no_grad=as_bool(values.get("no_grad")),
-        metadata=as_bool(values.get("metadata")) or False,
+        kind=as_text(values.get("kind")) or ("metadata" if values.get("metadata") is True else "data"),
         through=as_texts(values.get("through")),
         bytes_touched=as_id(values.get("bytes_touched")),
     )

@@ -201,7 +201,7 @@ def test_a_probe_record_finds_its_graph_by_where_the_text_lies(tmp_path: Path) -
         "notes": [],
     }
     log.write_text(
-        graph_log(record("dynadiag_probe", json.dumps(content), "json") + record("dynadiag_probe", '{"text_offset": 1}', "json"))
+        graph_log(record("dynadiag_probe", '{"text_offset": 1}', "json") + record("dynadiag_probe", json.dumps(content), "json"))
     )
     run = trace.load(log)
     graph = run.graphs[0]

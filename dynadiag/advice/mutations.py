@@ -1,0 +1,226 @@
+"""What to change about a mutation: one rule a code. Each recipe is tried by a test that runs it before and after."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from dynadiag.advice.mutation_lines import out_of_place, receiver, under_no_grad
+from dynadiag.model.report import Advice, Mutation
+from dynadiag.model.run import Run
+
+_Rule = Callable[[Mutation], tuple[Advice, ...]]
+_MARK = "torch._dynamo.mark_static_address"
+
+
+def mutation_advice(mutation: Mutation, run: Run) -> tuple[Advice, ...]:
+    """The changes that end what this mutation costs; empty for one that costs nothing."""
+    rule = _RULES.get(mutation.code)
+    return () if rule is None or mutation.worst in (None, "free") else rule(mutation)
+
+
+def _line(mutation: Mutation) -> str | None:
+    """The user's own line of the first write, or None when it is in a library."""
+    site = next((one for one in mutation.sites if one.get("own")), None)
+    code = site.get("code") if site is not None else None
+    return code if isinstance(code, str) else None
+
+
+def _name(mutation: Mutation) -> str:
+    return receiver(_line(mutation)) or re.sub(r"^L\['(\w+)'\]", r"\1", mutation.input)
+
+
+def _plain_input(mutation: Mutation) -> tuple[Advice, ...]:
+    name = _name(mutation)
+    made = Advice(
+        slug="static-address",
+        text=f"If {name} is the same tensor on every call, say so once where it is made; CUDA graphs then write it where it lies.",
+        after=f"{_MARK}({name})",
+        options=(_MARK,),
+    )
+    buffer = Advice(
+        slug="module-buffer",
+        text="Or keep it on the module as a buffer: tensors of modules keep their address.",
+        after=f'self.register_buffer("{name.rpartition(".")[2]}", {name}, persistent=False)',
+    )
+    return (made, buffer)
+
+
+def _copied(mutation: Mutation) -> tuple[Advice, ...]:
+    line = _line(mutation)
+    plain = out_of_place(line)
+    first = Advice(
+        slug="out-of-place",
+        text="Write a new tensor and return it: the copy back into the input is there only so that the caller and autograd see the write.",
+        before=line if plain else None,
+        after=plain,
+    )
+    second = Advice(
+        slug="no-grad-write",
+        text="If autograd need not see this write (statistics, an average), put it under torch.no_grad(): it then stays in the graph.",
+        before=line,
+        after=under_no_grad(line),
+    )
+    return (first, second)
+
+
+def _hidden(mutation: Mutation) -> tuple[Advice, ...]:
+    line = _line(mutation)
+    return (
+        Advice(
+            slug="no-grad-instead-of-data",
+            text="Write the tensor itself under torch.no_grad() instead of through .data or .detach(): the write then stays in the graph.",
+            before=line,
+            after=under_no_grad(line),
+        ),
+    )
+
+
+def _metadata(mutation: Mutation) -> tuple[Advice, ...]:
+    line = _line(mutation)
+    plain = out_of_place(line)
+    op = str(mutation.sites[0].get("op") or "") if mutation.sites else ""
+    if plain is None and op == "detach_":
+        plain = f"{_name(mutation)} = {_name(mutation)}.detach()"
+    return (
+        Advice(
+            slug="view-instead",
+            text="Take the view out of place: it shares the memory, costs nothing, and changes nobody else's tensor.",
+            before=line if plain else None,
+            after=plain,
+        ),
+    )
+
+
+def _storage(mutation: Mutation) -> tuple[Advice, ...]:
+    name = _name(mutation)
+    return (
+        Advice(
+            slug="copy-instead-of-set",
+            text=f"Write new values into the memory that {name} has, if the shapes match; else do this outside the compiled function.",
+            before=_line(mutation),
+            after=f"with torch.no_grad():\n    {name}.copy_(...)",
+        ),
+    )
+
+
+def _requires_grad(mutation: Mutation) -> tuple[Advice, ...]:
+    text = "Call requires_grad_() before the compiled function, on what is passed in; for a tensor made inside, return it detached."
+    return (Advice(slug="requires-grad-outside", text=text, before=_line(mutation)),)
+
+
+def _leaf(mutation: Mutation) -> tuple[Advice, ...]:
+    line = _line(mutation)
+    text = "Put the write under torch.no_grad(), or write out of place: eager refuses this line too."
+    return (Advice(slug="leaf-no-grad", text=text, before=line, after=under_no_grad(line)),)
+
+
+def _refused(mutation: Mutation) -> tuple[Advice, ...]:
+    said = mutation.refusal or ""
+    if "different dtypes" in said:
+        text = "Pass one of the two views as a clone, or take the other dtype's view inside the compiled function."
+    elif "tensor subclass" in said:
+        text = "Pass one of the aliased inputs as a clone: mutated aliases and tensor subclasses do not go together in one graph."
+    elif "set_" in said or mutation.kind == "storage":
+        text = "Use copy_() under no_grad, or give aot_autograd() of your back end keep_inference_input_mutations=True."
+    else:
+        text = "Write out of place, or clone this input before the call."
+    return (Advice(slug="accepted-by-aot", text=text, before=_line(mutation)),)
+
+
+def _merged(mutation: Mutation) -> tuple[Advice, ...]:
+    others = ", ".join(mutation.overlaps) or "another input"
+    text = f"Pass the common base once and slice it inside the compiled function, instead of {mutation.input} and {others}."
+    return (Advice(slug="pass-the-base", text=text, before=_line(mutation)),)
+
+
+def _python(mutation: Mutation) -> tuple[Advice, ...]:
+    line = _line(mutation) or ""
+    if re.search(r"\.(append|appendleft|extend|insert|add|setdefault|update)\(", line) or "[" in line.partition("=")[0]:
+        text = "Return the value and put it into the container outside the compiled function: its length or keys are part of the guards."
+        return (Advice(slug="append-outside", text=text, before=line or None),)
+    name = mutation.input.rpartition(".")[2]
+    if not name.isidentifier():
+        return (Advice(slug="state-outside", text="Change this object outside the compiled function.", before=line or None),)
+    counter = Advice(
+        slug="tensor-counter",
+        text="Keep the number in a tensor buffer: a tensor's value is not part of the guards.",
+        before=line or None,
+        after=f'self.register_buffer("{name}", torch.zeros((), dtype=torch.long))\n...\nself.{name}.add_(1)',
+    )
+    position = Advice(
+        slug="tensor-index",
+        text=f"Where {name} indexes a tensor, write with index_copy_ and a tensor index.",
+        after=f"cache.index_copy_(dim, self.{name}.view(1), new)",
+    )
+    return (counter, position)
+
+
+def _body(mutation: Mutation) -> tuple[Advice, ...]:
+    text = "Return the value from the body and change things behind the call; a while_loop or scan carries the tensor as an operand."
+    return (Advice(slug="return-from-body", text=text, before=_line(mutation)),)
+
+
+def _missed(mutation: Mutation) -> tuple[Advice, ...]:
+    text = "Do not read the old value behind the write (take the rows needed before it); give separately written parts their own tensors."
+    return (Advice(slug="let-it-write-in-place", text=text, before=_line(mutation)),)
+
+
+def _backend(mutation: Mutation) -> tuple[Advice, ...]:
+    text = "Let the back end keep writes of inputs in its graph."
+    return (Advice(slug="keep-mutations", text=text, after="aot_autograd(fw_compiler=..., keep_inference_input_mutations=True)"),)
+
+
+def _across(mutation: Mutation) -> tuple[Advice, ...]:
+    text = "Remove the graph break before this line (see its own finding), or write out of place: ReLU(inplace=False), y = y.relu()."
+    return (Advice(slug="across-break", text=text, before=_line(mutation)),)
+
+
+def _out(mutation: Mutation) -> tuple[Advice, ...]:
+    text = "Allocate the out= tensor with the result's shape before the call, or assign the result instead of using out=."
+    return (Advice(slug="out-right-size", text=text, before=_line(mutation)),)
+
+
+def _state(mutation: Mutation) -> tuple[Advice, ...]:
+    return (Advice(slug="state-outside", text="Set this state outside the compiled function.", before=_line(mutation)),)
+
+
+def _parameter(mutation: Mutation) -> tuple[Advice, ...]:
+    name = re.sub(r"^L\['(\w+)'\]", r"\1", mutation.input)
+    text = "Write the parameter in place instead of replacing it: guards and optimizers hold on to the object."
+    return (Advice(slug="write-the-parameter", text=text, before=_line(mutation), after=f"with torch.no_grad():\n    {name}.copy_(...)"),)
+
+
+def _autograd(mutation: Mutation) -> tuple[Advice, ...]:
+    text = "Write out of place (or on a clone): autograd still needs the old value, or may not see this tensor change; eager fails too."
+    line = _line(mutation)
+    return (Advice(slug="keep-the-old-value", text=text, before=line, after=out_of_place(line)),)
+
+
+def _optimizer(mutation: Mutation) -> tuple[Advice, ...]:
+    text = "Compile the model and the optimizer's step apart; inside torch.optim the one break costs next to nothing."
+    return (Advice(slug="optimizer-apart", text=text, after="step = torch.compile(optimizer.step)"),)
+
+
+_RULES: Final[Mapping[str, _Rule]] = {
+    "DM02": _plain_input,
+    "DM03": _copied,
+    "DM04": _hidden,
+    "DM05": _metadata,
+    "DM06": _storage,
+    "DM07": _requires_grad,
+    "DM08": _leaf,
+    "DM09": _refused,
+    "DM10": _merged,
+    "DM11": _python,
+    "DM13": _body,
+    "DM14": _missed,
+    "DM15": _backend,
+    "DM16": _optimizer,
+    "DM19": _across,
+    "DM20": _out,
+    "DM21": _state,
+    "DM22": _parameter,
+    "DM23": _autograd,
+}

@@ -1,0 +1,152 @@
+"""Which line mutates what, what it costs and what it breaks: AOTAutograd's metadata, Dynamo's side effects, graph breaks and recompiles,
+inductor's post-grad graphs and the probe, joined. Reads records only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from dynadiag.advice.mutations import mutation_advice
+from dynadiag.model.report import Mutation, PassResult
+from dynadiag.model.run import Location, Run
+from dynadiag.passes.base import plural
+from dynadiag.passes.fingerprint import Subject, fingerprints
+from dynadiag.passes.mutation_breaks import break_facts
+from dynadiag.passes.mutation_effects import OPTIMIZER, optimizer_breaks, with_effects
+from dynadiag.passes.mutation_errors import leaf_facts, refusal_of, refused, uncaught_effect, uncaught_facts
+from dynadiag.passes.mutation_facts import Fact, Site, severity_of, sorted_effects, worst
+from dynadiag.passes.mutation_findings import mutation_findings
+from dynadiag.passes.mutation_free import inner_facts
+from dynadiag.passes.mutation_graphs import GraphView, graph_views
+from dynadiag.passes.mutation_inputs import disagreements, input_facts
+from dynadiag.passes.mutation_postgrad import copy_effect, input_copies, missed_reinplacing
+from dynadiag.passes.mutation_python import python_facts
+from dynadiag.passes.places import is_own_file, source_function
+
+Key = tuple[object, ...]
+_OF_BREAKS = frozenset(("DM05", "DM06", "DM07", "DM13", "DM20", "DM21", "DM22"))
+
+
+def find_mutations(run: Run) -> PassResult:
+    """Every mutation with its effects, dearest first, one finding for those that cost something, and notes where sources disagree."""
+    views = tuple(graph_views(run))
+    facts = [fact for view in views for fact in _of_graph(view, run)]
+    facts += [*break_facts(run), *leaf_facts(run), *python_facts(run), *uncaught_facts(run, facts)]
+    merged = sorted(_merged(facts), key=_order)
+    mutations = _mutations(merged, run)
+    notes = [note for view in views for note in disagreements(view)]
+    return PassResult(mutations=mutations, findings=mutation_findings(mutations, run), notes=(*notes, *_unprobed(views)))
+
+
+def _of_graph(view: GraphView, run: Run) -> Iterator[Fact]:
+    facts = [with_effects(fact, view, run) for fact in input_facts(view, run)]
+    problem = refusal_of(view, run)
+    if problem is not None:
+        yield from refused(facts, problem, view, run)
+        return
+    copies = input_copies(view, run)
+    by_name = {known.source or known.name: known for known in view.inputs}
+    for fact in facts:
+        known = by_name.get(fact.input)
+        copied = copies.get(known.index) if known is not None else None
+        if copied is not None and known is not None:
+            fact = replace(fact, effects=(*fact.effects, copy_effect(copied, known.size)))
+        if fact.code == OPTIMIZER:
+            fact = replace(fact, effects=(*fact.effects, *optimizer_breaks(fact, run)))
+        yield uncaught_effect(fact, run)
+    yield from missed_reinplacing(view, run)
+    yield from inner_facts(view, run)
+
+
+def _merged(facts: Iterable[Fact]) -> Iterator[Fact]:
+    """Equal mutations of the compilations of one function (recompiles, resume functions, ranks) become one."""
+    groups: dict[Key, list[Fact]] = {}
+    for fact in facts:
+        groups.setdefault(_key(fact), []).append(fact)
+    for group in groups.values():
+        first = min(group, key=lambda fact: (not fact.input.startswith(("L[", "G[")), "___stack" in fact.input))
+        yield replace(
+            first,
+            effects=sorted_effects(effect for fact in group for effect in fact.effects),
+            sites=tuple(dict.fromkeys(site for fact in group for site in fact.sites)),
+            doubts=tuple(dict.fromkeys(doubt for fact in group for doubt in fact.doubts)),
+            frames=tuple(dict.fromkeys(fact.frame.id for fact in group)),
+        )
+
+
+def _key(fact: Fact) -> Key:
+    """What makes two facts one mutation: the function and the input; for a write that breaks the graph its line."""
+    where = _where(fact)
+    if fact.code in _OF_BREAKS and fact.graph is None and where is not None:
+        return fact.code, fact.kind, where.file, where.line
+    return fact.code, fact.kind, fact.input, fact.frame.file, source_function(fact.frame.name)
+
+
+def _order(fact: Fact) -> tuple[int, int, str, str]:
+    kind = worst(fact.effects)
+    return severity_of(kind) if kind is not None else severity_of("free"), -(fact.bytes_written_back or 0), fact.code, fact.input
+
+
+def _mutations(facts: Sequence[Fact], run: Run) -> tuple[Mutation, ...]:
+    prints = fingerprints([Subject(fact.code, _where(fact), f"{fact.input} {fact.kind}") for fact in facts], run)
+    return tuple(_mutation(number, fact, mark, run) for number, (fact, mark) in enumerate(zip(facts, prints, strict=True)))
+
+
+def _where(fact: Fact) -> Location | None:
+    return next((site.where for site in fact.sites if site.where is not None), None)
+
+
+def _mutation(number: int, fact: Fact, mark: str, run: Run) -> Mutation:
+    unknown = dict(fact.unknown)
+    if not fact.effects:
+        unknown["effects"] = unknown.get("where") or unknown.get("static") or "nothing recorded says what this write costs"
+    found = Mutation(
+        id=f"m{number}",
+        fingerprint=mark,
+        code=fact.code,
+        frame=fact.frame.id,
+        input=fact.input,
+        kind=fact.kind,
+        effects=tuple(effect.plain() for effect in fact.effects),
+        bytes_touched=fact.bytes_touched,
+        bytes_written_back=fact.bytes_written_back,
+        no_grad=fact.no_grad,
+        static=fact.static,
+        aliases=fact.aliases,
+        sites=tuple(_site(site, run) for site in fact.sites),
+        frames=fact.frames,
+        graph=fact.graph,
+        where=fact.where,
+        requires_grad=fact.requires_grad,
+        overlaps=fact.overlaps,
+        refusal=fact.refusal,
+        doubts=fact.doubts,
+        unknown=unknown,
+    )
+    return replace(found, advice=mutation_advice(found, run))
+
+
+def _site(site: Site, run: Run) -> dict[str, str | int | bool | None]:
+    """A site as `report.json` has it; `own` says whether the line is the user's, `library` where the write really is."""
+    where, inner = site.where, site.inner
+    library = None if inner is None else f"{inner.file}:{inner.line}"
+    return {
+        "file": where.file if where is not None else None,
+        "line": where.line if where is not None else None,
+        "code": where.code if where is not None else None,
+        "function": where.function if where is not None else None,
+        "op": site.op,
+        "own": where is not None and is_own_file(where.file, run),
+        "library": library,
+    }
+
+
+def _unprobed(views: Sequence[GraphView]) -> Iterator[str]:
+    """One note when graphs were not probed, by reason."""
+    reasons: dict[str, int] = {}
+    for view in views:
+        if (why := view.why_not_probed) is not None:
+            reasons[why] = reasons.get(why, 0) + 1
+    for why, count in list(reasons.items())[:3]:
+        yield f"Mutations in {plural(count, 'graph')}: lines come from the graph's text and sizes are not known ({why})."

@@ -1,0 +1,214 @@
+"""Graph breaks that a mutation causes: the text of the break says what is mutated, the recorded line which tensor or object.
+
+Texts and ids: `torch/_dynamo/graph_break_registry.json` of 2.11 and 2.15; a rule looks at the type's words, so that logs without ids work.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from dynadiag.advice.source import dotted, parse_line
+from dynadiag.model.run import BreakEvent, Frame, Location, Run
+from dynadiag.passes.mutation_facts import Effect, Fact, Site
+from dynadiag.passes.places import own_frame, source_function
+
+METADATA, STORAGE, REQUIRES_GRAD, BODY, OUT, STATE, PARAMETER = "DM05", "DM06", "DM07", "DM13", "DM20", "DM21", "DM22"
+_CALLED = re.compile(r"calling `(?P<source>.+)\.(?P<method>\w+)`")
+_RNG = re.compile(r"\b(set_rng_state|manual_seed|manual_seed_all|seed|seed_all|set_rng_state_all|default_generator)\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a break mutates: the code, Dynamo's name (or as close as the record allows), the kind, and what was called."""
+
+    code: str
+    input: str
+    kind: str
+    op: str | None
+
+
+def break_facts(run: Run) -> Iterator[Fact]:
+    """One fact for each break event that a mutation causes."""
+    frames = {frame.id: frame for frame in run.frames}
+    for event in run.breaks:
+        frame = frames.get(event.frame)
+        found = _found(event, frame, run) if frame is not None else None
+        if frame is not None and found is not None:
+            yield _fact(event, frame, found, run)
+
+
+def _fact(event: BreakEvent, frame: Frame, found: Found, run: Run) -> Fact:
+    own = own_frame(event.stack, run) or event.torch_frame
+    failed = frame.outcome == "failed"
+    what = f"Dynamo cannot trace this write ({event.gb_type.splitlines()[0][:120]})"
+    effect = (
+        Effect("error", "observed", f"{what}, and here it may not break the graph: the compilation failed")
+        if failed
+        else Effect("graph_break", "observed", f"{what}: the graph ends before it, the write runs eager, a new graph begins behind it")
+    )
+    place = event.torch_frame
+    doubts = ("torch does not say which line of the body writes it; the line shown calls the operator",) if found.op is None else ()
+    unknown = dict.fromkeys(
+        ("bytes_touched", "bytes_written_back", "no_grad", "static", "where"), "the write is in no graph: Dynamo broke before it"
+    )
+    return Fact(
+        code=found.code,
+        frame=frame,
+        input=found.input,
+        kind=found.kind,
+        effects=(effect,),
+        sites=(Site(own, found.op, None if place is None or own is None or (place.file, place.line) == (own.file, own.line) else place),),
+        doubts=doubts,
+        unknown=unknown,
+    )
+
+
+def _found(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
+    text = f"{event.gb_type}\n{event.explanation or ''}\n{event.context or ''}"
+    for words, rule in _RULES:
+        if words in text:
+            found = rule(event, frame, run)
+            if found is not None:
+                return found
+    return None
+
+
+def _inplace_view(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
+    """`x.t_()`, `x.unsqueeze_(0)`, `x.set_(y)` on an input: the explanation names Dynamo's source and the method."""
+    match = _CALLED.search(event.explanation or "")
+    if match is None:
+        return None
+    method = match["method"]
+    code, kind = (STORAGE, "storage") if method in ("set_", "resize_", "resize_as_") else (METADATA, "metadata")
+    return Found(code, match["source"], kind, method)
+
+
+def _requires_grad(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
+    line = parse_line(_code(event, run))
+    call = next(line.methods("requires_grad_"), None)
+    target = next((one for one in line.nodes if isinstance(one, ast.Assign | ast.AnnAssign)), None)
+    receiver = call.func.value if call is not None and isinstance(call.func, ast.Attribute) else None
+    if receiver is not None and dotted(receiver) is not None:
+        return Found(REQUIRES_GRAD, _named(dotted(receiver) or "", event, frame), "requires_grad", "requires_grad_")
+    if isinstance(target, ast.Assign) and isinstance(target.targets[0], ast.Name):
+        return Found(REQUIRES_GRAD, f"{target.targets[0].id} (made in the compiled code)", "requires_grad", "requires_grad_")
+    return Found(REQUIRES_GRAD, "a tensor on this line", "requires_grad", "requires_grad_")
+
+
+def _data_setter(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
+    target = _assigned_attribute(event, run, "data")
+    return Found(STORAGE, _named(target, event, frame) if target else "a tensor on this line", "storage", "data=")
+
+
+def _out(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
+    for node in parse_line(_code(event, run)).nodes:
+        for keyword in node.keywords if isinstance(node, ast.Call) else ():
+            if keyword.arg == "out" and dotted(keyword.value) is not None:
+                return Found(OUT, _named(dotted(keyword.value) or "", event, frame), "storage", "out=")
+    return Found(OUT, "the tensor given as out=", "storage", "out=")
+
+
+def _unsafe_side_effect(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
+    """A Python object changed in the body of a higher order operator (checkpoint, cond, ...)."""
+    line = parse_line(_code(event, run))
+    for node in line.nodes:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGERS:
+            owner = dotted(node.func.value)
+            if owner is not None:
+                return Found(BODY, owner, "python", node.func.attr)
+    for node in line.nodes:
+        if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign):
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            return Found(BODY, line.text(target), "python", "assignment")
+    return Found(BODY, "a Python object of an outer function", "python", None)
+
+
+def _not_undone(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
+    """An attribute changed in a body and not restored (torch 2.15): the explanation names the attribute, the record no line in the body."""
+    match = re.search(r"Attribute '(?P<name>\w+)' on an outer-scope object", event.explanation or "")
+    return Found(BODY, f"attribute {match['name']} of an outer object" if match else "a Python object of an outer function", "python", None)
+
+
+def _body_mutates(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
+    """A tensor of an outer function written in a body (while_loop, scan, ...): the context names its placeholder."""
+    match = re.search(r"Input mutation detected at \[(?P<names>[\w, ']+)\]", event.context or "")
+    names = [name.strip(" '") for name in match["names"].split(",")] if match else []
+    sources = {re.sub(r"[^a-zA-Z0-9]+", "_", one.source).lower(): one.source for one in run.traced_inputs if one.frame == frame.id}
+    known = [sources.get(name.lower(), name) for name in names]
+    return Found(BODY, ", ".join(known) or "an input of the body", "data", None)
+
+
+def _context_variable(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
+    line = parse_line(_code(event, run))
+    for call in line.methods("set", "reset"):
+        owner = dotted(call.func.value) if isinstance(call.func, ast.Attribute) else None
+        if owner is not None:
+            return Found(STATE, owner, "python", f"{owner}.set")
+    return Found(STATE, "a ContextVar", "python", "ContextVar.set") if "set" in (event.context or "") else None
+
+
+def _rng(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
+    match = _RNG.search(f"{event.context or ''} {event.explanation or ''}")
+    return (
+        Found(STATE, "the state of torch's random number generator", "python", match[1])
+        if match and "random" in (event.context or "")
+        else None
+    )
+
+
+def _parameter(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
+    """`self.weight = nn.Parameter(...)`: the parameter is replaced. A parameter that stays in a local variable mutates nothing."""
+    target = _assigned_attribute(event, run, None)
+    return Found(PARAMETER, _named(target, event, frame), "python", "nn.Parameter") if target else None
+
+
+def _assigned_attribute(event: BreakEvent, run: Run, attribute: str | None) -> str | None:
+    """The object whose attribute the line assigns (`p` for `p.data = y`), or the whole target when any attribute will do."""
+    for node in parse_line(_code(event, run)).nodes:
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AugAssign | ast.AnnAssign) else []
+        for target in targets:
+            if isinstance(target, ast.Attribute) and attribute in (None, target.attr):
+                return dotted(target if attribute is None else target.value)
+    return None
+
+
+def _code(event: BreakEvent, run: Run) -> str | None:
+    """The source line that mutates: torch's frame, unless that is in a library."""
+    place = event.torch_frame
+    own = own_frame(event.stack, run)
+    return (own.code if own is not None else None) or (place.code if place is not None else None)
+
+
+def _named(name: str, event: BreakEvent, frame: Frame) -> str:
+    """`L['x'].w` for `x.w` in the frame's own function; as written in a function that it calls, whose variables Dynamo does not name."""
+    return local_source(name, event.torch_frame, frame)
+
+
+def local_source(name: str, place: Location | None, frame: Frame) -> str:
+    """Dynamo's name of an expression of names and dots at a place, if that is in the frame's own function."""
+    same = place is None or place.function is None or source_function(place.function) == source_function(frame.name)
+    first, dot, rest = name.partition(".")
+    return f"L['{first}']{dot}{rest}" if same and first.isidentifier() else name
+
+
+_CHANGERS = frozenset((
+    "append", "appendleft", "extend", "insert", "pop", "popleft", "popitem", "remove", "clear", "update", "setdefault", "add", "discard",
+    "sort", "reverse", "rotate",
+))  # fmt: skip
+_Rule = Callable[[BreakEvent, Frame, Run], Found | None]
+_RULES: tuple[tuple[str, _Rule], ...] = (
+    ("inplace view on a graph input", _inplace_view),
+    ("requires_grad_()", _requires_grad),
+    ("setattr() on Tensor.data", _data_setter),
+    ("out=", _out),
+    ("out variants", _out),
+    ("Unsafe side effect", _unsafe_side_effect),
+    ("Non-nullified side effect", _not_undone),
+    ("Encountered input mutation during higher order op", _body_mutates),
+    ("ContextVar", _context_variable),
+    ("random", _rng),
+    ("torch.nn.Parameter()", _parameter),
+)

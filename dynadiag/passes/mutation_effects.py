@@ -1,0 +1,172 @@
+"""What a mutated tensor input costs or breaks, and the code it is reported under.
+
+CUDA graphs: `check_for_mutation` (torch/_inductor/cudagraph_utils.py, 2.11 and 2.15) skips a graph that writes an input which is
+neither static nor memory of an earlier CUDA graph. What the runtime epilogue writes is not written by the graph, so it skips nothing
+(measured on an H200, torch 2.11). From 2.15 on a replaced storage always skips (`get_input_storage_mutation_reason`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from dynadiag.model.run import Frame, Process, Run
+from dynadiag.passes.base import process_of, short_place
+from dynadiag.passes.mutation_facts import Effect, Fact, size_text
+from dynadiag.passes.mutation_graphs import GraphView
+from dynadiag.passes.places import normal_path, resume_line, source_function
+
+_OPTIMIZER = re.compile(r"/torch/optim/")
+_OPTIMIZER_SOURCE = re.compile(r"\.param_groups\[|\.state\[.*\]\[")
+_STATISTICS = re.compile(r"\['?(?:running_mean|running_var|num_batches_tracked)'?\]$|\.(?:running_mean|running_var|num_batches_tracked)$")
+_HIDDEN = re.compile(r"\.data\b|\.detach\(\)")
+_ALWAYS_SKIPS_STORAGE = (2, 15)
+
+STATIC, PLAIN, COPIED, HIDDEN, STORAGE, METADATA = "DM01", "DM02", "DM03", "DM04", "DM06", "DM05"
+MERGED, BACKEND, OPTIMIZER, STATISTICS, ACROSS_BREAK = "DM10", "DM15", "DM16", "DM17", "DM19"
+
+
+def with_effects(fact: Fact, view: GraphView, run: Run) -> Fact:
+    """The fact with its code and effects; no effect when it is not known who writes the input back."""
+    found = [*_written_by(fact, view, run)]
+    if view.merged_inputs and fact.overlaps:
+        found.append(_merged(fact))
+    if _made_before_break(fact, run):
+        found.append(_from_break(fact))
+    return replace(fact, code=_code(fact, view, run), effects=tuple(found))
+
+
+def _written_by(fact: Fact, view: GraphView, run: Run) -> Iterator[Effect]:
+    if fact.where == "epilogue":
+        yield _copy_back(fact)
+        yield from _conditional_skip(fact, view)
+    elif fact.where == "in_graph":
+        yield from _in_graph(fact, view, run)
+
+
+def _copy_back(fact: Fact) -> Effect:
+    size = size_text(fact.bytes_written_back)
+    if fact.kind == "metadata":
+        return Effect("copy_back", "derived", "after each call the runtime epilogue gives the input its new sizes and strides")
+    why = "because it requires grad and the write is not under no_grad" if fact.requires_grad else "because the back end keeps no writes"
+    return Effect("copy_back", "derived", f"after each call the runtime epilogue copies {size} back into the input, {why}")
+
+
+def _conditional_skip(fact: Fact, view: GraphView) -> Iterator[Effect]:
+    if fact.static is not False or fact.kind != "data":
+        return
+    if view.aot is not None and view.aot.keeps_mutations is False:
+        detail = "inductor would keep this write in its graph, and the input keeps no fixed address: CUDA graphs would be skipped there"
+        yield Effect("cudagraph_skip", "predicted", detail)
+        return
+    detail = (
+        "in this run the copy comes after the graph and skips no CUDA graph; called under no_grad the same line is written inside the "
+        "graph, and the input keeps no fixed address"
+    )
+    yield Effect("cudagraph_skip", "predicted", detail, condition="when the function is called under torch.no_grad or inference_mode")
+
+
+def _in_graph(fact: Fact, view: GraphView, run: Run) -> Iterator[Effect]:
+    process = process_of(run, fact.frame.key.process)
+    if fact.kind == "storage" and _version(process) >= _ALWAYS_SKIPS_STORAGE:
+        yield Effect("cudagraph_skip", "predicted", "replacing the storage of an input skips CUDA graphs in this torch, static or not")
+        return
+    if fact.static:
+        yield Effect("free", "derived", "the graph writes the input in place, and the input keeps its address")
+    elif fact.static is False:
+        yield _skip(fact, run)
+
+
+def _skip(fact: Fact, run: Run) -> Effect:
+    told = fact.frame.metrics.cudagraph_skip_reason if fact.frame.metrics is not None else None
+    if told is not None and "mutated inputs" in told:
+        return Effect("cudagraph_skip", "observed", f"torch skipped CUDA graphs for this graph: {told.splitlines()[0]}")
+    detail = "the graph writes an input that keeps no fixed address, so CUDA graphs would be skipped (mode='reduce-overhead', on a GPU)"
+    if _is_resume_local(fact):
+        condition = "when the compiled region that makes this tensor does not itself run as a CUDA graph"
+        return Effect("cudagraph_skip", "predicted", detail, condition=condition)
+    return Effect("cudagraph_skip", "predicted", detail)
+
+
+def _version(process: Process | None) -> tuple[int, int]:
+    """Major and minor of the torch that ran; (0, 0) when not known."""
+    match = re.match(r"(\d{1,4})\.(\d{1,4})", (process.torch if process is not None else None) or "")
+    return (int(match[1]), int(match[2])) if match else (0, 0)
+
+
+def _merged(fact: Fact) -> Effect:
+    detail = (
+        f"it overlaps {', '.join(fact.overlaps)}: AOTAutograd rebuilds both from one common base (synthetic base), "
+        "with views and copies that eager does not need"
+    )
+    return Effect("extra_copy", "derived", detail)
+
+
+def _is_resume_local(fact: Fact) -> bool:
+    return resume_line(fact.frame.name) is not None and re.fullmatch(r"L\['\w+'\]", fact.input) is not None
+
+
+def _made_before_break(fact: Fact, run: Run) -> bool:
+    """Whether the input is a local variable of a resume function that no earlier part of the same function had as an input."""
+    if not _is_resume_local(fact):
+        return False
+    begins = {frame.id for frame in run.frames if resume_line(frame.name) is None and _same_function(frame, fact.frame)}
+    return bool(begins) and not any(one.source == fact.input and one.frame in begins for one in run.traced_inputs)
+
+
+def _same_function(one: Frame, other: Frame) -> bool:
+    same = (one.key.process, one.file) == (other.key.process, other.file)
+    return same and source_function(one.name) == source_function(other.name)
+
+
+def _from_break(fact: Fact) -> Effect:
+    line = resume_line(fact.frame.name)
+    detail = (
+        f"the tensor is made before the graph break at line {line} of this function and written behind it: only the break makes it an "
+        "input; in one graph the write would be free"
+    )
+    return Effect("graph_break", "derived", detail)
+
+
+def _code(fact: Fact, view: GraphView, run: Run) -> str:
+    if _by_optimizer(fact):
+        return OPTIMIZER
+    if _STATISTICS.search(fact.input):
+        return STATISTICS
+    if fact.kind in ("storage", "requires_grad"):
+        return STORAGE
+    if fact.kind == "metadata":
+        return METADATA
+    if view.merged_inputs and fact.overlaps:
+        return MERGED
+    if _made_before_break(fact, run):
+        return ACROSS_BREAK
+    if fact.where == "epilogue":
+        kept = view.aot is None or view.aot.keeps_mutations is not False
+        lines = " ".join(site.where.code or "" for site in fact.sites if site.where is not None)
+        return (HIDDEN if _HIDDEN.search(lines) else COPIED) if kept else BACKEND
+    return STATIC if fact.static else PLAIN
+
+
+def _by_optimizer(fact: Fact) -> bool:
+    if _OPTIMIZER_SOURCE.search(fact.input) is not None:
+        return True
+    inner = [site.inner.file for site in fact.sites if site.inner is not None]
+    return bool(inner) and all(_OPTIMIZER.search(normal_path(file)) for file in inner)
+
+
+def optimizer_breaks(fact: Fact, run: Run) -> Iterator[Effect]:
+    """A graph break inside `torch.optim` on the way to an optimizer's writes: torch breaks there itself, once."""
+    for event in run.breaks:
+        place = event.torch_frame
+        frame = run.frame(event.frame)
+        if (
+            place is not None
+            and _OPTIMIZER.search(normal_path(place.file))
+            and frame is not None
+            and frame.key.process == fact.frame.key.process
+        ):
+            detail = f"torch breaks the graph itself around an optimizer's step (at {short_place(place)}): one break a step, harmless"
+            yield Effect("graph_break", "observed", detail)
+            return

@@ -1,0 +1,211 @@
+"""Mutations that are refused: by AOTAutograd (the frame runs eager, or the program gets the error) and by autograd itself.
+
+The texts are those of torch/_functorch/_aot_autograd (2.11 and 2.15) and of the autograd engine.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from dynadiag.advice.source import dotted, parse_line
+from dynadiag.model.run import Frame, Location, Problem, Run
+from dynadiag.passes.mutation_breaks import local_source
+from dynadiag.passes.mutation_facts import Effect, Fact, Site, site_of
+from dynadiag.passes.mutation_graphs import GraphView
+from dynadiag.passes.places import own_frame
+
+LEAF, REFUSED, AUTOGRAD = "DM08", "DM09", "DM23"
+_LEAF = "a leaf Variable that requires grad is being used in an in-place operation"
+_VIEW_OF_LEAF = "a view of a leaf Variable that requires grad is being used in an in-place operation"
+_SAVED = "modified by an inplace operation"
+_INFERENCE = "Inplace update to inference tensor outside InferenceMode"
+_OVERLAP = "refers to a single memory location"
+_EAGER_FAILS = (_SAVED, _INFERENCE, _OVERLAP, _LEAF, _VIEW_OF_LEAF)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What AOTAutograd says when it refuses a graph because of a mutation, and which inputs it means."""
+
+    words: str
+    picks: str
+
+
+REFUSALS = (
+    Refusal("does not yet handle input mutations on views with different dtypes", "aliased"),
+    Refusal("Encountered aliased inputs that are mutated in the graph", "aliased"),
+    Refusal("on a graph input, but the input has other mutations that we cannot", "storage"),
+    Refusal("mutat", "all"),
+    Refusal("synthetic base", "aliased"),
+    Refusal("set_(", "storage"),
+)
+
+
+def refusal_of(view: GraphView, run: Run) -> Problem | None:
+    """The record of AOTAutograd refusing this graph, or None."""
+    same = (one for one in run.problems if one.kind == "aot_rejected" and one.frame == view.frame.id)
+    return next(same, None) if view.frame.outcome in ("failed", "skipped") else None
+
+
+def refused(facts: Sequence[Fact], problem: Problem, view: GraphView, run: Run) -> Iterator[Fact]:
+    """The facts of a refused graph: those that the refusal means get its effect and words, the others only what would hold without it."""
+    text = said_by(problem)
+    means = next((one for one in REFUSALS if one.words in text), None)
+    if means is None or any(words in text for words in _EAGER_FAILS):
+        yield from _eager_fails(facts, text, view, run)
+        return
+    blamed = [fact for fact in facts if _is_meant(fact, means)] or list(facts)
+    for fact in facts:
+        if any(fact is one for one in blamed):
+            doubts = () if len(blamed) == 1 or means.picks != "all" else ("AOTAutograd does not say which of these inputs it means",)
+            effects = (*_refusal_effects(view.frame, text), *fact.effects)
+            yield replace(fact, code=REFUSED, effects=effects, refusal=text, where="rejected", doubts=(*fact.doubts, *doubts))
+        else:
+            yield fact
+
+
+def _is_meant(fact: Fact, refusal: Refusal) -> bool:
+    if refusal.picks == "aliased":
+        return bool(fact.overlaps or fact.aliases)
+    return fact.kind in ("storage", "metadata") if refusal.picks == "storage" else True
+
+
+def _refusal_effects(frame: Frame, text: str) -> Iterator[Effect]:
+    first = text.strip().splitlines()[0] if text.strip() else "no reason recorded"
+    if frame.outcome == "skipped":
+        yield Effect("eager_fallback", "observed", f"AOTAutograd refused the graph and the frame ran eager: {first}")
+        return
+    yield Effect("error", "observed", f"AOTAutograd refused the graph and the program got the error: {first}")
+    yield Effect("eager_fallback", "predicted", "with torch._dynamo.config.suppress_errors = True the frame would run eager instead")
+
+
+def _eager_fails(facts: Sequence[Fact], text: str, view: GraphView, run: Run) -> Iterator[Fact]:
+    """Autograd refuses the write itself, also without torch.compile: blame the inputs, or the writes on tensors made in the graph."""
+    if not any(words in text for words in _EAGER_FAILS):
+        yield from facts
+        return
+    effect = Effect("error", "observed", f"autograd refuses this, also without torch.compile: {text.strip().splitlines()[0]}")
+    if facts and _SAVED not in text:
+        for fact in facts:
+            yield replace(fact, code=AUTOGRAD, effects=(effect,), refusal=text)
+        return
+    yield from facts
+    yield from _inner_writes(view, effect, text, run)
+
+
+def _inner_writes(view: GraphView, effect: Effect, text: str, run: Run) -> Iterator[Fact]:
+    for node in view.text.inner:
+        site = site_of(view.frame, view.stack_of(node), node.target, run)
+        yield Fact(
+            code=AUTOGRAD,
+            frame=view.frame,
+            graph=view.graph.id,
+            input=f"{inner_name(site, node.args[0] if node.args else node.name)} (made in the compiled code)",
+            kind="data",
+            effects=(effect,),
+            sites=(site,),
+            refusal=text,
+            doubts=("autograd names no tensor: each in-place write on a tensor that the graph makes is listed",)
+            if len(view.text.inner) > 1
+            else (),
+            unknown=dict.fromkeys(("bytes_touched", "bytes_written_back", "no_grad", "static", "where"), "the graph was refused"),
+        )
+
+
+def inner_name(site: Site, fallback: str) -> str:
+    """The variable in front of the in-place method on the user's line, or the first argument of the only call, as written there."""
+    line = parse_line(site.where.code if site.where is not None else None)
+    method = (site.op or "").rpartition(".")[2]
+    call = next(line.methods(method), None) if method.isidentifier() else None
+    if call is not None and isinstance(call.func, ast.Attribute) and dotted(call.func.value) != "torch":
+        return line.text(call.func.value)
+    only = line.only_call()
+    first = dotted(only.args[0]) if only is not None and only.args and not method.endswith("_") else None
+    return first or fallback
+
+
+def said_by(problem: Problem) -> str:
+    """AOTAutograd's own words, without Dynamo's frame around them."""
+    text = re.sub(r"^BackendCompilerFailed: backend='[^']*' raised:\n", "", problem.text)
+    return text.partition("\n\nSet TORCHDYNAMO_VERBOSE")[0].strip()
+
+
+def leaf_facts(run: Run) -> Iterator[Fact]:
+    """In-place writes on a leaf that requires grad, which fail while Dynamo traces (eager fails too)."""
+    for frame in run.frames:
+        text = (frame.metrics.fail_reason if frame.metrics is not None else None) or frame.error or ""
+        if frame.outcome == "failed" and (_LEAF in text or _VIEW_OF_LEAF in text):
+            yield _leaf(frame, text, run)
+
+
+def _leaf(frame: Frame, text: str, run: Run) -> Fact:
+    problem = next((one for one in run.problems if one.frame == frame.id and one.stack), None)
+    stack = problem.stack if problem is not None else ()
+    own = own_frame(stack, run) or (problem.location if problem is not None else None)
+    match = re.search(r"call_(?:method|function) ([\w.]+)", text)
+    op = match[1] if match else None
+    name = inner_name(Site(own, op), "")
+    effect = Effect("error", "observed", "autograd refuses an in-place write on a leaf that requires grad, also without torch.compile")
+    return Fact(
+        code=LEAF,
+        frame=frame,
+        input=local_source(name, own, frame) if name else "a leaf that requires grad",
+        kind="data",
+        effects=(effect,),
+        sites=(Site(own, op),) if own is not None else (),
+        requires_grad=True,
+        refusal=next((line.strip() for line in text.splitlines() if _LEAF in line or _VIEW_OF_LEAF in line), _LEAF),
+        unknown=dict.fromkeys(("bytes_touched", "bytes_written_back", "no_grad", "static", "where"), "Dynamo stopped at this write"),
+    )
+
+
+def uncaught_effect(fact: Fact, run: Run) -> Fact:
+    """The fact with the error that ended the program, when the compiled code wrote a tensor made in inference mode."""
+    if fact.kind != "data" or fact.requires_grad:
+        return fact
+    for problem in run.problems:
+        if problem.kind == "uncaught" and _INFERENCE in problem.text and _frame_of(problem, run) is fact.frame:
+            return replace(fact, code=AUTOGRAD, effects=(_ended(problem),), refusal=problem.text)
+    return fact
+
+
+def _ended(problem: Problem) -> Effect:
+    return Effect("error", "observed", f"the program ended with: {problem.text.strip().splitlines()[0]}")
+
+
+def uncaught_facts(run: Run, facts: Sequence[Fact]) -> Iterator[Fact]:
+    """The exception that ended the program when autograd refused a mutation at run time, unless an input was blamed for it."""
+    blamed = {fact.refusal for fact in facts}
+    for problem in run.problems:
+        if problem.kind == "uncaught" and problem.text not in blamed and any(words in problem.text for words in (_SAVED, _INFERENCE)):
+            frame = _frame_of(problem, run)
+            if frame is not None:
+                yield _uncaught(problem, frame, run)
+
+
+def _frame_of(problem: Problem, run: Run) -> Frame | None:
+    """The last compiled frame whose code is on the stack of the exception, else the last compiled one of the process."""
+    mine = [frame for frame in run.frames if frame.key.process == problem.process]
+    lines = {(place.file, place.function) for place in problem.stack}
+    on_stack = [frame for frame in mine if (frame.file, frame.name) in lines]
+    found = on_stack or mine
+    return found[-1] if found else None
+
+
+def _uncaught(problem: Problem, frame: Frame, run: Run) -> Fact:
+    own: Location | None = own_frame(problem.stack, run)
+    what = "a tensor that autograd saved for the backward" if _SAVED in problem.text else "a tensor made in inference mode"
+    return Fact(
+        code=AUTOGRAD,
+        frame=frame,
+        input=what,
+        kind="data",
+        effects=(_ended(problem),),
+        sites=(Site(own, None),) if own is not None else (),
+        refusal=problem.text,
+        doubts=("the line is where the program failed; autograd does not name the line that wrote",),
+        unknown=dict.fromkeys(("bytes_touched", "bytes_written_back", "no_grad", "static", "where"), "autograd does not say"),
+    )

@@ -1,0 +1,134 @@
+"""The findings of the mutation pass: one for each line and code that costs something which no other pass tells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from dynadiag.model.report import Cost, Finding, Mutation, Severity
+from dynadiag.model.run import Location, Run
+from dynadiag.passes.base import Rank, config_value, listed, plural, unique
+from dynadiag.passes.fingerprint import fingerprint
+from dynadiag.passes.mutation_facts import severity_of, size_text
+
+# Graph breaks and recompiles have findings of their own, with the same line.
+_TOLD_HERE = frozenset(("error", "eager_fallback", "cudagraph_skip", "copy_back", "extra_copy"))
+_TOLD_AS_BREAK = frozenset(("DM05", "DM07", "DM13", "DM20", "DM21", "DM22"))
+_MUCH_BYTES = 1 << 20
+_MORE_THAN_RECOMPILED = 0.5
+_CUDA_GRAPH_MODES = frozenset(("reduce-overhead", "max-autotune"))
+
+
+def mutation_findings(mutations: Sequence[Mutation], run: Run) -> tuple[Finding, ...]:
+    """One finding for each line and code whose worst effect is told here."""
+    groups: dict[tuple[str, str | None, int | None, str | None], list[Mutation]] = {}
+    for mutation in mutations:
+        if mutation.worst in _TOLD_HERE and not (mutation.worst == "error" and mutation.code in _TOLD_AS_BREAK):
+            where = place_of(mutation) or Location("")
+            groups.setdefault((mutation.code, where.file, where.line, mutation.worst), []).append(mutation)
+    return tuple(_finding(group, run) for group in groups.values())
+
+
+def place_of(mutation: Mutation) -> Location | None:
+    """The first line that writes, or None."""
+    for site in mutation.sites:
+        if isinstance(site.get("file"), str):
+            return Location(site["file"], site.get("line"), site.get("function"), site.get("code"))
+    return None
+
+
+def _finding(group: Sequence[Mutation], run: Run) -> Finding:
+    first = group[0]
+    where, kind = place_of(first), str(first.worst)
+    size = _size(group)
+    severity = _severity(kind, size, group, run)
+    return Finding(
+        id="",
+        fingerprint=fingerprint(first.code, where, run, name=kind),
+        code=first.code,
+        severity=severity,
+        title=_title(kind, group),
+        where=where,
+        why=_why(group),
+        fix=first.advice,
+        cost=_cost(kind, size, group),
+        evidence=(*(one.id for one in group), *unique(frame for one in group for frame in one.frames))[:20],
+        rank=(_rank(kind, severity), float(severity_of(kind)), -float(size or 0), -float(len(group))),
+    )
+
+
+def _size(group: Sequence[Mutation]) -> int | None:
+    sizes = [one.bytes_written_back or one.bytes_touched for one in group]
+    known = [size for size in sizes if size is not None]
+    return sum(known) if known else None
+
+
+def _severity(kind: str, size: int | None, group: Sequence[Mutation], run: Run) -> Severity:
+    if kind in ("error", "eager_fallback"):
+        return "error" if kind == "error" else "warning"
+    if kind == "cudagraph_skip":
+        return "warning" if wants_cuda_graphs(group, run) else "note"
+    return "warning" if (size or 0) >= _MUCH_BYTES else "note"
+
+
+def wants_cuda_graphs(group: Sequence[Mutation], run: Run) -> bool:
+    """Whether the run asked for CUDA graphs: by a mode of torch.compile, or by inductor's option."""
+    processes = {frame.key.process for one in group if (frame := run.frame(one.frame)) is not None}
+    modes = {call.options.get("mode") for call in run.compile_calls if call.process in processes}
+    return bool(modes & _CUDA_GRAPH_MODES) or any(config_value(run, index, "inductor", "triton.cudagraphs") is True for index in processes)
+
+
+def _rank(kind: str, severity: Severity) -> float:
+    if kind == "error":
+        return float(Rank.FAILED)
+    if kind == "eager_fallback":
+        return float(Rank.RAN_EAGER)
+    return float(Rank.REMARK) if severity == "note" else float(Rank.RECOMPILED) + _MORE_THAN_RECOMPILED
+
+
+_TITLES = {
+    "error": "A mutation that is refused: {inputs}",
+    "eager_fallback": "AOTAutograd refuses this mutation, so the frame runs eager: {inputs}",
+    "cudagraph_skip": "Written input without a fixed address: CUDA graphs would be skipped ({inputs})",
+    "copy_back": "Copied back after every call: {inputs}",
+    "extra_copy": "Not written in place: {inputs}",
+}
+
+
+def _title(kind: str, group: Sequence[Mutation]) -> str:
+    return _TITLES[kind].format(inputs=listed([one.input for one in group]))
+
+
+def _why(group: Sequence[Mutation]) -> str:
+    first = group[0]
+    parts = unique(f"{effect['detail']}{_condition(effect)}" for effect in first.effects)
+    lines = sum(len(one.sites) for one in group)
+    count = f" ({plural(len(group), 'input')}, {plural(lines, 'write')})" if len(group) > 1 else ""
+    said = f'. Torch says: "{_shown(first.refusal)}"' if first.refusal else ""
+    doubts = "".join(f" Unsure: {doubt}." for doubt in first.doubts)
+    return f"{'; '.join(parts)}{count}{said}.{doubts}"
+
+
+def _condition(effect: object) -> str:
+    condition = effect.get("condition") if isinstance(effect, dict) else None
+    return f" ({condition})" if condition else ""
+
+
+def _shown(text: str) -> str:
+    """The exact words of a refusal, on one line."""
+    return " ".join(text.split())[:600]
+
+
+def _cost(kind: str, size: int | None, group: Sequence[Mutation]) -> Cost | None:
+    if kind in ("copy_back", "extra_copy") and size is not None:
+        return Cost(value=float(size), unit="bytes a call", basis="derived")
+    return Cost(value=float(len(group)), unit="inputs", basis="counted") if kind == "cudagraph_skip" else None
+
+
+def forces_eager(mutations: Sequence[Mutation]) -> Iterator[Mutation]:
+    """The mutations for which AOTAutograd refused a graph."""
+    return (one for one in mutations if any(effect["kind"] == "eager_fallback" for effect in one.effects))
+
+
+def size_of(mutation: Mutation) -> str:
+    """How much is written back, in words."""
+    return size_text(mutation.bytes_written_back)

@@ -1,0 +1,131 @@
+"""Writes that inductor did not do in place, seen in its post-grad graph: what torch's counters miss for `index_put` and scatter."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from dynadiag.model.run import Frame, Graph, Location, Node, Run
+from dynadiag.passes.mutation_errors import inner_name
+from dynadiag.passes.mutation_facts import Effect, Fact, site_of, size_text
+from dynadiag.passes.mutation_graphs import GraphView, read_nodes
+from dynadiag.passes.mutation_text import PRIVATE_OPERATOR, place
+
+_INFERENCE = re.compile(r"^arg(\d{1,6})_1$")
+_TRAINING = re.compile(r"^primals_(\d{1,6})$")
+_SCATTERS = re.compile(
+    r"\.(?:index_put|scatter|scatter_add|scatter_reduce|select_scatter|slice_scatter|as_strided_scatter|diagonal_scatter|index_copy|index_add|"
+    r"masked_scatter|index_fill)\."
+)
+_VIEW = re.compile(r"\.(?:as_strided|view|reshape|select|slice|permute|t|transpose|squeeze|unsqueeze|expand|alias)\.")
+_NAME = re.compile(r"[A-Za-z_]\w*")
+MISSED = "DM14"
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """One `copy_` into an input at the end of a post-grad graph; `whole` if a scatter out of place made the new value."""
+
+    index: int
+    whole: bool
+    location: Location | None
+
+
+def input_copies(view: GraphView, run: Run) -> Mapping[int, Copied]:
+    """By input: the copies that inductor's graph keeps for writes of this Dynamo graph."""
+    found: dict[int, Copied] = {}
+    for graph in _post_grad(view, run):
+        nodes = read_nodes(graph)
+        by_name = {node.name: node for node in nodes}
+        for node in nodes:
+            if ".copy_." in node.target and len(node.args) > 1 and (index := _index(node.args[0])) is not None:
+                found[index] = Copied(index, _from_scatter(node.args[1], by_name), node.location)
+    return found
+
+
+def _post_grad(view: GraphView, run: Run) -> Iterator[Graph]:
+    """The post-grad graphs that were made of this Dynamo graph (a forward or an inference graph)."""
+    record = view.graph.record
+    for graph in run.graphs:
+        same = graph.kind == "post_grad" and (graph.frame, graph.attempt) == (view.graph.frame, view.graph.attempt)
+        if same and record is not None and graph.record is not None and graph.record > record:
+            yield graph
+
+
+def _index(name: str) -> int | None:
+    inference, training = _INFERENCE.match(name), _TRAINING.match(name)
+    return int(inference[1]) if inference else int(training[1]) - 1 if training else None
+
+
+def _from_scatter(name: str, nodes: Mapping[str, Node], depth: int = 8) -> bool:
+    node = nodes.get(name)
+    while node is not None and depth:
+        if _SCATTERS.search(node.target):
+            return True
+        if not _VIEW.search(node.target) or not node.args:
+            return False
+        node, depth = nodes.get(node.args[0]), depth - 1
+    return False
+
+
+def copy_effect(copied: Copied, size: int | None) -> Effect:
+    """What a `copy_` that is left in the graph costs: the whole input after a scatter, else at most that."""
+    if copied.whole:
+        detail = f"inductor could not do the write in place: it makes a changed copy of the whole input and copies {size_text(size)} back"
+        return Effect("extra_copy", "derived", detail)
+    detail = f"inductor's graph ends with a copy of up to {size_text(size)} into the input; its code may write the result there directly"
+    return Effect("extra_copy", "derived", detail)
+
+
+def missed_reinplacing(view: GraphView, run: Run) -> Iterator[Fact]:
+    """Tensors made in the graph that inductor clones because an op writes them while their old value is still needed."""
+    for graph in _post_grad(view, run):
+        nodes = read_nodes(graph)
+        users = _users(nodes)
+        for node in nodes:
+            if ".clone." in node.target and "clone" not in (node.location.code if node.location and node.location.code else ""):
+                writer = _writer(node.name, users)
+                if writer is not None:
+                    yield _missed(view.frame, view, node, writer, run)
+
+
+def _users(nodes: Sequence[Node]) -> Mapping[str, list[Node]]:
+    found: dict[str, list[Node]] = {}
+    for node in nodes:
+        for name in {name for argument in node.args for name in _NAME.findall(argument)}:
+            found.setdefault(name, []).append(node)
+    return found
+
+
+def _writer(name: str, users: Mapping[str, list[Node]], depth: int = 4) -> Node | None:
+    """The op that writes the clone, also through a view of it."""
+    for user in users.get(name, ()):
+        if PRIVATE_OPERATOR.match(user.target) or re.search(r"_\.\w+$", user.target):
+            return user
+        if depth and _VIEW.search(user.target) and (found := _writer(user.name, users, depth - 1)) is not None:
+            return found
+    return None
+
+
+def _missed(frame: Frame, view: GraphView, clone: Node, writer: Node, run: Run) -> Fact:
+    detail = f"`{writer.target}` writes a tensor whose old value is still needed, so inductor keeps a copy of it (re-inplacing failed)"
+    stack = place(writer) or place(clone)
+    site = site_of(frame, stack, writer.target, run)
+    return Fact(
+        code=MISSED,
+        frame=frame,
+        graph=view.graph.id,
+        input=f"{inner_name(site, clone.args[0] if clone.args else clone.name)} (made in the compiled code)",
+        kind="data",
+        where="in_graph",
+        effects=(Effect("extra_copy", "derived", detail),),
+        sites=(site,),
+        bytes_written_back=0,
+        static=None,
+        unknown={
+            "static": "the tensor is made in the graph",
+            "bytes_touched": "the post-grad graph was read, not run",
+            "no_grad": "not recorded",
+        },
+    )

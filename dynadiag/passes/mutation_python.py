@@ -1,0 +1,172 @@
+"""Python objects that compiled code changes: which, on which line, and whether a guard on them made torch compile again."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from dynadiag import trace
+from dynadiag.advice.source import parse_line
+from dynadiag.errors import UnreadableInputError
+from dynadiag.model.mutations import SideEffect
+from dynadiag.model.run import Frame, Location, Run
+from dynadiag.passes.base import plural
+from dynadiag.passes.guard_parts import FailedGuard
+from dynadiag.passes.guard_sources import is_global, readable
+from dynadiag.passes.guard_text import parse_reason
+from dynadiag.passes.mutation_facts import Effect, Fact, Site
+from dynadiag.passes.places import own_frame
+
+RECOMPILES, REPLAYED = "DM11", "DM12"
+_TENSOR_PROPERTY = frozenset((
+    "size", "stride", "rank", "dtype", "device", "requires_grad", "dispatch_keys", "storage_offset", "dim_marking", "aliasing", "duck_size",
+    "zero_one",
+))  # fmt: skip
+_NOT_STATE = frozenset(["global_state", "function_mode", "backend", "invalidated", "unexpected", "unknown"])
+_UNKNOWN = dict.fromkeys(("bytes_touched", "bytes_written_back", "no_grad", "static", "where"), "a Python object has no tensor data")
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """One failed guard on the state of an object: its readable source, both values, who compiled again because of it."""
+
+    guard: FailedGuard
+    frame: Frame
+
+
+def python_facts(run: Run) -> Iterator[Fact]:
+    """A fact for each Python object that a kept frame changes, and for each object whose changed state made torch compile again."""
+    changed = list(_changed(run))
+    claimed: set[int] = set()
+    for fact in _side_effects(run):
+        mine = [index for index, one in enumerate(changed) if _same_code(one.frame, fact.frame) and _concerns(one.guard, fact.input)]
+        claimed.update(mine)
+        yield _with_recompiles(fact, [changed[index] for index in mine])
+    yield from _changed_outside([one for index, one in enumerate(changed) if index not in claimed])
+
+
+def _same_code(one: Frame, other: Frame) -> bool:
+    return (one.key.process, one.file, one.line) == (other.key.process, other.file, other.line)
+
+
+def _side_effects(run: Run) -> Iterator[Fact]:
+    frames = {frame.id: frame for frame in run.frames}
+    for record in run.mutation_records:
+        frame = frames.get(record.frame)
+        if record.kind != "side_effects" or frame is None or record.attempt < frame.attempts - 1:
+            continue
+        try:
+            effects = trace.side_effects(record.payload)
+        except UnreadableInputError:
+            continue
+        for effect in effects:
+            yield from _facts(effect, frame, run)
+
+
+def _facts(effect: SideEffect, frame: Frame, run: Run) -> Iterator[Fact]:
+    """One fact for each thing that was changed of an object: an attribute for a module, the object itself for a list."""
+    name = effect.source or effect.variable
+    if name is None:
+        return
+    by_input: dict[str, list[Site]] = {}
+    for stack in effect.stacks:
+        own = own_frame(stack, run) or stack[-1]
+        changed, op = _what(own, stack[-1], name, effect)
+        if changed is not None:
+            by_input.setdefault(changed, []).append(Site(own, op, None if own is stack[-1] or own == stack[-1] else stack[-1]))
+    if not effect.stacks:
+        by_input[name] = []
+    for changed, sites in by_input.items():
+        unknown = _UNKNOWN if sites else {**_UNKNOWN, "sites": "torch recorded no stack for this change"}
+        yield Fact(code=REPLAYED, frame=frame, input=changed, kind="python", sites=tuple(dict.fromkeys(sites)), unknown=unknown)
+
+
+def _what(own: Location, inner: Location, name: str, effect: SideEffect) -> tuple[str | None, str | None]:
+    """What the user's line changes of the object, in Dynamo's spelling, and how; None for a cell that the line does not assign."""
+    line = parse_line(own.code)
+    for node in line.nodes:
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AugAssign | ast.AnnAssign) else []
+        for target in targets:
+            if isinstance(target, ast.Name) and target.id == effect.variable:
+                return name, "assignment"
+            if isinstance(target, ast.Attribute) and effect.type not in _CONTAINERS and effect.source is not None:
+                return f"{name}.{target.attr}", "attribute"
+    if effect.source is None:
+        return None, None
+    call = next((node for node in line.nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)), None)
+    return name, call.func.attr if call is not None and isinstance(call.func, ast.Attribute) else "assignment"
+
+
+_CONTAINERS = frozenset(("list", "dict", "set", "deque", "collections.deque", "OrderedDict", "defaultdict", "cell"))
+
+
+def _changed(run: Run) -> Iterator[Changed]:
+    """The failed guard that torch names first for each recompile, if it is on the state of an object."""
+    frames = {frame.id: frame for frame in run.frames}
+    for event in run.recompiles:
+        frame = frames.get(event.frame)
+        for reason in event.reasons[:1] if frame is not None else ():
+            guard = parse_reason(reason)
+            if guard.kind not in _NOT_STATE and guard.kind not in _TENSOR_PROPERTY and frame is not None:
+                yield Changed(guard, frame)
+
+
+def _concerns(guard: FailedGuard, source: str) -> bool:
+    """Whether a guard looks at the object or at something in it: `m.pos` and `len(m.history)` concern `L['m'].pos` and `.history`."""
+    wanted = readable(source)
+    looked = re.sub(r"^(?:len\((.*)\)|keys of (.*))$", lambda match: match[1] or match[2], guard.source)
+    return looked == wanted or looked.startswith((f"{wanted}.", f"{wanted}[", f"{wanted}("))
+
+
+def _with_recompiles(fact: Fact, changed: list[Changed]) -> Fact:
+    if not changed:
+        detail = "Dynamo makes the change after the compiled graph has run (replayed side effect); no guard on it failed in this run"
+        return replace(fact, effects=(Effect("free", "observed", detail),))
+    return replace(fact, code=RECOMPILES, effects=(_recompile(changed),))
+
+
+def _recompile(changed: list[Changed]) -> Effect:
+    guard = changed[0].guard
+    said = f"{guard.source} was {guard.expected}" if guard.expected is not None else f"the guard on {guard.source} failed"
+    detail = f"a guard depends on the changed object ({said}): {plural(len(changed), 'recompile')} in this run"
+    return Effect("recompile", "observed", detail)
+
+
+def _changed_outside(changed: list[Changed]) -> Iterator[Fact]:
+    """State that compiled code reads and that changed between two calls without compiled code doing it."""
+    grouped: dict[tuple[str, str | None, int | None], list[Changed]] = {}
+    for one in changed:
+        if _is_state(one.guard):
+            grouped.setdefault((one.guard.source, one.frame.file, one.frame.line), []).append(one)
+    for group in grouped.values():
+        yield _outside(group)
+
+
+def _is_state(guard: FailedGuard) -> bool:
+    """Whether the source is state of an object or of a module, not an argument that is simply another one in each call."""
+    return guard.kind in ("value", "length", "keys", "contains", "attribute") and ("." in guard.source or is_global(guard.raw_source))
+
+
+def _outside(group: list[Changed]) -> Fact:
+    guard, frame = group[0].guard, group[0].frame
+    read = guard.origin
+    doubt = "no graph makes this change: it is made outside the compiled code; the line shown is where compiled code reads the value"
+    return Fact(
+        code=RECOMPILES,
+        frame=frame,
+        input=_dynamo_name(guard),
+        kind="python",
+        effects=(_recompile(group),),
+        sites=(Site(read, "read", None),) if read is not None else (),
+        doubts=(doubt,),
+        unknown=_UNKNOWN if read is not None else {**_UNKNOWN, "sites": doubt},
+    )
+
+
+def _dynamo_name(guard: FailedGuard) -> str:
+    """`L['m'].t` for torch's `m.t`: recompile reasons leave out the `L[...]` of local variables."""
+    raw = guard.raw_source
+    match = re.match(r"^([A-Za-z_]\w*)(.*)$", raw)
+    return raw if match is None or re.match(r"^[LG]\[", raw) or "(" in match[1] else f"L['{match[1]}']{match[2]}"

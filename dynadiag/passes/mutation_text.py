@@ -1,0 +1,90 @@
+"""Writes that a graph's text shows, for graphs that the probe did not follow: an alias analysis by name, without torch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from dynadiag.model.run import Location, Node
+
+_NAME = re.compile(r"[A-Za-z_]\w*")
+# Methods and functions whose result shares memory with their first argument (torch's view operators and `detach`).
+_VIEWS = frozenset((
+    "view", "view_as", "reshape", "select", "narrow", "t", "transpose", "permute", "squeeze", "unsqueeze", "expand", "expand_as", "detach",
+    "alias", "data", "T", "mT", "H", "mH", "real", "imag", "chunk", "split", "tensor_split", "unbind", "flatten", "unflatten", "diagonal",
+    "unfold", "swapaxes", "swapdims", "movedim", "moveaxis", "ravel", "as_strided", "getitem", "numpy", "__getitem__", "lift_fresh",
+    "_get_data_attr",
+))  # fmt: skip
+_OPERATORS = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift", "matmul")
+_INPLACE_OPERATORS = frozenset(f"operator.i{name}" for name in _OPERATORS)
+PRIVATE_OPERATOR = re.compile(r"^torch\.ops\.(?!aten\b|prims\b|prim\b|higher_order\b|inductor\b)\w+\.\w+")
+
+
+@dataclass(slots=True)
+class TextWrites:
+    """Who writes what: `inputs` by placeholder or attribute, `inner` on tensors made in the graph, `maybe` by operators of private code."""
+
+    inputs: dict[str, list[Node]] = field(default_factory=dict)
+    inner: list[Node] = field(default_factory=list)
+    maybe: dict[str, list[Node]] = field(default_factory=dict)
+
+
+def text_writes(nodes: Sequence[Node]) -> TextWrites:
+    """The writes in a graph, by the lower-case names of the inputs that they reach through views.
+
+    The text of a Dynamo graph names an input `L_x_` in its signature and `l_x_` behind it.
+    """
+    found = TextWrites()
+    roots: dict[str, frozenset[str]] = {}
+    for node in nodes:
+        if node.op in ("placeholder", "get_attr"):
+            root = (node.name if node.op == "placeholder" else node.target).lower()
+            roots[node.name] = roots[node.name.lower()] = frozenset([root])
+            continue
+        first = _reached(node.args[:1], roots)
+        if _writes(node):
+            _note(found, node, first)
+            roots[node.name] = first
+        elif PRIVATE_OPERATOR.match(node.target):
+            for root in sorted(_reached(node.args, roots)):
+                found.maybe.setdefault(root, []).append(node)
+        elif _is_view(node):
+            roots[node.name] = first
+    return found
+
+
+def _note(found: TextWrites, node: Node, roots: frozenset[str]) -> None:
+    for root in sorted(roots):
+        found.inputs.setdefault(root, []).append(node)
+    if not roots:
+        found.inner.append(node)
+
+
+def _reached(arguments: Sequence[str], roots: dict[str, frozenset[str]]) -> frozenset[str]:
+    names = {name for argument in arguments for name in _NAME.findall(argument)}
+    return frozenset(root for name in names for root in roots.get(name, ()))
+
+
+def _last(target: str) -> str:
+    """`add_` of `torch.ops.aten.add_.Tensor` and of the method `add_`."""
+    parts = target.split(".")
+    return parts[-2] if target.startswith("torch.ops.") and len(parts) > 4 else parts[-1]
+
+
+def _writes(node: Node) -> bool:
+    name = _last(node.target)
+    if node.target in ("operator.setitem", *_INPLACE_OPERATORS):
+        return True
+    return node.op in ("call_method", "call_function") and name.endswith("_") and not name.endswith("__") and len(name) > 1
+
+
+def _is_view(node: Node) -> bool:
+    return _last(node.target) in _VIEWS or (
+        node.target == "getattr" and any(name in _VIEWS for name in _NAME.findall(" ".join(node.args[1:])))
+    )
+
+
+def place(node: Node) -> tuple[Location, ...]:
+    """The user line above a node, as a stack of one."""
+    return () if node.location is None else (node.location,)

@@ -1,0 +1,99 @@
+"""How mutations are told, the same in the terminal and in Markdown: the verdict, the fold of free ones, effects and places."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dynadiag.model.report import Mutation, Report
+from dynadiag.model.run import Location
+from dynadiag.render import wording
+from dynadiag.render.sanitise import clean
+
+EFFECTS: Mapping[str, str] = {
+    "silent_wrong": "silently wrong",
+    "error": "error",
+    "eager_fallback": "eager fallback",
+    "graph_break": "graph break",
+    "recompile": "recompiles",
+    "cudagraph_skip": "no CUDA graph",
+    "copy_back": "copied back",
+    "extra_copy": "extra copy",
+    "free": "free",
+}
+_FREE_GROUPS: Mapping[str, tuple[str, str | None]] = {
+    "DM16": ("optimizer tensor", None),
+    "DM17": ("BatchNorm statistic", None),
+    "DM12": ("Python object", None),
+    "DM18": ("tensor made in a graph", "tensors made in a graph"),
+    "DM01": ("static buffer or parameter", "static buffers and parameters"),
+}
+_OPTIMIZER = "DM16"
+
+
+def is_folded(mutation: Mutation) -> bool:
+    """Whether it goes under the one reassuring line: free, or an optimizer's own write behind torch's own break."""
+    kinds = {effect.get("kind") for effect in mutation.effects}
+    return mutation.worst == "free" or (mutation.code == _OPTIMIZER and bool(kinds) and kinds <= {"free", "graph_break"})
+
+
+def verdict(report: Report) -> str:
+    """The plain answer: whether a mutation forces an eager fallback."""
+    refused = [one for one in report.mutations if any(effect.get("kind") == "eager_fallback" for effect in one.effects)]
+    if refused:
+        inputs = ", ".join(clean(one.input, limit=80) for one in refused[:3])
+        ran = any(effect.get("kind") == "eager_fallback" and effect.get("basis") == "observed" for one in refused for effect in one.effects)
+        outcome = "the frame ran eager" if ran else "the program got the error; with suppress_errors the frame would run eager"
+        return f"AOTAutograd refused a graph because of {inputs}: {outcome}."
+    unknown = sum(not one.effects for one in report.mutations)
+    if unknown:
+        costs = wording.plural(unknown, "of them costs", "of them cost")
+        return f"No mutation is known to force an eager fallback; what {costs} is not known."
+    return "No mutation forces an eager fallback."
+
+
+def count(report: Report) -> str:
+    """`14: 2 cost something, 12 free; ...` for the headline."""
+    folded = sum(map(is_folded, report.mutations))
+    costly = len(report.mutations) - folded
+    parts = f"{len(report.mutations):,}" + (f" ({costly:,} with a cost, {folded:,} free)" if report.mutations else "")
+    return f"{parts}. {verdict(report)}"
+
+
+def free_line(mutations: Sequence[Mutation]) -> str:
+    """`12 free: 6 BatchNorm statistics, 4 optimizer tensors, 2 others`."""
+    names = Counter(one.code if one.code in _FREE_GROUPS else "" for one in mutations)
+    parts = [wording.plural(number, *_FREE_GROUPS[code]) for code, number in names.items() if code]
+    if names.get(""):
+        parts.append(wording.plural(names[""], "other"))
+    said = f"{wording.plural(len(mutations), 'mutation')} free: {', '.join(parts)}"
+    breaks = any(effect.get("kind") == "graph_break" for one in mutations for effect in one.effects)
+    return said + (" (torch breaks the graph once around an optimizer's step: harmless)" if breaks else "")
+
+
+def effects(mutation: Mutation) -> str:
+    """`copied back (derived), no CUDA graph (predicted, when ...)`; why it is not known when there is none."""
+    if not mutation.effects:
+        return f"not known: {clean(mutation.unknown.get('effects', 'no record says'), limit=160)}"
+    return ", ".join(_effect(effect) for effect in mutation.effects)
+
+
+def _effect(effect: Mapping[str, Any]) -> str:
+    kind = EFFECTS.get(str(effect.get("kind")), clean(str(effect.get("kind")), limit=40))
+    condition = f", {clean(str(effect['condition']), limit=160)}" if effect.get("condition") else ""
+    return f"{kind} ({clean(str(effect.get('basis')), limit=20)}{condition})"
+
+
+def places(mutation: Mutation, base: Path | None, limit: int = 4) -> str:
+    """The lines that write, each once: `train.py:7, train.py:9`."""
+    lines = []
+    for site in mutation.sites:
+        if isinstance(site.get("file"), str):
+            line = site.get("line")
+            lines.append(wording.place(Location(site["file"], line if isinstance(line, int) else None), base, function=False))
+    known = list(dict.fromkeys(lines))
+    if not known:
+        return f"line not known ({clean(mutation.unknown.get('sites', 'not recorded'), limit=120)})"
+    return ", ".join(known[:limit]) + (f" and {len(known) - limit} more" if len(known) > limit else "")

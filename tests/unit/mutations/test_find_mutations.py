@@ -1,0 +1,240 @@
+"""The mutation pass on small hand-made logs: one rule a test."""
+
+from __future__ import annotations
+
+import pytest
+
+from dynadiag.passes.find_mutations import find_mutations
+
+X = 'L_x_: "f32[4]"'
+
+
+def kinds(mutation):
+    return [(effect["kind"], effect["basis"]) for effect in mutation.effects]
+
+
+def lines(mutation):
+    return [site["line"] for site in mutation.sites]
+
+
+def one(log, folder):
+    found = find_mutations(log.load(folder))
+    assert len(found.mutations) == 1, found.mutations
+    return found.mutations[0]
+
+
+@pytest.fixture
+def log(build):
+    """A frame with one input `L['x']`, written in place."""
+    made = build.LogBuilder().start().tensor("L['x']")
+    return made.graph(X, "# File: /home/me/train.py:7 in fn, code: x.add_(1)", "add_ = L_x_.add_(1)", "return (add_,)")
+
+
+def test_a_plain_argument_would_skip_cuda_graphs(log, build, tmp_path):
+    log.artifact("aot_forward_graph_fw_metadata", build.metadata({"data": True})).probe(
+        build.probed(0, "L['x']", build.write(7, "x.add_(1)"))
+    ).metrics()
+    found = one(log, tmp_path)
+    assert (found.code, found.input, found.kind, found.where, found.static) == ("DM02", "L['x']", "data", "in_graph", False)
+    assert kinds(found) == [("cudagraph_skip", "predicted")]
+    assert (lines(found), found.bytes_touched, found.bytes_written_back, found.no_grad) == ([7], 16, 0, False)
+
+
+def test_a_static_input_is_free(log, build, tmp_path):
+    log.artifact("aot_forward_graph_fw_metadata", build.metadata({"data": True}, static=[0])).metrics()
+    found = one(log, tmp_path)
+    assert (found.code, kinds(found), found.static) == ("DM01", [("free", "derived")], True)
+
+
+def test_without_a_probe_the_lines_come_from_the_text_and_sizes_are_unknown(log, build, tmp_path):
+    log.artifact("aot_forward_graph_fw_metadata", build.metadata({"data": True})).metrics()
+    result = find_mutations(log.load(tmp_path))
+    found = result.mutations[0]
+    assert lines(found) == [7] and found.bytes_touched is None
+    assert found.unknown["bytes_touched"] == "the probe did not run on this recording"
+    assert any("sizes are not known" in note for note in result.notes)
+
+
+def test_without_metadata_or_probe_nothing_is_guessed(log, tmp_path):
+    found = one(log.metrics(), tmp_path)
+    assert (found.effects, found.where) == ((), None)
+    assert "AOTAutograd left no metadata" in found.unknown["effects"]
+    assert lines(found) == [7]
+
+
+def test_an_input_that_requires_grad_is_copied_back(log, build, tmp_path):
+    log.artifact("aot_forward_graph_fw_metadata", build.metadata({"data": True, "grad": True})).metrics()
+    found = one(log, tmp_path)
+    assert (found.code, found.where, found.bytes_written_back) == ("DM03", "epilogue", 16)
+    assert found.worst == "copy_back"
+    assert next(effect for effect in found.effects if effect["kind"] == "cudagraph_skip")["condition"]
+
+
+def test_a_write_through_data_is_copied_back_and_has_its_own_code(build, tmp_path):
+    log = build.LogBuilder().start().tensor("L['w']", is_parameter=True)
+    log.graph(
+        'L_w_: "f32[4]"',
+        "# File: /home/me/train.py:7 in fn, code: w.data.mul_(2)",
+        "d = torch._C._autograd._get_data_attr(L_w_)",
+        "mul_ = d.mul_(2)",
+    )
+    log.artifact("aot_forward_graph_fw_metadata", build.metadata({"data": True, "grad": True}, static=[0])).metrics()
+    found = one(log, tmp_path)
+    assert (found.code, kinds(found)) == ("DM04", [("copy_back", "derived")])
+    assert found.advice[0].after == "with torch.no_grad():\n    w.mul_(2)"
+
+
+def test_a_back_end_that_keeps_no_writes(log, build, tmp_path):
+    log.artifact("aot_forward_graph_fw_metadata", build.metadata({"data": True}, keep=False)).metrics()
+    found = one(log, tmp_path)
+    assert (found.code, kinds(found)) == ("DM15", [("cudagraph_skip", "predicted"), ("copy_back", "derived")])
+
+
+def test_a_skip_that_torch_told_is_observed(log, build, tmp_path):
+    log.artifact("aot_forward_graph_fw_metadata", build.metadata({"data": True}))
+    log.metrics(cudagraph_skip_reason="skipping cudagraphs due to mutated inputs (1 instances)")
+    assert kinds(one(log, tmp_path)) == [("cudagraph_skip", "observed")]
+
+
+def test_sources_that_disagree_are_told(log, build, tmp_path):
+    log.artifact("aot_forward_graph_fw_metadata", build.metadata({"data": True})).probe().metrics()
+    notes = find_mutations(log.load(tmp_path)).notes
+    assert any("AOTAutograd says data is mutated, the probe nothing is mutated" in note for note in notes)
+
+
+def test_recompiles_of_one_function_are_one_mutation(build, tmp_path):
+    log = build.LogBuilder()
+    for again in range(3):
+        log.start(again=again).tensor("L['x']", again=again)
+        log.graph(X, "# File: /home/me/train.py:7 in fn, code: x.add_(1)", "add_ = L_x_.add_(1)", again=again)
+        log.artifact("aot_forward_graph_fw_metadata", build.metadata({"data": True}), again=again).metrics(again=again)
+    assert len(one(log, tmp_path).frames) == 3
+
+
+SIDE = "Mutating object of type M (source name: L['self'])\n\n      File \"/home/me/train.py\", line 8, in forward\n        self.n += 1\n"
+
+
+def test_a_python_counter_is_free_until_a_guard_on_it_fails(build, tmp_path):
+    log = build.LogBuilder().start().artifact("dynamo_side_effects", SIDE).metrics()
+    found = one(log, tmp_path)
+    assert (found.code, found.input, found.kind, kinds(found), lines(found)) == (
+        "DM12",
+        "L['self'].n",
+        "python",
+        [("free", "observed")],
+        [8],
+    )
+    reason = "0/0: self.n == 0  # self.n += 1  # train.py:8 in forward"
+    log.artifact("recompile_reasons", reason, again=1).start(again=1).artifact("dynamo_side_effects", SIDE, again=1).metrics(again=1)
+    found = one(log, tmp_path)
+    assert (found.code, kinds(found)) == ("DM11", [("recompile", "observed")])
+    assert "1 recompile" in found.effects[0]["detail"]
+
+
+def test_state_that_changes_between_calls(build, tmp_path):
+    log = build.LogBuilder().start().metrics()
+    log.artifact("recompile_reasons", "0/0: m.t == 1.0  # x * self.t  # train.py:9 in forward", again=1).start(again=1).metrics(again=1)
+    found = one(log, tmp_path)
+    assert (found.code, found.input, lines(found)) == ("DM11", "L['m'].t", [9])
+    assert "outside the compiled code" in found.doubts[0]
+
+
+def test_an_argument_with_another_value_is_no_mutation(build, tmp_path):
+    log = build.LogBuilder().start().metrics()
+    for again, reason in ((1, "0/0: scale == 1.0"), (2, "0/1: tensor 'x' size mismatch at index 0. expected 4, actual 8")):
+        log.artifact("recompile_reasons", reason, again=again).start(again=again).metrics(again=again)
+    assert find_mutations(log.load(tmp_path)).mutations == ()
+
+
+REFUSED = "aot_autograd() does not yet handle input mutations on views with different dtypes."
+
+
+def test_a_refusal_is_quoted_with_the_input_that_caused_it(build, tmp_path):
+    inputs = [{"name": "l_x_", "source": "L['x']", "static": None, "storage": 0, "shape": [4], "dtype": "torch.float32"}]
+    inputs.append({"name": "l_y_", "source": "L['y']", "static": None, "storage": 0, "shape": [4], "dtype": "torch.int32"})
+    inputs.append({"name": "l_z_", "source": "L['z']", "static": None, "storage": 1, "shape": [4], "dtype": "torch.float32"})
+    log = build.LogBuilder().start().graph('L_x_: "f32[4]", L_y_: "i32[4]", L_z_: "f32[4]"', "add_ = L_x_.add_(1)", "mul_ = L_z_.mul_(1)")
+    log.artifact("dynadiag_graph", {"inputs": inputs, "nodes": [], "strings": []})
+    sites = build.write(7, "x.add_(1)"), build.write(8, "z.mul_(1)")
+    log.probe(build.probed(0, "L['x']", sites[0], overlaps=["l_y_"], aliases=["l_y_"]), build.probed(2, "L['z']", sites[1]))
+    log.artifact(
+        "dynadiag_problem",
+        {"kind": "aot_rejected", "text": f"BackendCompilerFailed: backend='aot_eager' raised:\nAssertionError: {REFUSED}"},
+    )
+    log.metrics(fail_type="BackendCompilerFailed", fail_reason="raised", has_guarded_code=None)
+    refused, other = find_mutations(log.load(tmp_path)).mutations
+    assert (refused.code, refused.input, refused.refusal, refused.where) == ("DM09", "L['x']", f"AssertionError: {REFUSED}", "rejected")
+    assert [effect["kind"] for effect in refused.effects] == ["error", "eager_fallback", "cudagraph_skip"]
+    assert (refused.aliases, refused.overlaps) == (("L['y']",), ("L['y']",))
+    assert (other.input, other.code) == ("L['z']", "DM02")
+
+
+def test_a_break_on_an_inplace_view_names_tensor_and_line(build, tmp_path):
+    reason = (
+        "Graph break in user code at /home/me/train.py:7\nGraph Break Reason: Unsupported function call (delayed)\n"
+        "  Explanation: Dynamo determined that a graph break should occur when calling `L['x'].t_`. "
+        "Reason: Getting an inplace view on a graph input is not supported\n\n\n"
+        "  Developer debug context: source: x\n\n\nUser code traceback:\n"
+        '  File "/home/me/train.py", line 30, in <module>\n    fn(x)\n  File "/home/me/train.py", line 7, in fn\n    x.t_()\n'
+    )
+    log = build.LogBuilder().start().artifact("dynamo_graph_break_reason", reason).metrics()
+    found = one(log, tmp_path)
+    assert (found.code, found.input, found.kind, lines(found)) == ("DM05", "L['x']", "metadata", [7])
+    assert kinds(found) == [("graph_break", "observed")]
+    assert found.advice[0].after == "x = x.t()"
+
+
+def test_a_scatter_that_inductor_copies_whole(log, build, tmp_path):
+    log.artifact("aot_forward_graph_fw_metadata", build.metadata({"data": True}))
+    log.post_grad(
+        'arg0_1: "f32[4]", arg1_1: "i64[1]"',
+        'index_put: "f32[4]" = torch.ops.aten.index_put.default(arg0_1, [arg1_1], arg1_1)',
+        'copy_: "f32[4]" = torch.ops.aten.copy_.default(arg0_1, index_put)',
+        "return ()",
+    ).metrics()
+    found = one(log, tmp_path)
+    assert kinds(found) == [("cudagraph_skip", "predicted"), ("extra_copy", "derived")]
+    assert "could not do the write in place" in found.effects[1]["detail"]
+
+
+def test_a_clone_for_an_op_that_writes_is_a_missed_write_in_place(build, tmp_path):
+    log = build.LogBuilder().start().graph(X, "y = L_x_.sin()").metrics()
+    log.post_grad(
+        'arg0_1: "f32[4]"',
+        "# File: /home/me/train.py:9 in fn, code: scale(y)",
+        'sin: "f32[4]" = torch.ops.aten.sin.default(arg0_1)',
+        'clone: "f32[4]" = torch.ops.aten.clone.default(sin)',
+        'view: "f32[4]" = torch.ops.aten.view.default(clone, [4])',
+        "scale = torch.ops.mylib.scale.default(view)",
+        "return (sin,)",
+    )
+    found = one(log, tmp_path)
+    assert (found.code, found.input, lines(found), kinds(found)) == (
+        "DM14",
+        "y (made in the compiled code)",
+        [9],
+        [("extra_copy", "derived")],
+    )
+
+
+def test_a_tensor_that_only_a_break_makes_an_input(build, tmp_path):
+    log = build.LogBuilder().start().tensor("L['x']").metrics()
+    log.start(frame=1, name="torch_dynamo_resume_in_fn_at_6", line=6).tensor("L['y']", frame=1)
+    log.graph('L_y_: "f32[4]"', "# File: /home/me/train.py:8 in fn, code: y.relu_()", "relu_ = L_y_.relu_()", frame=1)
+    log.artifact("aot_forward_graph_fw_metadata", build.metadata({"data": True}), frame=1).metrics(
+        frame=1, co_name="torch_dynamo_resume_in_fn_at_6"
+    )
+    found = one(log, tmp_path)
+    assert (found.code, found.worst) == ("DM19", "graph_break")
+    assert "line 6" in found.effects[0]["detail"]
+
+
+def test_writes_on_tensors_of_the_graph_are_free(build, tmp_path):
+    log = (
+        build.LogBuilder()
+        .start()
+        .graph(X, "# File: /home/me/train.py:7 in fn, code: y.add_(1)", "y = L_x_.sin()", "add_ = y.add_(1)")
+        .metrics()
+    )
+    found = one(log, tmp_path)
+    assert (found.code, found.input, kinds(found)) == ("DM18", "y (made in the compiled code)", [("free", "derived")])
