@@ -15,7 +15,9 @@ from dynadiag.fx import allowed
 from dynadiag.fx.refusal import NotRebuildableError, shorten
 from dynadiag.fx.source_text import GraphSource, annotation_text
 from dynadiag.fx.stack_notes import StackNote
+from dynadiag.fx.stand_ins import TRITON, OperatorFacts, StandIn
 from dynadiag.fx.values import Values, dotted_name, refused
+from dynadiag.torch_compat.fx_operators import is_private_operator
 
 _OPERATORS: Mapping[type[ast.AST], Any] = {
     ast.Add: operator.add,
@@ -78,10 +80,14 @@ class BuiltGraph:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildOptions:
-    """`device` replaces every accelerator ("cpu"); operators of `extra_namespaces` are trusted, because the caller registered them."""
+    """`device` replaces every accelerator ("cpu"); operators of `extra_namespaces` are trusted, because the caller registered them.
+
+    With `stand_ins`, an operator that is not here becomes a `StandIn`: such a graph can be followed, not run.
+    """
 
     device: str | None = None
     extra_namespaces: frozenset[str] = frozenset()
+    stand_ins: OperatorFacts | None = None
 
 
 def build_graph(source: GraphSource, options: BuildOptions) -> BuiltGraph:
@@ -223,10 +229,18 @@ class _Builder:
         if target in ("device", "torch.device", "slice", "torch.Size", "complex"):
             return self._values.make(call)
         arguments, named = self._arguments(call)
-        function = allowed.function(target, extra_namespaces=self._options.extra_namespaces)
+        function = self._function(target)
         node = self._call(function, arguments, named, name=name)
         node.meta[TARGET] = target
         return node
+
+    def _function(self, target: str) -> Any:
+        try:
+            return allowed.function(target, extra_namespaces=self._options.extra_namespaces)
+        except NotRebuildableError:
+            if self._options.stand_ins is None or not (is_private_operator(target) or target == TRITON):
+                raise
+            return StandIn(target, self._options.stand_ins)
 
     def _getattr(self, name: str, call: ast.Call) -> Any:
         path = _self_path(call)

@@ -7,11 +7,22 @@ from typing import Any
 
 from dynadiag.fx.inputs import InputSpec
 
+_PLAIN_CLASSES = ("Tensor", "Parameter", "Buffer", "UninitializedParameter", "FakeTensor", "FunctionalTensor")
+
 
 def detail_specs(details: Mapping[str, Any] | None) -> dict[str, InputSpec]:
     """Specs by placeholder name, for the inputs of which the record says enough. Records of another form give nothing."""
+    return _specs(details, "inputs")
+
+
+def attribute_specs(details: Mapping[str, Any] | None) -> dict[str, InputSpec]:
+    """Specs by attribute name, of the parameters and buffers that the graph holds itself."""
+    return _specs(details, "attributes")
+
+
+def _specs(details: Mapping[str, Any] | None, key: str) -> dict[str, InputSpec]:
     specs: dict[str, InputSpec] = {}
-    entries = details.get("inputs") if isinstance(details, Mapping) else None
+    entries = details.get(key) if isinstance(details, Mapping) else None
     for entry in entries if isinstance(entries, Sequence) else ():
         if isinstance(entry, Mapping) and isinstance(entry.get("name"), str):
             spec = _spec(entry)
@@ -28,6 +39,16 @@ def stack_traces(details: Mapping[str, Any] | None) -> dict[str, str]:
 def module_stacks(details: Mapping[str, Any] | None) -> dict[str, str]:
     """Module stack by node name, as recorded text."""
     return {name: text for name, (text, _) in _node_strings(details).items() if text}
+
+
+def operator_schemas(details: Mapping[str, Any] | None) -> dict[str, str]:
+    """Schema by operator name, for the operators that torch does not bring."""
+    found = details.get("operators") if isinstance(details, Mapping) else None
+    return (
+        {name: text for name, text in found.items() if isinstance(name, str) and isinstance(text, str)}
+        if isinstance(found, Mapping)
+        else {}
+    )
 
 
 def _node_strings(details: Mapping[str, Any] | None) -> dict[str, tuple[str | None, str | None]]:
@@ -74,9 +95,14 @@ def _spec(entry: Mapping[str, Any]) -> InputSpec | None:
         storage_bytes=_int(entry.get("storage_bytes")),
         requires_grad=entry.get("requires_grad") if isinstance(entry.get("requires_grad"), bool) else None,
         leaf=entry.get("is_leaf") is not False,
-        static=_text(entry.get("static", entry.get("_dynamo_static_input_type"))),
+        static=_text(entry.get("static")),
+        subclass=_subclass(entry.get("type")),
         basis="recorded",
     )
+
+
+def _subclass(kind: Any) -> str | None:
+    return kind if isinstance(kind, str) and kind not in _PLAIN_CLASSES else None
 
 
 def _text(value: Any) -> str | None:

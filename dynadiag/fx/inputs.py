@@ -15,6 +15,7 @@ from dynadiag.fx.refusal import NotRebuildableError, shorten
 _FIRST_SIZE = 8
 _ANY_FLOAT = 1.5
 _LARGEST_ELEMENTS = 2**40
+_PLAIN_CLASSES = (None, "Parameter", "Buffer")
 
 
 # How values that nobody recorded are given to symbolic sizes: 8, 16, 24...; all 8; or ..., 24, 16, 8.
@@ -25,7 +26,8 @@ SizeFactors = Literal["rising", "equal", "falling"]
 class InputSpec:
     """One input or attribute. A tensor has `shape`, `stride` and `dtype`; a number has `value`; an RNG state is that of this process.
 
-    `storage` is equal for inputs that share memory, None when not known; `requires_grad` None when not known.
+    `storage` is equal for inputs that share memory, None when not known; `requires_grad` None when not known;
+    `subclass` names the class of which a plain tensor takes the place.
     """
 
     name: str
@@ -42,6 +44,7 @@ class InputSpec:
     leaf: bool = True
     value: int | float | bool | None = None
     static: str | None = None
+    subclass: str | None = None
     basis: str = "annotation"
 
 
@@ -64,18 +67,24 @@ FILLINGS = (
 )
 
 
-def spec_from_annotation(name: str, annotation: str | None, symbols: Mapping[str, sizes.Number]) -> InputSpec:
-    """What the printed annotation says of an input, with symbolic sizes replaced. Raises NotRebuildableError when it says too little."""
+def spec_from_annotation(name: str, annotation: str | None, symbols: Mapping[str, sizes.Number], *, any_class: bool = False) -> InputSpec:
+    """What the printed annotation says of an input, with symbolic sizes replaced. Raises NotRebuildableError when it says too little.
+
+    With `any_class`, a plain tensor of the same sizes stands for a subclass.
+    """
     note = parse_annotation(annotation)
     if isinstance(note, SymbolNote):
         return InputSpec(name=name, kind="symbol", value=sizes.evaluate(note.expression, symbols))
     if note is None:
         raise NotRebuildableError(_nothing_known(name, annotation))
-    if note.wrapper not in (None, "Parameter", "Buffer"):
-        raise NotRebuildableError(
-            f"the input `{shorten(name, 80)}` is a {shorten(note.wrapper or '', 40)}, which cannot be made from its annotation"
-        )
-    return _tensor_spec(name, note, symbols)
+    if note.wrapper not in _PLAIN_CLASSES and not any_class:
+        raise subclass_refused(name, note.wrapper or "")
+    return replace(_tensor_spec(name, note, symbols), subclass=None if note.wrapper in _PLAIN_CLASSES else note.wrapper)
+
+
+def subclass_refused(name: str, kind: str) -> NotRebuildableError:
+    """The error for an input of a tensor class that only the recorded process can make."""
+    return NotRebuildableError(f"the input `{shorten(name, 80)}` is a {shorten(kind, 40)}, which cannot be made from its annotation")
 
 
 def _nothing_known(name: str, annotation: str | None) -> str:
@@ -235,7 +244,7 @@ def _values(shape: tuple[int, ...], dtype: torch.dtype, device: str, filling: Fi
 def _with_grad(value: Any, spec: InputSpec) -> Any:
     if not isinstance(value, torch.Tensor) or not spec.requires_grad or not (value.is_floating_point() or value.is_complex()):
         return value
-    return value.detach().requires_grad_() if spec.leaf else _computed(value)
+    return value.detach().requires_grad_() if spec.leaf else computed(value)
 
 
 class _NotALeaf(torch.autograd.Function):
@@ -251,7 +260,8 @@ class _NotALeaf(torch.autograd.Function):
         return None, gradients[0].sum()
 
 
-def _computed(value: torch.Tensor) -> Any:
+def computed(value: torch.Tensor) -> Any:
+    """The value as a tensor that requires grad and is no leaf, in the same memory."""
     own = torch.empty(0, dtype=value.dtype, device=value.device)
     own.set_(value.untyped_storage(), int(value.storage_offset()), value.shape, value.stride())
     return _NotALeaf.apply(own, torch.zeros((), dtype=value.dtype, device=value.device, requires_grad=True))

@@ -18,6 +18,7 @@ from dynadiag.fx.collectives import group_sizes
 from dynadiag.fx.inputs import FILLINGS, Filling, InputSpec, SizeFactors
 from dynadiag.fx.refusal import NotRebuildableError, shorten
 from dynadiag.fx.source_text import read_graph_source
+from dynadiag.fx.stand_ins import OperatorFacts
 
 MODULE_STACK = "dynadiag_module_stack"
 
@@ -26,12 +27,14 @@ MODULE_STACK = "dynadiag_module_stack"
 class RebuildOptions:
     """`device` replaces every accelerator by this one ("cpu"); `extra_namespaces` names operator libraries that the caller trusts.
 
-    `factors` says how symbolic sizes whose values nobody recorded are chosen.
+    `factors` says how symbolic sizes whose values nobody recorded are chosen. With `stand_ins`, operators and tensor subclasses that are
+    not here are stood in for: such a graph can be followed by the probe, not run.
     """
 
     device: str | None = None
     extra_namespaces: frozenset[str] = frozenset()
     factors: SizeFactors = "rising"
+    stand_ins: OperatorFacts | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,15 +68,16 @@ def rebuild(text: str, *, details: Mapping[str, Any] | None = None, options: Reb
     """
     options = options or RebuildOptions()
     source = read_graph_source(text)
-    built = build_graph(source, BuildOptions(device=options.device, extra_namespaces=options.extra_namespaces))
+    built = build_graph(source, BuildOptions(device=options.device, extra_namespaces=options.extra_namespaces, stand_ins=options.stand_ins))
     known = recorded.detail_specs(details)
     recorded_values = _recorded_symbols(built, known)
     annotations = [node.meta.get(ANNOTATION) for node in (*built.placeholders, *_all_attributes(built))]
     symbols = making.choose_symbols(annotations, known=recorded_values, factors=options.factors)
     inputs = tuple(_input(node, known.get(node.name), symbols, options) for node in built.placeholders)
     attributes: list[InputSpec] = []
+    held = recorded.attribute_specs(details)
     try:
-        module = _assemble(built, "", symbols, options, attributes)
+        module = _assemble(built, "", symbols, options, attributes, held)
     except (SyntaxError, RecursionError) as error:
         raise NotRebuildableError(f"FX cannot write it as code: {type(error).__name__}: {shorten(str(error), 100)}") from None
     _attach_stacks(module, details)
@@ -109,18 +113,27 @@ def _input(node: Node, spec: InputSpec | None, symbols: Mapping[str, sizes.Numbe
     if any("run_with_rng_state" in str(user.target) and user.args and user.args[0] is node for user in node.users):
         return InputSpec(name=node.name, kind="rng_state", basis="use")
     if spec is None:
-        spec = making.spec_from_annotation(node.name, node.meta.get(ANNOTATION), symbols)
+        spec = making.spec_from_annotation(node.name, node.meta.get(ANNOTATION), symbols, any_class=options.stand_ins is not None)
+    elif spec.subclass is not None and options.stand_ins is None:
+        raise making.subclass_refused(node.name, spec.subclass)
     return making.on_device(spec, options.device)
 
 
 def _assemble(
-    built: BuiltGraph, path: str, symbols: Mapping[str, sizes.Number], options: RebuildOptions, attributes: list[InputSpec]
+    built: BuiltGraph,
+    path: str,
+    symbols: Mapping[str, sizes.Number],
+    options: RebuildOptions,
+    attributes: list[InputSpec],
+    held: Mapping[str, InputSpec],
 ) -> GraphModule:
     root = torch.nn.Module()
     for name, child in built.children.items():
-        setattr(root, name, _assemble(child, f"{path}{name}.", symbols, options, attributes))
+        setattr(root, name, _assemble(child, f"{path}{name}.", symbols, options, attributes, held))
     for node in built.attributes:
-        spec = making.on_device(making.spec_from_annotation(f"self.{node.target}", _annotation_of(node), symbols), options.device)
+        known = held.get(f"{path}{node.target}")
+        said = known or making.spec_from_annotation(f"self.{node.target}", _annotation_of(node), symbols)
+        spec = making.on_device(said, options.device)
         attributes.append(replace(spec, name=f"{path}{node.target}"))
         _set_attribute(root, str(node.target).split("."), making.make_inputs([spec], FILLINGS[0])[0])
     return GraphModule(root, built.graph, class_name="GraphModule")

@@ -59,6 +59,12 @@ def load_higher_order_operators() -> None:
         register_rng_prims()  # type: ignore[no-untyped-call]
 
 
+def is_private_operator(printed: str) -> bool:
+    """Whether "torch.ops.<namespace>.<name>..." is an operator of a namespace that is not torch's own."""
+    parts = printed.split(".")
+    return parts[:2] == ["torch", "ops"] and 4 <= len(parts) <= 5 and parts[2] not in _NAMESPACES and parts[2] != "higher_order"
+
+
 def find_operator(parts: tuple[str, ...], *, extra_namespaces: frozenset[str] = frozenset()) -> Operator | str:
     """The operator named by what follows `torch.ops`, or a sentence saying why a graph may not call it."""
     if not 2 <= len(parts) <= 3 or not all(part.isidentifier() and not part.startswith("__") for part in parts):

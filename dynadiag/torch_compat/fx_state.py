@@ -62,21 +62,3 @@ def fake_mode_for() -> Any:
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
     return FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv())
-
-
-def mode_of(values: Any) -> Any:
-    """The fake tensor mode of the first fake tensor among `values`; None when all are real."""
-    from torch._subclasses.fake_tensor import FakeTensor
-
-    return next((value.fake_mode for value in values if isinstance(value, FakeTensor)), None)
-
-
-@contextlib.contextmanager
-def without_new_guards(mode: Any) -> Iterator[None]:
-    """Inside, looking at symbolic sizes of `mode` adds no guard and no unbacked symbol to the user's shape environment."""
-    shapes = getattr(mode, "shape_env", None)
-    if shapes is None:
-        yield
-        return
-    with shapes.ignore_fresh_unbacked_symbols(), shapes.suppress_guards():
-        yield

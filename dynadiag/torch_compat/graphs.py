@@ -10,6 +10,7 @@ from typing import Any
 
 from dynadiag.torch_compat.cost import CostMeter
 from dynadiag.torch_compat.graph_attributes import describe_attributes, source_name, static_kind
+from dynadiag.torch_compat.graph_operators import operator_schemas
 from dynadiag.torch_compat.hooks import Hooks
 
 
@@ -53,6 +54,7 @@ def _describe(output_graph: Any, module: Any, inputs: Any) -> dict[str, Any]:
     return {
         "inputs": [{"name": node.name, **_origin(node), **_describe_value(value, storages)} for node, value in pairs],
         "attributes": describe_attributes(module, output_graph, lambda value: _describe_value(value, storages)),
+        "operators": operator_schemas(module),
         "nodes": [_describe_node(node, strings) for node in module.graph.nodes],
         "strings": list(strings),
         "grad": bool(torch.is_grad_enabled()),

@@ -1,0 +1,163 @@
+"""A graph followed node by node, into the bodies of its higher order operators, with each write blamed on the inputs of its storage."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Interpreter, Node
+from torch.utils import _pytree as pytree
+
+from dynadiag.fx import probe_bodies, sizes
+from dynadiag.fx.annotations import TensorNote, parse_annotation
+from dynadiag.fx.building import ANNOTATION
+from dynadiag.fx.inputs import computed, on_device, spec_from_annotation
+from dynadiag.fx.mutation_records import WriteKind, WriteSite
+from dynadiag.fx.probe_inputs import fake_from_spec
+from dynadiag.fx.refusal import NotRebuildableError
+from dynadiag.fx.stand_ins import StandIn
+from dynadiag.torch_compat.fx_writes import is_higher_order, storages, write_kind
+
+_FRAME = re.compile(r'File "(?P<file>[^"]*)", line (?P<line>\d{1,9}), in (?P<function>[^\n]*)\n\s*(?P<code>[^\n]*)')
+_REQUIRES_GRAD = ("requires_grad_", "_set_tensor_requires_grad")
+
+
+class _Unsaid:
+    """The result of an operator that is not here and whose result the text does not describe as a whole."""
+
+
+class Follower(Interpreter):
+    """Runs a graph on the inputs it is given; `writes` are the writes by input, `notes` and `unknown` what could not be told."""
+
+    def __init__(
+        self,
+        module: GraphModule,
+        *,
+        lifted: Mapping[str, Any],
+        owners: Mapping[int, Sequence[int]],
+        symbols: Mapping[str, sizes.Number],
+        parent: Follower | None = None,
+    ) -> None:
+        super().__init__(module, garbage_collect_values=True)
+        self.extra_traceback = False
+        self._lifted = lifted
+        self._owners = owners
+        self._symbols = symbols
+        self._node: Node | None = None
+        self._root: Follower = self if parent is None else parent._root
+        self._through: tuple[str, ...] = () if parent is None else (*parent._through, parent._node.name if parent._node else "?")
+        self._active: Follower = self
+        self.writes: dict[int, list[WriteSite]] = {} if parent is None else parent.writes
+        self.notes: list[str] = [] if parent is None else parent.notes
+        self.unknown: list[str] = [] if parent is None else parent.unknown
+
+    def saw(self, op: Any, argument: str, tensor: torch.Tensor, elements: int | None) -> None:
+        """The dispatch mode saw `op` write `tensor`."""
+        touched = None if elements is None else elements * tensor.element_size()
+        self._blame(tensor, str(op), argument, write_kind(op), touched)
+
+    def _blame(self, tensor: torch.Tensor, op: str, argument: str, kind: WriteKind, touched: int | None) -> None:
+        for key in storages(tensor):
+            for index in self._owners.get(key, ()):
+                site = self._root._active._site(op, argument, kind, touched)
+                sites = self._root.writes.setdefault(index, [])
+                if site not in sites[-8:]:
+                    sites.append(site)
+
+    def _site(self, op: str, argument: str, kind: WriteKind, touched: int | None) -> WriteSite:
+        node = self._node
+        return WriteSite(
+            node=None if node is None else node.name,
+            op=op,
+            argument=argument,
+            stack=user_stack(None if node is None else node.meta.get("stack_trace")),
+            no_grad=not torch.is_grad_enabled() or torch.is_inference_mode_enabled(),
+            kind=kind,
+            metadata=kind == "metadata",
+            through=self._through,
+            bytes_touched=touched,
+        )
+
+    def run_node(self, n: Node) -> Any:
+        """The value of a node; bodies of higher order operators and operators that are not here are followed in a way of their own."""
+        self._node = n
+        if isinstance(n.target, StandIn):
+            return self._stand_in(n, n.target)
+        if n.op == "call_function" and is_higher_order(n.target):
+            args, kwargs = self.fetch_args_kwargs_from_env(n)
+            name = getattr(n.target, "_name", "") or getattr(n.target, "__name__", "")
+            if probe_bodies.follows(name, args):
+                return probe_bodies.run_bodies(name, args, kwargs, self._run_body)
+        if n.target in _REQUIRES_GRAD or getattr(n.target, "__name__", "") in _REQUIRES_GRAD:
+            self._requires_grad(n)
+        result = super().run_node(n)
+        return self._described(n) if isinstance(result, _Unsaid) else result
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        """The result of a function; a part of an undescribed result is undescribed until its own node says more."""
+        if args and isinstance(args[0], _Unsaid):
+            return args[0]
+        return super().call_function(target, args, kwargs)
+
+    def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
+        """An attribute of the graph; parameters and buffers are those that the probe made, to know them again."""
+        return self._lifted[target] if target in self._lifted else super().get_attr(target, args, kwargs)
+
+    def _run_body(self, body: GraphModule, operands: Sequence[Any]) -> Any:
+        inner = Follower(body, lifted={}, owners=self._owners, symbols=self._symbols, parent=self)
+        before, self._root._active = self._root._active, inner
+        try:
+            return inner.run(*operands)
+        finally:
+            self._root._active = before
+
+    def _requires_grad(self, n: Node) -> None:
+        args, _ = self.fetch_args_kwargs_from_env(n)
+        if args and isinstance(args[0], torch.Tensor):
+            self._blame(args[0], "aten::requires_grad_", "self", "requires_grad", 0)
+
+    def _stand_in(self, n: Node, target: StandIn) -> Any:
+        args, kwargs = self.fetch_args_kwargs_from_env(n)
+        writes = target.writes(args, kwargs)
+        if writes is None:
+            self.unknown.append(f"what `{target.printed}` writes is not recorded")
+        for write in writes or ():
+            for tensor in write.value if isinstance(write.value, list | tuple) else (write.value,):
+                if isinstance(tensor, torch.Tensor):
+                    self._blame(tensor, target.printed.removeprefix("torch.ops."), write.argument, "data", _bytes(tensor))
+        if writes is not None:
+            self.notes.append(f"`{target.printed}` is followed by its schema: a write that it does not declare is not seen")
+        returned = target.returned(args, kwargs)
+        if returned is not None or not target.has_result:
+            return returned
+        made, taken = self._described(n), pytree.tree_leaves([args, kwargs])
+        tracked = torch.is_grad_enabled() and any(isinstance(item, torch.Tensor) and item.requires_grad for item in taken)
+        return computed(made) if tracked and isinstance(made, torch.Tensor) and made.is_floating_point() else made
+
+    def _described(self, n: Node) -> Any:
+        """A tensor as the text annotates the node."""
+        annotation = n.meta.get(ANNOTATION)
+        if not isinstance(parse_annotation(annotation), TensorNote):
+            return _Unsaid()
+        try:
+            spec = spec_from_annotation(n.name, annotation, self._symbols, any_class=True)
+        except NotRebuildableError:
+            return _Unsaid()
+        return fake_from_spec(on_device(spec, "cpu"))
+
+
+def user_stack(trace: Any) -> tuple[tuple[str, int, str, str], ...]:
+    """(file, line, function, code) of each frame of a printed stack trace, outermost first."""
+    if not isinstance(trace, str):
+        return ()
+    frames = _FRAME.finditer(trace)
+    return tuple((frame["file"], int(frame["line"]), frame["function"].strip(), frame["code"].strip()) for frame in frames)
+
+
+def _bytes(tensor: torch.Tensor) -> int | None:
+    try:
+        return int(tensor.numel()) * tensor.element_size()
+    except (RuntimeError, TypeError):
+        return None

@@ -1,0 +1,126 @@
+"""The probe's process: `PYTHON probe_main.py RUN_DIRECTORY [--budget-s S]` in the interpreter of the recorded script.
+
+Reads the run directory, follows each Dynamo graph on fake tensors, and appends one `dynadiag_probe` record a graph to the log that the
+graph is in. Loaded by file location: dynadiag need not be installed in that interpreter, and nothing else of ours becomes importable there.
+
+A record: {"format": 1, "graph": id, "text_offset": where the graph's text lies in its log, "runnable": true|false|null, "why_not": text or
+null, "mutations": [...] or null, "error": text or null, "notes": [...], "refusal": {"text", "basis"} or null} with `mutations` and
+`refusal` as `dynadiag.fx.mutation_records` has them. A graph that has such a record is not probed again.
+"""
+
+import sys
+
+# The folder of this file holds modules named like the user's own (`inputs`, `script`): it must not be searched.
+if sys.path and sys.path[0].rstrip("/").endswith("dynadiag/fx"):
+    del sys.path[0]
+
+import argparse
+import hashlib
+import importlib.util
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dynadiag.model.run import Graph, Run
+
+PACKAGE = Path(__file__).resolve().parents[1]
+_MARKER = "dynadiag-run.json"
+
+
+def main(arguments: list[str], *, restart: Callable[[float], None] | None = None) -> int:
+    """Probe the run; 0 when every graph has a record, 2 for no readable run directory of ours, 3 without torch.
+
+    `restart` is called with the seconds that are left after a graph was stopped, to go on in a fresh process.
+    """
+    options = _options(arguments)
+    until = time.monotonic() + options.budget_s
+    if not (options.run / _MARKER).is_file():
+        return _stop(f"{options.run} is no run directory of dynadiag: nothing is probed", 2)
+    if importlib.util.find_spec("torch") is None:
+        return _stop("mutations are not probed: this interpreter has no torch", 3)
+    load_package()
+    from dynadiag import trace
+    from dynadiag.errors import DynadiagError
+
+    try:
+        run = trace.load(options.run)
+    except DynadiagError as error:
+        return _stop(error.message, 2)
+    for graph, record, stopped in records(run, until):
+        _append(Path(graph.text.log), record)  # type: ignore[union-attr]
+        if stopped and restart is not None:
+            restart(until - time.monotonic())
+    return 0
+
+
+def _options(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="probe_main.py")
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--budget-s", type=float, default=60.0)
+    return parser.parse_args(arguments)
+
+
+def _stop(text: str, status: int) -> int:
+    print(f"dynadiag: {text}", file=sys.stderr)
+    return status
+
+
+def load_package() -> None:
+    """Make `dynadiag` importable from where this file lies, unless it already is imported."""
+    if "dynadiag" in sys.modules:
+        return
+    spec = importlib.util.spec_from_file_location("dynadiag", PACKAGE / "__init__.py", submodule_search_locations=[str(PACKAGE)])
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["dynadiag"] = module
+    spec.loader.exec_module(module)
+
+
+def records(run: "Run", until: float) -> Iterator[tuple["Graph", dict[str, Any], bool]]:
+    """A record for each graph that has none yet, and whether it was stopped; `until` is the end of the time (`time.monotonic`)."""
+    graphs = [graph for graph in run.graphs if graph.text is not None and graph.probe is None]
+    if any(graph.kind == "dynamo" for graph in graphs):
+        from dynadiag.fx.probe_graph import probe_graph, warm_up
+
+        warm_up()
+    for graph in graphs:
+        stopped = False
+        content: dict[str, Any] = {"runnable": None, "mutations": None, "error": None, "notes": [], "refusal": None}
+        if graph.kind == "dynamo":
+            found, stopped = probe_graph(graph, run, seconds=until - time.monotonic())
+            content |= found
+        else:
+            content["why_not"] = "only Dynamo's graphs are tried after a run; `dynadiag graph` tries this one"
+        assert graph.text is not None
+        yield graph, {"format": 1, "graph": graph.id, "text_offset": graph.text.offset, **content}, stopped
+
+
+def _append(log: Path, content: dict[str, Any]) -> None:
+    """One record in torch's own trace format (`torch._logging._internal.TorchLogsFormatter`), in one write, after a whole line."""
+    payload = json.dumps(content, default=str)
+    digest = hashlib.md5(payload.encode(), usedforsecurity=False).hexdigest()
+    header = json.dumps({"artifact": {"name": "dynadiag_probe", "encoding": "json"}, "has_payload": digest})
+    stamp = time.strftime("%m%d %H:%M:%S", time.localtime())
+    text = f"V{stamp}.000000 {os.getpid()} dynadiag/fx/probe_main.py:1] {header}\n\t{payload}\n"
+    try:
+        with log.open("rb+") as stream:
+            size = stream.seek(0, os.SEEK_END)
+            if size:
+                stream.seek(size - 1)
+                text = text if stream.read(1) == b"\n" else f"\n{text}"
+        with log.open("ab", buffering=0) as stream:
+            stream.write(text.encode())
+    except OSError as error:
+        print(f"dynadiag: the probe cannot write {log}: {error.strerror}", file=sys.stderr)
+
+
+def _start_again(left_s: float) -> None:
+    os.execv(sys.executable, [sys.executable, __file__, str(_options(sys.argv[1:]).run), "--budget-s", str(max(left_s, 0.0))])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], restart=_start_again))
