@@ -275,7 +275,8 @@ class Problem:
     """Something that went wrong or was switched off in the recorded process, as recorded there.
 
     Kinds: `error` (a `dynamo_error`), `suppressed_error`, `recompile_limit`, `stance`, `disabled`, `no_graph`, `aot_rejected`, `recorder`,
-    `log_limit`, `backend_error`, `env_disabled`, `cached_code` (it came from torch's code cache and was not traced).
+    `log_limit`, `backend_error`, `env_disabled`, `cached_code` (it came from torch's code cache and was not traced),
+    `unlogged_skip` (a frame was left because of a break that torch does not tell, since logging is off).
     """
 
     kind: str

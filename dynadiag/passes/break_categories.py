@@ -90,7 +90,8 @@ _TYPES: Final[tuple[tuple[str, re.Pattern[str]], ...]] = tuple(
         ),
         (
             LIBRARY_CALL,
-            r"builtin|marked as skipped|function call|method|numpy|ndarray|c/c\+\+|copy\.deepcopy|itertools|\bcall\b|functions? not "
+            r"builtin|marked as skipped|function call|wrap RNN|"
+            r"method|numpy|ndarray|c/c\+\+|copy\.deepcopy|itertools|\bcall\b|functions? not "
             r"implemented",
         ),
     )

@@ -11,10 +11,11 @@ from dynadiag.passes.places import source_function
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """How a function was compiled: with `dynamic=False` each time, and whether one line called `torch.compile` for it several times."""
+    """How a function was compiled: with `dynamic=False` each time, by one line several times; `fullgraph` None: sometimes, or not known."""
 
     dynamic_false: bool
     again: bool
+    fullgraph: bool | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +41,11 @@ class CompileCalls:
         if named is not None:
             return named
         known = self.by_process.get(process)
-        return Called(known is not None and known.dynamic_false, False)
+        return Called(False, False, None) if known is None else Called(known.dynamic_false, False, known.fullgraph)
 
 
 def _read(calls: Sequence[CompileCall]) -> Called:
     lines = [(call.location.file, call.location.line) for call in calls if call.location is not None]
-    return Called(all(call.options.get("dynamic") is False for call in calls), len(lines) > len(set(lines)))
+    full = {bool(call.options.get("fullgraph")) for call in calls}
+    static = all(call.options.get("dynamic") is False for call in calls)
+    return Called(static, len(lines) > len(set(lines)), full.pop() if len(full) == 1 else None)

@@ -12,7 +12,7 @@ from collections.abc import Container
 from dynadiag.model.run import Frame, Problem, Run
 from dynadiag.passes.places import is_own_file, source_function
 
-_FUNCTION = re.compile(r"<(?:bound method|function|built-in function|class|method) '?(?P<name>[\w.<>]+?)'?(?: (?:at 0x|of )|>)")
+_FUNCTION = re.compile(r"<(?:bound method|function|built-in function|class|method) '?(?P<name>(?:[\w.]|<\w+>)+)'?(?: (?:at 0x|of )|>)")
 _METHODS = ("forward", "__call__")
 _ENTRIES = ("", *(f".{method}" for method in _METHODS))
 _TRACED = "Dynamo decided to skip the frame while tracing: "

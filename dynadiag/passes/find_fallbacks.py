@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from dynadiag.model.report import Advice, Cost, Fallback, Finding, PassResult, Severity
-from dynadiag.model.run import Frame, Location, Run
+from dynadiag.model.run import Frame, Location, Problem, Run
 from dynadiag.passes.base import Rank, code_key, frame_text, plural
 from dynadiag.passes.break_sites import break_sites
 from dynadiag.passes.fallback_entries import CODES, fallback_entries, first_sentence, is_limit, named_frames
 from dynadiag.passes.fingerprint import fingerprint
 from dynadiag.passes.nothing_compiled import nothing_compiled
-from dynadiag.passes.places import own_entry
+from dynadiag.passes.places import callers, own_entry, own_frame
 
 FAILED = "DF10"
 
@@ -106,20 +106,20 @@ def _code(frame: Frame) -> tuple[int, int, int | None]:
 
 def _failures(run: Run, broken: set[str]) -> Iterable[Finding]:
     """Compilations that raised into the program and are no graph break: a back end's error, an internal error, a limit under fullgraph."""
-    named = named_frames(run)
+    named, raised = named_frames(run), {problem.frame: problem for problem in run.problems if problem.kind in ("error", "backend_error")}
     groups: dict[tuple[str | None, int | None, str], list[Frame]] = {}
     for frame in run.frames:
         if frame.outcome == "failed" and frame.id not in broken:
             known = named(frame)
             groups.setdefault((known.file, known.line, _first_line(frame)), []).append(frame)
     for frames in groups.values():
-        yield _failure(run, frames, named(frames[0]))
+        yield _failure(run, frames, named(frames[0]), raised.get(frames[0].id))
 
 
-def _failure(run: Run, frames: Sequence[Frame], known: Frame) -> Finding:
+def _failure(run: Run, frames: Sequence[Frame], known: Frame, raised: Problem | None) -> Finding:
     metrics = frames[0].metrics
     kind = (None if metrics is None else metrics.fail_type) or "an error"
-    where = (None if metrics is None else metrics.fail_location) or own_entry(known, run) or _begin(known)
+    where = _failed_at(frames[0], known, raised, run)
     return Finding(
         id="",
         fingerprint=fingerprint(FAILED, where, run, name=kind),
@@ -133,6 +133,14 @@ def _failure(run: Run, frames: Sequence[Frame], known: Frame) -> Finding:
         evidence=tuple(frame.id for frame in frames)[:20],
         rank=(float(Rank.FAILED), 0.0, -float(len(frames))),
     )
+
+
+def _failed_at(frame: Frame, known: Frame, raised: Problem | None, run: Run) -> Location | None:
+    """The user's own line that was traced when it failed, else the line in a library, else the frame."""
+    traced = () if raised is None else raised.stack[len(callers(frame)) :]
+    said = None if frame.metrics is None else frame.metrics.fail_location
+    places = (*traced, *(() if said is None else (said,)))
+    return own_frame(places, run) or own_entry(known, run) or said or _begin(known)
 
 
 def _begin(frame: Frame) -> Location | None:

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dynadiag.model.report import Advice, Cost, Finding, GraphBreak, PassResult, Severity
 from dynadiag.model.run import Location, Run
 from dynadiag.passes.base import Rank, listed, plural, rank_text, short_place, unique
-from dynadiag.passes.break_categories import USER_INSERTED
+from dynadiag.passes.break_categories import HIGHER_ORDER, USER_INSERTED
 from dynadiag.passes.break_costs import cost_notes
 from dynadiag.passes.break_sites import break_code, break_sites
+from dynadiag.passes.compile_calls import CompileCalls
 from dynadiag.passes.fallback_entries import fallback_entries
 from dynadiag.passes.fingerprint import Subject, fingerprints
 from dynadiag.passes.places import resume_line, source_function
@@ -107,13 +108,24 @@ def _title(run: Run, group: Sequence[GraphBreak]) -> str:
     if is_train_step(group) and not main.fullgraph:
         return train_step_title(run, group)
     if main.fullgraph:
-        return f"Compilation failed: graph break under fullgraph=True ({main.category}: {main.reason})"
+        return f"Compilation failed: graph break {_where_forbidden(run, main)} ({main.category}: {main.reason})"
     eager = unique(frame for site in group for frame in site.skipped_frames)
     if eager:
         return f"{_function(run, eager[0])} runs eager: a graph break that Dynamo cannot resume from ({main.category}: {main.reason})"
     if len(group) > 1:
         return f"{len(group)} graph breaks behind one line ({listed(unique(site.category for site in group))})"
     return f"Graph break: {main.category} ({main.reason})"
+
+
+def _where_forbidden(run: Run, site: GraphBreak) -> str:
+    """What makes this break an error, as far as the recorded calls of `torch.compile` tell."""
+    if site.category == HIGHER_ORDER:
+        return "inside a higher-order operator"
+    frame = run.frame(site.frames[0])
+    called = None if frame is None else CompileCalls.of_run(run).of(frame.key.process, frame)
+    if called is None or called.fullgraph is None:
+        return "where none is allowed (fullgraph=True or error_on_graph_break)"
+    return "under fullgraph=True" if called.fullgraph else "under error_on_graph_break"
 
 
 def _function(run: Run, frame_id: str) -> str:

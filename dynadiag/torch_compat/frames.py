@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from types import CodeType, FrameType, ModuleType
 from typing import Any
@@ -70,6 +71,7 @@ def _suppressed(hooks: Hooks) -> Any:
         exceptions = sys.modules["torch._dynamo.exc"]
         soft = tuple(kind for name in ("Unsupported", "UserError") if (kind := getattr(exceptions, name, None)))
         if isinstance(error, soft):
+            _say_what_torch_does_not(hooks, error, code)
             return
         kind = "backend_error" if type(error).__name__ == "BackendCompilerFailed" else "suppressed_error"
         text = f"{type(error).__name__}: {_first_lines(str(error))}"
@@ -78,6 +80,16 @@ def _suppressed(hooks: Hooks) -> Any:
         hooks.sink.artifact("dynadiag_problem", problem, compile_ids=context.compile_ids(compile_id) if compile_id is not None else None)
 
     return after
+
+
+def _say_what_torch_does_not(hooks: Hooks, error: BaseException, code: CodeType) -> None:
+    """A frame left because of a graph break is told by torch only while its log of graph breaks is on (`ConvertFrame.__call__`)."""
+    log = getattr(sys.modules["torch._dynamo.convert_frame"], "graph_break_log", None)
+    compile_id = getattr(error, "compile_id", None)
+    if compile_id is None or log is None or log.isEnabledFor(logging.DEBUG):
+        return
+    problem = {"kind": "unlogged_skip", "text": _first_lines(str(error)), "stack": [stacks.place_of(code)]}
+    hooks.sink.artifact("dynadiag_problem", problem, compile_ids=context.compile_ids(compile_id))
 
 
 def _first_lines(text: str) -> str:

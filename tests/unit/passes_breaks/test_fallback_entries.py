@@ -72,6 +72,17 @@ def test_a_compilation_that_raised_is_a_failure_and_no_fallback(maker, failed):
     assert [(finding.code, finding.severity) for finding in result.findings] == [("DF10", "error")]
 
 
+def test_a_failure_names_the_users_line_that_was_traced(maker, failed, at, library):
+    """torch's place of the failure may be inside a library."""
+    metrics = replace(failed("TorchRuntimeError", "boom"), fail_location=library(877))
+    frame = maker.frame("step", line=1, outcome="failed", metrics=metrics, callers=(at(90, "main"),))
+    error = Problem(kind="error", process=0, text="boom", frame=frame, stack=(at(90, "main"), at(4), library(877)))
+    (finding,) = find_fallbacks(maker.run(problems=(error,))).findings
+    assert (finding.code, finding.where.line) == ("DF10", 4)
+    (finding,) = find_fallbacks(maker.run()).findings
+    assert (finding.where.function, finding.where.line) == ("step", 1)
+
+
 def test_a_function_that_is_only_marked_as_disabled_did_not_run_eager(maker, at):
     maker.frame("step", line=1)
     marked = Problem(kind="disabled", process=0, text="slow is disabled", stack=(at(3, "<module>"),))
@@ -85,6 +96,7 @@ def test_a_function_that_is_only_marked_as_disabled_did_not_run_eager(maker, at)
         ("Skip calling `torch.compiler.disable()`d function", "<function Net.slow at 0x7f0492a99800>", "Net.slow"),
         ("Skip inlining `torch.compiler.disable()`d function", "<function slow at 0x7f0492a99800>", "slow"),
         ("call torch._dynamo.disable() wrapped function <function slow at 0x7f>", None, "slow"),
+        ("Skip inlining `torch.compiler.disable()`d function", "<function main.<locals>.slow at 0x7f>", "main.<locals>.slow"),
         ("call torch._dynamo.disable() wrapped function", None, "a function"),
     ],
 )

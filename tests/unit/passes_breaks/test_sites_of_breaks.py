@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from dynadiag.model import Location, RegionCost, RegistryEntry, Run, RunInfo
+from dynadiag.model import CompileCall, Location, RegionCost, RegistryEntry, Run, RunInfo
 from dynadiag.passes.break_categories import category
 from dynadiag.passes.find_graph_breaks import find_graph_breaks
 
@@ -87,6 +87,23 @@ def test_the_callers_that_dynadiag_recorded_give_the_line(maker, at, library):
     bare = maker.frame("helper", line=60, file=library(0).file, stack=callers[:1], callers=callers)
     maker.breaks_at(bare, torch_frame=library(61))
     assert find_graph_breaks(maker.run()).graph_breaks[1].own_frame.line == 9
+
+
+@pytest.mark.parametrize(
+    ("calls", "words"),
+    [
+        (({"fullgraph": True},), "under fullgraph=True"),
+        (({},), "under error_on_graph_break"),
+        (({"fullgraph": True}, {}), "where none is allowed (fullgraph=True or error_on_graph_break)"),
+        ((), "where none is allowed (fullgraph=True or error_on_graph_break)"),
+    ],
+)
+def test_what_made_a_break_an_error_is_said_as_far_as_it_is_known(maker, at, calls, words):
+    frame = maker.frame("step", line=1, outcome="failed")
+    maker.breaks_at(frame, at(4), source="metrics")
+    called = tuple(CompileCall(process=0, location=None, target="step", backend=None, options=options) for options in calls)
+    (finding,) = find_graph_breaks(maker.run(compile_calls=called)).findings
+    assert finding.title.startswith(f"Compilation failed: graph break {words} (")
 
 
 def test_a_stack_that_ends_before_torchs_frame_gives_no_line(maker, at, library):
@@ -184,6 +201,7 @@ def test_that_run_time_can_be_measured_is_said_once(maker, at):
         ("logging.Logger method not supported for non-export cases", "", "side effect"),
         ("Unsupported context manager", "", "context manager"),
         ("Unsupported Tensor.backward() call", "", "autograd or optimizer call"),
+        ("Attempted to wrap RNN, GRU, or LSTM", "", "unsupported builtin or library call"),
         ("Dynamic shape operator", "aten.nonzero.default", "dynamic shape operator"),
         ("Call to `torch._dynamo.graph_break()`", "", "user-inserted"),
         ("Skip calling `torch.compiler.disable()`d function", "", "disabled function"),
