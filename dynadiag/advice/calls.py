@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dynadiag.advice import printing, scalars, training, values
+from dynadiag.advice import printing, training, values
+from dynadiag.advice.branches import random_numbers
 from dynadiag.advice.situation import Rule, Situation, guarded, line_name, quoted, rewrite, say
 from dynadiag.advice.source import dotted
 from dynadiag.model.report import Advice
@@ -47,11 +48,12 @@ def opaque_call(situation: Situation) -> Iterator[Advice]:
     """A call that nothing is known of: skip it in compiled code, do it outside, or make it an operator."""
     name = called_name(situation) or _own_call(situation)
     shown = quoted(name, 60) if name else "the call"
-    yield from guarded(situation, "call-guard", f"If compiled code need not do it: keep {line_name(situation)} for eager runs only")
-    yield from say("call-outside", f"Call {shown} outside the compiled function and pass its result in", situation=situation)
+    if not any(True for _ in situation.line.methods("append", "extend", "add", "insert", "update", "put", "setdefault")):
+        yield from guarded(situation, "call-guard", f"If compiled code need not do it: keep {line_name(situation)} for eager runs only")
+    yield from say("call-outside", f"Call {shown} outside the compiled function and pass its result in")
     if situation.options.known("compiler", "disable") != "no" and name:
         text = f"If {shown} computes on tensors inside: wrap it with `torch.library.custom_op` and give it a `register_fake`"
-        yield from say("call-custom-op", text, situation=situation)
+        yield from say("call-custom-op", text)
 
 
 def files(situation: Situation) -> Iterator[Advice]:
@@ -61,25 +63,24 @@ def files(situation: Situation) -> Iterator[Advice]:
     yield from say(
         "io-outside",
         f"Move {line_name(situation)} out of the compiled function: a graph cannot touch files or processes",
-        situation=situation,
     )
 
 
 def collections_gc(situation: Situation) -> Iterator[Advice]:
     """`gc.collect()`, `torch.cuda.empty_cache()`, `set_num_threads`: settings of the process."""
     yield from guarded(situation, "setting-guard", f"Keep {line_name(situation)} for eager runs only")
-    yield from say("setting-outside", f"Call {line_name(situation)} once outside the compiled function", situation=situation)
+    yield from say("setting-outside", f"Call {line_name(situation)} once outside the compiled function")
 
 
 def classes(situation: Situation) -> Iterator[Advice]:
     """A class statement inside the compiled function."""
-    yield from say("class-module-level", "Define the class at module level, not inside the compiled function", situation=situation)
+    yield from say("class-module-level", "Define the class at module level, not inside the compiled function")
 
 
 def disable_call(situation: Situation) -> Iterator[Advice]:
     """`torch.compiler.disable(fn)` called inside."""
     text = "Apply `torch.compiler.disable` once, outside the compiled function (as a decorator); its call still breaks the graph, as asked"
-    yield from say("disable-outside", text, situation=situation)
+    yield from say("disable-outside", text)
 
 
 def disabled(situation: Situation) -> Iterator[Advice]:
@@ -90,19 +91,15 @@ def disabled(situation: Situation) -> Iterator[Advice]:
         yield from training.train_step(situation)
         return
     text = f"{shown} carries `torch.compiler.disable`: remove it if torch can trace the function today"
-    yield from say("disable-remove", text, situation=situation)
+    yield from say("disable-remove", text)
     text = f"If it must stay eager, call {shown} before or after the compiled part; the break is deliberate and stays"
-    yield from say("disable-apart", text, situation=situation)
+    yield from say("disable-apart", text)
 
 
 def user_break(situation: Situation) -> Iterator[Advice]:
     """`torch._dynamo.graph_break()` in user code, or the one in torch.optim."""
     if training.in_optimizer(situation):
         yield from training.train_step(situation)
-        return
-    if not situation.editable:
-        text = f"{situation.where} breaks the graph on purpose: call {line_name(situation)} outside the compiled function"
-        yield from say("graph-break-library", text, situation=situation)
         return
     yield from rewrite(situation, "graph-break-remove", "", "Remove the line: it asks for the break")
 
@@ -118,14 +115,14 @@ def builtins(situation: Situation) -> Iterator[Advice]:
 def debuggers(situation: Situation) -> Iterator[Advice]:
     """`breakpoint()` and `input()`."""
     yield from guarded(situation, "debug-guard", f"Remove {line_name(situation)}, or keep it for eager runs only")
-    yield from say("debug-outside", f"Remove {line_name(situation)} from the compiled function", situation=situation)
+    yield from say("debug-outside", f"Remove {line_name(situation)} from the compiled function")
 
 
 def set_attributes(situation: Situation) -> Iterator[Advice]:
     """Setting an attribute of a class or of another object that Dynamo does not track."""
     if any(True for _ in situation.line.methods("state_dict")):
         text = f"Call {line_name(situation)} outside the compiled function"
-        yield from say("state-dict-outside", text, situation=situation)
+        yield from say("state-dict-outside", text)
     elif any(True for _ in situation.line.methods("register_forward_hook", "register_forward_pre_hook", "register_hook", "remove")):
         yield from training.forward_hooks(situation)
     elif "optim" in situation.context or "optim." in situation.line.code:
@@ -134,17 +131,20 @@ def set_attributes(situation: Situation) -> Iterator[Advice]:
         yield from say(
             "setattr-outside",
             f"Set it outside the compiled function: {line_name(situation)} changes an object that Dynamo cannot track",
-            situation=situation,
         )
 
 
 def methods(situation: Situation) -> Iterator[Advice]:
     """`GB0156` and its kin: a method that Dynamo does not know of an object it does not model."""
-    if "LoggingLoggerVariable" in situation.context or _in_logging(situation):
+    if "LoggingLoggerVariable" in situation.context or printing.in_logging(situation):
         yield from printing.logging_functions(situation)
     elif any(True for _ in situation.line.calls("sys.stdout.write")):
         yield from printing.streams(situation)
-    elif re.search(r"StringIO|BytesIO|TextIO|Buffered|FileIO|_json|Encoder", situation.context):
+    elif re.search(r"_json|Encoder", situation.context):
+        yield from say("call-outside", f"Do {line_name(situation)} outside the compiled function and pass its result in")
+    elif isinstance(situation.line.statement, ast.With):
+        yield from contexts(situation)
+    elif re.search(r"StringIO|BytesIO|TextIO|Buffered|FileIO", situation.context):
         yield from files(situation)
     elif re.search(r"UntypedStorage|TypedStorage", situation.context):
         yield from values.storages(situation)
@@ -161,7 +161,6 @@ def locks(situation: Situation) -> Iterator[Advice]:
     yield from say(
         "thread-outside",
         f"Move {line_name(situation)} out of the compiled function: a graph knows no threads, locks or queues",
-        situation=situation,
     )
 
 
@@ -173,7 +172,7 @@ def contexts(situation: Situation) -> Iterator[Advice]:
         yield from files(situation)
     elif call == "torch.device" or "device(" in situation.context:
         text = 'Pass `device=` to each factory call in the block (`torch.ones(3, device="cpu")`) instead of the `with`'
-        yield from say("device-argument", text, situation=situation)
+        yield from say("device-argument", text)
     elif re.search(r"\((?:RLock|lock|Condition|Semaphore)\)", situation.context):
         yield from locks(situation)
     elif re.search(r"anomaly|saved_tensors|save_on_cpu", situation.context + situation.line.code):
@@ -184,7 +183,7 @@ def contexts(situation: Situation) -> Iterator[Advice]:
         yield from printing.progress_bars(situation)
     else:
         shown = quoted(situation.line.text(expression)) if expression is not None else line_name(situation)
-        yield from say("with-around", f"Enter {shown} around the call of the compiled function, not inside it", situation=situation)
+        yield from say("with-around", f"Enter {shown} around the call of the compiled function, not inside it")
 
 
 def exceptions(situation: Situation) -> Iterator[Advice]:
@@ -195,7 +194,7 @@ def exceptions(situation: Situation) -> Iterator[Advice]:
         yield from values.storages(situation)
         return
     text = f"{line_name(situation)} raises {name}: a raise ends the frame. Check before the compiled call instead"
-    yield from say("raise-outside", text, situation=situation)
+    yield from say("raise-outside", text)
 
 
 def rebuilt(situation: Situation) -> Iterator[Advice]:
@@ -204,14 +203,12 @@ def rebuilt(situation: Situation) -> Iterator[Advice]:
         yield from warning_filters(situation)
         return
     text = f"{line_name(situation)} breaks while an object is alive that Dynamo cannot rebuild: do this outside the compiled function"
-    yield from say("rebuild-outside", text, situation=situation)
+    yield from say("rebuild-outside", text)
 
 
 def warning_filters(situation: Situation) -> Iterator[Advice]:
     """`warnings.catch_warnings()`, `simplefilter`."""
-    yield from say(
-        "filters-outside", f"Set warning filters outside the compiled function, not by {line_name(situation)}", situation=situation
-    )
+    yield from say("filters-outside", f"Set warning filters outside the compiled function, not by {line_name(situation)}")
 
 
 def decimals(situation: Situation) -> Iterator[Advice]:
@@ -222,11 +219,6 @@ def decimals(situation: Situation) -> Iterator[Advice]:
 def _own_call(situation: Situation) -> str:
     call = situation.line.outer_call()
     return "" if call is None else dotted(call.func) or ""
-
-
-def _in_logging(situation: Situation) -> bool:
-    file = situation.torch_frame.file if situation.torch_frame is not None else ""
-    return re.search(r"[/\\]logging[/\\]__init__\.py$", file) is not None
 
 
 def _with_expression(situation: Situation) -> ast.expr | None:
@@ -266,7 +258,7 @@ SKIPPED: tuple[Called, ...] = (
     _entry(r"^_?warnings\.warn", printing.warn),
     _entry(r"^_?warnings\._?(filters|simplefilter|catch)", warning_filters),
     _entry(r"^time\.|datetime\.now|datetime\.utcnow", printing.clocks),
-    _entry(r"^random\.|\.?Random\.|^numpy\.random", scalars.random_numbers),
+    _entry(r"^random\.|\.?Random\.|^numpy\.random", random_numbers),
     _entry(r"^torch\.(cuda\.)?random\.|manual_seed|rng_state", training.random_state),
     _entry(r"Generator\.__new__", training.generators),
     _entry(r"tqdm\.", printing.progress_bars),
@@ -280,9 +272,10 @@ SKIPPED: tuple[Called, ...] = (
     _entry(r"^torch\.compiler\.disable$|^torch\._dynamo\..*disable$", disable_call),
     _entry(r"^gc\.|set_num_threads|empty_cache|^torch\.set_|^torch\.backends", collections_gc),
     _entry(r"^_thread\.|^threading\.|^queue\.|^_queue\.", locks),
-    _entry(r"^posix\.|^nt\.|^os\.|^_?io\.|IO\.__new__|^_?pickle\.|^torch\.serialization\.|^_?json\.|Encoder\.__new__", files),
+    _entry(r"^posix\.|^nt\.|^os\.|^_?io\.|IO\.__new__|^_?pickle\.|^torch\.serialization\.", files),
     _entry(r"^_posixsubprocess\.|^subprocess\.|^_?socket\.|^shutil\.|^tempfile\.|^_?signal\.|^_asyncio\.", files),
 )
+
 
 CALLS: dict[str, tuple[Rule, ...]] = {
     "GB0007": (skipped,),

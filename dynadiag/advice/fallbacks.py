@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from dynadiag.advice.source import parse_line
 from dynadiag.model.report import Advice, Fallback
 from dynadiag.model.run import Run
 
@@ -21,9 +22,8 @@ def _skipped(fallback: Fallback, run: Run) -> tuple[Advice, ...]:
     return (
         Advice(
             slug="see-the-error",
-            text="Compile this function alone with fullgraph=True: torch then raises the error with the user stack instead of leaving "
+            text="Compile this function alone with `fullgraph=True`: torch then raises the error with the user stack instead of leaving "
             "the frame eager.",
-            after="torch.compile(fn, fullgraph=True)",
         ),
     )
 
@@ -44,7 +44,6 @@ def _suppressed(fallback: Fallback, run: Run) -> tuple[Advice, ...]:
         Advice(
             slug="stop-suppressing",
             text="Do not suppress compile errors while you look for this one: set the option to False and torch raises it with its stack.",
-            before="torch._dynamo.config.suppress_errors = True",
             after="torch._dynamo.config.suppress_errors = False",
             options=("torch._dynamo.config.suppress_errors",),
         ),
@@ -61,15 +60,15 @@ def _environment(fallback: Fallback, run: Run) -> tuple[Advice, ...]:
 
 
 def _stance(fallback: Fallback, run: Run) -> tuple[Advice, ...]:
-    return (
-        Advice(
-            slug="reset-stance",
-            text="Set the stance back after the part that must run eager, or use it as a context manager.",
-            before='torch.compiler.set_stance("force_eager")',
-            after='with torch.compiler.set_stance("force_eager"):\n    ...',
-            options=("torch.compiler.set_stance",),
-        ),
-    )
+    code = "" if fallback.own_frame is None else parse_line(fallback.own_frame.code).code
+    if code.startswith(("with ", "@", "async with ")):
+        text = f"The stance ends with `{code}`: if the calls under it are meant to run eager, change nothing, else move them out of it."
+    else:
+        text = (
+            'Set the stance back after the part that must run eager with `torch.compiler.set_stance("default")`, or put that part in '
+            f"`with {code or 'torch.compiler.set_stance(...)'}:`."
+        )
+    return (Advice(slug="reset-stance", text=text, options=("torch.compiler.set_stance",)),)
 
 
 def _disabled(fallback: Fallback, run: Run) -> tuple[Advice, ...]:
@@ -106,8 +105,7 @@ def _aot_rejected(fallback: Fallback, run: Run) -> tuple[Advice, ...]:
     return (
         Advice(
             slug="try-aot-eager",
-            text='Compile with backend="aot_eager": the same error there is AOTAutograd\'s, none there means the back end raised it.',
-            after='torch.compile(fn, backend="aot_eager")',
+            text='Compile with `backend="aot_eager"`: the same error there is AOTAutograd\'s, none there means the back end raised it.',
         ),
     )
 

@@ -11,6 +11,8 @@ from types import MappingProxyType
 GB_TYPES: Mapping[str, str] = MappingProxyType(
     {
         "attempted to call function marked as skipped": "GB0007",
+        "backend compiler exception": "GB0219",
+        "unimplemented builtin op on tensor arguments": "GB0213",
         "attempted to inline function marked as skipped": "GB0008",
         "attempted to inline function marked as skipped (skipfunctionvariable)": "GB0009",
         "attempted to represent unregistered removablehandle": "GB0013",

@@ -10,16 +10,18 @@ import re
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
+from dynadiag.advice.backends import BACKENDS
 from dynadiag.advice.calls import CALLS
+from dynadiag.advice.data_shapes import DATA_SHAPES
 from dynadiag.advice.gb_types import GB_TYPES
-from dynadiag.advice.printing import PRINTING
+from dynadiag.advice.printing import PRINTING, in_logging, logging_functions
 from dynadiag.advice.scalars import SCALARS, guards_on_data
 from dynadiag.advice.situation import Rule, Situation, line_name, say, situation_of
-from dynadiag.advice.training import TRAINING
+from dynadiag.advice.training import OWN_BREAK, TRAINING
 from dynadiag.model.report import Advice, GraphBreak
 from dynadiag.model.run import BreakEvent, Location, Run
 
-RULES: Mapping[str, tuple[Rule, ...]] = MappingProxyType({**SCALARS, **PRINTING, **TRAINING, **CALLS})
+RULES: Mapping[str, tuple[Rule, ...]] = MappingProxyType({**SCALARS, **DATA_SHAPES, **PRINTING, **TRAINING, **CALLS, **BACKENDS})
 
 # Breaks that carry no id: what their text says, and the rule for it (`torch/_dynamo/exc.py` UserError, 2.11 and 2.15).
 _WITHOUT_ID: tuple[tuple[re.Pattern[str], Rule], ...] = (
@@ -39,10 +41,31 @@ def break_advice(event: BreakEvent | GraphBreak, run: Run, own_frame: Location |
     not recorded they carry "if your torch has it". Hints of torch come last and say that they are torch's (slug `torch-hint`).
     """
     situation = situation_of(event, run, own_frame)
-    ours = _unique(advice for rule in rules_for(situation.gb_id, situation.gb_type, situation.explanation) for advice in rule(situation))
+    ours = _unique(advice for rule in _rules(situation) for advice in rule(situation))
+    if situation.library and not any(advice.slug == OWN_BREAK for advice in ours):
+        return (*(advice for advice in ours if advice.after), *_library(situation))
     if ours:
         return ours
     return (*_unknown(situation), *_torch_hints(situation.hints))
+
+
+def _library(situation: Situation) -> Iterable[Advice]:
+    """What holds for each break on a line of a library: the user can only keep the library from running it."""
+    if situation.inside:
+        text = f"call {line_name(situation)} before or after the compiled function, or give it arguments with which it does not get there"
+    else:
+        text = (
+            f"{line_name(situation)} calls what was compiled; give it arguments or a configuration with which the library does not get "
+            "there, or compile only the part of it that does not"
+        )
+    return say("library-line", f"What breaks inside is a library's code, not yours: {text}")
+
+
+def _rules(situation: Situation) -> tuple[Rule, ...]:
+    """The rules of this break; whatever breaks inside the logging package is cured at the logger call."""
+    if in_logging(situation):
+        return (logging_functions,)
+    return rules_for(situation.gb_id, situation.gb_type, situation.explanation)
 
 
 def rules_for(gb_id: str | None, gb_type: str, explanation: str = "") -> tuple[Rule, ...]:
@@ -59,9 +82,8 @@ def _normal(gb_type: str) -> str:
 
 
 def _unknown(situation: Situation) -> Iterable[Advice]:
-    where = f" (Dynamo stopped in {situation.where})" if situation.where else ""
-    text = f"Move {line_name(situation)} out of the compiled function, or compile only what comes before and after it{where}"
-    return say("move-out", text, situation=situation)
+    text = f"dynadiag has no tried change for this break. Move {line_name(situation)} out of the compiled function, or keep it as it is"
+    return say("move-out", text)
 
 
 def _torch_hints(hints: tuple[str, ...]) -> Iterable[Advice]:

@@ -13,12 +13,13 @@ from dynadiag.model.report import Advice
 # `DebuggingVariable.can_reorder_logs` (torch/_dynamo/variables/misc.py, 2.11 and 2.15): only these, and no keyword arguments.
 _REORDERABLE = frozenset({"ConstantVariable", "TensorVariable", "StringFormatVariable"})
 _FORMATTED = _REORDERABLE | {"SizeVariable"}
-_LOGGER_METHOD = re.compile(r"\.(debug|info|warning|warn|error|exception|critical|log|fatal|isEnabledFor)\b")
+LOGGER_METHODS = ("debug", "info", "warning", "warn", "error", "exception", "critical", "log", "fatal")
+_LOGGER = re.compile(r"method: <(?P<class>\w+) [^\n]*? \(\w+\)>\.(?P<method>\w+), args")
 
 
 def prints(situation: Situation) -> Iterator[Advice]:
     """`print(...)`: let Dynamo print after the graph where it can, else format the arguments, else leave it out of compiled code."""
-    call = next(situation.line.calls("print"), None)
+    call = next(situation.caller.calls("print"), None)
     kinds = _argument_kinds(situation.context)
     has_keywords = situation.context.rstrip().endswith("True") if call is None else bool(call.keywords)
     if kinds <= _REORDERABLE and not has_keywords and not _reads(situation):
@@ -27,7 +28,7 @@ def prints(situation: Situation) -> Iterator[Advice]:
             "print-reorder",
             "reorderable_logging_functions",
             ".add(print)",
-            f"Keep {line_name(situation)} and say once, before the first call, that Dynamo may print after the graph has run",
+            f"Keep {situation.called} and say once, before the first call, that Dynamo may print after the graph has run",
         )
     elif kinds <= _FORMATTED and not has_keywords:
         yield from print_formatted(situation)
@@ -41,13 +42,19 @@ def quiet_print(situation: Situation) -> Iterator[Advice]:
         "print-guard",
         f"Remove {line_name(situation)}, or keep it for eager runs only (compiled code then prints nothing here)",
     )
-    yield from option(
-        situation,
-        "print-ignore",
-        "ignore_logging_functions",
-        ".add(print)",
-        "Drop every print inside compiled code without editing it",
-    )
+    if not _reads(situation):
+        yield from ignored(situation, "print-ignore", "print", "Drop every print inside compiled code without editing it")
+
+
+def ignored(situation: Situation, slug: str, function: str, text: str) -> Iterator[Advice]:
+    """Advice to add a function to `ignore_logging_functions`.
+
+    torch 2.11 turns its options into JSON after each compilation and logs an error when it meets a function there
+    (`_get_dynamo_config_for_logging`, torch/_dynamo/utils.py); 2.15 leaves the option out. What is computed stays the same.
+    """
+    noise = " (torch 2.11 then logs `Unexpected exception logging compilation metrics` at each compilation; results stay the same)"
+    doubt = noise if situation.torch is None or situation.torch < (2, 15) else ""
+    yield from option(situation, slug, "ignore_logging_functions", f".add({function})", f"{text}{doubt}")
 
 
 def print_formatted(situation: Situation) -> Iterator[Advice]:
@@ -69,7 +76,10 @@ def print_formatted(situation: Situation) -> Iterator[Advice]:
 
 
 def reordered_print(situation: Situation) -> Iterator[Advice]:
-    """A print that was declared reorderable and is not (`GB0296`): format what it prints, or leave it out."""
+    """A print or log record that was declared reorderable and is not (`GB0296`): format what it says, or leave it out."""
+    if "Logger" in situation.context:
+        yield from loggers(situation)
+        return
     if not re.search(r"kwargs: \{.+\}", situation.context):
         yield from print_formatted(situation)
     yield from quiet_print(situation)
@@ -77,30 +87,43 @@ def reordered_print(situation: Situation) -> Iterator[Advice]:
 
 def loggers(situation: Situation) -> Iterator[Advice]:
     """`logger.info(...)`: torch 2.15 can log after the graph, every torch can leave the record out."""
-    method = _logger_method(situation)
+    if situation.editable and _reads(situation):
+        text = (
+            f"Keep {line_name(situation)} for eager runs only: it reads a tensor's value, which breaks the graph before anything is logged"
+        )
+        yield from guarded(situation, "logger-guard", text)
+        yield from say("logger-outside", f"Or return what {line_name(situation)} logs, and log it after the compiled call")
+        return
+    target = _logger_function(situation)
     kinds = set(re.findall(r"\b(\w+Variable)\(", situation.context.partition("args:")[2]))
-    reorders = "reorderable" in situation.explanation
-    if reorders and kinds <= _REORDERABLE and re.search(r"kwargs: \{\}", situation.context):
+    if target and _logs_later(situation) and kinds <= _REORDERABLE and re.search(r"kwargs: \{\}", situation.context):
         yield from option(
             situation,
             "logger-reorder",
             "reorderable_logging_functions",
-            f".add(logging.Logger.{method})",
-            f"Keep {line_name(situation)} and let Dynamo log after the graph has run",
+            f".add({target})",
+            f"Keep {situation.called} and let Dynamo log after the graph has run",
         )
-    yield from option(
-        situation,
-        "logger-ignore",
-        "ignore_logging_functions",
-        f".add(logging.Logger.{method})",
-        f"Leave `{method}` records out of compiled code (for all loggers) without editing it",
-    )
-    yield from guarded(situation, "logger-guard", f"Keep {line_name(situation)} for eager runs only")
+    guard = tuple(guarded(situation, "logger-guard", f"Keep {line_name(situation)} for eager runs only"))
+    noisy = situation.torch is None or situation.torch < (2, 15)
+    yield from guard if noisy else ()
+    if target:
+        whose = "all loggers" if target.startswith("logging.Logger.") else "this logger"
+        text = f"Leave what `{target}` writes out of compiled code (for {whose}) without editing {situation.called}"
+        yield from ignored(situation, "logger-ignore", target, text)
+    yield from () if noisy else guard
+    if not target:
+        yield from say("logger-outside", f"Take {situation.called} out of the compiled function: Dynamo does not trace into loggers")
+
+
+def _logs_later(situation: Situation) -> bool:
+    """Whether this torch can log after the graph: 2.15 says so in its explanation, 2.11 has no such thing."""
+    return "reorderable" in situation.explanation and not in_logging(situation)
 
 
 def logging_functions(situation: Situation) -> Iterator[Advice]:
     """`logging.info(...)` of the module: Dynamo traces into it and meets the root logger; name the function itself instead."""
-    call = next((call for call in situation.line.methods(*_names()) if dotted(call.func) is not None), None)
+    call = next((call for call in situation.caller.methods(*LOGGER_METHODS) if dotted(call.func) is not None), None)
     name = None if call is None else dotted(call.func)
     if call is None or name is None or not name.startswith("logging."):
         yield from loggers(situation)
@@ -111,11 +134,9 @@ def logging_functions(situation: Situation) -> Iterator[Advice]:
             "logging-reorder",
             "reorderable_logging_functions",
             f".add({name})",
-            f"Keep {line_name(situation)} and let Dynamo log after the graph has run",
+            f"Keep {situation.called} and let Dynamo log after the graph has run",
         )
-    yield from option(
-        situation, "logging-ignore", "ignore_logging_functions", f".add({name})", f"Leave `{name}` out of compiled code without editing it"
-    )
+    yield from ignored(situation, "logging-ignore", name, f"Leave `{name}` out of compiled code without editing it")
     yield from guarded(situation, "logger-guard", f"Keep {line_name(situation)} for eager runs only")
 
 
@@ -130,14 +151,8 @@ def warn(situation: Situation) -> Iterator[Advice]:
             ".add(warnings.warn)",
             f"Keep {line_name(situation)} and let Dynamo warn after the graph has run",
         )
-    inside = f" (this one is in {situation.where}, where you cannot edit it)" if situation.where else ""
-    yield from option(
-        situation,
-        "warn-ignore",
-        "ignore_logging_functions",
-        ".add(warnings.warn)",
-        f"Leave warnings out of compiled code{inside}",
-    )
+    inside = f" (this one is in {situation.where}, where you cannot edit it)" if situation.where and not situation.direct else ""
+    yield from ignored(situation, "warn-ignore", "warnings.warn", f"Leave warnings out of compiled code{inside}")
     yield from guarded(situation, "warn-guard", f"Warn outside the compiled function, or keep {line_name(situation)} for eager runs only")
 
 
@@ -150,7 +165,6 @@ def clocks(situation: Situation) -> Iterator[Advice]:
     yield from say(
         "clock-outside",
         f"Take `{name}` out of the compiled function and time its call from outside (on a GPU after `torch.cuda.synchronize()`)",
-        situation=situation,
     )
 
 
@@ -162,7 +176,7 @@ def progress_bars(situation: Situation) -> Iterator[Advice]:
         text = "Loop over the iterable itself; a progress bar belongs around the call of the compiled function"
         yield from rewrite(situation, "tqdm-outside", after, text)
         return
-    yield from say("tqdm-outside", "Put the progress bar around the call of the compiled function, not inside it", situation=situation)
+    yield from say("tqdm-outside", "Put the progress bar around the call of the compiled function, not inside it")
 
 
 def frames(situation: Situation) -> Iterator[Advice]:
@@ -171,7 +185,6 @@ def frames(situation: Situation) -> Iterator[Advice]:
     yield from say(
         "frames-outside",
         f"Compiled code has no Python frame to look at: take {line_name(situation)} out of the compiled function and pass in what it found",
-        situation=situation,
     )
 
 
@@ -197,16 +210,25 @@ def _argument_kinds(context: str) -> set[str]:
 
 def _reads(situation: Situation) -> bool:
     """Whether the line reads values out of tensors, which breaks by itself before anything is printed."""
-    return next(situation.line.methods("item", "tolist"), None) is not None
+    return next(situation.caller.methods("item", "tolist"), None) is not None
 
 
-def _names() -> tuple[str, ...]:
-    return ("debug", "info", "warning", "error", "exception", "critical", "log")
+def _logger_function(situation: Situation) -> str | None:
+    """The object to name in an option for the logger call that broke: what the program calls, not what logging calls inside."""
+    found = _LOGGER.search(situation.context)
+    method = None if found is None or in_logging(situation) else found["method"]
+    call = next((call for call in situation.caller.methods(*((method,) if method else LOGGER_METHODS))), None)
+    if call is not None and method is None and isinstance(call.func, ast.Attribute):
+        method = call.func.attr
+    if method in LOGGER_METHODS or (method and found is not None and found["class"] in ("Logger", "RootLogger")):
+        return f"logging.Logger.{method}"
+    return dotted(call.func) if call is not None and situation.editable else None
 
 
-def _logger_method(situation: Situation) -> str:
-    found = _LOGGER_METHOD.search(situation.context) or _LOGGER_METHOD.search(situation.line.code)
-    return "info" if found is None else found[1]
+def in_logging(situation: Situation) -> bool:
+    """Whether Dynamo stopped inside the logging package, below the logger call of the program."""
+    file = situation.torch_frame.file if situation.torch_frame is not None else ""
+    return not situation.editable and re.search(r"[/\\]logging[/\\]__init__\.py$", file) is not None
 
 
 def _clock_name(situation: Situation) -> str:

@@ -32,8 +32,10 @@ def _module_integer(cause: Cause) -> Iterable[Advice]:
     )
     yield Advice(
         slug="module-int-as-buffer",
-        text="Or keep it as a tensor: a buffer that is changed in place needs no recompile at all.",
-        after=f'self.register_buffer("{cause.source.rpartition(".")[2]}", torch.tensor(0))',
+        text=(
+            "Or keep it as a tensor: a buffer that is changed in place needs no recompile at all "
+            f'(`self.register_buffer("{cause.source.rpartition(".")[2]}", torch.tensor(0))` in `__init__`).'
+        ),
     )
 
 
@@ -41,10 +43,9 @@ def _learning_rate(cause: Cause) -> Iterable[Advice]:
     yield Advice(
         slug="lr-as-tensor",
         text=(
-            f"`{cause.source}` is a Python number that the scheduler changes. Give the optimizer a tensor; the compiled "
-            "step then reads its value."
+            f"`{cause.source}` is a Python number that the scheduler changes. Give the optimizer a tensor (`lr=torch.tensor(lr)`); the "
+            "compiled step then reads its value."
         ),
-        after="lr=torch.tensor(lr)",
     )
 
 
@@ -54,9 +55,8 @@ def _tensor_instead(slug: str) -> Callable[[Cause], Iterable[Advice]]:
             slug=slug,
             text=(
                 f"`{cause.source}` is a Python number. Where it is only used in arithmetic, make it a tensor: its value is "
-                "then no part of the compiled code."
+                f"then no part of the compiled code (`torch.tensor({cause.values[0] if cause.values else 'number'})` instead)."
             ),
-            after=f"{cause.source} = torch.tensor({cause.values[0] if cause.values else '...'})",
         )
         if slug == "number-as-tensor" and all(_INTEGER.match(value) for value in cause.values):
             if cause.dynamic_false:
@@ -67,8 +67,7 @@ def _tensor_instead(slug: str) -> Callable[[Cause], Iterable[Advice]]:
             else:
                 yield Advice(
                     slug="compile-dynamic",
-                    text="Or compile with `dynamic=True`: integer arguments are symbolic from the first call.",
-                    after="torch.compile(..., dynamic=True)",
+                    text="Or give `torch.compile` the argument `dynamic=True`: integer arguments are symbolic from the first call.",
                 )
 
     return build
@@ -78,7 +77,6 @@ def _flag(cause: Cause) -> Iterable[Advice]:
     yield Advice(
         slug="flag-where",
         text=f"`{cause.source}` chooses a branch while compiling. If it changes often, pass it as a tensor and choose with `torch.where`.",
-        after=f"torch.where({cause.source}, a, b)",
     )
     yield from variants(cause)
 
@@ -109,9 +107,8 @@ def _offset(cause: Cause) -> Iterable[Advice]:
         slug="offset-clone",
         text=(
             "The compiled code depends on where in its storage the tensor begins. Clone the slice before the call, or "
-            "do not read the offset."
+            f"do not read the offset (`{cause.source.removesuffix('.storage_offset()')}.clone()`)."
         ),
-        after=f"{cause.source.removesuffix('.storage_offset()')}.clone()",
     )
 
 
@@ -161,6 +158,7 @@ def _is_number(cause: Cause) -> bool:
 _VALUE_TABLE: tuple[tuple[Callable[[Cause], bool], Callable[[Cause], Iterable[Advice]]], ...] = (
     (_is_training, _training),
     (lambda cause: cause.source.startswith("___"), none),  # a number that a graph break handed on has no name in the program
+    (lambda cause: cause.source.endswith(".item()"), none),  # a value that the program reads from a tensor is not the program's to choose
     (lambda cause: cause.source.endswith(".storage_offset()"), _offset),
     (lambda cause: "allow_unspec_int_on_nn_module" in (cause.hint or ""), _module_integer),
     (lambda cause: ".param_groups[" in cause.source and _is_number(cause), _learning_rate),

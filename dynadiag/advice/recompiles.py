@@ -9,17 +9,21 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from itertools import pairwise
 
 from dynadiag.advice.recompile_cause import CONFIG, Cause, none
 from dynadiag.advice.recompile_values import absent, type_advice, value_advice, variants
+from dynadiag.advice.source import parse_line
 from dynadiag.model.report import Advice
 from dynadiag.model.run import Run
 from dynadiag.passes.base import process_of
-from dynadiag.passes.guard_sources import dimension
+from dynadiag.passes.guard_sources import dimension, is_global
+from dynadiag.passes.places import source_function
 
 
 def recompile_advice(cause: Cause, run: Run) -> tuple[Advice, ...]:
     """The changes that end or reduce recompiles of this cause, the closest first; empty when we know none that was tried."""
+    cause = replace(cause, called_in_compiled_code=_compiled_line(cause, run))
     found = list(_TABLE.get(cause.kind, none)(cause))
     if cause.compiled_again:
         found.insert(0, _compile_once(cause))
@@ -44,10 +48,18 @@ def _has_option(option: str, process: int, run: Run) -> bool:
     return not option.startswith(CONFIG) or not names or option.removeprefix(CONFIG) in names
 
 
-def _before_call(advice: Advice, cause: Cause, line: str) -> Advice:
-    """The advice with the line to put before the call, and the call itself when its code was recorded."""
-    code = cause.call.code if cause.call is not None else None
-    return replace(advice, before=code, after=f"{line}\n{code}" if code else line)
+def _compiled_line(cause: Cause, run: Run) -> bool:
+    """Whether the line of the call is in a function that was compiled itself."""
+    call = cause.call
+    return call is not None and any(one.file == call.file and source_function(one.name) == call.function for one in run.frames)
+
+
+def _before_call(advice: Advice, cause: Cause, function: str, tensor: str, index: int) -> Advice:
+    """The advice with the line to put before the call where the tensor's name there is known, else the same in words."""
+    code, name = parse_line(cause.call.code if cause.call is not None else None).code, cause.as_written(tensor)
+    if name is None or not code:
+        return replace(advice, text=f"{advice.text[:-1]}: `{function}(<the tensor>, {index})`, outside the compiled function.")
+    return replace(advice, before=code, after=f"{function}({name}, {index})\n{code}")
 
 
 def _size(cause: Cause) -> Iterable[Advice]:
@@ -76,16 +88,20 @@ def _size(cause: Cause) -> Iterable[Advice]:
         tensor, index = place
         advice = Advice(
             slug="mark-dynamic",
-            text=(
-                f"Say before the first call that dimension {index} of `{tensor}` varies, so that the first compilation is already dynamic."
-            ),
+            text=(f"Say before the first call that dimension {index} of {_shown(tensor)} varies, so the first version is dynamic already."),
         )
-        yield _before_call(advice, cause, f"torch._dynamo.mark_dynamic({tensor}, {index})")
+        yield _before_call(advice, cause, "torch._dynamo.mark_dynamic", tensor, index)
     yield Advice(
         slug="compile-dynamic",
-        text="Or compile with `dynamic=True`: all sizes and integers are symbolic from the first call.",
-        after="torch.compile(..., dynamic=True)",
+        text="Or give `torch.compile` the argument `dynamic=True`: all sizes and integers are symbolic from the first call.",
     )
+
+
+def _shown(tensor: str) -> str:
+    """The tensor for a sentence: `args[0]` is torch's word for what a compiled module was called with."""
+    place = re.fullmatch(r"args\[(\d)\]", tensor)
+    words = ("first", "second", "third", "fourth", "fifth")
+    return f"the {words[int(place[1])]} argument" if place and int(place[1]) < len(words) else f"`{tensor}`"
 
 
 def _small_sizes(cause: Cause) -> Iterable[Advice]:
@@ -104,7 +120,7 @@ def _small_sizes(cause: Cause) -> Iterable[Advice]:
                 "Or declare the dimension unbacked, which turns that specialisation off; code that branches on it then no longer compiles."
             ),
         )
-        yield _before_call(advice, cause, f"torch._dynamo.decorators.mark_unbacked({place[0]}, {place[1]})")
+        yield _before_call(advice, cause, "torch._dynamo.decorators.mark_unbacked", place[0], place[1])
 
 
 def _function(cause: Cause) -> Iterable[Advice]:
@@ -149,17 +165,44 @@ def _filled(text: str, names: Mapping[str, str]) -> str:
 
 
 def _length(cause: Cause) -> Iterable[Advice]:
+    if re.search(r"(?:^|\()(?:\w*kwargs|args)\)?$", cause.source):
+        yield Advice(
+            slug="same-arguments",
+            text="The function is called with more arguments in some calls than in others. Always pass the same ones.",
+        )
+        return
     if " != " in cause.text:
         yield from _FIXED_KEYS(cause)
+        return
+    if _grows(cause):
+        yield Advice(
+            slug="append-outside",
+            text=(
+                f"`{cause.source}` gets longer from call to call, and each length is compiled on its own. Return what is appended and "
+                "append it outside the compiled function."
+            ),
+        )
         return
     yield Advice(
         slug="stack-list",
         text=(
             "Each number of elements is compiled on its own. If they are tensors of one shape, stack them and mark the "
-            "first dimension dynamic; else pad to a fixed number."
+            "first dimension dynamic (`x = torch.stack(tensors)`, `torch._dynamo.mark_dynamic(x, 0)`); else pad to a fixed number."
         ),
-        after="stacked = torch.stack(tensors)\ntorch._dynamo.mark_dynamic(stacked, 0)",
     )
+
+
+def _grows(cause: Cause) -> bool:
+    """Whether a list that belongs to an object, a module or the closure had a larger length each time."""
+    numbers = [int(value) for value in cause.values if re.fullmatch(r"\d{1,9}", value)]
+    raw = cause.raw_source.removeprefix("len(")
+    kept = "." in cause.source or is_global(raw) or "closure" in cause.source or "__closure__" in raw
+    return kept and len(numbers) > 1 and all(one < other for one, other in pairwise(numbers))
+
+
+def _invalidated(cause: Cause) -> Iterable[Advice]:
+    if not cause.source.startswith("___"):
+        yield from _KEEP_ALIVE(cause)
 
 
 def _global_state(cause: Cause) -> Iterable[Advice]:
@@ -188,6 +231,9 @@ def _dispatch_keys(cause: Cause) -> Iterable[Advice]:
 _FIXED_KEYS = _one(
     "fixed-keys",
     "The dictionary or set does not always hold the same keys. Always pass the same keys, with a neutral value for what is absent.",
+)
+_KEEP_ALIVE = _one(
+    "keep-object-alive", "`{source}` was freed, and the version compiled for it with it. Keep the object alive and pass the same one."
 )
 _STATES: Mapping[str, tuple[str, str]] = {
     "grad_mode": (
@@ -227,26 +273,23 @@ _TABLE: Mapping[str, Callable[[Cause], Iterable[Advice]]] = {
     "requires_grad": _one(
         "same-requires-grad",
         (
-            "`{tensor}` needs a gradient in some calls and not in others. Detach it where no gradient is wanted, and "
+            "`{tensor}` needs a gradient in some calls and not in others. Detach it where no gradient is wanted (`{tensor}.detach()`), and "
             "freeze parameters before the first call."
         ),
-        after="{tensor}.detach()",
     ),
     "dtype": _one(
-        "one-dtype", "`{tensor}` comes in different dtypes. Convert it to one dtype before the call.", after="{tensor}.to(torch.float32)"
+        "one-dtype", "`{tensor}` comes in different dtypes. Convert it to one dtype before the call, as in `{tensor}.to(torch.float32)`."
     ),
     "device": _one(
-        "one-device", "`{tensor}` comes from different devices. Move it to one device before the call.", after="{tensor}.to(device)"
+        "one-device", "`{tensor}` comes from different devices. Move it to one device before the call, as in `{tensor}.to(device)`."
     ),
     "stride": _one(
         "contiguous",
-        "`{tensor}` comes in different memory layouts. Bring it into one layout before the call.",
-        after="{tensor}.contiguous()",
+        "`{tensor}` comes in different memory layouts. Bring it into one layout before the call, as in `{tensor}.contiguous()`.",
     ),
     "rank": _one(
         "one-rank",
         "`{tensor}` comes with different numbers of dimensions. Reshape it to one number of dimensions before the call.",
-        after="{tensor}.reshape(...)",
     ),
     "function_mode": _one(
         "same-function-mode",
@@ -262,7 +305,7 @@ _TABLE: Mapping[str, Callable[[Cause], Iterable[Advice]]] = {
             "backend once and pass the same object."
         ),
     ),
-    "aliasing": _one("no-aliased-arguments", "{source} are sometimes the same object. Pass a clone where they are.", after="x.clone()"),
+    "aliasing": _one("no-aliased-arguments", "{source} are sometimes the same object. Pass a clone (`.clone()`) where they are."),
     "dim_marking": _one(
         "mark-before-first-call",
         "The tensor was marked (`mark_dynamic` and its kin) only after the first compiled call. Mark every input from the first call on.",
@@ -279,7 +322,5 @@ _TABLE: Mapping[str, Callable[[Cause], Iterable[Advice]]] = {
         "torch took two sizes for the same because they were equal at first. Compile first with sizes that differ, or turn that off.",
         after="torch.fx.experimental._config.use_duck_shape = False",
     ),
-    "invalidated": _one(
-        "keep-object-alive", "`{source}` was freed, and the version compiled for it with it. Keep the object alive and pass the same one."
-    ),
+    "invalidated": _invalidated,
 }

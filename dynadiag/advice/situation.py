@@ -10,8 +10,13 @@ from typing import Literal
 from dynadiag.advice.source import SourceLine, parse_line
 from dynadiag.model.report import Advice, GraphBreak
 from dynadiag.model.run import BreakEvent, Location, Process, Run
+from dynadiag.passes.places import joined_stack, source_function
 
 _INSTALLED = re.compile(r"[/\\](?:site-packages|dist-packages)[/\\]|[/\\]lib(?:64)?[/\\]python3")
+_STANDARD = re.compile(r"^<frozen |[/\\]lib(?:64)?[/\\]python3[\d.]*[/\\](?!site-packages|dist-packages)")
+_TORCH = re.compile(r"[/\\]torch[/\\]")
+_OPTIMIZER = re.compile(r"[/\\]torch[/\\]optim[/\\]")
+_DYNAMO = re.compile(r"[/\\]torch[/\\]_dynamo[/\\]")
 _POLYFILL = re.compile(r"[/\\]torch[/\\]_dynamo[/\\]polyfills[/\\]")
 
 
@@ -31,7 +36,14 @@ class TorchOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """One break as the rules see it. `line` is the user's own line; `editable` says that the break is on it and not in a library."""
+    """One break as the rules see it.
+
+    `line` is the user's own line; `editable` says that the break is on it and not in a library. `broken` is the line where Dynamo
+    stopped, the same one when `editable`; `caller` is the innermost line outside the standard library. `direct`: that is the user's
+    line, it calls the function of the standard library that broke. `library`: it is a call into a library, in which the line that
+    broke is an implementation detail. `inside`: the user's line is compiled code, and not only the call that leads there. `trains`: an
+    optimizer was compiled too.
+    """
 
     gb_id: str | None
     gb_type: str
@@ -39,9 +51,16 @@ class Situation:
     hints: tuple[str, ...]
     context: str
     line: SourceLine
+    broken: SourceLine
+    caller: SourceLine
     torch_frame: Location | None
     editable: bool
+    direct: bool
+    library: bool
+    inside: bool
     options: TorchOptions
+    trains: bool = False
+    torch: tuple[int, ...] | None = None
 
     @property
     def where(self) -> str:
@@ -52,26 +71,47 @@ class Situation:
         name = "/".join(parts[-2:])
         return name if self.torch_frame.line is None else f"{name}:{self.torch_frame.line}"
 
+    @property
+    def called(self) -> str:
+        """What to call the code that broke: the user's line, or the line of the library that it leads to; for wording."""
+        if self.editable or self.direct:
+            return line_name(self)
+        shown = f"{quoted(self.broken.code)} in {self.where}" if self.broken.code else self.where
+        return shown or line_name(self)
+
 
 Rule = Callable[[Situation], Iterator[Advice]]
 
 
 def situation_of(event: BreakEvent | GraphBreak, run: Run, own_frame: Location | None = None) -> Situation:
     """The situation of one event or site. `own_frame` is the user's own frame when the caller has found it already."""
-    own = own_frame or (event.own_frame if isinstance(event, GraphBreak) else _own_frame(event.stack, run))
+    stack = _stack(event, run)
+    own = own_frame or (event.own_frame if isinstance(event, GraphBreak) else _own_frame(stack, run))
     torch_frame = event.torch_frame or (event.stack[-1] if event.stack else None)
     reason = event.reason if isinstance(event, GraphBreak) else event.gb_type
     shown = own or torch_frame
+    editable = _same_line(own, torch_frame)
+    process = _process(event, run)
+    line = parse_line(None if shown is None else shown.code)
+    below = _below(stack, own)
+    inside = editable or _inside(event, run, own, stack)
     return Situation(
         gb_id=event.gb_id,
         gb_type=reason,
         explanation=event.explanation or "",
         hints=event.hints,
         context=event.context or "",
-        line=parse_line(None if shown is None else shown.code),
+        line=line,
+        broken=line if editable or torch_frame is None else parse_line(torch_frame.code),
         torch_frame=torch_frame,
-        editable=_same_line(own, torch_frame),
-        options=_options(event, run),
+        editable=editable,
+        caller=line if editable else parse_line(_calling_code(stack)),
+        direct=not editable and bool(below) and all(_STANDARD.search(frame.file) for frame in below),
+        library=not editable and _in_library(torch_frame, run) and not (inside and _all_torch(below)),
+        inside=inside,
+        options=TorchOptions() if process is None else TorchOptions(process.option_names),
+        trains=own is not None and any(_same_epoch(one, event, run) and _of_optimizer(one, own) for one in run.breaks),
+        torch=_version(process),
     )
 
 
@@ -80,6 +120,13 @@ def _same_line(own: Location | None, torch_frame: Location | None) -> bool:
     if own is None or torch_frame is None or _POLYFILL.search(torch_frame.file):
         return True
     return (own.file, own.line) == (torch_frame.file, torch_frame.line)
+
+
+def _stack(event: BreakEvent | GraphBreak, run: Run) -> tuple[Location, ...]:
+    """The whole stack of the break: where its frame was entered, then what it inlined."""
+    frame = run.frame(event.frame) if isinstance(event, BreakEvent) else None
+    stack = event.stack if frame is None else joined_stack(frame.stack, event.stack)
+    return tuple(one for one in stack if not _DYNAMO.search(one.file) or _POLYFILL.search(one.file))
 
 
 def _own_frame(stack: tuple[Location, ...], run: Run) -> Location | None:
@@ -93,9 +140,61 @@ def _is_installed(file: str, prefixes: tuple[str, ...]) -> bool:
     return any(prefix and file.startswith(prefix) for prefix in prefixes) or _INSTALLED.search(file) is not None
 
 
-def _options(event: BreakEvent | GraphBreak, run: Run) -> TorchOptions:
-    process = _process(event, run)
-    return TorchOptions() if process is None else TorchOptions(process.option_names)
+def _calling_code(stack: tuple[Location, ...]) -> str | None:
+    """The code of the innermost frame outside the standard library."""
+    return next((frame.code for frame in reversed(stack) if not _STANDARD.search(frame.file)), None)
+
+
+def _below(stack: tuple[Location, ...], own: Location | None) -> tuple[Location, ...]:
+    """The frames that the user's line leads to, from its callee on; empty when the line is not on the stack."""
+    places = [] if own is None else [index for index, frame in enumerate(stack) if (frame.file, frame.line) == (own.file, own.line)]
+    return stack[places[-1] + 1 :] if places else ()
+
+
+def _in_library(torch_frame: Location | None, run: Run) -> bool:
+    return torch_frame is not None and _is_installed(torch_frame.file, run.site_prefixes)
+
+
+def _all_torch(below: tuple[Location, ...]) -> bool:
+    """Whether the user's line itself calls a function of torch or of the standard library, in which the break is."""
+    return bool(below) and all(_STANDARD.search(frame.file) or _TORCH.search(frame.file) for frame in below)
+
+
+def _inside(event: BreakEvent | GraphBreak, run: Run, own: Location | None, stack: tuple[Location, ...]) -> bool:
+    """Whether the user's line is compiled code: in the frame itself, inlined into it, or in a function that was compiled too.
+
+    After a break the functions that a line calls are compiled on their own, with that line as their caller. True where it is not known.
+    """
+    names = (event.frame,) if isinstance(event, BreakEvent) else event.frames
+    frame = run.frame(names[0]) if names else None
+    if frame is None or frame.file is None or own is None or not _is_installed(frame.file, run.site_prefixes):
+        return True
+    function, epoch = source_function(own.function), (frame.key.process, frame.key.epoch)
+    if any((one.file, source_function(one.name), one.key.process, one.key.epoch) == (own.file, function, *epoch) for one in run.frames):
+        return True
+    name = source_function(frame.name)
+    first = next((i for i, one in enumerate(stack) if one.file == frame.file and source_function(one.function) == name), len(stack))
+    return any((one.file, one.line) == (own.file, own.line) for one in stack[first:])
+
+
+def _same_epoch(one: BreakEvent, event: BreakEvent | GraphBreak, run: Run) -> bool:
+    frames = [run.frame(name) for name in (one.frame, event.frame if isinstance(event, BreakEvent) else (*event.frames, "")[0])]
+    keys = {(frame.key.process, frame.key.epoch) for frame in frames if frame is not None}
+    return len(keys) == 1
+
+
+def _of_optimizer(event: BreakEvent, own: Location) -> bool:
+    """Whether this break is in an optimizer that the user's function calls."""
+    if not any((frame.file, source_function(frame.function)) == (own.file, source_function(own.function)) for frame in event.stack):
+        return False
+    files = any(_OPTIMIZER.search(frame.file) for frame in event.stack)
+    return files or re.search(r"\bOptimizer\.|torch\.optim\.", event.context or "") is not None
+
+
+def _version(process: Process | None) -> tuple[int, ...] | None:
+    """The first two numbers of the torch that ran."""
+    found = re.match(r"(\d+)\.(\d+)", process.torch or "") if process is not None else None
+    return None if found is None else (int(found[1]), int(found[2]))
 
 
 def _process(event: BreakEvent | GraphBreak, run: Run) -> Process | None:
@@ -127,24 +226,36 @@ def rewrite(
     """Advice to rewrite the user's line.
 
     Nothing if the break is on a line of a library, which the user cannot edit, unless the rule has recognised the call on the user's
-    own line that leads there (`own_call`).
+    own line that leads there (`own_call`). `after` is the whole new line: what has gaps to fill is a `sketch`.
     """
     if situation.editable or own_call:
         yield Advice(slug=slug, text=text, before=situation.line.code or None, after=after, options=options)
 
 
-def say(slug: str, text: str, *, situation: Situation | None = None, after: str | None = None) -> Iterator[Advice]:
-    """Advice in words, with the line it is about when `situation` is given."""
-    yield Advice(slug=slug, text=text, before=situation.line.code or None if situation else None, after=after)
+def sketch(situation: Situation, slug: str, text: str, *, options: tuple[str, ...] = ()) -> Iterator[Advice]:
+    """Advice to rewrite the user's line in a way that cannot be written out (the branch is not known, a size is missing)."""
+    if situation.editable:
+        yield Advice(slug=slug, text=text, options=options)
+
+
+def say(slug: str, text: str, *, after: str | None = None) -> Iterator[Advice]:
+    """Advice in words; `after` is code to add somewhere else than on the line (never a replacement of it: that is `rewrite`)."""
+    yield Advice(slug=slug, text=text, after=after)
 
 
 def guarded(situation: Situation, slug: str, text: str) -> Iterator[Advice]:
     """Advice to put the whole line, when it is one call whose value nobody uses, behind `torch.compiler.is_compiling()`."""
     line = situation.line
-    if line.only_call() is None or situation.options.known("compiler", "is_compiling") == "no":
+    own = situation.editable or situation.direct
+    if not own or situation.options.known("compiler", "is_compiling") == "no":
         return
-    after = f"if not torch.compiler.is_compiling():\n    {line.code}"
-    yield Advice(slug=slug, text=text, before=line.code, after=after, options=("torch.compiler.is_compiling",))
+    options = ("torch.compiler.is_compiling",)
+    if line.only_call() is not None:
+        after = f"if not torch.compiler.is_compiling():\n    {line.code}"
+        yield Advice(slug=slug, text=text, before=line.code, after=after, options=options)
+    elif line.begins_call():
+        where = "put the statement that begins there under `if not torch.compiler.is_compiling():`"
+        yield Advice(slug=slug, text=f"{text}: {where}", options=options)
 
 
 def quoted(code: str, limit: int = 80) -> str:

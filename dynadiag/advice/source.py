@@ -6,8 +6,10 @@ Lines come from strangers' logs. They are parsed, never compiled or run; what ca
 from __future__ import annotations
 
 import ast
+import io
+import tokenize
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -76,12 +78,28 @@ class SourceLine:
         raw = self.code.encode()
         return (raw[:start] + new.encode() + raw[end:]).decode()
 
+    def replaced_all(self, changes: Iterable[tuple[ast.AST, str]]) -> str:
+        """The line with the texts of several nodes replaced, none inside another."""
+        raw = self.code.encode()
+        for (start, end), new in sorted(((self._span(node), new) for node, new in changes), reverse=True):
+            raw = raw[:start] + new.encode() + raw[end:]
+        return raw.decode()
+
     def only_call(self) -> ast.Call | None:
         """The call, if the whole line is one complete call whose value nobody uses (`f.write("x")`), else None."""
         statement = self.statement
         if self.tree is None or len(self.tree.body) != 1 or not isinstance(statement, ast.Expr):
             return None
         return statement.value if isinstance(statement.value, ast.Call) and self.text(statement.value) == self.code else None
+
+    def statement_is_call(self) -> bool:
+        """Whether the line is, or begins, one call whose value nobody uses."""
+        return self.only_call() is not None or self.begins_call()
+
+    def begins_call(self) -> bool:
+        """Whether the line is the beginning of one call whose value nobody uses and that goes on below: `print(`."""
+        whole = self.tree is not None and len(self.tree.body) == 1 and isinstance(self.tree.body[0], ast.Expr)
+        return whole and self.shift == 0 and not self.complete and self.code.rstrip()[-1:] in ("(", ",")
 
     def outer_call(self) -> ast.Call | None:
         """The outermost call on the line, for wording only."""
@@ -95,7 +113,7 @@ class SourceLine:
 @lru_cache(maxsize=512)
 def parse_line(code: str | None) -> SourceLine:
     """The line with its tree; a header such as `if x:` or an unclosed call is completed first, so that its parts can be named."""
-    text = (code or "").strip()
+    text = _without_comment((code or "").strip())
     if not text or len(text) > _MAX_CHARACTERS or "\n" in text or "\0" in text:
         return SourceLine(text, None, 0)
     for prefix, body, suffix in _attempts(text):
@@ -104,6 +122,19 @@ def parse_line(code: str | None) -> SourceLine:
             shift = len(prefix) - (len(text.encode()) - len(body.encode()))
             return SourceLine(text, tree, shift, complete=not prefix and suffix in ("", " pass", ": pass"))
     return SourceLine(text, None, 0)
+
+
+def _without_comment(text: str) -> str:
+    """The line without a trailing comment; as it is when tokens cannot be read (an open bracket or string only ends them early)."""
+    if "#" not in text or "\n" in text or len(text) > _MAX_CHARACTERS:
+        return text
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type == tokenize.COMMENT:
+                return text[: token.start[1]].rstrip()
+    except (tokenize.TokenError, SyntaxError, ValueError):
+        return text
+    return text
 
 
 def dotted(node: ast.AST) -> str | None:

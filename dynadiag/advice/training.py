@@ -10,37 +10,43 @@ from dynadiag.advice.situation import Rule, Situation, line_name, option, rewrit
 from dynadiag.advice.source import dotted
 from dynadiag.model.report import Advice
 
+OWN_BREAK = "optimizer-own-break"
+
 
 def train_step(situation: Situation) -> Iterator[Advice]:
-    """A whole train step was compiled: compile the model, and the optimizer's step on its own."""
+    """A whole train step was compiled: compile the model, and the optimizer's step on its own.
+
+    The words are the same for each line of the step, so that one finding about all of them says them once.
+    """
+    if not situation.inside and in_optimizer(situation):
+        text = "torch.optim breaks the graph here on purpose, before its update, which is one graph: nothing has to change"
+        yield from say(OWN_BREAK, text)
+        return
     if _makes_optimizer(situation):
-        yield from say(
-            "optimizer-outside", f"Make the optimizer once outside the compiled function: {line_name(situation)}", situation=situation
-        )
+        yield from say("optimizer-outside", f"Make the optimizer once outside the compiled function: {line_name(situation)}")
         return
     yield from say(
         "compile-model-apart",
-        f"Do not compile the whole train step: compile the model and leave {line_name(situation)} in plain Python",
-        situation=situation,
+        "Do not compile the whole train step: take `torch.compile` off the function that calls the optimizer or `backward`, and compile "
+        "the model once after it is made (put your name for it); the train step itself stays plain Python",
         after="model = torch.compile(model)",
     )
-    call = next(situation.line.methods("step"), None)
+    calls = list(situation.line.methods("step"))
+    call = calls[0] if len(calls) == 1 and ";" not in situation.line.code else None
     if call is not None and isinstance(call.func, ast.Attribute) and not call.args and not call.keywords:
         optimizer = situation.line.text(call.func.value)
-        yield from say(
-            "compile-optimizer-step",
-            f"Then compile the step of `{optimizer}` by itself and call `compiled_step()`: its update becomes a graph of its own "
-            "(torch.optim breaks once before it, on purpose: that break stays and is harmless)",
-            situation=situation,
-            after=f"compiled_step = torch.compile({optimizer}.step)",
+        text = (
+            f"Then the update can be a graph of its own: make `compiled_step = torch.compile({optimizer}.step)` once before the loop and "
+            "call that (torch.optim breaks once before its update, on purpose: that break stays and is harmless)"
         )
+        yield from rewrite(situation, "compile-optimizer-step", situation.line.replaced(call, "compiled_step()"), text, own_call=True)
 
 
 def backward(situation: Situation) -> Iterator[Advice]:
     """`loss.backward()` inside the compiled function."""
     yield from train_step(situation)
-    if situation.editable:
-        text = "Or let Dynamo trace the backward call itself (experimental; the optimizer's step still belongs outside)"
+    if situation.editable and not situation.trains:
+        text = "Or let Dynamo trace `backward()` itself, as long as nothing of an optimizer is in the compiled function (experimental)"
         yield from option(situation, "trace-backward", "trace_autograd_ops", " = True", text)
 
 
@@ -53,9 +59,7 @@ def autograd_grad(situation: Situation) -> Iterator[Advice]:
     """`torch.autograd.grad(...)` inside the compiled function."""
     text = f"Let Dynamo trace {line_name(situation)} into the graph"
     yield from option(situation, "trace-grad", "trace_autograd_ops", " = True", text)
-    yield from say(
-        "grad-outside", "Or compile only the forward computation and take the gradient outside the compiled function", situation=situation
-    )
+    yield from say("grad-outside", "Or compile only the forward computation and take the gradient outside the compiled function")
 
 
 def zero_grad(situation: Situation) -> Iterator[Advice]:
@@ -68,7 +72,6 @@ def schedulers(situation: Situation) -> Iterator[Advice]:
     yield from say(
         "scheduler-outside",
         f"Call {line_name(situation)} after the compiled function, in plain Python: it keeps Python state that Dynamo does not trace",
-        situation=situation,
     )
 
 
@@ -77,7 +80,7 @@ def requires_grad(situation: Situation) -> Iterator[Advice]:
     name = _subject_of(situation, "requires_grad_", "requires_grad")
     tensor = f"`{name}`" if name else "the tensor"
     text = f"Set it on {tensor} outside the compiled function: on an input before the call, on a result after it"
-    yield from say("requires-grad-outside", text, situation=situation)
+    yield from say("requires-grad-outside", text)
 
 
 def leaf_creation(situation: Situation) -> Iterator[Advice]:
@@ -87,12 +90,11 @@ def leaf_creation(situation: Situation) -> Iterator[Advice]:
     )
     text = "Make the leaf outside the compiled function and pass it in"
     if keyword is None:
-        yield from say("leaf-outside", text, situation=situation)
+        yield from say("leaf-outside", text)
         return
     yield from say(
         "leaf-outside",
         f"{text}: gradients of a leaf that is born inside reach nobody (else drop `requires_grad=True`)",
-        situation=situation,
     )
 
 
@@ -101,7 +103,6 @@ def parameters(situation: Situation) -> Iterator[Advice]:
     yield from say(
         "parameter-in-init",
         f"Create it once outside the compiled function (in `__init__`): {line_name(situation)} would make a new one at every call",
-        situation=situation,
     )
 
 
@@ -111,7 +112,6 @@ def retain_grad(situation: Situation) -> Iterator[Advice]:
     yield from say(
         "retain-grad-outside",
         f"Return `{name}` from the compiled function and call `retain_grad()` on it outside, before `backward()`",
-        situation=situation,
     )
 
 
@@ -120,14 +120,12 @@ def grad_fn(situation: Situation) -> Iterator[Advice]:
     text = (
         "Compiled code has no autograd node for each line: ask `requires_grad` instead, or look at `grad_fn` outside the compiled function"
     )
-    yield from say("grad-fn-outside", text, situation=situation)
+    yield from say("grad-fn-outside", text)
 
 
 def forward_hooks(situation: Situation) -> Iterator[Advice]:
     """Registering or removing a hook inside."""
-    yield from say(
-        "hook-outside", f"Register and remove hooks outside the compiled function, not by {line_name(situation)}", situation=situation
-    )
+    yield from say("hook-outside", f"Register and remove hooks outside the compiled function, not by {line_name(situation)}")
 
 
 def backward_hooks(situation: Situation) -> Iterator[Advice]:
@@ -135,7 +133,6 @@ def backward_hooks(situation: Situation) -> Iterator[Advice]:
     yield from say(
         "backward-hook-tensor",
         "Replace `register_full_backward_hook` by a tensor hook on the output (`output.register_hook(...)`) in the module's forward",
-        situation=situation,
     )
 
 
@@ -144,7 +141,6 @@ def random_state(situation: Situation) -> Iterator[Advice]:
     yield from say(
         "seed-outside",
         f"Call {line_name(situation)} before the compiled function: random state is not part of a graph",
-        situation=situation,
     )
 
 
@@ -154,22 +150,20 @@ def generators(situation: Situation) -> Iterator[Advice]:
         (node for node in situation.line.nodes if isinstance(node, ast.Call) and any(k.arg == "generator" for k in node.keywords)), None
     )
     drawn = f"`{situation.line.text(call)}`" if call is not None else "what it draws"
-    yield from say(
-        "noise-outside", f"Draw {drawn} with the generator outside the compiled function and pass the tensor in", situation=situation
-    )
+    yield from say("noise-outside", f"Draw {drawn} with the generator outside the compiled function and pass the tensor in")
 
 
 def rnn(situation: Situation) -> Iterator[Advice]:
     """An LSTM, GRU or RNN module."""
     yield from option(situation, "rnn-allow", "allow_rnn", " = True", "Let Dynamo trace RNN, GRU and LSTM modules")
     text = f"Or leave it out on purpose: call {line_name(situation)} between two compiled parts"
-    yield from say("rnn-apart", text, situation=situation)
+    yield from say("rnn-apart", text)
 
 
 def autograd_function(situation: Situation) -> Iterator[Advice]:
     """A custom `autograd.Function` that calls `ctx.mark_dirty`."""
     text = "Return a new tensor from `forward` instead of changing the input in place, and drop `ctx.mark_dirty(...)`"
-    yield from say("function-out-of-place", text, situation=situation)
+    yield from say("function-out-of-place", text)
 
 
 def anomaly(situation: Situation) -> Iterator[Advice]:
@@ -180,7 +174,6 @@ def anomaly(situation: Situation) -> Iterator[Advice]:
     yield from say(
         "context-around",
         f"Enter {called} around the call of the compiled function, not inside it: it must see eager autograd",
-        situation=situation,
     )
 
 
@@ -198,11 +191,9 @@ def deepcopy(situation: Situation) -> Iterator[Advice]:
         )
     if any(True for _ in situation.line.methods("asdict")):
         text = "Read the fields (`getattr(obj, field.name) for field in dataclasses.fields(obj)`): `asdict` copies every tensor"
-        yield from say("asdict-fields", text, situation=situation)
+        yield from say("asdict-fields", text)
         return
-    yield from say(
-        "copy-outside", f"Or copy outside the compiled function: {line_name(situation)} needs the real object", situation=situation
-    )
+    yield from say("copy-outside", f"Or copy outside the compiled function: {line_name(situation)} needs the real object")
 
 
 def shallow_copy(situation: Situation) -> Iterator[Advice]:
@@ -224,7 +215,7 @@ def set_data(situation: Situation) -> Iterator[Advice]:
         after = f"{situation.line.text(target.value)}.copy_({situation.line.text(statement.value)})"
         text = "Copy the values into the tensor (under `torch.no_grad()` for a parameter); use the new tensor itself when the shape changes"
         yield from rewrite(situation, "data-copy", after, text)
-    yield from say("data-outside", "Or assign `.data` outside the compiled function", situation=situation)
+    yield from say("data-outside", "Or assign `.data` outside the compiled function")
 
 
 def resize(situation: Situation) -> Iterator[Advice]:
@@ -232,7 +223,6 @@ def resize(situation: Situation) -> Iterator[Advice]:
     yield from say(
         "resize-new",
         "Make a new tensor of the wanted size (`torch.cat`, `torch.nn.functional.pad`) instead of resizing in place",
-        situation=situation,
     )
 
 
@@ -246,7 +236,7 @@ def random_inplace(situation: Situation) -> Iterator[Advice]:
         after = situation.line.replaced(call, f"{base}.copy_(torch.randint({low}, {high}, {base}.shape))")
         yield from rewrite(situation, "random-randint", after, text)
         return
-    yield from say("random-randint", text, situation=situation)
+    yield from say("random-randint", text)
 
 
 def sparse(situation: Situation) -> Iterator[Advice]:
@@ -255,7 +245,6 @@ def sparse(situation: Situation) -> Iterator[Advice]:
         "sparse-outside",
         "Sparse tensors are not compiled: keep them in eager code and pass dense tensors (or their indices and values) in; "
         f"move {line_name(situation)} out of the compiled function",
-        situation=situation,
     )
 
 
@@ -267,24 +256,22 @@ def nested(situation: Situation) -> Iterator[Advice]:
         after = situation.line.replaced(call, f"{situation.line.text(call)[:-1]}, layout=torch.jagged)")
         yield from rewrite(situation, "nested-jagged", after, text)
         return
-    yield from say("nested-jagged", f"{text}: `layout=torch.jagged` where the nested tensor is made", situation=situation)
+    yield from say("nested-jagged", f"{text}: `layout=torch.jagged` where the nested tensor is made")
 
 
 def script(situation: Situation) -> Iterator[Advice]:
     """A TorchScript module."""
-    yield from say("script-original", "Compile the module as it was before `torch.jit.script` or `torch.jit.trace`", situation=situation)
+    yield from say("script-original", "Compile the module as it was before `torch.jit.script` or `torch.jit.trace`")
 
 
 def packed(situation: Situation) -> Iterator[Advice]:
     """`pack_padded_sequence` reads lengths."""
-    yield from say(
-        "pack-outside", f"Call {line_name(situation)} outside the compiled function: its sizes depend on the lengths", situation=situation
-    )
+    yield from say("pack-outside", f"Call {line_name(situation)} outside the compiled function: its sizes depend on the lengths")
 
 
 def share_memory(situation: Situation) -> Iterator[Advice]:
     """`x.share_memory_()`."""
-    yield from say("share-outside", f"Call {line_name(situation)} once outside the compiled function", situation=situation)
+    yield from say("share-outside", f"Call {line_name(situation)} once outside the compiled function")
 
 
 def in_optimizer(situation: Situation) -> bool:

@@ -19,16 +19,12 @@ def sorting(situation: Situation) -> Iterator[Advice]:
         after = situation.line.replaced(call, f"torch.sort({situation.line.text(call.args[0])}).values")
         yield from rewrite(situation, "sort-torch", after, "Sort on the device")
         return
-    yield from say(
-        "sort-torch", "Sort on the device with `torch.sort` or `torch.argsort` instead of Python's `sorted`", situation=situation
-    )
+    yield from say("sort-torch", "Sort on the device with `torch.sort` or `torch.argsort` instead of Python's `sorted`")
 
 
 def evaluated(situation: Situation) -> Iterator[Advice]:
     """`eval`, `exec`, `globals`, `locals`."""
-    yield from say(
-        "dynamic-code", f"Write out what {line_name(situation)} computes, or do it outside the compiled function", situation=situation
-    )
+    yield from say("dynamic-code", f"Write out what {line_name(situation)} computes, or do it outside the compiled function")
 
 
 def texts(situation: Situation) -> Iterator[Advice]:
@@ -39,7 +35,7 @@ def texts(situation: Situation) -> Iterator[Advice]:
             if '"' not in situation.line.text(call.args[0]):
                 yield from rewrite(situation, "text-format", after, "Write an f-string, which Dynamo can finish after the graph has run")
             break
-    yield from say("text-outside", "Or return the tensor and make the text outside the compiled function", situation=situation)
+    yield from say("text-outside", "Or return the tensor and make the text outside the compiled function")
 
 
 def ranges(situation: Situation) -> Iterator[Advice]:
@@ -49,9 +45,7 @@ def ranges(situation: Situation) -> Iterator[Advice]:
 
 def hashes(situation: Situation) -> Iterator[Advice]:
     """`hash(...)`, `id(...)` inside."""
-    yield from say(
-        "identity-outside", f"Compute {line_name(situation)} outside the compiled function and pass the result in", situation=situation
-    )
+    yield from say("identity-outside", f"Compute {line_name(situation)} outside the compiled function and pass the result in")
 
 
 def storages(situation: Situation) -> Iterator[Advice]:
@@ -59,7 +53,6 @@ def storages(situation: Situation) -> Iterator[Advice]:
     yield from say(
         "storage-shape",
         "Compute sizes from the shape (`x.numel() * x.element_size()`); storages are not known while compiling",
-        situation=situation,
     )
 
 
@@ -74,9 +67,7 @@ def not_a_tensor(situation: Situation) -> Iterator[Advice]:
     elif "__eq__" in situation.context:
         yield from none_checks(situation)
     else:
-        yield from say(
-            "value-outside", f"Ask for {_value_of(situation)} outside the compiled function and pass the value in", situation=situation
-        )
+        yield from say("value-outside", f"Ask for {_value_of(situation)} outside the compiled function and pass the value in")
 
 
 def percent_formats(situation: Situation) -> Iterator[Advice]:
@@ -85,7 +76,7 @@ def percent_formats(situation: Situation) -> Iterator[Advice]:
     if isinstance(node, ast.BinOp) and isinstance(node.left, ast.Constant) and node.left.value == "%s":
         after = situation.line.replaced(node, f'f"{{{situation.line.text(node.right)}}}"')
         yield from rewrite(situation, "text-format", after, "Write an f-string, which Dynamo can finish after the graph has run")
-    yield from say("text-outside", "Or return the tensor and make the text outside the compiled function", situation=situation)
+    yield from say("text-outside", "Or return the tensor and make the text outside the compiled function")
 
 
 def none_checks(situation: Situation) -> Iterator[Advice]:
@@ -106,7 +97,7 @@ def arguments(situation: Situation) -> Iterator[Advice]:
         yield from hashes(situation)
     else:
         text = f"Call {line_name(situation)} outside the compiled function and pass its result in: a graph takes tensors and plain numbers"
-        yield from say("call-outside", text, situation=situation)
+        yield from say("call-outside", text)
 
 
 def numpy_calls(situation: Situation) -> Iterator[Advice]:
@@ -114,15 +105,13 @@ def numpy_calls(situation: Situation) -> Iterator[Advice]:
     call = next((n for n in situation.line.nodes if isinstance(n, ast.Call) and re.match(r"(np|numpy)\.", dotted(n.func) or "")), None)
     name = f"`{dotted(call.func)}`" if call is not None else "this NumPy function"
     yield from guarded(situation, "io-guard", f"If compiled code need not do it: keep {line_name(situation)} for eager runs only")
-    yield from say(
-        "numpy-outside", f"Use a torch function instead of {name}, or call it outside the compiled function", situation=situation
-    )
+    yield from say("numpy-outside", f"Use a torch function instead of {name}, or call it outside the compiled function")
 
 
 def numpy_off(situation: Situation) -> Iterator[Advice]:
     """NumPy tracing was switched off."""
     yield from option(situation, "numpy-trace", "trace_numpy", " = True", "Switch tracing of NumPy calls on again")
-    yield from say("numpy-torch", "Use torch functions instead of NumPy", situation=situation)
+    yield from say("numpy-torch", "Use torch functions instead of NumPy")
 
 
 def no_fake(situation: Situation) -> Iterator[Advice]:
@@ -134,7 +123,7 @@ def no_fake(situation: Situation) -> Iterator[Advice]:
         return
     after = f'@torch.library.register_fake("{name}")'
     text = f"Tell torch what `{name}` returns: a function with the same arguments that returns an empty tensor of the right shape and dtype"
-    yield from say("register-fake", text, situation=situation, after=after)
+    yield from say("register-fake", text, after=after)
 
 
 def _value_of(situation: Situation) -> str:
@@ -149,13 +138,9 @@ def _percent(situation: Situation) -> ast.AST | None:
 
 def type_checks(situation: Situation) -> Iterator[Advice]:
     """`isinstance` and `hasattr` that run user code."""
-    yield from say(
-        "check-outside", f"Decide {line_name(situation)} once outside the compiled function, or check a plain type", situation=situation
-    )
+    yield from say("check-outside", f"Decide {line_name(situation)} once outside the compiled function, or check a plain type")
 
 
 def generator_objects(situation: Situation) -> Iterator[Advice]:
     """`GB8335`: a break inside a generator expression, which cannot be rebuilt."""
-    yield from say(
-        "generator-list", f"Cure the break inside the generator first; or build a list before {line_name(situation)}", situation=situation
-    )
+    yield from say("generator-list", f"Cure the break inside the generator first; or build a list before {line_name(situation)}")

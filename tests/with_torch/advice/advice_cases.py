@@ -40,7 +40,7 @@ def drives(function: Callable) -> Cure:
     return Cure(function, drives=True)
 
 
-RESERVED = {"setup", "inputs", "before", "breaks", "breaks_old", "grads", "shapes_only", "tolerance"}
+RESERVED = {"backend", "setup", "inputs", "before", "breaks", "breaks_old", "grads", "shapes_only", "tolerance"}
 
 
 def one_tensor():

@@ -46,6 +46,8 @@ def run(case, function, compiled, drives):
     random.seed(0)
     numpy.random.seed(0)
     arguments = getattr(case, "inputs", one_tensor)()
+    if isinstance(function, Cure):
+        function, drives = function.function, True
     try:
         result = function(compiled, *arguments) if drives else compiled(function)(*arguments)
     except ValueError as error:  # the case that raises
@@ -83,10 +85,14 @@ def attempt(case, how: Cure, reference, epochs=itertools.count(1)):
 
 def _attempt(case, how: Cure, reference):
     function = how.function or case.before
+
+    def compiled(f):
+        return torch.compile(f, backend=getattr(case, "backend", "eager"))
+
     with CONFIG.patch(**{name: kind() for name, kind in PATCHED.items() if hasattr(CONFIG, name)}):
         exec(how.setup, {"torch": torch, "logging": logging, "warnings": warnings})
         try:
-            return difference(case, reference, run(case, function, lambda f: torch.compile(f, backend="eager"), how.drives))
+            return difference(case, reference, run(case, function, compiled, how.drives))
         except Exception as error:
             return f"{type(error).__name__}: {str(error)[:500]}"
 
@@ -104,8 +110,9 @@ def examine(case):
 
 
 def described(case, how):
-    source = inspect.getsource(how.function or case.before)
-    return {"source": source, "setup": how.setup, "remains": sorted(how.remains), "only": how.only}
+    function = how.function or case.before
+    source = inspect.getsource(function.function if isinstance(function, Cure) else function)
+    return {"source": source, "setup": how.setup, "remains": sorted(how.remains), "only": how.only, "drives": how.drives}
 
 
 def cases_in(table):

@@ -14,13 +14,11 @@ import zlib
 
 from pathlib import Path
 
-import numpy as np
 import torch
-from advice_cases import cure, drives, option
+from advice_cases import cure, drives
 
 sys.path.insert(0, str(Path(__file__).parent / "site-packages"))
 
-import advice_library
 
 FOLDER = tempfile.mkdtemp()
 LOCK = threading.Lock()
@@ -150,7 +148,7 @@ class encodes_json:
         return x * len(text)
 
     @drives
-    def io_outside(compiled, x):
+    def call_outside(compiled, x):
         text = json.dumps({"a": 1})
         return compiled(lambda x, n: x * n)(x, len(text))
 
@@ -296,104 +294,3 @@ class calls_c_code_for_nothing:
         if not torch.compiler.is_compiling():
             zlib.crc32(b"a")
         return x * 2
-
-
-class calls_a_library_that_reads:
-    breaks = {"GB0124"}
-
-    def before(x):
-        y = advice_library.scale(x)
-        return y * 2
-
-    item_capture = option("torch._dynamo.config.capture_scalar_outputs = True")
-
-    @drives
-    def item_library(compiled, x):
-        y = advice_library.scale(x)
-        return compiled(lambda y: y * 2)(y)
-
-
-class calls_a_library_that_branches:
-    breaks = {"GB0170"}
-
-    def before(x):
-        y = advice_library.clamp(x)
-        return y * 2
-
-    @drives
-    def if_library(compiled, x):
-        y = advice_library.clamp(x)
-        return compiled(lambda y: y * 2)(y)
-
-
-class calls_a_library_of_unknown_size:
-    breaks = {"GB0036"}
-
-    def before(x):
-        y = advice_library.rows(x)
-        return y * 2
-
-    shape_capture = option("torch._dynamo.config.capture_dynamic_output_shape_ops = True")
-
-    @drives
-    def shape_library(compiled, x):
-        y = advice_library.rows(x)
-        return compiled(lambda y: y * 2)(y)
-
-
-class calls_a_library_that_breaks:
-    breaks = {"GB0025"}
-
-    def before(x):
-        y = advice_library.stop(x)
-        return y * 2
-
-    @drives
-    def graph_break_library(compiled, x):
-        y = advice_library.stop(x)
-        return compiled(lambda y: y * 2)(y)
-
-
-class Holder:
-    value = 1
-
-
-class sets_a_class_attribute:
-    breaks = set()
-    breaks_old = {"GB0059"}
-
-    def before(x):
-        setattr(Holder, "value", 3)
-        return x * 2
-
-    @drives
-    def setattr_outside(compiled, x):
-        setattr(Holder, "value", 3)
-        return compiled(lambda x: x * 2)(x)
-
-
-class compares_with_none:
-    breaks = set()
-    breaks_old = {"GB0208"}
-
-    def before(x):
-        return x if x == None else x * 2  # noqa: E711
-
-    def none_is(x):
-        return x if x is None else x * 2  # noqa: E711
-
-
-class traces_no_numpy:
-    breaks = {"GB0105", "GB0231", "GB0293"}
-    setup = "torch._dynamo.config.trace_numpy = False"
-
-    def before(x):
-        y = np.sqrt(x.numpy())
-        return x + torch.from_numpy(y)
-
-    numpy_trace = option("torch._dynamo.config.trace_numpy = True")
-
-    @cure(setup="torch._dynamo.config.trace_numpy = False")
-    def numpy_torch(x):
-        y = torch.sqrt(x)
-        return x + y

@@ -1,7 +1,9 @@
 # ruff: noqa: C416, I001, RET504, E731, UP031
 """Cases of advice: prints, logging, warnings, clocks, progress bars. Run by `run_advice_cases.py`; read there how."""
 
+import functools
 import inspect
+import io
 import logging
 import sys
 import time
@@ -12,6 +14,17 @@ from advice_cases import cure, drives, option
 from tqdm import tqdm
 
 logger = logging.getLogger("cases")
+loud = logging.getLogger("cases.loud")
+loud.setLevel(logging.INFO)
+loud.addHandler(logging.StreamHandler(io.StringIO()))
+
+
+@functools.lru_cache(None)
+def warning_once(self, text):
+    self.warning(text)
+
+
+logging.Logger.warning_once = warning_once
 PRINT = "torch._dynamo.config.reorderable_logging_functions.add(print)"
 
 
@@ -147,6 +160,46 @@ class logs_a_shape:
         return x * 2
 
     logger_ignore = option("torch._dynamo.config.ignore_logging_functions.add(logging.Logger.warning)")
+
+
+class logs_a_tensor:
+    """The call of `info` that runs eager is compiled on its own, and Dynamo stops inside logging: the advice names `info` still."""
+
+    breaks = {"GB0291", "GB0007", "GB9193"}
+    breaks_old = {"GB0291", "GB0007"}
+
+    def before(x):
+        x = x + 1
+        loud.info("sum %s", x.sum())
+        return x * 2
+
+    logger_ignore = option("torch._dynamo.config.ignore_logging_functions.add(logging.Logger.info)")
+
+    def logger_guard(x):
+        x = x + 1
+        if not torch.compiler.is_compiling():
+            loud.info("sum %s", x.sum())
+        return x * 2
+
+
+class logs_by_a_method_of_its_own:
+    """As transformers does with `warning_once`."""
+
+    breaks = {"GB0291"}
+
+    def before(x):
+        x = x + 1
+        logger.warning_once("odd")
+        return x * 2
+
+    logger_ignore = option("torch._dynamo.config.ignore_logging_functions.add(logging.Logger.warning_once)")
+    logger_reorder = option("torch._dynamo.config.reorderable_logging_functions.add(logging.Logger.warning_once)", only="2.15")
+
+    def logger_guard(x):
+        x = x + 1
+        if not torch.compiler.is_compiling():
+            logger.warning_once("odd")
+        return x * 2
 
 
 class logs_to_the_root:

@@ -1,6 +1,7 @@
-# ruff: noqa: C416, I001, RET504, E731, UP031
-"""Cases of advice: values read out of tensors, branches and loops on data, shapes that depend on data."""
+# ruff: noqa: C416, E701, E702, I001, RET504, E731, SIM300, UP031
+"""Cases of advice: values read out of tensors."""
 
+import logging
 import math
 
 import torch
@@ -10,6 +11,7 @@ SCALARS = "torch._dynamo.config.capture_scalar_outputs = True"
 SHAPES = "torch._dynamo.config.capture_dynamic_output_shape_ops = True"
 PRINT = "torch._dynamo.config.reorderable_logging_functions.add(print)"
 LOSSES = []
+logger = logging.getLogger("cases")
 
 
 def leaf():
@@ -23,7 +25,7 @@ class reads_a_scalar:
         return x * x.sum().item()
 
     def item_keep_tensor(x):
-        return x * x.sum()
+        return x * x.sum().detach()
 
     item_capture = option(SCALARS)
 
@@ -51,7 +53,7 @@ class casts_to_float:
         return x * float(x.sum())
 
     def item_keep_tensor(x):
-        return x * x.sum()
+        return x * x.sum().detach()
 
     item_capture = option(SCALARS)
 
@@ -85,7 +87,7 @@ class lists_scalars:
         return x * y[0]
 
     def item_keep_tensor(x):
-        y = [v for v in x]
+        y = [v.detach() for v in x]
         return x * y[0]
 
     item_capture = option(SCALARS)
@@ -99,11 +101,175 @@ class collects_scalars:
         LOSSES.append(x.sum().item())
         return x * 2
 
-    def item_append(x):
-        LOSSES.append(x.sum().detach())
-        return x * 2
+    @drives
+    def item_append(compiled, x):
+        y, loss = compiled(lambda x: (x * 2, x.sum().detach()))(x)
+        LOSSES.append(loss)
+        return y
 
     item_capture = option(SCALARS)
+
+
+class reads_two_scalars:
+    breaks = {"GB0124"}
+
+    def before(x):
+        return x * x.sum().item(), float(x.mean().item()), x.max().item()  # three reads
+
+    def item_keep_tensor(x):
+        return x * x.sum().detach(), x.mean().detach(), x.max().detach()
+
+    item_capture = option(SCALARS)
+
+
+class names_a_size:
+    breaks = {"GB0124"}
+
+    def inputs():
+        return torch.arange(4.0), torch.tensor([0, 1, 1, 2])
+
+    def before(x, segments):
+        n = segments.max().item() + 1
+        return torch.zeros(n).scatter_add(0, segments, x)
+
+    item_capture = option(SCALARS)
+
+
+class looks_a_place_up:
+    breaks = {"GB0036", "GB0124"}
+
+    def inputs():
+        return torch.arange(5.0), torch.tensor(3.0)
+
+    def before(x, t):
+        i = (x == t).nonzero()[0].item()
+        return x * x[i]
+
+    def nonzero_argmax(x, t):
+        i = (x == t).to(torch.uint8).argmax()
+        return x * x.index_select(0, i.reshape(1)).squeeze(0)
+
+    both_capture = option(f"{SHAPES}\n{SCALARS}")
+
+
+class writes_into_a_cache:
+    """torch 2.15 captures both bounds, 2.11 cannot."""
+
+    breaks = {"GB0124"}
+
+    def inputs():
+        return torch.zeros(5), torch.tensor([1.0, 2.0]), torch.tensor(2)
+
+    def before(cache, x, start):
+        end = start + x.shape[0]
+        cache[start:end] = x
+        return cache * 2
+
+    item_capture = option(SCALARS, only="2.15")
+
+    def slice_index(cache, x, start):
+        cache.index_copy_(0, torch.arange(x.shape[0]) + start, x)
+        return cache * 2
+
+
+class counts_labels:
+    breaks = {"GB0036"}
+
+    def inputs():
+        return (torch.tensor([0, 2, 2]),)
+
+    def before(x):
+        counts = torch.bincount(x, minlength=3)
+        return counts * 2
+
+    def bincount_add(x):
+        counts = torch.zeros(3, dtype=torch.long, device=x.device).index_add(0, x, torch.ones_like(x))
+        return counts * 2
+
+    shape_capture = option(SHAPES)
+
+
+class logs_a_scalar:
+    breaks = {"GB0124", "GB0291"}
+    breaks_old = {"GB0124", "GB0291"}
+
+    def before(x):
+        x = x + 1
+        logger.info("sum %f", x.sum().item())
+        return x * 2
+
+    def logger_guard(x):
+        x = x + 1
+        if not torch.compiler.is_compiling():
+            logger.info("sum %f", x.sum().item())
+        return x * 2
+
+    @drives
+    def logger_outside(compiled, x):
+        y, total = compiled(lambda x: ((x + 1) * 2, (x + 1).sum()))(x)
+        logger.info("sum %f", total.item())
+        return y
+
+
+class branches_on_a_list:
+    breaks = {"GB0170"}
+
+    def inputs():
+        return torch.arange(3.0), torch.tensor(2)
+
+    def before(x, token):
+        if token in [1, 2]:
+            x = x + 1
+        return x * 2
+
+    def if_where(x, token):
+        x = torch.where(torch.isin(token, torch.tensor([1, 2], device=token.device)), x + 1, x)
+        return x * 2
+
+
+class adds_up_a_scalar:
+    breaks = {"GB0124"}
+
+    def before(x):
+        total = 0.0
+        total += x.sum().item()
+        return x * 2, total
+
+    def item_sum(x):
+        total = 0.0
+        total += x.sum().detach()
+        return x * 2, total
+
+    item_capture = option(SCALARS)
+
+
+class reads_a_scalar_with_gradients:
+    """A number carries no gradient: the tensor in its place must not either."""
+
+    breaks = {"GB0124"}
+    grads = True
+    inputs = leaf
+
+    def before(x):
+        return x * x.sum().item()
+
+    def item_keep_tensor(x):
+        return x * x.sum().detach()
+
+    item_capture = option(SCALARS)
+
+
+class formats_a_scalar:
+    breaks = {"GB0124", "GB0059"}
+
+    def before(x):
+        print(f"loss {x.sum().item():.4f}", x.mean().item())
+        return x * 2
+
+    @cure(setup=PRINT)
+    def item_print(x):
+        print(f"loss {x.sum():.4f}", f"{x.mean()}")
+        return x * 2
 
 
 class prints_a_scalar:
@@ -115,7 +281,7 @@ class prints_a_scalar:
 
     @cure(setup=PRINT)
     def item_print(x):
-        print("sum", x.sum())
+        print("sum", f"{x.sum()}")
         return x * 2
 
 
@@ -126,7 +292,7 @@ class computes_with_math:
         return x * math.sqrt(x.sum().item())
 
     def item_math(x):
-        return x * torch.sqrt(x.sum())
+        return x * torch.sqrt(x.sum().detach())
 
     item_capture = option(SCALARS)
 
@@ -138,7 +304,7 @@ class passes_a_tensor_to_math:
         return x * math.sqrt(x.sum())
 
     def item_math(x):
-        return x * torch.sqrt(x.sum())
+        return x * torch.sqrt(x.sum().detach())
 
 
 class computes_with_a_captured_scalar:
@@ -225,133 +391,3 @@ class looks_up_by_tensor:
         return x * torch.as_tensor(table)[n]
 
     item_capture = option(SCALARS, only="2.15")
-
-
-class branches_on_data:
-    breaks = {"GB0170"}
-
-    def before(x):
-        if x.sum() > 0:
-            x = x + 1
-        return x * 2
-
-    def if_where(x):
-        x = torch.where(x.sum() > 0, x + 1, x)
-        return x * 2
-
-    def if_cond(x):
-        x = torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x.clone(), (x,))
-        return x * 2
-
-
-class branches_with_gradients:
-    breaks = {"GB0170"}
-    grads = True
-    inputs = leaf
-
-    def before(x):
-        y = x * 2
-        if not (x > 0).all() and x.sum() > 0:
-            y = y + 1
-        return y * x
-
-    def if_where(x):
-        y = x * 2
-        y = torch.where(torch.logical_and(torch.logical_not((x > 0).all()), x.sum() > 0), y + 1, y)
-        return y * x
-
-
-class branches_on_an_item:
-    breaks = {"GB0124"}
-
-    def before(x):
-        if x.sum().item() > 0:
-            x = x + 1
-        return x * 2
-
-    def if_where(x):
-        x = torch.where(x.sum() > 0, x + 1, x)
-        return x * 2
-
-
-class chooses_on_data:
-    breaks = {"GB0170"}
-
-    def before(x):
-        y = x + 1 if x.sum() > 0 else x - 1
-        return y * 2
-
-    def if_where(x):
-        y = torch.where(x.sum() > 0, x + 1, x - 1)
-        return y * 2
-
-
-class raises_on_nan:
-    breaks = {"GB0170"}
-
-    def before(x):
-        if torch.isnan(x).any():
-            raise ValueError("nan")
-        return x * 2
-
-    def if_check(x):
-        torch._assert_async(torch.logical_not(torch.isnan(x).any()), "nan")
-        return x * 2
-
-
-class loops_on_data:
-    breaks = {"GB0170"}
-
-    def before(x):
-        while x.sum() < 10:
-            x = x + 1
-        return x
-
-    @drives
-    def while_body(compiled, x):
-        @compiled
-        def body(x):
-            return x + 1
-
-        while x.sum() < 10:
-            x = body(x)
-        return x
-
-    def while_op(x):
-        return torch._higher_order_ops.while_loop(lambda x: x.sum() < 10, lambda x: (x + 1,), (x,))[0]
-
-
-class asserts_with_a_text_of_values:
-    breaks = {"GB0170"}
-
-    def before(x):
-        x = x + 1
-        assert x.sum() > 0, f"sum is {x.sum()}"
-        return x * 2
-
-    def assert_constant(x):
-        x = x + 1
-        assert x.sum() > 0, "sum is not positive"
-        return x * 2
-
-
-class asserts_a_negation:
-    breaks = {"GB0170"}
-
-    def before(x):
-        assert not torch.isnan(x).any(), "nan"
-        return x * 2
-
-    def assert_constant(x):
-        assert torch.logical_not(torch.isnan(x).any()), "nan"
-        return x * 2
-
-
-class asks_any:
-    breaks = {"GB0170", "GB8335"}
-
-    def before(x):
-        return x * 2 if any(v > 2 for v in x) else x
-
-    def any_tensor(x):
-        return torch.where((x > 2).any(), x * 2, x)

@@ -49,6 +49,23 @@ class whole_train_step:
         return loss.detach(), [p.detach().clone() for p in model.parameters()]
 
 
+class compiles_the_optimizers_step_alone:
+    """As we advise. torch breaks once there by itself, and we say that this is well."""
+
+    breaks = {"GB0025"}
+    inputs = model_and_optimizer
+    tolerance = 1e-4
+
+    @drives
+    def before(compiled, model, opt, x):
+        step = compiled(opt.step)
+        model(x).sum().backward()
+        step()
+        return [p.detach().clone() for p in model.parameters()]
+
+    optimizer_own_break = option("", remains=("GB0025",))
+
+
 class backward_inside:
     breaks = {"GB0123"}
     inputs = weight

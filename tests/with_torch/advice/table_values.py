@@ -175,7 +175,7 @@ class sums_in_a_generator:
         return x * sum(v.item() for v in x)
 
     def item_keep_tensor(x):
-        return x * sum(v for v in x)
+        return x * sum(v.detach() for v in x)
 
     generator_list = item_keep_tensor
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from dynadiag.advice.graph_breaks import RULES, break_advice
+from dynadiag.advice.source import parse_line
 from dynadiag.trace import load
 
 HERE = Path(__file__).parent
@@ -134,11 +135,22 @@ def test_the_corpus_gets_the_advice_that_fits(recorded):
 
 
 def test_the_advice_names_the_line(recorded):
-    """Each `before` is a line that was recorded, word for word."""
-    codes = {location.code for event in recorded.run.breaks for location in event.stack}
+    """Each `before` is a line that was recorded, without its comment, and `after` is what to write there: nothing is left to fill in."""
+    codes = {parse_line(location.code).code for event in recorded.run.breaks for location in event.stack}
     for case in recorded.cases.values():
         for advice in recorded.advice(case):
-            assert advice.before is None or advice.before in codes
+            assert advice.before is None or (advice.before in codes and advice.after is not None)
+            assert "..." not in (advice.after or "") and "<" not in (advice.after or "").replace("<=", "").replace(" < ", "")
+
+
+def test_a_rewrite_taken_word_for_word_is_what_was_tried(recorded):
+    """The source of a case with `before` replaced by `after` is the function that was run, for each rewrite of a whole line."""
+    for name, case in recorded.cases.items():
+        for advice in recorded.advice(case):
+            cure = case["cures"].get(advice.slug)
+            if advice.before is None or cure is None or cure["drives"]:
+                continue
+            assert squeezed(advice.after) in squeezed(cure["source"]), f"{name}: {advice.after}"
 
 
 def test_every_advice_given_was_tried_by_a_case(recorded):

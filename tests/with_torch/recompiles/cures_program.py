@@ -15,6 +15,7 @@ import torch._dynamo as dynamo
 from torch import nn
 
 CASES = {}
+KEPT = []
 
 
 def case(name):
@@ -455,6 +456,47 @@ def _():
         return out
 
     return before, after
+
+
+@case("append-outside")
+def _():
+    def before():
+        KEPT.clear()
+
+        def fn(x):
+            KEPT.append(x * 2)
+            return x + 1
+
+        c, x = compiled(fn), rows(4)[0]
+        return [c(x) for _ in range(4)] + list(KEPT)
+
+    def after():
+        KEPT.clear()
+
+        def fn(x):
+            return x + 1, x * 2
+
+        c, x, out = compiled(fn), rows(4)[0], []
+        for _ in range(4):
+            y, kept = c(x)
+            out.append(y)
+            KEPT.append(kept)
+        return out + list(KEPT)
+
+    return before, after
+
+
+@case("same-arguments")
+def _():
+    def run(*calls):
+        def fn(x, **kwargs):
+            return x * sum(kwargs.values())
+
+        c, x = compiled(fn), rows(4)[0]
+        return [c(x, **arguments) for arguments in calls]
+
+    both = {"scale": 1, "shift": 0}
+    return lambda: run({"scale": 1}, both), lambda: run(both, both)
 
 
 @case("fixed-keys")

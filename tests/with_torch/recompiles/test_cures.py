@@ -45,6 +45,8 @@ LEFT = {
     "contiguous": (1, 0),
     "one-rank": (1, 0),
     "stack-list": (2, 0),
+    "append-outside": (3, 0),
+    "same-arguments": (1, 0),
     "fixed-keys": (1, 0),
     "always-a-tensor": (1, 0),
     "initialise-attribute": (1, 0),

@@ -1,0 +1,26 @@
+"""What is said of the code that runs eager because of a stance, by the line that sets it."""
+
+import pytest
+
+from dynadiag.advice.fallbacks import fallback_advice
+from dynadiag.model.report import Fallback
+from dynadiag.model.run import Location, Run, RunInfo
+
+
+def stance(code):
+    return Fallback(id="x1", fingerprint="f", kind="stance", frame=None, reason="", own_frame=Location("/t.py", 3, "f", code))
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ('with torch.compiler.set_stance("force_eager"):  # debug', "change nothing"),
+        ('@torch.compiler.set_stance("force_eager")', "change nothing"),
+        ('torch.compiler.set_stance("force_eager")', 'set_stance("default")'),
+    ],
+)
+def test_a_stance_that_ends_by_itself_is_not_to_be_set_back(code, said):
+    (advice,) = fallback_advice(stance(code), Run(info=RunInfo()))
+    assert said in advice.text
+    assert "debug" not in advice.text
+    assert (advice.before, advice.after) == (None, None)

@@ -1,0 +1,255 @@
+# ruff: noqa: C416, E701, E702, I001, RET504, E731, SIM300, UP031
+"""Cases of advice: branches, loops and assertions on data."""
+
+import logging
+import random
+
+import torch
+from advice_cases import drives
+
+SCALARS = "torch._dynamo.config.capture_scalar_outputs = True"
+SHAPES = "torch._dynamo.config.capture_dynamic_output_shape_ops = True"
+PRINT = "torch._dynamo.config.reorderable_logging_functions.add(print)"
+LOSSES = []
+logger = logging.getLogger("cases")
+
+
+def leaf():
+    return (torch.tensor([1.0, 2.0, 3.0], requires_grad=True),)
+
+
+class branches_on_data:
+    breaks = {"GB0170"}
+
+    def before(x):
+        if x.sum() > 0:
+            x = x + 1
+        return x * 2
+
+    def if_where(x):
+        x = torch.where(x.sum() > 0, x + 1, x)
+        return x * 2
+
+    def if_cond(x):
+        x = torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x.clone(), (x,))
+        return x * 2
+
+
+class branches_on_one_line:
+    breaks = {"GB0170"}
+
+    def before(x):
+        y = x * 2
+        if x.max() > 2.5:
+            y = y + 1
+        return y
+
+    def if_where(x):
+        y = x * 2
+        y = torch.where(x.max() > 2.5, y + 1, y)
+        return y
+
+
+class branches_on_a_count_on_one_line:
+    breaks = {"GB0170"}
+
+    def before(x):
+        y, z = x * 2, x
+        if (x > 2).sum():
+            y += x - 1
+            z = -x  # two tensors
+        return y, z
+
+    def if_where(x):
+        y, z = x * 2, x
+        y = torch.where(((x > 2).sum()) != 0, y + (x - 1), y)
+        z = torch.where(((x > 2).sum()) != 0, -x, z)
+        return y, z
+
+
+class branches_between_limits:
+    breaks = {"GB0170"}
+
+    def before(x):
+        y = x * 2 if 0 < x.sum() < 10 else x
+        return y
+
+    def if_where(x):
+        y = torch.where(torch.logical_and(0 < x.sum(), x.sum() < 10), x * 2, x)
+        return y
+
+
+class raises_on_one_line:
+    breaks = {"GB0170"}
+
+    def before(x):
+        if x.isnan().any():
+            raise ValueError("nan")
+        return x * 2
+
+    def if_check(x):
+        torch._assert_async(torch.logical_not(x.isnan().any()), "nan")
+        return x * 2
+
+
+class branches_also_on_a_flag:
+    breaks = {"GB0170"}
+
+    def inputs():
+        return torch.tensor([1.0, 2.0, 3.0]), True
+
+    def before(x, flag):
+        if flag and x.sum() > 0:
+            x = x + 1
+        return x * 2
+
+    def if_split(x, flag):
+        if flag:
+            x = torch.where(x.sum() > 0, x + 1, x)
+        return x * 2
+
+
+class branches_to_print:
+    breaks = {"GB0170"}
+
+    def before(x):
+        y = x * 2
+        if y.sum() > 100:
+            print("large")
+        return y
+
+    @drives
+    def if_outside(compiled, x):
+        y = compiled(lambda x: x * 2)(x)
+        if y.sum() > 100:
+            print("large")
+        return y
+
+
+class leaves_a_layer_out_at_random:
+    breaks = {"GB0170"}
+    breaks_old = {"GB0213"}
+
+    def inputs():
+        return torch.ones(3), True
+
+    def before(x, training):
+        if training and random.uniform(0, 1) < 0.0:
+            return x
+        return x * 2
+
+    def random_torch(x, training):
+        return torch.where(torch.rand(()) < 0.0, x, x * 2)
+
+
+class branches_with_gradients:
+    breaks = {"GB0170"}
+    grads = True
+    inputs = leaf
+
+    def before(x):
+        y = x * 2
+        if not (x > 0).all() and x.sum() > 0:
+            y = y + 1
+        return y * x
+
+    def if_where(x):
+        y = x * 2
+        y = torch.where(torch.logical_and(torch.logical_not((x > 0).all()), x.sum() > 0), y + 1, y)
+        return y * x
+
+
+class branches_on_an_item:
+    breaks = {"GB0124"}
+
+    def before(x):
+        if x.sum().item() > 0:
+            x = x + 1
+        return x * 2
+
+    def if_where(x):
+        x = torch.where(x.sum() > 0, x + 1, x)
+        return x * 2
+
+
+class chooses_on_data:
+    breaks = {"GB0170"}
+
+    def before(x):
+        y = x + 1 if x.sum() > 0 else x - 1
+        return y * 2
+
+    def if_where(x):
+        y = torch.where(x.sum() > 0, x + 1, x - 1)
+        return y * 2
+
+
+class raises_on_nan:
+    breaks = {"GB0170"}
+
+    def before(x):
+        if torch.isnan(x).any():
+            raise ValueError("nan")
+        return x * 2
+
+    def if_check(x):
+        torch._assert_async(torch.logical_not(torch.isnan(x).any()), "nan")
+        return x * 2
+
+
+class loops_on_data:
+    breaks = {"GB0170"}
+
+    def before(x):
+        while x.sum() < 10:
+            x = x + 1
+        return x
+
+    @drives
+    def while_body(compiled, x):
+        @compiled
+        def body(x):
+            return x + 1
+
+        while x.sum() < 10:
+            x = body(x)
+        return x
+
+    def while_op(x):
+        return torch._higher_order_ops.while_loop(lambda x: x.sum() < 10, lambda x: (x + 1,), (x,))[0]
+
+
+class asserts_with_a_text_of_values:
+    breaks = {"GB0170"}
+
+    def before(x):
+        x = x + 1
+        assert x.sum() > 0, f"sum is {x.sum()}"
+        return x * 2
+
+    def assert_constant(x):
+        x = x + 1
+        assert x.sum() > 0, "assertion failed"
+        return x * 2
+
+
+class asserts_a_negation:
+    breaks = {"GB0170"}
+
+    def before(x):
+        assert not torch.isnan(x).any(), "nan"
+        return x * 2
+
+    def assert_constant(x):
+        assert torch.logical_not(torch.isnan(x).any()), "nan"
+        return x * 2
+
+
+class asks_any:
+    breaks = {"GB0170", "GB8335"}
+
+    def before(x):
+        return x * 2 if any(v > 2 for v in x) else x
+
+    def any_tensor(x):
+        return torch.where((x > 2).any(), x * 2, x)
