@@ -7,6 +7,7 @@ of torch 2.11 (421 ids) and 2.15 (592 ids).
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import Final
 
@@ -102,7 +103,9 @@ _SIDE_EFFECT_CALL = re.compile(
     r"|module: (?:logging|time)\b|"
     r"TextIOWrapper|tqdm|SummaryWriter|wandb"
 )
+_AN_EXAMPLE = "(e.g. _warnings.warn)"  # in torch 2.11's text about every builtin that it cannot trace
 _OPTIMIZER = re.compile(r"/torch/(?:optim|autograd)/|qualname: Optimizer\b|module: torch\.(?:optim|autograd)")
+_DISTRIBUTED = re.compile(r"/torch/(?:distributed|nn/parallel)/")
 _TORCH_BUG = re.compile(r"likely to be a Dynamo bug")
 
 
@@ -112,17 +115,23 @@ def category(event: BreakEvent, run: Run) -> str:
     if kind == USER_INSERTED and _inserted_elsewhere(event, run):
         return AUTOGRAD if _in_optimizer(event) else LIBRARY_INSERTED
     if kind in (LIBRARY_CALL, DISABLED, None):
-        return _by_context(event) or kind or (TORCH_BUG if any(_TORCH_BUG.search(hint) for hint in event.hints) else OTHER)
+        return _by_context(event, run) or kind or (TORCH_BUG if any(_TORCH_BUG.search(hint) for hint in event.hints) else OTHER)
     return kind or OTHER
 
 
-def _by_context(event: BreakEvent) -> str | None:
-    context = f"{event.context or ''} {event.explanation or ''}"
+def _by_context(event: BreakEvent, run: Run) -> str | None:
+    context = f"{event.context or ''} {(event.explanation or '').replace(_AN_EXAMPLE, '')}"
     if _SIDE_EFFECT_CALL.search(context):
         return SIDE_EFFECT
     if _OPTIMIZER.search(normal_path(context)) or _in_optimizer(event):
         return AUTOGRAD
-    return None
+    return DISTRIBUTED if _in_distributed(event, run) else None
+
+
+def _in_distributed(event: BreakEvent, run: Run) -> bool:
+    """True if the user's line called into torch.distributed or DistributedDataParallel, where it broke."""
+    inside = itertools.takewhile(lambda place: not is_own_file(place.file, run), reversed(event.stack))
+    return any(_DISTRIBUTED.search(normal_path(place.file)) for place in inside)
 
 
 def _in_optimizer(event: BreakEvent) -> bool:

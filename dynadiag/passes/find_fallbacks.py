@@ -14,6 +14,7 @@ from dynadiag.passes.nothing_compiled import nothing_compiled
 from dynadiag.passes.places import callers, own_entry, own_frame
 
 FAILED = "DF10"
+_LONGEST_SAID = 400
 
 _TITLES: dict[str, str] = {
     "skipped_frame": "A frame runs eager",
@@ -85,8 +86,14 @@ def _entries(run: Run, entries: Iterable[Fallback]) -> Iterable[Finding]:
             fix=entry.advice,
             cost=Cost(value=float(entry.events), unit="records", basis="counted"),
             evidence=(entry.id,) if entry.frame is None else (entry.id, entry.frame),
-            rank=(float(_RANKS.get(entry.kind, Rank.REMARK)), 0.0, -float(entry.events)),
+            rank=(float(_rank(entry, whole)), 0.0, -float(entry.events)),
         )
+
+
+def _rank(entry: Fallback, whole: bool) -> Rank:
+    """A switch that did not keep the whole program from being compiled is no worse than a frame that ran eager."""
+    rank = _RANKS.get(entry.kind, Rank.REMARK)
+    return Rank.RAN_EAGER if rank is Rank.NOTHING_COMPILED and not whole else rank
 
 
 def _severity(entry: Fallback) -> Severity:
@@ -107,9 +114,10 @@ def _code(frame: Frame) -> tuple[int, int, int | None]:
 def _failures(run: Run, broken: set[str]) -> Iterable[Finding]:
     """Compilations that raised into the program and are no graph break: a back end's error, an internal error, a limit under fullgraph."""
     named, raised = named_frames(run), {problem.frame: problem for problem in run.problems if problem.kind in ("error", "backend_error")}
+    told = _told_as_recompiles(run)
     groups: dict[tuple[str | None, int | None, str], list[Frame]] = {}
     for frame in run.frames:
-        if frame.outcome == "failed" and frame.id not in broken:
+        if frame.outcome == "failed" and frame.id not in broken and frame.id not in told:
             known = named(frame)
             groups.setdefault((known.file, known.line, _first_line(frame)), []).append(frame)
     for frames in groups.values():
@@ -149,4 +157,8 @@ def _begin(frame: Frame) -> Location | None:
 
 def _first_line(frame: Frame) -> str:
     said = (None if frame.metrics is None else frame.metrics.fail_reason) or frame.error or "torch recorded no reason"
+    first, _, rest = said.partition("\n")
+    explained = rest.strip().partition("\n")[0].strip()
+    if explained.startswith("Explanation: "):
+        return f"{first.strip()}: {explained.removeprefix('Explanation: ')}"[:_LONGEST_SAID]
     return first_sentence(said)

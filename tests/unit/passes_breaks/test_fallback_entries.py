@@ -72,6 +72,30 @@ def test_a_compilation_that_raised_is_a_failure_and_no_fallback(maker, failed):
     assert [(finding.code, finding.severity) for finding in result.findings] == [("DF10", "error")]
 
 
+def test_a_recompile_limit_that_was_raised_is_told_by_the_recompiles(maker, failed):
+    maker.frame("step", line=1, key=CompileKey(0, 0, 0, 0))
+    limit = maker.frame(
+        None, line=None, file=None, key=CompileKey(0, 0, 0, 1), outcome="failed", metrics=failed("FailOnRecompileLimitHit", "x")
+    )
+    run = maker.run()
+    assert [finding.code for finding in find_fallbacks(run).findings] == ["DF10"]
+    assert find_fallbacks(replace(run, recompiles=(RecompileEvent(frame=limit, reasons=("x",)),))).findings == ()
+
+
+def test_a_failure_says_torchs_explanation(maker, failed):
+    maker.frame(
+        "step", line=1, outcome="failed", metrics=failed("TorchRuntimeError", "fake tensor call\n  Explanation: size 3 and 7\n  Hint: x")
+    )
+    assert "fake tensor call: size 3 and 7;" in find_fallbacks(maker.run()).findings[0].why
+
+
+def test_a_switch_that_came_late_is_not_ranked_as_if_nothing_was_compiled(maker):
+    maker.graph(maker.frame("step", line=1))
+    off = Problem(kind="env_disabled", process=0, text="torch._dynamo.config.disable = True")
+    (finding,) = find_fallbacks(maker.run(problems=(off,))).findings
+    assert (finding.code, finding.rank[0]) == ("DF09", 3.0)
+
+
 def test_a_failure_names_the_users_line_that_was_traced(maker, failed, at, library):
     """torch's place of the failure may be inside a library."""
     metrics = replace(failed("TorchRuntimeError", "boom"), fail_location=library(877))

@@ -189,6 +189,21 @@ def test_that_run_time_can_be_measured_is_said_once(maker, at):
     assert "--cost" in note
 
 
+def test_what_breaks_inside_torch_distributed_is_a_distributed_call(maker, at):
+    inside = Location("/opt/venv/lib/python3.12/site-packages/torch/distributed/distributed_c10d.py", 4, "barrier")
+    polyfill = Location("/opt/venv/lib/python3.12/site-packages/torch/_dynamo/polyfills/__init__.py", 5, "new")
+    event = maker.breaks_at("f0", at(3), inside, polyfill, gb_type="Attempted to call function marked as skipped")
+    assert category(event, Run(info=RunInfo())) == "distributed call"
+    assert category(replace(event, stack=(inside, at(3))), Run(info=RunInfo())) == "unsupported builtin or library call"
+
+
+def test_torchs_example_of_a_builtin_decides_no_category(maker, at):
+    said = "This function is either a Python builtin (e.g. _warnings.warn) or a third-party C/C++ Python extension"
+    event = maker.breaks_at("f0", at(3), gb_type="Attempted to call function marked as skipped", gb_id="GB0007")
+    event = replace(event, context="module: <unknown module>, qualname: list.append", explanation=said)
+    assert category(event, Run(info=RunInfo())) == "unsupported builtin or library call"
+
+
 @pytest.mark.parametrize(
     ("gb_type", "context", "expected"),
     [
