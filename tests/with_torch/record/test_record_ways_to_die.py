@@ -14,6 +14,7 @@ def broken(x, name):
     print("in", name)
     return x + 1
 
+torch.compile(lambda x: x + 2, backend="eager")(torch.ones(2))  # what Dynamo imports is imported once, not in each fork
 compiled = torch.compile(broken, backend="eager")
 
 def child(name):
