@@ -9,6 +9,10 @@ from dynadiag.advice.recompile_cause import CONFIG, Cause, none
 from dynadiag.model.report import Advice
 from dynadiag.passes.guard_sources import is_global
 
+COMPILE_DYNAMIC = Advice(
+    slug="compile-dynamic",
+    text="Or give `torch.compile` the argument `dynamic=True`: sizes and integer arguments are symbolic from the first call.",
+)
 _INTEGER = re.compile(r"-?\d+$")
 _FLOAT = re.compile(r"-?(?:\d+\.\d*(?:e[-+]?\d+)?|\d+e[-+]?\d+|inf|nan)$")
 
@@ -65,10 +69,7 @@ def _tensor_instead(slug: str) -> Callable[[Cause], Iterable[Advice]]:
                     text="`dynamic=False` compiles every value anew. Leave it out: an integer that changed then becomes dynamic.",
                 )
             else:
-                yield Advice(
-                    slug="compile-dynamic",
-                    text="Or give `torch.compile` the argument `dynamic=True`: integer arguments are symbolic from the first call.",
-                )
+                yield COMPILE_DYNAMIC
 
     return build
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from dynadiag.advice.recompile_cause import CONFIG, Cause, none
-from dynadiag.advice.recompile_values import absent, type_advice, value_advice, variants
+from dynadiag.advice.recompile_values import COMPILE_DYNAMIC, absent, type_advice, value_advice, variants
 from dynadiag.advice.source import parse_line
 from dynadiag.model.report import Advice
 from dynadiag.model.run import Run
@@ -58,7 +58,9 @@ def _before_call(advice: Advice, cause: Cause, function: str, tensor: str, index
     """The advice with the line to put before the call where the tensor's name there is known, else the same in words."""
     code, name = parse_line(cause.call.code if cause.call is not None else None).code, cause.as_written(tensor)
     if name is None or not code:
-        return replace(advice, text=f"{advice.text[:-1]}: `{function}(<the tensor>, {index})`, outside the compiled function.")
+        shown = "<the tensor>" if tensor.startswith("args[") else tensor
+        there = "" if shown != tensor else " (by the name that the tensor has there)"
+        return replace(advice, text=f"{advice.text[:-1]}: `{function}({shown}, {index})` outside the compiled function{there}.")
     return replace(advice, before=code, after=f"{function}({name}, {index})\n{code}")
 
 
@@ -91,10 +93,7 @@ def _size(cause: Cause) -> Iterable[Advice]:
             text=(f"Say before the first call that dimension {index} of {_shown(tensor)} varies, so the first version is dynamic already."),
         )
         yield _before_call(advice, cause, "torch._dynamo.mark_dynamic", tensor, index)
-    yield Advice(
-        slug="compile-dynamic",
-        text="Or give `torch.compile` the argument `dynamic=True`: all sizes and integers are symbolic from the first call.",
-    )
+    yield COMPILE_DYNAMIC
 
 
 def _shown(tensor: str) -> str:

@@ -29,7 +29,7 @@ def test_a_tensor_is_marked_by_the_name_it_has_at_the_call(code, after):
     advice = caused("size", "x.size(1)", code=code, values=("8", "12"))[0]
     assert (advice.slug, advice.after) == ("mark-dynamic", after)
     assert advice.before == (None if after is None else code.partition("  #")[0])
-    assert after is not None or "<the tensor>, 1" in advice.text
+    assert after is not None or "(x, 1)` outside the compiled function (by the name that the tensor has there)" in advice.text
 
 
 def test_no_mark_is_put_into_code_that_is_compiled_itself():
