@@ -62,6 +62,7 @@ def explain(
     output_format: Annotated[Format, typer.Option("--format", "-f", help="What to print.")] = Format.text,
     output: Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Print the report into FILE (- is stdout).")] = None,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=0, help="Show the N dearest findings (0: all).")] = 10,
+    probe: Annotated[bool, typer.Option("--probe/--no-probe", help="Afterwards follow the graphs for what they mutate.")] = True,
     pictures: Annotated[bool, typer.Option("--pictures/--no-pictures", help="Draw graphs/*.svg into the run directory.")] = True,
     renderer: Annotated[str, typer.Option("--renderer", metavar="NAME", help="Who draws: auto, wasi, dot, plain or text.")] = "auto",
     show_free: Annotated[bool, typer.Option("--show-free", help="List mutations that cost nothing one by one.")] = False,
@@ -93,6 +94,8 @@ def explain(
         _open(report, out or recorded, open_report)
         raise typer.Exit(0)
     result = _record(mode, target, out, force, python, timeout_s, stop_when_stable_s, log_cap_mib, cost)
+    if probe and result.directory is not None:
+        _probe(result.directory)
     status = showing.explain_run(result, options=show)
     if open_report and result.directory is not None:
         showing.open_frame_map(result.directory)
@@ -130,6 +133,17 @@ def _record(
     )
     kinds = {"module": "module", "command": "command"}
     return record.record(record.Target(kind=kinds.get(mode, "script"), argv=tuple(target)), options)  # type: ignore[arg-type]
+
+
+def _probe(directory: Path) -> None:
+    """What the graphs mutate, found by another process; what goes wrong there is one line and nothing more."""
+    from dynadiag.record.probe import probe_run
+    from dynadiag_cli.progress import progress
+
+    with progress("following the graphs") as advance:
+        why_not = probe_run(directory, advance=advance)
+    if why_not is not None:
+        print(f"dynadiag: {why_not}", file=sys.stderr)
 
 
 def _open(report: Report, directory: Path, wanted: bool) -> None:
