@@ -63,11 +63,8 @@ def _interpreter(log: Path) -> str | None:
     start = next((number for number, line in enumerate(lines, start=1) if _ENVIRONMENT in line), None)
     if start is None:
         return None
-    return _executable(b"".join(itertools.takewhile(_is_payload, lines[start:])))
-
-
-def _is_payload(line: bytes) -> bool:
-    return line.startswith(b"\t")
+    payload: list[bytes] = list(itertools.takewhile(lambda line: line.startswith(b"\t"), lines[start:]))
+    return _executable(b"".join(payload))
 
 
 def _executable(payload: bytes) -> str | None:
