@@ -99,11 +99,11 @@ def _frames(run: Run, sites: Sequence[GraphBreak]) -> Iterable[_Draft]:
     for site in sites:
         for frame_id in site.skipped_frames:
             caused.setdefault(frame_id, []).append(site)
-    named, rejected = named_frames(run), {problem.frame for problem in run.problems if problem.kind == "aot_rejected"}
+    named, said = named_frames(run), _said_of_frames(run)
     for frame in run.frames:
         if frame.outcome == "skipped" or (frame.id in caused and frame.outcome != "failed"):
             known = named(frame)
-            kind = _frame_kind(frame, bool(caused.get(frame.id)), frame.id in rejected)
+            kind = _frame_kind(frame, bool(caused.get(frame.id)), said.get(frame.id))
             yield _Draft(
                 kind=kind,
                 frame=frame.id,
@@ -115,13 +115,21 @@ def _frames(run: Run, sites: Sequence[GraphBreak]) -> Iterable[_Draft]:
             )
 
 
-def _frame_kind(frame: Frame, broke: bool, rejected: bool) -> str:
-    if is_limit(frame):
+def _said_of_frames(run: Run) -> dict[str | None, str]:
+    """What the recorder or a text log says of frames that were left, for those whose metrics do not say it."""
+    kinds = {"aot_rejected": "aot_rejected", "suppressed_error": "suppressed_error", "backend_error": "suppressed_error"}
+    found = {problem.frame: kinds[problem.kind] for problem in run.problems if problem.kind in kinds}
+    rejected = {problem.frame: problem.kind for problem in run.problems if problem.kind in ("aot_rejected", "recompile_limit")}
+    return found | rejected
+
+
+def _frame_kind(frame: Frame, broke: bool, said: str | None) -> str:
+    if is_limit(frame) or said == "recompile_limit":
         return "recompile_limit"
     fail_type = None if frame.metrics is None else frame.metrics.fail_type
-    if fail_type is None or fail_type in _SOFT or broke:
+    if broke or fail_type in _SOFT or (fail_type is None and said is None):
         return "skipped_frame"
-    return "aot_rejected" if rejected else "suppressed_error"
+    return said or "suppressed_error"
 
 
 def _frame_reason(frame: Frame, known: Frame, sites: Sequence[GraphBreak], kind: str) -> str:

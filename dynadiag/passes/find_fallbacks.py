@@ -104,7 +104,8 @@ def _told_as_recompiles(run: Run) -> set[str]:
     """Frames at the recompile limit whose recompiles were recorded: the recompile findings tell those."""
     frames = {frame.id: frame for frame in run.frames}
     recompiled = {_code(frames[event.frame]) for event in run.recompiles if event.frame in frames}
-    return {frame.id for frame in run.frames if is_limit(frame) and _code(frame) in recompiled}
+    said = {problem.frame for problem in run.problems if problem.kind == "recompile_limit"}
+    return {frame.id for frame in run.frames if (is_limit(frame) or frame.id in said) and _code(frame) in recompiled}
 
 
 def _code(frame: Frame) -> tuple[int, int, int | None]:

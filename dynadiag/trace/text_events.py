@@ -85,7 +85,7 @@ class TextEvents:
         if key is None:
             return self._nameless(process, code, is_code=is_code)
         frame = process.frames.get(key)
-        if frame is not None and is_code and code is not None and frame.name not in (None, code.function):
+        if frame is not None and is_code and code is not None and _is_other(frame, code):
             process.epoch += 1
             return self.frame(prefix, code, is_code=is_code)
         frame = frame or self.run.new_frame(process, key)
@@ -98,7 +98,7 @@ class TextEvents:
     def _nameless(self, process: ProcessDraft, code: Location | None, *, is_code: bool) -> FrameDraft:
         place = (process.index, code.file if code else "", (code.function if code else None) or "")
         frame = self.by_code.get(place)
-        if frame is None:
+        if frame is None or (is_code and code is not None and _is_other(frame, code)):
             frame = FrameDraft(f"f{len(self.run.frames)}", CompileKey(process.index, process.epoch, None, None))
             self.run.frames.append(frame)
             self.by_code[place] = frame
@@ -150,6 +150,7 @@ class TextEvents:
         place = stack[-1] if stack and (raised or text.torch_frame is None) else text.torch_frame
         if place is not None and place.code is None and stack and (stack[-1].file, stack[-1].line) == (place.file, place.line):
             place = stack[-1]
+        self._notice_reset(prefix, place)
         frame = self.frame(prefix, place, is_code=False)
         _, attempt = _key(self.process(prefix), prefix.compile_id)
         event = BreakEvent(
@@ -173,6 +174,16 @@ class TextEvents:
         if place is not None:
             self.first_seen.setdefault((place.file, place.line), event)
         return frame
+
+    def _notice_reset(self, prefix: Prefix, place: Location | None) -> None:
+        """An attempt breaks at one line only: when its id comes with another one, compile ids have begun again (`torch._dynamo.reset`)."""
+        process = self.process(prefix)
+        key, attempt = _key(process, prefix.compile_id)
+        seen = process.frames.get(key) if key is not None else None
+        known = [] if seen is None else [event for position in seen.breaks if (event := self.run.breaks[position]) is not None]
+        lines = {(one.torch_frame.file, one.torch_frame.line) for one in known if one.attempt == attempt and one.torch_frame is not None}
+        if place is not None and lines and (place.file, place.line) not in lines:
+            process.epoch += 1
 
     def recompile(self, prefix: Prefix, lines: list[str], match: re.Match[str], place: Place) -> None:
         """TORCH_LOGS=recompiles: the guards that failed."""
@@ -243,6 +254,11 @@ class TextEvents:
     def _problem(self, prefix: Prefix, kind: str, text: str, frame: FrameDraft, where: Location | None) -> None:
         problem = Problem(kind=kind, process=self.process(prefix).index, text=text, frame=frame.id, location=where)
         self.run.problems.append(problem)
+
+
+def _is_other(frame: FrameDraft, code: Location) -> bool:
+    """True if a frame is known to be another function: by its name, or by the line at which its code begins."""
+    return frame.name is not None and (frame.name != code.function or (frame.line is not None and frame.line != code.line))
 
 
 def _key(process: ProcessDraft, compile_id: str | None) -> tuple[CompileKey | None, int]:

@@ -218,6 +218,16 @@ def test_a_refused_graph_ran_eager_only_if_its_frame_was_left(maker, kind, outco
     assert find_fallbacks(maker.run(problems=(problem,))).fallbacks == ()
 
 
+@pytest.mark.parametrize("kind", ["recompile_limit", "suppressed_error"])
+def test_what_a_text_log_says_of_a_frame_names_its_kind(maker, kind):
+    """It has no metrics."""
+    maker.frame("fine", line=90)
+    frame = maker.frame("step", line=1, outcome="skipped")
+    problem = Problem(kind=kind, process=0, text="as torch said", frame=frame)
+    (entry,) = find_fallbacks(maker.run(problems=(problem,))).fallbacks
+    assert (entry.kind, entry.events) == (kind, 1)
+
+
 @pytest.mark.parametrize("kind", ["aot_rejected", "backend_error"])
 def test_a_suppressed_refusal_is_told_once(maker, failed, kind):
     maker.frame("fine", line=90)

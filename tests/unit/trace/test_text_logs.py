@@ -136,3 +136,33 @@ def test_warnings_of_2022(tmp_path, head):
     assert [problem.kind for problem in run.legacy] == ["aot_rejected"] * 2
     assert [problem.text for problem in run.legacy] == texts
     assert run.frames == () and run.processes[0].records == 2
+
+
+def test_ids_that_begin_again_at_another_line_are_other_frames(tmp_path):
+    """`torch._dynamo.reset()` leaves no line in such a log."""
+    head = "V1121 07:32:10.000000 42 torch/_dynamo/symbolic_convert.py:1] [0/{attempt}] [__graph_breaks] "
+    rows = ("Graph break in user code at /home/me/a.py:{line}", "Graph Break Reason: why", "User code traceback:")
+    rows = (*rows, '  File "/home/me/a.py", line {line}, in f', "    print(x)")
+    block = "".join(f"{head}{row}\n" for row in rows)
+    path = tmp_path / "log.txt"
+    path.write_text(
+        "".join(block.format(attempt=attempt, line=line) for attempt, line in (("0", 5), ("0", 5), ("0_1", 6), ("0", 9), ("1", 9)))
+    )
+    run = load(path)
+    assert [(event.torch_frame.line, event.frame) for event in run.breaks] == [(5, "f0"), (5, "f0"), (6, "f0"), (9, "f1"), (9, "f2")]
+    assert [(frame.key.epoch, frame.key.text) for frame in run.frames] == [(0, "0/0"), (1, "0/0"), (1, "0/1")]
+
+
+def test_functions_of_one_name_are_told_apart_by_their_line(tmp_path):
+    prefix = "W1121 07:32:10.000000 42 torch/_dynamo/convert_frame.py:1] "
+    path = tmp_path / "log.txt"
+    path.write_text(
+        f"{prefix}[0/1] [__recompiles] Recompiling function f in /home/me/a.py:6\n"
+        f"{prefix}[0/1] [__recompiles]     triggered by the following guard failure(s):\n"
+        f"{prefix}[0/1] [__recompiles]     - 0/0: k == 2\n"
+        f"{prefix}WON'T CONVERT f /home/me/a.py line 82 \n{prefix}due to: \n"
+        f"{prefix}Traceback (most recent call last):\n{prefix}RuntimeError: nope\n"
+    )
+    run = load(path)
+    assert {(frame.line, frame.outcome) for frame in run.frames} == {(6, "compiled"), (82, "skipped")}
+    assert [problem.location.line for problem in run.problems] == [82]
