@@ -119,7 +119,7 @@ def _leaf(mutation: Mutation) -> tuple[Advice, ...]:
 def _refused(mutation: Mutation) -> tuple[Advice, ...]:
     said = mutation.refusal or ""
     if "different dtypes" in said:
-        text = "Pass one of the two views as a clone, or take the other dtype's view inside the compiled function."
+        text = "Take the other dtype's view inside the compiled function; or pass a clone, if it need not see the write."
     elif "tensor subclass" in said:
         text = "Pass one of the aliased inputs as a clone: mutated aliases and tensor subclasses do not go together in one graph."
     elif "set_" in said or mutation.kind == "storage":

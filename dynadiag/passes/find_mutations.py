@@ -4,7 +4,7 @@ inductor's post-grad graphs and the probe, joined. Reads records only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from dynadiag.advice.mutations import mutation_advice
@@ -15,7 +15,7 @@ from dynadiag.passes.fingerprint import Subject, fingerprints
 from dynadiag.passes.mutation_breaks import break_facts
 from dynadiag.passes.mutation_effects import OPTIMIZER, optimizer_breaks, with_effects
 from dynadiag.passes.mutation_errors import leaf_facts, refusal_of, refused, uncaught_effect, uncaught_facts
-from dynadiag.passes.mutation_facts import Fact, Site, severity_of, sorted_effects, worst
+from dynadiag.passes.mutation_facts import Effect, Fact, Site, severity_of, sorted_effects, worst
 from dynadiag.passes.mutation_findings import mutation_findings
 from dynadiag.passes.mutation_free import inner_facts
 from dynadiag.passes.mutation_graphs import GraphView, graph_views
@@ -31,7 +31,8 @@ _OF_BREAKS = frozenset(("DM05", "DM06", "DM07", "DM13", "DM20", "DM21", "DM22"))
 def find_mutations(run: Run) -> PassResult:
     """Every mutation with its effects, dearest first, one finding for those that cost something, and notes where sources disagree."""
     views = tuple(graph_views(run))
-    facts = [fact for view in views for fact in _of_graph(view, run)]
+    breaks = optimizer_breaks(run)
+    facts = [fact for view in views for fact in _of_graph(view, breaks, run)]
     facts += [*break_facts(run), *leaf_facts(run), *python_facts(run), *uncaught_facts(run, facts)]
     merged = sorted(_merged(facts), key=_order)
     mutations = _mutations(merged, run)
@@ -39,13 +40,13 @@ def find_mutations(run: Run) -> PassResult:
     return PassResult(mutations=mutations, findings=mutation_findings(mutations, run), notes=(*notes, *_unprobed(views)))
 
 
-def _of_graph(view: GraphView, run: Run) -> Iterator[Fact]:
+def _of_graph(view: GraphView, breaks: Mapping[int, tuple[Effect, ...]], run: Run) -> Iterator[Fact]:
     facts = [with_effects(fact, view, run) for fact in input_facts(view, run)]
     problem = refusal_of(view, run)
     if problem is not None:
         yield from refused(facts, problem, view, run)
         return
-    copies = input_copies(view, run)
+    copies = input_copies(view) if facts else {}
     by_name = {known.source or known.name: known for known in view.inputs}
     for fact in facts:
         known = by_name.get(fact.input)
@@ -53,7 +54,7 @@ def _of_graph(view: GraphView, run: Run) -> Iterator[Fact]:
         if copied is not None and known is not None:
             fact = replace(fact, effects=(*fact.effects, copy_effect(copied, known.size)))
         if fact.code == OPTIMIZER:
-            fact = replace(fact, effects=(*fact.effects, *optimizer_breaks(fact, run)))
+            fact = replace(fact, effects=(*fact.effects, *breaks.get(fact.frame.key.process, ())))
         yield uncaught_effect(fact, run)
     yield from missed_reinplacing(view, run)
     yield from inner_facts(view, run)

@@ -8,7 +8,7 @@ neither static nor memory of an earlier CUDA graph. What the runtime epilogue wr
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from dynadiag.model.run import Frame, Process, Run
@@ -156,17 +156,13 @@ def _by_optimizer(fact: Fact) -> bool:
     return bool(inner) and all(_OPTIMIZER.search(normal_path(file)) for file in inner)
 
 
-def optimizer_breaks(fact: Fact, run: Run) -> Iterator[Effect]:
-    """A graph break inside `torch.optim` on the way to an optimizer's writes: torch breaks there itself, once."""
+def optimizer_breaks(run: Run) -> Mapping[int, tuple[Effect, ...]]:
+    """By process: the graph break inside `torch.optim` on the way to an optimizer's writes, which torch makes itself, once a step."""
+    processes = {frame.id: frame.key.process for frame in run.frames}
+    found: dict[int, tuple[Effect, ...]] = {}
     for event in run.breaks:
-        place = event.torch_frame
-        frame = run.frame(event.frame)
-        if (
-            place is not None
-            and _OPTIMIZER.search(normal_path(place.file))
-            and frame is not None
-            and frame.key.process == fact.frame.key.process
-        ):
+        place, process = event.torch_frame, processes.get(event.frame)
+        if process is not None and process not in found and place is not None and _OPTIMIZER.search(normal_path(place.file)):
             detail = f"torch breaks the graph itself around an optimizer's step (at {short_place(place)}): one break a step, harmless"
-            yield Effect("graph_break", "observed", detail)
-            return
+            found[process] = (Effect("graph_break", "observed", detail),)
+    return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,6 +19,9 @@ _DTYPE_BYTES = {
     "int32": 4, "uint32": 4, "float32": 4, "float": 4, "int64": 8, "uint64": 8, "float64": 8, "double": 8, "complex64": 8, "complex128": 16,
 }  # fmt: skip
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9]+")
+# `def forward(self, ...):` of a graph's text: the body is not parsed for its inputs alone.
+_SIGNATURE = re.compile(r"^ {4}def forward\(.*?\)(?: -> [^\n]*)?:[ \t]*\n", re.DOTALL | re.MULTILINE)
+_LOOKS_LIKE_A_WRITE = re.compile(r"\w_\(|\w_\.\w+\(|\]\s*=[^=]|[-+*/%|&^@]=|torch\.ops\.(?!aten\.|prims\.|higher_order\.)\w+\.")
 _STATIC_SOURCE = re.compile(r"\._(?:buffers|parameters)\[|\.param_groups\[|\.state\[")
 
 
@@ -47,6 +50,7 @@ class GraphView:
     why_no_aot: str | None
     probe: ProbedGraph | None
     merged_inputs: bool = False
+    post_grad: tuple[Graph, ...] = ()
 
     @property
     def why_not_probed(self) -> str | None:
@@ -56,14 +60,10 @@ class GraphView:
         return self.probe.error if self.probe.mutations is None else None
 
     @cached_property
-    def nodes(self) -> tuple[Node, ...]:
-        """The nodes of the graph's text; empty when it cannot be read."""
-        return read_nodes(self.graph)
-
-    @cached_property
     def text(self) -> TextWrites:
-        """The writes that the text shows."""
-        return text_writes(self.nodes)
+        """The writes that the graph's text shows; parsed only when something in it looks like a write."""
+        text = _read(self.graph)
+        return text_writes(trace.graph_nodes(text)) if _LOOKS_LIKE_A_WRITE.search(text) else TextWrites()
 
     @cached_property
     def _stacks(self) -> Mapping[str, tuple[Location, ...]]:
@@ -80,29 +80,71 @@ class GraphView:
 
 def read_nodes(graph: Graph) -> tuple[Node, ...]:
     """The nodes of a graph's text; empty when there is none or it cannot be read any more."""
+    return trace.graph_nodes(_read(graph))
+
+
+def _read(graph: Graph) -> str:
     try:
-        return trace.graph_nodes(trace.read_payload(graph.text)) if graph.text is not None else ()
+        return trace.read_payload(graph.text) if graph.text is not None else ""
     except UnreadableInputError:
-        return ()
+        return ""
 
 
 def graph_views(run: Run) -> Iterator[GraphView]:
     """Each Dynamo graph of the last attempt of its frame, also of frames that failed in the back end."""
-    attempts = {frame.id: frame for frame in run.frames}
+    index = _Index.of(run)
     for graph in run.graphs:
-        frame = attempts.get(graph.frame)
+        frame = index.frames.get(graph.frame)
         if graph.kind == "dynamo" and frame is not None and graph.attempt >= frame.attempts - 1:
-            yield _view(graph, frame, run)
+            yield _view(graph, frame, index)
 
 
-def _view(graph: Graph, frame: Frame, run: Run) -> GraphView:
-    inputs = _inputs(graph, frame, run)
+Compilation = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Index:
+    """Graphs and records by frame and attempt, in the order of the log."""
+
+    frames: Mapping[str, Frame]
+    dynamo: Mapping[Compilation, list[Graph]]
+    post_grad: Mapping[Compilation, list[Graph]]
+    metadata: Mapping[Compilation, list[MutationRecord]]
+    traced: Mapping[str, list[TracedInput]]
+
+    @staticmethod
+    def of(run: Run) -> _Index:
+        graphs: dict[str, dict[Compilation, list[Graph]]] = {"dynamo": {}, "post_grad": {}}
+        for graph in run.graphs:
+            if graph.kind in graphs:
+                graphs[graph.kind].setdefault((graph.frame, graph.attempt), []).append(graph)
+        metadata: dict[Compilation, list[MutationRecord]] = {}
+        for record in run.mutation_records:
+            if record.kind == "aot_metadata":
+                metadata.setdefault((record.frame, record.attempt), []).append(record)
+        traced: dict[str, list[TracedInput]] = {}
+        for tensor in run.traced_inputs:
+            traced.setdefault(tensor.frame, []).append(tensor)
+        return _Index({frame.id: frame for frame in run.frames}, graphs["dynamo"], graphs["post_grad"], metadata, traced)
+
+    def behind(self, graph: Graph, record: int | None) -> bool:
+        """Whether a record lies between this Dynamo graph and the next one of the same compilation."""
+        if record is None or graph.record is None or record < graph.record:
+            return False
+        later = self.dynamo.get((graph.frame, graph.attempt), ())
+        return not any(one.record is not None and graph.record < one.record <= record for one in later)
+
+
+def _view(graph: Graph, frame: Frame, index: _Index) -> GraphView:
+    inputs = _inputs(graph, index.traced.get(frame.id, ()))
     probe = _probe(graph)
-    records = [record for record in run.mutation_records if record.kind == "aot_metadata" and _follows(record, graph, run)]
+    key = (graph.frame, graph.attempt)
+    records = [record for record in index.metadata.get(key, ()) if index.behind(graph, record.record)]
+    made = tuple(one for one in index.post_grad.get(key, ()) if index.behind(graph, one.record))
     aot, why, merged = _aot(records, inputs)
     if aot is not None and len(aot.inputs) > len(inputs):
         inputs = _with_attributes(inputs, probe, len(aot.inputs) - len(inputs))
-    return GraphView(graph=graph, frame=frame, inputs=inputs, aot=aot, why_no_aot=why, probe=probe, merged_inputs=merged)
+    return GraphView(graph, frame, inputs, aot, why, probe, merged, made)
 
 
 def _probe(graph: Graph) -> ProbedGraph | None:
@@ -110,14 +152,6 @@ def _probe(graph: Graph) -> ProbedGraph | None:
         return trace.probe_result(graph.probe) if graph.probe is not None else None
     except UnreadableInputError:
         return None
-
-
-def _follows(record: MutationRecord, graph: Graph, run: Run) -> bool:
-    """Whether a record of AOTAutograd was written for this graph: between it and the next Dynamo graph of the same frame."""
-    if (record.frame, record.attempt) != (graph.frame, graph.attempt) or graph.record is None or record.record < graph.record:
-        return False
-    later = (one for one in run.graphs if one.kind == "dynamo" and one.frame == graph.frame and one.attempt == graph.attempt)
-    return not any(one.record is not None and graph.record < one.record <= record.record for one in later)
 
 
 def _aot(records: list[MutationRecord], inputs: tuple[KnownInput, ...]) -> tuple[AotMetadata | None, str | None, bool]:
@@ -137,13 +171,14 @@ def _aot(records: list[MutationRecord], inputs: tuple[KnownInput, ...]) -> tuple
     return found, None, False
 
 
-def _inputs(graph: Graph, frame: Frame, run: Run) -> tuple[KnownInput, ...]:
+def _inputs(graph: Graph, traced: Sequence[TracedInput]) -> tuple[KnownInput, ...]:
     details = _details(graph)
     entries = [*_objects(details.get("attributes")), *_objects(details.get("inputs"))]
     if entries:
         return tuple(_recorded(index, entry) for index, entry in enumerate(entries))
-    by_name = {_NOT_IN_NAMES.sub("_", one.source).lower(): one for one in run.traced_inputs if one.frame == frame.id}
-    placeholders = [node for node in read_nodes(graph) if node.op == "placeholder"]
+    by_name = {_NOT_IN_NAMES.sub("_", one.source).lower(): one for one in traced}
+    signature = _SIGNATURE.search(_read(graph))
+    placeholders = [node for node in trace.graph_nodes(signature[0] if signature else "") if node.op == "placeholder"]
     return tuple(_described(index, node, by_name.get(node.name.lower())) for index, node in enumerate(placeholders))
 
 

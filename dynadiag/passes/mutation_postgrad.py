@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from dynadiag.model.run import Frame, Graph, Location, Node, Run
+from dynadiag.model.run import Frame, Location, Node, Run
 from dynadiag.passes.mutation_errors import inner_name
 from dynadiag.passes.mutation_facts import Effect, Fact, site_of, size_text
 from dynadiag.passes.mutation_graphs import GraphView, read_nodes
@@ -32,25 +32,16 @@ class Copied:
     location: Location | None
 
 
-def input_copies(view: GraphView, run: Run) -> Mapping[int, Copied]:
+def input_copies(view: GraphView) -> Mapping[int, Copied]:
     """By input: the copies that inductor's graph keeps for writes of this Dynamo graph."""
     found: dict[int, Copied] = {}
-    for graph in _post_grad(view, run):
+    for graph in view.post_grad:
         nodes = read_nodes(graph)
         by_name = {node.name: node for node in nodes}
         for node in nodes:
             if ".copy_." in node.target and len(node.args) > 1 and (index := _index(node.args[0])) is not None:
                 found[index] = Copied(index, _from_scatter(node.args[1], by_name), node.location)
     return found
-
-
-def _post_grad(view: GraphView, run: Run) -> Iterator[Graph]:
-    """The post-grad graphs that were made of this Dynamo graph (a forward or an inference graph)."""
-    record = view.graph.record
-    for graph in run.graphs:
-        same = graph.kind == "post_grad" and (graph.frame, graph.attempt) == (view.graph.frame, view.graph.attempt)
-        if same and record is not None and graph.record is not None and graph.record > record:
-            yield graph
 
 
 def _index(name: str) -> int | None:
@@ -80,7 +71,7 @@ def copy_effect(copied: Copied, size: int | None) -> Effect:
 
 def missed_reinplacing(view: GraphView, run: Run) -> Iterator[Fact]:
     """Tensors made in the graph that inductor clones because an op writes them while their old value is still needed."""
-    for graph in _post_grad(view, run):
+    for graph in view.post_grad:
         nodes = read_nodes(graph)
         users = _users(nodes)
         for node in nodes:

@@ -11,6 +11,7 @@ import re
 from dynadiag.model.mutations import AotInput, AotMetadata, AotOutput
 
 _INPUT = re.compile(r"InputAliasInfo\(([^()]{0,4000})\)")
+_MUTATED = re.compile(r"mutates_data=True|mutates_metadata=True|storage_resize=True")
 _FLAG = re.compile(r"(\w{1,80})=(True|False)")
 _OUTPUT = re.compile(r"OutputAliasInfo\(output_type=<OutputType\.(\w{1,60}): \d{1,4}>(.*?)base_idx=(None|\d{1,9})", re.DOTALL)
 _STATIC = re.compile(r"\bstatic_input_indices=\[([\d,\s]*)\]")
@@ -19,11 +20,17 @@ _BASES = re.compile(r"\bnum_intermediate_bases=(\d{1,9})")
 
 
 def read_aot_metadata(text: str) -> AotMetadata | None:
-    """The metadata in one payload, or None when it is of no form that we know."""
+    """The metadata in one payload, or None when it is of no form that we know.
+
+    Of a graph that mutates no input only the number of inputs is read: that is most graphs, and the text of a big one is long.
+    """
     if not text.lstrip().startswith("ViewAndMutationMeta("):
         return None
     head, _, rest = text.partition("output_info=[")
-    inputs = tuple(_input(match[1]) for match in _INPUT.finditer(head))
+    if _MUTATED.search(head) is None:
+        inputs = (AotInput(),) * head.count("InputAliasInfo(")
+    else:
+        inputs = tuple(_input(match[1]) for match in _INPUT.finditer(head))
     outputs = tuple(_output(match) for match in _OUTPUT.finditer(rest))
     static, keeps, bases = _STATIC.search(text), _KEEPS.search(text), _BASES.search(text)
     return AotMetadata(

@@ -1,0 +1,233 @@
+"""The recipes of `docs/mutations`: each function before and after the fix, with inputs. `mutation_recipes.py FOLDER` records all.
+
+Every entry of `RECIPES` is (before, after, inputs); both get equal inputs of their own, and are called twice.
+"""
+
+import contextlib
+import importlib.util
+import sys
+from pathlib import Path
+
+import torch
+from torch import nn
+
+
+class Counter(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.n = 0
+
+    def forward(self, x):
+        self.n += 1
+        return x * self.n
+
+
+class TensorCounter(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("n", torch.zeros((), dtype=torch.long))
+
+    def forward(self, x):
+        self.n.add_(1)
+        return x * self.n
+
+
+class Cache(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("k", torch.zeros(8, 4))
+        self.pos = 0
+
+    def forward(self, k):
+        self.k[self.pos] = k
+        self.pos += 1
+        return self.k.sum()
+
+
+class IndexedCache(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("k", torch.zeros(8, 4))
+        self.register_buffer("pos", torch.zeros(1, dtype=torch.long))
+
+    def forward(self, k):
+        self.k.index_copy_(0, self.pos, k.view(1, 4))
+        self.pos.add_(1)
+        return self.k.sum()
+
+
+def ema_before(ema, p):
+    ema.data.mul_(0.9).add_(p.data, alpha=0.1)
+    return (p * 2).sum()
+
+
+def ema_after(ema, p):
+    with torch.no_grad():
+        ema.mul_(0.9).add_(p, alpha=0.1)
+    return (p * 2).sum()
+
+
+def argument_before(v):
+    v.mul_(2)
+    return v.sum()
+
+
+def argument_after(v):
+    v = v.mul(2)
+    return v.sum()
+
+
+def counter_before(m, x):
+    return m[0](x)
+
+
+def counter_after(m, x):
+    return m[1](x)
+
+
+def position_before(m, k):
+    return m[0](k)
+
+
+def position_after(m, k):
+    return m[1](k)
+
+
+def transpose_before(x):
+    x.t_()
+    return x + 1
+
+
+def transpose_after(x):
+    x = x.t()
+    return x + 1
+
+
+def overlap_before(b, x, y):
+    x.mul_(2)
+    return x + y
+
+
+def overlap_after(b, _x, _y):
+    x, y = b[:4], b[2:6]
+    x.mul_(2)
+    return x + y
+
+
+def dtype_before(x, y):
+    x.mul_(2)
+    return x + 1, y + 1
+
+
+def dtype_after(x):
+    x.mul_(2)
+    return x + 1, x.view(torch.int32) + 1
+
+
+def body_before(m, x):
+    return torch.utils.checkpoint.checkpoint(lambda value: _remember(m, value), x, use_reentrant=False)
+
+
+def _remember(m, value):
+    y = torch.sin(value)
+    m.append(y)
+    return y
+
+
+def body_after(m, x):
+    y = torch.utils.checkpoint.checkpoint(torch.sin, x, use_reentrant=False)
+    m.append(y)
+    return y
+
+
+def static_before(cache, x):
+    cache.add_(x)
+    return cache * 2
+
+
+def static_after(cache, x):
+    cache.add_(x)
+    return cache * 2
+
+
+def out_before(a, o):
+    torch.add(a, a, out=o)
+    return o * 2
+
+
+def out_after(a, o):
+    o = torch.add(a, a)
+    return o * 2
+
+
+def parameter_before(m, x):
+    m.weight = nn.Parameter(m.weight.detach() * 0.5)
+    return x * m.weight
+
+
+def parameter_after(m, x):
+    with torch.no_grad():
+        m.weight.mul_(0.5)
+    return x * m.weight
+
+
+def leaf(*shape):
+    return nn.Parameter(torch.ones(*shape))
+
+
+def overlapping():
+    base = torch.ones(8)
+    return base, base[:4], base[2:6]
+
+
+def marked():
+    cache = torch.zeros(4)
+    torch._dynamo.mark_static_address(cache)
+    return cache, torch.ones(4)
+
+
+def of_two_types(after):
+    base = torch.ones(8)
+    return (base,) if after else (base, base.view(torch.int32))
+
+
+RECIPES = {
+    "ema": (ema_before, ema_after, lambda after: (leaf(4), leaf(4))),
+    "argument": (argument_before, argument_after, lambda after: (torch.ones(4, requires_grad=True).clone(),)),
+    "counter": (counter_before, counter_after, lambda after: (nn.ModuleList([Counter(), TensorCounter()]), torch.ones(4))),
+    "position": (position_before, position_after, lambda after: (nn.ModuleList([Cache(), IndexedCache()]), torch.ones(4))),
+    "transpose": (transpose_before, transpose_after, lambda after: (torch.ones(2, 3),)),
+    "overlap": (overlap_before, overlap_after, lambda after: overlapping()),
+    "dtype": (dtype_before, dtype_after, of_two_types),
+    "body": (body_before, body_after, lambda after: ([], torch.ones(4, requires_grad=True))),
+    "static": (static_before, static_after, lambda after: marked() if after else (torch.zeros(4), torch.ones(4))),
+    "out": (out_before, out_after, lambda after: (torch.ones(4), torch.empty(0))),
+    "parameter": (parameter_before, parameter_after, lambda after: (nn.PReLU(4), torch.ones(4))),
+}
+
+
+def probe_of(dynadiag):
+    file = Path(dynadiag.__file__).parent / "fx" / "probe_main.py"
+    spec = importlib.util.spec_from_file_location("probe_main", file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def main(folder):
+    import dynadiag
+
+    probe = probe_of(dynadiag)
+    for name, (before, after, make) in RECIPES.items():
+        for side, function in (("before", before), ("after", after)):
+            torch._dynamo.reset()
+            with dynadiag.observe(folder / f"{name}-{side}"), contextlib.suppress(Exception):
+                arguments = make(side == "after")
+                compiled = torch.compile(function, backend="aot_eager")
+                for _ in range(1 if name in ("transpose", "out") else 2):
+                    compiled(*arguments)
+            probe.main([str(folder / f"{name}-{side}")])
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
