@@ -51,7 +51,7 @@ def main(arguments: list[str], *, restart: Callable[[float], None] | None = None
     except DynadiagError as error:
         return _stop(error.message, 2)
     for graph, record, stopped in records(run, until):
-        _append(Path(graph.text.log), record)  # type: ignore[union-attr]
+        _append(Path(graph.text.log), _pid_of(graph, run), record)  # type: ignore[union-attr]
         if stopped and restart is not None:
             restart(until - time.monotonic())
     return 0
@@ -99,13 +99,19 @@ def records(run: "Run", until: float) -> Iterator[tuple["Graph", dict[str, Any],
         yield graph, {"format": 1, "graph": graph.id, "text_offset": graph.text.offset, **content}, stopped
 
 
-def _append(log: Path, content: dict[str, Any]) -> None:
+def _pid_of(graph: "Graph", run: "Run") -> int:
+    """The process that compiled the graph; a record under our own number would count as one more process of the run."""
+    frame = next((frame for frame in run.frames if frame.id == graph.frame), None)
+    return (run.processes[frame.key.process].pid if frame is not None else None) or 0
+
+
+def _append(log: Path, pid: int, content: dict[str, Any]) -> None:
     """One record in torch's own trace format (`torch._logging._internal.TorchLogsFormatter`), in one write, after a whole line."""
     payload = json.dumps(content, default=str)
     digest = hashlib.md5(payload.encode(), usedforsecurity=False).hexdigest()
     header = json.dumps({"artifact": {"name": "dynadiag_probe", "encoding": "json"}, "has_payload": digest})
     stamp = time.strftime("%m%d %H:%M:%S", time.localtime())
-    text = f"V{stamp}.000000 {os.getpid()} dynadiag/fx/probe_main.py:1] {header}\n\t{payload}\n"
+    text = f"V{stamp}.000000 {pid} dynadiag/fx/probe_main.py:1] {header}\n\t{payload}\n"
     try:
         with log.open("rb+") as stream:
             size = stream.seek(0, os.SEEK_END)

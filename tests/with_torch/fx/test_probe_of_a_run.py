@@ -51,6 +51,7 @@ def test_mutations_of_a_run_agree_with_aotautograd(tmp_path):
     assert (done.returncode, done.stdout) == (0, "ended\n"), done.stderr
     assert len(list((tmp_path / "trace").iterdir())) == 1
     run = trace.load(tmp_path / "run")
+    assert len(run.processes) == 1
     found = [(graph, trace.probe_result(graph.probe)) for graph in run.graphs if graph.kind == "dynamo"]
     told = {one.source: one for _, probed in found for one in probed.mutations}
     metadata = [trace.aot_metadata(record.payload) for record in run.mutation_records if record.kind == "aot_metadata"]
