@@ -84,6 +84,15 @@ def _has_gradients(spec: InputSpec) -> bool:
     return bool(dtype.is_floating_point or dtype.is_complex)
 
 
+def module_source(module: GraphModule, name: str) -> tuple[list[str], set[str]]:
+    """The lines of the classes of a graph and its sub graphs, the outermost called `name`, and the import lines that they need.
+
+    Raises NotRebuildableError for a function or value without a spelling.
+    """
+    writer = _Writer()
+    return writer.classes(module, name), set(writer.imports)
+
+
 def _main(rebuilt: Rebuilt) -> list[str]:
     lines = ["def main():", "    torch.manual_seed(0)"]
     if rebuilt.groups:

@@ -41,7 +41,7 @@ class Failure:
 
     def title(self) -> str:
         """One line for a person."""
-        what = self.exceptions[-1].rsplit(".", 1)[-1] if self.exceptions else self.kind.replace("_", " ")
+        what = self.exceptions[-1].rsplit(".", 1)[-1] if self.exceptions else self.kind.replace("_", " ").capitalize()
         return f"{what}: {self.message.splitlines()[0][:200]}" if self.message else what
 
     def to_json(self) -> dict[str, Any]:
@@ -76,6 +76,8 @@ def chain_of(error: BaseException) -> list[BaseException]:
         chain.append(current)
         inner = getattr(current, "inner_exception", None)
         current = inner if isinstance(inner, BaseException) else current.__cause__
+    if len(chain) > 1 and type(chain[-1]).__name__ == "CalledProcessError":
+        chain.pop()  # the command line of a compiler; what the compiler said stands in the exception before it
     return chain
 
 
@@ -119,10 +121,14 @@ def normalised(message: str) -> str:
     lines = [line.strip() for line in message.strip().splitlines()]
     errors = [re.sub(r"^\S*?:\d+:\d+:\s*", "", line) for line in lines if re.search(r"\b(?:fatal )?error:", line)]
     lines = sorted(set(errors)) if errors else _before_details(lines)
-    text = "\n".join(lines)
+    return without_accidents("\n".join(lines))[:_MESSAGE_LIMIT]
+
+
+def without_accidents(text: str) -> str:
+    """The text without numbers, addresses, paths and node names."""
     for pattern, instead in _ACCIDENTAL:
         text = pattern.sub(instead, text)
-    return text[:_MESSAGE_LIMIT]
+    return text
 
 
 _DETAILS = (
@@ -153,6 +159,12 @@ _ENVIRONMENT_NUMBERS = {
     errno.EMFILE: "too many files are open",
     errno.EROFS: "the disk is read-only",
 }
+_ENVIRONMENT_SIGNS = {
+    "No space left on device": "the disk is full",
+    "Killed signal terminated program": "memory ran out in the C++ compiler",
+    "virtual memory exhausted": "memory ran out in the C++ compiler",
+    "Cannot allocate memory": "memory ran out",
+}
 
 
 def environment_trouble(error: BaseException) -> str | None:
@@ -165,6 +177,7 @@ def environment_trouble(error: BaseException) -> str | None:
             return f"{_ENVIRONMENT_NUMBERS[one.errno]}: {one}"
         if isinstance(one, FileNotFoundError) and one.filename and "/" not in str(one.filename):
             return f"the program {one.filename} is missing"
-        if "No space left on device" in str(one):
-            return "the disk is full"
+        for sign, reason in _ENVIRONMENT_SIGNS.items():
+            if sign in str(one):
+                return reason
     return None

@@ -28,6 +28,7 @@ MAY_IMPORT = {
     "render": {"errors", "model", "trace", "passes"},
     "fx": {"errors", "model", "torch_compat", "trace"},
     "doctor": {"errors"},
+    "replay": {"errors", "model", "torch_compat", "record"},
     "reduce": {"errors", "model", "torch_compat", "record", "trace", "fx", "passes", "advice", "report", "replay"},
     "bench": {"errors", "model", "torch_compat", "record", "trace", "report", "replay", "render"},
     "api": {"errors", "model", "torch_compat", "record", "trace", "report"},
@@ -35,7 +36,7 @@ MAY_IMPORT = {
 }
 WITHOUT_TORCH = {"errors", "model", "trace", "passes", "advice", "report", "render", "__init__", "api"}
 # record runs in the user's process: the standard library and torch, nothing else. It also starts as a plain folder on PYTHONPATH.
-THIRD_PARTY_FREE = {"errors", "model", "torch_compat", "record", "trace"}
+THIRD_PARTY_FREE = {"errors", "model", "torch_compat", "record", "trace", "replay"}
 VERBS = [command.name for command in app.registered_commands]
 PRIVATE_TORCH = re.compile(r"^torch\._(?!_)")
 

@@ -103,6 +103,7 @@ class InvalidCxxCompiler(RuntimeError):
         (FileNotFoundError(2, "No such file", "g++"), "the program g++ is missing"),
         (RuntimeError("fatal error: error writing to /tmp/x: No space left on device"), "the disk is full"),
         (MemoryError(), "memory ran out"),
+        (RuntimeError("g++: fatal error: Killed signal terminated program cc1plus"), "memory ran out in the C++ compiler"),
         (ValueError("a real bug"), None),
         (FileNotFoundError(2, "No such file", "/tmp/generated.so"), None),
     ],
@@ -115,4 +116,4 @@ def test_trouble_of_the_machine_is_named(error, reason):
 
 
 def test_a_failure_without_an_exception_has_a_title():
-    assert Failure(kind="wrong_result", phase="call").title() == "wrong result"
+    assert Failure(kind="wrong_result", phase="call").title() == "Wrong result"

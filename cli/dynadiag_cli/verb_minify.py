@@ -1,0 +1,156 @@
+"""`dynadiag minify`: run a failing script, take the failing graph out of it, and end with the smallest reproducer."""
+
+from __future__ import annotations
+
+import enum
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dynadiag_cli.command_line import MODE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dynadiag.record import Target
+
+EXAMPLES = """Examples:
+
+  dynadiag minify train.py --lr 3e-4
+
+  dynadiag minify --kind wrong_result infer.py
+"""
+_SILENT = ("wrong_result", "wrong_gradient", "nan")
+
+
+class Kind(enum.StrEnum):
+    """Which failure to look for."""
+
+    compile_error = "compile_error"
+    runtime_error = "runtime_error"
+    crash = "crash"
+    hang = "hang"
+    wrong_result = "wrong_result"
+    wrong_gradient = "wrong_gradient"
+    nan = "nan"
+
+
+def minify(
+    ctx: typer.Context,
+    target: Annotated[
+        list[str], typer.Argument(metavar="SCRIPT [ARGS]...", help="A failing script with its arguments, or `-m MODULE [ARGS]`.")
+    ],
+    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Where to write [default: dynadiag-runs/NNNN-<script>].")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace DIR if it was made by dynadiag.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with what was captured and judged in --out DIR.")] = False,
+    kind: Annotated[
+        Kind | None, typer.Option("--kind", help="The failure to look for; wrong_result, wrong_gradient and nan compare each graph.")
+    ] = None,
+    match: Annotated[str | None, typer.Option("--match", metavar="REGEX", help="Only a failure whose text matches.")] = None,
+    timeout_s: Annotated[
+        float,
+        typer.Option("--timeout", metavar="S", min=1, help="Seconds for the script and for its graph; then it hangs."),
+    ] = 300.0,
+) -> None:
+    """Find the failing compile or call of a script and reduce its graph to the smallest reproducer.
+
+    The script runs twice: once to find what fails, once to capture that graph with its real inputs. The result is `repro_min.py`, one file
+    that needs torch alone, proven in fresh processes; `minify.json` says the rest. Exit status: 0 reduced and proven, 1 nothing failed or
+    not proven, 2 usage.
+    """
+    from dynadiag.record import Target
+    from dynadiag.reduce.session import SessionOptions
+
+    directory = _directory(target[0], out, force, resume)
+    program = Target("module" if ctx.meta.get(MODE) == "module" else "script", tuple(target))
+    options = SessionOptions(timeout_s=timeout_s, kind=kind.value if kind else None, match=match, resume=resume)
+    sys.exit(_minify(program, directory, options))
+
+
+def _minify(program: Target, directory: Path, options: Any) -> int:
+    from dynadiag.reduce.script import CaptureOptions, find_and_capture
+    from dynadiag.reduce.session import reduce_captured
+
+    _say(f"writing to {directory}")
+    if options.resume:
+        suspect, captures = None, [Path(path) for path in json.loads((directory / "job.json").read_text("utf-8"))["captures"]]
+    else:
+        every = options.kind in _SILENT
+        suspect, captures = find_and_capture(program, directory, CaptureOptions(timeout_s=options.timeout_s, every=every))
+    if suspect is not None:
+        _say(f"graph {suspect.graph} fails in phase {suspect.phase}: {' '.join(suspect.title.split())[:200]}")
+    display = _Display()
+    result = reduce_captured(captures, suspect, directory, options, display.show)
+    display.end()
+    return _report(result, directory)
+
+
+def _directory(script: str, out: Path | None, force: bool, resume: bool) -> Path:
+    from dynadiag.errors import UnreadableInputError, UsageError
+    from dynadiag.record import directory as run_directory
+
+    if resume:
+        if out is None:
+            raise UsageError("--resume needs --out DIR, the directory of the earlier run")
+        if not (out / "job.json").exists():
+            raise UnreadableInputError(f"{out} holds no reduction to resume")
+        return out.resolve()
+    made = run_directory.chosen_directory(out, force=force) if out is not None else run_directory.new_directory(Path.cwd(), script)
+    run_directory.write_marker(made, {"dynadiag": _version(), "command": None})
+    return made.resolve()
+
+
+def _version() -> str:
+    import dynadiag
+
+    return dynadiag.__version__
+
+
+class _Display:
+    """One line of progress on a terminal; nothing elsewhere."""
+
+    def __init__(self) -> None:
+        self._shown = False
+
+    def show(self, message: Mapping[str, Any]) -> None:
+        """Redraw the line."""
+        if "nodes" not in message or not sys.stderr.isatty():
+            return
+        self._shown = True
+        sys.stderr.write(f"\r\x1b[Kdynadiag: {message['nodes']} nodes, {message.get('queries', 0)} queries {message.get('phase', '')}")
+        sys.stderr.flush()
+
+    def end(self) -> None:
+        """Wipe the line."""
+        if self._shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+
+def _report(result: Mapping[str, Any], directory: Path) -> int:
+    """Say what was found; the exit status."""
+    before, after, proven = result["size_before"]["nodes"], result["size_after"]["nodes"], result["proven"]
+    queries = sum(result["queries"].values())
+    _say(f"{result['kind']}: {before} nodes reduced to {after} in {queries} queries; guilty layer: {result['guilty']['layer']}")
+    if result["flaky"]:
+        _say(f"flaky: the failure came in {result['flaky']['failed']} of {result['flaky']['of']} runs")
+    if result["other_failures"]:
+        _say(f"{len(result['other_failures'])} other failures were met on the way; see minify.json")
+    if not result["complete"]:
+        _say("the search was interrupted: this is the best so far (--resume goes on)")
+    if result["reproducer"] is None:
+        _say(f"there is no reproducer: {result['why_not']}")
+        return 1
+    print(directory / result["reproducer"])
+    if proven["reproduced"] < proven["runs"]:
+        _say(f"not proven: it failed in the same way in {proven['reproduced']} of {proven['runs']} fresh processes")
+        return 1
+    _say(f"proven: it failed in the same way in {proven['reproduced']} of {proven['runs']} fresh processes, each in an empty directory")
+    return 0
+
+
+def _say(text: str) -> None:
+    print(f"dynadiag: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,78 @@
+"""A captured graph back from its folder: its text is rebuilt from an allow-list, its tensors are read with `weights_only`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.fx import Graph, GraphModule
+
+from dynadiag.errors import UnreadableInputError
+from dynadiag.fx.rebuild import rebuild
+from dynadiag.fx.refusal import NotRebuildableError
+from dynadiag.reduce.candidate import Candidate
+from dynadiag.reduce.inputs import HOME, from_value
+from dynadiag.reduce.setting import Setting, from_json
+
+# Options that the harness sets itself, or that only say where to put files and logs.
+_OURS = ("compile_threads", "suppress_errors", "debug_dir", "trace", "cache", "log", "verbose", "repro_", "worker")
+
+
+def load_capture(folder: Path) -> tuple[Candidate, Setting]:
+    """The candidate and its setting. Raises UnreadableInputError when the folder is not whole or the graph cannot be rebuilt."""
+    try:
+        state = json.loads((folder / "setting.json").read_text("utf-8"))
+        text = (folder / "graph.txt").read_text("utf-8")
+        saved = torch.load(folder / "inputs.pt", weights_only=True, map_location="cpu")
+        attributes = torch.load(folder / "attributes.pt", weights_only=True, map_location="cpu")
+    except (OSError, ValueError, RuntimeError, EOFError) as error:
+        raise UnreadableInputError(f"the captured graph in {folder} cannot be read: {error}") from error
+    if state.get("trouble"):
+        raise UnreadableInputError(f"a reproducer cannot name the backend: {state['trouble']}", exit_code=1)
+    try:
+        rebuilt = rebuild(text)
+    except NotRebuildableError as error:
+        raise UnreadableInputError(f"the captured graph cannot be rebuilt: {error}", exit_code=1) from error
+    module = rebuilt.graph_module
+    inputs = [_value(*three) for three in zip(saved["inputs"], saved["requires_grad"], saved["homes"], strict=True)]
+    inputs += _lifted(module.graph, attributes)
+    recipes = tuple(from_value(value, f"input {position}") for position, value in enumerate(inputs))
+    return Candidate(GraphModule(module, module.graph), recipes, _configs(state)), _setting(state)
+
+
+def _lifted(graph: Graph, attributes: dict[str, Any]) -> list[Any]:
+    """Tensors that the graph reads from its module become its last inputs: gives their values."""
+    placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+    values = []
+    for node in [node for node in graph.nodes if node.op == "get_attr" and node.target in attributes]:
+        with graph.inserting_after(placeholders[-1]) if placeholders else graph.inserting_before(next(iter(graph.nodes))):
+            placeholders.append(graph.placeholder(node.name))
+        node.replace_all_uses_with(placeholders[-1])
+        values.append(_value(attributes[node.target]["value"], False, attributes[node.target]["home"]))
+        graph.erase_node(node)
+    return values
+
+
+def _value(value: Any, wants_grad: bool, home: str | None) -> Any:
+    if isinstance(value, torch.Tensor):
+        if home is not None:
+            setattr(value, HOME, home)
+        value.requires_grad_(wants_grad)
+    return value
+
+
+def _configs(state: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
+    return tuple((name, value) for name, value in state["configs"] if not any(part in name for part in _OURS))
+
+
+def _setting(state: dict[str, Any]) -> Setting:
+    setting = from_json(state)
+    if setting.backend_source is None:
+        return setting
+    # The function of the user's own script, which ran a moment ago; its source is what the reproducer will hold.
+    names: dict[str, Any] = {"__name__": "backend_of_the_script"}
+    exec(compile(setting.backend_source, "<backend of the script>", "exec"), names)
+    return replace(setting, backend=names[setting.backend])

@@ -1,0 +1,86 @@
+"""Whether a reproducer shows the failure: run in fresh processes, each in an empty directory with an empty compile cache."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from dynadiag.reduce.failure import Failure, without_accidents
+
+RUNS = 3
+_DROPPED = ("PYTHONPATH", "DYNADIAG_RECORD", "DYNADIAG_CAPTURE", "TORCH_TRACE", "TORCH_LOGS", "TORCHINDUCTOR_FORCE_DISABLE_CACHES")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proof:
+    """How many of `runs` fresh processes showed the failure; `output` is the end of what the last one printed."""
+
+    runs: int
+    reproduced: int
+    output: str = ""
+
+    @property
+    def holds(self) -> bool:
+        """Whether all did."""
+        return self.reproduced == self.runs > 0
+
+
+def prove(source: str, failure: Failure, *, timeout_s: float, runs: int = RUNS, python: str = sys.executable) -> Proof:
+    """Run the source `runs` times, each in a fresh process."""
+    results = [run_fresh(source, timeout_s=timeout_s, python=python) for _ in range(runs)]
+    return Proof(runs=runs, reproduced=sum(shows(failure, *result) for result in results), output=results[-1][1] if results else "")
+
+
+def run_fresh(source: str, *, timeout_s: float, python: str = sys.executable) -> tuple[int | None, str]:
+    """The exit status (negative for a signal, None when it did not end in time) and the end of the output."""
+    with tempfile.TemporaryDirectory(prefix="dynadiag-proof-", ignore_cleanup_errors=True) as folder:
+        empty, elsewhere = Path(folder) / "empty", Path(folder) / "elsewhere"
+        empty.mkdir()
+        elsewhere.mkdir()
+        (empty / "repro_min.py").write_text(source, "utf-8")
+        environment = {name: value for name, value in os.environ.items() if name not in _DROPPED}
+        environment |= {"TORCHINDUCTOR_CACHE_DIR": str(elsewhere), "TORCHINDUCTOR_COMPILE_THREADS": "1", "OMP_NUM_THREADS": "1"}
+        child = subprocess.Popen(
+            [python, "repro_min.py"],
+            cwd=empty,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            output, _ = child.communicate(timeout=timeout_s)
+            status: int | None = child.returncode
+        except subprocess.TimeoutExpired:
+            os.killpg(child.pid, signal.SIGKILL)
+            output, _ = child.communicate()
+            status = None
+        return status, output[-20_000:].decode("utf-8", "replace")
+
+
+def shows(failure: Failure, status: int | None, output: str) -> bool:
+    """Whether a run that ended so shows the failure."""
+    if failure.kind == "hang":
+        return status is None or (status == 1 and "Timeout (" in output)
+    if failure.kind == "crash":
+        return status is not None and status == _crash_status(failure)
+    if status != 1:
+        return False
+    if failure.kind in ("wrong_result", "wrong_gradient", "nan"):
+        return "AssertionError: wrong result" in output
+    if not failure.exceptions or failure.exceptions[-1].rsplit(".", 1)[-1] not in output:
+        return False
+    text = without_accidents(output)
+    return all(line in text for line in failure.message.splitlines()[:5])
+
+
+def _crash_status(failure: Failure) -> int:
+    if failure.message.startswith("exit "):
+        return int(failure.message.removeprefix("exit "))
+    return -int(signal.Signals[failure.message])

@@ -1,0 +1,145 @@
+"""A failing script: run once to find the compile or the call that fails, once more to capture that graph alone. Without torch."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import dynadiag.replay
+from dynadiag.errors import NothingFoundError
+from dynadiag.record import RecordOptions, RecordResult, Target, record
+from dynadiag.replay.settings import VARIABLE, CaptureSettings
+
+_BOOTSTRAP = Path(dynadiag.replay.__file__).resolve().parent / "bootstrap"
+_STATE = struct.Struct("<qqq")
+_COMPILING, _CALLING = 1, 2
+_EVERY = -2
+_PHASES = {_COMPILING: "compile", _CALLING: "call"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suspect:
+    """Where a script failed: the number of the graph in its process, in `phase`, at its `call`-th call; `title` says how."""
+
+    graph: int
+    phase: str
+    call: int
+    title: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaptureOptions:
+    """How to run the script. `backward` is needed when the failure came after the call; `every` captures each graph at its first call."""
+
+    python: str | None = None
+    timeout_s: float | None = None
+    every: bool = False
+
+
+def find_and_capture(target: Target, out: Path, options: CaptureOptions) -> tuple[Suspect | None, list[Path]]:
+    """Run the script twice; gives what failed in the first run and the folders of the captured graphs, the most suspicious first.
+
+    With `every` the script runs once, and nothing need fail. Raises NothingFoundError (exit status 1) when nothing failed, or when the
+    failure does not come back; UsageError, UnreadableInputError or OutputError when the script cannot run.
+    """
+    if options.every:
+        folder, result = _run(target, out, "capture", CaptureSettings(str(out / "capture"), graph=_EVERY), options)
+        return _suspect(folder, result), _whole(folder)
+    folder, result = _run(target, out, "first-run", CaptureSettings(str(out / "first-run")), options)
+    suspect = _suspect(folder, result)
+    if suspect is None:
+        raise NothingFoundError(_why_nothing(folder, result), exit_code=1)
+    call = suspect.call if suspect.phase != "compile" else 0
+    wanted = CaptureSettings(str(out / "capture"), graph=suspect.graph, call=call)
+    folder, again = _run(target, out, "capture", wanted, options)
+    second = _suspect(folder, again)
+    if second is None or (second.graph, second.phase) != (suspect.graph, suspect.phase):
+        raise NothingFoundError(f"the failure did not come back: it came in 1 of 2 runs ({suspect.title})", exit_code=1)
+    captured = _whole(folder)
+    if not captured:
+        raise NothingFoundError(f"the failing graph could not be captured: {_problems(folder)}", exit_code=1)
+    return suspect, captured
+
+
+def _run(target: Target, out: Path, name: str, settings: CaptureSettings, options: CaptureOptions) -> tuple[Path, RecordResult]:
+    folder = out / name
+    folder.mkdir(parents=True, exist_ok=True)
+    with _environment(settings):
+        result = record(target, RecordOptions(out=folder / "run", force=True, python=options.python, timeout_s=options.timeout_s))
+    if result.interrupted:
+        raise KeyboardInterrupt
+    return folder, result
+
+
+@contextlib.contextmanager
+def _environment(settings: CaptureSettings) -> Iterator[None]:
+    """The variables that the script inherits."""
+    before = {name: os.environ.get(name) for name in (VARIABLE, "PYTHONPATH")}
+    os.environ[VARIABLE] = settings.dumps()
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_BOOTSTRAP), before["PYTHONPATH"])))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _suspect(folder: Path, result: RecordResult) -> Suspect | None:
+    """What failed: the exception that ended the script, else what ran when it was killed, else a failure that the script survived."""
+    failures = [failure for path in sorted(folder.glob("failures-*.jsonl")) for failure in _failures(path)]
+    if failures:
+        return failures[-1] if result.exit_status else failures[0]
+    states = [state for path in folder.glob("state-*") if (state := _state(path)) is not None]
+    ended = f"signal {result.signal}" if result.signal else "no end within the time limit" if result.timed_out else "exit"
+    for code, graph, call in states:
+        if code in _PHASES and (result.signal or result.timed_out or result.exit_status):
+            return Suspect(graph=graph, phase=_PHASES[code], call=call, title=ended if ended != "exit" else f"exit {result.exit_status}")
+    called = [(graph, call) for code, graph, call in states if code not in _PHASES and call > 0]
+    if called and result.exit_status:
+        # After a call: the backward of the graph that was called last, if it is a graph at all.
+        return Suspect(graph=called[-1][0], phase="after", call=called[-1][1], title=f"exit {result.exit_status} after a compiled call")
+    return None
+
+
+def _failures(path: Path) -> Iterator[Suspect]:
+    for line in path.read_text("utf-8", errors="replace").splitlines():
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            found = json.loads(line)
+            yield Suspect(graph=int(found["graph"]), phase=str(found["phase"]), call=int(found["call"]), title=str(found["title"]))
+
+
+def _state(path: Path) -> tuple[int, int, int] | None:
+    raw = path.read_bytes()
+    if len(raw) < _STATE.size:
+        return None
+    state, graph, call = _STATE.unpack_from(raw)
+    return (state, graph, call) if graph >= 0 else None
+
+
+def _whole(folder: Path) -> list[Path]:
+    found = [path for path in folder.glob("graph-*") if (path / "inputs.pt").exists() and (path / "setting.json").exists()]
+    return sorted(found, key=lambda path: int(path.name.removeprefix("graph-")))
+
+
+def _problems(folder: Path) -> str:
+    try:
+        return (folder / "problems.txt").read_text("utf-8").strip().splitlines()[-1]
+    except (OSError, IndexError):
+        return "the second run took another way"
+
+
+def _why_nothing(folder: Path, result: RecordResult) -> str:
+    graphs = any(folder.glob("state-*"))
+    if result.exit_status == 0:
+        said = "no graph was compiled" if not graphs else "every compiled graph compiled and ran"
+        return f"nothing failed: nothing to reduce ({said}; for wrong results say --kind wrong_result)"
+    where = "after compiled calls, but in none of them" if graphs else "before any graph was compiled"
+    return f"the script failed (exit status {result.exit_status}) {where}: only failures of compiled graphs can be reduced"

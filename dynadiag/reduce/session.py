@@ -1,0 +1,111 @@
+"""`dynadiag minify SCRIPT` without its printing: capture, then the worker process, whose messages are handed on. Imports no torch."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from dynadiag.errors import DynadiagError
+from dynadiag.reduce.script import Suspect
+
+Message = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionOptions:
+    """`timeout_s` is for the first run of the captured graph; `kind` and `match` choose the failure; `resume` continues a journal."""
+
+    timeout_s: float = 300.0
+    kind: str | None = None
+    match: str | None = None
+    resume: bool = False
+
+
+def reduce_captured(
+    captures: Sequence[Path], suspect: Suspect | None, out: Path, options: SessionOptions, on_message: Callable[[Message], None]
+) -> Message:
+    """Run the worker on captured graphs, the first that fails is reduced; gives `minify.json`.
+
+    Raises DynadiagError with the worker's own message and exit status when it ends without a result.
+    """
+    job = {
+        "captures": [str(path) for path in captures],
+        "out": str(out),
+        "backward": suspect is not None and suspect.phase == "after",
+        "timeout_s": options.timeout_s,
+        "kind": options.kind,
+        "match": options.match,
+        "resume": options.resume,
+    }
+    (out / "job.json").write_text(json.dumps(job, indent=1), "utf-8")
+    last = _run_worker(out / "job.json", out, on_message)
+    if "error" in last:
+        raise DynadiagError(str(last["error"]), slug="not-reduced", exit_code=int(last.get("exit_code", 1)))
+    result: Message = json.loads((out / "minify.json").read_text("utf-8"))
+    return result
+
+
+def _run_worker(job: Path, out: Path, on_message: Callable[[Message], None]) -> Message:
+    """Start the worker, hand its messages on, and give the last one; what it prints besides goes into `worker.log`."""
+    last: Message = {"error": f"the reducer ended without a result; see {out / 'worker.log'}"}
+    with (out / "worker.log").open("wb") as log:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "dynadiag.reduce.worker", str(job)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            env=_environment(out),
+            text=True,
+            process_group=0,
+        )
+        assert child.stdout is not None
+        with _interrupts_to(child):
+            for line in child.stdout:
+                with contextlib.suppress(ValueError):
+                    message = json.loads(line)
+                    if isinstance(message, dict):
+                        on_message(message)
+                        last = message if {"done", "error"} & set(message) else last
+            child.wait()
+    return last
+
+
+@contextlib.contextmanager
+def _interrupts_to(child: subprocess.Popen[str]) -> Iterator[None]:
+    """Ctrl-C goes to the worker: once asks for the best so far, twice ends it."""
+    presses = 0
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        nonlocal presses
+        presses += 1
+        with contextlib.suppress(ProcessLookupError):
+            if presses == 1:
+                os.kill(child.pid, signal.SIGINT)
+            else:
+                os.killpg(child.pid, signal.SIGKILL)
+
+    before = signal.signal(signal.SIGINT, pass_on)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _environment(out: Path) -> dict[str, str]:
+    """One thread, a compile cache of its own, and CUDA looked at without being initialised (a child could not use it after a fork)."""
+    environment = {name: value for name, value in os.environ.items() if name not in ("DYNADIAG_CAPTURE", "DYNADIAG_RECORD", "TORCH_TRACE")}
+    return environment | {
+        "OMP_NUM_THREADS": "1",
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",
+        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+        "TORCHINDUCTOR_CACHE_DIR": str(out / "compile-cache"),
+    }

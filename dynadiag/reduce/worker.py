@@ -1,0 +1,115 @@
+"""The process that reduces: it has imported torch and forks a child for each question. Started by `dynadiag minify`, once a captured graph.
+
+    python -m dynadiag.reduce.worker JOB.json
+
+Prints one JSON line a query (`{"nodes": ..., "queries": ...}`) and at the end one with `"done"` or `"error"`. An interrupt ends the search
+after the query that runs; the best so far is still written and proven.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+
+from dynadiag.errors import DynadiagError
+from dynadiag.reduce.candidate import Candidate
+from dynadiag.reduce.hunt import HuntOptions, hunt
+from dynadiag.reduce.ladder import climb
+from dynadiag.reduce.loading import load_capture
+from dynadiag.reduce.outcome import to_json, write_json, write_reproducer
+from dynadiag.reduce.reducer import Progress, Stopped
+from dynadiag.reduce.setting import Setting
+from dynadiag.torch_compat.reduce_compile import warm_up
+
+LEAST_PROOF_S = 120.0
+_CHECKS = {"wrong_result": "forward", "nan": "forward", "wrong_gradient": "gradient"}
+
+
+def main(job_file: str) -> int:
+    """Do the job; gives the exit status."""
+    began = time.monotonic()
+    job = json.loads(Path(job_file).read_text("utf-8"))
+    torch.set_num_threads(1)
+    interrupted = _Interrupts()
+    error: DynadiagError | None = None
+    for folder in job["captures"]:
+        try:
+            _reduce(Path(folder), Path(job["out"]), job, interrupted, began)
+        except DynadiagError as raised:
+            error = raised
+            continue
+        return 0
+    _say(error=error.message if error else "nothing was captured", exit_code=error.exit_code if error else 1)
+    return 1
+
+
+class _Interrupts:
+    """The first Ctrl-C asks for an end; the second is Python's own."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        signal.signal(signal.SIGINT, self._on_signal)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+
+    def check(self) -> None:
+        """Raise Stopped when an end was asked for."""
+        if self.asked:
+            raise Stopped
+
+
+def _reduce(folder: Path, out: Path, job: dict[str, Any], interrupts: _Interrupts, began: float) -> None:
+    candidate, setting = load_capture(folder)
+    setting = _checked(setting, candidate, job)
+    warm_up(setting.backend)
+    _say(ready_cpu_s=round(time.process_time(), 2), nodes=candidate.nodes)
+    options = HuntOptions(
+        timeout_s=job["timeout_s"],
+        kind=job["kind"],
+        match=job["match"],
+        journal=out / "journal.jsonl",
+        resume=job["resume"],
+        on_query=_show,
+        wait=interrupts.check,
+    )
+    found = hunt(candidate, setting, options)
+    ladder = climb(found.best, found.setting, found.confirmed.failure, timeout_s=found.confirmed.timeout_s)
+    written = write_reproducer(found, ladder, out, timeout_s=max(LEAST_PROOF_S, found.confirmed.timeout_s))
+    result = to_json(found, ladder, written, wall_s=time.monotonic() - began, level="dynamo")
+    result["server_cpu_s"] = round(time.process_time(), 2)
+    write_json(result, out / "minify.json")
+    _say(done=True, proven=written.proof.holds, output="" if written.proof.holds else written.proof.output[-2000:])
+
+
+def _checked(setting: Setting, candidate: Candidate, job: dict[str, Any]) -> Setting:
+    """What is compared follows from the failure that is looked for."""
+    check = _CHECKS.get(job["kind"] or "", "raises")
+    return replace(setting, check=check, backward=check == "gradient" or job["backward"])  # type: ignore[arg-type]
+
+
+def _show(progress: Progress) -> None:
+    best = progress.best.nodes if progress.best is not None else None
+    _say(nodes=best, queries=progress.queries.total(), phase=progress.phase)
+
+
+def _say(**message: Any) -> None:
+    try:
+        print(json.dumps(message), flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,248 @@
+"""The reproducer: one Python file that needs torch alone, short enough to read, ending in the failure itself or in an assertion."""
+
+from __future__ import annotations
+
+import base64
+import textwrap
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from dynadiag.fx.script import module_source
+from dynadiag.reduce import comparing
+from dynadiag.reduce.candidate import Candidate, own_copy
+from dynadiag.reduce.failure import Failure
+from dynadiag.reduce.inputs import DRAWN, PlainInput, TensorInput
+from dynadiag.reduce.setting import Setting
+from dynadiag.torch_compat.reduce_compile import config_path
+
+_INLINE_ELEMENTS = 64
+_WIDTH = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class Header:
+    """What the first lines say."""
+
+    failure: Failure
+    made_by: str
+    versions: str
+    story: str
+
+
+def reproducer(candidate: Candidate, setting: Setting, header: Header, *, expect_failure: bool = True) -> str:
+    """The source of the file. Raises NotRebuildableError for a function or a value that has no spelling."""
+    classes, imports = module_source(_without_notes(own_copy(candidate.module)), "Repro")
+    inputs = _inputs(candidate)
+    body = [*_surroundings(setting), *_inputs_function(inputs), "", "", *_backend(setting), *_main(candidate, setting, header.failure)]
+    if "decoded(" in "\n".join(inputs):
+        body = [*_DECODER.splitlines(), "", "", *body]
+        imports = imports | {"import base64", "import zlib"}
+    if header.failure.kind == "hang":
+        imports = imports | {"import faulthandler"}
+    configs = [f"{config_path(name)} = {value!r}" for name, value in candidate.configs]
+    needed = imports | {"import torch"} | {f"import {config_path(name).split('.config.')[0]}.config" for name, _ in candidate.configs}
+    opening = _docstring(header, expect_failure=expect_failure)
+    parts = [*opening, "", *sorted(needed), "", *configs, *([""] if configs else []), "", *classes, "", "", *body, ""]
+    return "\n".join(parts)
+
+
+def _docstring(header: Header, *, expect_failure: bool) -> list[str]:
+    title = header.failure.title() if expect_failure else "This neighbour of the reproducer does not fail."
+    kind = f"{header.failure.kind.replace('_', ' ')} in phase {header.failure.phase}"
+    lines = [title, "", f"Failure: {kind}." if expect_failure else f"The reproducer: {header.failure.title()}"]
+    lines += [header.story, f"{header.made_by}; {header.versions}."]
+    wrapped = [piece for line in lines for piece in (textwrap.wrap(_plain(line), _WIDTH) or [""])]
+    return ['"""' + wrapped[0], *wrapped[1:], '"""']
+
+
+def _plain(line: str) -> str:
+    """Text that cannot end a docstring."""
+    return line.replace("\\", "/").replace('"', "'")
+
+
+def _without_notes(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """Without the user's file names, which mean nothing elsewhere; with the name of each function."""
+    from dynadiag.fx.building import TARGET
+    from dynadiag.reduce.candidate import graphs_in
+    from dynadiag.torch_compat.reduce_names import printed_target
+
+    for graph in graphs_in(module):
+        for node in graph.graph.nodes:
+            node.meta = {TARGET: node.meta[TARGET]} if TARGET in node.meta else {}
+            if node.op == "call_function" and TARGET not in node.meta:
+                name = printed_target(node.target)
+                node.meta = {} if name is None else {TARGET: name}
+    return module
+
+
+# -- inputs
+
+
+def _inputs(candidate: Candidate) -> list[str]:
+    return [_input(one) for one in candidate.inputs]
+
+
+def _input(one: TensorInput | PlainInput) -> str:
+    if isinstance(one, PlainInput):
+        return repr(one.value)
+    text = _data(one) if one.fill == "data" else _made(one)
+    if one.device != "cpu":
+        text += f".to({one.device!r})"
+    return f"{text}.requires_grad_()" if one.requires_grad else text
+
+
+def _made(one: TensorInput) -> str:
+    """As `inputs.generate` makes it: the same calls on the RNG."""
+    dtype = "" if one.dtype == torch.float32 else f", dtype={one.dtype}"
+    if one.fill in ("zeros", "ones"):
+        text = f"torch.{one.fill}({_shape(one.shape)}{dtype})"
+    elif one.dtype == torch.bool:
+        text = f"torch.randint(2, {tuple(one.shape)}).bool()"
+    elif one.dtype.is_floating_point or one.dtype.is_complex:
+        text = f"torch.randn({_shape(one.shape)}{dtype})" if one.dtype in DRAWN else f"torch.randn({_shape(one.shape)}).to({one.dtype})"
+    else:
+        text = f"torch.randint({one.high}, {tuple(one.shape)}{dtype})"
+    return text if one.contiguous else _strided(one, text)
+
+
+def _shape(shape: Sequence[int]) -> str:
+    return ", ".join(map(str, shape)) if shape else "()"
+
+
+def _strided(one: TensorInput, text: str) -> str:
+    if 0 in one.stride:
+        return f"{text}.as_strided({one.shape}, {one.stride})"
+    dtype = "" if one.dtype == torch.float32 else f", dtype={one.dtype}"
+    return f"torch.empty_strided({one.shape}, {one.stride}{dtype}).copy_({text})"
+
+
+def _data(one: TensorInput) -> str:
+    """Real values: a literal when there are few, compressed bytes otherwise."""
+    assert one.data is not None
+    data = one.data.detach().cpu()
+    if data.numel() <= _INLINE_ELEMENTS and one.dtype in (torch.float32, torch.float64, torch.int64, torch.int32, torch.bool):
+        dtype = "" if one.dtype in (torch.float32, torch.int64, torch.bool) and data.numel() else f", dtype={one.dtype}"
+        text = f"torch.tensor({_literal(data)}{dtype})"
+        return text if one.contiguous else _strided(one, text)
+    flat = torch.empty(data.shape, dtype=data.dtype).copy_(data).reshape(-1).view(torch.uint8)
+    packed = base64.b85encode(zlib.compress(bytes(flat.tolist()), 9)).decode()
+    pieces = "\n            ".join(repr(packed[start : start + _WIDTH]) for start in range(0, len(packed), _WIDTH))
+    text = f"decoded(\n            {pieces},\n            {one.dtype},\n            {tuple(data.shape)},\n        )"
+    return text if one.contiguous else _strided(one, text)
+
+
+def _literal(data: torch.Tensor) -> str:
+    return repr(data.tolist()).replace("nan", "float('nan')").replace("inf", "float('inf')")
+
+
+_DECODER = '''def decoded(text, dtype, shape):
+    """A tensor from its compressed bytes."""
+    return torch.frombuffer(bytearray(zlib.decompress(base64.b85decode(text))), dtype=dtype).reshape(shape)'''
+
+
+def _inputs_function(inputs: Sequence[str]) -> list[str]:
+    lines = ["def make_inputs():", "    torch.manual_seed(0)"]
+    if len(inputs) == 1 and len(inputs[0]) < _WIDTH:
+        return [*lines, f"    return [{inputs[0]}]"]
+    return [*lines, "    return [", *(f"        {one}," for one in inputs), "    ]"]
+
+
+# -- what surrounds the call
+
+
+def _surroundings(setting: Setting) -> list[str]:
+    lines = []
+    if setting.default_dtype != "float32":
+        lines.append(f"torch.set_default_dtype(torch.{setting.default_dtype})")
+    if setting.matmul_precision != "highest":
+        lines.append(f"torch.set_float32_matmul_precision({setting.matmul_precision!r})")
+    if setting.deterministic:
+        lines.append("torch.use_deterministic_algorithms(True)")
+    if not setting.grad and not setting.inference:
+        lines.append("torch.set_grad_enabled(False)")
+    return [*lines, "", ""] if lines else []
+
+
+def _backend(setting: Setting) -> list[str]:
+    return [*setting.backend_source.rstrip().splitlines(), "", ""] if setting.backend_source else []
+
+
+def _compile_call(setting: Setting) -> str:
+    backend = setting.backend if isinstance(setting.backend, str) else None
+    parts = [f"backend={backend!r}" if backend is not None else f"backend={setting.backend.__name__}"]
+    if setting.mode is not None:
+        parts.append(f"mode={setting.mode!r}")
+    if setting.options:
+        parts.append(f"options={dict(setting.options)!r}")
+    if setting.dynamic is not None:
+        parts.append(f"dynamic={setting.dynamic}")
+    return f"torch.compile(model, {', '.join(parts)})"
+
+
+def _contexts(setting: Setting) -> list[str]:
+    contexts = []
+    if setting.autocast is not None:
+        contexts.append(f"torch.autocast({setting.autocast[0]!r}, dtype=torch.{setting.autocast[1]})")
+    if setting.inference:
+        contexts.append("torch.inference_mode()")
+    return contexts
+
+
+def _main(candidate: Candidate, setting: Setting, failure: Failure) -> list[str]:
+    """The call without the compiler, the call with it, and what shows the failure."""
+    compares = setting.check != "raises"
+    lines = [*(_CHECK_HELPERS.splitlines() if compares else []), *(_CALL_BACKWARD if setting.backward else _CALL).splitlines(), "", ""]
+    main = ["model = Repro()", f"compiled = {_compile_call(setting)}"]
+    if failure.kind == "hang":
+        main = ["faulthandler.dump_traceback_later(30, exit=True)  # it hangs: show where, and end", *main]
+    main.append("expected = run(model)  # passes")
+    main.append("actual = run(compiled)" + ("" if compares else "  # fails"))
+    if compares:
+        main += _comparison(candidate)
+    contexts = _contexts(setting)
+    if contexts:
+        main = [f"with {', '.join(contexts)}:", *(f"    {line}" if line else line for line in main)]
+    return [*lines, *main]
+
+
+def _comparison(candidate: Candidate) -> list[str]:
+    dtypes = [one.dtype for one in candidate.inputs if isinstance(one, TensorInput) and one.dtype.is_floating_point]
+    tolerance = max((comparing.TOLERANCE.get(dtype, comparing.DEFAULT_TOLERANCE) for dtype in dtypes), default=comparing.DEFAULT_TOLERANCE)
+    return ["for position, (right, got) in enumerate(zip(expected, actual)):", f"    check(position, right, got, {tolerance})"]
+
+
+_CALL = """def run(function):
+    torch.manual_seed(0)
+    return list(function(*make_inputs()))"""
+
+_CALL_BACKWARD = '''def run(function):
+    """The results and the gradients of the inputs."""
+    inputs = make_inputs()
+    torch.manual_seed(0)
+    results = list(function(*inputs))
+    loss = 0
+    for result in results:
+        if isinstance(result, torch.Tensor) and result.requires_grad:
+            weight = 1 + 0.5 * torch.cos(torch.arange(result.numel(), device=result.device, dtype=torch.float64))
+            loss = loss + (result.double() * weight.reshape(result.shape)).sum()
+    wanted = [one for one in inputs if isinstance(one, torch.Tensor) and one.requires_grad]
+    return results + list(torch.autograd.grad(loss, wanted, allow_unused=True))'''
+
+_CHECK_HELPERS = '''def check(position, right, got, tolerance):
+    """Fail when the compiled result is further from the uncompiled one than rounding explains."""
+    if not isinstance(right, torch.Tensor):
+        assert right == got, f"wrong result {position}: {got} instead of {right}"
+        return
+    assert right.shape == got.shape and right.dtype == got.dtype, f"wrong result {position}: another shape or dtype"
+    finite = torch.isfinite(right)
+    assert torch.isfinite(got)[finite].all(), f"wrong result {position}: NaN or infinite where the uncompiled run is finite"
+    wide = torch.complex128 if right.is_complex() else torch.float64
+    right, got = right.detach().to(wide)[finite], got.detach().to(wide)[finite]
+    error, size = ((got - right).abs().square().mean().sqrt(), right.abs().square().mean().sqrt()) if right.numel() else (0, 0)
+    assert error <= tolerance * size + 1e-12, f"wrong result {position}: error {float(error):.3g} at size {float(size):.3g}"
+
+
+'''

@@ -1,0 +1,52 @@
+"""Python runs this at start-up because `dynadiag minify` put its folder on PYTHONPATH; the user's own sitecustomize runs afterwards."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import os
+import sys
+
+_HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - pathlib costs start-up time in every child
+
+
+def _load_dynadiag() -> None:
+    """Make the package importable by file location, without its site-packages on the path."""
+    if "dynadiag" in sys.modules:
+        return
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    package = os.path.dirname(os.path.dirname(_HERE))  # noqa: PTH120
+    spec = spec_from_file_location("dynadiag", os.path.join(package, "__init__.py"), submodule_search_locations=[package])  # noqa: PTH118
+    if spec is None or spec.loader is None:
+        raise ImportError(f"no dynadiag in {package}")
+    module = module_from_spec(spec)
+    sys.modules["dynadiag"] = module
+    spec.loader.exec_module(module)
+
+
+def _start() -> None:
+    try:
+        _load_dynadiag()
+        from dynadiag.replay.inside import start
+
+        start()
+    except Exception as error:  # noqa: BLE001 - border: a capture that cannot start must not stop the program
+        print(f"dynadiag: not capturing in this process: {error!r}", file=sys.stderr)
+
+
+def _run_users_own() -> None:
+    """The user's sitecustomize, which ours shadows."""
+    spec = importlib.machinery.PathFinder.find_spec("sitecustomize")
+    if spec is None or spec.loader is None or spec.origin == __file__:
+        return
+    from importlib.util import module_from_spec
+
+    module = module_from_spec(spec)
+    sys.modules["sitecustomize"] = module
+    spec.loader.exec_module(module)
+
+
+sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or os.curdir) != _HERE]  # noqa: PTH100
+if "DYNADIAG_CAPTURE" in os.environ:
+    _start()
+_run_users_own()

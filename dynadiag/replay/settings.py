@@ -1,0 +1,34 @@
+"""What the parent tells the capture in the user's process: one environment variable that every child inherits."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+VARIABLE = "DYNADIAG_CAPTURE"
+
+
+@dataclass(frozen=True)
+class CaptureSettings:
+    """Where to write, and what to capture: `graph` is the number of a graph in its process, -1 for none, -2 for every graph.
+
+    `call` is the number of the call whose inputs are taken; 0 takes them when the graph is compiled.
+    """
+
+    directory: str
+    graph: int = -1
+    call: int = 0
+
+    def dumps(self) -> str:
+        """The value of the environment variable."""
+        return json.dumps(asdict(self))
+
+
+def from_environment(environment: Mapping[str, str] = os.environ) -> CaptureSettings | None:
+    """The settings of the parent; None when nobody captures or the value is not ours."""
+    try:
+        return CaptureSettings(**json.loads(environment[VARIABLE]))
+    except (KeyError, ValueError, TypeError):
+        return None

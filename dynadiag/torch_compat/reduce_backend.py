@@ -1,0 +1,105 @@
+"""The backend of a compile: its name and options, or the source of a function of the user's script."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import textwrap
+from collections.abc import Iterator
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+_PARTS_LIMIT = 20
+
+
+def describe_backend(compiler_fn: Any) -> tuple[dict[str, Any], str | None]:
+    """Plain data for a `Setting` (`backend`, `options`, `mode`, `dynamic`, `backend_source`), and why it is not all of it.
+
+    Looks through torch's wrappers (`WrapBackendDebug`, `_TorchCompileInductorWrapper`, `_TorchCompileWrapper`; 2.11 to 2.15).
+    """
+    found = _unwrapped(compiler_fn)
+    dynamic = getattr(found, "dynamic", None)
+    described: dict[str, Any] = {"dynamic": dynamic if isinstance(dynamic, bool) else None, "mode": None, "backend_source": None}
+    if getattr(found, "compiler_name", None) == "inductor" and hasattr(found, "config"):
+        return {**described, "backend": "inductor", "options": _plain(found.config)}, None
+    kwargs = getattr(found, "kwargs", {})
+    described |= {"options": _plain(kwargs.get("options") or {}), "mode": kwargs.get("mode")}
+    function = _unwrapped(getattr(found, "compiler_fn", found))
+    name = _registered_name(function)
+    if name is not None:
+        return {**described, "backend": name}, None
+    source, trouble = _source_of(function)
+    return {**described, "backend": getattr(function, "__name__", "backend"), "backend_source": source}, trouble
+
+
+def _unwrapped(function: Any) -> Any:
+    for _ in range(_PARTS_LIMIT):
+        inner = vars(function).get("_torchdynamo_orig_backend") if hasattr(function, "__dict__") else None
+        if inner is None:
+            return function
+        function = inner
+    return function
+
+
+def _plain(options: Any) -> dict[str, Any]:
+    return {str(name): value for name, value in dict(options).items() if isinstance(value, bool | int | float | str | None)}
+
+
+def _registered_name(function: Any) -> str | None:
+    """The name under which any process that imported torch alone finds the backend."""
+    registry = sys.modules.get("torch._dynamo.backends.registry")
+    known = getattr(registry, "_COMPILER_FNS", {})
+    for name, registered in known.items():
+        if registered is not None and _unwrapped(registered) is function and str(getattr(function, "__module__", "")).startswith("torch."):
+            return str(name)
+    return None
+
+
+def _source_of(function: Any) -> tuple[str | None, str | None]:
+    """The source of a function with all that it names in its module; or why that cannot be had."""
+    if not isinstance(function, FunctionType):
+        return None, f"the backend is {type(function).__name__}, no function with a source"
+    parts: dict[str, str] = {}
+    try:
+        _collect(function, parts)
+    except (OSError, TypeError, ValueError) as error:
+        return None, f"the backend {function.__name__} cannot be copied into one file: {error}"
+    return "\n\n".join(parts.values()), None
+
+
+def _collect(function: FunctionType, parts: dict[str, str]) -> None:
+    if function.__closure__:
+        raise ValueError(f"{function.__name__} uses variables of a function around it")
+    for name in _names(function.__code__):
+        if name not in function.__globals__ or f"{name} =" in parts or name in parts:
+            continue
+        _collect_value(name, function.__globals__[name], function, parts)
+        if len(parts) > _PARTS_LIMIT:
+            raise ValueError("it uses too much of its module")
+    parts[function.__name__] = textwrap.dedent(inspect.getsource(function))
+
+
+def _collect_value(name: str, value: Any, function: FunctionType, parts: dict[str, str]) -> None:
+    if isinstance(value, ModuleType):
+        parts[name] = f"import {value.__name__}" if value.__name__ == name else f"import {value.__name__} as {name}"
+    elif isinstance(value, bool | int | float | str | None):
+        parts[name] = f"{name} = {value!r}"
+    elif getattr(value, "__module__", None) != function.__module__ and hasattr(value, "__qualname__"):
+        parts[name] = f"from {value.__module__} import {value.__qualname__.split('.')[0]}" + (
+            f" as {name}" if value.__name__ != name else ""
+        )
+    elif isinstance(value, FunctionType):
+        parts[name] = ""
+        _collect(value, parts)
+        parts[name] = parts.pop(value.__name__)
+    elif isinstance(value, type):
+        parts[name] = textwrap.dedent(inspect.getsource(value))
+    else:
+        raise ValueError(f"it uses {name}, a {type(value).__name__} of its module")
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)

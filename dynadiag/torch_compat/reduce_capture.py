@@ -1,0 +1,198 @@
+"""Watching each graph that Dynamo hands to a backend: what is compiled or called now, what it raised, and one graph with its real inputs.
+
+The state of each process is a few bytes of mapped memory in a file, so that it survives a segmentation fault, a hang and `kill -9`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import json
+import mmap
+import os
+import struct
+import sys
+import traceback
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from dynadiag.torch_compat import configuration
+from dynadiag.torch_compat.hooks import callback_switch, disguise
+from dynadiag.torch_compat.reduce_backend import describe_backend
+
+STATE = struct.Struct("<qqq")
+IDLE, COMPILING, CALLING = 0, 1, 2
+EVERY = -2
+_TEXT_LIMIT = 20_000
+
+
+class GraphWatch:
+    """Writes `state-<pid>`, `failures-<pid>.jsonl` and `graph-<n>/` into a folder; our own errors go to `problems.txt` there."""
+
+    def __init__(self, directory: str, *, graph: int, call: int) -> None:
+        self._directory = directory
+        self._wanted = graph
+        self._call = call
+        self._numbers = itertools.count()
+        self._switch = callback_switch()
+        self._state: mmap.mmap | None = None
+        self._pid = -1
+
+    def attach(self, output_graph: ModuleType) -> None:
+        """Wrap `OutputGraph.call_user_compiler` (2.11 to 2.15)."""
+        original = output_graph.OutputGraph.call_user_compiler
+        watch = self
+        self._switch = callback_switch()
+
+        def dynadiag_watch(self: Any, gm: Any, example_inputs: Any) -> Any:
+            number = next(watch._numbers)
+            watch._quietly(lambda: watch._before_compile(number, self, gm, example_inputs))
+            try:
+                compiled = original(self, gm, example_inputs)
+            except Exception as error:
+                raised = error
+                watch._quietly(lambda: watch._failed(number, "compile", 0, raised))
+                raise
+            watch._quietly(lambda: watch._note(IDLE, number, 0))
+            return watch._watched(compiled, number)
+
+        wrapper = functools.wraps(original)(disguise(dynadiag_watch, output_graph.__file__))
+        output_graph.OutputGraph.call_user_compiler = wrapper
+
+    def _watched(self, compiled: Any, number: int) -> Any:
+        """The compiled graph, each call noted before it is made."""
+        calls = itertools.count(1)
+        watch = self
+
+        def dynadiag_call(*args: Any) -> Any:
+            call = next(calls)
+            watch._quietly(lambda: watch._before_call(number, call, args))
+            try:
+                result = compiled(*args)
+            except Exception as error:
+                raised = error
+                watch._quietly(lambda: watch._failed(number, "call", call, raised))
+                raise
+            watch._quietly(lambda: watch._note(IDLE, number, call))
+            return result
+
+        with contextlib.suppress(AttributeError, TypeError):
+            vars(dynadiag_call).update(vars(compiled))
+        return disguise(dynadiag_call, sys.modules["torch._dynamo.output_graph"].__file__)
+
+    def _quietly(self, work: Callable[[], None]) -> None:
+        prior = self._switch(None)
+        try:
+            work()
+        except Exception:  # noqa: BLE001 - border: our hooks in the user's process
+            with contextlib.suppress(OSError), open(self._path("problems.txt"), "a", encoding="utf-8") as file:  # noqa: PTH123
+                file.write(traceback.format_exc() + "\n")
+        finally:
+            self._switch(prior)
+
+    def _before_compile(self, number: int, graph: Any, module: Any, inputs: Any) -> None:
+        self._note(COMPILING, number, 0)
+        if self._wanted in (number, EVERY):
+            folder = self._path(f"graph-{number}")
+            os.makedirs(folder, exist_ok=True)  # noqa: PTH103
+            self._save_graph(folder, graph, module)
+            self._save_inputs(folder, inputs)
+
+    def _before_call(self, number: int, call: int, args: tuple[Any, ...]) -> None:
+        self._note(CALLING, number, call)
+        if (self._wanted == number and self._call == call) or (self._wanted == EVERY and call == 1):
+            self._save_inputs(self._path(f"graph-{number}"), args)
+
+    def _save_graph(self, folder: str, graph: Any, module: Any) -> None:
+        torch = sys.modules["torch"]
+        described, trouble = describe_backend(graph.compiler_fn)
+        state = {
+            **described,
+            "trouble": trouble,
+            "grad": bool(torch.is_grad_enabled()),
+            "inference": bool(torch.is_inference_mode_enabled()),
+            "autocast": _autocast(torch),
+            "default_dtype": str(torch.get_default_dtype()).removeprefix("torch."),
+            "deterministic": bool(torch.are_deterministic_algorithms_enabled()),
+            "matmul_precision": torch.get_float32_matmul_precision(),
+            "configs": _plain_configs(),
+        }
+        self._write(folder, "graph.txt", module.print_readable(print_output=False, include_stride=True, include_device=True))
+        self._write(folder, "setting.json", json.dumps(state))
+        torch.save(_attributes(torch, module), self._join(folder, "attributes.pt"))
+
+    def _save_inputs(self, folder: str, values: Any) -> None:
+        """Whole or not at all: the file is complete when it has its name."""
+        torch = sys.modules["torch"]
+        inputs = [_plain_value(torch, value) for value in values]
+        wanted = [isinstance(value, torch.Tensor) and bool(value.requires_grad) for value in values]
+        homes = [str(value.device) if isinstance(value, torch.Tensor) else None for value in values]
+        target = self._join(folder, "inputs.pt")
+        with torch.no_grad():
+            torch.save({"inputs": inputs, "requires_grad": wanted, "homes": homes}, f"{target}.part")
+        os.replace(f"{target}.part", target)  # noqa: PTH105
+
+    def _failed(self, number: int, phase: str, call: int, error: BaseException) -> None:
+        text = "".join(traceback.format_exception(error))[-_TEXT_LIMIT:]
+        line = {"graph": number, "phase": phase, "call": call, "title": f"{type(error).__name__}: {error}"[:500], "text": text}
+        with open(self._path(f"failures-{os.getpid()}.jsonl"), "a", encoding="utf-8", errors="backslashreplace") as file:  # noqa: PTH123
+            file.write(json.dumps(line) + "\n")
+        self._note(IDLE, number, call)
+
+    def _note(self, state: int, number: int, call: int) -> None:
+        if self._pid != os.getpid() or self._state is None:
+            self._pid = os.getpid()
+            with open(self._path(f"state-{self._pid}"), "w+b") as file:  # noqa: PTH123
+                file.write(STATE.pack(IDLE, -1, 0))
+                file.flush()
+                self._state = mmap.mmap(file.fileno(), STATE.size)
+        STATE.pack_into(self._state, 0, state, number, call)
+
+    def _write(self, folder: str, name: str, text: str) -> None:
+        with open(self._join(folder, name), "w", encoding="utf-8", errors="backslashreplace") as file:  # noqa: PTH123
+            file.write(text)
+
+    def _path(self, name: str) -> str:
+        return self._join(self._directory, name)
+
+    def _join(self, *parts: str) -> str:
+        return os.path.join(*parts)  # noqa: PTH118
+
+
+def _plain_value(torch: Any, value: Any) -> Any:
+    """What `weights_only` loading reads again."""
+    if isinstance(value, torch.Tensor):
+        return value.detach()
+    if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+        return value.node.hint
+    return value if isinstance(value, bool | int | float | str | None) else repr(value)
+
+
+def _attributes(torch: Any, module: Any) -> dict[str, Any]:
+    """The tensors that the graph reads from its module."""
+    found = {}
+    for node in module.graph.nodes:
+        if node.op == "get_attr":
+            value = functools.reduce(getattr, str(node.target).split("."), module)
+            if isinstance(value, torch.Tensor):
+                found[str(node.target)] = {"value": value.detach(), "home": str(value.device)}
+    return found
+
+
+def _autocast(torch: Any) -> tuple[str, str] | None:
+    for device in ("cuda", "cpu"):
+        if torch.is_autocast_enabled(device):
+            return device, str(torch.get_autocast_dtype(device)).removeprefix("torch.")
+    return None
+
+
+def _plain_configs() -> list[tuple[str, Any]]:
+    """Options that are not at their default and that a script can spell."""
+    return [
+        (f"{area}.{name}", value)
+        for area, options in configuration.changes().items()
+        for name, value in options.items()
+        if isinstance(value, bool | int | float | str | None)
+    ]

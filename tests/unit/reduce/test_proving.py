@@ -1,0 +1,47 @@
+"""Whether a finished process showed the failure; and whether the directory that it ran in was empty and its own."""
+
+from __future__ import annotations
+
+import pytest
+
+from dynadiag.reduce.failure import Failure
+from dynadiag.reduce.proving import Proof, prove, run_fresh, shows
+
+ERROR = Failure(kind="compile_error", phase="compile", exceptions=("a.Outer", "b.Inner"), message="cannot do N of relu")
+
+
+@pytest.mark.parametrize(
+    ("failure", "status", "output", "answer"),
+    [
+        (ERROR, 1, "Traceback\nb.Inner: cannot do 17 of relu_3", True),
+        (ERROR, 1, "Traceback\nb.Inner: cannot do it", False),
+        (ERROR, 1, "Traceback\nOther: cannot do 17 of relu_3", False),
+        (ERROR, 0, "b.Inner: cannot do 17 of relu_3", False),
+        (ERROR, None, "b.Inner: cannot do 17 of relu_3", False),
+        (Failure(kind="crash", phase="call", message="SIGSEGV"), -11, "", True),
+        (Failure(kind="crash", phase="call", message="SIGSEGV"), -6, "", False),
+        (Failure(kind="crash", phase="call", message="SIGSEGV"), 1, "", False),
+        (Failure(kind="crash", phase="call", message="exit 7"), 7, "", True),
+        (Failure(kind="hang", phase="compile"), None, "", True),
+        (Failure(kind="hang", phase="compile"), 1, "Timeout (0:00:30)!", True),
+        (Failure(kind="hang", phase="compile"), 1, "ImportError", False),
+        (Failure(kind="wrong_result", phase="call"), 1, "AssertionError: wrong result 0: error 1", True),
+        (Failure(kind="wrong_result", phase="call"), 1, "AssertionError: another", False),
+    ],
+)
+def test_only_the_same_end_counts(failure, status, output, answer):
+    assert shows(failure, status, output) is answer
+
+
+def test_each_run_is_fresh_and_alone(monkeypatch, tmp_path):
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    source = "import os\nprint(sorted(os.listdir()), os.environ.get('PYTHONPATH'))\nopen('left', 'w')\nraise ValueError('bad 7')\n"
+    failure = Failure(kind="runtime_error", phase="call", exceptions=("ValueError",), message="bad N")
+    proof = prove(source, failure, timeout_s=30)
+    assert (proof.runs, proof.reproduced, proof.holds) == (3, 3, True)
+    assert "['repro_min.py'] None" in proof.output
+    assert not prove("pass", failure, timeout_s=30, runs=1).holds and not Proof(runs=0, reproduced=0).holds
+
+
+def test_a_run_that_does_not_end_is_ended():
+    assert run_fresh("import time\nprint('here', flush=True)\ntime.sleep(600)", timeout_s=1.5) == (None, "here\n")

@@ -1,0 +1,148 @@
+"""`dynadiag minify SCRIPT`, from a script that dies to a proven file; and what is captured on the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import torch
+
+from dynadiag.record import Target
+from dynadiag.reduce.loading import load_capture
+from dynadiag.reduce.script import CaptureOptions, find_and_capture
+
+CRASHING = """
+import os, signal, sys
+import torch
+
+LIMIT = 3
+
+def has_relu(gm):
+    return any(node.target is torch.relu for node in gm.graph.nodes)
+
+def crashing(gm, inputs):
+    def call(*values):
+        if has_relu(gm) and len(values) < 1000 * LIMIT:
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return gm.forward(*values)
+    return call
+
+model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh(), torch.nn.Linear(8, 8))
+
+def f(x):
+    return torch.relu(model(x) + x).sum() * 2
+
+if len(sys.argv) > 1:
+    print(torch.compile(f, backend=crashing if sys.argv[1] == "crash" else "eager")(torch.randn(4, 8)))
+"""
+
+
+def minify(folder, script, *arguments):
+    (folder / "script.py").write_text(textwrap.dedent(script))
+    command = [sys.executable, "-c", "from dynadiag_cli.main import main; main()", "minify", "--out", "out", "script.py", *arguments]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+
+
+def test_a_script_that_dies_ends_as_one_proven_file(tmp_path):
+    done = minify(tmp_path, CRASHING, "crash")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == str(tmp_path / "out" / "repro_min.py")
+    result = json.loads((tmp_path / "out" / "minify.json").read_text())
+    assert (result["kind"], result["signature"]["phase"], result["signature"]["message"]) == ("crash", "call", "SIGSEGV")
+    assert result["size_after"]["nodes"] == 3 and result["proven"] == {"runs": 3, "reproduced": 3}
+    assert result["guilty"]["layer"] == "crashing" and result["guilty"]["steps"]["aot_eager"] == "passes"
+    assert set(result["queries"]) == {"confirm", "cut", "simplify", "minimal"} and result["complete"] and result["flaky"] is None
+    source = (tmp_path / "out" / "repro_min.py").read_text()
+    assert "import dynadiag" not in source and "def has_relu" in source and "LIMIT = 3" in source
+    assert (tmp_path / "out" / "almost.py").exists()
+
+
+def test_a_script_that_does_not_fail_is_said_in_one_line(tmp_path):
+    done = minify(tmp_path, CRASHING)
+    assert done.returncode == 1 and "nothing failed: nothing to reduce (no graph was compiled" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+CALLED_TWICE = """
+import torch
+
+def picky(gm, inputs):
+    calls = []
+    def call(*values):
+        calls.append(1)
+        if len(calls) == 2 and any(node.target is torch.sinh for node in gm.graph.nodes):
+            raise ValueError("the second call")
+        return gm.forward(*values)
+    return call
+
+table = torch.arange(12.0).reshape(3, 4)
+
+@torch.compile(backend=picky)
+def first(x):
+    return torch.cosh(x)
+
+@torch.compile(backend=picky)
+def second(x, y):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return torch.sinh(x @ table) + y
+
+with torch.no_grad():
+    for step in range(4):
+        base = torch.arange(40.0) + 100 * step
+        first(base)
+        second(base[:6].view(2, 3), base[4:12].view(2, 4))
+"""
+
+
+@pytest.fixture(scope="module")
+def captured(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("captured")
+    (folder / "script.py").write_text(CALLED_TWICE)
+    return find_and_capture(Target("script", (str(folder / "script.py"),)), folder / "out", CaptureOptions())
+
+
+def test_the_failing_call_is_captured_with_its_own_inputs(captured):
+    suspect, (folder,) = captured
+    assert (suspect.graph, suspect.phase, suspect.call) == (1, "call", 2) and "the second call" in suspect.title
+    candidate, setting = load_capture(folder)
+    values = [one.data for one in candidate.inputs]
+    shapes = {tuple(value.shape): value for value in values}
+    assert torch.equal(shapes[(2, 3)], (torch.arange(40.0) + 100)[:6].view(2, 3))
+    assert shapes[(2, 3)].untyped_storage().data_ptr() == shapes[(2, 4)].untyped_storage().data_ptr()
+    assert torch.equal(shapes[(3, 4)], torch.arange(12.0).reshape(3, 4))
+    assert setting.backend.__name__ == "picky" and not setting.grad and "def picky" in setting.backend_source
+    assert torch.sinh in [node.target for node in candidate.module.graph.nodes]
+
+
+def test_only_the_suspected_graph_was_captured(captured):
+    _, (folder,) = captured
+    assert [path.name for path in folder.parent.glob("graph-*")] == ["graph-1"]
+    assert not list(folder.parent.glob("problems.txt"))
+
+
+def test_tensors_of_the_module_become_inputs(tmp_path):
+    from dynadiag.torch_compat.reduce_capture import GraphWatch
+
+    gm = torch.fx.symbolic_trace(lambda x: (x + 1,))
+    gm.register_buffer("table", torch.arange(3.0))
+    with gm.graph.inserting_before(list(gm.graph.nodes)[1]):
+        table = gm.graph.get_attr("table")
+    list(gm.graph.nodes)[2].args = (list(gm.graph.nodes)[0], table)
+    gm.recompile()
+    for node, value in zip(list(gm.graph.nodes)[:3], (torch.ones(3), torch.arange(3.0), torch.arange(3.0) + 1), strict=True):
+        node.meta["example_value"] = value
+
+    class Compiling:
+        compiler_fn = staticmethod(torch._dynamo.lookup_backend("eager"))
+
+    watch = GraphWatch(str(tmp_path), graph=0, call=0)
+    watch._before_compile(0, Compiling, gm, [torch.ones(3)])
+    candidate, _ = load_capture(tmp_path / "graph-0")
+    assert [node.op for node in candidate.module.graph.nodes] == ["placeholder", "placeholder", "call_function", "output"]
+    assert torch.equal(candidate.inputs[1].data, torch.arange(3.0))
+    assert torch.equal(candidate.module(*[one.data for one in candidate.inputs])[0], torch.arange(3.0) + 1)

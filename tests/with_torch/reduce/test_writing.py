@@ -1,0 +1,107 @@
+"""The reproducer file: it runs alone, makes exactly the inputs of the search, and spells whatever a graph may hold."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from dynadiag.fx.refusal import NotRebuildableError
+from dynadiag.reduce.candidate import Candidate, candidate_of
+from dynadiag.reduce.failure import Failure
+from dynadiag.reduce.inputs import PlainInput, TensorInput, from_value, make_values
+from dynadiag.reduce.setting import Setting, from_json
+from dynadiag.reduce.writing import Header, reproducer
+
+FAILURE = Failure(kind="runtime_error", phase="call", exceptions=("ValueError",), message='a "quoted" \\ message """')
+HEADER = Header(failure=FAILURE, made_by="Made by a test", versions="torch of today", story="From many nodes to few.")
+
+
+def written(candidate, *, header=HEADER, **setting):
+    source = reproducer(candidate, Setting(**{"backend": "eager", **setting}), header)
+    assert "dynadiag" not in source
+    names = {"__name__": "repro"}
+    exec(compile(source, "repro_min.py", "exec"), names)
+    return source, names
+
+
+def recipe(shape, fill="random", dtype=torch.float32, stride=None, **more):
+    stride = stride or torch.empty(shape).stride()
+    return TensorInput(shape=shape, stride=stride, dtype=dtype, device="cpu", requires_grad=False, fill=fill, **more)
+
+
+RECIPES = [
+    recipe((2, 3)),
+    recipe(()),
+    recipe((0, 3), "ones"),
+    recipe((3,), "zeros", torch.bfloat16),
+    recipe((3, 2), dtype=torch.float8_e4m3fn),
+    recipe((4,), dtype=torch.int64, high=7),
+    recipe((4,), dtype=torch.bool),
+    recipe((2, 2), dtype=torch.complex64),
+    recipe((3, 4), stride=(1, 3)),
+    recipe((3, 4), stride=(8, 2), dtype=torch.float64),
+    from_value(torch.tensor([1.5, float("nan"), float("inf"), -float("inf")]), "a"),
+    from_value(torch.arange(6).reshape(2, 3), "b"),
+    from_value(torch.randn(40, 5), "c"),
+    from_value(torch.randn(40, 10).t()[::2], "d"),
+    from_value(torch.randn(3, dtype=torch.bfloat16), "e"),
+    from_value(torch.tensor([], dtype=torch.float64), "f"),
+    PlainInput(value=3),
+    PlainInput(value=None),
+    PlainInput(value="text"),
+]
+
+
+def test_the_file_makes_the_inputs_of_the_search():
+    graph = torch.fx.Graph()
+    nodes = [graph.placeholder(f"x{position}") for position in range(len(RECIPES))]
+    graph.output((nodes[0],))
+    candidate = Candidate(torch.fx.GraphModule(torch.nn.Module(), graph), tuple(RECIPES))
+    _, names = written(candidate)
+    for one, mine, theirs in zip(RECIPES, names["make_inputs"](), make_values(candidate.inputs), strict=True):
+        if isinstance(theirs, torch.Tensor):
+            assert (mine.shape, mine.stride(), mine.dtype) == (theirs.shape, theirs.stride(), theirs.dtype), one
+            assert repr(mine.to(torch.complex128).tolist()) == repr(theirs.to(torch.complex128).tolist()), one
+        else:
+            assert mine == theirs
+
+
+def test_the_file_is_short_and_says_what_it_shows():
+    source, _ = written(candidate_of(torch.fx.symbolic_trace(lambda x: (torch.relu(x),)), [torch.ones(2)]))
+    assert source.startswith("\"\"\"ValueError: a 'quoted' / message '''") and len(source.splitlines()) < 40
+    assert "From many nodes to few." in source and "import torch" in source
+
+
+def test_what_surrounded_the_call_is_written():
+    gm = torch.fx.symbolic_trace(lambda x: (torch.relu(x) + 1,))
+    around = {"autocast": ("cpu", "bfloat16"), "deterministic": True, "matmul_precision": "high", "grad": False, "dynamic": True}
+    source, _ = written(candidate_of(gm, [torch.ones(2)]), **around)
+    torch.use_deterministic_algorithms(False)
+    torch.set_float32_matmul_precision("highest")
+    torch.set_grad_enabled(True)
+    for part in ("torch.autocast('cpu', dtype=torch.bfloat16)", "use_deterministic_algorithms(True)", "'high'", "dynamic=True"):
+        assert part in source
+
+
+def test_a_wrong_result_ends_in_an_assertion_and_a_right_one_does_not():
+    gm = torch.fx.symbolic_trace(lambda x: (torch.relu(x),))
+    header = Header(failure=Failure(kind="wrong_result", phase="call"), made_by="-", versions="-", story="-")
+    inputs = [torch.ones(2, requires_grad=True)]
+    written(candidate_of(gm, inputs), header=header, check="gradient", backward=True)
+    with pytest.raises(AssertionError, match="wrong result 0: error 1 at size 1"):
+        written(candidate_of(gm, inputs), header=header, check="forward", backend="relu_accuracy_error_TESTING_ONLY")
+
+
+def test_a_function_that_no_script_can_name_is_refused():
+    def private(x):
+        return x + 1
+
+    graph = torch.fx.Graph()
+    graph.output((graph.call_function(private, (graph.placeholder("x"),)),))
+    with pytest.raises(NotRebuildableError, match="no source spells the function"):
+        written(candidate_of(torch.fx.GraphModule(torch.nn.Module(), graph), [torch.ones(2)]))
+
+
+def test_settings_survive_json():
+    setting = Setting(backend="inductor", options={"a": 1}, autocast=("cuda", "float16"), check="gradient", backward=True)
+    assert from_json({**setting.to_json(), "autocast": ["cuda", "float16"], "of_a_newer_version": 1}) == setting
