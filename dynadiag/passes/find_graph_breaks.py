@@ -13,6 +13,7 @@ from dynadiag.passes.break_sites import break_code, break_sites
 from dynadiag.passes.compile_calls import CompileCalls
 from dynadiag.passes.fallback_entries import fallback_entries
 from dynadiag.passes.fingerprint import Subject, fingerprints
+from dynadiag.passes.merged_fixes import merged_fixes
 from dynadiag.passes.places import resume_line, source_function
 from dynadiag.passes.train_steps import CODE as TRAIN_STEP
 from dynadiag.passes.train_steps import (
@@ -194,8 +195,7 @@ def _fix(group: Sequence[GraphBreak]) -> tuple[Advice, ...]:
     if is_train_step(group):
         return train_step_advice(group)
     main = _main(group)
-    ordered = sorted(group, key=lambda site: site is not main)
-    return tuple({(advice.slug, advice.text): advice for site in ordered for advice in site.advice}.values())
+    return merged_fixes(sorted(group, key=lambda site: site is not main))
 
 
 def _evidence(group: Sequence[GraphBreak], skips: dict[str, str]) -> tuple[str, ...]:
