@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from dynadiag.advice.mutation_lines import out_of_place, receiver, under_no_grad
@@ -17,7 +18,9 @@ _MARK = "torch._dynamo.mark_static_address"
 def mutation_advice(mutation: Mutation, run: Run) -> tuple[Advice, ...]:
     """The changes that end what this mutation costs; empty for one that costs nothing."""
     rule = _RULES.get(mutation.code)
-    return () if rule is None or mutation.worst in (None, "free") else rule(mutation)
+    if rule is None or mutation.worst in (None, "free"):
+        return ()
+    return tuple(one if one.after is not None else replace(one, before=None) for one in rule(mutation))
 
 
 def _line(mutation: Mutation) -> str | None:

@@ -37,7 +37,7 @@ def find_mutations(run: Run) -> PassResult:
     merged = sorted(_merged(facts), key=_order)
     mutations = _mutations(merged, run)
     notes = [note for view in views for note in disagreements(view)]
-    return PassResult(mutations=mutations, findings=mutation_findings(mutations, run), notes=(*notes, *_unprobed(views)))
+    return PassResult(mutations=mutations, findings=mutation_findings(mutations, run), notes=(*notes, *_unprobed(views, facts)))
 
 
 def _of_graph(view: GraphView, breaks: Mapping[int, tuple[Effect, ...]], run: Run) -> Iterator[Fact]:
@@ -143,11 +143,19 @@ def _site(site: Site, run: Run) -> dict[str, str | int | bool | None]:
     }
 
 
-def _unprobed(views: Sequence[GraphView]) -> Iterator[str]:
-    """One note when graphs were not probed, by reason."""
-    reasons: dict[str, int] = {}
-    for view in views:
-        if (why := view.why_not_probed) is not None:
-            reasons[why] = reasons.get(why, 0) + 1
-    for why, count in list(reasons.items())[:3]:
-        yield f"Mutations in {plural(count, 'graph')}: lines come from the graph's text and sizes are not known ({why})."
+def _unprobed(views: Sequence[GraphView], facts: Sequence[Fact]) -> Iterator[str]:
+    """What is not known because graphs were not probed: which inputs they write, or only with which lines and sizes."""
+    written = {fact.graph for fact in facts}
+    blind = [view for view in views if view.why_not_probed is not None and view.aot is None]
+    told = [view for view in views if view.why_not_probed is not None and view.aot is not None and view.graph.id in written]
+    for unprobed, what in (
+        (blind, "which inputs {} written is known from the text alone"),
+        (told, "the lines that write inputs of {} come from the text, sizes are not known"),
+    ):
+        reasons: dict[str, int] = {}
+        for view in unprobed:
+            reasons[view.why_not_probed or ""] = reasons.get(view.why_not_probed or "", 0) + 1
+        for why, count in list(reasons.items())[:3]:
+            graphs = plural(count, "graph")
+            said = what.format(f"of {graphs} are" if unprobed is blind else graphs)
+            yield f"Mutations: {said} ({why})."

@@ -103,7 +103,8 @@ def _why(group: Sequence[Mutation]) -> str:
     parts = unique(f"{effect['detail']}{_condition(effect)}" for effect in first.effects)
     lines = sum(len(one.sites) for one in group)
     count = f" ({plural(len(group), 'input')}, {plural(lines, 'write')})" if len(group) > 1 else ""
-    said = f'. Torch says: "{_shown(first.refusal)}"' if first.refusal else ""
+    told = first.refusal is None or any(_shown(first.refusal) in part for part in parts)
+    said = "" if told or first.refusal is None else f'. Torch says: "{_shown(first.refusal)}"'
     doubts = "".join(f" Unsure: {doubt}." for doubt in first.doubts)
     return f"{'; '.join(parts)}{count}{said}.{doubts}"
 

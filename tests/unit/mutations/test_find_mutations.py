@@ -52,7 +52,7 @@ def test_without_a_probe_the_lines_come_from_the_text_and_sizes_are_unknown(log,
     found = result.mutations[0]
     assert lines(found) == [7] and found.bytes_touched is None
     assert found.unknown["bytes_touched"] == "the probe did not run on this recording"
-    assert any("sizes are not known" in note for note in result.notes)
+    assert any("sizes are not known (the probe did not run" in note for note in result.notes)
 
 
 def test_without_metadata_or_probe_nothing_is_guessed(log, tmp_path):

@@ -1,0 +1,45 @@
+"""Runs snippets, each recorded into a directory of its own and then probed: `mutation_runner.py FOLDER FILE...`.
+
+A snippet has `fn` and `make()`, and may have `step(f, args)`, `CALLS` and `BACKENDS` (the shared corpus has the same form).
+"""
+
+import contextlib
+import importlib.util
+import io
+import sys
+import warnings
+from pathlib import Path
+
+import torch
+
+
+def load(name, file):
+    spec = importlib.util.spec_from_file_location(name, file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def run(module):
+    for backend in getattr(module, "BACKENDS", ["aot_eager"]):
+        torch._dynamo.reset()
+        arguments = module.make()
+        compiled = torch.compile(module.fn, backend=backend)
+        with contextlib.suppress(Exception), contextlib.redirect_stdout(io.StringIO()):
+            for _ in range(getattr(module, "CALLS", 2)):
+                module.step(compiled, arguments) if hasattr(module, "step") else compiled(*arguments)
+
+
+def main(folder, files):
+    warnings.simplefilter("ignore")
+    import dynadiag.fx
+
+    probe = load("probe_main", Path(dynadiag.fx.__file__).with_name("probe_main.py"))
+    for file in map(Path, files):
+        with dynadiag.observe(folder / file.stem):
+            run(load(f"snippet_{file.stem}", file))
+        probe.main([str(folder / file.stem)])
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2:])

@@ -1,0 +1,136 @@
+"""Mutations against known truth: the shared corpus, and snippets of our own of the same kinds that the pass was not written against.
+
+Of each snippet the reported effects contain its class, none that holds without a condition is worse than its truth, and each mutated tensor
+input has its source and a line of the snippet. `S7_free` is met by reporting nothing that costs. The score is printed (`pytest -s`).
+"""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from dynadiag.passes.find_mutations import find_mutations
+from dynadiag.passes.mutation_facts import ORDER
+from dynadiag.trace import load
+
+HERE = Path(__file__).parent
+CORPUS = HERE.parents[1].parent / "shared" / "corpus" / "mutations"
+OWN = HERE / "mutation_snippets"
+CLASSES = {
+    "S0_silent_wrong": (),  # needs parity
+    "S1_hard_failure": ("error",),
+    "S2_eager_fallback": ("eager_fallback", "error"),
+    "S3_graph_break": ("graph_break",),
+    "S4_recompile": ("recompile",),
+    "S5_no_cudagraph": ("cudagraph_skip",),
+    "S6_extra_copy": ("copy_back", "extra_copy"),
+    "S6_writeback_check": (),  # an upper bound: the back end may remove it
+    "S7_free": (),
+    "USERBUG": ("error",),
+}
+# A double backward fails for any compiled function, with or without a mutation: no mutation is blamed.
+KNOWN_MISSES = {"99_double_backward"}
+NEWEST = torch.__version__ >= "2.15"
+
+
+def classes(text):
+    """The classes of this torch; the corpus has them for 2.13 and 2.15 where they differ."""
+    listed = re.search(r"# SEVERITY: (.*)", text)[1].split()
+    if ":" in listed[0]:
+        by_version = dict(part.split(":") for part in listed)
+        return by_version["2.15" if NEWEST else "2.13"].split("+")
+    return listed
+
+
+def judged(folder):
+    files = sorted(folder.glob("*.py")) if folder.is_dir() else []
+    named = {file: set(classes(file.read_text())) for file in files}
+    return [file for file, found in named.items() if found - {"OBSERVE", "S0_silent_wrong"}]
+
+
+def record(files, folder):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}
+    command = [sys.executable, str(HERE / "mutation_runner.py"), str(folder), *map(str, files)]
+    subprocess.run(command, env=environment, capture_output=True, timeout=550, check=True)
+    # What fails at run time has to end a program of its own, as it does for its user.
+    for file in files:
+        if file.name.startswith(("105_", "155_", "99_")):
+            directory = folder / file.stem
+            explain = [sys.executable, "-m", "dynadiag", "explain", "--no-pictures", "--force", "--out", str(directory), str(file)]
+            subprocess.run(explain, env=environment, capture_output=True, timeout=200, check=False)
+
+
+def problems(file, folder):
+    """What is wrong with the report on one snippet, in words."""
+    text = file.read_text()
+    truth = classes(text)
+    mutations = find_mutations(load(folder / file.stem)).mutations
+    reported = {effect["kind"] for one in mutations for effect in one.effects}
+    for name in truth:
+        if CLASSES[name] and not reported.intersection(CLASSES[name]):
+            yield f"{name} is missing, reported: {sorted(reported)}"
+    allowed = min(ORDER.index(kind) for name in truth for kind in (CLASSES[name] or ("copy_back" if "S6" in name else "free",)))
+    claimed = {effect["kind"] for one in mutations for effect in one.effects if "condition" not in effect}
+    worst = min((ORDER.index(kind) for kind in claimed), default=len(ORDER))
+    if worst < allowed:
+        yield f"worse than the truth: {ORDER[worst]}"
+    for source, code in expected_inputs(text):
+        yield from wrong_place(source, code, mutations, file)
+
+
+def expected_inputs(text):
+    """The mutated inputs: of the corpus by what AOTAutograd says there, of our own by the line that writes."""
+    for source, code in re.findall(r"# INPUT: (\S+) by `(.*)`", text):
+        yield source, code
+    version = r"(?:2\.15|2\.13 = 2\.15)" if NEWEST else r"(?:2\.13|2\.13 = 2\.15)"
+    for listed in re.findall(rf"# EXPECT {version} [^\n]*?mutated=\[([^\n]*?)\](?: |\n|$)", text):
+        for source in re.findall(r"([LG]\['[^=\"]*?)=(?:data|storage|metadata)/", listed):
+            yield source.removeprefix("infer:").removeprefix("joint:"), None
+
+
+def wrong_place(source, code, mutations, file):
+    found = [one for one in mutations if one.input == source]
+    sites = [site for one in found for site in one.sites]
+    if not found:
+        yield f"{source} is not reported"
+    elif not any(site["file"] == str(file) and (code is None or code in str(site["code"])) for site in sites):
+        yield f"{source} has no line of the snippet: {[(site['file'], site['line'], site['code']) for site in sites]}"
+
+
+def score(files, folder):
+    """Name and problems of the snippets that are judged wrong, and the score in words."""
+    wrong = {file.stem: found for file in files if (found := list(problems(file, folder)))}
+    text = f"{len(files) - len(wrong)} of {len(files)} snippets right on torch {torch.__version__}; wrong: {wrong or 'none'}"
+    print(text)
+    return wrong, text
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not CORPUS.is_dir(), reason="the shared corpus is not here")
+def test_the_corpus(tmp_path):
+    files = judged(CORPUS)
+    record(files, tmp_path)
+    wrong, text = score(files, tmp_path)
+    assert set(wrong) <= KNOWN_MISSES, text
+    assert not list(disagreements(files, tmp_path))
+
+
+def disagreements(files, folder):
+    """What the probe judges otherwise than AOTAutograd's own metadata, over all graphs."""
+    for file in files:
+        for note in find_mutations(load(folder / file.stem)).notes:
+            if "AOTAutograd says" in note:
+                yield file.stem, note
+
+
+@pytest.mark.slow
+def test_own_snippets(tmp_path):
+    files = judged(OWN)
+    assert len(files) >= 20
+    record(files, tmp_path)
+    wrong, text = score(files, tmp_path)
+    assert not wrong, text
