@@ -1,0 +1,103 @@
+"""Compiles programs under one recording: `agreement_program.py RUN_DIRECTORY models | corpus SNIPPET...`."""
+
+import contextlib
+import importlib.util
+import io
+import os
+import sys
+import warnings
+from pathlib import Path
+
+os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = "1"
+warnings.simplefilter("ignore")
+
+import torch
+from torch.nn import functional
+
+import dynadiag
+
+
+def compiled(fn):
+    return torch.compile(fn, backend="aot_eager")
+
+
+def resnet_training():
+    from torchvision.models import resnet18
+
+    model = resnet18(num_classes=10)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    forward, step = compiled(model), compiled(optimizer.step)
+    for _ in range(2):
+        optimizer.zero_grad()
+        functional.cross_entropy(forward(torch.randn(2, 3, 32, 32)), torch.tensor([1, 2])).backward()
+        step()
+
+
+def bert_step():
+    from transformers import BertConfig, BertForMaskedLM
+
+    small = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64, "vocab_size": 100}
+    model = BertForMaskedLM(BertConfig(**small))
+    optimizer = torch.optim.AdamW(model.parameters())
+    tokens = torch.randint(0, 100, (2, 8))
+    compiled(model)(input_ids=tokens, attention_mask=torch.ones(2, 8), labels=tokens).loss.backward()
+    compiled(optimizer.step)()
+
+
+@torch.no_grad()
+def gpt2_generate():
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    model = GPT2LMHeadModel(GPT2Config(n_embd=32, n_layer=2, n_head=2, vocab_size=100, n_positions=64)).eval()
+    model.forward = compiled(model.forward)
+    model.generate(torch.randint(0, 100, (1, 4)), max_new_tokens=4, do_sample=False, pad_token_id=0)
+
+
+@torch.no_grad()
+def llama_static_cache():
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    small = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64, "vocab_size": 100}
+    model = LlamaForCausalLM(LlamaConfig(**small, max_position_embeddings=64)).eval()
+    model.generation_config.cache_implementation = "static"
+    model.forward = compiled(model.forward)
+    model.generate(torch.randint(0, 100, (1, 4)), max_new_tokens=4, do_sample=False, pad_token_id=0)
+
+
+def detection_backbone():
+    from torchvision.models.detection import ssdlite320_mobilenet_v3_large
+
+    model = ssdlite320_mobilenet_v3_large(weights=None, weights_backbone=None, num_classes=3).train()
+    sum(level.sum() for level in compiled(model.backbone)(torch.randn(2, 3, 128, 128)).values()).backward()
+
+
+def snippet(path):
+    def run():
+        spec = importlib.util.spec_from_file_location(f"snippet_{Path(path).stem}", path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        for backend in {"aot_eager" if name == "inductor" else name for name in getattr(module, "BACKENDS", ["aot_eager"])}:
+            torch._dynamo.reset()
+            arguments, fn = module.make(), torch.compile(module.fn, backend=backend)
+            for _ in range(getattr(module, "CALLS", 2)):
+                module.step(fn, arguments) if hasattr(module, "step") else fn(*arguments)
+
+    return run
+
+
+MODELS = (resnet_training, bert_step, gpt2_generate, llama_static_cache, detection_backbone)
+
+
+def main(directory, kind, *paths):
+    with dynadiag.observe(directory):
+        for program in MODELS if kind == "models" else [snippet(path) for path in paths]:
+            torch._dynamo.reset()
+            torch.set_grad_enabled(True)
+            torch.manual_seed(0)
+            # Some snippets fail by design, under the compiler or in eager; a model may not.
+            with contextlib.suppress(*(() if kind == "models" else (Exception,))), contextlib.redirect_stderr(io.StringIO()):
+                program()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
