@@ -3,13 +3,9 @@
 import contextlib
 import importlib.util
 import io
-import os
 import sys
 import warnings
 from pathlib import Path
-
-os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = "1"
-warnings.simplefilter("ignore")
 
 import torch
 from torch.nn import functional
@@ -89,6 +85,7 @@ MODELS = (resnet_training, bert_step, gpt2_generate, llama_static_cache, detecti
 
 
 def main(directory, kind, *paths):
+    warnings.simplefilter("ignore")
     with dynadiag.observe(directory):
         for program in MODELS if kind == "models" else [snippet(path) for path in paths]:
             torch._dynamo.reset()

@@ -19,12 +19,13 @@ from dynadiag.fx.running import rebuild_and_try
 
 HERE = Path(__file__).parent
 CORPUS = HERE.parents[2].parent / "shared" / "corpus" / "mutations"
+ALONE = {"OMP_NUM_THREADS": "1", "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}
 AOT_KINDS = ("data", "metadata", "storage")
 
 
 def record(folder, *arguments):
     command = [sys.executable, str(HERE / "agreement_program.py"), str(folder), *arguments]
-    done = subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=900, check=False)
+    done = subprocess.run(command, env=os.environ | ALONE, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     assert probe_main.main([str(folder), "--budget-s", "600"]) == 0
     return trace.load(folder)
