@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+UNFINISHED = "the log ends before this frame was finished"
 Outcome = Literal["compiled", "broke", "skipped", "failed"]
 GraphKind = Literal["dynamo", "aot_joint", "aot_forward", "aot_backward", "aot_inference", "post_grad"]
 
@@ -335,6 +336,11 @@ class Frame:
     guards: GuardSet | None = None
     error: str | None = None
     record: int | None = None
+
+    @property
+    def unfinished(self) -> bool:
+        """True if the log ends while it was being compiled: it neither failed nor is it known to be compiled."""
+        return self.outcome == "failed" and self.error == UNFINISHED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

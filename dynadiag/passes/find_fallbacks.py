@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from dynadiag.model.report import Advice, Cost, Fallback, Finding, PassResult, Severity
 from dynadiag.model.run import Frame, Location, Problem, Run
-from dynadiag.passes.base import Rank, code_key, frame_text, plural
+from dynadiag.passes.base import Rank, code_key, frame_text, listed, plural
 from dynadiag.passes.break_sites import break_sites
 from dynadiag.passes.fallback_entries import CODES, fallback_entries, first_sentence, is_limit, named_frames
 from dynadiag.passes.fingerprint import fingerprint
@@ -40,7 +40,13 @@ def find_fallbacks(run: Run) -> PassResult:
     sites = break_sites(run)
     entries = fallback_entries(run, sites)
     findings = [*_nothing(run, entries), *_entries(run, entries), *_failures(run, {frame for site in sites for frame in site.frames})]
-    return PassResult(fallbacks=entries, findings=tuple(findings))
+    return PassResult(fallbacks=entries, findings=tuple(findings), notes=_unfinished(run))
+
+
+def _unfinished(run: Run) -> tuple[str, ...]:
+    """The compilations that were going on when the log ends: the program was ended there, hangs there, or still runs."""
+    names = [frame_text(frame) for frame in run.frames if frame.unfinished]
+    return (f"the log ends while {listed(names)} {'was' if len(names) == 1 else 'were'} being compiled",) if names else ()
 
 
 def _nothing(run: Run, entries: Sequence[Fallback]) -> Iterable[Finding]:
@@ -118,7 +124,7 @@ def _failures(run: Run, broken: set[str]) -> Iterable[Finding]:
     told = _told_as_recompiles(run)
     groups: dict[tuple[str | None, int | None, str], list[Frame]] = {}
     for frame in run.frames:
-        if frame.outcome == "failed" and frame.id not in broken and frame.id not in told:
+        if frame.outcome == "failed" and not frame.unfinished and frame.id not in broken and frame.id not in told:
             known = named(frame)
             groups.setdefault((known.file, known.line, _first_line(frame)), []).append(frame)
     for frames in groups.values():

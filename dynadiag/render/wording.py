@@ -151,9 +151,10 @@ def frame_label(report: Report, frame_id: str | None) -> str:
 def frames_count(report: Report) -> str:
     """`7: 6 compiled (2 of them up to a graph break), 1 skipped`, with failed ones when there are any."""
     summary, outcomes = report.summary, [frame.outcome for frame in report.run.frames]
-    broke, failed = outcomes.count("broke"), outcomes.count("failed")
+    unfinished = sum(frame.unfinished for frame in report.run.frames)
+    broke, failed = outcomes.count("broke"), outcomes.count("failed") - unfinished
     partly = f" ({broke:,} of them up to a graph break)" if broke else ""
-    rest = f", {failed:,} failed" if failed else ""
+    rest = (f", {failed:,} failed" if failed else "") + (f", {unfinished:,} not finished" if unfinished else "")
     return f"{summary.frames:,}: {summary.frames_compiled:,} compiled{partly}, {summary.frames_skipped:,} skipped{rest}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dynadiag.model.run import BreakEvent, Frame, Location, Outcome, Problem, RecompileEvent, Run, Symbol
+from dynadiag.model.run import UNFINISHED, BreakEvent, Frame, Location, Outcome, Problem, RecompileEvent, Run, Symbol
 from dynadiag.trace.break_text import parse_reason
 from dynadiag.trace.drafts import FrameDraft, RunDraft
 from dynadiag.trace.sources import Sources
@@ -150,7 +150,7 @@ def _outcome(run: RunDraft, draft: FrameDraft) -> Outcome:
        `failed`.
     2. `has_guarded_code` of the metrics: False is `skipped`; True is `broke` when a break was recorded, else `compiled` (also without a
        graph, when there was nothing to capture).
-    3. Without metrics (a log that was cut, a text log): a break or a graph that was recorded.
+    3. Without metrics (a log that was cut, a text log): a break that was recorded, guards, or a graph where no frame has metrics.
     """
     events = _events(run, draft)
     if _fail_type(draft) is not None:
@@ -160,9 +160,15 @@ def _outcome(run: RunDraft, draft: FrameDraft) -> Outcome:
         return "skipped"
     if events:
         return "broke"
-    if guarded or draft.graphs or draft.guards or draft.start is None:
+    if guarded or draft.guards or draft.start is None or (draft.graphs and not _is_unfinished(run, draft)):
         return "compiled"
     return "failed"
+
+
+def _is_unfinished(run: RunDraft, draft: FrameDraft) -> bool:
+    """True for a frame without metrics in a process that has them for others, or that we recorded: the back end had not come back."""
+    process = run.processes[draft.key.process]
+    return draft.metrics is None and ("argv" in process.facts or any(other.metrics for other in process.frames.values()))
 
 
 def _outcome_of_error(run: RunDraft, draft: FrameDraft, events: list[BreakEvent]) -> Outcome:
@@ -200,7 +206,7 @@ def _frame(run: RunDraft, draft: FrameDraft) -> Frame:
         callers=draft.callers,
         metrics=draft.metrics,
         guards=draft.guards,
-        error="the log ends before this frame was finished" if cut else draft.error,
+        error=UNFINISHED if cut else draft.error,
         record=draft.record,
     )
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from dynadiag.model import CompileCall, CompileKey, CompileMetrics, Location, Problem, Process, RecompileEvent, Run, RunInfo
+from dynadiag.model.run import UNFINISHED
 from dynadiag.passes.find_fallbacks import find_fallbacks
 
 LIMIT = "Dynamo recompile limit exceeded\n  Explanation: ..."
@@ -80,6 +81,15 @@ def test_a_recompile_limit_that_was_raised_is_told_by_the_recompiles(maker, fail
     run = maker.run()
     assert [finding.code for finding in find_fallbacks(run).findings] == ["DF10"]
     assert find_fallbacks(replace(run, recompiles=(RecompileEvent(frame=limit, reasons=("x",)),))).findings == ()
+
+
+def test_a_compilation_that_the_log_cuts_short_did_not_fail(maker):
+    maker.graph(maker.frame("fine", line=9))
+    frame = maker.frame("step", line=1, outcome="failed")
+    run = maker.run()
+    cut = replace(run, frames=tuple(replace(one, error=UNFINISHED) if one.id == frame else one for one in run.frames))
+    result = find_fallbacks(cut)
+    assert (result.findings, result.notes) == ((), ("the log ends while step (train.py:1) [1/0] was being compiled",))
 
 
 def test_a_failure_says_torchs_explanation(maker, failed):

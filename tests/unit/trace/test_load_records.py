@@ -380,3 +380,13 @@ def test_watched_guards_symbols_and_limit(log, tmp_path):
     assert [guard.source for guard in run.frames[1].guards.watched] == ["L['k']"]
     assert [(found.frame, found.value, found.specialized) for found in run.symbols] == [("f1", "9", True)]
     assert run.frames[1].metrics.recompile_limit == 8
+
+
+def test_a_frame_whose_back_end_had_not_come_back_is_not_compiled(log, tmp_path, graph_text):
+    """The process was killed, or still compiles: there is a graph, and neither guards nor metrics."""
+    begun = log.start(1).record("dynamo_output_graph", {}, graph_text, frame=1)
+    alone = load(begun.write(tmp_path)).frames
+    assert [frame.outcome for frame in alone] == ["compiled"]
+    begun.start(2).metrics(2)
+    cut, done = load(begun.write(tmp_path)).frames
+    assert (cut.outcome, cut.error, done.outcome) == ("failed", "the log ends before this frame was finished", "compiled")
