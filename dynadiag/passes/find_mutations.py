@@ -20,7 +20,7 @@ from dynadiag.passes.mutation_findings import mutation_findings
 from dynadiag.passes.mutation_free import inner_facts
 from dynadiag.passes.mutation_graphs import GraphView, graph_views
 from dynadiag.passes.mutation_inputs import disagreements, input_facts
-from dynadiag.passes.mutation_postgrad import copy_effect, input_copies, missed_reinplacing
+from dynadiag.passes.mutation_postgrad import copy_effect, missed_reinplacing, whole_copies
 from dynadiag.passes.mutation_python import python_facts
 from dynadiag.passes.places import is_own_file, source_function
 
@@ -46,13 +46,12 @@ def _of_graph(view: GraphView, breaks: Mapping[int, tuple[Effect, ...]], run: Ru
     if problem is not None:
         yield from refused(facts, problem, view, run)
         return
-    copies = input_copies(view) if facts else {}
+    copied = whole_copies(view) if facts else frozenset()
     by_name = {known.source or known.name: known for known in view.inputs}
     for fact in facts:
         known = by_name.get(fact.input)
-        copied = copies.get(known.index) if known is not None else None
-        if copied is not None and known is not None:
-            fact = replace(fact, effects=(*fact.effects, copy_effect(copied, known.size)))
+        if known is not None and known.index in copied:
+            fact = replace(fact, effects=(*fact.effects, copy_effect(known.size)))
         if fact.code == OPTIMIZER:
             fact = replace(fact, effects=(*fact.effects, *breaks.get(fact.frame.key.process, ())))
         yield uncaught_effect(fact, run)

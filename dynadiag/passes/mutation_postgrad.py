@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
-from dynadiag.model.run import Frame, Location, Node, Run
+from dynadiag.model.run import Frame, Node, Run
 from dynadiag.passes.mutation_errors import inner_name
 from dynadiag.passes.mutation_facts import Effect, Fact, site_of, size_text
 from dynadiag.passes.mutation_graphs import GraphView, read_nodes
@@ -23,25 +22,23 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 MISSED = "DM14"
 
 
-@dataclass(frozen=True, slots=True)
-class Copied:
-    """One `copy_` into an input at the end of a post-grad graph; `whole` if a scatter out of place made the new value."""
+def whole_copies(view: GraphView) -> frozenset[int]:
+    """The inputs into which inductor's graph copies the result of a scatter that was not done in place, by number.
 
-    index: int
-    whole: bool
-    location: Location | None
-
-
-def input_copies(view: GraphView) -> Mapping[int, Copied]:
-    """By input: the copies that inductor's graph keeps for writes of this Dynamo graph."""
-    found: dict[int, Copied] = {}
+    Every written input ends in a `copy_` there. One whose value is computed elementwise costs nothing: inductor stores the value where it
+    belongs (`MutationLayoutSHOULDREMOVE.realize_into` in torch/_inductor/ir.py, 2.11 to 2.15), so those are not among them.
+    """
+    found: set[int] = set()
     for graph in view.post_grad:
         nodes = read_nodes(graph)
         by_name = {node.name: node for node in nodes}
         for node in nodes:
-            if ".copy_." in node.target and len(node.args) > 1 and (index := _index(node.args[0])) is not None:
-                found[index] = Copied(index, _from_scatter(node.args[1], by_name), node.location)
-    return found
+            if ".copy_." not in node.target or len(node.args) < 2:
+                continue
+            index = _index(node.args[0])
+            if index is not None and _from_scatter(node.args[1], by_name):
+                found.add(index)
+    return frozenset(found)
 
 
 def _index(name: str) -> int | None:
@@ -60,12 +57,9 @@ def _from_scatter(name: str, nodes: Mapping[str, Node], depth: int = 8) -> bool:
     return False
 
 
-def copy_effect(copied: Copied, size: int | None) -> Effect:
-    """What a `copy_` that is left in the graph costs: the whole input after a scatter, else at most that."""
-    if copied.whole:
-        detail = f"inductor could not do the write in place: it makes a changed copy of the whole input and copies {size_text(size)} back"
-        return Effect("extra_copy", "derived", detail)
-    detail = f"inductor's graph ends with a copy of up to {size_text(size)} into the input; its code may write the result there directly"
+def copy_effect(size: int | None) -> Effect:
+    """What the `copy_` after a scatter costs: the whole input."""
+    detail = f"inductor could not do the write in place: it makes a changed copy of the whole input and copies {size_text(size)} back"
     return Effect("extra_copy", "derived", detail)
 
 

@@ -192,9 +192,21 @@ def test_a_scatter_that_inductor_copies_whole(log, build, tmp_path):
         'copy_: "f32[4]" = torch.ops.aten.copy_.default(arg0_1, index_put)',
         "return ()",
     ).metrics()
-    found = one(log, tmp_path)
-    assert kinds(found) == [("cudagraph_skip", "predicted"), ("extra_copy", "derived")]
-    assert "could not do the write in place" in found.effects[1]["detail"]
+    skipped, copied = find_mutations(log.load(tmp_path)).mutations
+    assert (skipped.code, kinds(skipped)) == ("DM02", [("cudagraph_skip", "predicted")])
+    assert (copied.code, copied.input, kinds(copied), lines(copied)) == ("DM14", "L['x']", [("extra_copy", "derived")], [7])
+    assert "could not do the write in place" in copied.effects[0]["detail"]
+
+
+def test_a_value_that_inductor_stores_where_it_belongs_is_no_copy(log, build, tmp_path):
+    log.artifact("aot_forward_graph_fw_metadata", build.metadata({"data": True}))
+    log.post_grad(
+        'arg0_1: "f32[4]", arg1_1: "f32[4]"',
+        'add: "f32[4]" = torch.ops.aten.add.Tensor(arg0_1, arg1_1)',
+        'copy_: "f32[4]" = torch.ops.aten.copy_.default(arg0_1, add)',
+        "return ()",
+    ).metrics()
+    assert kinds(one(log, tmp_path)) == [("cudagraph_skip", "predicted")]
 
 
 def test_a_clone_for_an_op_that_writes_is_a_missed_write_in_place(build, tmp_path):
