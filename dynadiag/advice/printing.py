@@ -12,6 +12,8 @@ from dynadiag.model.report import Advice
 
 # `DebuggingVariable.can_reorder_logs` (torch/_dynamo/variables/misc.py, 2.11 and 2.15): only these, and no keyword arguments.
 _REORDERABLE = frozenset({"ConstantVariable", "TensorVariable", "StringFormatVariable"})
+# A logger formats later what it is given, in frames that Dynamo compiles when a tensor is among it: only finished text can be moved.
+_TEXTS = frozenset({"ConstantVariable", "StringFormatVariable"})
 _FORMATTED = _REORDERABLE | {"SizeVariable"}
 LOGGER_METHODS = ("debug", "info", "warning", "warn", "error", "exception", "critical", "log", "fatal")
 _LOGGER = re.compile(r"method: <(?P<class>\w+) [^\n]*? \(\w+\)>\.(?P<method>\w+), args")
@@ -87,7 +89,7 @@ def reordered_print(situation: Situation) -> Iterator[Advice]:
 
 def loggers(situation: Situation) -> Iterator[Advice]:
     """`logger.info(...)`: torch 2.15 can log after the graph, every torch can leave the record out."""
-    if situation.editable and _reads(situation):
+    if (situation.editable or situation.direct) and _reads(situation):
         text = (
             f"Keep {line_name(situation)} for eager runs only: it reads a tensor's value, which breaks the graph before anything is logged"
         )
@@ -96,7 +98,7 @@ def loggers(situation: Situation) -> Iterator[Advice]:
         return
     target = _logger_function(situation)
     kinds = set(re.findall(r"\b(\w+Variable)\(", situation.context.partition("args:")[2]))
-    if target and _logs_later(situation) and kinds <= _REORDERABLE and re.search(r"kwargs: \{\}", situation.context):
+    if target and _logs_later(situation) and kinds <= _TEXTS and re.search(r"kwargs: \{\}", situation.context):
         yield from option(
             situation,
             "logger-reorder",

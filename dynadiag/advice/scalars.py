@@ -19,7 +19,9 @@ _MATH = frozenset(
     ("exp", "log", "log2", "log10", "log1p", "expm1", "sqrt", "sin", "cos", "tan", "sinh", "cosh", "tanh", "asin", "acos", "atan", "erf")
 )
 _ARITHMETIC = "a 0-d tensor works where later lines only compute with it"
-_SIZE = re.compile(r"^(n|k|m|h|w)$|(^|_)(num|n|len|length|size|count|start|end|stop|width|height|idx|index|steps?|max_len)(_|$)|^(len|num)")
+_SIZE = re.compile(
+    r"^(n|k|m|h|w)$|(^|_)(num|n|len|length|lengths|size|sizes|count|counts|start|end|stop|width|height|idx|index|steps?|max_len)(_|$)|^(len|num)"
+)
 _SYMBOLIC_ONLY = ("range", "sorted", "min", "max")
 
 
@@ -200,7 +202,8 @@ def data_operators(situation: Situation) -> Iterator[Advice]:
         return
     if any(isinstance(node, ast.BoolOp | ast.IfExp) for node in situation.broken.nodes):
         return
-    yield from lists(situation)
+    kept = tuple(lists(situation))
+    yield from () if _names_a_size(situation.line) else kept
     yield from option(
         situation,
         "item-capture",
@@ -209,11 +212,17 @@ def data_operators(situation: Situation) -> Iterator[Advice]:
         f"Let Dynamo take the number that {situation.called} reads into the graph as a symbol (later lines must not decide a branch "
         f"by it; {TAKE_BACK})",
     )
+    yield from kept if _names_a_size(situation.line) else ()
 
 
 def _comparison(situation: Situation, call: ast.Call, new: str) -> Iterator[Advice]:
     statement = situation.line.statement
     if isinstance(statement, ast.If):
+        negated = isinstance(statement.test, ast.UnaryOp) and statement.test.operand is call
+        if statement.test is not call and not negated:
+            yield from sketch(situation, "equal-where", f"Compare on the device with `{new}`, and choose with `torch.where`")
+            return
+        new = f"torch.logical_not({new})" if negated else new
         text = (
             f"Compare on the device and choose for each tensor `y` that the branch sets: `y = torch.where({new}, <value in the branch>, y)`"
         )
@@ -286,7 +295,7 @@ def _only_a_number(line: SourceLine, use: ast.AST | None) -> bool:
     """Whether capturing the scalar cures this use: not when it decides a branch, a loop or an order, or picks from what may be a list."""
     if condition_of(line) is not None or _loop_bound(line):
         return False
-    if any(True for _ in line.calls("bool", "print", *_SYMBOLIC_ONLY)):
+    if any(True for _ in line.calls("bool", "print", *_SYMBOLIC_ONLY)) or any(True for _ in line.methods("append", *LOGGER_METHODS)):
         return False
     return not isinstance(use, ast.Subscript | ast.FormattedValue)
 

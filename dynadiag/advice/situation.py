@@ -126,7 +126,7 @@ def _stack(event: BreakEvent | GraphBreak, run: Run) -> tuple[Location, ...]:
     """The whole stack of the break: where its frame was entered, then what it inlined."""
     frame = run.frame(event.frame) if isinstance(event, BreakEvent) else None
     stack = event.stack if frame is None else joined_stack(frame.stack, event.stack)
-    return tuple(one for one in stack if not _DYNAMO.search(one.file) or _POLYFILL.search(one.file))
+    return tuple(one for one in stack if not _DYNAMO.search(one.file))
 
 
 def _own_frame(stack: tuple[Location, ...], run: Run) -> Location | None:

@@ -155,7 +155,9 @@ def generators(situation: Situation) -> Iterator[Advice]:
 
 def rnn(situation: Situation) -> Iterator[Advice]:
     """An LSTM, GRU or RNN module."""
-    yield from option(situation, "rnn-allow", "allow_rnn", " = True", "Let Dynamo trace RNN, GRU and LSTM modules")
+    yield from option(
+        situation, "rnn-allow", "allow_rnn", " = True", "Let Dynamo trace RNN, GRU and LSTM modules (not on packed sequences)"
+    )
     text = f"Or leave it out on purpose: call {line_name(situation)} between two compiled parts"
     yield from say("rnn-apart", text)
 

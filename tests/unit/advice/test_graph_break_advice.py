@@ -258,3 +258,29 @@ def test_a_call_over_several_lines_is_guarded_in_words():
     guard = next(advice for advice in found if advice.slug == "logger-guard")
     assert (guard.before, guard.after) == (None, None)
     assert "is_compiling()" in guard.text
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("if torch.allclose(a, b):", "torch.where(torch.isclose(a, b).all(), "),
+        ("if not torch.equal(a, b):", "torch.where(torch.logical_not((a == b).all()), "),
+    ],
+)
+def test_a_comparison_keeps_its_sense(code, said):
+    assert said in break_advice(event("GB0033", code), run_of())[0].text
+
+
+def test_a_read_that_is_logged_or_collected_is_not_captured():
+    for code in ('log.info("%f", x.sum().item())', "losses.append(x.sum().item())"):
+        assert "item-capture" not in slugs(break_advice(event(code=code), run_of({"capture_scalar_outputs"})))
+
+
+def test_a_tensor_is_not_logged_later():
+    context = "method: <Logger train (INFO)>.info, args: [ConstantVariable(str: '%s'), TensorVariable()], kwargs: {}"
+    found = break_advice(
+        event("GB0291", 'log.info("%s", x)', context=context, explanation="registered as reorderable"),
+        run_of({"reorderable_logging_functions", "ignore_logging_functions"}),
+    )
+    assert "logger-reorder" not in slugs(found)
+    assert "logger-ignore" in slugs(found)

@@ -107,8 +107,6 @@ class collects_scalars:
         LOSSES.append(loss)
         return y
 
-    item_capture = option(SCALARS)
-
 
 class reads_two_scalars:
     breaks = {"GB0124"}
