@@ -24,6 +24,7 @@ Rules of the advice:
 
 - An option is named only if the torch of the recorded run has it. Where that was not recorded (a log from elsewhere) the advice says
   "if your torch has this option".
+- A change is shown as one only where it is the whole new line; what has gaps to fill is told in words. Comments are left out.
 - A line of a library is not rewritten: the advice names the place and what can be done from outside.
 - A break of a type that is not in the table gets torch's own hints, marked "torch says".
 - Ids are torch's (`torch/_dynamo/graph_break_registry.json`); a log without ids is looked up by the type's text.

@@ -12,6 +12,10 @@ GB_TYPES: Mapping[str, str] = MappingProxyType(
     {
         "attempted to call function marked as skipped": "GB0007",
         "backend compiler exception": "GB0219",
+        "encountered tensor.is_inference() during tracing": "GB0045",
+        "encountered torch.is_inference_mode_enabled during tracing": "GB0046",
+        "shape mismatch with out= list of tensor variants": "GB0240",
+        "shape mismatch with out= tensor variant": "GB0247",
         "unimplemented builtin op on tensor arguments": "GB0213",
         "attempted to inline function marked as skipped": "GB0008",
         "attempted to inline function marked as skipped (skipfunctionvariable)": "GB0009",

@@ -70,6 +70,26 @@ def not_a_tensor(situation: Situation) -> Iterator[Advice]:
         yield from say("value-outside", f"Ask for {_value_of(situation)} outside the compiled function and pass the value in")
 
 
+def inference_checks(situation: Situation) -> Iterator[Advice]:
+    """`x.is_inference()`, `torch.is_inference_mode_enabled()`: compiled code is guarded by the mode and cannot ask for it."""
+    yield from say("value-outside", f"Ask in {situation.called} outside the compiled function and pass the answer in")
+
+
+def out_arguments(situation: Situation) -> Iterator[Advice]:
+    """`torch.add(x, y, out=z)` where `z` has another shape and would be resized."""
+    call = situation.line.only_call()
+    keyword = next((one for one in call.keywords if one.arg == "out"), None) if call is not None else None
+    if call is not None and keyword is not None and isinstance(keyword.value, ast.Name):
+        parts = [
+            *(situation.line.text(one) for one in call.args),
+            *(situation.line.text(one) for one in call.keywords if one is not keyword),
+        ]
+        after = f"{situation.line.text(keyword.value)} = {situation.line.text(call.func)}({', '.join(parts)})"
+        yield from rewrite(situation, "out-result", after, "Take the result instead of `out=`, whose tensor has another shape")
+        return
+    yield from say("out-result", f"Take the result of {situation.called} instead of `out=`, whose tensor has another shape")
+
+
 def percent_formats(situation: Situation) -> Iterator[Advice]:
     """`"%s" % tensor`."""
     node = _percent(situation)

@@ -264,3 +264,33 @@ class loops_over_a_break:
         for _ in range(3):
             x = x + 1
         return x
+
+
+class asks_for_inference_mode:
+    breaks = {"GB0045", "GB0046"}
+
+    def before(x):
+        if x.is_inference():
+            x = x + 1
+        if torch.is_inference_mode_enabled():
+            x = x + 1
+        return x * 2
+
+    @drives
+    def value_outside(compiled, x):
+        extra = int(x.is_inference()) + int(torch.is_inference_mode_enabled())
+        return compiled(lambda x, extra: (x + extra) * 2)(x, extra)
+
+
+class writes_into_a_tensor_of_another_shape:
+    breaks = {"GB0247"}
+
+    def before(x):
+        y = torch.empty(2)
+        torch.add(x, x, alpha=2, out=y)
+        return y
+
+    def out_result(x):
+        y = torch.empty(2)
+        y = torch.add(x, x, alpha=2)
+        return y
