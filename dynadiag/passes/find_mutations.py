@@ -20,7 +20,7 @@ from dynadiag.passes.mutation_findings import mutation_findings
 from dynadiag.passes.mutation_free import inner_facts
 from dynadiag.passes.mutation_graphs import GraphView, graph_views
 from dynadiag.passes.mutation_inputs import disagreements, input_facts
-from dynadiag.passes.mutation_postgrad import copy_effect, missed_reinplacing, whole_copies
+from dynadiag.passes.mutation_postgrad import MISSED, copy_effect, missed_reinplacing, whole_copies
 from dynadiag.passes.mutation_python import python_facts
 from dynadiag.passes.places import is_own_file, source_function
 
@@ -51,7 +51,7 @@ def _of_graph(view: GraphView, breaks: Mapping[int, tuple[Effect, ...]], run: Ru
     for fact in facts:
         known = by_name.get(fact.input)
         if known is not None and known.index in copied:
-            fact = replace(fact, effects=(*fact.effects, copy_effect(known.size)))
+            yield replace(fact, code=MISSED, effects=(copy_effect(known.size),))
         if fact.code == OPTIMIZER:
             fact = replace(fact, effects=(*fact.effects, *breaks.get(fact.frame.key.process, ())))
         yield uncaught_effect(fact, run)
