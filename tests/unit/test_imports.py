@@ -32,7 +32,7 @@ MAY_IMPORT = {
     "reduce": {"errors", "model", "torch_compat", "record", "trace", "fx", "passes", "advice", "report", "replay"},
     "bench": {"errors", "model", "torch_compat", "record", "trace", "report", "replay", "render"},
     "api": {"errors", "model", "torch_compat", "record", "trace", "report"},
-    "__init__": {"api", "record", "reduce"},
+    "__init__": {"api", "bench", "record", "reduce"},
 }
 WITHOUT_TORCH = {"errors", "model", "trace", "passes", "advice", "report", "render", "__init__", "api"}
 # record runs in the user's process: the standard library and torch, nothing else. It also starts as a plain folder on PYTHONPATH.

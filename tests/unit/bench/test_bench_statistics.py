@@ -161,3 +161,13 @@ def test_rounds_end_when_settled_or_when_the_budget_is_used_up():
 def test_an_interval_knows_what_it_excludes():
     assert Interval(1.0, 0.9, 1.1).excludes(1.2) and not Interval(1.0, 0.9, 1.1).excludes(1.1)
     assert Interval(1.0, 0.995, 1.005).inside(0.99, 1.01) and not Interval(1.0, 0.98, 1.0).inside(0.99, 1.01)
+
+
+def test_clocks_are_summed_up_and_a_jump_is_said():
+    from dynadiag.bench.clocks import clock_note, summary
+
+    assert summary([]) is None and summary(["[N/A], 3, 4", "x", "1,2"]) is None and clock_note(None) is None
+    clocks = summary(["1980, 40, 300.5", "1500, 60, 699.0", "broken"])
+    assert clocks["readings"] == 2 and clocks["sm_mhz"] == {"low": 1500, "median": 1740, "high": 1980}
+    assert "between 1500 and 1980 MHz (up to 60 C)" in clock_note(clocks)
+    assert clock_note(summary(["1980, 40, 300.5", "1970, 60, 699.0"])) is None

@@ -1,0 +1,170 @@
+"""`dynadiag bench`: compare ways of compiling one step, results first, then speed."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dynadiag.errors import OutputError, UsageError
+
+if TYPE_CHECKING:
+    from dynadiag.bench.outcome import BenchResult
+    from dynadiag.bench.session import Progress
+
+EXAMPLES = """Examples:
+
+  dynadiag bench train.py --arms eager,default,reduce-overhead
+
+  dynadiag bench --fn mypackage.steps:train_step --check base/bench.json
+"""
+_REDRAW_S = 0.2
+
+
+def bench(
+    target: Annotated[
+        Path | None, typer.Argument(metavar="[FILE]", help="A Python file with a function marked by @dynadiag.benchmark.")
+    ] = None,
+    function: Annotated[
+        str | None, typer.Option("--fn", metavar="WHERE:NAME", help="The step instead: module:callable or file.py:callable.")
+    ] = None,
+    arms: Annotated[
+        str, typer.Option("--arms", metavar="A,B,...", help="The baseline, then what to compare: eager, modes of torch.compile, backends.")
+    ] = "eager,default",
+    in_process: Annotated[bool, typer.Option("--in-process", help="All arms in one process, for models that fit only once.")] = False,
+    python: Annotated[
+        str | None, typer.Option("--python", metavar="PATH", help="The interpreter of the arms; dynadiag must be importable there.")
+    ] = None,
+    check: Annotated[
+        Path | None, typer.Option("--check", metavar="BENCH.JSON", help="Leave with 1 if an arm got worse since that run.")
+    ] = None,
+    rounds: Annotated[int, typer.Option("--max-rounds", metavar="N", min=20, help="Rounds at most.")] = 300,
+    max_s: Annotated[float, typer.Option("--max-time", metavar="S", min=0.1, help="Start no further round after S seconds.")] = 60.0,
+    timeout_s: Annotated[float, typer.Option("--timeout", metavar="S", min=1, help="Seconds that an arm may take for one answer.")] = 900.0,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Where the files go [default: dynadiag-runs/NNNN-bench-<name>].")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace DIR if it is a run directory of ours.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print bench.json instead of the table.")] = False,
+) -> None:
+    """Say whether the compiled step is faster on this machine, and whether it is still right.
+
+    Each arm is a process of its own; they take turns in random order, and the baseline runs twice (A/A), so that noise is measured, not
+    guessed. No speed counts before the results are checked. The exit status is 1 when an arm is SLOWER, WRONG or VACUOUS.
+    """
+    from dynadiag.bench.arms import parse_arms
+    from dynadiag.bench.regression import read_base
+    from dynadiag.bench.rounds import Budget
+    from dynadiag.bench.session import BenchOptions
+    from dynadiag.bench.session import bench as run
+
+    where = _target(target, function)
+    specs = parse_arms(arms, where)
+    base = None if check is None else read_base(check)
+    directory = _directory(where, out, force)
+    budget = Budget(max_rounds=rounds, max_s=max_s)
+    options = BenchOptions(budget=budget, in_process=in_process, python=python, timeout_s=timeout_s, log_folder=directory)
+    with _progress() as progress:
+        result = run(specs, options, progress)
+    _write(result, directory)
+    _print(result, as_json)
+    print(f"dynadiag: wrote {directory / 'bench.json'} and bench.svg", file=sys.stderr)
+    worse = base is not None and _regressed(result, base)
+    raise typer.Exit(1 if worse else result.exit_status)
+
+
+def _target(file: Path | None, function: str | None) -> str:
+    from dynadiag.bench.marks import marked_functions
+
+    if (file is None) == (function is None):
+        raise UsageError("name either a file with a function marked by @dynadiag.benchmark, or a step with --fn")
+    if function is not None:
+        place, _, name = function.rpartition(":")
+        if not place or not name:
+            raise UsageError(f"--fn {function}: give module:callable or file.py:callable")
+        return function
+    assert file is not None
+    if not file.is_file():
+        raise UsageError(f"{file} does not exist" if not file.exists() else f"{file} is no file")
+    marked = marked_functions(file)
+    if not marked:
+        raise UsageError(f"{file} has no function marked by @dynadiag.benchmark; name its step: --fn {file}:NAME")
+    if len(marked) > 1:
+        raise UsageError(f"{file} has {len(marked)} marked functions; choose one: --fn {file}:{marked[0]}")
+    return f"{file}:{marked[0]}"
+
+
+def _directory(where: str, out: Path | None, force: bool) -> Path:
+    import dynadiag
+    from dynadiag.record.directory import chosen_directory, new_directory, write_marker
+
+    name = where.rpartition(":")[2].replace(".", "-")
+    try:
+        directory = new_directory(Path(), f"bench-{name}") if out is None else chosen_directory(out, force=force)
+        write_marker(directory, {"dynadiag": dynadiag.__version__, "command": ["bench", where]})
+    except OSError as error:
+        raise OutputError(f"{out or 'dynadiag-runs'} cannot be written: {error.strerror}") from None
+    return directory
+
+
+@contextmanager
+def _progress() -> Iterator[Progress]:
+    """What is going on, with the time left, on stderr: redrawn on a terminal, and one line a phase elsewhere (rounds are left out)."""
+    terminal = sys.stderr.isatty()
+    shown = 0.0
+
+    def show(text: str, left_s: float | None) -> None:
+        nonlocal shown
+        now = time.monotonic()
+        if not terminal:
+            if left_s is None:
+                print(f"dynadiag: {text}", file=sys.stderr)
+        elif left_s is None or now - shown > _REDRAW_S:
+            shown = now
+            left = "" if left_s is None else f", at most {left_s:.0f} s left"
+            sys.stderr.write(f"\r\x1b[Kdynadiag: {text}{left}")
+            sys.stderr.flush()
+
+    try:
+        yield show
+    finally:
+        if terminal:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+
+def _write(result: BenchResult, directory: Path) -> None:
+    from dynadiag.bench import json_result, picture
+
+    try:
+        (directory / "bench.json").write_text(json_result.dumps(result), "utf-8")
+        (directory / "bench.svg").write_text(picture.draw(result), "utf-8")
+    except OSError as error:
+        raise OutputError(f"{directory} cannot be written: {error.strerror}") from None
+
+
+def _print(result: BenchResult, as_json: bool) -> None:
+    from rich.console import Console
+
+    from dynadiag.bench import json_result, show
+
+    if as_json:
+        print(json_result.dumps(result), end="")
+    else:
+        show.print_result(result, Console())
+
+
+def _regressed(result: BenchResult, base: object) -> bool:
+    from dynadiag.bench.regression import find_regressions
+
+    regressions = find_regressions(result, base)  # type: ignore[arg-type]
+    for note in regressions.notes:
+        print(f"dynadiag: --check: {note}", file=sys.stderr)
+    for line in regressions.found:
+        print(f"dynadiag: regression: {line}", file=sys.stderr)
+    return bool(regressions.found)

@@ -1,0 +1,65 @@
+"""The arms of a comparison, from what the command line names."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dynadiag.errors import UsageError
+
+EAGER = "eager"
+DEFAULT = "default"
+# The values of `mode` in torch.compile (torch/__init__.py, 2.11 to 2.15); "default" also means "as the program compiles itself".
+MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs", "lite")
+AGAIN = "A/A"
+_NAME = re.compile(r"[A-Za-z0-9_.+:-]{1,60}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArmSpec:
+    """An arm before it runs: its unique name, "eager" or "compiled", and what it puts over the program's torch.compile options.
+
+    `folder` is where its process runs, `environment` are variables that only its process gets.
+    """
+
+    name: str
+    kind: str
+    target: str
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    folder: str | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def parse_arms(text: str, target: str) -> tuple[ArmSpec, ...]:
+    """The arms in "eager,default,reduce-overhead,aot_eager": a mode of torch.compile or the name of a backend; the first is the baseline.
+
+    An arm may be named twice; the second is then called "default#2". Raises UsageError for an empty list or a name that cannot be one.
+    """
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    if len(words) < 2:
+        raise UsageError("--arms needs a baseline and at least one arm to compare with it, such as eager,default")
+    wrong = next((word for word in words if not _NAME.fullmatch(word)), None)
+    if wrong is not None:
+        raise UsageError(f"--arms: {wrong!r} is neither a mode nor the name of a backend")
+    return tuple(_spec(name, word, target) for name, word in zip(_unique(words), words, strict=True))
+
+
+def _unique(words: list[str]) -> list[str]:
+    seen: Counter[str] = Counter()
+    names = []
+    for word in words:
+        seen[word] += 1
+        names.append(word if seen[word] == 1 else f"{word}#{seen[word]}")
+    return names
+
+
+def _spec(name: str, word: str, target: str) -> ArmSpec:
+    if word == EAGER:
+        return ArmSpec(name=name, kind=EAGER, target=target)
+    # The backends called "eager" and "inductor" are meant by "backend:eager" and "backend:inductor".
+    backend = word.removeprefix("backend:")
+    overrides = {} if word == DEFAULT else {"mode": word} if word in MODES else {"backend": backend}
+    return ArmSpec(name=name, kind="compiled", target=target, overrides=overrides)

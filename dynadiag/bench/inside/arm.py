@@ -1,0 +1,153 @@
+"""One arm in its process: load, check, compile, warm up, time, look back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from dynadiag.bench.inside.checking import Outcome, check_arm, check_eager, needs_own_setting
+from dynadiag.bench.inside.loading import load_step
+from dynadiag.bench.inside.patching import EAGER, CompileSwitch
+from dynadiag.bench.inside.probing import probe
+from dynadiag.bench.inside.reference import Expected, collect, prime_and_expect
+from dynadiag.bench.inside.snapshot import cuda_in_use, seed_generators
+from dynadiag.bench.inside.steps import Step
+from dynadiag.bench.inside.timing import Block, Timer
+from dynadiag.errors import UsageError
+from dynadiag.torch_compat.bench_compile import clear_compile_facts, compile_facts, keep_all_metrics
+
+Phase = Callable[[str], None]
+
+
+@dataclass(kw_only=True)
+class Arm:
+    """A step under one way of compiling it."""
+
+    name: str
+    switch: CompileSwitch
+    step: Step
+    timer: Timer
+    cuda: bool
+    shared: bool = False
+
+    @property
+    def eager(self) -> bool:
+        """Whether this arm compiles nothing."""
+        return self.switch.arm == EAGER
+
+    @classmethod
+    def load(cls, command: Mapping[str, Any], phase: Phase, *, shared: Sequence[Arm] = ()) -> Arm:
+        """Import the program and make its step; `shared` are arms that already live in this process and lend theirs."""
+        phase("loading")
+        if shared:
+            return shared[0]._beside(command)
+        switch = CompileSwitch(arm=command["kind"], overrides=command.get("overrides") or {})
+        switch.install()
+        seed_generators()
+        step = load_step(command["target"], switch)
+        cuda = cuda_in_use()
+        several = bool(command.get("shared"))
+        return cls(name=command["arm"], switch=switch, step=step, timer=Timer(step.run, cuda=cuda), cuda=cuda, shared=several)
+
+    def _beside(self, command: Mapping[str, Any]) -> Arm:
+        """Another arm over the same objects. Its code gets entries of its own in Dynamo's cache: see `CompileSwitch.compile`."""
+        if self.step.compiled_by == "program":
+            raise UsageError("the program calls torch.compile itself: --in-process cannot give each arm its own; leave it out")
+        switch = CompileSwitch(arm=command["kind"], overrides=command.get("overrides") or {})
+        switch.original = self.switch.original
+        step = replace(self.step, function=switch.compile(self.step.original, isolated=True))
+        return Arm(name=command["arm"], switch=switch, step=step, timer=Timer(step.run, cuda=self.cuda), cuda=self.cuda, shared=True)
+
+    def about(self) -> dict[str, Any]:
+        """Where this runs and what a step is."""
+        import platform
+
+        import torch
+
+        return {
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+            "cuda": torch.version.cuda,
+            "device": torch.cuda.get_device_name() if self.cuda else None,
+            "cuda_available": torch.cuda.is_available(),
+            "threads": torch.get_num_threads(),
+            "tf32": torch.backends.cuda.matmul.allow_tf32,
+            "compiled_by": self.step.compiled_by if not self.eager else None,
+        }
+
+    def prepare(self, phase: Phase) -> dict[str, Any]:
+        """Check the results, and compile from cold and from warm caches on the way."""
+        phase("running eager")
+        if not self.eager:
+            keep_all_metrics()
+        expected = prime_and_expect(self.step, eager_arm=self.eager)
+        outcome = check_eager(expected)
+        facts: dict[str, Any] = {}
+        if not self.eager:
+            facts = self._compile(expected, phase, outcome)
+            outcome = facts.pop("outcome")
+        checked = outcome or Outcome(status="PASS", compared=len(expected.recorded.first))
+        notes = expected.notes
+        del expected
+        self._clear_peak()
+        return {"outcome": asdict(checked), "notes": notes, "unit": self.step.what, **facts}
+
+    def _compile(self, expected: Expected, phase: Phase, outcome: Outcome | None) -> dict[str, Any]:
+        import torch
+
+        apart = needs_own_setting(expected)
+        phase("compiling (cold)")
+        first, cold = self._first_call(expected)
+        if not cold["graphs"]:
+            return {"outcome": outcome or Outcome(status="PASS", compared=len(first)), **cold}
+        if outcome is None:
+            phase("checking")
+            if apart:
+                torch.compiler.reset()
+            outcome = check_arm(self.step, expected, first=None if apart else first)
+        phase("compiling (warm)")
+        torch.compiler.reset()
+        warm = self._first_call(expected)[1]
+        return {"outcome": outcome, **cold, "compile_warm_s": warm["compile_cold_s"], "warm_phases_s": warm["cold_phases_s"]}
+
+    def _first_call(self, expected: Expected) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The results of a call that compiles; what was compiled in how many seconds."""
+        expected.snapshot.restore()
+        clear_compile_facts()
+        self.timer.wait()
+        began = time.perf_counter()
+        output = self.step.run()
+        self.timer.wait()
+        seconds = time.perf_counter() - began
+        facts = compile_facts()
+        phases_s = facts.pop("phases_s")
+        return collect(self.step, output), {**facts, "compile_cold_s": seconds, "cold_phases_s": phases_s}
+
+    def warm(self) -> dict[str, Any]:
+        """Call until the counters stand still; what was compiled for the calls that are timed.
+
+        Arms that share a process share its counters: there the counts of the first compiled call stand.
+        """
+        self._clear_peak()
+        warmed = self.timer.warm_up()
+        return {**asdict(warmed), **({} if self.eager or self.shared else compile_facts())}
+
+    def block(self, calls: int) -> Block:
+        """One timed block."""
+        return self.timer.block(calls)
+
+    def finish(self) -> dict[str, Any]:
+        """What a look back shows: peak memory of the timed calls, and what one profiled call launches."""
+        import torch
+
+        peak = torch.cuda.max_memory_allocated() if self.cuda else None
+        return {"peak_bytes": peak, **asdict(probe(self.step.run, cuda=self.cuda))}
+
+    def _clear_peak(self) -> None:
+        if self.cuda:
+            import torch
+
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()

@@ -1,0 +1,110 @@
+"""Is an arm's result as right as eager's? States PASS, WRONG, DTYPE_CHANGED, VACUOUS or EAGER_NONDETERMINISTIC."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+from dynadiag.bench.inside.comparing import Difference, Reference, compare_all
+from dynadiag.bench.inside.reference import Expected, change_inputs, run_and_collect
+from dynadiag.bench.inside.steps import Step
+from dynadiag.torch_compat.bench_compile import eager_random_numbers
+
+# A CUDA graph is warmed up, recorded and replayed: the third call and later ones show what a replay gives.
+_CALLS_BEFORE_CHANGED_DATA = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """The state, the worst tensor with how far it is off, and in which of the runs that was."""
+
+    status: str
+    worst: str | None = None
+    detail: str = ""
+    error: float | None = None
+    allowed: float | None = None
+    compared: int = 0
+
+
+def check_eager(expected: Expected) -> Outcome | None:
+    """What the references alone say: a program that proves nothing, or that does not agree with itself. None when they are fit for use."""
+    if expected.vacuous:
+        return Outcome(status="VACUOUS", detail=expected.vacuous, compared=len(expected.recorded.first))
+    judged = judge(expected.eager_differences)
+    if judged.status != "PASS":
+        detail = f"two eager runs from the same state differ: {judged.detail}"
+        return Outcome(status="EAGER_NONDETERMINISTIC", worst=judged.worst, detail=detail, error=judged.error, allowed=judged.allowed)
+    return None
+
+
+def check_arm(step: Step, expected: Expected, *, first: dict[str, Any] | None) -> Outcome:
+    """Compare the arm with the references: its first call, calls after that, calls on changed data, and again on the recorded data.
+
+    `first` are the results of the first compiled call when it was made as the check makes it. Every call starts from the same state.
+    """
+    outcomes: list[Outcome] = []
+    setting = check_setting(expected)
+    with setting, expected.without_dropout():
+        if first is None:
+            expected.snapshot.restore()
+            first = run_and_collect(step)
+        outcomes.append(_judged(expected.recorded, first, "in the first call"))
+        for _ in range(_CALLS_BEFORE_CHANGED_DATA):
+            expected.snapshot.restore()
+            again = run_and_collect(step)
+        outcomes.append(_judged(expected.recorded, again, "in a later call"))
+        outcomes.extend(_check_changed(step, expected))
+    expected.snapshot.restore()
+    return next((outcome for outcome in outcomes if outcome.status != "PASS"), outcomes[0])
+
+
+def check_setting(expected: Expected) -> AbstractContextManager[Any]:
+    """Where the step draws random numbers even without dropout, compiled code must draw them as eager does."""
+    return eager_random_numbers() if expected.draws else nullcontext()
+
+
+def needs_own_setting(expected: Expected) -> bool:
+    """Whether the check compiles something else than what is timed."""
+    return expected.draws or bool(expected.dropouts)
+
+
+def _check_changed(step: Step, expected: Expected) -> list[Outcome]:
+    if expected.changed is None:
+        return []
+    outcomes = []
+    for change in (True, True, False):
+        expected.snapshot.restore()
+        if change:
+            change_inputs(expected.snapshot.state.held)
+        result = run_and_collect(step)
+        reference = expected.changed if change else expected.recorded
+        outcomes.append(_judged(reference, result, "on changed data" if change else "back on the first data"))
+    return outcomes
+
+
+def _judged(reference: Reference, result: dict[str, Any], when: str) -> Outcome:
+    kept = {name: value for name, value in result.items() if name in reference.first or not _left_out(name, reference)}
+    return judge(compare_all(reference, kept), when)
+
+
+def _left_out(name: str, reference: Reference) -> bool:
+    return name in reference.second and name not in reference.first
+
+
+def judge(differences: Sequence[Difference], when: str = "") -> Outcome:
+    """The worst of the differences, outputs before what follows from them when several are past measure."""
+    if not differences:
+        return Outcome(status="PASS")
+    worst = max(differences, key=_order)
+    detail = f"{worst.detail} ({when})" if worst.status != "PASS" and when else worst.detail
+    return Outcome(
+        status=worst.status, worst=worst.name, detail=detail, error=worst.error, allowed=worst.allowed, compared=len(differences)
+    )
+
+
+def _order(difference: Difference) -> tuple[int, float, bool]:
+    severity = ("PASS", "WRONG", "DTYPE_CHANGED").index(difference.status)
+    weight = difference.weight if difference.status != "PASS" else (difference.error or 0.0)
+    return severity, weight, difference.name.startswith("output")

@@ -1,0 +1,155 @@
+"""Whether one result is as right as another: the rule of torch's own benchmarks, made aware of scale.
+
+The source is `torch._dynamo.utils.same` (torch 2.11 to 2.15), which torch's dynamo benchmarks use: a tensor passes when it is close to the
+eager result, or when its distance to a float64 run of the same program is at most a small multiple of the eager result's own distance
+(2; 3 for half precision and for fewer than 1,000 elements; 10 for at most 10 elements), plus a tenth of the tolerance.
+What differs here: the tolerance is relative to the size of the tensor's values (in `same` an absolute 1e-4 lets a dropped gradient of 1e-5
+pass), what two eager runs differ by is allowed as well, and integers must be equal. Where eager is itself over 5 % from float64, the
+tensor is rounding noise (such as the gradient of an attention's key bias, zero in exact arithmetic), and 10 times is allowed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dynadiag.bench.inside.snapshot import cuda_in_use
+
+TOLERANCE = 1e-4
+_HALF_TOLERANCE = 1e-3
+_NOISE = 0.05
+_FEW, _VERY_FEW = 1000, 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """How far a tensor is from what it should be: `error` and `allowed` are root mean squares over the size of its values."""
+
+    name: str
+    status: str
+    error: float | None
+    allowed: float | None
+    detail: str
+
+    @property
+    def weight(self) -> float:
+        """What the worst is chosen by."""
+        if self.status == "PASS":
+            return -1.0
+        if self.error is None or self.allowed is None or not math.isfinite(self.error):
+            return math.inf
+        return self.error / max(self.allowed, 1e-30)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reference:
+    """The eager results of one run by name, those of a second run, and those in float64 where that was possible."""
+
+    first: Mapping[str, Any]
+    second: Mapping[str, Any]
+    exact: Mapping[str, Any]
+
+
+def compare_all(reference: Reference, result: Mapping[str, Any]) -> list[Difference]:
+    """A Difference for each tensor of the reference, and for each that only the result has."""
+    found = []
+    for name, value in reference.first.items():
+        other = result.get(name)
+        if other is None:
+            found.append(Difference(name=name, status="WRONG", error=None, allowed=None, detail="missing"))
+        else:
+            found.append(compare(name, value, other, again=reference.second.get(name), exact=reference.exact.get(name)))
+    extra = [name for name in result if name not in reference.first]
+    return found + [Difference(name=name, status="WRONG", error=None, allowed=None, detail="eager has no such value") for name in extra]
+
+
+def compare(name: str, value: Any, other: Any, *, again: Any = None, exact: Any = None) -> Difference:
+    """Whether the tensor `other` is as right as the eager `value`; where the tensors live does not matter."""
+    device = _fastest_device()
+    value, other, again, exact = (None if tensor is None else tensor.to(device) for tensor in (value, other, again, exact))
+    if value.dtype != other.dtype:
+        detail = f"{_short(value.dtype)} in eager, {_short(other.dtype)} here"
+        return Difference(name=name, status="DTYPE_CHANGED", error=None, allowed=None, detail=detail)
+    if value.shape != other.shape:
+        detail = f"shape {tuple(value.shape)} in eager, {tuple(other.shape)} here"
+        return Difference(name=name, status="WRONG", error=None, allowed=None, detail=detail)
+    if not (value.is_floating_point() or value.is_complex()):
+        return _equal(name, value, other)
+    return _close(name, value, other, again, exact)
+
+
+def _fastest_device() -> str:
+    return "cuda" if cuda_in_use() else "cpu"
+
+
+def _short(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _equal(name: str, value: Any, other: Any) -> Difference:
+    wrong = int((value != other).sum())
+    detail = "" if not wrong else f"{wrong} of {value.numel()} elements differ"
+    return Difference(name=name, status="WRONG" if wrong else "PASS", error=None, allowed=None, detail=detail)
+
+
+def _close(name: str, value: Any, other: Any, again: Any, exact: Any) -> Difference:
+    import torch
+
+    tolerance = _HALF_TOLERANCE if value.dtype in (torch.float16, torch.bfloat16) else TOLERANCE
+    value, other = _wide(value), _wide(other)
+    if value.numel() == 0 or torch.equal(value, other):
+        return Difference(name=name, status="PASS", error=0.0, allowed=tolerance, detail="")
+    if not bool((torch.isfinite(value) == torch.isfinite(other)).all()):
+        return _not_finite(name, value, other, exact)
+    finite = torch.isfinite(value)
+    value, other = value[finite], other[finite]
+    size = _rms(value)
+    truth = value if exact is None else _wide(exact)[finite]
+    eager_error = 0.0 if exact is None else _rms(truth - value)
+    if again is not None:
+        eager_error = max(eager_error, _rms(truth - _wide(again)[finite]))
+    error = _rms(truth - other)
+    half = tolerance == _HALF_TOLERANCE
+    noise = eager_error > _NOISE * size
+    allowed = (10.0 if noise else _multiplier(value.numel(), half)) * eager_error + tolerance / 10 * size
+    passes = _allclose(value, other, tolerance, size) or error <= allowed
+    scale = max(size, 1e-300)
+    detail = "" if passes else f"off by {error / scale:.1e} of its size, eager by {eager_error / scale:.1e}, allowed {allowed / scale:.1e}"
+    return Difference(name=name, status="PASS" if passes else "WRONG", error=error / scale, allowed=allowed / scale, detail=detail)
+
+
+def _wide(value: Any) -> Any:
+    import torch
+
+    return torch.view_as_real(value).double() if value.is_complex() else value.detach().to_dense().double()
+
+
+def _rms(value: Any) -> float:
+    return float(value.square().mean().sqrt()) if value.numel() else 0.0
+
+
+def _allclose(value: Any, other: Any, tolerance: float, size: float) -> bool:
+    import torch
+
+    return torch.allclose(value, other, rtol=tolerance, atol=tolerance * size)
+
+
+def _multiplier(count: int, half: bool) -> float:
+    if count <= _VERY_FEW:
+        return 10.0
+    return 3.0 if half or count < _FEW else 2.0
+
+
+def _not_finite(name: str, value: Any, other: Any, exact: Any) -> Difference:
+    """Where eager overflows and the result agrees with float64, the result is better than eager's (`same` passes that as well)."""
+    import torch
+
+    if exact is not None and bool(torch.isfinite(other).all()) and not bool(torch.isfinite(value).all()):
+        truth = _wide(exact)
+        if bool(torch.isfinite(truth).all()) and torch.allclose(truth, other, rtol=4e-2, atol=4e-2 * _rms(truth)):
+            return Difference(name=name, status="PASS", error=None, allowed=None, detail="eager overflows here, this agrees with float64")
+    count = int((torch.isfinite(value) != torch.isfinite(other)).sum())
+    detail = f"{count} of {value.numel()} elements are infinite or NaN on one side only"
+    return Difference(name=name, status="WRONG", error=None, allowed=None, detail=detail)

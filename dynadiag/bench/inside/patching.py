@@ -1,0 +1,60 @@
+"""`torch.compile` as an arm wants it: the program's own calls keep their place, the arm decides the mode or the backend."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+EAGER = "eager"
+
+
+@dataclass(kw_only=True)
+class CompileSwitch:
+    """Stands where `torch.compile` stood. `arm` is "eager", or the options that the arm puts over the program's own (none for "default").
+
+    While `arm` is "eager", functions come back as they were.
+    """
+
+    arm: str
+    overrides: Mapping[str, Any]
+    original: Callable[..., Any] = field(init=False)
+
+    def install(self) -> None:
+        """Replace `torch.compile`; `Module.compile` goes through the same name (`torch/nn/modules/module.py`, 2.11 to 2.15)."""
+        import torch
+
+        self.original = torch.compile
+
+        @functools.wraps(self.original)
+        def compile_as_the_arm_says(*args: Any, **options: Any) -> Any:
+            return self._compile(*args, **options)
+
+        torch.compile = compile_as_the_arm_says
+
+    def _compile(self, model: Any = None, **options: Any) -> Any:
+        if model is None:
+            return functools.partial(self._compile, **options)
+        if self.arm == EAGER:
+            return model
+        return self.original(model, **self.merged(options))
+
+    def merged(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The program's options under the arm's; another mode or backend takes the place of both, since torch refuses mode and options."""
+        if not self.overrides:
+            return dict(options)
+        kept = {name: value for name, value in options.items() if name not in ("mode", "backend", "options")}
+        return {**kept, **self.overrides}
+
+    def compile(self, function: Any, *, isolated: bool = False) -> Any:
+        """`function` compiled as this arm does it; itself for an eager arm.
+
+        With `isolated` its entries in Dynamo's cache count apart where torch can do that (`isolate_recompiles`, not in 2.11); elsewhere
+        the entries of several arms share one limit, and only the guard on the backend keeps them apart.
+        """
+        if self.arm == EAGER:
+            return function
+        apart = {"isolate_recompiles": True} if isolated and "isolate_recompiles" in inspect.signature(self.original).parameters else {}
+        return self.original(function, **self.merged({}), **apart)

@@ -1,0 +1,63 @@
+"""One profiled call, after all timing: what was launched, and whether compiled code really ran."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+_REGION = "Torch-Compiled Region"
+_LOOKUP = "TorchDynamo Cache Lookup"
+_CALLS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """Per call: kernels on the device and the share of the time they keep it busy (None without CUDA), compiled regions entered, look-ups.
+
+    `lookup_us` is the CPU time of Dynamo's look-ups and guards in one call, under the profiler.
+    """
+
+    kernels: float | None
+    busy_s: float | None
+    regions: float
+    lookups: float
+    lookup_us: float
+
+
+def probe(call: Callable[[], Any], *, cuda: bool) -> Probe:
+    """Profile three calls. The profiler slows the calls down, so no time here is a result; counts and device times are."""
+    import torch
+
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    if cuda:
+        activities.append(torch.profiler.ProfilerActivity.CUDA)
+    with torch.profiler.profile(activities=activities) as profiler:
+        for _ in range(_CALLS):
+            call()
+        if cuda:
+            torch.cuda.synchronize()
+    events = list(profiler.events() or ())
+    on_device = [event for event in events if _is_on(event, "CUDA") and not getattr(event, "is_user_annotation", False)]
+    kernels = [event for event in on_device if not event.name.startswith(("Memcpy", "Memset"))]
+    lookups = [event for event in events if event.name == _LOOKUP]
+    return Probe(
+        kernels=len(kernels) / _CALLS if cuda else None,
+        busy_s=_covered_us(on_device) / 1e6 / _CALLS if cuda else None,
+        regions=sum(event.name.startswith(_REGION) and _is_on(event, "CPU") for event in events) / _CALLS,
+        lookups=len(lookups) / _CALLS,
+        lookup_us=sum(event.cpu_time_total for event in lookups) / _CALLS,
+    )
+
+
+def _is_on(event: Any, device: str) -> bool:
+    return str(event.device_type).endswith(f".{device}")
+
+
+def _covered_us(events: list[Any]) -> float:
+    """Microseconds in which at least one of the events runs."""
+    covered, end = 0.0, float("-inf")
+    for start, stop in sorted((event.time_range.start, event.time_range.end) for event in events):
+        covered += max(0.0, stop - max(start, end))
+        end = max(end, stop)
+    return covered

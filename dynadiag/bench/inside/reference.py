@@ -1,0 +1,270 @@
+"""What the step gives when nothing is compiled: twice, in float64, and on other data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+from dynadiag.bench.inside.comparing import Difference, Reference, compare_all
+from dynadiag.bench.inside.results import numbers_in, tensors_in
+from dynadiag.bench.inside.snapshot import Snapshot, generator_states, take_snapshot
+from dynadiag.bench.inside.state import Held, find_state
+from dynadiag.bench.inside.steps import Step
+
+# With random numbers in the step, float64 is a truth only where it drew the same ones.
+_SAME_DRAWS = 1e-2
+_LARGE_BYTES = 256 << 20
+
+
+@dataclass(kw_only=True)
+class Expected:
+    """The references on the recorded data and on changed data (None when that raised), where to start from, and what was done for it."""
+
+    snapshot: Snapshot
+    recorded: Reference
+    changed: Reference | None
+    eager_differences: list[Difference]
+    vacuous: str
+    draws: bool
+    dropouts: list[tuple[Any, float]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @contextmanager
+    def without_dropout(self) -> Iterator[None]:
+        """The check's own setting: dropout probabilities at 0, so that eager, float64 and compiled runs see the same masks."""
+        for module, _ in self.dropouts:
+            module.p = 0.0
+        try:
+            yield
+        finally:
+            for module, probability in self.dropouts:
+                module.p = probability
+
+
+def run_and_collect(step: Step, function: Callable[..., Any] | None = None) -> dict[str, Any]:
+    """One step; its outputs, and after it every tensor, gradient and number that it could have changed, as copies by name."""
+    return collect(step, step.run(function))
+
+
+def collect(step: Step, output: Any) -> dict[str, Any]:
+    """The outputs of a step that has just run, and what it could have changed, as copies by name."""
+    import torch
+
+    state = find_state(step.original, step.arguments)
+    found = tensors_in("output", output)
+    found.update({name: held.tensor for name, held in state.held.items()})
+    found.update({f"gradient of {name}": gradient for name, gradient in state.gradients().items()})
+    values = _copies(found)
+    numbers = {**numbers_in("output", output), **state.numbers()}
+    values.update({name: torch.tensor(number, dtype=torch.float64) for name, number in numbers.items() if name not in values})
+    return values
+
+
+def _copies(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Copies on the same device, or on the CPU when they are large: a check holds about ten sets of them."""
+    size = sum(value.numel() * value.element_size() for value in found.values())
+    if size > _LARGE_BYTES:
+        return {name: value.detach().to("cpu", copy=True) for name, value in found.items()}
+    return {name: value.detach().clone() for name, value in found.items()}
+
+
+def eager_stance(eager_arm: bool) -> AbstractContextManager[Any]:
+    """Everything that is compiled runs uncompiled while this is entered; nothing to do in an arm that compiles nothing."""
+    import torch
+
+    return nullcontext() if eager_arm else torch.compiler.set_stance("force_eager")
+
+
+def prime_and_expect(step: Step, *, eager_arm: bool) -> Expected:
+    """The references. The first eager step also lets optimizers make their state, so that every later run starts alike."""
+    with eager_stance(eager_arm):
+        step.run(step.original)
+        state = find_state(step.original, step.arguments)
+        snapshot = take_snapshot(state)
+        expected = Expected(
+            snapshot=snapshot,
+            recorded=Reference(first={}, second={}, exact={}),
+            changed=None,
+            eager_differences=[],
+            vacuous="",
+            draws=False,
+        )
+        expected.draws = _draws(step, snapshot)
+        if expected.draws:
+            expected.dropouts = _dropouts(state.modules)
+        with expected.without_dropout():
+            _fill(expected, step)
+        snapshot.restore()
+    return expected
+
+
+def _draws(step: Step, snapshot: Snapshot) -> bool:
+    snapshot.restore()
+    before = generator_states()
+    step.run(step.original)
+    return generator_states() != before
+
+
+def _dropouts(modules: Mapping[str, Any]) -> list[tuple[Any, float]]:
+    import torch
+
+    kinds = (torch.nn.Dropout, torch.nn.Dropout1d, torch.nn.Dropout2d, torch.nn.Dropout3d, torch.nn.AlphaDropout)
+    parts = {id(part): part for module in modules.values() for part in module.modules()}
+    return [(part, part.p) for part in parts.values() if isinstance(part, kinds)]
+
+
+def _fill(expected: Expected, step: Step) -> None:
+    snapshot = expected.snapshot
+    if expected.dropouts:
+        expected.draws = _draws(step, snapshot)
+        expected.notes.append("results were checked with dropout at probability 0")
+    snapshot.restore()
+    first = run_and_collect(step, step.original)
+    snapshot.restore()
+    second = run_and_collect(step, step.original)
+    expected.vacuous = _vacuous(first, snapshot)
+    exact = _exact(expected, step, first, changed=False)
+    # A number that two eager runs do not share (a clock, a counter of objects) is no result.
+    unstable = {name for name, value in first.items() if value.dim() == 0 and name in second and _number_moved(value, second[name])}
+    expected.recorded = _reference(first, second, exact, leave_out=unstable)
+    expected.eager_differences = compare_all(expected.recorded, {name: second[name] for name in second if name not in unstable})
+    expected.changed = _on_changed_data(expected, step, unstable)
+
+
+def _number_moved(value: Any, other: Any) -> bool:
+    import torch
+
+    return value.dtype is torch.float64 and not value.is_cuda and bool(value != other) and not bool(value.isnan() & other.isnan())
+
+
+def _reference(first: Mapping[str, Any], second: Mapping[str, Any], exact: Mapping[str, Any], *, leave_out: set[str]) -> Reference:
+    return Reference(first={name: value for name, value in first.items() if name not in leave_out}, second=second, exact=exact)
+
+
+def _exact(expected: Expected, step: Step, first: Mapping[str, Any], *, changed: bool) -> dict[str, Any]:
+    """The results in float64; empty, with a note, where the step cannot run so or drew other random numbers."""
+    expected.snapshot.restore()
+    try:
+        with _in_float64(expected.snapshot.state.held):
+            if changed:
+                change_inputs(expected.snapshot.state.held)
+            exact = run_and_collect(step, step.original)
+    except Exception as error:  # noqa: BLE001 - the border around user code: it may insist on its dtype
+        _note_once(expected, f"there is no float64 run to compare with: it raised {type(error).__name__}: {str(error).strip()[:200]}")
+        return {}
+    finally:
+        expected.snapshot.restore()
+    exact = {name: value for name, value in exact.items() if name in first and value.shape == first[name].shape}
+    if expected.draws and not _near(first, exact):
+        _note_once(expected, "there is no float64 run to compare with: it draws other random numbers")
+        return {}
+    return exact
+
+
+def _note_once(expected: Expected, text: str) -> None:
+    if text not in expected.notes:
+        expected.notes.append(text)
+
+
+def _near(first: Mapping[str, Any], exact: Mapping[str, Any]) -> bool:
+    outputs = [name for name in first if name.startswith("output") and name in exact and first[name].is_floating_point()]
+    return all(_distance(first[name], exact[name]) < _SAME_DRAWS for name in outputs)
+
+
+def _distance(value: Any, exact: Any) -> float:
+    exact = exact.to(value.device).double()
+    return float((value.double() - exact).norm() / exact.norm().clamp_min(1e-30))
+
+
+@contextmanager
+def _in_float64(held: Mapping[str, Held]) -> Iterator[None]:
+    """Every floating tensor of the state as float64, in place; autocast leaves float64 alone, and a loss scaler's own tensors must stay."""
+    import torch
+
+    changed = [item.tensor for item in held.values() if item.kind != "scaler" and item.tensor.is_floating_point()]
+    before = [tensor.data for tensor in changed]
+    default = torch.get_default_dtype()
+    try:
+        for tensor in changed:
+            tensor.grad = None
+            tensor.data = tensor.data.double()
+        torch.set_default_dtype(torch.float64)
+        yield
+    finally:
+        torch.set_default_dtype(default)
+        for tensor, data in zip(changed, before, strict=True):
+            tensor.grad = None
+            tensor.data = data
+
+
+def change_inputs(held: Mapping[str, Held]) -> int:
+    """Other data of the same kind, in place; how many tensors were changed.
+
+    Inputs are rotated along their last axis. Then fractions shrink by a quarter, and of integers the last becomes the first (so that they
+    stay in range): a plain rotation would leave every sum as it was. Integers in one dimension may be offsets that have to ascend: left.
+    """
+    import torch
+
+    changed = 0
+    with torch.no_grad():
+        for item in held.values():
+            tensor = item.tensor
+            if item.kind != "input" or tensor.dim() == 0 or tensor.shape[-1] < 2 or tensor.layout != torch.strided:
+                continue
+            rotated = tensor.roll(1, -1)
+            if tensor.is_floating_point():
+                tensor.copy_(rotated * 0.75)
+            elif tensor.dim() > 1:
+                rotated[..., -1] = rotated[..., 0]
+                tensor.copy_(rotated)
+            else:
+                continue
+            changed += 1
+    return changed
+
+
+def _on_changed_data(expected: Expected, step: Step, unstable: set[str]) -> Reference | None:
+    snapshot = expected.snapshot
+    runs = []
+    try:
+        for _ in range(2):
+            snapshot.restore()
+            if not change_inputs(snapshot.state.held):
+                return None
+            runs.append(run_and_collect(step, step.original))
+    except Exception as error:  # noqa: BLE001 - the border around user code: it may refuse the changed data
+        expected.notes.append(f"results were compared on one set of data only: on rotated data eager raised {type(error).__name__}")
+        return None
+    return _reference(runs[0], runs[1], _exact(expected, step, runs[0], changed=True), leave_out=unstable)
+
+
+def _vacuous(first: Mapping[str, Any], snapshot: Snapshot) -> str:
+    """Why a comparison would prove nothing; empty when it would."""
+    outputs = {name: value for name, value in first.items() if name.startswith("output")}
+    changed = [name for name, copy in snapshot.copies.items() if name in first and not _same_bits(first[name], copy)]
+    gradients = {name: value for name, value in first.items() if name.startswith("gradient of ")}
+    if gradients and not any(bool(value.count_nonzero()) for value in gradients.values()):
+        return "no gradient reaches the parameters: all are zero"
+    if not outputs and not changed and not gradients:
+        return "the step returns nothing and changes nothing"
+    if outputs and not changed and not gradients and all(_constant(value) for value in outputs.values()):
+        return "all outputs are constant"
+    optimized = {id(parameter) for one in snapshot.state.optimizers.values() for group in one.param_groups for parameter in group["params"]}
+    reached = {name for name in gradients if id(snapshot.state.held[name.removeprefix("gradient of ")].tensor) in optimized}
+    if optimized and not reached and not any(snapshot.state.held[name].kind in ("parameter", "optimizer") for name in changed):
+        return "no gradient reaches the parameters of the optimizer"
+    return ""
+
+
+def _same_bits(value: Any, other: Any) -> bool:
+    import torch
+
+    return value.shape == other.shape and value.dtype == other.dtype and torch.equal(value, other.to(value.device))
+
+
+def _constant(value: Any) -> bool:
+    if value.numel() <= 1:
+        return not bool(value.count_nonzero())
+    return bool((value == value.flatten()[0]).all())

@@ -1,0 +1,211 @@
+"""What a step can read and change: tensors, gradients, optimizers and plain numbers, reached from the function and its arguments."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+_DEEPEST = 6
+_LONGEST = 2000
+_PLAIN = (bool, int, float, types.NoneType)
+_ATOMS = (str, bytes, complex, types.ModuleType, type, types.BuiltinFunctionType)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A tensor and what it is: "parameter", "buffer", "optimizer", "scaler" or "input" (anything else that the step can reach)."""
+
+    tensor: Any
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A place that holds a tensor or a plain value: a closure cell, or an entry of a dict, a list or an object's attributes."""
+
+    owner: Any
+    key: Any
+
+    def get(self) -> Any:
+        """What is there now; None where the place is gone."""
+        try:
+            return self.owner.cell_contents if self.key is None else self.owner[self.key]
+        except (ValueError, KeyError, IndexError):
+            return None
+
+    def put(self, value: Any) -> None:
+        """Put `value` there; a place that is gone stays so."""
+        if self.key is None:
+            self.owner.cell_contents = value
+        elif isinstance(self.owner, dict) or self.key < len(self.owner):
+            self.owner[self.key] = value
+
+
+@dataclass(kw_only=True)
+class State:
+    """What was reached, by name; `compiled` says whether something on the way is compiled, which changes no name."""
+
+    modules: dict[str, Any] = field(default_factory=dict)
+    optimizers: dict[str, Any] = field(default_factory=dict)
+    held: dict[str, Held] = field(default_factory=dict)
+    slots: dict[str, Slot] = field(default_factory=dict)
+    compiled: bool = False
+
+    def optimizer_tensors(self) -> dict[str, Any]:
+        """What optimizers keep for each parameter, as it is now; they make it when they first step."""
+        import torch
+
+        found: dict[str, Any] = {}
+        for name, optimizer in self.optimizers.items():
+            parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+            for at, parameter in enumerate(parameters):
+                for key, value in dict(optimizer.state.get(parameter, {})).items():
+                    if isinstance(value, torch.Tensor):
+                        found[f"{name}.state[{at}][{key!r}]"] = value
+        return found
+
+    def numbers(self) -> dict[str, float]:
+        """Plain numbers that the step can change."""
+        values = {name: slot.get() for name, slot in self.slots.items()}
+        return {name: float(value) for name, value in values.items() if isinstance(value, bool | int | float)}
+
+    def gradients(self) -> dict[str, Any]:
+        """The gradient of each leaf that has one, under the leaf's name."""
+        return {name: held.tensor.grad for name, held in self.held.items() if held.tensor.is_leaf and held.tensor.grad is not None}
+
+
+def find_state(function: Any, arguments: tuple[Any, ...] = ()) -> State:
+    """What can be reached from a function (closure, the globals that it names, what it is bound to) and its arguments."""
+    finder = _Finder()
+    finder.visit(function, "step", 0)
+    for number, argument in enumerate(arguments):
+        finder.visit(argument, f"arguments[{number}]", 0)
+    finder.add_optimizer_states()
+    return finder.state
+
+
+class _Finder:
+    """Walks objects once each, in a fixed order."""
+
+    def __init__(self) -> None:
+        self.state = State()
+        self._seen: dict[int, Any] = {}
+
+    def visit(self, value: Any, name: str, depth: int) -> None:
+        """Note what `value` is or holds."""
+        import torch
+
+        inner = _uncompiled(value)
+        self.state.compiled |= inner is not value
+        value = inner
+        if depth > _DEEPEST or isinstance(value, (*_PLAIN, *_ATOMS)) or id(value) in self._seen:
+            return
+        self._seen[id(value)] = value
+        if isinstance(value, torch.Tensor):
+            self.state.held[name] = Held(value, "input")
+        elif isinstance(value, torch.nn.Module):
+            self._module(value, name)
+        elif isinstance(value, torch.optim.Optimizer):
+            self._optimizer(value, name)
+        elif isinstance(value, torch.amp.GradScaler):
+            self._scaler(value, name)
+        else:
+            self._inside(value, name, depth)
+
+    def _hold(self, name: str, tensor: Any, kind: str) -> None:
+        if id(tensor) not in self._seen:
+            self._seen[id(tensor)] = tensor
+            self.state.held[name] = Held(tensor, kind)
+
+    def _module(self, module: Any, name: str) -> None:
+        self.state.modules[name] = module
+        for kind, named in (("parameter", module.named_parameters()), ("buffer", module.named_buffers())):
+            for inner, tensor in named:
+                self._hold(f"{name}.{inner}".replace("._orig_mod", ""), tensor, kind)
+        for inner, part in module.named_modules():
+            self._seen[id(part)] = part
+            self.state.compiled |= part.__dict__.get("_compiled_call_impl") is not None
+            way = f"{name}.{inner}".replace("._orig_mod", "") if inner else name
+            self._entries(part.__dict__, [key for key in part.__dict__ if not key.startswith("_")], way, ".{}", 1)
+
+    def _optimizer(self, optimizer: Any, name: str) -> None:
+        self.state.optimizers[name] = optimizer
+        for number, group in enumerate(optimizer.param_groups):
+            for at, parameter in enumerate(group["params"]):
+                self._hold(f"{name}.params[{number}][{at}]", parameter, "parameter")
+            self._entries(group, [key for key in group if key != "params"], f"{name}.param_groups[{number}]", "[{!r}]", 1)
+
+    def _scaler(self, scaler: Any, name: str) -> None:
+        for key in ("_scale", "_growth_tracker"):
+            tensor = getattr(scaler, key, None)
+            if tensor is not None:
+                self._hold(f"{name}.{key}", tensor, "scaler")
+
+    def add_optimizer_states(self) -> None:
+        """Hold what the optimizers keep."""
+        for name, tensor in self.state.optimizer_tensors().items():
+            self._hold(name, tensor, "optimizer")
+
+    def _inside(self, value: Any, name: str, depth: int) -> None:
+        if isinstance(value, types.MethodType):
+            self.visit(value.__self__, f"{name}.self", depth + 1)
+            self.visit(value.__func__, name, depth + 1)
+        elif isinstance(value, types.FunctionType):
+            self._function(value, depth)
+        elif isinstance(value, functools.partial):
+            for at, item in enumerate((value.func, value.args, value.keywords)):
+                self.visit(item, f"{name}.partial[{at}]", depth + 1)
+        elif isinstance(value, dict):
+            self._entries(value, list(islice(value, _LONGEST)), name, "[{!r}]", depth)
+        elif isinstance(value, list):
+            self._entries(value, list(range(min(len(value), _LONGEST))), name, "[{}]", depth)
+        elif isinstance(value, tuple):
+            for at, item in enumerate(value[:_LONGEST]):
+                self.visit(item, f"{name}[{at}]", depth + 1)
+        else:
+            attributes = getattr(value, "__dict__", None)
+            if isinstance(attributes, dict):
+                self._entries(attributes, list(islice(attributes, _LONGEST)), name, ".{}", depth)
+
+    def _function(self, function: types.FunctionType, depth: int) -> None:
+        """Free variables, then the globals that the code names, unless they are functions of another module."""
+        for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            self._slot(Slot(cell, None), variable, depth)
+        for variable in _global_names(function.__code__):
+            item = function.__globals__.get(variable)
+            if not isinstance(item, types.FunctionType) or item.__module__ == function.__module__:
+                self._slot(Slot(function.__globals__, variable), variable, depth)
+        for at, item in enumerate(function.__defaults__ or ()):
+            self.visit(item, f"default[{at}]", depth + 1)
+
+    def _entries(self, owner: Any, keys: list[Any], name: str, form: str, depth: int) -> None:
+        for key in keys:
+            self._slot(Slot(owner, key), name + form.format(key), depth)
+
+    def _slot(self, slot: Slot, name: str, depth: int) -> None:
+        import torch
+
+        value = slot.get()
+        if isinstance(value, (*_PLAIN, torch.Tensor)):
+            self.state.slots.setdefault(name, slot)
+        self.visit(value, name, depth + 1)
+
+
+def _uncompiled(value: Any) -> Any:
+    """What was compiled, from its wrapper (`torch/_dynamo/eval_frame.py`, 2.11 to 2.15); anything else as it is."""
+    if isinstance(value, types.FunctionType):
+        return getattr(value, "_torchdynamo_orig_callable", None) or value
+    if type(value).__name__ == "OptimizedModule":
+        return value.__dict__["_modules"].get("_orig_mod", value)
+    return value
+
+
+def _global_names(code: types.CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _global_names(constant)

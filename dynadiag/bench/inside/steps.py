@@ -1,0 +1,94 @@
+"""The thing that is timed: a whole step of the user's, or one call with its backward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from dynadiag.bench.inside.results import tensors_in
+
+_COTANGENT_SEED = 20
+
+
+@dataclass(kw_only=True)
+class Step:
+    """`original` is the function as the program has it, `function` what this arm calls; `run` does one step and gives its output."""
+
+    original: Callable[..., Any]
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    compiled_by: str
+
+    def run(self, function: Callable[..., Any] | None = None) -> Any:
+        """One step, with `function` in the place of the arm's."""
+        raise NotImplementedError
+
+    @property
+    def what(self) -> str:
+        """What one step comprises, in words."""
+        raise NotImplementedError
+
+
+class WholeStep(Step):
+    """The user's own step: whatever it does is what is timed."""
+
+    def run(self, function: Callable[..., Any] | None = None) -> Any:
+        """One call without arguments."""
+        return (function or self.function)()
+
+    @property
+    def what(self) -> str:
+        """The function as it is."""
+        return "the whole step as written"
+
+
+@dataclass(kw_only=True)
+class CallUnit(Step):
+    """One call with its arguments: forward, and backward with fixed cotangents where grad mode is on and an output needs it."""
+
+    cotangents: dict[str, Any] = field(default_factory=dict)
+    backward: bool = False
+    leaves: tuple[Any, ...] | None = None
+
+    def run(self, function: Callable[..., Any] | None = None) -> Any:
+        """Forward, then backward; gradients are dropped first, as a training loop does."""
+        self._drop_gradients()
+        output = (function or self.function)(*self.arguments)
+        outputs = {name: value for name, value in tensors_in("output", output).items() if value.requires_grad}
+        self.backward = bool(outputs)
+        if outputs:
+            import torch
+
+            torch.autograd.backward(list(outputs.values()), [self._cotangent(name, value) for name, value in outputs.items()])
+        return output
+
+    @property
+    def what(self) -> str:
+        """Whether there is a backward."""
+        return "forward and backward with fixed cotangents" if self.backward else "forward"
+
+    def _cotangent(self, name: str, value: Any) -> Any:
+        import torch
+
+        made = self.cotangents.get(name)
+        if made is None or made.shape != value.shape or made.dtype != value.dtype:
+            drawn = torch.randn(value.shape, generator=torch.Generator().manual_seed(_COTANGENT_SEED), dtype=torch.float32)
+            # Rounded to bfloat16, so that the same cotangent exists in every floating dtype.
+            made = torch.ones_like(value) if value.numel() == 1 else drawn.bfloat16().to(value.device, value.dtype)
+            self.cotangents[name] = made
+        return made
+
+    def _drop_gradients(self) -> None:
+        if self.leaves is None:
+            self.leaves = tuple(value for owner in (self.original, *self.arguments) for value in _leaves(owner))
+        for value in self.leaves:
+            value.grad = None
+
+
+def _leaves(owner: Any) -> list[Any]:
+    """The tensors of a module, a bound method's module or a container that a backward leaves gradients in."""
+    owner = getattr(owner, "__self__", owner)
+    parameters = getattr(owner, "parameters", None)
+    values = parameters() if callable(parameters) else tensors_in("", owner).values()
+    return [value for value in values if value.is_leaf and value.requires_grad]

@@ -1,0 +1,109 @@
+"""Blocks of calls between two synchronisations, and warming up until nothing is compiled any more."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from dynadiag.torch_compat.bench_compile import compile_counters
+
+MIN_BLOCK_S = 0.02
+# A block may come out a little shorter than its first estimate said.
+_BLOCK_MARGIN = 1.15
+_STILL_CALLS = 3
+_WARM_UP_S = 0.3
+_WARM_UP_LIMIT_S = 60.0
+_LEAD_IN_SHARE = 0.04
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarmUp:
+    """How many calls it took until the counters stood still (`still` is False when they never did) and seconds per call after that."""
+
+    calls: int
+    still: bool
+    call_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """One block: calls, wall seconds, seconds between the CUDA events around it (None without CUDA), and whether something was compiled."""
+
+    calls: int
+    wall_s: float
+    device_s: float | None
+    late: bool
+
+
+class Timer:
+    """Times `call` on one device; `cuda` says whether there is a queue to wait for."""
+
+    def __init__(self, call: Callable[[], Any], *, cuda: bool) -> None:
+        self._call = call
+        self._cuda = cuda
+        self._lead_in = False
+
+    def wait(self) -> None:
+        """Until the device has done all that was asked of it."""
+        if self._cuda:
+            import torch
+
+            torch.cuda.synchronize()
+
+    def warm_up(self) -> WarmUp:
+        """Call until three calls in a row and 0.3 seconds have changed no counter, for a minute at most."""
+        began = time.perf_counter()
+        calls, still_since, still_calls, counted = 0, began, 0, compile_counters()
+        while True:
+            self._call()
+            self.wait()
+            calls, now, counted_now = calls + 1, time.perf_counter(), compile_counters()
+            if counted_now != counted:
+                counted, still_since, still_calls = counted_now, now, 0
+            else:
+                still_calls += 1
+            still = still_calls >= _STILL_CALLS and now - still_since >= _WARM_UP_S
+            if still or now - began > _WARM_UP_LIMIT_S:
+                return WarmUp(calls=calls, still=still, call_s=self._estimate((now - still_since) / max(1, still_calls)))
+
+    def _estimate(self, guess_s: float) -> float:
+        """Seconds per call without waiting after each."""
+        calls = self.calls_for(guess_s)
+        seconds = min(self.block(calls).wall_s / calls for _ in range(3))
+        self._lead_in = seconds < _LEAD_IN_SHARE * MIN_BLOCK_S
+        return seconds
+
+    @staticmethod
+    def calls_for(call_s: float) -> int:
+        """How many calls make a block of at least 20 ms."""
+        return max(1, math.ceil(_BLOCK_MARGIN * MIN_BLOCK_S / max(call_s, 1e-9)))
+
+    def block(self, calls: int) -> Block:
+        """Time `calls` calls as one. Where a call is short, one goes before the clock starts: another arm has just used the caches."""
+        before = compile_counters()
+        if self._lead_in:
+            self._call()
+        self.wait()
+        started, ended = self._events()
+        began = time.perf_counter()
+        if started is not None:
+            started.record()
+        for _ in range(calls):
+            self._call()
+        if ended is not None:
+            ended.record()
+        self.wait()
+        wall_s = time.perf_counter() - began
+        device_s = None if started is None else started.elapsed_time(ended) / 1e3
+        return Block(calls=calls, wall_s=wall_s, device_s=device_s, late=compile_counters() != before)
+
+    def _events(self) -> tuple[Any, Any]:
+        if not self._cuda:
+            return None, None
+        import torch
+
+        event: Any = torch.cuda.Event
+        return event(enable_timing=True), event(enable_timing=True)

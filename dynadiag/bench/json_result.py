@@ -1,0 +1,108 @@
+"""`bench.json`: every sample, every verdict and where they come from, described by docs/bench.schema.json."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import dynadiag
+from dynadiag.bench.arms import AGAIN
+from dynadiag.bench.outcome import ArmResult, BenchResult, Comparison
+from dynadiag.bench.statistics import Interval
+
+SCHEMA_VERSION = 1
+_NO_CUDA = "no CUDA device was used"
+_EAGER = "this arm compiles nothing"
+_ON_CUDA = ("kernels", "busy_share", "peak_bytes")
+_OF_COMPILED = ("graphs", "breaks", "recompiles", "limit_hits", "cudagraph_skips", "compile_cold_s", "compile_warm_s", "cold_phases_s")
+_TIMES = ("median_ms", "ci95_ms", "calls_per_block", "warm_up_calls", "regions", "lookups", "lookup_us")
+
+
+def to_dict(result: BenchResult) -> dict[str, Any]:
+    """The result as plain dicts and lists; what is null has its reason in `unknown` beside it."""
+    cuda = bool(result.environment.get("device"))
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "dynadiag": dynadiag.__version__,
+        "target": result.target,
+        "unit": result.unit,
+        "device": result.environment.get("device") or "cpu",
+        "torch": result.environment.get("torch"),
+        "environment": dict(result.environment),
+        "arms": [_arm(row, cuda) for row in result.arms],
+        "same_again": None if result.same_again is None else _arm(result.same_again, cuda),
+        "comparisons": [_comparison(item) for item in result.comparisons],
+        "correctness": [dataclasses.asdict(item) for item in result.correctness],
+        "rounds": result.rounds,
+        "timed_s": result.timed_s,
+        "outside_share": result.outside_share,
+        "phases_s": dict(result.phases_s),
+        "clocks": result.clocks,
+        "ceilings": result.ceilings,
+        "floor_ms": None if result.floor is None else result.floor.get("floor_ms"),
+        "floor": result.floor,
+        "notes": list(result.notes),
+        "unknown": _unknown_above(result),
+    }
+
+
+def dumps(result: BenchResult) -> str:
+    """`to_dict` as text."""
+    return json.dumps(to_dict(result), indent=1, allow_nan=False) + "\n"
+
+
+def _arm(row: ArmResult, cuda: bool) -> dict[str, Any]:
+    values = dataclasses.asdict(row)
+    values["ci95_ms"] = None if row.ci95_ms is None else list(row.ci95_ms)
+    values["cudagraph_skip_reasons"] = list(row.cudagraph_skip_reasons)
+    values["throughput_per_s"] = None if row.median_ms is None else 1e3 / row.median_ms
+    values["unknown"] = {name: _why(row, name, cuda) for name, value in values.items() if value is None}
+    return values
+
+
+def _why(row: ArmResult, name: str, cuda: bool) -> str:
+    if row.failed and row.reason:
+        return row.reason
+    if name in _ON_CUDA and not cuda:
+        return _NO_CUDA
+    if name == "break_even_calls":
+        return "this arm is not faster than the baseline, or is the baseline itself"
+    if name in (*_OF_COMPILED, "warm_phases_s"):
+        return "no graph was captured" if row.status == "not_compiled" else _EAGER
+    if row.name == AGAIN:
+        return "the baseline's own process was measured again"
+    return "nothing was timed" if not row.samples_ms else "not measured"
+
+
+def _comparison(item: Comparison) -> dict[str, Any]:
+    decision = item.decision
+    return {
+        "baseline": item.baseline,
+        "arm": item.arm,
+        "verdict": item.verdict.value,
+        "reason": item.reason,
+        "speedup": None if decision is None else decision.speedup.estimate,
+        "ci95": None if decision is None else _ends(decision.speedup),
+        "noise_ci95": None if decision is None else _ends(decision.noise),
+        "rounds": 0 if decision is None else decision.rounds,
+        "unknown": {} if decision is not None else dict.fromkeys(("speedup", "ci95", "noise_ci95"), item.reason or "nothing was timed"),
+    }
+
+
+def _ends(interval: Interval) -> list[float]:
+    return [interval.low, interval.high]
+
+
+def _unknown_above(result: BenchResult) -> Mapping[str, str]:
+    reasons = {
+        "torch": None if result.environment else "no arm could be loaded",
+        "same_again": None if result.same_again is not None else "no arm was started",
+        "outside_share": None if result.outside_share is not None else "no round was timed",
+        "clocks": None if result.clocks is not None else "nvidia-smi gave no clocks",
+        "ceilings": None if result.ceilings is not None else "ceilings were not measured (--limits measures them on a CUDA device)",
+        "floor_ms": None if result.floor is not None else "the floor was not computed (--limits computes it)",
+        "floor": None if result.floor is not None else "the floor was not computed (--limits computes it)",
+    }
+    return {name: reason for name, reason in reasons.items() if reason is not None}

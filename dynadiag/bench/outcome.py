@@ -1,0 +1,105 @@
+"""What a benchmark gives: plain data, as `bench.json` holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dynadiag.bench.verdict import Decision, Verdict
+
+
+@dataclass(kw_only=True)
+class ArmResult:
+    """One arm: `status` is "ok", "oom", "crashed", "timeout" or "not_compiled"; what was not measured is None, and `reason` says why.
+
+    Samples are milliseconds per call, one a block; `kernels`, `regions` and `lookups` are per call, `busy_share` is of the median.
+    """
+
+    name: str
+    status: str = "ok"
+    reason: str = ""
+    unit: str = ""
+    samples_ms: list[float] = field(default_factory=list)
+    device_samples_ms: list[float] = field(default_factory=list)
+    calls_per_block: int | None = None
+    median_ms: float | None = None
+    ci95_ms: tuple[float, float] | None = None
+    compile_cold_s: float | None = None
+    compile_warm_s: float | None = None
+    cold_phases_s: Mapping[str, float] | None = None
+    warm_phases_s: Mapping[str, float] | None = None
+    break_even_calls: float | None = None
+    graphs: int | None = None
+    breaks: int | None = None
+    recompiles: int | None = None
+    limit_hits: int | None = None
+    cudagraph_skips: int | None = None
+    cudagraph_skip_reasons: Sequence[str] = ()
+    kernels: float | None = None
+    busy_share: float | None = None
+    regions: float | None = None
+    lookups: float | None = None
+    lookup_us: float | None = None
+    peak_bytes: int | None = None
+    warm_up_calls: int | None = None
+    late_blocks: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def failed(self) -> bool:
+        """Whether there are no times of this arm."""
+        return self.status not in ("ok", "not_compiled")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Correctness:
+    """The check of one arm's results: PASS, WRONG, DTYPE_CHANGED, VACUOUS, EAGER_NONDETERMINISTIC; None with a reason if not checked."""
+
+    arm: str
+    status: str | None
+    worst: str | None
+    detail: str
+    error: float | None
+    allowed: float | None
+    compared: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """One arm beside its baseline. `decision` is None when there are no times to compare or when results are not right (see `verdict`)."""
+
+    baseline: str
+    arm: str
+    verdict: Verdict
+    reason: str
+    decision: Decision | None
+
+
+@dataclass(kw_only=True)
+class BenchResult:
+    """The whole benchmark. `outside_share` is the wall time outside timed blocks between the first and the last timed round."""
+
+    target: str
+    unit: str = ""
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    arms: list[ArmResult] = field(default_factory=list)
+    same_again: ArmResult | None = None
+    comparisons: list[Comparison] = field(default_factory=list)
+    correctness: list[Correctness] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    rounds: int = 0
+    timed_s: float = 0.0
+    outside_share: float | None = None
+    phases_s: dict[str, float] = field(default_factory=dict)
+    clocks: Mapping[str, Any] | None = None
+    ceilings: Mapping[str, Any] | None = None
+    floor: Mapping[str, Any] | None = None
+
+    @property
+    def exit_status(self) -> int:
+        """2 when the baseline has no times, so that nothing was compared; 1 when an arm is SLOWER, WRONG or VACUOUS; else 0."""
+        if self.arms[0].failed:
+            return 2
+        bad = {Verdict.SLOWER, Verdict.WRONG, Verdict.VACUOUS}
+        return int(any(comparison.verdict in bad for comparison in self.comparisons))

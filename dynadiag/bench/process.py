@@ -1,0 +1,154 @@
+"""An arm's process, seen from the one that holds the baton."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import dynadiag
+from dynadiag.errors import DynadiagError, TorchUnsupportedError, UsageError
+
+_MAIN = "dynadiag.bench.inside.main"
+_TAIL_BYTES = 4000
+_LEAVE_S = 5.0
+
+
+class ArmFailedError(DynadiagError):
+    """An arm's process crashed, hung, ran out of memory, or its program raised; `status` is what its row says."""
+
+    slug = "arm-failed"
+
+    def __init__(self, status: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class ArmProcess:
+    """A started process that does one command at a time. Its output goes to `log`; use `close` in the end, whatever happened."""
+
+    def __init__(self, *, python: str, log: Path, environment: Mapping[str, str]) -> None:
+        command_read, self._commands = os.pipe()
+        self._replies, reply_write = os.pipe()
+        root = str(Path(dynadiag.__file__).resolve().parents[1])
+        path = os.pathsep.join(filter(None, [environment.get("PYTHONPATH", ""), root]))
+        self._log = log
+        self._buffer = b""
+        with log.open("ab") as output:
+            try:
+                self._child = subprocess.Popen(
+                    [python, "-P", "-m", _MAIN, str(command_read), str(reply_write)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    pass_fds=(command_read, reply_write),
+                    env={**environment, "PYTHONPATH": path},
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise UsageError(f"{python} cannot be started: {error.strerror}") from None
+            finally:
+                os.close(command_read)
+                os.close(reply_write)
+
+    def ask(self, command: Mapping[str, Any], *, timeout_s: float, on_phase: Callable[[str], None] = lambda _phase: None) -> Any:
+        """The result of one command. Raises ArmFailedError; UsageError or TorchUnsupportedError for what no other arm would do better."""
+        try:
+            os.write(self._commands, (json.dumps(command) + "\n").encode())
+        except BrokenPipeError:
+            raise self._ended() from None
+        deadline = time.monotonic() + timeout_s
+        while True:
+            message = json.loads(self._line(deadline, timeout_s))
+            if "phase" in message:
+                on_phase(message["phase"])
+            elif "error" in message:
+                raise _failure(message)
+            else:
+                return message["result"]
+
+    def _line(self, deadline: float, timeout_s: float) -> bytes:
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._replies, selectors.EVENT_READ)
+            while b"\n" not in self._buffer:
+                if not selector.select(max(0.0, deadline - time.monotonic())):
+                    self.kill()
+                    raise ArmFailedError("timeout", f"did not answer within {timeout_s:.0f} s and was ended")
+                read = os.read(self._replies, 1 << 16)
+                if not read:
+                    raise self._ended()
+                self._buffer += read
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return line
+
+    def _ended(self) -> ArmFailedError:
+        try:
+            status = self._child.wait(_LEAVE_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return ArmFailedError("crashed", "closed its side of the pipe")
+        if status < 0:
+            return ArmFailedError("crashed", f"was ended by {_signal_name(-status)}")
+        return ArmFailedError("crashed", f"left with exit status {status}{self._last_words()}")
+
+    def _last_words(self) -> str:
+        lines = self.tail().split("\n")
+        said = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return f": {said[:200]}" if said else ""
+
+    def tail(self) -> str:
+        """The end of what the process printed."""
+        try:
+            with self._log.open("rb") as log:
+                log.seek(max(0, log.seek(0, os.SEEK_END) - _TAIL_BYTES))
+                return log.read().decode("utf-8", "replace")
+        except OSError:
+            return ""
+
+    def kill(self) -> None:
+        """End the process and what it started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._child.pid, signal.SIGKILL)
+        self._child.wait()
+
+    def close(self) -> None:
+        """Ask it to leave, end it if it does not, and close the pipes."""
+        if self._child.poll() is None:
+            with contextlib.suppress(OSError):
+                os.write(self._commands, b'{"do": "quit"}\n')
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._child.wait(_LEAVE_S)
+        self.kill()
+        os.close(self._commands)
+        os.close(self._replies)
+
+
+def _failure(message: Mapping[str, Any]) -> DynadiagError:
+    kind, text = message["error"], message["text"]
+    if kind == "usage":
+        return UsageError(text)
+    if kind == "torch-unsupported":
+        return TorchUnsupportedError(text)
+    if kind == "out-of-memory":
+        return ArmFailedError("oom", f"the device has no memory left: {text}")
+    return ArmFailedError("crashed", text)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def default_python() -> str:
+    """The interpreter that arms run in unless another is named."""
+    return sys.executable

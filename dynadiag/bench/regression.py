@@ -1,0 +1,91 @@
+"""`--check base.json`: did an arm get worse since an earlier bench.json?"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dynadiag.bench.outcome import BenchResult, Comparison
+from dynadiag.bench.verdict import SMALLEST_EFFECT
+from dynadiag.errors import UnreadableInputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Regressions:
+    """What got worse, one line each, and what could not be compared."""
+
+    found: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def read_base(path: Path) -> Mapping[str, Any]:
+    """An earlier bench.json. Raises UnreadableInputError with one line for anything else."""
+    try:
+        document = json.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise UnreadableInputError(f"{path} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError):
+        raise UnreadableInputError(f"{path} is no bench.json: it is not JSON") from None
+    if not isinstance(document, dict) or document.get("schema_version") != 1 or not isinstance(document.get("comparisons"), list):
+        raise UnreadableInputError(f"{path} is no bench.json: it lacks schema_version 1 or its comparisons")
+    return document
+
+
+def find_regressions(result: BenchResult, base: Mapping[str, Any]) -> Regressions:
+    """Speed-ups are compared, not times, since both arms of a speed-up were measured on the same day.
+
+    An arm got worse when its results were right and no longer are, when it was timed and no longer can be, or when the intervals of both
+    speed-ups are disjoint and the new one is lower by more than 1 % and by more than the A/A noise of either run.
+    """
+    old = {_key(item): item for item in base["comparisons"] if isinstance(item, dict)}
+    found: list[str] = []
+    notes: list[str] = []
+    if base.get("device") != (result.environment.get("device") or "cpu"):
+        notes.append(f"the earlier run was on {base.get('device')!s:.80}: speed-ups of different devices are compared")
+    for comparison in result.comparisons:
+        before = old.pop((comparison.baseline, comparison.arm), None)
+        if before is None:
+            notes.append(f"{comparison.arm} beside {comparison.baseline} is not in the earlier run")
+            continue
+        worse = _worse(comparison, before)
+        found.extend([worse] if worse else [])
+    notes.extend(f"{arm!s:.80} beside {baseline!s:.80} is in the earlier run only" for baseline, arm in old)
+    return Regressions(found=tuple(found), notes=tuple(notes))
+
+
+def _key(item: Mapping[str, Any]) -> tuple[str, str]:
+    return str(item.get("baseline")), str(item.get("arm"))
+
+
+def _worse(now: Comparison, before: Mapping[str, Any]) -> str | None:
+    name = f"{now.arm} beside {now.baseline}"
+    broken = {"WRONG", "VACUOUS"}
+    if now.verdict in broken and before.get("verdict") not in broken:
+        return f"{name}: {now.verdict}, was {before.get('verdict')!s:.20}: {now.reason}"
+    ends, noise = _pair(before.get("ci95")), _pair(before.get("noise_ci95"))
+    estimate = before.get("speedup")
+    if ends is None or noise is None or not _positive(estimate):
+        return None
+    if now.decision is None:
+        return f"{name}: was timed before and now is not: {now.reason}"
+    speedup = now.decision.speedup
+    ratio = speedup.estimate / float(estimate)  # type: ignore[arg-type]
+    noisy = min(noise[0], now.decision.noise.low, 1 - SMALLEST_EFFECT)
+    if speedup.high < ends[0] and ratio < noisy:
+        was = f"{estimate:.3f} [{ends[0]:.3f}, {ends[1]:.3f}]"
+        return f"{name}: {speedup.estimate:.3f} times as fast [{speedup.low:.3f}, {speedup.high:.3f}], was {was}"
+    return None
+
+
+def _pair(value: Any) -> tuple[float, float] | None:
+    if isinstance(value, list) and len(value) == 2 and all(_positive(item) for item in value):
+        return float(value[0]), float(value[1])
+    return None
+
+
+def _positive(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value > 0

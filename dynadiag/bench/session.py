@@ -1,0 +1,325 @@
+"""A benchmark from start to end: arms prepared one after the other, rounds with the baton going round, verdicts."""
+
+from __future__ import annotations
+
+import copy
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from dynadiag.bench.arms import AGAIN, EAGER, ArmSpec
+from dynadiag.bench.clocks import ClockWatch, clock_note
+from dynadiag.bench.judging import compare_arms, summarise
+from dynadiag.bench.outcome import ArmResult, BenchResult, Correctness
+from dynadiag.bench.process import ArmFailedError, ArmProcess, default_python
+from dynadiag.bench.rounds import Budget, enough, orders
+
+Progress = Callable[[str, float | None], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchOptions:
+    """How to measure. `timeout_s` is what one command to an arm may take; `log_folder` keeps what the arms print (else it is dropped).
+
+    `prepare_together` checks and compiles all arms at once: sooner ready on a machine with many cores, but compile seconds are then those
+    of a busy machine.
+    """
+
+    budget: Budget = field(default_factory=Budget)
+    in_process: bool = False
+    python: str | None = None
+    timeout_s: float = 900.0
+    seed: int = 0
+    log_folder: Path | None = None
+    prepare_together: bool = False
+
+
+@dataclass(kw_only=True)
+class _Runner:
+    """An arm that takes part: where it runs, and its row."""
+
+    spec: ArmSpec
+    process: ArmProcess
+    row: ArmResult
+    call_s: float = 0.0
+
+    def ask(self, what: str, options: BenchOptions, on_phase: Callable[[str], None] = lambda _phase: None, **more: Any) -> Any:
+        """One command to this arm."""
+        command = {"do": what, "arm": self.spec.name, **more}
+        return self.process.ask(command, timeout_s=options.timeout_s, on_phase=on_phase)
+
+
+class Session:
+    """Runs the arms of one target. `progress` is told what is going on and how many seconds are left, where that is known."""
+
+    def __init__(self, arms: Sequence[ArmSpec], options: BenchOptions, progress: Progress = lambda _text, _left_s: None) -> None:
+        self._arms = list(arms)
+        self._options = options
+        self._progress = progress
+        self._result = BenchResult(target=arms[0].target)
+        self._runners: list[_Runner] = []
+
+    def run(self) -> BenchResult:
+        """The benchmark. An arm that fails has a row that says how; the others go on. Raises UsageError when the target makes no sense."""
+        result = self._result
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dynadiag-bench-", ignore_cleanup_errors=True)))
+            began = time.monotonic()
+            self._start(folder, stack)
+            result.phases_s["prepare"] = time.monotonic() - began
+            self._each("warm", self._warm)
+            result.phases_s["warm_up"] = time.monotonic() - began - result.phases_s["prepare"]
+            self._rounds()
+            began = time.monotonic()
+            self._each("finish", self._finish)
+            result.phases_s["look_back"] = time.monotonic() - began
+        self._conclude()
+        return result
+
+    def study(self, count: int) -> Iterator[BenchResult]:
+        """So many benchmarks from one set of warm processes, each with fresh samples and statistics: how often verdicts are right."""
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dynadiag-bench-", ignore_cleanup_errors=True)))
+            self._start(folder, stack)
+            self._each("warm", self._warm)
+            for number in range(count):
+                self._rounds()
+                self._conclude()
+                yield copy.deepcopy(self._result)
+                self._options = replace(self._options, seed=self._options.seed + number + 1)
+                self._result.rounds, self._result.comparisons, self._result.notes = 0, [], []
+                for row in (*self._result.arms, self._result.same_again):
+                    if row is not None:
+                        row.samples_ms, row.device_samples_ms = [], []
+
+    def _start(self, folder: Path, stack: ExitStack) -> None:
+        """Processes for the baseline, the baseline again, and every other arm; loaded and checked one after the other."""
+        baseline = self._arms[0]
+        again = replace(baseline, name=AGAIN)
+        shared: ArmProcess | None = None
+        waiting: list[_Runner] = []
+        for number, spec in enumerate([baseline, again, *self._arms[1:]]):
+            row = ArmResult(name=spec.name)
+            if spec is again:
+                self._result.same_again = row
+                if self._options.in_process or not (self._runners or waiting):
+                    continue
+            else:
+                self._result.arms.append(row)
+            process = shared
+            if process is None:
+                process = self._process(folder / str(number), spec)
+                stack.callback(process.close)
+            if self._options.in_process:
+                shared = process
+            runner = _Runner(spec=spec, process=process, row=row)
+            if self._options.prepare_together:
+                waiting.append(runner)
+            else:
+                self._prepare(runner)
+        self._prepare_together(waiting)
+
+    def _prepare_together(self, runners: Sequence[_Runner]) -> None:
+        with ThreadPoolExecutor(max(1, len(runners))) as pool:
+            for done in [pool.submit(self._prepare, runner) for runner in runners]:
+                done.result()
+        if runners:
+            self._runners = [runner for runner in runners if runner in self._runners]
+            names = [arm.name for arm in self._arms]
+            self._result.correctness.sort(key=lambda check: names.index(check.arm))
+
+    def _process(self, folder: Path, spec: ArmSpec) -> ArmProcess:
+        """A process with compile caches of its own, so that every arm starts cold."""
+        folder.mkdir()
+        logs = self._options.log_folder or folder
+        environment = {
+            **os.environ,
+            "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
+            "TRITON_CACHE_DIR": str(folder / "triton"),
+            **spec.environment,
+        }
+        python = self._options.python or default_python()
+        return ArmProcess(python=python, log=logs / f"arm-{folder.name}.log", environment=environment)
+
+    def _prepare(self, runner: _Runner) -> None:
+        spec = runner.spec
+        try:
+            about = runner.ask(
+                "load",
+                self._options,
+                self._phase(spec.name),
+                kind=spec.kind,
+                overrides=dict(spec.overrides),
+                target=spec.target,
+                folder=spec.folder,
+                shared=self._options.in_process,
+            )
+            facts = runner.ask("prepare", self._options, self._phase(spec.name))
+        except ArmFailedError as error:
+            self._failed(runner, error)
+            return
+        if not self._result.environment:
+            self._result.environment = about
+        self._result.unit = self._result.unit or facts["unit"]
+        self._note_prepared(runner, facts)
+        self._runners.append(runner)
+
+    def _note_prepared(self, runner: _Runner, facts: dict[str, Any]) -> None:
+        row = runner.row
+        outcome = facts.pop("outcome")
+        row.unit = facts.pop("unit")
+        row.notes.extend(facts.pop("notes"))
+        _fill(row, facts)
+        if runner.spec.kind != EAGER and not facts["graphs"]:
+            row.status, row.reason = "not_compiled", "no graph was captured: what was timed ran eager"
+        if runner.spec.name != AGAIN:
+            self._result.correctness.append(Correctness(arm=row.name, **outcome))
+
+    def _phase(self, name: str) -> Callable[[str], None]:
+        return lambda phase: self._progress(f"{name}: {phase}", None)
+
+    def _failed(self, runner: _Runner, error: ArmFailedError) -> None:
+        runner.row.status, runner.row.reason = error.status, error.message
+        self._runners = [other for other in self._runners if other is not runner]
+        if self._options.in_process and error.status in ("crashed", "timeout"):
+            for other in self._runners:
+                other.row.status, other.row.reason = error.status, f"shared the process of {runner.spec.name}, which {error.message}"
+            self._runners = []
+
+    def _each(self, what: str, action: Callable[[_Runner], None]) -> None:
+        for runner in list(self._runners):
+            if runner in self._runners:
+                self._progress(f"{runner.spec.name}: {'warming up' if what == 'warm' else 'looking back'}", None)
+                try:
+                    action(runner)
+                except ArmFailedError as error:
+                    self._failed(runner, error)
+
+    def _warm(self, runner: _Runner) -> None:
+        facts = runner.ask("warm", self._options)
+        facts.pop("phases_s", None)
+        runner.call_s = facts.pop("call_s")
+        runner.row.warm_up_calls = facts.pop("calls")
+        if not facts.pop("still"):
+            runner.row.notes.append("after a minute of calls something was still being compiled")
+        _fill(runner.row, facts)
+
+    def _finish(self, runner: _Runner) -> None:
+        facts = runner.ask("finish", self._options)
+        busy_s = facts.pop("busy_s")
+        row = runner.row
+        if busy_s is not None and row.samples_ms:
+            row.busy_share = busy_s * 1e3 / sorted(row.samples_ms)[len(row.samples_ms) // 2]
+        _fill(row, facts)
+        if runner.spec.kind != EAGER and row.status == "ok" and not facts["regions"]:
+            row.status, row.reason = "not_compiled", "the timed calls entered no compiled region: they ran eager"
+
+    def _names(self) -> list[str]:
+        names = [runner.spec.name for runner in self._runners]
+        return [*names, AGAIN] if self._options.in_process and names else names
+
+    def _rounds(self) -> None:
+        """Rounds until every arm is settled or the budget is used up; a round in which an arm fails is not counted."""
+        if self._arms[0].name not in self._names() or AGAIN not in self._names():
+            return
+        began = time.monotonic()
+        watch = ClockWatch()
+        watch.start()
+        try:
+            timed_s = self._go_round(began)
+        finally:
+            self._result.clocks = watch.stop()
+        elapsed_s = time.monotonic() - began
+        self._result.phases_s["rounds"], self._result.timed_s = elapsed_s, timed_s
+
+    def _go_round(self, began: float) -> float:
+        """The rounds themselves; seconds inside timed blocks."""
+        timed_s = 0.0
+        drawn = orders(self._names(), seed=self._options.seed)
+        while True:
+            blocks = self._round(next(drawn))
+            if blocks is None:
+                if self._arms[0].name not in self._names() or len(self._names()) < 2 or AGAIN not in self._names():
+                    break
+                drawn = orders(self._names(), seed=self._options.seed + self._result.rounds + 1)
+                continue
+            self._result.rounds += 1
+            timed_s += self._keep(blocks)
+            elapsed_s = time.monotonic() - began
+            self._progress(f"round {self._result.rounds}", self._left_s(elapsed_s))
+            if self._done(elapsed_s):
+                self._result.outside_share = 1 - timed_s / elapsed_s
+                break
+        return timed_s
+
+    def _round(self, order: Sequence[str]) -> dict[str, Any] | None:
+        blocks = {}
+        by_name = {runner.spec.name: runner for runner in self._runners}
+        for name in order:
+            runner = by_name.get(name) or by_name[self._arms[0].name]
+            calls = runner.row.calls_per_block or _calls(runner.call_s)
+            runner.row.calls_per_block = calls
+            try:
+                blocks[name] = runner.ask("block", self._options, calls=calls)
+            except ArmFailedError as error:
+                self._failed(runner, error)
+                return None
+            if blocks[name]["wall_s"] < _SHORTEST_S:
+                runner.row.calls_per_block = max(calls + 1, _calls(blocks[name]["wall_s"] / calls))
+        return blocks
+
+    def _keep(self, blocks: dict[str, Any]) -> float:
+        rows = {row.name: row for row in (*self._result.arms, self._result.same_again) if row is not None}
+        for name, block in blocks.items():
+            row = rows[name]
+            row.samples_ms.append(block["wall_s"] * 1e3 / block["calls"])
+            if block["device_s"] is not None:
+                row.device_samples_ms.append(block["device_s"] * 1e3 / block["calls"])
+            row.late_blocks += block["late"]
+        return float(sum(block["wall_s"] for block in blocks.values()))
+
+    def _left_s(self, elapsed_s: float) -> float:
+        budget = self._options.budget
+        per_round = elapsed_s / self._result.rounds
+        return min(max(0.0, budget.max_s - elapsed_s), (budget.max_rounds - self._result.rounds) * per_round)
+
+    def _done(self, elapsed_s: float) -> bool:
+        rows = [row for row in (*self._result.arms, self._result.same_again) if row is not None]
+        samples = {row.name: row.samples_ms for row in rows if len(row.samples_ms) == self._result.rounds}
+        return enough(samples, baseline=self._arms[0].name, same_again=AGAIN, elapsed_s=elapsed_s, budget=self._options.budget)
+
+    def _conclude(self) -> None:
+        result = self._result
+        for row in (*result.arms, result.same_again):
+            if row is not None:
+                summarise(row, result.arms[0])
+        if not result.environment.get("device"):
+            result.notes.append("no CUDA device was used: this ran on the CPU")
+        clocks = clock_note(result.clocks)
+        result.notes.extend([clocks] if clocks else [])
+        compare_arms(result, in_process=self._options.in_process)
+
+
+_SHORTEST_S = 0.02
+
+
+def _calls(call_s: float) -> int:
+    from math import ceil
+
+    return max(1, ceil(1.15 * _SHORTEST_S / max(call_s, 1e-9)))
+
+
+def _fill(row: ArmResult, facts: dict[str, Any]) -> None:
+    for name, value in facts.items():
+        setattr(row, name, value)
+
+
+def bench(arms: Sequence[ArmSpec], options: BenchOptions | None = None, progress: Progress = lambda _text, _left_s: None) -> BenchResult:
+    """The benchmark of `arms`, the first of which is the baseline."""
+    return Session(arms, options or BenchOptions(), progress).run()

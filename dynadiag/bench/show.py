@@ -1,0 +1,123 @@
+"""A benchmark in the terminal: one line a verdict first, then the numbers, then what to know about them."""
+
+from __future__ import annotations
+
+from rich.console import Console
+
+from dynadiag.bench.outcome import ArmResult, BenchResult, Comparison, Correctness
+from dynadiag.bench.verdict import Verdict
+from dynadiag.render.page import Column, Page
+from dynadiag.render.sanitise import clean
+
+_STYLES = {
+    Verdict.FASTER: "bold green",
+    Verdict.SLOWER: "bold red",
+    Verdict.SAME: "bold",
+    Verdict.INCONCLUSIVE: "bold yellow",
+    Verdict.WRONG: "bold red",
+    Verdict.VACUOUS: "bold red",
+}
+_MIB = 1 << 20
+
+
+def print_result(result: BenchResult, console: Console) -> None:
+    """Print the result; nothing from outside is used as markup."""
+    page = Page(console)
+    device = result.environment.get("device") or "CPU"
+    page.line(clean(f"dynadiag bench {result.target} on {device}, torch {result.environment.get('torch', 'unknown')}"), style="bold")
+    page.line(clean(f"one call is: {result.unit or 'unknown'}"))
+    page.blank()
+    checks = {check.arm: check for check in result.correctness}
+    for comparison in result.comparisons:
+        page.line(verdict_line(comparison, checks.get(comparison.arm)), style=_STYLES[comparison.verdict])
+    page.blank()
+    _arms(page, result, checks)
+    _compiling(page, result)
+    _notes(page, result)
+
+
+def verdict_line(comparison: Comparison, check: Correctness | None) -> str:
+    """One comparison in one line: the verdict first, then the numbers that it rests on."""
+    decision = comparison.decision
+    names = f"{comparison.verdict}: {comparison.arm} beside {comparison.baseline}"
+    if comparison.verdict in (Verdict.WRONG, Verdict.VACUOUS):
+        state = f" ({check.status})" if check is not None and check.status == "DTYPE_CHANGED" else ""
+        return clean(f"{names}{state}: {comparison.reason}")
+    if decision is None:
+        return clean(f"{names}: {comparison.reason}")
+    speed = f"{decision.speedup.estimate:.3f} times as fast [{decision.speedup.low:.3f}, {decision.speedup.high:.3f}]"
+    noise = f"A/A [{decision.noise.low:.3f}, {decision.noise.high:.3f}]"
+    results = f"results {check.status}" if check is not None and check.status else "results not checked"
+    tail = f"; {comparison.reason}" if comparison.reason else ""
+    return clean(f"{names}: {speed}, {noise}, {results}{tail}")
+
+
+def _arms(page: Page, result: BenchResult, checks: dict[str, Correctness]) -> None:
+    cuda = bool(result.environment.get("device"))
+    columns = [Column("arm"), Column("ms per call", True), Column("95 % interval", True), Column("results"), Column("graphs", True)]
+    columns += [Column("breaks", True), Column("recompiles", True)]
+    if cuda:
+        columns += [Column("kernels", True), Column("GPU busy", True), Column("peak MiB", True)]
+    rows = []
+    for row in (*result.arms, *([result.same_again] if result.same_again is not None else [])):
+        check = checks.get(row.name)
+        cells = [clean(row.name), _number(row.median_ms), _ends(row), (check.status or "not checked") if check else "-"]
+        cells += [_count(row.graphs), _count(row.breaks), _count(row.recompiles)]
+        if cuda:
+            cells += [_number(row.kernels, 0), _share(row.busy_share), _number(row.peak_bytes and row.peak_bytes / _MIB, 0)]
+        rows.append(cells)
+    page.table(columns, rows)
+    for row in result.arms:
+        if row.status != "ok":
+            page.line(clean(f"{row.name}: {row.status}: {row.reason}"), style="yellow", prefix="  ")
+    if result.same_again is not None and result.same_again.failed:
+        page.line(clean(f"A/A: {result.same_again.status}: {result.same_again.reason}"), style="yellow", prefix="  ")
+
+
+def _compiling(page: Page, result: BenchResult) -> None:
+    rows = []
+    for row in result.arms:
+        if row.compile_cold_s is None or row.compile_warm_s is None:
+            continue
+        phases = ", ".join(f"{name} {seconds:.1f}" for name, seconds in (row.cold_phases_s or {}).items() if seconds >= 0.05)
+        pays = "never" if row.break_even_calls is None else f"{row.break_even_calls:,.0f} calls"
+        rows.append([clean(row.name), f"{row.compile_cold_s:.1f}", f"{row.compile_warm_s:.1f}", pays, phases])
+    if rows:
+        page.blank()
+        columns = [Column("compiling"), Column("cold s", True), Column("warm s", True), Column("pays off after"), Column("cold s by phase")]
+        page.table(columns, rows)
+
+
+def _notes(page: Page, result: BenchResult) -> None:
+    lines = list(result.notes)
+    for row in result.arms:
+        lines += [f"{row.name}: {note}" for note in row.notes]
+        if row.late_blocks:
+            lines.append(f"{row.name}: something was compiled in {row.late_blocks} of {len(row.samples_ms)} timed blocks")
+        if row.limit_hits:
+            lines.append(f"{row.name}: the recompile limit was hit {row.limit_hits} times; those frames ran eager")
+        if row.cudagraph_skips:
+            why = "; ".join(row.cudagraph_skip_reasons) or "no reason recorded"
+            lines.append(f"{row.name}: CUDA graphs were skipped {row.cudagraph_skips} times: {why}")
+    page.blank()
+    if result.rounds:
+        share = f", {result.outside_share:.0%} of the time outside timed blocks" if result.outside_share is not None else ""
+        page.line(f"{result.rounds} rounds in random order, {result.timed_s:.1f} s timed{share}; A/A is the baseline in a second process.")
+    for line in dict.fromkeys(lines):
+        page.line(clean(line), prefix="- ")
+
+
+def _number(value: float | None, digits: int = 3) -> str:
+    return "-" if value is None else f"{value:,.{digits}f}"
+
+
+def _count(value: int | None) -> str:
+    return "-" if value is None else str(value)
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0%}"
+
+
+def _ends(row: ArmResult) -> str:
+    return "-" if row.ci95_ms is None else f"{row.ci95_ms[0]:.3f} to {row.ci95_ms[1]:.3f}"

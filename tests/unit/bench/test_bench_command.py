@@ -1,0 +1,142 @@
+"""The command line of bench, arms by name, marks, and the other side of the pipe; nothing here imports torch."""
+
+import json
+import os
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from dynadiag.bench import process
+from dynadiag.bench.arms import parse_arms
+from dynadiag.bench.marks import benchmark, marked_functions
+from dynadiag.bench.process import ArmFailedError, ArmProcess
+from dynadiag.errors import DynadiagError, TorchUnsupportedError, UnreadableInputError, UsageError
+from dynadiag_cli.main import app
+
+MARKED = "import dynadiag\n@dynadiag.benchmark\ndef one():\n    return 1\n"
+
+
+def test_arms_by_name():
+    arms = parse_arms("eager, default,reduce-overhead,aot_eager,default,backend:inductor", "a:b")
+    assert [arm.name for arm in arms] == ["eager", "default", "reduce-overhead", "aot_eager", "default#2", "backend:inductor"]
+    assert [arm.kind for arm in arms] == ["eager"] + ["compiled"] * 5
+    assert [dict(arm.overrides) for arm in arms] == [
+        {},
+        {},
+        {"mode": "reduce-overhead"},
+        {"backend": "aot_eager"},
+        {},
+        {"backend": "inductor"},
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "eager", "eager,", "eager,a b", "eager,\x1b[31m", f"eager,{'x' * 99}"])
+def test_arms_that_make_no_comparison_are_refused(text):
+    with pytest.raises(UsageError, match="--arms"):
+        parse_arms(text, "a:b")
+
+
+def test_marks_are_found_without_running_the_file(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(
+        MARKED + "from dynadiag import benchmark\n@benchmark\ndef two(): ...\n@other.benchmark\ndef three(): ...\nraise SystemExit(3)\n"
+    )
+    assert marked_functions(program) == ("one", "two")
+    program.write_bytes(b"\x00\xff(")
+    with pytest.raises(UnreadableInputError, match="no Python program"):
+        marked_functions(program)
+    assert benchmark(test_arms_by_name) is test_arms_by_name
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "name either a file"),
+        (["missing.py"], "missing.py does not exist"),
+        (["program.py", "--fn", "a:b"], "name either a file"),
+        (["--fn", "nothing"], "give module:callable"),
+        (["plain.py"], "has no function marked"),
+        (["twice.py"], "has 2 marked functions; choose one: --fn twice.py:one"),
+        (["program.py", "--arms", "eager"], "--arms needs a baseline"),
+        (["program.py", "--check", "missing.json"], "missing.json cannot be read"),
+        (["program.py", "--python", "/nowhere/python"], "/nowhere/python cannot be started"),
+    ],
+)
+def test_bad_usage_is_one_line_and_two(tmp_path, monkeypatch, arguments, says):
+    monkeypatch.chdir(tmp_path)
+    Path("program.py").write_text(MARKED)
+    Path("plain.py").write_text("x = 1\n")
+    Path("twice.py").write_text(MARKED + MARKED.replace("one", "two"))
+    done = CliRunner().invoke(app, ["bench", *arguments])
+    assert isinstance(done.exception, DynadiagError), done.output
+    assert says in done.exception.message and "\n" not in done.exception.message
+    assert done.exception.exit_code == 2
+
+
+FAKE = """
+import json, os, sys
+commands, replies = os.fdopen(int(sys.argv[1])), os.fdopen(int(sys.argv[2]), "w")
+def say(**message):
+    replies.write(json.dumps(message) + "\\n"); replies.flush()
+for line in commands:
+    command = json.loads(line)
+    BODY
+"""
+
+
+@pytest.fixture
+def start(tmp_path, monkeypatch):
+    started = []
+
+    def start(body):
+        package = tmp_path / "fake_arm.py"
+        package.write_text(FAKE.replace("BODY", textwrap.indent(textwrap.dedent(body), "    ").lstrip()))
+        monkeypatch.setattr(process, "_MAIN", "fake_arm")
+        made = ArmProcess(python=sys.executable, log=tmp_path / "log", environment={**os.environ, "PYTHONPATH": str(tmp_path)})
+        started.append(made)
+        return made
+
+    yield start
+    for made in started:
+        made.close()
+
+
+def test_a_command_gets_its_answer_and_tells_its_phases(start):
+    phases = []
+    arm = start("say(phase='compiling')\nsay(result=command['x'] + 1)")
+    assert arm.ask({"do": "add", "x": 1}, timeout_s=20, on_phase=phases.append) == 2
+    assert arm.ask({"do": "add", "x": 2}, timeout_s=20) == 3
+    assert phases == ["compiling"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "says"),
+    [
+        ("os.kill(os.getpid(), 11)", "crashed", "SIGSEGV"),
+        ("print('last words', flush=True); os._exit(9)", "crashed", "exit status 9: last words"),
+        ("say(error='out-of-memory', text='CUDA out of memory', exit_code=2)", "oom", "no memory left"),
+        ("say(error='user-code', text='ValueError: x', exit_code=2)", "crashed", "ValueError: x"),
+    ],
+)
+def test_an_arm_that_dies_is_told_apart(start, body, status, says):
+    with pytest.raises(ArmFailedError, match=says) as caught:
+        start(body).ask({"do": "x"}, timeout_s=20)
+    assert caught.value.status == status
+
+
+def test_an_arm_that_hangs_is_ended(start):
+    arm = start("import time; time.sleep(60)")
+    with pytest.raises(ArmFailedError, match="did not answer within 0 s") as caught:
+        arm.ask({"do": "x"}, timeout_s=0.3)
+    assert caught.value.status == "timeout"
+    with pytest.raises(ArmFailedError):
+        arm.ask({"do": "x"}, timeout_s=1)
+
+
+@pytest.mark.parametrize(("kind", "error"), [("usage", UsageError), ("torch-unsupported", TorchUnsupportedError)])
+def test_what_no_other_arm_would_do_better_ends_the_benchmark(start, kind, error):
+    with pytest.raises(error, match="why"):
+        start(f"say(error={json.dumps(kind)}, text='why', exit_code=2)").ask({"do": "x"}, timeout_s=20)

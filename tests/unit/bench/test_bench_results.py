@@ -1,0 +1,213 @@
+"""bench.json, the terminal table, the picture and --check, from results made by hand."""
+
+import copy
+import io
+import json
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import jsonschema
+import pytest
+from rich.console import Console
+
+from dynadiag.bench import json_result, picture, show
+from dynadiag.bench.judging import compare_arms, summarise
+from dynadiag.bench.outcome import ArmResult, BenchResult, Correctness
+from dynadiag.bench.regression import find_regressions, read_base
+from dynadiag.errors import UnreadableInputError
+
+SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "bench.schema.json").read_text())
+HOSTILE = "a\x1b[31m<script>\u202e[bold]"
+
+
+def check(arm, status="PASS", **more):
+    values = {"worst": None, "detail": "", "error": None, "allowed": None, "compared": 4, **more}
+    return Correctness(arm=arm, status=status, **values)
+
+
+def result_of(arm_ms=5.0, *, status="PASS", rounds=30, device="NVIDIA H200", **more):
+    arms = [
+        ArmResult(name="eager", samples_ms=[10.0] * rounds),
+        ArmResult(
+            name="default", samples_ms=[arm_ms] * rounds, compile_cold_s=20.0, compile_warm_s=2.0, graphs=1, breaks=0, recompiles=0, **more
+        ),
+    ]
+    again = ArmResult(name="A/A", samples_ms=[10.0] * rounds)
+    result = BenchResult(target="steps:train", unit="forward", arms=arms, same_again=again, rounds=rounds)
+    result.environment = {"device": device, "torch": "2.15.0"}
+    result.correctness = [check("eager"), check("default", status)]
+    for row in (*arms, again):
+        summarise(row, arms[0])
+    compare_arms(result, in_process=False)
+    return result
+
+
+def text_of(result, width=100):
+    out = io.StringIO()
+    show.print_result(result, Console(file=out, width=width, color_system=None))
+    return out.getvalue()
+
+
+def failed():
+    result = result_of(rounds=0)
+    result.arms[1].status, result.arms[1].reason = "oom", "the device has no memory left: tried 99 GiB"
+    result.comparisons.clear()
+    compare_arms(result, in_process=False)
+    return result
+
+
+RESULTS = {
+    "faster": result_of,
+    "on a cpu": lambda: result_of(device=None),
+    "wrong": lambda: result_of(status="WRONG"),
+    "failed": failed,
+    "nothing at all": lambda: BenchResult(target="steps:train", arms=[ArmResult(name="eager")]),
+}
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_every_result_fits_the_schema_and_can_be_shown(name):
+    result = RESULTS[name]()
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    jsonschema.Draft202012Validator(SCHEMA).validate(json.loads(json_result.dumps(result)))
+    assert text_of(result)
+    ElementTree.fromstring(picture.draw(result))
+
+
+def test_the_schema_refuses_a_null_without_its_reason():
+    document = json_result.to_dict(result_of(device=None))
+    assert document["arms"][0]["kernels"] is None
+    del document["arms"][0]["unknown"]["kernels"]
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.Draft202012Validator(SCHEMA).validate(document)
+
+
+def test_the_contract_of_bench_json():
+    document = json_result.to_dict(result_of())
+    assert document["device"] == "NVIDIA H200"
+    comparison = document["comparisons"][0]
+    assert [comparison.pop("speedup"), *comparison.pop("ci95")] == pytest.approx([2.0] * 3)
+    assert comparison == {
+        "baseline": "eager",
+        "arm": "default",
+        "verdict": "FASTER",
+        "reason": "",
+        "noise_ci95": [1.0, 1.0],
+        "rounds": 30,
+        "unknown": {},
+    }
+    assert document["arms"][1]["break_even_calls"] == pytest.approx(4000)
+    assert document["arms"][1]["throughput_per_s"] == pytest.approx(200)
+
+
+@pytest.mark.parametrize(
+    ("status", "verdict", "exit_status"),
+    [
+        ("PASS", "FASTER", 0),
+        ("WRONG", "WRONG", 1),
+        ("DTYPE_CHANGED", "WRONG", 1),
+        ("VACUOUS", "VACUOUS", 1),
+        ("EAGER_NONDETERMINISTIC", "INCONCLUSIVE", 0),
+    ],
+)
+def test_no_speed_counts_before_the_results_are_right(status, verdict, exit_status):
+    result = result_of(status=status)
+    assert result.comparisons[0].verdict == verdict
+    assert result.exit_status == exit_status
+
+
+def test_a_vacuous_baseline_makes_every_comparison_vacuous():
+    result = result_of()
+    result.correctness[0] = check("eager", "VACUOUS", detail="all outputs are constant")
+    result.comparisons.clear()
+    compare_arms(result, in_process=False)
+    assert result.comparisons[0].verdict == "VACUOUS"
+
+
+def test_slower_leaves_with_one_and_an_arm_that_failed_does_not():
+    assert result_of(20.0).exit_status == 1
+    assert failed().exit_status == 0
+    broken = failed()
+    broken.arms[0].status = "crashed"
+    assert broken.exit_status == 2
+    assert "no memory left" in text_of(failed())
+
+
+def test_compiling_in_timed_blocks_leaves_the_verdict_open():
+    result = result_of(late_blocks=5)
+    assert result.comparisons[0].verdict == "INCONCLUSIVE"
+    assert "still compiled in 5 of 30 timed blocks" in result.comparisons[0].reason
+
+
+def test_an_arm_that_ran_eager_gets_no_speed_verdict():
+    result = result_of(status="PASS")
+    result.arms[1].status, result.arms[1].reason = "not_compiled", "the timed calls entered no compiled region: they ran eager"
+    result.comparisons.clear()
+    compare_arms(result, in_process=False)
+    assert result.comparisons[0].verdict == "INCONCLUSIVE"
+
+
+def test_noise_is_said():
+    result = result_of()
+    result.arms[0].samples_ms = [10.0, 12.0, 8.0] * 10
+    compare_arms(result, in_process=False)
+    assert any(note.startswith("noise: the blocks of eager vary") for note in result.notes)
+
+
+def test_text_from_outside_is_never_markup():
+    result = result_of()
+    result.target = result.arms[1].reason = result.arms[1].status = HOSTILE
+    shown, drawn = text_of(result), picture.draw(result)
+    assert "\x1b" not in shown and "\u202e" not in shown and "[bold]" in shown
+    assert "<script>" not in drawn
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_no_line_is_wider_than_the_terminal(width):
+    assert max(map(len, text_of(result_of(), width).splitlines())) <= width
+
+
+def base_of(result):
+    return json.loads(json_result.dumps(result))
+
+
+@pytest.mark.parametrize(
+    ("before_ms", "now", "says"),
+    [
+        (5.0, result_of(5.0), None),
+        (5.0, result_of(4.0), None),
+        (5.0, result_of(5.02), None),
+        (5.0, result_of(6.0), "1.667 times as fast"),
+        (5.0, result_of(5.0, status="WRONG"), "WRONG, was FASTER"),
+        (5.0, failed(), "was timed before and now is not"),
+    ],
+)
+def test_a_regression_is_found(before_ms, now, says):
+    found = find_regressions(now, base_of(result_of(before_ms))).found
+    assert bool(found) == (says is not None)
+    assert says is None or says in found[0]
+
+
+def test_a_base_from_elsewhere_is_compared_with_a_note():
+    base = base_of(result_of())
+    base["device"] = "NVIDIA A100"
+    base["comparisons"].append(copy.deepcopy(base["comparisons"][0]) | {"arm": "onnxrt"})
+    notes = find_regressions(result_of(), base).notes
+    assert any("NVIDIA A100" in note for note in notes) and any("onnxrt" in note for note in notes)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"schema_version": 2, "comparisons": []}', '{"schema_version": 1}', "[" * 100_000])
+def test_a_base_that_is_none_is_one_line(tmp_path, text):
+    path = tmp_path / "base.json"
+    path.write_text(text)
+    with pytest.raises(UnreadableInputError, match=r"is no bench\.json"):
+        read_base(path)
+    with pytest.raises(UnreadableInputError, match="cannot be read"):
+        read_base(tmp_path / "missing.json")
+
+
+@pytest.mark.parametrize(
+    "odd", [None, 3, {"speedup": "x"}, {"baseline": "eager", "arm": "default", "speedup": 0, "ci95": [1], "noise_ci95": None}]
+)
+def test_odd_entries_in_a_base_change_nothing(odd):
+    assert find_regressions(result_of(), {"device": 3, "comparisons": [odd]}).found == ()

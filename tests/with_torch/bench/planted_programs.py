@@ -1,0 +1,195 @@
+"""Small programs, and backends that compile them wrongly: each backend plants one kind of wrong result."""
+
+from __future__ import annotations
+
+import torch
+
+
+def lose_mutations(graph, _inputs):
+    return lambda *args: graph(*[value.clone() if isinstance(value, torch.Tensor) and not value.requires_grad else value for value in args])
+
+
+def change_dtype(graph, _inputs):
+    return lambda *args: tuple(value.half() if _floating(value) else value for value in graph(*args))
+
+
+def _floating(value):
+    return isinstance(value, torch.Tensor) and value.is_floating_point()
+
+
+def stale_output(graph, _inputs):
+    kept = []
+
+    def run(*args):
+        outputs = graph(*args)
+        if not kept:
+            kept.append([value.detach().clone() if isinstance(value, torch.Tensor) else value for value in outputs])
+        return tuple(kept[0])
+
+    return run
+
+
+def drop_gradient(graph, _inputs):
+    def run(*args):
+        last = max((at for at, value in enumerate(args) if isinstance(value, torch.Tensor) and value.requires_grad), default=None)
+        return graph(*[value.detach() if at == last else value for at, value in enumerate(args)])
+
+    return run
+
+
+def slightly_off(graph, _inputs):
+    return lambda *args: tuple(value * 1.001 if _floating(value) else value for value in graph(*args))
+
+
+def half_precision_inside(graph, _inputs):
+    return lambda *args: graph(*[_rounded(value) if _floating(value) else value for value in args])
+
+
+def _rounded(value):
+    return value + (value.detach().bfloat16().float() - value.detach())
+
+
+def one_nan(graph, _inputs):
+    def run(*args):
+        outputs = []
+        for value in graph(*args):
+            if _floating(value) and value.numel() > 1:
+                hole = torch.zeros_like(value)
+                hole.view(-1)[0] = float("nan")
+                value = value + hole
+            outputs.append(value)
+        return tuple(outputs)
+
+    return run
+
+
+def wrong_shape(graph, _inputs):
+    return lambda *args: tuple(value[None] if _floating(value) else value for value in graph(*args))
+
+
+def one_element_off(graph, _inputs):
+    def run(*args):
+        outputs = graph(*args)
+        for value in outputs:
+            if _floating(value) and value.numel() > 1:
+                with torch.no_grad():
+                    value.view(-1)[-1] += 1.0
+        return outputs
+
+    return run
+
+
+def off_by_one_index(graph, _inputs):
+    def run(*args):
+        return tuple(value + 1 if isinstance(value, torch.Tensor) and not value.is_floating_point() else value for value in graph(*args))
+
+    return run
+
+
+def gradient_twice(graph, _inputs):
+    return lambda *args: tuple(_Twice.apply(value) if _floating(value) else value for value in graph(*args))
+
+
+class _Twice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, value):
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return 2 * gradient
+
+
+class Norm(torch.nn.Module):
+    """Has a buffer that a call updates, and a Python counter."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(16))
+        self.register_buffer("mean", torch.zeros(16))
+        self.calls = 0
+
+    def forward(self, x):
+        self.mean.mul_(0.9).add_(0.1 * x.detach().mean(0))
+        self.calls += 1
+        return (x - self.mean) * self.weight
+
+
+def network():
+    torch.manual_seed(1)
+    return torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.GELU(), torch.nn.Linear(16, 16))
+
+
+def forward_and_backward():
+    return network(), torch.randn(8, 16)
+
+
+def buffer_update():
+    torch.manual_seed(1)
+    return Norm(), torch.randn(8, 16)
+
+
+def in_place():
+    cache = torch.zeros(8, 16)
+
+    def write(x):
+        cache.mul_(0.5).add_(x)
+        return x.sum(1)
+
+    return write, torch.randn(8, 16)
+
+
+def indices():
+    return lambda x: (x.argmax(1), x.sin()), torch.randn(8, 16)
+
+
+def train_step():
+    model = network()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    batch = torch.randn(8, 16)
+
+    def step():
+        optimizer.zero_grad()
+        loss = model(batch).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step
+
+
+def with_dropout():
+    model = torch.nn.Sequential(network(), torch.nn.Dropout(0.5))
+    return model, torch.randn(8, 16)
+
+
+def all_zero():
+    return lambda x: x * 0, torch.randn(8, 16)
+
+
+def no_gradient():
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step():
+        optimizer.zero_grad()
+        loss = (model(torch.ones(4, 16)).detach() * torch.ones((), requires_grad=True)).sum()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step
+
+
+def nothing_comes_back():
+    return lambda: None
+
+
+def not_deterministic():
+    calls = []
+
+    def step():
+        calls.append(torch.randn(4, generator=torch.Generator().manual_seed(torch.seed())))
+        return calls[-1]
+
+    return step

@@ -1,0 +1,100 @@
+"""The check of results: planted wrong programs are caught and named, right ones pass, empty ones are told."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+import torch
+
+from dynadiag.bench.inside.checking import check_arm, check_eager
+from dynadiag.bench.inside.loading import load_step
+from dynadiag.bench.inside.patching import CompileSwitch
+from dynadiag.bench.inside.reference import prime_and_expect
+from dynadiag.bench.inside.state import find_state
+
+HERE = Path(__file__).parent
+PROGRAMS = HERE / "planted_programs.py"
+spec = importlib.util.spec_from_file_location("planted_programs", PROGRAMS)
+planted = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(planted)
+
+
+def switch_to(backend):
+    switch = CompileSwitch(arm="compiled", overrides={"backend": backend})
+    switch.original = torch.compile
+    return switch
+
+
+def outcome_of(program, backend):
+    torch.compiler.reset()
+    step = load_step(f"{PROGRAMS}:{program}", switch_to(backend))
+    expected = prime_and_expect(step, eager_arm=False)
+    return check_eager(expected) or check_arm(step, expected, first=None)
+
+
+WRONG = [
+    ("in_place", "lose_mutations", "WRONG", "cache"),
+    ("buffer_update", "lose_mutations", "WRONG", "step.mean"),
+    ("forward_and_backward", "change_dtype", "DTYPE_CHANGED", "output"),
+    ("forward_and_backward", "drop_gradient", "WRONG", "gradient of step"),
+    ("forward_and_backward", "gradient_twice", "WRONG", "gradient of step"),
+    ("in_place", "stale_output", "WRONG", "output"),
+    ("forward_and_backward", "slightly_off", "WRONG", ""),
+    ("forward_and_backward", "half_precision_inside", "WRONG", ""),
+    ("forward_and_backward", "one_nan", "WRONG", "output"),
+    ("in_place", "one_element_off", "WRONG", "output"),
+    ("in_place", "wrong_shape", "WRONG", "output"),
+    ("indices", "off_by_one_index", "WRONG", "output"),
+    ("train_step", "slightly_off", "WRONG", ""),
+    ("train_step", "drop_gradient", "WRONG", ""),
+]
+
+
+@pytest.mark.parametrize(("program", "fault", "status", "worst"), WRONG, ids=lambda value: value)
+def test_a_planted_wrong_program_is_caught_and_named(program, fault, status, worst):
+    outcome = outcome_of(program, getattr(planted, fault))
+    assert outcome.status == status, outcome
+    assert outcome.worst.startswith(worst)
+    assert outcome.detail
+
+
+RIGHT = ["forward_and_backward", "buffer_update", "in_place", "indices", "train_step", "with_dropout"]
+
+
+@pytest.mark.parametrize("program", RIGHT)
+def test_right_programs_pass(program):
+    outcome = outcome_of(program, "aot_eager")
+    assert outcome.status == "PASS", outcome
+    assert outcome.compared > 0
+
+
+@pytest.mark.parametrize(
+    ("program", "says"),
+    [
+        ("all_zero", "all outputs are constant"),
+        ("no_gradient", "no gradient reaches the parameters"),
+        ("nothing_comes_back", "returns nothing and changes nothing"),
+    ],
+)
+def test_programs_that_prove_nothing_are_vacuous(program, says):
+    outcome = outcome_of(program, "eager")
+    assert outcome.status == "VACUOUS"
+    assert says in outcome.detail
+
+
+def test_a_program_that_does_not_agree_with_itself_is_told():
+    outcome = outcome_of("not_deterministic", "eager")
+    assert outcome.status == "EAGER_NONDETERMINISTIC"
+    assert "two eager runs" in outcome.detail
+
+
+def test_the_check_leaves_no_trace():
+    step = load_step(f"{PROGRAMS}:train_step", switch_to("eager"))
+    expected = prime_and_expect(step, eager_arm=False)
+    before = {name: held.tensor.clone() for name, held in find_state(step.original).held.items()}
+    check_arm(step, expected, first=None)
+    after = {name: held.tensor for name, held in find_state(step.original).held.items()}
+    assert before.keys() == after.keys()
+    assert [name for name in before if not torch.equal(before[name], after[name]) or before[name].dtype != after[name].dtype] == []

@@ -1,0 +1,88 @@
+"""`dynadiag bench` from the command line to its files, on a CPU, with arms that crash and arms that are wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+ROOT = Path(__file__).parents[3]
+PROGRAM = Path(__file__).with_name("bench_program.py")
+
+
+def bench(folder, *arguments):
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'cli'}", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "dynadiag", "bench", "--max-time", "1", *map(str, arguments)]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=400)
+
+
+def test_each_arm_has_its_row_and_a_crash_stops_no_other(tmp_path):
+    done = bench(tmp_path, PROGRAM, "--arms", "eager,aot_eager,planted_crash,planted_wrong")
+    assert done.returncode == 1, done.stderr
+    document = json.loads((tmp_path / "dynadiag-runs/latest/bench.json").read_text())
+    jsonschema.Draft202012Validator(json.loads((ROOT / "docs/bench.schema.json").read_text())).validate(document)
+    arms = {arm["name"]: arm for arm in document["arms"]}
+    assert {name: arm["status"] for name, arm in arms.items()} == {
+        "eager": "ok",
+        "aot_eager": "ok",
+        "planted_crash": "crashed",
+        "planted_wrong": "ok",
+    }
+    assert "SIGSEGV" in arms["planted_crash"]["reason"]
+    assert arms["aot_eager"]["graphs"] == 1 and arms["aot_eager"]["breaks"] == 0 and arms["aot_eager"]["regions"] == 1
+    assert arms["eager"]["graphs"] is None and arms["eager"]["unknown"]["graphs"] == "this arm compiles nothing"
+    verdicts = {item["arm"]: item["verdict"] for item in document["comparisons"]}
+    assert verdicts["planted_wrong"] == "WRONG" and verdicts["planted_crash"] == "INCONCLUSIVE"
+    assert {item["arm"]: item["status"] for item in document["correctness"]} == {
+        "eager": "PASS",
+        "aot_eager": "PASS",
+        "planted_wrong": "WRONG",
+    }
+    # At least 20 rounds whatever the time limit; whole blocks of at least 20 ms.
+    assert document["rounds"] >= 20 and len(arms["eager"]["samples_ms"]) == document["rounds"]
+    assert "WRONG: planted_wrong beside eager" in done.stdout and "no CUDA device was used" in done.stdout
+    assert "what a program prints" not in done.stdout
+    assert (tmp_path / "dynadiag-runs/latest/bench.svg").read_text().startswith("<svg")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "says"),
+    [
+        (["--fn", f"{PROGRAM}:with_arguments"], 2, "needs arguments (batch) that nobody recorded"),
+        (["--fn", f"{PROGRAM}:missing"], 2, "has no 'missing'"),
+        (["--fn", "no_such_module_here:step"], 2, "there is no module 'no_such_module_here'"),
+    ],
+)
+def test_what_cannot_be_timed_is_one_line(tmp_path, arguments, status, says):
+    done = bench(tmp_path, *arguments)
+    assert done.returncode == status, done.stderr
+    errors = [line for line in done.stderr.splitlines() if line.startswith("dynadiag: error: ")]
+    assert len(errors) == 1 and says in errors[0]
+    assert "Traceback" not in done.stderr
+
+
+def test_a_program_that_raises_has_a_row_that_says_so(tmp_path):
+    done = bench(tmp_path, "--fn", f"{PROGRAM}:raises", "--arms", "eager,eager")
+    assert done.returncode == 2
+    assert "RuntimeError: this program" in done.stdout and "Traceback" not in done.stdout + done.stderr
+
+
+def test_arms_in_one_process_agree(tmp_path):
+    done = bench(
+        tmp_path,
+        "--fn",
+        f"{PROGRAM.with_name('planted_programs.py')}:forward_and_backward",
+        "--arms",
+        "eager,aot_eager",
+        "--in-process",
+        "--json",
+    )
+    document = json.loads(done.stdout)
+    assert [arm["status"] for arm in document["arms"]] == ["ok", "ok"], done.stderr
+    assert {item["status"] for item in document["correctness"]} == {"PASS"}
+    assert any("shared one process" in note for note in document["notes"])
