@@ -11,15 +11,17 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from dynadiag.errors import DynadiagError
-from dynadiag.model.report import GraphBreak, Report
+from dynadiag.model.report import GraphBreak, Mutation, Report
 from dynadiag.model.run import Graph, Node
 from dynadiag.render import wording
 from dynadiag.render.backends import Drawing, draw
 from dynadiag.render.frame_map import break_box, frame_map
 from dynadiag.render.graph_sketch import graph_sketch
+from dynadiag.render.mutation_sketch import drawn_graphs, mutation_sketch
 from dynadiag.render.sanitise import clean, slug
 from dynadiag.render.sketch import Sketch
 from dynadiag.trace import graph_details, graph_nodes, read_payload
@@ -66,7 +68,8 @@ def write(
         if _OURS.match(old.name):
             old.unlink()
     ranked = _ranked(report)
-    plans = [_Plan(FRAME_MAP, FRAME_MAP, lambda: frame_map(report)), *(_plan(graph, report) for graph in ranked[:limit])]
+    plans = [_Plan(FRAME_MAP, FRAME_MAP, lambda: frame_map(report)), *_mutation_plans(report, limit)]
+    plans += [_plan(graph, report) for graph in ranked[:limit]]
     notes: list[str] = []
     written: dict[str, str] = {}
     for plan, drawing in _drawn(plans, renderer, progress, notes):
@@ -102,6 +105,19 @@ def _plan(graph: Graph, report: Report) -> _Plan:
     frame = report.run.frame(graph.frame)
     stem = f"{slug(graph.id)}-{slug(frame.name or 'graph') if frame else 'graph'}"
     return _Plan(graph.id, stem, lambda: _sketch(graph, report))
+
+
+def _mutation_plans(report: Report, limit: int) -> Iterator[_Plan]:
+    """A picture of the writes of each graph whose mutations cost something: `g0-mutations`."""
+    graphs = {graph.id: graph for graph in report.run.graphs if graph.text is not None}
+    for name, mutations in list(drawn_graphs(report).items())[:limit]:
+        if name in graphs:
+            yield _Plan(f"{name}-mutations", f"{slug(name)}-mutations", partial(_mutation_sketch, graphs[name], mutations, report))
+
+
+def _mutation_sketch(graph: Graph, mutations: Sequence[Mutation], report: Report) -> Sketch:
+    title = [f"{graph.id}: mutations in the graph of {wording.frame_label(report, graph.frame)}"]
+    return mutation_sketch(_nodes(graph), mutations, title=title)
 
 
 def _sketch(graph: Graph, report: Report) -> Sketch:

@@ -8,7 +8,9 @@ from typing import Literal
 
 _TITLE_WIDTH = 90
 
-Look = Literal["plain", "input", "output", "inplace", "folded", "compiled", "broke", "eager", "failed", "graph", "break"]
+Look = Literal[
+    "plain", "input", "output", "inplace", "folded", "compiled", "broke", "eager", "failed", "graph", "break", "mutated", "writeback"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,8 @@ STYLES: dict[Look, Style] = {
     "failed": Style("#ffebe9", "#cf222e", bold=True, meaning="failed to compile"),
     "graph": Style("#ddf4ff", "#0969da", meaning="FX graph"),
     "break": Style("#ffffff", "#bc4c00", meaning="graph break: why, where"),
+    "mutated": Style("#ffd8eb", "#bf3989", bold=True, meaning="mutated input"),
+    "writeback": Style("#fff1e5", "#bc4c00", dashed=True, meaning="what happens to the written value"),
 }
 
 
@@ -84,6 +88,8 @@ COLOUR_NAMES: dict[Look, str] = {
     "failed": "red",
     "graph": "blue",
     "break": "white",
+    "mutated": "pink, thick border",
+    "writeback": "cream, dashed",
 }
 
 
