@@ -148,6 +148,13 @@ def _is_training(cause: Cause) -> bool:
     return cause.source.endswith(".training")
 
 
+def _is_of_a_range(cause: Cause) -> bool:
+    """Whether the number belongs to a range, a slice, a default or a closure; `self.step` is an attribute that happens to be called so."""
+    if re.search(r"__defaults__|\(closure of ", cause.source):
+        return True
+    return re.search(r"\.(?:start|stop|step)$", cause.source) is not None and re.match(r"(?:self|module)\b", cause.source) is None
+
+
 def _all(pattern: re.Pattern[str]) -> Callable[[Cause], bool]:
     return lambda cause: bool(cause.values) and all(pattern.match(value) for value in cause.values)
 
@@ -166,7 +173,7 @@ _VALUE_TABLE: tuple[tuple[Callable[[Cause], bool], Callable[[Cause], Iterable[Ad
     (lambda cause: set(cause.values) == {"None"} or "None" in cause.values, absent),
     (lambda cause: bool(cause.values) and any(value.startswith(("a ", "an ")) for value in cause.values), type_advice),
     (lambda cause: "nan" in cause.values, none),
-    (lambda cause: bool(re.search(r"\.(?:start|stop|step)$|__defaults__|\(closure of ", cause.source)) and _is_number(cause), variants),
+    (lambda cause: _is_of_a_range(cause) and _is_number(cause), variants),
     (lambda cause: is_global(cause.raw_source) and _is_number(cause), _tensor_instead("global-as-tensor")),
     (lambda cause: "." in cause.source and _is_number(cause), _tensor_instead("attribute-as-tensor")),
     (_is_number, _tensor_instead("number-as-tensor")),

@@ -60,3 +60,8 @@ def test_a_length_is_cured_by_what_it_is_the_length_of(source, raw, values, slug
 def test_nothing_is_said_of_a_value_that_has_no_name_in_the_program(source):
     assert caused("value", source, values=("0", "1")) == ()
     assert caused("invalidated", "___stack0") == ()
+
+
+@pytest.mark.parametrize(("source", "slug"), [("self.step", "attribute-as-tensor"), ("rows.step", "split-by-value")])
+def test_a_counter_called_step_is_no_step_of_a_range(source, slug):
+    assert caused("value", source, values=("0", "1"))[0].slug == slug
