@@ -21,7 +21,7 @@ EXAMPLES = """Examples:
 
   dynadiag minify train.py --lr 3e-4
 
-  dynadiag minify --kind wrong_result infer.py
+  dynadiag minify --kind wrong_result dynadiag-runs/latest#g3
 """
 _SILENT = ("wrong_result", "wrong_gradient", "nan")
 
@@ -41,7 +41,10 @@ class Kind(enum.StrEnum):
 def minify(
     ctx: typer.Context,
     target: Annotated[
-        list[str], typer.Argument(metavar="SCRIPT [ARGS]...", help="A failing script with its arguments, or `-m MODULE [ARGS]`.")
+        list[str],
+        typer.Argument(
+            metavar="TARGET [ARGS]...", help="A failing script and its arguments; `-m MODULE [ARGS]`; RUN#g3: a recorded graph."
+        ),
     ],
     out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Where to write [default: dynadiag-runs/NNNN-<script>].")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace DIR if it was made by dynadiag.")] = False,
@@ -50,6 +53,9 @@ def minify(
         Kind | None, typer.Option("--kind", help="The failure to look for; wrong_result, wrong_gradient and nan compare each graph.")
     ] = None,
     match: Annotated[str | None, typer.Option("--match", metavar="REGEX", help="Only a failure whose text matches.")] = None,
+    backend: Annotated[
+        str | None, typer.Option("--backend", metavar="NAME", help="For RUN#ID: the backend to compile with [default: the recorded one].")
+    ] = None,
     timeout_s: Annotated[
         float,
         typer.Option("--timeout", metavar="S", min=1, help="Seconds for the script and for its graph; then it hangs."),
@@ -64,19 +70,36 @@ def minify(
     from dynadiag.record import Target
     from dynadiag.reduce.session import SessionOptions
 
+    recorded = _recorded_graph(target)
     directory = _directory(target[0], out, force, resume)
     program = Target("module" if ctx.meta.get(MODE) == "module" else "script", tuple(target))
     options = SessionOptions(timeout_s=timeout_s, kind=kind.value if kind else None, match=match, resume=resume)
-    sys.exit(_minify(program, directory, options))
+    sys.exit(_minify(program, directory, options, recorded, backend))
 
 
-def _minify(program: Target, directory: Path, options: Any) -> int:
+def _recorded_graph(target: list[str]) -> tuple[Path, str] | None:
+    """The recording and the graph's id in RUN#g3; None for a script."""
+    from dynadiag.errors import UsageError
+
+    path, mark, name = target[0].rpartition("#")
+    if not mark or Path(target[0]).exists():
+        return None
+    if len(target) > 1:
+        raise UsageError(f"{target[0]} takes no arguments, but got: {' '.join(target[1:])}")
+    return Path(path), name
+
+
+def _minify(program: Target, directory: Path, options: Any, recorded: tuple[Path, str] | None, backend: str | None) -> int:
     from dynadiag.reduce.script import CaptureOptions, find_and_capture
     from dynadiag.reduce.session import reduce_captured
 
     _say(f"writing to {directory}")
     if options.resume:
         suspect, captures = None, [Path(path) for path in json.loads((directory / "job.json").read_text("utf-8"))["captures"]]
+    elif recorded is not None:
+        from dynadiag.reduce.recording import capture_recorded
+
+        suspect, captures = None, [capture_recorded(*recorded, directory, backend=backend)]
     else:
         every = options.kind in _SILENT
         suspect, captures = find_and_capture(program, directory, CaptureOptions(timeout_s=options.timeout_s, every=every))

@@ -129,6 +129,12 @@ class _InProcess:
 
         return eager_values(candidate)
 
+    def impossible(self, candidate: Candidate) -> str | None:
+        """Why the candidate cannot run, found in this process."""
+        from dynadiag.reduce.reducer import impossible
+
+        return impossible(candidate)
+
 
 def _handed_out(candidate: Candidate) -> tuple[GraphModule, tuple[Any, ...]]:
     """A copy of the graph (an oracle may rewrite it, as compilers do) and fresh inputs."""

@@ -13,10 +13,10 @@ import torch
 
 from dynadiag.reduce.candidate import Candidate
 from dynadiag.reduce.failure import Failure, from_json
-from dynadiag.reduce.inputs import HOME
+from dynadiag.reduce.inputs import HOME, TensorInput
 from dynadiag.reduce.isolation import ChildReport, run_forked
 from dynadiag.reduce.observing import observe
-from dynadiag.reduce.reducer import Judgement
+from dynadiag.reduce.reducer import Judgement, impossible
 from dynadiag.reduce.running import eager_values
 from dynadiag.reduce.setting import Setting
 from dynadiag.reduce.verdict import Verdict
@@ -120,6 +120,14 @@ class IsolatedOracle:
                 raise RuntimeError(f"the uncompiled run for the values of the graph failed: {report.messages} {report.output}")
             loaded: dict[str, Any] = torch.load(path, weights_only=True, map_location="cpu")
             return {name: _as_it_was(value, name, loaded) for name, value in loaded["values"].items()}
+
+    def impossible(self, candidate: Candidate) -> str | None:
+        """Why the candidate cannot run; asked in a child when it lives on an accelerator."""
+        if all(one.device == "cpu" for one in candidate.inputs if isinstance(one, TensorInput)):
+            return impossible(candidate)
+        report = run_forked(lambda tell: tell({"why": impossible(candidate)}), timeout_s=max(self.timeout_s, 60.0))
+        why: str | None = next((message["why"] for message in report.messages if "why" in message), None)
+        return why
 
 
 def _save_values(candidate: Candidate, path: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from dataclasses import replace
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -26,21 +28,39 @@ def load_capture(folder: Path) -> tuple[Candidate, Setting]:
     try:
         state = json.loads((folder / "setting.json").read_text("utf-8"))
         text = (folder / "graph.txt").read_text("utf-8")
-        saved = torch.load(folder / "inputs.pt", weights_only=True, map_location="cpu")
-        attributes = torch.load(folder / "attributes.pt", weights_only=True, map_location="cpu")
-    except (OSError, ValueError, RuntimeError, EOFError) as error:
-        raise UnreadableInputError(f"the captured graph in {folder} cannot be read: {error}") from error
+        details = json.loads((folder / "details.json").read_text("utf-8")) if (folder / "details.json").exists() else None
+        saved = _tensors(folder / "inputs.pt")
+        attributes = _tensors(folder / "attributes.pt")
+    except (OSError, ValueError, RuntimeError, EOFError, UnpicklingError) as error:
+        raise UnreadableInputError(f"the captured graph in {folder} cannot be read: {_first_line(error)}") from error
     if state.get("trouble"):
         raise UnreadableInputError(f"a reproducer cannot name the backend: {state['trouble']}", exit_code=1)
     try:
-        rebuilt = rebuild(text)
+        rebuilt = rebuild(text, details=details)
     except NotRebuildableError as error:
         raise UnreadableInputError(f"the captured graph cannot be rebuilt: {error}", exit_code=1) from error
     module = rebuilt.graph_module
-    inputs = [_value(*three) for three in zip(saved["inputs"], saved["requires_grad"], saved["homes"], strict=True)]
-    inputs += _lifted(module.graph, attributes)
+    if saved is None:
+        inputs = rebuilt.example_inputs()
+        made = [(one.name, functools.reduce(getattr, one.name.split("."), module)) for one in rebuilt.attributes]
+        attributes = {name: {"value": value, "home": str(value.device)} for name, value in made if isinstance(value, torch.Tensor)}
+    else:
+        inputs = [_value(*three) for three in zip(saved["inputs"], saved["requires_grad"], saved["homes"], strict=True)]
+    inputs += _lifted(module.graph, attributes or {})
     recipes = tuple(from_value(value, f"input {position}") for position, value in enumerate(inputs))
     return Candidate(GraphModule(module, module.graph), recipes, _configs(state)), _setting(state)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def _tensors(path: Path) -> dict[str, Any] | None:
+    """What the capture saved; None in a capture from a recording, which holds no tensors."""
+    if not path.exists():
+        return None
+    loaded: dict[str, Any] = torch.load(path, weights_only=True, map_location="cpu")
+    return loaded
 
 
 def _lifted(graph: Graph, attributes: dict[str, Any]) -> list[Any]:

@@ -32,6 +32,10 @@ class Oracle(Protocol):
         """The value of each node in a run without the compiler. Raises what the graph raises."""
         ...
 
+    def impossible(self, candidate: Candidate) -> str | None:
+        """Why the candidate cannot run, found without data (`impossible` below); None when it may run."""
+        ...
+
 
 @dataclass(kw_only=True)
 class Progress:
@@ -68,7 +72,7 @@ class Reducer:
     def confirm(self) -> Verdict:
         """The verdict on the original. Fake tensors filter candidates only when the original passes them itself."""
         verdict = self.ask(self.best, "confirm")
-        self._fake_rules = _impossible(self.best) is None
+        self._fake_rules = self._oracle.impossible(self.best) is None
         return verdict
 
     def ask(self, candidate: Candidate, phase: Phase) -> Verdict:
@@ -96,7 +100,7 @@ class Reducer:
         """
         if candidate.measure >= self.best.measure:
             return False
-        if not checked and self._fake_rules and _impossible(candidate) is not None:
+        if not checked and self._fake_rules and self._oracle.impossible(candidate) is not None:
             return False
         verdict = self.ask(candidate, phase)
         if verdict is Verdict.INTERESTING:
@@ -112,7 +116,8 @@ class Reducer:
         return self._oracle.values(self.best)
 
 
-def _impossible(candidate: Candidate) -> str | None:
+def impossible(candidate: Candidate) -> str | None:
+    """Why the candidate cannot run on tensors without data. Fake tensors of a GPU may initialise it: not for who forks later."""
     layouts = [
         (one.shape, one.stride, one.dtype, one.device, one.requires_grad) if isinstance(one, TensorInput) else one.value
         for one in candidate.inputs

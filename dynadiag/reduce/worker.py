@@ -23,6 +23,7 @@ import torch
 from dynadiag.errors import DynadiagError
 from dynadiag.reduce.candidate import Candidate
 from dynadiag.reduce.hunt import HuntOptions, hunt
+from dynadiag.reduce.inputs import TensorInput
 from dynadiag.reduce.ladder import climb
 from dynadiag.reduce.loading import load_capture
 from dynadiag.reduce.outcome import to_json, write_json, write_reproducer
@@ -73,6 +74,9 @@ class _Interrupts:
 def _reduce(folder: Path, out: Path, job: dict[str, Any], interrupts: _Interrupts, began: float) -> None:
     candidate, setting = load_capture(folder)
     setting = _checked(setting, candidate, job)
+    if not uses_accelerator(candidate):
+        # Then the server may compile once to warm up: with a GPU in sight even a CPU compile would initialise it.
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
     warm_up(setting.backend)
     _say(ready_cpu_s=round(time.process_time(), 2), nodes=candidate.nodes)
     options = HuntOptions(
@@ -91,6 +95,12 @@ def _reduce(folder: Path, out: Path, job: dict[str, Any], interrupts: _Interrupt
     result["server_cpu_s"] = round(time.process_time(), 2)
     write_json(result, out / "minify.json")
     _say(done=True, proven=written.proof.holds, output="" if written.proof.holds else written.proof.output[-2000:])
+
+
+def uses_accelerator(candidate: Candidate) -> bool:
+    """Whether an input lives on a device other than the CPU, or the graph names one."""
+    inputs = any(isinstance(one, TensorInput) and one.device != "cpu" for one in candidate.inputs)
+    return inputs or "cuda" in candidate.text
 
 
 def _checked(setting: Setting, candidate: Candidate, job: dict[str, Any]) -> Setting:

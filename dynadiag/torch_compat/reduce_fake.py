@@ -23,7 +23,8 @@ def why_it_cannot_run(module: torch.fx.GraphModule, inputs: Sequence[Layout | An
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     quiet = contextlib.redirect_stderr(io.StringIO())
-    with quiet, kept_global_state(), warnings.catch_warnings(), FakeTensorMode(allow_non_fake_inputs=True), torch.enable_grad():
+    fake = FakeTensorMode(allow_non_fake_inputs=True)
+    with quiet, kept_global_state(), warnings.catch_warnings(), fake, torch.enable_grad():
         warnings.simplefilter("ignore")
         try:
             module.forward(*[_fake(one) for one in inputs])

@@ -221,6 +221,9 @@ def test_a_pass_that_breaks_is_noted_and_the_others_go_on():
         def values(self, candidate):
             return {"x": torch.ones(3)}
 
+        def impossible(self, candidate):
+            return None
+
     def broken(candidate):
         yield candidate
         raise KeyError("a bug in a pass")

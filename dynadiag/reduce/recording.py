@@ -1,0 +1,54 @@
+"""A graph of a run or a log as a capture: its text and what was recorded with it; inputs are made up when it is loaded. No torch here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dynadiag import trace
+from dynadiag.errors import NothingFoundError, UsageError
+from dynadiag.model import Graph, Run
+
+
+def capture_recorded(path: Path, graph_id: str, out: Path, *, backend: str | None) -> Path:
+    """Write a capture folder for one graph of a recording.
+
+    `backend` is the one to compile with; None takes the only one that was recorded, or inductor. Raises UnreadableInputError for a log that
+    cannot be read, UsageError for a graph that it does not have, NothingFoundError when the log does not hold the text of the graph.
+    """
+    run = trace.load(path)
+    chosen = next((one for one in run.graphs if one.id == graph_id), None)
+    if chosen is None:
+        known = f"it has {run.graphs[0].id} to {run.graphs[-1].id}" if run.graphs else "it holds no captured graph"
+        raise UsageError(f"{path} has no graph {graph_id!r}: {known}")
+    if chosen.text is None:
+        raise NothingFoundError(f"the log does not hold the text of {graph_id}: {chosen.why_not or 'unknown reason'}", exit_code=1)
+    details = trace.graph_details(chosen.details) if chosen.details is not None else None
+    folder = out / "capture" / "graph-0"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "graph.txt").write_text(trace.read_payload(chosen.text), "utf-8", errors="backslashreplace")
+    (folder / "details.json").write_text(json.dumps(details), "utf-8")
+    (folder / "setting.json").write_text(json.dumps(_setting(run, chosen, details or {}, backend)), "utf-8")
+    return folder
+
+
+def _setting(run: Run, chosen: Graph, details: Mapping[str, Any], backend: str | None) -> dict[str, Any]:
+    recorded = {call.backend for call in run.compile_calls if call.backend is not None and not call.disabled}
+    only = next(iter(recorded)) if len(recorded) == 1 else None
+    frame = run.frame(chosen.frame)
+    process = next((one for one in run.processes if frame is not None and one.index == frame.key.process), None)
+    configs = [
+        (f"{area}.{name}", value)
+        for area, options in (process.config if process is not None else {}).items()
+        for name, value in (options.items() if isinstance(options, Mapping) else ())
+        if area in ("dynamo", "functorch", "inductor") and isinstance(value, bool | int | float | str | None)
+    ]
+    return {
+        "backend": backend or only or "inductor",
+        "grad": details.get("grad") is not False,
+        "inference": details.get("inference") is True,
+        "deterministic": details.get("deterministic") is True,
+        "configs": configs,
+    }

@@ -1,0 +1,66 @@
+"""Graphs from a recording: rebuilt from the log with inputs made to measure, then reduced; nothing of the log is run as it stands."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import dynadiag
+from dynadiag.errors import NothingFoundError, UnreadableInputError, UsageError
+from dynadiag.reduce.hunt import HuntOptions, confirm, hunt
+from dynadiag.reduce.loading import load_capture
+from dynadiag.reduce.recording import capture_recorded
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A recording of one graph that its backend could not have compiled, had it failed then."""
+    folder = tmp_path_factory.mktemp("run")
+    table = torch.arange(24.0).reshape(4, 6)
+
+    def f(x, w):
+        y = torch.tanh(x @ table) + 1
+        return torch.relu(y @ w).sum() * 2
+
+    with dynadiag.observe(folder / "run"), torch.no_grad():
+        torch.compile(f, backend="eager")(torch.randn(3, 4), torch.randn(6, 5))
+    torch._dynamo.reset()
+    return folder / "run"
+
+
+def test_a_recorded_graph_is_reduced_with_another_backend(run, tmp_path):
+    folder = capture_recorded(run, "g0", tmp_path, backend="relu_compile_error_TESTING_ONLY")
+    candidate, setting = load_capture(folder)
+    assert setting.backend == "relu_compile_error_TESTING_ONLY" and not setting.grad
+    assert sorted(tuple(one.shape) for one in candidate.inputs) == [(3, 4), (4, 6), (6, 5)]
+    found = hunt(candidate, setting, HuntOptions(timeout_s=60, simplify=False))
+    assert [node.target for node in found.best.module.graph.nodes if node.op == "call_function"] == [torch.relu]
+
+
+def test_the_recorded_backend_is_taken_when_none_is_named(run, tmp_path):
+    candidate, setting = load_capture(capture_recorded(run, "g0", tmp_path, backend=None))
+    assert setting.backend == "eager"
+    with pytest.raises(NothingFoundError, match="the captured graph alone does not fail"):
+        confirm(candidate, setting, HuntOptions(timeout_s=60))
+
+
+def test_what_is_not_there_is_said_in_one_line(run, tmp_path):
+    with pytest.raises(UsageError, match="has no graph 'g9': it has g0 to g0"):
+        capture_recorded(run, "g9", tmp_path, backend=None)
+    with pytest.raises(UnreadableInputError):
+        capture_recorded(tmp_path / "nothing", "g0", tmp_path, backend=None)
+    (tmp_path / "graph-0").mkdir()
+    for name in ("graph.txt", "setting.json"):
+        (tmp_path / "graph-0" / name).write_text("{")
+    with pytest.raises(UnreadableInputError, match="cannot be read"):
+        load_capture(tmp_path / "graph-0")
+
+
+def test_tensors_are_never_unpickled(run, tmp_path):
+    """A stranger's `inputs.pt` with an object in it is refused, not loaded."""
+    import pickle
+
+    folder = capture_recorded(run, "g0", tmp_path, backend=None)
+    (folder / "inputs.pt").write_bytes(pickle.dumps(tmp_path))
+    with pytest.raises(UnreadableInputError, match="cannot be read"):
+        load_capture(folder)
