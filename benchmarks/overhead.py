@@ -7,7 +7,8 @@ be quiet: CPU seconds are compared, not wall time; with `perf` also instructions
 
 On a busy machine two processes differ by more than recording costs. So each recorded process also measures itself: the CPU time of all
 that only recording does (torch builds no record while nobody listens), and of our own part of it, against the compile CPU time without
-them. Load touches both sides of such a share alike. The lowest and highest of all runs are given with the median.
+them. Load touches both sides of such a share alike. The lowest and highest of all runs are given with the median. "In
+turns" is the steady step in one process with our hooks in and out by turns.
 
 Inductor's caches of graphs are off, but the libraries that the C++ compiler builds are kept from a first, unmeasured run: recording cannot
 change what that compiler costs, it only adds noise. So the compile ratio is that of the Python part, larger than the whole.
@@ -30,10 +31,12 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 MODELS = ("bert", "resnet18", "gpt2")
-TARGETS = {"compile": 1.05, "steady": 1.01, "added": 0.05, "own": 0.02}
+TARGETS = {"compile": 1.05, "steady": 1.01, "in turns": 1.01, "added": 0.05, "own": 0.02}
 STEADY_STEPS = 60
+STEADY_PAIRS = 20
 _BOOTSTRAPS = 4000
 
 
@@ -76,6 +79,7 @@ def compare(model: str, pairs: int, backend: str, *, with_compilers: bool) -> di
             for samples, recording in arms:
                 samples.append(run(model, backend, None if with_compilers else cache, recording=recording))
     figures: dict[str, object] = {name: ratio(plain, recorded, name) for name in ("compile", "steady", "instructions")}
+    figures["in turns"] = ratio_of([pair for run_ in recorded for pair in run_["steady_pairs"]])
     for name in ("added", "own"):
         shares = sorted(run_[f"{name}_s"] / (run_["compile"] - run_["added_s"]) for run_ in recorded)
         figures[f"{name}_share"] = {"median": statistics.median(shares), "low": shares[0], "high": shares[-1]}
@@ -85,7 +89,7 @@ def compare(model: str, pairs: int, backend: str, *, with_compilers: bool) -> di
     return figures
 
 
-def run(model: str, backend: str, cache: str | None, *, recording: bool) -> dict[str, float]:
+def run(model: str, backend: str, cache: str | None, *, recording: bool) -> dict[str, Any]:
     """One process; CPU seconds of its compiling and of one steady step, as it measured them. `cache` is kept, without it nothing is."""
     with tempfile.TemporaryDirectory() as folder:
         environment = dict(os.environ, TORCHINDUCTOR_CACHE_DIR=cache or f"{folder}/cache", **_ENVIRONMENT)
@@ -95,7 +99,7 @@ def run(model: str, backend: str, cache: str | None, *, recording: bool) -> dict
             command = [sys.executable, "-c", _RECORD, out, *command[1:]]
         command, counts = under_perf(command, folder)
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-        measured: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+        measured: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         measured["log_bytes"] = sum(log.stat().st_size for log in Path(out).glob("*.log")) if recording else 0
         return measured | read_counts(counts)
 
@@ -131,10 +135,15 @@ def read_counts(counts: Path) -> dict[str, float]:
     return {"instructions": float(fields[0][0])} if fields and fields[0][0].isdigit() else {}
 
 
-def ratio(plain: list[dict[str, float]], recorded: list[dict[str, float]], name: str) -> dict[str, float] | None:
-    """The geometric mean of with/without over pairs, and its 95 % interval from resampled pairs; None when it was not measured."""
+def ratio(plain: list[dict[str, Any]], recorded: list[dict[str, Any]], name: str) -> dict[str, float] | None:
+    """The ratio with/without over pairs of processes; None when it was not measured."""
     pairs = zip(plain, recorded, strict=True)
-    logs = [math.log(with_[name] / without[name]) for without, with_ in pairs if name in without and name in with_]
+    return ratio_of([(without[name], with_[name]) for without, with_ in pairs if name in without and name in with_])
+
+
+def ratio_of(pairs: list[tuple[float, float]]) -> dict[str, float] | None:
+    """The geometric mean of with/without, and its 95 % interval from resampled pairs."""
+    logs = [math.log(with_ / without) for without, with_ in pairs]
     if not logs:
         return None
     pick = random.Random(1)
@@ -145,7 +154,7 @@ def ratio(plain: list[dict[str, float]], recorded: list[dict[str, float]], name:
 
 def print_model(model: str, figures: dict[str, object]) -> None:
     """One line a figure, with its target."""
-    for name in ("compile", "steady", "instructions"):
+    for name in ("compile", "steady", "in turns", "instructions"):
         found = figures[name]
         if isinstance(found, dict):
             target = f"target <= {TARGETS[name]:.2f}" if name in TARGETS else "whole process"
@@ -189,13 +198,33 @@ def work(model: str, backend: str) -> None:
     spent_s = spent()
     for _ in range(3):
         step()
-    steps = []
-    for _ in range(STEADY_STEPS):
-        begin = cpu_s()
-        step()
-        steps.append(cpu_s() - begin)
-    steady_s = statistics.median(steps)
-    print(json.dumps({"compile": compile_s, "steady": steady_s, **spent_s}))
+    steady_s = statistics.median(timed(step) for _ in range(STEADY_STEPS))
+    pairs = steady_pairs(step) if spent_s else []
+    print(json.dumps({"compile": compile_s, "steady": steady_s, "steady_pairs": pairs, **spent_s}))
+
+
+def steady_pairs(step: Callable[[], None]) -> list[tuple[float, float]]:
+    """CPU seconds of a steady step (without our hooks, with them), in turns within one process: same compiled code, same memory."""
+    recorder = sys.modules["dynadiag.record.inside"]._active
+    pairs = []
+    for number in range(STEADY_PAIRS):
+        taken = {}
+        for recording in (True, False) if number % 2 else (False, True):
+            if recording:
+                recorder.watcher.install()
+            else:
+                recorder.watcher.remove()
+                recorder.hooks.undo()
+            taken[recording] = statistics.median(timed(step) for _ in range(STEADY_STEPS // 4))
+        pairs.append((taken[False], taken[True]))
+    return pairs
+
+
+def timed(step: Callable[[], None]) -> float:
+    """CPU seconds of one step."""
+    begin = time.process_time()
+    step()
+    return time.process_time() - begin
 
 
 def cpu_s() -> float:
