@@ -16,6 +16,7 @@ from dynadiag.passes.mutation_facts import Effect, Fact, Site
 from dynadiag.passes.places import own_frame, source_function
 
 METADATA, STORAGE, REQUIRES_GRAD, BODY, OUT, STATE, PARAMETER = "DM05", "DM06", "DM07", "DM13", "DM20", "DM21", "DM22"
+_Rule = Callable[[BreakEvent, Frame, Run], "Found | None"]
 _CALLED = re.compile(r"calling `(?P<source>.+)\.(?P<method>\w+)`")
 _RNG = re.compile(r"\b(set_rng_state|manual_seed|manual_seed_all|seed|seed_all|set_rng_state_all|default_generator)\b")
 
@@ -194,12 +195,54 @@ def local_source(name: str, place: Location | None, frame: Frame) -> str:
     return f"L['{first}']{dot}{rest}" if same and first.isidentifier() else name
 
 
+def _method(code: str, kind: str, *names: str) -> _Rule:
+    """The tensor that one of these methods is called on, by the user's line."""
+
+    def find(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
+        call = next(parse_line(_code(event, run)).methods(*names), None)
+        owner = dotted(call.func.value) if call is not None and isinstance(call.func, ast.Attribute) else None
+        named = _named(owner, event, frame) if owner is not None else "a tensor on this line"
+        op = call.func.attr if call is not None and isinstance(call.func, ast.Attribute) else names[0]
+        return Found(code, named, kind, op)
+
+    return find
+
+
+def _any_inplace(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
+    line = parse_line(_code(event, run))
+    names = [call.func.attr for call in line.nodes if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)]
+    inplace = [name for name in names if name.endswith("_") and not name.endswith("__")]
+    return _method(METADATA, "metadata", *inplace)(event, frame, run) if inplace else None
+
+
+def _requires_grad_setter(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
+    target = _assigned_attribute(event, run, "requires_grad")
+    return Found(REQUIRES_GRAD, _named(target, event, frame) if target else "a tensor on this line", "requires_grad", "requires_grad=")
+
+
+def _generator(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
+    found = _method(STATE, "python", "manual_seed", "set_state", "seed", "set_offset")(event, frame, run)
+    return found if found is not None and found.input != "a tensor on this line" else None
+
+
 _CHANGERS = frozenset((
     "append", "appendleft", "extend", "insert", "pop", "popleft", "popitem", "remove", "clear", "update", "setdefault", "add", "discard",
     "sort", "reverse", "rotate",
 ))  # fmt: skip
-_Rule = Callable[[BreakEvent, Frame, Run], Found | None]
 _RULES: tuple[tuple[str, _Rule], ...] = (
+    ("Unsupported Tensor.resize_", _method(STORAGE, "storage", "resize_", "resize_as_")),
+    ("Unsupported Tensor.set_", _method(STORAGE, "storage", "set_")),
+    ("Unsupported Tensor.sparse_resize_", _method(STORAGE, "storage", "sparse_resize_", "sparse_resize_and_clear_")),
+    ("Tensor.random_ op", _method(STATE, "data", "random_")),
+    ("Inplace op on input tensor", _any_inplace),
+    ("setattr() on Tensor.requires_grad", _requires_grad_setter),
+    ("Failed to mutate tensor data attribute", _data_setter),
+    ("setattr() on Parameter.data", _data_setter),
+    ("existing deque with limited maxlen", _unsafe_side_effect),
+    ("nn.Module mutation in HigherOrderOp", _unsafe_side_effect),
+    ("combine_fn mutates", _body_mutates),
+    ("torch.map: f mutates", _body_mutates),
+    ("torch.Generator method", _generator),
     ("inplace view on a graph input", _inplace_view),
     ("requires_grad_()", _requires_grad),
     ("setattr() on Tensor.data", _data_setter),

@@ -28,6 +28,10 @@ _NOT_STATE = frozenset(["global_state", "function_mode", "backend", "invalidated
 _UNKNOWN = dict.fromkeys(("bytes_touched", "bytes_written_back", "no_grad", "static", "where"), "a Python object has no tensor data")
 
 
+# `*args` and `**kwargs` are new objects in each call: a guard on their length fails because the caller passes others.
+_OWN_ARGUMENTS = re.compile(r"L\['(?:args|kwargs|kwds|kw)'\]")
+
+
 @dataclass(frozen=True, slots=True)
 class Changed:
     """One failed guard on the state of an object: its readable source, both values, who compiled again because of it."""
@@ -42,6 +46,8 @@ def python_facts(run: Run) -> Iterator[Fact]:
     claimed: set[int] = set()
     for fact in _side_effects(run):
         mine = [index for index, one in enumerate(changed) if _same_code(one.frame, fact.frame) and _concerns(one.guard, fact.input)]
+        if _OWN_ARGUMENTS.fullmatch(fact.input):
+            mine = []
         claimed.update(mine)
         yield _with_recompiles(fact, [changed[index] for index in mine])
     yield from _changed_outside([one for index, one in enumerate(changed) if index not in claimed])

@@ -250,3 +250,37 @@ def test_writes_on_tensors_of_the_graph_are_free(build, tmp_path):
     )
     found = one(log, tmp_path)
     assert (found.code, found.input, kinds(found)) == ("DM18", "y (made in the compiled code)", [("free", "derived")])
+
+
+BREAKS = [
+    ("setattr() on Tensor.requires_grad", "x.requires_grad = True", ("DM07", "L['x']", "requires_grad")),
+    ("Unsupported Tensor.resize_() call", "x.resize_(8)", ("DM06", "L['x']", "storage")),
+    ("Failed to mutate tensor data attribute", "x.data = y", ("DM06", "L['x']", "storage")),
+    ("setattr() on Parameter.data with different shape", "x.weight.data = y", ("DM06", "L['x'].weight", "storage")),
+    ("Tensor.random_ op", "x.random_()", ("DM21", "L['x']", "data")),
+    ("Inplace op on input tensor", "x.squeeze_(0)", ("DM05", "L['x']", "metadata")),
+    ("Side effect on existing deque with limited maxlen", "self.q.append(x)", ("DM13", "self.q", "python")),
+    ("torch.Generator method", "gen.manual_seed(3)", ("DM21", "L['gen']", "python")),
+    ("Shape mismatch with out= tensor variant", "torch.add(x, x, out=o)", ("DM20", "L['o']", "storage")),
+]
+
+
+@pytest.mark.parametrize(("kind", "code", "expected"), BREAKS, ids=[kind for kind, _, _ in BREAKS])
+def test_breaks_that_a_mutation_causes(build, tmp_path, kind, code, expected):
+    reason = (
+        f"Graph break in user code at /home/me/train.py:7\nGraph Break Reason: {kind}\n  Explanation: no.\n\n\n"
+        "  Developer debug context: a\n\n\nUser code traceback:\n"
+        f'  File "/home/me/train.py", line 30, in <module>\n    fn(x)\n  File "/home/me/train.py", line 7, in fn\n    {code}\n'
+    )
+    found = one(build.LogBuilder().start().artifact("dynamo_graph_break_reason", reason).metrics(), tmp_path)
+    assert (found.code, found.input, found.kind) == expected
+    assert (kinds(found), lines(found)) == ([("graph_break", "observed")], [7])
+
+
+def test_new_keyword_arguments_of_a_call_are_no_mutation(build, tmp_path):
+    place = '      File "/home/me/train.py", line 8, in fn\n        kwargs["a"] = 1\n'
+    side = f"Mutating object of type dict (source name: L['kwargs'])\n\n{place}"
+    log = build.LogBuilder().start().artifact("dynamo_side_effects", side).metrics()
+    log.artifact("recompile_reasons", "0/0: len(kwargs) == 6", again=1).start(again=1).artifact("dynamo_side_effects", side, again=1)
+    found = one(log.metrics(again=1), tmp_path)
+    assert (found.code, kinds(found)) == ("DM12", [("free", "observed")])
