@@ -19,7 +19,7 @@ import torch
 from dynadiag.fx.following import Follower
 from dynadiag.fx.inputs import FILLINGS, InputSpec, make_inputs
 from dynadiag.fx.mutation_records import InputMutation, ProbeResult, Where, WriteKind, WriteSite
-from dynadiag.fx.probe_inputs import aliases_of, fake_from_spec
+from dynadiag.fx.probe_inputs import aliases_of, fake_from_spec, reads_values
 from dynadiag.fx.rebuild import Rebuilt
 from dynadiag.fx.refusal import shorten
 from dynadiag.fx.running import missing_device
@@ -54,10 +54,11 @@ def _lifted(spec: InputSpec) -> InputSpec:
 def _probe(rebuilt: Rebuilt, keep: bool, *, real: bool) -> ProbeResult:
     specs = lifted_specs(rebuilt)
     own_memory = [replace(spec, storage=None) for spec in specs]
+    read = reads_values(rebuilt.graph_module)
     mode: Any = contextlib.nullcontext() if real else fake_mode_for()
     with fake_process_groups(rebuilt.groups), _quiet():
         with mode, torch.set_grad_enabled(True):
-            values = make_inputs(own_memory, FILLINGS[0]) if real else [fake_from_spec(spec) for spec in own_memory]
+            values = make_inputs(own_memory, FILLINGS[0]) if real else [fake_from_spec(spec, with_value=read) for spec in own_memory]
         before = [_State.of(value) for value in values]
         lifted = dict(zip((spec.name for spec in rebuilt.attributes), values, strict=False))
         follower = Follower(rebuilt.graph_module, lifted=lifted, owners=_owners(values), symbols=rebuilt.symbols)

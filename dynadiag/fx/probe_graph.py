@@ -77,7 +77,8 @@ def _time_limit(seconds: float) -> Iterator[None]:
         yield
         return
     before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.01))
+    # Again every second: an exception that falls into a destructor is lost there.
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.01), 1.0)
     try:
         yield
     finally:

@@ -6,19 +6,33 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.fx import GraphModule
 
 from dynadiag.fx.inputs import InputSpec, contiguous_stride, elements, torch_dtype
 
+_READ_VALUES = frozenset({"item", "_local_scalar_dense", "tolist", "bool", "int", "float", "__bool__", "__int__", "__float__", "__index__"})
 
-def fake_from_spec(spec: InputSpec) -> Any:
-    """The input as a fake tensor (call it under a fake mode); numbers as they are."""
+
+def reads_values(module: GraphModule) -> bool:
+    """Whether a graph or a sub graph turns a tensor into a Python number."""
+    graphs = (part.graph for part in module.modules() if isinstance(part, GraphModule))
+    names = (
+        node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "") for graph in graphs for node in graph.nodes
+    )
+    return any(name.partition(".")[0] in _READ_VALUES for name in names)
+
+
+def fake_from_spec(spec: InputSpec, *, with_value: bool = False) -> Any:
+    """The input as a fake tensor (call it under a fake mode); numbers as they are.
+
+    `with_value` gives a scalar tensor a value that a fake mode keeps, at some cost, so that `.item()` of it is a number.
+    """
     if spec.kind == "rng_state":
         return torch.get_rng_state()
     if spec.kind != "tensor" or spec.shape is None:
         return spec.value
     stride = spec.stride if spec.stride is not None else contiguous_stride(spec.shape)
-    if not spec.shape and not spec.requires_grad and not spec.offset:
-        # A scalar keeps its value under a fake mode, so that `.item()` of it is a number.
+    if with_value and not spec.shape and not spec.requires_grad and not spec.offset:
         return torch.tensor(1, dtype=torch_dtype(spec), device=spec.device)
     made = strided(spec.shape, stride, spec.offset, torch_dtype(spec), spec.device or "cpu")
     if spec.requires_grad and (made.is_floating_point() or made.is_complex()):

@@ -130,12 +130,15 @@ def _assemble(
     root = torch.nn.Module()
     for name, child in built.children.items():
         setattr(root, name, _assemble(child, f"{path}{name}.", symbols, options, attributes, held))
+    specs: list[InputSpec] = []
     for node in built.attributes:
         known = held.get(f"{path}{node.target}")
         said = known or making.spec_from_annotation(f"self.{node.target}", _annotation_of(node), symbols)
         spec = making.on_device(said, options.device)
+        specs.append(spec)
+    for node, spec, value in zip(built.attributes, specs, making.make_inputs(specs, FILLINGS[0]), strict=True):
         attributes.append(replace(spec, name=f"{path}{node.target}"))
-        _set_attribute(root, str(node.target).split("."), making.make_inputs([spec], FILLINGS[0])[0])
+        _set_attribute(root, str(node.target).split("."), value)
     return GraphModule(root, built.graph, class_name="GraphModule")
 
 
