@@ -61,14 +61,15 @@ def _report_directory(path: Path, out: Path | None, force: bool) -> Path | None:
 
 def explain_run(result: RecordResult, *, options: ShowOptions) -> int:
     """Report on a script that has just run; gives the script's exit status, whatever happens to our own part."""
-    if result.directory is None:
-        print("dynadiag: nothing was recorded, so there is no report", file=sys.stderr)
+    if result.directory is None:  # the supervisor has said why nothing was recorded
         return result.exit_status
     try:
         report = _write_files(_build(_load(result.directory)), result.directory, options)
         _print(report, options, default=sys.stderr, directory=result.directory)
     except DynadiagError as error:
         print(f"dynadiag: {error.message}", file=sys.stderr)
+    except Exception:  # noqa: BLE001  the border between our part and the exit status of the user's script
+        print(f"dynadiag: the report failed; please report this (the recording is whole):\n{traceback.format_exc()}", file=sys.stderr)
     return result.exit_status
 
 
@@ -127,7 +128,14 @@ def _draw(report: Report, directory: Path, renderer: str) -> Report:
 
 
 def _write(report: Report, path: Path, render: Callable[[Report], str]) -> Report:
-    path.write_text(render(report), encoding="utf-8", errors="backslashreplace")
+    """Write aside and rename, so that a full disk leaves no half of a file under a name that readers trust."""
+    text, aside = render(report), path.with_name(f".{path.name}.part")
+    try:
+        aside.write_text(text, encoding="utf-8", errors="backslashreplace")
+        aside.replace(path)
+    except OSError:
+        aside.unlink(missing_ok=True)
+        raise
     return report
 
 

@@ -176,7 +176,7 @@ def test_a_directory_that_cannot_be_written_gives_one_warning_and_the_script_run
     captured = capfd.readouterr()
     assert (result.directory, result.exit_status, captured.out) == (None, 6, "False\n")
     assert captured.err.count("dynadiag:") == 1
-    assert "runs without being recorded" in result.warnings[0]
+    assert "runs unrecorded, without a report" in result.warnings[0]
 
 
 def test_only_an_earlier_run_is_replaced():
