@@ -108,9 +108,7 @@ def _make_directory(target: Target, options: RecordOptions, progress: _Progress)
             return run_directory.chosen_directory(options.out, force=options.force).resolve()
         return run_directory.new_directory(Path.cwd(), target.argv[0]).resolve()
     except OSError as error:
-        progress.warn(
-            f"cannot write {error.filename or options.out}: {error.strerror}; the script runs without being recorded, so there will be no report"
-        )
+        progress.warn(f"cannot write {error.filename or options.out}: {error.strerror}; the script runs unrecorded, without a report")
         return None
 
 
