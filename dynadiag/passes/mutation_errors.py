@@ -97,7 +97,8 @@ def _eager_fails(facts: Sequence[Fact], text: str, view: GraphView, run: Run) ->
 
 
 def _inner_writes(view: GraphView, effect: Effect, text: str, run: Run) -> Iterator[Fact]:
-    for node in view.text.inner:
+    writes = view.inner_writes
+    for node in writes:
         site = site_of(view.frame, view.stack_of(node), node.target, run)
         yield Fact(
             code=AUTOGRAD,
@@ -108,9 +109,7 @@ def _inner_writes(view: GraphView, effect: Effect, text: str, run: Run) -> Itera
             effects=(effect,),
             sites=(site,),
             refusal=text,
-            doubts=("autograd names no tensor: each in-place write on a tensor that the graph makes is listed",)
-            if len(view.text.inner) > 1
-            else (),
+            doubts=("autograd names no tensor: each in-place write on a tensor that the graph makes is listed",) if len(writes) > 1 else (),
             unknown=dict.fromkeys(("bytes_touched", "bytes_written_back", "no_grad", "static", "where"), "the graph was refused"),
         )
 

@@ -22,10 +22,9 @@ def by_optimizer(site: Site) -> bool:
 def inner_facts(view: GraphView, run: Run) -> Iterator[Fact]:
     """One fact for each variable that the graph makes and code that the user wrote or called writes in place."""
     by_name: dict[str, list[Site]] = {}
-    told = {site.node for one in (view.probe.mutations or () if view.probe else ()) for site in one.sites}
-    for node in view.text.inner:
+    for node in view.inner_writes:
         site = site_of(view.frame, view.stack_of(node), node.target, run)
-        if node.name in told or site.where is None or not is_own_file(site.where.file, run) or by_optimizer(site):
+        if site.where is None or not is_own_file(site.where.file, run) or by_optimizer(site):
             continue
         by_name.setdefault(inner_name(site, node.args[0] if node.args else node.name), []).append(site)
     for name, sites in by_name.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,7 +12,7 @@ from dynadiag import trace
 from dynadiag.errors import UnreadableInputError
 from dynadiag.model.mutations import AotMetadata, ProbedGraph
 from dynadiag.model.run import Frame, Graph, Location, MutationRecord, Node, Run, TracedInput
-from dynadiag.passes.mutation_text import TextWrites, text_writes
+from dynadiag.passes.mutation_text import TextWrites, is_write, text_writes
 
 _DTYPE_BYTES = {
     "bool": 1, "uint8": 1, "int8": 1, "float8_e4m3fn": 1, "float8_e5m2": 1, "int16": 2, "uint16": 2, "float16": 2, "half": 2, "bfloat16": 2,
@@ -65,6 +65,20 @@ class GraphView:
         text = _read(self.graph)
         return text_writes(trace.graph_nodes(text)) if _LOOKS_LIKE_A_WRITE.search(text) else TextWrites()
 
+    @property
+    def inner_writes(self) -> Sequence[Node]:
+        """In-place writes on tensors that the graph makes.
+
+        Where the probe or AOTAutograd tells which writes reach inputs, only the lines that look like writes are parsed: texts are long.
+        """
+        reach = {site.node for one in (self.probe.mutations or () if self.probe else ()) for site in one.sites}
+        told = self.probe is not None and self.probe.mutations is not None and None not in reach
+        none = self.aot is not None and not any(one.is_mutated for one in self.aot.inputs)
+        if not told and not none:
+            return self.text.inner
+        nodes = trace.graph_nodes(_only_writes(_read(self.graph)))
+        return [_as_method(node) for node in nodes if node.op != "placeholder" and is_write(node) and node.name not in reach]
+
     @cached_property
     def _stacks(self) -> Mapping[str, tuple[Location, ...]]:
         return trace.node_stacks(_details(self.graph))
@@ -76,6 +90,34 @@ class GraphView:
     def input_named(self, name: str) -> KnownInput | None:
         """The input with this name in the graph's text, or None."""
         return next((one for one in self.inputs if one.name.lower() == name.lower()), None)
+
+
+def _as_method(node: Node) -> Node:
+    """`y.add_(1)` as a call of the method: alone on its line, a text does not tell `y` from a module."""
+    owner, _, name = node.target.rpartition(".")
+    if node.op != "call_function" or not owner.isidentifier() or owner in ("torch", "operator"):
+        return node
+    return replace(node, op="call_method", target=name, args=(owner, *node.args))
+
+
+def _only_writes(text: str) -> str:
+    """The text of a graph with its signature and, of its body, only the lines that look like writes and the user lines above them."""
+    signature = _SIGNATURE.search(text)
+    if signature is None:
+        return ""
+    kept = [text[: signature.end()].rstrip("\n")]
+    last = signature.end()
+    for match in _LOOKS_LIKE_A_WRITE.finditer(text, signature.end()):
+        start = text.rfind("\n", 0, match.start()) + 1
+        if start < last:
+            continue
+        last = end = (text.find("\n", start) + 1) or len(text)
+        line = text[start:end].rstrip("\n")
+        if not line.lstrip().startswith("#"):
+            comment = text.rfind("# File:", signature.end(), start)
+            kept += [f"        {text[comment : text.find(chr(10), comment)]}"] if comment >= 0 else []
+            kept.append(line)
+    return "\n".join(kept) + "\n"
 
 
 def read_nodes(graph: Graph) -> tuple[Node, ...]:

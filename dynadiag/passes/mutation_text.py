@@ -43,7 +43,7 @@ def text_writes(nodes: Sequence[Node]) -> TextWrites:
             roots[node.name] = roots[node.name.lower()] = frozenset([root])
             continue
         first = _reached(node.args[:1], roots)
-        if _writes(node):
+        if is_write(node):
             _note(found, node, first)
             roots[node.name] = first
         elif PRIVATE_OPERATOR.match(node.target):
@@ -72,7 +72,8 @@ def _last(target: str) -> str:
     return parts[-2] if target.startswith("torch.ops.") and len(parts) > 4 else parts[-1]
 
 
-def _writes(node: Node) -> bool:
+def is_write(node: Node) -> bool:
+    """Whether a node writes in place, by its name."""
     name = _last(node.target)
     if node.target in ("operator.setitem", *_INPLACE_OPERATORS):
         return True
