@@ -120,9 +120,10 @@ def _only_writes(text: str) -> str:
     return "\n".join(kept) + "\n"
 
 
-def read_nodes(graph: Graph) -> tuple[Node, ...]:
-    """The nodes of a graph's text; empty when there is none or it cannot be read any more."""
-    return trace.graph_nodes(_read(graph))
+def read_nodes(graph: Graph, *, having: str = "") -> tuple[Node, ...]:
+    """The nodes of a graph's text; empty when there is none, it cannot be read any more, or it does not hold the words `having`."""
+    text = _read(graph)
+    return trace.graph_nodes(text) if having in text else ()
 
 
 def _read(graph: Graph) -> str:
@@ -178,12 +179,16 @@ class _Index:
 
 
 def _view(graph: Graph, frame: Frame, index: _Index) -> GraphView:
-    inputs = _inputs(graph, index.traced.get(frame.id, ()))
     probe = _probe(graph)
     key = (graph.frame, graph.attempt)
     records = [record for record in index.metadata.get(key, ()) if index.behind(graph, record.record)]
     made = tuple(one for one in index.post_grad.get(key, ()) if index.behind(graph, one.record))
-    aot, why, merged = _aot(records, inputs)
+    found, why = _metadata(records)
+    if found is not None and not any(one.is_mutated for one in found.inputs) and not (probe is not None and probe.mutations):
+        return GraphView(graph, frame, (), found, None, probe, False, made)  # most graphs: nobody asks for their inputs
+    inputs = _inputs(graph, index.traced.get(frame.id, ()))
+    merged = found is not None and bool(inputs) and len(found.inputs) < len(inputs)
+    aot, why = (None, _MERGED) if merged else (found, why)
     if aot is not None and len(aot.inputs) > len(inputs):
         inputs = _with_attributes(inputs, probe, len(aot.inputs) - len(inputs))
     return GraphView(graph, frame, inputs, aot, why, probe, merged, made)
@@ -196,21 +201,20 @@ def _probe(graph: Graph) -> ProbedGraph | None:
         return None
 
 
-def _aot(records: list[MutationRecord], inputs: tuple[KnownInput, ...]) -> tuple[AotMetadata | None, str | None, bool]:
-    """The metadata, why there is none, and whether AOTAutograd merged overlapping inputs into one (a synthetic base)."""
+_MERGED = "AOTAutograd merged inputs that overlap (synthetic base), so its metadata does not name them one by one"
+
+
+def _metadata(records: list[MutationRecord]) -> tuple[AotMetadata | None, str | None]:
+    """AOTAutograd's metadata of a graph, or why there is none."""
     if not records:
-        return None, "AOTAutograd left no metadata: the back end does not use it, or it refused the graph", False
+        return None, "AOTAutograd left no metadata: the back end does not use it, or it refused the graph"
     if len(records) > 1:
-        return None, f"the graph was split: AOTAutograd left {len(records)} metadata records, whose inputs are not named", False
+        return None, f"the graph was split: AOTAutograd left {len(records)} metadata records, whose inputs are not named"
     try:
         found = trace.aot_metadata(records[0].payload)
     except UnreadableInputError:
         found = None
-    if found is None:
-        return None, "AOTAutograd's metadata cannot be read", False
-    if inputs and len(found.inputs) < len(inputs):
-        return None, "AOTAutograd merged inputs that overlap (synthetic base), so its metadata does not name them one by one", True
-    return found, None, False
+    return found, None if found is not None else "AOTAutograd's metadata cannot be read"
 
 
 def _inputs(graph: Graph, traced: Sequence[TracedInput]) -> tuple[KnownInput, ...]:

@@ -30,7 +30,7 @@ def whole_copies(view: GraphView) -> frozenset[int]:
     """
     found: set[int] = set()
     for graph in view.post_grad:
-        nodes = read_nodes(graph)
+        nodes = read_nodes(graph, having=".copy_.")
         by_name = {node.name: node for node in nodes}
         for node in nodes:
             if ".copy_." not in node.target or len(node.args) < 2:
@@ -66,7 +66,7 @@ def copy_effect(size: int | None) -> Effect:
 def missed_reinplacing(view: GraphView, run: Run) -> Iterator[Fact]:
     """Tensors made in the graph that inductor clones because an op writes them while their old value is still needed."""
     for graph in view.post_grad:
-        nodes = read_nodes(graph)
+        nodes = read_nodes(graph, having=".clone.")
         users = _users(nodes)
         for node in nodes:
             if ".clone." in node.target and "clone" not in (node.location.code if node.location and node.location.code else ""):

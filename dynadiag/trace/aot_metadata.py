@@ -11,12 +11,10 @@ import re
 from dynadiag.model.mutations import AotInput, AotMetadata, AotOutput
 
 _INPUT = re.compile(r"InputAliasInfo\(([^()]{0,4000})\)")
-_MUTATED = re.compile(r"mutates_data=True|mutates_metadata=True|storage_resize=True")
+_OUTPUT = re.compile(r"OutputAliasInfo\(output_type=<OutputType\.(\w{1,60}): \d{1,4}>.{0,2000}?base_idx=(None|\d{1,9})", re.DOTALL)
+_NUMBERS = re.compile(r"[\d,\s]*")
+_MUTATED = ("mutates_data=True", "mutates_metadata=True", "storage_resize=True")
 _FLAG = re.compile(r"(\w{1,80})=(True|False)")
-_OUTPUT = re.compile(r"OutputAliasInfo\(output_type=<OutputType\.(\w{1,60}): \d{1,4}>(.*?)base_idx=(None|\d{1,9})", re.DOTALL)
-_STATIC = re.compile(r"\bstatic_input_indices=\[([\d,\s]*)\]")
-_KEEPS = re.compile(r"\n *keep_input_mutations=(True|False),\s*traced_tangents=")
-_BASES = re.compile(r"\bnum_intermediate_bases=(\d{1,9})")
 
 
 def read_aot_metadata(text: str) -> AotMetadata | None:
@@ -27,19 +25,32 @@ def read_aot_metadata(text: str) -> AotMetadata | None:
     if not text.lstrip().startswith("ViewAndMutationMeta("):
         return None
     head, _, rest = text.partition("output_info=[")
-    if _MUTATED.search(head) is None:
+    if not any(words in head for words in _MUTATED):
         inputs = (AotInput(),) * head.count("InputAliasInfo(")
     else:
         inputs = tuple(_input(match[1]) for match in _INPUT.finditer(head))
     outputs = tuple(_output(match) for match in _OUTPUT.finditer(rest))
-    static, keeps, bases = _STATIC.search(text), _KEEPS.search(text), _BASES.search(text)
+    static, keeps = _behind(rest, "static_input_indices=["), _behind(rest, "keep_input_mutations=")
     return AotMetadata(
         inputs=inputs,
         outputs=outputs,
-        static=None if static is None else frozenset(int(number) for number in static[1].split(",") if number.strip()),
-        keeps_mutations=None if keeps is None else keeps[1] == "True",
-        intermediate_bases=0 if bases is None else int(bases[1]),
+        static=_numbers(static) if static else None,
+        keeps_mutations=keeps.startswith("True") if keeps.startswith(("True", "False")) else None,
+        intermediate_bases=max(_numbers(_behind(rest, "num_intermediate_bases=")), default=0),
     )
+
+
+def _numbers(text: str) -> frozenset[int]:
+    """The numbers that a text begins with, separated by commas."""
+    found = _NUMBERS.match(text)
+    parts = found[0].split(",") if found else []
+    return frozenset(int(part) for part in parts if part.strip().isdecimal() and len(part.strip()) < 10)
+
+
+def _behind(text: str, name: str) -> str:
+    """What follows the first `name` in the text, at most 100,000 characters; empty when it is not there. Faster than a pattern."""
+    at = text.find(name)
+    return text[at + len(name) : at + len(name) + 100_000] if at >= 0 else ""
 
 
 def _input(text: str) -> AotInput:
@@ -62,4 +73,4 @@ def _input(text: str) -> AotInput:
 
 
 def _output(match: re.Match[str]) -> AotOutput:
-    return AotOutput(kind=match[1], base=None if match[3] == "None" else int(match[3]))
+    return AotOutput(kind=match[1], base=None if match[2] == "None" else int(match[2]))
