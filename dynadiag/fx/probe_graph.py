@@ -104,10 +104,10 @@ def _probe(graph: Graph, run: Run) -> dict[str, Any]:
 def _rebuilt(text: str, details: Mapping[str, Any] | None, graph: Graph, run: Run) -> tuple[Rebuilt, str | None]:
     """The graph, with stand-ins for what is not here; and why it is not runnable as it is."""
     try:
-        return rebuild(text, details=details, options=RebuildOptions(device="cpu")), None
+        return rebuild(text, details=details, options=RebuildOptions(device="cpu", lazy=True)), None
     except NotRebuildableError as error:
         facts = OperatorFacts(schemas=operator_schemas(details), triton_writes=_triton_writes(text, graph, run))
-        return rebuild(text, details=details, options=RebuildOptions(device="cpu", stand_ins=facts)), error.message
+        return rebuild(text, details=details, options=RebuildOptions(device="cpu", stand_ins=facts, lazy=True)), error.message
 
 
 def _triton_writes(text: str, graph: Graph, run: Run) -> dict[int, tuple[str, ...]]:

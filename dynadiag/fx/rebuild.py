@@ -19,6 +19,7 @@ from dynadiag.fx.inputs import FILLINGS, Filling, InputSpec, SizeFactors
 from dynadiag.fx.refusal import NotRebuildableError, shorten
 from dynadiag.fx.source_text import read_graph_source
 from dynadiag.fx.stand_ins import OperatorFacts
+from dynadiag.torch_compat.fx_state import lazy_graph_module
 
 MODULE_STACK = "dynadiag_module_stack"
 
@@ -28,13 +29,14 @@ class RebuildOptions:
     """`device` replaces every accelerator by this one ("cpu"); `extra_namespaces` names operator libraries that the caller trusts.
 
     `factors` says how symbolic sizes whose values nobody recorded are chosen. With `stand_ins`, operators and tensor subclasses that are
-    not here are stood in for: such a graph can be followed by the probe, not run.
+    not here are stood in for: such a graph can be followed by the probe, not run. `lazy` writes the module's code when it is called.
     """
 
     device: str | None = None
     extra_namespaces: frozenset[str] = frozenset()
     factors: SizeFactors = "rising"
     stand_ins: OperatorFacts | None = None
+    lazy: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +141,7 @@ def _assemble(
     for node, spec, value in zip(built.attributes, specs, making.make_inputs(specs, FILLINGS[0]), strict=True):
         attributes.append(replace(spec, name=f"{path}{node.target}"))
         _set_attribute(root, str(node.target).split("."), value)
-    return GraphModule(root, built.graph, class_name="GraphModule")
+    return lazy_graph_module(root, built.graph) if options.lazy else GraphModule(root, built.graph, class_name="GraphModule")
 
 
 def _annotation_of(node: Node) -> str | None:

@@ -56,6 +56,13 @@ def _pop_functorch(levels: int) -> None:
         leave[innermost.key()]()
 
 
+def lazy_graph_module(root: torch.nn.Module, graph: torch.fx.Graph) -> torch.fx.GraphModule:
+    """A graph module that writes its Python code when it is first called, not now (torch/fx/_lazy_graph_module.py, 2.11 and 2.15)."""
+    from torch.fx._lazy_graph_module import _LazyGraphModule
+
+    return _LazyGraphModule(root, graph, class_name="GraphModule")
+
+
 def fake_mode_for() -> Any:
     """A fake tensor mode whose data-dependent sizes are symbols, so that nonzero and item have a result."""
     from torch._subclasses.fake_tensor import FakeTensorMode
