@@ -295,3 +295,11 @@ def test_following_leaves_torch_as_it_was(printed):
     state = torch.get_rng_state()
     found(text)
     assert torch.is_grad_enabled() and torch.equal(state, torch.get_rng_state())
+
+
+def test_graphs_of_other_peoples_logs_are_followed(foreign_graphs):
+    texts = [text for _, kind, text in foreign_graphs if kind == "dynamo_output_graph"]
+    options = RebuildOptions(device="cpu", stand_ins=OperatorFacts(), lazy=True)
+    errors = [error for text in texts if (error := probe(rebuild(text, options=options)).error) is not None]
+    assert len(texts) == 35
+    assert errors == ["what `torch.ops.test.baz` writes is not recorded: more may be mutated"] * 2
