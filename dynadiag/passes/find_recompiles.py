@@ -16,6 +16,7 @@ from dynadiag.passes.compile_calls import Called, CompileCalls
 from dynadiag.passes.fingerprint import Subject, fingerprints
 from dynadiag.passes.places import entry_stack, own_frame, resume_line, source_function
 from dynadiag.passes.recompile_limit import Limit, recompile_limit
+from dynadiag.passes.stack_values import ON_STACK, BrokenLines, broken_lines, written
 from dynadiag.passes.transitions import CodeObject, Known, Row, changes, code_objects, known_values, rows
 
 LIMIT_CODE = "DR01"
@@ -66,7 +67,8 @@ class Recompiled:
 def find_recompiles(run: Run) -> PassResult:
     """Every recompile with what changed, the transition table of each code object, one finding a code object and kind of cause."""
     calls = CompileCalls.of_run(run)
-    found = tuple(_read(code, run, calls) for code in code_objects(run))
+    lines = broken_lines(run)
+    found = tuple(_read(code, run, calls, lines) for code in code_objects(run))
     unplaced = len(run.recompiles) - sum(len(one.code.steps) for one in found)
     return PassResult(
         recompiles=_recompiles(found, run),
@@ -76,12 +78,12 @@ def find_recompiles(run: Run) -> PassResult:
     )
 
 
-def _read(code: CodeObject, run: Run, calls: CompileCalls) -> Recompiled:
+def _read(code: CodeObject, run: Run, calls: CompileCalls, lines: BrokenLines) -> Recompiled:
     known = known_values(code)
-    table = tuple(_named_module(row, code.named) for row in rows(code, known))
+    table = tuple(_on_stack(_named_module(row, code.named), code.named, lines) for row in rows(code, known))
     call = next(iter(_lines(code, run)), None)
     called = calls.of(code.key[0], code.named)
-    advice = tuple(recompile_advice(_cause(row, code, call, called), run) for row in table)
+    advice = tuple(tuple(_said(one, row) for one in recompile_advice(_cause(row, code, call, called), run)) for row in table)
     return Recompiled(code, known, table, advice, recompile_limit(code, run), call)
 
 
@@ -107,6 +109,20 @@ def _named_module(row: Row, frame: Frame) -> Row:
     if not is_module_entry(frame) or not re.match(r"fn\b", row.source):
         return row
     return replace(row, source=f"module{row.source[2:]}")
+
+
+def _on_stack(row: Row, frame: Frame, lines: BrokenLines) -> Row:
+    """The row with words for a value that has no name in the program (`___stack0`)."""
+    return replace(row, said=written(row.source, frame, lines, row.values)) if ON_STACK in row.source else row
+
+
+def _said(advice: Advice, row: Row) -> Advice:
+    """The advice with those words; code with such a name in it could not be written by anybody."""
+    if ON_STACK not in advice.text and ON_STACK not in (advice.after or ""):
+        return advice
+    text = re.sub(rf",? as in `{ON_STACK}[^`]*`", "", advice.text).replace(f"`{row.source}`", row.text)
+    text = re.sub(rf"`{ON_STACK}[^`]*`", "the value", text)
+    return replace(advice, text=text[:1].upper() + text[1:], after=None if ON_STACK in (advice.after or "") else advice.after)
 
 
 def is_module_entry(frame: Frame) -> bool:
@@ -182,7 +198,7 @@ def _transition(one: Recompiled, row: Row, advice: tuple[Advice, ...]) -> Transi
     return Transition(
         frame_name=one.code.named.name or "an unnamed frame",
         own_frame=one.call,
-        source=row.source,
+        source=row.text.replace("`", "") if row.said else row.source,
         kind=row.kind,
         values=row.values,
         recompiles=tuple(step.id for step in row.steps),
@@ -218,7 +234,7 @@ def row_text(row: Row) -> str:
     word = {"condition": "a condition on ", "zero_one": "the size 0 or 1 of ", "duck_size": "sizes that were equal at first: "}.get(
         row.kind, ""
     )
-    return f"{word}`{row.source}`{': ' + joined if joined else ' changed'}{dynamic}"
+    return f"{word}{row.text}{': ' + joined if joined else ' changed'}{dynamic}"
 
 
 def _findings(found: Sequence[Recompiled], run: Run) -> tuple[Finding, ...]:
@@ -314,7 +330,7 @@ def _seconds(group: Sequence[Recompiled]) -> float | None:
 def _title(group: Sequence[Recompiled], events: int, hit: bool) -> str:
     one = group[0]
     name = _name(one.code.named)
-    causes = listed(unique(f"`{row.source}`" for each in group for row in each.rows if row.source), limit=2)
+    causes = listed(unique(row.text for each in group for row in each.rows if row.source), limit=2)
     if hit:
         value = "" if one.limit.value is None else f" ({one.limit.value})"
         return f"{name} hit the recompile limit{value}" + (f" because of {causes}" if causes else "")
@@ -322,7 +338,8 @@ def _title(group: Sequence[Recompiled], events: int, hit: bool) -> str:
 
 
 def _why(group: Sequence[Recompiled], events: int, seconds: float | None, run: Run) -> str:
-    parts = [f"{row_text(row)}." for row in _shown_rows(group)]
+    texts = [row_text(row) for row in _shown_rows(group)]
+    parts = [f"{text[:1].upper()}{text[1:]}." if text.startswith(("a value ", "the value ")) else f"{text}." for text in texts]
     lines = unique(short_place(line) for one in group for line in _lines(one.code, run))
     if len(lines) > 1:
         parts.append(f"Reached from {listed(lines)}.")

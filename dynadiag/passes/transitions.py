@@ -63,6 +63,12 @@ class Row:
     dynamic_since: str | None
     last_unknown: bool
     first_unknown: bool = False
+    said: str = ""
+
+    @property
+    def text(self) -> str:
+        """The source for a sentence: `said` where torch's name of it is no name of the program, else the source in backticks."""
+        return self.said or f"`{self.source}`"
 
 
 @dataclass(frozen=True, slots=True)

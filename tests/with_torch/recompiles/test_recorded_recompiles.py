@@ -1,0 +1,57 @@
+"""Recompiles of a recorded script: what is said about values without a name in the program."""
+
+import pytest
+
+from dynadiag.passes.find_recompiles import find_recompiles
+from dynadiag.record import RecordOptions, Target, record
+from dynadiag.trace import load
+
+SCRIPT = """
+import torch
+
+
+@torch.compiler.disable
+def outside(x):
+    return x[: int(x[0, 0])]
+
+
+def printing(x):
+    h = x.relu()
+    print("norm", h.sum().item())
+    return h + 1
+
+
+def calling(x):
+    y = outside(x * 2).sin()
+    return y + 1
+
+
+def counting(x, n):
+    for k in range(2):
+        print(n, x.sum().item())
+    return x * n
+
+
+for each in (printing, calling, counting):
+    compiled = torch.compile(each, backend="eager")
+    for size in (3, 4):
+        compiled(torch.full((8, 2), float(size)) / 2, *((size,) if each is counting else ()))
+"""
+LINES = {name: number for number, line in enumerate(SCRIPT.splitlines(), 1) for name in ("h.sum().item()", "outside(x *") if name in line}
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("recompiles")
+    (folder / "train.py").write_text(SCRIPT)
+    run = record(Target("script", (str(folder / "train.py"),)), RecordOptions(out=folder / "run"))
+    return find_recompiles(load(run.directory))
+
+
+def test_a_value_of_the_stack_is_named_by_the_call_that_made_it(found):
+    titles = " ".join(finding.title for finding in found.findings)
+    assert f"`h.sum().item()` computed before the break at line {LINES['h.sum().item()']}" in titles
+    assert f"`size(0)` of the value of `outside(x * 2)` computed before the break at line {LINES['outside(x *']}" in titles
+    assert "the value of `x.sum().item()`" not in " ".join(finding.why for finding in found.findings)
+    assert "___stack" not in repr((found.findings, found.transitions))
+    assert any(change.source.startswith("___stack") for one in found.recompiles for change in one.changed)
