@@ -58,12 +58,15 @@ def from_exception(error: BaseException, phase: str) -> Failure:
     """The failure that an exception is."""
     chain = chain_of(error)
     root = chain[-1]
+    if "CUDA error:" in str(root):
+        # Told by whichever call comes after the kernel, in any phase: where it was raised says nothing.
+        chain, phase = [root], "call"
     return Failure(
         kind="runtime_error" if phase in ("call", "backward") else "compile_error",
         phase=phase,
         exceptions=tuple(_class_name(one) for one in chain),
         message=normalised(str(root)),
-        frames=_innermost(root),
+        frames=() if "CUDA error:" in str(root) else _innermost(root),
         detail="".join(traceback.format_exception(error))[-_DETAIL_LIMIT:],
     )
 

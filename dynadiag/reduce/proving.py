@@ -13,6 +13,7 @@ from pathlib import Path
 from dynadiag.reduce.failure import Failure, without_accidents
 
 RUNS = 3
+_OUTPUT_BYTES = 8 << 20  # a C++ compiler can say its one error before megabytes of warnings
 _DROPPED = ("PYTHONPATH", "DYNADIAG_RECORD", "DYNADIAG_CAPTURE", "TORCH_TRACE", "TORCH_LOGS", "TORCHINDUCTOR_FORCE_DISABLE_CACHES")
 
 
@@ -61,7 +62,7 @@ def run_fresh(source: str, *, timeout_s: float, python: str = sys.executable) ->
             os.killpg(child.pid, signal.SIGKILL)
             output, _ = child.communicate()
             status = None
-        return status, output[-20_000:].decode("utf-8", "replace")
+        return status, output[-_OUTPUT_BYTES:].decode("utf-8", "replace")
 
 
 def shows(failure: Failure, status: int | None, output: str) -> bool:

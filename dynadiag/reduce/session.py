@@ -93,11 +93,17 @@ def _interrupts_to(child: subprocess.Popen[str]) -> Iterator[None]:
             else:
                 os.killpg(child.pid, signal.SIGKILL)
 
-    before = signal.signal(signal.SIGINT, pass_on)
+    def end(number: int, frame: FrameType | None) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        sys.exit(128 + number)
+
+    before = signal.signal(signal.SIGINT, pass_on), signal.signal(signal.SIGTERM, end)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, before[0])
+        signal.signal(signal.SIGTERM, before[1])
 
 
 def _environment(out: Path) -> dict[str, str]:

@@ -194,7 +194,8 @@ def _contexts(setting: Setting) -> list[str]:
 def _main(candidate: Candidate, setting: Setting, failure: Failure) -> list[str]:
     """The call without the compiler, the call with it, and what shows the failure."""
     compares = setting.check != "raises"
-    lines = [*(_CHECK_HELPERS.splitlines() if compares else []), *(_CALL_BACKWARD if setting.backward else _CALL).splitlines(), "", ""]
+    call = _synchronised(_CALL_BACKWARD if setting.backward else _CALL, candidate)
+    lines = [*(_CHECK_HELPERS.splitlines() if compares else []), *call.splitlines(), "", ""]
     main = ["model = Repro()", f"compiled = {_compile_call(setting)}"]
     if failure.kind == "hang":
         main = ["faulthandler.dump_traceback_later(30, exit=True)  # it hangs: show where, and end", *main]
@@ -206,6 +207,15 @@ def _main(candidate: Candidate, setting: Setting, failure: Failure) -> list[str]
     if contexts:
         main = [f"with {', '.join(contexts)}:", *(f"    {line}" if line else line for line in main)]
     return [*lines, *main]
+
+
+def _synchronised(call: str, candidate: Candidate) -> str:
+    """The call with a wait for the GPU, which tells of its errors only then."""
+    if not any(isinstance(one, TensorInput) and one.device.startswith("cuda") for one in candidate.inputs):
+        return call
+    head, _, result = call.rpartition("\n    return ")
+    waiting = f"{head}\n    results = {result}\n    torch.cuda.synchronize()"
+    return f"{waiting}\n    return results"
 
 
 def _comparison(candidate: Candidate) -> list[str]:

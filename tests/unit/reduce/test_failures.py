@@ -84,6 +84,17 @@ def test_phase_function_and_class_tell_failures_apart():
     assert not one.same_as(from_exception(raised(divide), "call"))
 
 
+def test_an_error_of_a_gpu_kernel_is_the_same_wherever_it_is_told():
+    def told_here():
+        raise RuntimeError("CUDA error: device-side assert triggered\nSearch for it")
+
+    def told_there():
+        outer(told_here)
+
+    one, other = from_exception(raised(told_here), "call"), from_exception(raised(told_there), "compile")
+    assert one.same_as(other) and one.kind == "runtime_error"
+
+
 def test_a_chain_that_bites_its_tail_ends():
     first, second = ValueError("a"), ValueError("b")
     first.__cause__, second.__cause__ = second, first

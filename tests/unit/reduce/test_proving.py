@@ -45,3 +45,8 @@ def test_each_run_is_fresh_and_alone(monkeypatch, tmp_path):
 
 def test_a_run_that_does_not_end_is_ended():
     assert run_fresh("import time\nprint('here', flush=True)\ntime.sleep(600)", timeout_s=1.5) == (None, "here\n")
+
+
+def test_an_error_before_much_noise_is_still_seen():
+    source = "import sys\nprint('b.Inner: cannot do 3 of relu')\nprint('warning\\n' * 100_000)\nsys.exit(1)"
+    assert prove(source, ERROR, timeout_s=60, runs=1).holds

@@ -92,6 +92,15 @@ def test_a_wrong_result_ends_in_an_assertion_and_a_right_one_does_not():
         written(candidate_of(gm, inputs), header=header, check="forward", backend="relu_accuracy_error_TESTING_ONLY")
 
 
+def test_errors_of_a_gpu_are_waited_for():
+    gm = torch.fx.symbolic_trace(lambda x: (torch.relu(x),))
+    on_gpu = Candidate(gm, (TensorInput(**{**vars(recipe((2,))), "device": "cuda:0"}),))
+    for backward in (False, True):
+        source = reproducer(on_gpu, Setting(backend="eager", backward=backward), HEADER)
+        compile(source, "repro_min.py", "exec")
+        assert "torch.cuda.synchronize()\n    return results" in source and "torch.randn(2).to('cuda:0')" in source
+
+
 def test_a_function_that_no_script_can_name_is_refused():
     def private(x):
         return x + 1
