@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ import typer
 from dynadiag.errors import OutputError, UsageError
 
 if TYPE_CHECKING:
+    from dynadiag.bench.arms import ArmSpec
     from dynadiag.bench.outcome import BenchResult
     from dynadiag.bench.session import Progress
 
@@ -36,6 +38,12 @@ def bench(
     arms: Annotated[
         str, typer.Option("--arms", metavar="A,B,...", help="The baseline, then what to compare: eager, modes of torch.compile, backends.")
     ] = "eager,default",
+    after: Annotated[
+        Path | None, typer.Option("--after", metavar="FILE", help="The same function in a changed file: before and after in one run.")
+    ] = None,
+    revision: Annotated[
+        str | None, typer.Option("--git", metavar="REV", help="Before is this revision, after is the working tree.")
+    ] = None,
     in_process: Annotated[bool, typer.Option("--in-process", help="All arms in one process, for models that fit only once.")] = False,
     python: Annotated[
         str | None, typer.Option("--python", metavar="PATH", help="The interpreter of the arms; dynadiag must be importable there.")
@@ -65,12 +73,14 @@ def bench(
 
     where = _target(target, function)
     specs = parse_arms(arms, where)
+    if (after is not None or revision is not None) and in_process:
+        raise UsageError("--in-process: two versions of a program need processes of their own")
     base = None if check is None else read_base(check)
     directory = _directory(where, out, force)
     budget = Budget(max_rounds=rounds, max_s=max_s)
     options = BenchOptions(budget=budget, in_process=in_process, python=python, timeout_s=timeout_s, log_folder=directory)
-    with _progress() as progress:
-        result = run(specs, options, progress)
+    with tempfile.TemporaryDirectory(prefix="dynadiag-git-") as folder, _progress() as progress:
+        result = run(_before_and_after(specs, where, after, revision, Path(folder)), options, progress)
     _write(result, directory)
     _print(result, as_json)
     print(f"dynadiag: wrote {directory / 'bench.json'} and bench.svg", file=sys.stderr)
@@ -97,6 +107,26 @@ def _target(file: Path | None, function: str | None) -> str:
     if len(marked) > 1:
         raise UsageError(f"{file} has {len(marked)} marked functions; choose one: --fn {file}:{marked[0]}")
     return f"{file}:{marked[0]}"
+
+
+def _before_and_after(
+    specs: tuple[ArmSpec, ...], where: str, after: Path | None, revision: str | None, folder: Path
+) -> tuple[ArmSpec, ...]:
+    """The arms; twice when there is a version before and one after."""
+    from dynadiag.bench.arms import with_after
+    from dynadiag.bench.revisions import extract
+
+    if after is not None and revision is not None:
+        raise UsageError("--after and --git both name the other version: give one")
+    if after is not None:
+        if not after.is_file():
+            raise UsageError(f"--after {after} does not exist")
+        return with_after(specs, f"{after}:{where.rpartition(':')[2]}")
+    if revision is not None:
+        if Path(where.rpartition(":")[0]).is_absolute():
+            raise UsageError("--git: name the file by a path relative to this folder, so that the revision has it as well")
+        return with_after(specs, where, before_folder=str(extract(revision, folder, here=Path.cwd())))
+    return specs
 
 
 def _directory(where: str, out: Path | None, force: bool) -> Path:

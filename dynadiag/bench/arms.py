@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dynadiag.errors import UsageError
@@ -15,6 +15,7 @@ DEFAULT = "default"
 # The values of `mode` in torch.compile (torch/__init__.py, 2.11 to 2.15); "default" also means "as the program compiles itself".
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs", "lite")
 AGAIN = "A/A"
+AFTER = "after:"
 _NAME = re.compile(r"[A-Za-z0-9_.+:-]{1,60}")
 
 
@@ -22,7 +23,8 @@ _NAME = re.compile(r"[A-Za-z0-9_.+:-]{1,60}")
 class ArmSpec:
     """An arm before it runs: its unique name, "eager" or "compiled", and what it puts over the program's torch.compile options.
 
-    `folder` is where its process runs, `environment` are variables that only its process gets.
+    `folder` is where its process runs, `environment` are variables that only its process gets. `after` marks another version of the
+    program: it starts from the baseline's state and has to agree with the baseline's eager results.
     """
 
     name: str
@@ -31,6 +33,7 @@ class ArmSpec:
     overrides: Mapping[str, Any] = field(default_factory=dict)
     folder: str | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
+    after: bool = False
 
 
 def parse_arms(text: str, target: str) -> tuple[ArmSpec, ...]:
@@ -45,6 +48,12 @@ def parse_arms(text: str, target: str) -> tuple[ArmSpec, ...]:
     if wrong is not None:
         raise UsageError(f"--arms: {wrong!r} is neither a mode nor the name of a backend")
     return tuple(_spec(name, word, target) for name, word in zip(_unique(words), words, strict=True))
+
+
+def with_after(arms: Sequence[ArmSpec], target: str, *, before_folder: str | None = None) -> tuple[ArmSpec, ...]:
+    """The arms, and each once more on `target`, the changed program, called "after:NAME"; those before run in `before_folder`."""
+    changed = (replace(arm, name=f"{AFTER}{arm.name}", target=target, after=True) for arm in arms)
+    return (*(replace(arm, folder=before_folder) for arm in arms), *changed)
 
 
 def _unique(words: list[str]) -> list[str]:

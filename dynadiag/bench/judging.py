@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dynadiag.bench.arms import AFTER
 from dynadiag.bench.outcome import ArmResult, BenchResult, Comparison, Correctness
 from dynadiag.bench.statistics import drift, median_interval, spread
 from dynadiag.bench.verdict import Decision, Verdict, decide
@@ -24,11 +25,16 @@ def summarise(row: ArmResult, baseline: ArmResult) -> None:
 
 
 def compare_arms(result: BenchResult, *, in_process: bool) -> None:
-    """A comparison of every arm with the first, and what there is to say about the noise."""
+    """A comparison of every arm with the first and of each after a change with the same before it; what there is to say about the noise."""
     baseline, *others = result.arms
     checks = {check.arm: check for check in result.correctness}
     for row in others:
         result.comparisons.append(_compare(result, baseline, row, checks))
+    by_name = {row.name: row for row in others}
+    for row in others:
+        before = by_name.get(row.name.removeprefix(AFTER))
+        if before is not None and before is not row:
+            result.comparisons.append(_compare(result, before, row, checks))
     _say_noise(result, baseline)
     if in_process:
         result.notes.append(

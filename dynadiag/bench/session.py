@@ -64,6 +64,7 @@ class Session:
         self._progress = progress
         self._result = BenchResult(target=arms[0].target)
         self._runners: list[_Runner] = []
+        self._kept: Path | None = None
 
     def run(self) -> BenchResult:
         """The benchmark. An arm that fails has a row that says how; the others go on. Raises UsageError when the target makes no sense."""
@@ -101,6 +102,7 @@ class Session:
     def _start(self, folder: Path, stack: ExitStack) -> None:
         """Processes for the baseline, the baseline again, and every other arm; loaded and checked one after the other."""
         baseline = self._arms[0]
+        self._kept = folder / "baseline.pt"
         again = replace(baseline, name=AGAIN)
         shared: ArmProcess | None = None
         waiting: list[_Runner] = []
@@ -160,7 +162,7 @@ class Session:
                 folder=spec.folder,
                 shared=self._options.in_process,
             )
-            facts = runner.ask("prepare", self._options, self._phase(spec.name))
+            facts = runner.ask("prepare", self._options, self._phase(spec.name), **self._handover(spec))
         except ArmFailedError as error:
             self._failed(runner, error)
             return
@@ -169,6 +171,14 @@ class Session:
         self._result.unit = self._result.unit or facts["unit"]
         self._note_prepared(runner, facts)
         self._runners.append(runner)
+
+    def _handover(self, spec: ArmSpec) -> dict[str, str]:
+        """The file through which the baseline gives its state and results to other versions of the program, if there are any."""
+        if self._kept is None or not any(arm.after for arm in self._arms):
+            return {}
+        if spec is self._arms[0]:
+            return {"save": str(self._kept)}
+        return {"same_as": str(self._kept)} if spec.after else {}
 
     def _note_prepared(self, runner: _Runner, facts: dict[str, Any]) -> None:
         row = runner.row

@@ -5,20 +5,28 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+from dynadiag.bench.inside import handover
 from dynadiag.bench.inside.checking import Outcome, check_arm, check_eager, needs_own_setting
 from dynadiag.bench.inside.loading import load_step
 from dynadiag.bench.inside.patching import EAGER, CompileSwitch
 from dynadiag.bench.inside.probing import probe
 from dynadiag.bench.inside.reference import Expected, collect, prime_and_expect
 from dynadiag.bench.inside.snapshot import cuda_in_use, seed_generators
+from dynadiag.bench.inside.state import State
 from dynadiag.bench.inside.steps import Step
 from dynadiag.bench.inside.timing import Block, Timer
 from dynadiag.errors import UsageError
 from dynadiag.torch_compat.bench_compile import clear_compile_facts, compile_facts, keep_all_metrics
 
 Phase = Callable[[str], None]
+
+
+def _nothing(_state: State) -> None:
+    """For an arm that starts from its own state."""
 
 
 @dataclass(kw_only=True)
@@ -77,13 +85,22 @@ class Arm:
             "compiled_by": self.step.compiled_by if not self.eager else None,
         }
 
-    def prepare(self, phase: Phase) -> dict[str, Any]:
-        """Check the results, and compile from cold and from warm caches on the way."""
+    def prepare(self, phase: Phase, *, save: str | None = None, same_as: str | None = None) -> dict[str, Any]:
+        """Check the results, and compile from cold and from warm caches on the way.
+
+        `save` names a file for the state and the results of the baseline; `same_as` is that file, for another version of the program.
+        """
         phase("running eager")
         if not self.eager:
             keep_all_metrics()
-        expected = prime_and_expect(self.step, eager_arm=self.eager)
+        kept = None if same_as is None else handover.load(Path(same_as))
+        change = partial(handover.take_over, kept=kept) if kept is not None else _nothing
+        expected = prime_and_expect(self.step, eager_arm=self.eager, change=change)
         outcome = check_eager(expected)
+        if save is not None:
+            handover.save(expected, Path(save))
+        if outcome is None and kept is not None:
+            outcome = handover.agree(expected, kept)
         facts: dict[str, Any] = {}
         if not self.eager:
             facts = self._compile(expected, phase, outcome)

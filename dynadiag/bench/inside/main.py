@@ -67,7 +67,7 @@ def _do(command: dict[str, Any], arms: dict[str, Arm], phase: Callable[[str], No
         return arms[name].about()
     arm = arms[name]
     if command["do"] == "prepare":
-        return arm.prepare(phase)
+        return arm.prepare(phase, save=command.get("save"), same_as=command.get("same_as"))
     if command["do"] == "warm":
         return arm.warm()
     if command["do"] == "block":

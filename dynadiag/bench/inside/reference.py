@@ -10,7 +10,7 @@ from typing import Any
 from dynadiag.bench.inside.comparing import Difference, Reference, compare_all
 from dynadiag.bench.inside.results import numbers_in, tensors_in
 from dynadiag.bench.inside.snapshot import Snapshot, generator_states, take_snapshot
-from dynadiag.bench.inside.state import Held, find_state
+from dynadiag.bench.inside.state import Held, State, find_state
 from dynadiag.bench.inside.steps import Step
 
 # With random numbers in the step, float64 is a truth only where it drew the same ones.
@@ -77,11 +77,15 @@ def eager_stance(eager_arm: bool) -> AbstractContextManager[Any]:
     return nullcontext() if eager_arm else torch.compiler.set_stance("force_eager")
 
 
-def prime_and_expect(step: Step, *, eager_arm: bool) -> Expected:
-    """The references. The first eager step also lets optimizers make their state, so that every later run starts alike."""
+def prime_and_expect(step: Step, *, eager_arm: bool, change: Callable[[State], None] = lambda _state: None) -> Expected:
+    """The references. The first eager step also lets optimizers make their state, so that every later run starts alike.
+
+    `change` may give the state other values before anything is compared.
+    """
     with eager_stance(eager_arm):
         step.run(step.original)
         state = find_state(step.original, step.arguments)
+        change(state)
         snapshot = take_snapshot(state)
         expected = Expected(
             snapshot=snapshot,

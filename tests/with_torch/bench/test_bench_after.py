@@ -1,0 +1,75 @@
+"""Before and after a change in one run: same state, results compared across the change, from files and from git."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+BEFORE = """
+import torch
+
+def training():
+    model = torch.nn.Linear(32, 32)  # not seeded on purpose
+    batch = torch.randn(16, 32)
+
+    def step():
+        hidden = model(batch)
+        torch._dynamo.graph_break()
+        return hidden.square().mean()
+
+    return step
+"""
+AFTER = BEFORE.replace("        torch._dynamo.graph_break()\n", "").replace("model = ", "torch.manual_seed(7)\n    model = ")
+WRONG = AFTER.replace(".square()", ".abs()")
+
+
+def bench(folder, *arguments):
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'cli'}", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "dynadiag", "bench", "--max-time", "1", "--json", "--arms", "eager,aot_eager", *arguments]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=400)
+    return done, json.loads(done.stdout) if done.stdout else None
+
+
+def by_name(items, key):
+    return {item[key]: item for item in items}
+
+
+def test_a_fix_is_compared_with_what_it_fixes_and_a_wrong_one_is_caught(tmp_path):
+    (tmp_path / "program.py").write_text(WRONG)
+    for name in ("user.name", "user.email"):
+        subprocess.run(["git", "config", "--global", name, "x"], env={**os.environ, "HOME": str(tmp_path)}, check=True)
+    for command in (["init", "-q"], ["add", "program.py"], ["commit", "-qm", "x"]):
+        subprocess.run(["git", *command], cwd=tmp_path, env={**os.environ, "HOME": str(tmp_path)}, check=True)
+    (tmp_path / "program.py").write_text(BEFORE)
+    (tmp_path / "fixed.py").write_text(AFTER)
+    done, document = bench(tmp_path, "--fn", "program.py:training", "--after", "fixed.py")
+    assert document is not None, done.stderr
+    assert {item["arm"]: item["status"] for item in document["correctness"]} == dict.fromkeys(
+        ("eager", "aot_eager", "after:eager", "after:aot_eager"), "PASS"
+    )
+    arms = by_name(document["arms"], "name")
+    assert (arms["aot_eager"]["breaks"], arms["after:aot_eager"]["breaks"]) == (1, 0)
+    assert ("aot_eager", "after:aot_eager") in {(item["baseline"], item["arm"]) for item in document["comparisons"]}
+
+    # The committed version computes something else: the working tree beside it is told to be WRONG.
+    done, document = bench(tmp_path, "--fn", "program.py:training", "--git", "HEAD", "--max-rounds", "20")
+    assert done.returncode == 1, done.stderr
+    checks = by_name(document["correctness"], "arm")
+    assert checks["eager"]["status"] == "PASS" and checks["after:eager"]["status"] == "WRONG"
+    assert checks["after:eager"]["worst"] == "output" and "before the change" in checks["after:eager"]["detail"]
+
+
+def test_what_names_no_other_version_is_one_line(tmp_path):
+    (tmp_path / "program.py").write_text(BEFORE)
+    for arguments, says in (
+        (["--after", "missing.py"], "--after missing.py does not exist"),
+        (["--git", "HEAD"], "no git repository"),
+        (["--git", "HEAD", "--after", "program.py"], "give one"),
+        (["--after", "program.py", "--in-process"], "need processes of their own"),
+    ):
+        done, _ = bench(tmp_path, "--fn", "program.py:training", *arguments)
+        assert done.returncode == 2 and says in done.stderr.splitlines()[-1], done.stderr
