@@ -48,6 +48,7 @@ def queries_before(worker, count):
             return
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_it_asks_at_most_one_question_twice(capture, tmp_path):
     worker = start(capture, tmp_path / "out")
     queries_before(worker, 4)

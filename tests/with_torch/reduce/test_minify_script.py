@@ -48,6 +48,7 @@ def minify(folder, script, *arguments):
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
 
 
+@pytest.mark.slow
 def test_a_script_that_dies_ends_as_one_proven_file(tmp_path):
     done = minify(tmp_path, CRASHING, "crash")
     assert done.returncode == 0, done.stderr
