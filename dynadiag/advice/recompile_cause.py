@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import ast
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dynadiag.advice.source import parse_line
+from dynadiag.advice.written_call import argument
 from dynadiag.model.report import Advice
 from dynadiag.model.run import Location
 
@@ -16,7 +15,12 @@ CONFIG = "torch._dynamo.config."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """What an advice is chosen by: the kind of guard, the source with its values, and what else the log says about it."""
+    """What an advice is chosen by: the kind of guard, the source with its values, and what else the log says about it.
+
+    `call` is the line of the finding, `entered` the user's line that calls the compiled function itself, None where that is not certain;
+    `inputs` are the variables of the function that its tensors come from; `resumed` says that the code goes on after a graph break,
+    `library` that it is no code of the user's.
+    """
 
     kind: str
     source: str
@@ -26,27 +30,22 @@ class Cause:
     hint: str | None = None
     text: str = ""
     call: Location | None = None
+    entered: Location | None = None
+    library: bool = False
+    inputs: frozenset[str] = frozenset()
+    resumed: bool = False
     dynamic_false: bool = False
     compiled_again: bool = False
     on_parameter: bool = False
     called_in_compiled_code: bool = False
 
     def as_written(self, source: str) -> str | None:
-        """`source`, a name inside the compiled function, as the line of the call writes it; None where the line does not tell.
+        """`source`, a name inside the compiled function, as the line that calls it writes it; None where the line does not tell.
 
-        `f(x)` shows that `x` is `x`, `f(ids=tokens)` that `ids` is `tokens`; nothing is known of a line that is itself compiled.
+        Nothing is known of a line that is itself compiled, nor of one where another call than that of the compiled function may be meant.
         """
-        code = None if self.call is None or self.called_in_compiled_code else self.call.code
-        base = re.match(r"[A-Za-z_]\w*", source)
-        if code is None or base is None:
-            return None
-        for call in (node for node in parse_line(code).nodes if isinstance(node, ast.Call)):
-            if any(isinstance(argument, ast.Name) and argument.id == base[0] for argument in call.args):
-                return source
-            value = next((keyword.value for keyword in call.keywords if keyword.arg == base[0]), None)
-            if isinstance(value, ast.Name):
-                return value.id + source[base.end() :]
-        return None
+        code = None if self.entered is None or self.called_in_compiled_code or self.resumed else self.entered.code
+        return None if code is None else argument(parse_line(code), source, self.inputs)
 
 
 def none(cause: Cause) -> Iterable[Advice]:

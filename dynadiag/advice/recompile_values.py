@@ -75,6 +75,8 @@ def _tensor_instead(slug: str) -> Callable[[Cause], Iterable[Advice]]:
 
 
 def _flag(cause: Cause) -> Iterable[Advice]:
+    if cause.library and "." in cause.source:
+        return  # an attribute of a library's object: neither it nor the branch is the user's to change
     yield Advice(
         slug="flag-where",
         text=f"`{cause.source}` chooses a branch while compiling. If it changes often, pass it as a tensor and choose with `torch.where`.",

@@ -16,7 +16,7 @@ from dynadiag.advice.recompile_values import COMPILE_DYNAMIC, absent, type_advic
 from dynadiag.advice.source import parse_line
 from dynadiag.model.report import Advice
 from dynadiag.model.run import Run
-from dynadiag.passes.base import process_of
+from dynadiag.passes.base import process_of, short_place
 from dynadiag.passes.guard_sources import dimension, is_global
 from dynadiag.passes.places import source_function
 
@@ -50,18 +50,31 @@ def _has_option(option: str, process: int, run: Run) -> bool:
 
 def _compiled_line(cause: Cause, run: Run) -> bool:
     """Whether the line of the call is in a function that was compiled itself."""
-    call = cause.call
+    call = cause.entered
     return call is not None and any(one.file == call.file and source_function(one.name) == call.function for one in run.frames)
 
 
 def _before_call(advice: Advice, cause: Cause, function: str, tensor: str, index: int) -> Advice:
     """The advice with the line to put before the call where the tensor's name there is known, else the same in words."""
-    code, name = parse_line(cause.call.code if cause.call is not None else None).code, cause.as_written(tensor)
+    code, name = parse_line(cause.entered.code if cause.entered is not None else None).code, cause.as_written(tensor)
     if name is None or not code:
+        if cause.resumed:
+            return advice
         shown = "<the tensor>" if tensor.startswith("args[") else tensor
         there = "" if shown != tensor else " (by the name that the tensor has there)"
         return replace(advice, text=f"{advice.text[:-1]}: `{function}({shown}, {index})` outside the compiled function{there}.")
-    return replace(advice, before=code, after=f"{function}({name}, {index})\n{code}")
+    text = advice.text.replace("before the first call", f"before the first call{_elsewhere(cause)}")
+    return replace(advice, text=text, before=code, after=f"{function}({name}, {index})\n{code}")
+
+
+def _elsewhere(cause: Cause) -> str:
+    """Where the line is, when it is not the one that the finding shows."""
+    same = (
+        cause.call is not None
+        and cause.entered is not None
+        and (cause.call.file, cause.call.line) == (cause.entered.file, cause.entered.line)
+    )
+    return "" if same or cause.entered is None else f" (at {short_place(cause.entered)})"
 
 
 def _size(cause: Cause) -> Iterable[Advice]:
@@ -90,14 +103,22 @@ def _size(cause: Cause) -> Iterable[Advice]:
         tensor, index = place
         advice = Advice(
             slug="mark-dynamic",
-            text=(f"Say before the first call that dimension {index} of {_shown(tensor)} varies, so the first version is dynamic already."),
+            text=(
+                f"Say before the first call that dimension {index} of {_shown(tensor, cause)} varies, "
+                "so the first version is dynamic already."
+            ),
         )
         yield _before_call(advice, cause, "torch._dynamo.mark_dynamic", tensor, index)
     yield COMPILE_DYNAMIC
 
 
-def _shown(tensor: str) -> str:
-    """The tensor for a sentence: `args[0]` is torch's word for what a compiled module was called with."""
+def _shown(tensor: str, cause: Cause) -> str:
+    """The tensor for a sentence: by its name at the call; `args[0]` is torch's word for what a compiled module was called with."""
+    written = cause.as_written(tensor)
+    if written is not None:
+        return f"`{written}`"
+    if cause.resumed:
+        return f"`{tensor}`, or of the argument that it is computed from,"
     place = re.fullmatch(r"args\[(\d)\]", tensor)
     words = ("first", "second", "third", "fourth", "fifth")
     return f"the {words[int(place[1])]} argument" if place and int(place[1]) < len(words) else f"`{tensor}`"

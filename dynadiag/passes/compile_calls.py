@@ -1,12 +1,16 @@
-"""The recorded calls of `torch.compile`, looked up by what they compiled."""
+"""The recorded calls of `torch.compile`, looked up by what they compiled, and the lines that call what was compiled."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from dynadiag.model.run import CompileCall, Frame, Run
-from dynadiag.passes.places import source_function
+from dynadiag.model.run import CompileCall, Frame, Location, Run
+from dynadiag.passes.guard_sources import readable, root_name
+from dynadiag.passes.places import is_own_file, normal_path, source_function
+
+_TORCHS_WAY = re.compile(r"/torch/(?:nn/modules/module|_dynamo/eval_frame|_dynamo/external_utils)\.py$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +53,31 @@ def _read(calls: Sequence[CompileCall]) -> Called:
     full = {bool(call.options.get("fullgraph")) for call in calls}
     static = all(call.options.get("dynamic") is False for call in calls)
     return Called(static, len(lines) > len(set(lines)), full.pop() if len(full) == 1 else None)
+
+
+def calling_line(frame: Frame, run: Run) -> Location | None:
+    """The user's line that calls the compiled function itself, with nothing between but torch's way from a module to its `forward`.
+
+    None where it is not certain: torch's own stack lacks the two innermost callers, so only runs that dynadiag recorded tell.
+    """
+    for caller in reversed(frame.callers):
+        if is_own_file(caller.file, run):
+            return caller
+        if not _TORCHS_WAY.search(normal_path(caller.file)):
+            return None
+    return None
+
+
+def input_roots(run: Run) -> Mapping[str, frozenset[str]]:
+    """The variables that the tensors of each frame come from, by frame id."""
+    found: dict[str, set[str]] = {}
+    for one in run.traced_inputs:
+        root = root_name(readable(one.source))
+        if root is not None:
+            found.setdefault(one.frame, set()).add(root)
+    return {frame: frozenset(roots) for frame, roots in found.items()}
+
+
+def inputs_of(frames: Iterable[Frame], roots: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    """The variables of the first of these compilations of one code object for which the log tells them."""
+    return next((roots[frame.id] for frame in frames if frame.id in roots), frozenset())

@@ -12,9 +12,9 @@ from dynadiag.advice.recompiles import limit_advice, recompile_advice
 from dynadiag.model.report import Advice, Cost, Finding, PassResult, Recompile, Transition
 from dynadiag.model.run import Frame, Location, Run
 from dynadiag.passes.base import Rank, frame_text, listed, plural, rank_text, short_place, unique
-from dynadiag.passes.compile_calls import Called, CompileCalls
+from dynadiag.passes.compile_calls import Called, CompileCalls, calling_line, input_roots, inputs_of
 from dynadiag.passes.fingerprint import Subject, fingerprints
-from dynadiag.passes.places import entry_stack, own_frame, resume_line, source_function
+from dynadiag.passes.places import entry_stack, is_own_file, own_frame, resume_line, source_function
 from dynadiag.passes.recompile_limit import Limit, recompile_limit
 from dynadiag.passes.stack_values import ON_STACK, BrokenLines, broken_lines, written
 from dynadiag.passes.transitions import CodeObject, Known, Row, changes, code_objects, known_values, rows
@@ -67,8 +67,8 @@ class Recompiled:
 def find_recompiles(run: Run) -> PassResult:
     """Every recompile with what changed, the transition table of each code object, one finding a code object and kind of cause."""
     calls = CompileCalls.of_run(run)
-    lines = broken_lines(run)
-    found = tuple(_read(code, run, calls, lines) for code in code_objects(run))
+    lines, roots = broken_lines(run), input_roots(run)
+    found = tuple(_read(code, run, calls, lines, roots) for code in code_objects(run))
     unplaced = len(run.recompiles) - sum(len(one.code.steps) for one in found)
     return PassResult(
         recompiles=_recompiles(found, run),
@@ -78,12 +78,13 @@ def find_recompiles(run: Run) -> PassResult:
     )
 
 
-def _read(code: CodeObject, run: Run, calls: CompileCalls, lines: BrokenLines) -> Recompiled:
+def _read(code: CodeObject, run: Run, calls: CompileCalls, lines: BrokenLines, roots: Mapping[str, frozenset[str]]) -> Recompiled:
     known = known_values(code)
     table = tuple(_on_stack(_named_module(row, code.named), code.named, lines) for row in rows(code, known))
     call = next(iter(_lines(code, run)), None)
     called = calls.of(code.key[0], code.named)
-    advice = tuple(tuple(_said(one, row) for one in recompile_advice(_cause(row, code, call, called), run)) for row in table)
+    facts = _Facts(call, calling_line(code.named, run), _library(code.named, run), inputs_of(code.frames, roots), called)
+    advice = tuple(tuple(_said(one, row) for one in recompile_advice(_cause(row, code, facts), run)) for row in table)
     return Recompiled(code, known, table, advice, recompile_limit(code, run), call)
 
 
@@ -130,7 +131,22 @@ def is_module_entry(frame: Frame) -> bool:
     return (frame.file or "").replace("\\", "/").endswith("torch/_dynamo/external_utils.py")
 
 
-def _cause(row: Row, code: CodeObject, call: Location | None, called: Called) -> Cause:
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What the advice for all rows of a code object is chosen by."""
+
+    call: Location | None
+    entered: Location | None
+    library: bool
+    inputs: frozenset[str]
+    called: Called
+
+
+def _library(frame: Frame, run: Run) -> bool:
+    return frame.file is not None and not is_own_file(frame.file, run)
+
+
+def _cause(row: Row, code: CodeObject, facts: _Facts) -> Cause:
     guard = row.guards[0]
     return Cause(
         kind=row.kind,
@@ -140,9 +156,13 @@ def _cause(row: Row, code: CodeObject, call: Location | None, called: Called) ->
         values=row.values,
         hint=next((guard.hint for guard in row.guards if guard.hint), None),
         text=guard.text,
-        call=call,
-        dynamic_false=called.dynamic_false,
-        compiled_again=called.again,
+        call=facts.call,
+        entered=facts.entered,
+        library=facts.library,
+        inputs=facts.inputs,
+        resumed=resume_line(code.named.name) is not None,
+        dynamic_false=facts.called.dynamic_false,
+        compiled_again=facts.called.again,
         on_parameter=any("Guard failed on a parameter" in guard.text for guard in row.guards),
     )
 

@@ -11,8 +11,8 @@ EMPTY = Run(info=RunInfo())
 
 
 def caused(kind, source, *, code=None, values=(), raw="", run=EMPTY, **facts):
-    call = None if code is None else Location(FILE, 9, "main", code)
-    return recompile_advice(Cause(kind=kind, source=source, process=0, raw_source=raw, values=values, call=call, **facts), run)
+    entered = None if code is None else Location(FILE, 9, "main", code)
+    return recompile_advice(Cause(kind=kind, source=source, process=0, raw_source=raw, values=values, entered=entered, **facts), run)
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,14 @@ def caused(kind, source, *, code=None, values=(), raw="", run=EMPTY, **facts):
     [
         ("y = f(x)  # each batch", "torch._dynamo.mark_dynamic(x, 1)\ny = f(x)"),
         ("y = f(x=tokens)", "torch._dynamo.mark_dynamic(tokens, 1)\ny = f(x=tokens)"),
+        ("y = f(x=batch['ids']).loss", "torch._dynamo.mark_dynamic(batch['ids'], 1)\ny = f(x=batch['ids']).loss"),
+        ("loss = f(x).pow(2).mean()", "torch._dynamo.mark_dynamic(x, 1)\nloss = f(x).pow(2).mean()"),
         ("y = f(batch)", None),
+        ("loss = criterion(f(h), x)", None),  # which of them is compiled is not known
+        ("while f(x) > 0:", None),
+        ("ys = [f(x) for x in xs]", None),
+        ("y = f(x=next(batches))", None),
+        ("y = f(*x)", None),
         ("y = f(**batch)", None),
         (None, None),
     ],
@@ -30,6 +37,43 @@ def test_a_tensor_is_marked_by_the_name_it_has_at_the_call(code, after):
     assert (advice.slug, advice.after) == ("mark-dynamic", after)
     assert advice.before == (None if after is None else code.partition("  #")[0])
     assert after is not None or "(x, 1)` outside the compiled function (by the name that the tensor has there)" in advice.text
+
+
+@pytest.mark.parametrize(
+    ("code", "source", "inputs", "name"),
+    [
+        ("loss = model(input_ids=ids, labels=labels).loss", "kwargs['input_ids']", (), "ids"),
+        ("loss = model(input_ids=batch.ids).loss", "kwargs['input_ids']", (), "batch.ids"),
+        ("out = model(ids)", "kwargs['input_ids']", (), None),
+        ("out = model(**batch)", "kwargs['input_ids']", (), None),
+        ("out = model(images, targets)", "args[0]", (), "images"),
+        ("out = model(images, targets)", "args[1]", (), None),  # with `self` in `args` it is the first
+        ("out = model(batch)", "x", ("x", "self"), "batch"),
+        ("out = model(batch)", "x", ("x", "table"), None),  # one of them comes from a closure
+        ("out = model(batch)", "self", ("self",), None),
+        ("out = model(batch, mask)", "x", ("x",), None),
+    ],
+)
+def test_the_tensor_has_its_name_at_the_call_only_where_that_is_certain(code, source, inputs, name):
+    advice = caused("size", f"{source}.size(1)", code=code, values=("8", "12"), inputs=frozenset(inputs))[0]
+    assert advice.after == (None if name is None else f"torch._dynamo.mark_dynamic({name}, 1)\n{code}")
+    assert name is None or f"of `{name}` varies" in advice.text
+
+
+def test_another_line_than_the_shown_one_is_told():
+    advice = caused("size", "x.size(1)", code="y = f(x)", values=("8", "12"), call=Location(FILE, 30, "main", "generate()"))[0]
+    assert "before the first call (at train.py:9)" in advice.text
+
+
+def test_a_value_behind_a_break_may_be_computed():
+    advice = caused("size", "h.size(1)", code="y = f(h)", values=("8", "12"), resumed=True)[0]
+    assert advice.after is None
+    assert "`h`, or of the argument that it is computed from, varies" in advice.text
+
+
+def test_a_flag_of_a_librarys_object_is_not_the_users_to_change():
+    assert caused("value", "kwargs['cache'].is_updated[0]", values=("False", "True"), library=True) == ()
+    assert caused("value", "kwargs['training']", values=("False", "True"), library=True)
 
 
 def test_no_mark_is_put_into_code_that_is_compiled_itself():

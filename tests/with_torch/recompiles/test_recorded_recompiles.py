@@ -6,8 +6,24 @@ from dynadiag.passes.find_recompiles import find_recompiles
 from dynadiag.record import RecordOptions, Target, record
 from dynadiag.trace import load
 
+LIBRARY = """
+import torch
+
+
+def wrapped(function):
+    def wrapper(self, *args, **kwargs):
+        return function(self, *args, **kwargs)
+    return wrapper
+
+
+class Model(torch.nn.Module):
+    @wrapped
+    def forward(self, input_ids=None, labels=None):
+        return input_ids.sin() * labels
+"""
 SCRIPT = """
 import torch
+from kit import Model
 
 
 @torch.compiler.disable
@@ -36,14 +52,26 @@ for each in (printing, calling, counting):
     compiled = torch.compile(each, backend="eager")
     for size in (3, 4):
         compiled(torch.full((8, 2), float(size)) / 2, *((size,) if each is counting else ()))
+
+for marked in (False, True):
+    torch._dynamo.reset()
+    model = Model()
+    model.forward = torch.compile(model.forward, backend="eager")
+    for size in (8, 10):
+        ids, target = torch.ones(2, size), torch.ones(2, 1)
+        if marked:
+            torch._dynamo.mark_dynamic(ids, 1)
+        loss = model(input_ids=ids, labels=target).sum()
 """
-LINES = {name: number for number, line in enumerate(SCRIPT.splitlines(), 1) for name in ("h.sum().item()", "outside(x *") if name in line}
+LINES = {name: number for number, line in enumerate(SCRIPT.splitlines(), 3) for name in ("h.sum().item()", "outside(x *") if name in line}
 
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     folder = tmp_path_factory.mktemp("recompiles")
-    (folder / "train.py").write_text(SCRIPT)
+    (folder / "train.py").write_text(f"import sys\nsys.path.append({str(folder / 'site-packages')!r})\n{SCRIPT}")
+    (folder / "site-packages").mkdir()
+    (folder / "site-packages" / "kit.py").write_text(LIBRARY)
     run = record(Target("script", (str(folder / "train.py"),)), RecordOptions(out=folder / "run"))
     return find_recompiles(load(run.directory))
 
@@ -55,3 +83,13 @@ def test_a_value_of_the_stack_is_named_by_the_call_that_made_it(found):
     assert "the value of `x.sum().item()`" not in " ".join(finding.why for finding in found.findings)
     assert "___stack" not in repr((found.findings, found.transitions))
     assert any(change.source.startswith("___stack") for one in found.recompiles for change in one.changed)
+
+
+def test_an_argument_of_a_librarys_model_is_marked_by_its_name_in_the_script(found):
+    # One finding: with the mark there is no recompile.
+    (finding,) = (one for one in found.findings if "kwargs['input_ids'].size(1)" in one.title)
+    fix = next(advice for advice in finding.fix if advice.slug == "mark-dynamic")
+    line = "loss = model(input_ids=ids, labels=target).sum()"
+    assert (fix.before, fix.after) == (line, f"torch._dynamo.mark_dynamic(ids, 1)\n{line}")
+    assert finding.where.code == line
+    assert finding.cost.value == 1.0

@@ -1,0 +1,80 @@
+"""How the line that calls a compiled function writes what the function calls `x` or `kwargs['input_ids']`."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+from collections.abc import Collection
+
+from dynadiag.advice.source import SourceLine, dotted
+
+_SOURCE = re.compile(
+    r"(?P<root>[A-Za-z_]\w*)(?:\[(?P<quote>['\"])(?P<key>\w+)(?P=quote)\]|\[(?P<index>\d{1,3})\])?(?P<rest>.*)$", re.DOTALL
+)
+# Statements before which a line can be put so that it runs once before each call.
+_PLAIN = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.Return, ast.Assert)
+_INNER = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.IfExp, ast.BoolOp)
+# What torch and Python offer under these names is not what a program compiles.
+_NOT_COMPILED = re.compile(r"(?:torch|F|nn|np|numpy|math|time|random|os|sys|logging|logger)(?:\.|$)")
+
+
+def argument(line: SourceLine, source: str, inputs: Collection[str]) -> str | None:
+    """The expression that the one call on the line passes as `source`; None where the line does not tell for certain.
+
+    `f(x)` shows that `x` is `x`, `f(ids=tokens)` that `ids` and `kwargs['ids']` are `tokens`, and `f(batch)` what `x` is when the
+    tensors of the function come from no other variable than `x` (`inputs`).
+    """
+    call, parts = _the_call(line), _SOURCE.match(source)
+    if call is None or parts is None:
+        return None
+    rest = source[parts.end("root") :]
+    if parts["root"] == "kwargs" and parts["key"]:
+        return _told(line, _keyword(call, parts["key"]), parts["rest"])
+    if parts["root"] == "args" and parts["index"]:
+        return _told(line, call.args[0] if parts["index"] == "0" and call.args else None, parts["rest"])
+    by_keyword = _keyword(call, parts["root"])
+    if by_keyword is not None:
+        return _told(line, by_keyword, rest)
+    if any(isinstance(one, ast.Name) and one.id == parts["root"] for one in call.args):
+        return source
+    alone = len(call.args) == 1 and not call.keywords and set(inputs) - {"self"} == {parts["root"]} and parts["root"] != "self"
+    return _told(line, call.args[0], rest) if alone else None
+
+
+def _the_call(line: SourceLine) -> ast.Call | None:
+    """The only call on the line that can be the one of the compiled function."""
+    if not isinstance(line.statement, _PLAIN) or any(isinstance(node, _INNER) for node in line.nodes):
+        return None
+    calls = [node for node in line.nodes if isinstance(node, ast.Call) and not _of_others(node)]
+    stars = [
+        one for call in calls for one in (*call.args, *call.keywords) if isinstance(one, ast.Starred) or getattr(one, "arg", "") is None
+    ]
+    return calls[0] if len(calls) == 1 and not stars else None
+
+
+def _of_others(call: ast.Call) -> bool:
+    """Whether the call is surely that of something else: a builtin, a function of torch, a method of a result."""
+    function = call.func
+    while isinstance(function, ast.Attribute | ast.Subscript):
+        function = function.value
+    if isinstance(function, ast.Call):
+        return True
+    name = dotted(call.func) or ""
+    return hasattr(builtins, name) or _NOT_COMPILED.match(name) is not None
+
+
+def _keyword(call: ast.Call, name: str) -> ast.expr | None:
+    return next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
+
+
+def _told(line: SourceLine, value: ast.expr | None, rest: str) -> str | None:
+    """The text of the value when it names something that is there before the line runs, with what the source goes on with."""
+    return f"{line.text(value)}{rest}" if value is not None and _is_name(value) else None
+
+
+def _is_name(value: ast.expr) -> bool:
+    """`ids`, `batch.ids`, `batch["ids"]`, `parts[0]`: read without doing anything."""
+    while isinstance(value, ast.Attribute) or (isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Constant | ast.Name)):
+        value = value.value
+    return isinstance(value, ast.Name)
