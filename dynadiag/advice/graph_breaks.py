@@ -13,6 +13,7 @@ from types import MappingProxyType
 from dynadiag.advice.backends import BACKENDS
 from dynadiag.advice.calls import CALLS
 from dynadiag.advice.data_shapes import DATA_SHAPES
+from dynadiag.advice.ddp import ddp_advice, in_ddp
 from dynadiag.advice.gb_types import GB_TYPES
 from dynadiag.advice.printing import PRINTING, in_logging, logging_functions
 from dynadiag.advice.scalars import SCALARS, guards_on_data
@@ -41,6 +42,8 @@ def break_advice(event: BreakEvent | GraphBreak, run: Run, own_frame: Location |
     not recorded they carry "if your torch has it". Hints of torch come last and say that they are torch's (slug `torch-hint`).
     """
     situation = situation_of(event, run, own_frame)
+    if in_ddp(situation):
+        return tuple(ddp_advice(run))
     ours = _unique(advice for rule in _rules(situation) for advice in rule(situation))
     if situation.library and not any(advice.slug == OWN_BREAK for advice in ours):
         return (*(advice for advice in ours if advice.after), *_library(situation))

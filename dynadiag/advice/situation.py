@@ -110,7 +110,7 @@ def situation_of(event: BreakEvent | GraphBreak, run: Run, own_frame: Location |
         library=not editable and _in_library(torch_frame, run) and not (inside and _all_torch(below)),
         inside=inside,
         options=TorchOptions() if process is None else TorchOptions(process.option_names),
-        trains=own is not None and any(_same_epoch(one, event, run) and _of_optimizer(one, own) for one in run.breaks),
+        trains=own is not None and _epoch(event, run) in _with_optimizer(run, own),
         torch=_version(process),
     )
 
@@ -177,16 +177,36 @@ def _inside(event: BreakEvent | GraphBreak, run: Run, own: Location | None, stac
     return any((one.file, one.line) == (own.file, own.line) for one in stack[first:])
 
 
-def _same_epoch(one: BreakEvent, event: BreakEvent | GraphBreak, run: Run) -> bool:
-    frames = [run.frame(name) for name in (one.frame, event.frame if isinstance(event, BreakEvent) else (*event.frames, "")[0])]
-    keys = {(frame.key.process, frame.key.epoch) for frame in frames if frame is not None}
-    return len(keys) == 1
+def _epoch(event: BreakEvent | GraphBreak, run: Run) -> tuple[int, int] | None:
+    """The process and the reset epoch of a break; None where its frame is not known."""
+    frame = run.frame(event.frame if isinstance(event, BreakEvent) else (*event.frames, "")[0])
+    return None if frame is None else (frame.key.process, frame.key.epoch)
 
 
-def _of_optimizer(event: BreakEvent, own: Location) -> bool:
-    """Whether this break is in an optimizer that the user's function calls."""
-    if not any((frame.file, source_function(frame.function)) == (own.file, source_function(own.function)) for frame in event.stack):
-        return False
+# Each break asks about all breaks of its run: those of the run that was asked about last are read once.
+_OPTIMIZERS: dict[int, tuple[Run, Mapping[tuple[str, str | None], frozenset[tuple[int, int]]]]] = {}
+
+
+def _with_optimizer(run: Run, own: Location) -> frozenset[tuple[int, int]]:
+    """The processes and epochs in which an optimizer broke that the user's function calls."""
+    known = _OPTIMIZERS.get(id(run))
+    if known is None or known[0] is not run:
+        _OPTIMIZERS.clear()
+        known = _OPTIMIZERS[id(run)] = (run, _optimizer_callers(run))
+    return known[1].get((own.file, source_function(own.function)), frozenset())
+
+
+def _optimizer_callers(run: Run) -> Mapping[tuple[str, str | None], frozenset[tuple[int, int]]]:
+    found: dict[tuple[str, str | None], set[tuple[int, int]]] = {}
+    for event in run.breaks:
+        epoch = _epoch(event, run) if _of_optimizer(event) else None
+        for frame in event.stack if epoch is not None else ():
+            found.setdefault((frame.file, source_function(frame.function)), set()).update(() if epoch is None else (epoch,))
+    return {key: frozenset(epochs) for key, epochs in found.items()}
+
+
+def _of_optimizer(event: BreakEvent) -> bool:
+    """Whether this break is in an optimizer."""
     files = any(_OPTIMIZER.search(frame.file) for frame in event.stack)
     return files or re.search(r"\bOptimizer\.|torch\.optim\.", event.context or "") is not None
 

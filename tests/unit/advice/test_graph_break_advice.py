@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dynadiag.advice.gb_types import GB_TYPES
 from dynadiag.advice.graph_breaks import RULES, break_advice, rules_for
 from dynadiag.model.report import GraphBreak
-from dynadiag.model.run import BreakEvent, CompileKey, Frame, Location, Process, Run, RunInfo
+from dynadiag.model.run import BreakEvent, CompileKey, Frame, Graph, Location, Process, Run, RunInfo
 
 CODES = st.one_of(
     st.text(max_size=80),
@@ -284,3 +284,49 @@ def test_a_tensor_is_not_logged_later():
     )
     assert "logger-reorder" not in slugs(found)
     assert "logger-ignore" in slugs(found)
+
+
+DDP = "/env/lib/python3.12/site-packages/torch/nn/parallel/distributed.py"
+ENTRY = Location("/env/lib/python3.12/site-packages/torch/_dynamo/eval_frame.py", 9, "compile_wrapper")
+
+
+@pytest.mark.parametrize(("between", "compiled"), [((), True), ((ENTRY,), False)])
+def test_ddps_own_breaks_are_not_the_users(between, compiled):
+    """The model inside counts as compiled when the compiled DDP module called it, not a compiled module of its own."""
+    run = run_of()
+    called = (ENTRY, Location(DDP, 1736, "_run_ddp_forward"), *between)
+    frame = dataclasses.replace(run.frames[0], id="f1", name="forward", callers=called, outcome="compiled")
+    graph = Graph(id="g0", frame="f1", attempt=0, kind="dynamo", nodes=3, ops={}, text=None)
+    run = dataclasses.replace(run, frames=(*run.frames, frame), graphs=(graph,))
+    inner = Location(DDP, 1779, "_pre_forward", "self.logger.set_runtime_stats_and_log()")
+    manager = Location("/env/lib/python3.12/contextlib.py", 105, "__init__", "self.gen = func(*args, **kwds)")
+    told = [
+        break_advice(event("GB0156", "loss = model(x).sum()", inner=inner), run),
+        break_advice(
+            event("GB0007", "loss = model(x).sum()", inner=manager, context="qualname: DistributedDataParallel._inside_ddp_forward"), run
+        ),
+    ]
+    for found in told:
+        assert slugs(found) == ["ddp-own-break", "ddp-compile-inside"]
+        assert ("compiled all the same" in found[0].text) is compiled
+        assert ("No graph of the model inside" in found[0].text) is not compiled
+    assert told[0] == told[1]
+
+
+def test_a_break_in_the_model_below_ddp_is_the_models():
+    found = break_advice(event("GB0124", "y = x.item()"), run_of({"capture_scalar_outputs"}))
+    assert "ddp-own-break" not in slugs(found)
+
+
+def test_the_breaks_of_a_run_are_read_once():
+    looked = []
+
+    class Counting(tuple):
+        def __iter__(self):
+            looked.append(1)
+            return super().__iter__()
+
+    run = dataclasses.replace(run_of(), breaks=Counting(event() for _ in range(50)))
+    for one in tuple.__iter__(run.breaks):
+        break_advice(one, run)
+    assert len(looked) == 1

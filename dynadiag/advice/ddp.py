@@ -1,0 +1,62 @@
+"""Advice for `torch.compile(DDP(net))`: the breaks are DDP's own bookkeeping around the model, and compiling the model inside avoids them.
+
+Counted on torch 2.11 and 2.15: `DDP(torch.compile(net))` has no such break, and `DDPOptimizer` splits its graph at DDP's buckets into as
+many parts as that of `torch.compile(DDP(net))` (`ConvertFrameAssert.__call__`, `torch/_dynamo/convert_frame.py`: it asks for the DDP module
+that is running, whichever of the two was compiled).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from dynadiag.advice.situation import Situation, say
+from dynadiag.model.report import Advice
+from dynadiag.model.run import Frame, Run
+from dynadiag.passes.base import kept_graphs
+from dynadiag.passes.places import callers
+
+_DDP = re.compile(r"[/\\]torch[/\\]nn[/\\]parallel[/\\]distributed\.py$")
+_ENTRY = re.compile(r"[/\\]torch[/\\]_dynamo[/\\]eval_frame\.py$")
+_OWN_CALLS = re.compile(r"\bDistributedDataParallel\._inside_ddp_forward\b")
+
+
+def in_ddp(situation: Situation) -> bool:
+    """Whether the break is in DDP's own code, not in the model that it calls."""
+    file = situation.torch_frame.file if situation.torch_frame is not None else ""
+    return not situation.editable and (_DDP.search(file) is not None or _OWN_CALLS.search(situation.context) is not None)
+
+
+def ddp_advice(run: Run) -> Iterator[Advice]:
+    """What the break means and what avoids it; the same words for each line of DDP, so that one finding says them once."""
+    yield from say(
+        "ddp-own-break",
+        "Nothing in your code breaks here: it is the bookkeeping of DistributedDataParallel before it calls the model, which Dynamo does "
+        f"not trace. {_inside(run)}",
+    )
+    yield from say(
+        "ddp-compile-inside",
+        "To be rid of these breaks compile the model inside (put your names): `model = DDP(torch.compile(net))` instead of "
+        "`torch.compile(DDP(net))`. The graph is still split at DDP's buckets (`torch._dynamo.config.optimize_ddp`), so that gradients "
+        "are reduced while the backward goes on",
+    )
+
+
+def _inside(run: Run) -> str:
+    graphs = kept_graphs(run)
+    if any(frame.id in graphs and _called_by_ddp(frame) for frame in run.frames):
+        return "The model inside is compiled all the same, as frames of its own"
+    return (
+        "No graph of the model inside was captured: behind the break Dynamo starts at functions of yours, not at torch's own classes "
+        "such as `nn.Sequential`"
+    )
+
+
+def _called_by_ddp(frame: Frame) -> bool:
+    """Whether the compiled DDP module called this frame: no other compiled callable was entered in between."""
+    for caller in reversed(callers(frame)):
+        if _ENTRY.search(caller.file):
+            return False
+        if _DDP.search(caller.file):
+            return True
+    return False

@@ -1,0 +1,63 @@
+"""`torch.compile(DDP(net))`: what breaks is DDP's own code; with the model compiled inside nothing breaks and the buckets stay."""
+
+import re
+
+import pytest
+
+from dynadiag.passes.find_graph_breaks import find_graph_breaks
+from dynadiag.record import RecordOptions, Target, record
+from dynadiag.trace import load
+
+SCRIPT = """
+import sys
+import torch
+import torch.distributed as dist
+from torch._dynamo.testing import CompileCounterWithBackend
+from torch._dynamo.utils import counters
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=0, world_size=1)
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.Sequential(*[torch.nn.Linear(512, 512) for _ in range(6)])
+
+    def forward(self, x):
+        return self.layers(x).relu()
+
+
+def run(name, wrap):
+    torch._dynamo.reset()
+    counters.clear()
+    backend = CompileCounterWithBackend("eager")
+    torch.manual_seed(0)
+    model = wrap(Net(), backend)
+    for _ in range(3):
+        loss = model(torch.ones(2, 512)).sum()
+        loss.backward()
+    print(name, len(backend.graphs), sum(counters["graph_break"].values()), loss.item())
+
+
+run("outside", lambda net, backend: torch.compile(DDP(net, bucket_cap_mb=2), backend=backend))
+run("inside", lambda net, backend: DDP(torch.compile(net, backend=backend), bucket_cap_mb=2))
+torch._dynamo.config.optimize_ddp = False
+run("unsplit", lambda net, backend: DDP(torch.compile(net, backend=backend), bucket_cap_mb=2))
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.slow
+def test_ddps_own_breaks_end_with_the_model_compiled_inside(tmp_path, capfd):
+    (tmp_path / "train.py").write_text(SCRIPT)
+    run = record(Target("script", (str(tmp_path / "train.py"), str(tmp_path / "store"))), RecordOptions(out=tmp_path / "run"))
+    counts = {name: rest.split() for name, rest in re.findall(r"^(\w+) (\d+ \d+ \S+)$", capfd.readouterr().out, re.MULTILINE)}
+    assert int(counts["outside"][0]) == int(counts["inside"][0]) > int(counts["unsplit"][0]) == 1
+    assert (int(counts["outside"][1]) > 0, counts["inside"][1]) == (True, "0")
+    assert counts["outside"][2] == counts["inside"][2]
+    sites = find_graph_breaks(load(run.directory)).graph_breaks
+    assert sites
+    for site in sites:
+        assert [advice.slug for advice in site.advice] == ["ddp-own-break", "ddp-compile-inside"]
+        assert "compiled all the same" in site.advice[0].text
