@@ -133,12 +133,14 @@ class GuardSet:
     """All guards of one compiled frame, summed up while reading; `examples` keeps the first of each kind and the longest sources.
 
     `watched` holds the guards on the sources that the frame's own `recompile_reasons` name: they tell the value that caused the recompile.
+    `on_modules` counts those that look at a submodule of an nn.Module or at something of it.
     """
 
     count: int
     by_kind: Mapping[str, int]
     examples: tuple[Guard, ...] = ()
     watched: tuple[Guard, ...] = ()
+    on_modules: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from dynadiag.model.report import Advice, Cost, Finding, GuardReport, PassResult
 from dynadiag.model.run import Frame, Guard, Location, Run
-from dynadiag.passes.base import Rank, frame_location, frames_by_code, listed, short_place
+from dynadiag.passes.base import Rank, frame_location, frames_by_code, listed, process_of, short_place
 from dynadiag.passes.fingerprint import Subject, fingerprints
 from dynadiag.passes.guard_sources import readable
 from dynadiag.passes.guard_text import parse_reason
@@ -18,6 +18,7 @@ SLOW_CODE = "DG01"
 # busy machine makes larger. So a finding needs a slow check in every compilation of the code, and enough guards to explain it.
 SLOW_CHECK_US = 200.0
 MANY_GUARDS = 200
+_FILTER = "skip_guard_on_inbuilt_nn_modules_unsafe"
 _LONG_CHAIN = 6
 _EXAMPLES = 5
 _PLUMBING = ("torch._functorch", "torch.utils._device", "___check_global_state", "___check_torch_function_mode_stack", "utils_device.")
@@ -146,7 +147,7 @@ def _finding(number: int, frame: Frame, reports: dict[str, GuardReport], mark: s
             )
             if part
         ),
-        fix=_advice(),
+        fix=_advice(frame, run),
         cost=Cost(value=latency, unit="us per call", basis="measured"),
         evidence=(report.id, frame.id),
         rank=(float(Rank.GUARDS), -latency),
@@ -157,9 +158,28 @@ def _place(frame: Frame) -> str:
     return f"[{frame.key.text}] {short_place(frame_location(frame))}"
 
 
-def _advice() -> tuple[Advice, ...]:
+def _advice(frame: Frame, run: Run) -> tuple[Advice, ...]:
     text = (
         "Guards follow what the compiled code reads. Pass plain tensors instead of large dictionaries and configuration objects, "
         "and read what never changes before the compiled call."
     )
-    return (Advice(slug="fewer-guards", text=text),)
+    return (*_filter(frame, run), Advice(slug="fewer-guards", text=text))
+
+
+def _filter(frame: Frame, run: Run) -> tuple[Advice, ...]:
+    """Torch's own filter, where at least half of the counted guards look at modules: those on torch's classes are what it drops.
+
+    Counted for a BERT of two layers (transformers 5.23): 445 guards become 281 on torch 2.11, 713 become 354 on 2.15, with equal results.
+    """
+    guards, process = frame.guards, process_of(run, frame.key.process)
+    names = None if process is None else process.option_names.get("compiler")
+    if guards is None or guards.on_modules * 2 < guards.count or (names is not None and _FILTER not in names):
+        return ()
+    text = (
+        f"{guards.on_modules:,} of the {guards.count:,} guards look at submodules. If the program never changes torch's own modules "
+        "(`nn.Linear` and its kin) after the first call, leave their guards out. Unsafe: torch then does not notice when a parameter, an "
+        "attribute or a flag of such a module becomes another, and runs the old code"
+    )
+    doubt = "" if names is not None else " (if your torch has this option)"
+    after = f'torch.compile(..., options={{"guard_filter_fn": torch.compiler.{_FILTER}}})'
+    return (Advice(slug="guard-filter", text=f"{text}{doubt}.", after=after, options=(f"torch.compiler.{_FILTER}",)),)

@@ -33,7 +33,8 @@ def read_guards(text: str, reasons: tuple[str, ...] = ()) -> tuple[GuardSet | No
     if leaves:
         by_kind = dict(Counter(kind for kind, _ in leaves))
         watched = tuple(_watched(leaves, reasons)) if reasons else ()
-        guards = GuardSet(count=len(leaves), by_kind=by_kind, examples=tuple(examples), watched=watched)
+        inside = sum("._modules[" in body.partition("  # ")[0] for _, body in leaves)
+        guards = GuardSet(count=len(leaves), by_kind=by_kind, examples=tuple(examples), watched=watched, on_modules=inside)
     return guards, float(latency.group(1)) if latency else None
 
 

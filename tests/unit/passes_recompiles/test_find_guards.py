@@ -72,3 +72,24 @@ def test_one_disturbed_measurement_is_no_finding(builders):
     run = builders.recompiled(["0/0: k == 1"], **guarded(builders, 5000.0))
     calm = builders.replace(run.frames[1], metrics=CompileMetrics(guard_latency_us=30.0))
     assert find_guards(builders.replace(run, frames=(run.frames[0], calm))).findings == ()
+
+
+@pytest.mark.parametrize(
+    ("on_modules", "names", "told"),
+    [
+        (200, {"compiler": frozenset({"skip_guard_on_inbuilt_nn_modules_unsafe"})}, True),
+        (200, {}, True),
+        (200, {"compiler": frozenset({"is_compiling"})}, False),
+        (100, {}, False),
+    ],
+)
+def test_torchs_filter_is_named_where_most_guards_look_at_modules(builders, on_modules, names, told):
+    metrics = CompileMetrics(total_s=1.0, guard_latency_us=500.0)
+    run = builders.recompiled(metrics=metrics, guards=GuardSet(count=300, by_kind={"TYPE_MATCH": 300}, on_modules=on_modules))
+    run = builders.replace(run, processes=(builders.replace(run.processes[0], option_names=names),))
+    (finding,) = find_guards(run).findings
+    assert [advice.slug for advice in finding.fix] == (["guard-filter", "fewer-guards"] if told else ["fewer-guards"])
+    if told:
+        assert finding.fix[0].text.startswith("200 of the 300 guards look at submodules")
+        assert "Unsafe: torch then does not notice" in finding.fix[0].text
+        assert ("if your torch has" in finding.fix[0].text) is (not names)
