@@ -54,13 +54,15 @@ def _the_call(line: SourceLine) -> ast.Call | None:
 
 
 def _of_others(call: ast.Call) -> bool:
-    """Whether the call is surely that of something else: a builtin, a function of torch, a method of a result."""
+    """Whether the call is surely that of something else: a builtin, a function of torch, a method of a result, without arguments."""
     function = call.func
     while isinstance(function, ast.Attribute | ast.Subscript):
         function = function.value
     if isinstance(function, ast.Call):
         return True
     name = dotted(call.func) or ""
+    if not call.args and not call.keywords:
+        return True  # it passes nothing
     return hasattr(builtins, name) or _NOT_COMPILED.match(name) is not None
 
 

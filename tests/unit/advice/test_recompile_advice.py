@@ -51,6 +51,7 @@ def test_a_tensor_is_marked_by_the_name_it_has_at_the_call(code, after):
         ("out = model(batch)", "x", ("x", "self"), "batch"),
         ("out = model(batch)", "x", ("x", "table"), None),  # one of them comes from a closure
         ("out = model(batch)", "self", ("self",), None),
+        ("loss = torch.nn.functional.mse_loss(model(batch).flatten(1), y.flatten())", "x", ("x",), "batch"),
         ("out = model(batch, mask)", "x", ("x",), None),
     ],
 )
