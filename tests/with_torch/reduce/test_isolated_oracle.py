@@ -66,9 +66,16 @@ def test_each_kind_of_failure_ends_at_the_one_operator(backend, kind, phase, set
 
 
 def test_a_wrong_gradient_needs_a_backward():
+    # In a process of its own, as the verb's worker is one: torch's autograd refuses a fork of a process that has run a backward before.
+    done = subprocess.run([sys.executable, __file__], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "wrong_gradient backward relu True"
+
+
+def print_a_wrong_gradient():
+    warm_up("eager")
     found = hunted(faults.wrong_gradient, requires_grad=True, check="gradient", backward=True, simplify=False)
-    assert (found.confirmed.failure.kind, found.confirmed.failure.phase) == ("wrong_gradient", "backward")
-    assert calls(found.best) == [torch.relu] and found.best.inputs[0].requires_grad
+    failure, (call,) = found.confirmed.failure, calls(found.best)
+    print(failure.kind, failure.phase, call.__name__, found.best.inputs[0].requires_grad)
 
 
 def test_a_hang_is_a_failure_only_when_it_is_looked_for():
@@ -176,3 +183,7 @@ def test_two_observations_agree():
     gm, inputs = faults.planted()
     one, two = (observe_isolated(candidate_of(gm, inputs), Setting(backend=faults.raises_at_call), timeout_s=30).failure for _ in range(2))
     assert one.same_as(two) and "ValueError: bad call with 2 values" in one.detail
+
+
+if __name__ == "__main__":
+    print_a_wrong_gradient()
