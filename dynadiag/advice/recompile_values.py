@@ -94,6 +94,17 @@ def _training(cause: Cause) -> Iterable[Advice]:
     )
 
 
+def another_module(cause: Cause) -> Iterable[Advice]:
+    """Several compiled modules of torch's own classes."""
+    yield Advice(
+        slug="bounded-versions",
+        text=(
+            "Several modules are compiled, and torch enters all of its own classes (`nn.Sequential`) through one function: each module "
+            "takes one of its versions. No change is needed while there are fewer modules than versions."
+        ),
+    )
+
+
 def variants(cause: Cause) -> Iterable[Advice]:
     """A value that selects what the function does."""
     yield Advice(

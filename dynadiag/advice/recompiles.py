@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from dynadiag.advice.recompile_cause import CONFIG, Cause, none
-from dynadiag.advice.recompile_values import COMPILE_DYNAMIC, absent, type_advice, value_advice, variants
+from dynadiag.advice.recompile_values import COMPILE_DYNAMIC, absent, another_module, type_advice, value_advice, variants
 from dynadiag.advice.source import parse_line
 from dynadiag.model.report import Advice
 from dynadiag.model.run import Run
@@ -119,6 +119,11 @@ def _shown(tensor: str, cause: Cause) -> str:
         return f"`{written}`"
     if cause.resumed:
         return f"`{tensor}`, or of the argument that it is computed from,"
+    return _shown_inside(tensor)
+
+
+def _shown_inside(tensor: str) -> str:
+    """The tensor as the compiled function calls it."""
     place = re.fullmatch(r"args\[(\d)\]", tensor)
     words = ("first", "second", "third", "fourth", "fifth")
     return f"the {words[int(place[1])]} argument" if place and int(place[1]) < len(words) else f"`{tensor}`"
@@ -175,7 +180,8 @@ def _one(slug: str, text: str, *, after: str | None = None) -> Callable[[Cause],
     def build(cause: Cause) -> Iterable[Advice]:
         tensor = re.sub(r"\.(?:\w+\(\d*\)|dtype|device(?:\.index)?|requires_grad)$", "", cause.source)
         names = {"source": cause.source, "tensor": tensor}
-        yield Advice(slug=slug, text=_filled(text, names), after=None if after is None else _filled(after, names))
+        said = re.sub(r" \(`args\[[^`]*`\)|, as in `args\[[^`]*`", "", _filled(text, names)).replace(f"`{tensor}`", _shown_inside(tensor))
+        yield Advice(slug=slug, text=said[:1].upper() + said[1:], after=None if after is None else _filled(after, names))
 
     return build
 
@@ -277,6 +283,7 @@ _TABLE: Mapping[str, Callable[[Cause], Iterable[Advice]]] = {
     "size": _size,
     "value": value_advice,
     "none": absent,
+    "module": another_module,
     "type": type_advice,
     "function": _function,
     "identity": _identity,

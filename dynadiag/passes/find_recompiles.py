@@ -14,9 +14,10 @@ from dynadiag.model.run import Frame, Location, Run
 from dynadiag.passes.base import Rank, frame_text, listed, plural, rank_text, short_place, unique
 from dynadiag.passes.compile_calls import Called, CompileCalls, calling_line, input_roots, inputs_of
 from dynadiag.passes.fingerprint import Subject, fingerprints
+from dynadiag.passes.other_modules import parameters, told_apart
 from dynadiag.passes.places import entry_stack, is_own_file, own_frame, resume_line, source_function
 from dynadiag.passes.recompile_limit import Limit, recompile_limit
-from dynadiag.passes.stack_values import ON_STACK, BrokenLines, broken_lines, written
+from dynadiag.passes.stack_values import ON_STACK, BrokenLines, broken_lines, without_names, written
 from dynadiag.passes.transitions import CodeObject, Known, Row, changes, code_objects, known_values, rows
 
 LIMIT_CODE = "DR01"
@@ -26,6 +27,7 @@ _CODES = {
     "none": "DR03",
     "nan": "DR03",
     "type": "DR03",
+    "module": "DR03",
     "function": "DR04",
     "identity": "DR04",
     "dtype": "DR05",
@@ -67,8 +69,9 @@ class Recompiled:
 def find_recompiles(run: Run) -> PassResult:
     """Every recompile with what changed, the transition table of each code object, one finding a code object and kind of cause."""
     calls = CompileCalls.of_run(run)
-    lines, roots = broken_lines(run), input_roots(run)
-    found = tuple(_read(code, run, calls, lines, roots) for code in code_objects(run))
+    lines, roots, held = broken_lines(run), input_roots(run), parameters(run)
+    codes = (told_apart(code, held) if is_module_entry(code.named) else code for code in code_objects(run))
+    found = tuple(_read(code, run, calls, lines, roots) for code in codes)
     unplaced = len(run.recompiles) - sum(len(one.code.steps) for one in found)
     return PassResult(
         recompiles=_recompiles(found, run),
@@ -83,8 +86,13 @@ def _read(code: CodeObject, run: Run, calls: CompileCalls, lines: BrokenLines, r
     table = tuple(_on_stack(_named_module(row, code.named), code.named, lines) for row in rows(code, known))
     call = next(iter(_lines(code, run)), None)
     called = calls.of(code.key[0], code.named)
-    facts = _Facts(call, calling_line(code.named, run), _library(code.named, run), inputs_of(code.frames, roots), called)
-    advice = tuple(tuple(_said(one, row) for one in recompile_advice(_cause(row, code, facts), run)) for row in table)
+    several = any(row.kind == "module" for row in table)  # then the first call is not that of each module
+    facts = _Facts(
+        call, None if several else calling_line(code.named, run), _library(code.named, run), inputs_of(code.frames, roots), called
+    )
+    advice = tuple(
+        tuple(without_names(one, row.source, row.text) for one in recompile_advice(_cause(row, code, facts), run)) for row in table
+    )
     return Recompiled(code, known, table, advice, recompile_limit(code, run), call)
 
 
@@ -113,17 +121,10 @@ def _named_module(row: Row, frame: Frame) -> Row:
 
 
 def _on_stack(row: Row, frame: Frame, lines: BrokenLines) -> Row:
-    """The row with words for a value that has no name in the program (`___stack0`)."""
+    """The row with words for what has no name in the program: a value of the stack (`___stack0`), the module of torch's entry."""
+    if row.kind == "module":
+        return replace(row, said="another compiled module")
     return replace(row, said=written(row.source, frame, lines, row.values)) if ON_STACK in row.source else row
-
-
-def _said(advice: Advice, row: Row) -> Advice:
-    """The advice with those words; code with such a name in it could not be written by anybody."""
-    if ON_STACK not in advice.text and ON_STACK not in (advice.after or ""):
-        return advice
-    text = re.sub(rf",? as in `{ON_STACK}[^`]*`", "", advice.text).replace(f"`{row.source}`", row.text)
-    text = re.sub(rf"`{ON_STACK}[^`]*`", "the value", text)
-    return replace(advice, text=text[:1].upper() + text[1:], after=None if ON_STACK in (advice.after or "") else advice.after)
 
 
 def is_module_entry(frame: Frame) -> bool:
@@ -149,7 +150,7 @@ def _library(frame: Frame, run: Run) -> bool:
 def _cause(row: Row, code: CodeObject, facts: _Facts) -> Cause:
     guard = row.guards[0]
     return Cause(
-        kind=row.kind,
+        kind="module" if row.source == "module" and is_module_entry(code.named) else row.kind,
         source=row.source,
         process=code.key[0],
         raw_source=guard.raw_source,
@@ -235,7 +236,9 @@ def _why_row(row: Row, limit: Limit) -> str | None:
     parts = [
         None if row.dynamic_since is None else f"became dynamic with [{row.dynamic_since}]",
         "the first value is not in the log" if row.first_unknown else None,
-        "the last value is not in the log" if row.last_unknown and row.kind not in ("condition", "zero_one", "duck_size") else None,
+        "the last value is not in the log"
+        if row.last_unknown and row.kind not in ("condition", "zero_one", "duck_size", "module")
+        else None,
         "the recompile limit is not in the log" if limit.value is None else None,
     ]
     return "; ".join(part for part in parts if part) or None
@@ -251,6 +254,8 @@ def row_text(row: Row) -> str:
     if row.last_unknown and joined and row.kind not in ("condition", "zero_one", "duck_size"):
         joined += " -> another value"
     dynamic = f", dynamic since [{row.dynamic_since}]" if row.dynamic_since else ""
+    if row.kind == "module":
+        return "Another compiled module came to the code that torch enters all of them through"
     word = {"condition": "a condition on ", "zero_one": "the size 0 or 1 of ", "duck_size": "sizes that were equal at first: "}.get(
         row.kind, ""
     )

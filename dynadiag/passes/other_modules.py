@@ -1,0 +1,45 @@
+"""Recompiles that are none of a change: another compiled module came to the code through which torch enters all of them.
+
+A compiled nn.Module of torch's own classes is entered through one function for all modules (`inner` of `torch/_dynamo/external_utils.py`,
+2.11 and 2.15). The first call of a second module then fails the guards of the first one's version, by the size of its input for example.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from dynadiag.model.run import Run
+from dynadiag.passes.guard_parts import FailedGuard
+from dynadiag.passes.transitions import CodeObject, Step
+
+Parameters = Mapping[str, frozenset[tuple[str, tuple[int, ...] | None]]]
+
+
+def parameters(run: Run) -> Parameters:
+    """The parameters of each frame, by frame id: their sources and shapes tell modules apart."""
+    found: dict[str, set[tuple[str, tuple[int, ...] | None]]] = {}
+    for one in run.traced_inputs:
+        if one.is_parameter:
+            found.setdefault(one.frame, set()).add((one.source, one.shape))
+    return {frame: frozenset(held) for frame, held in found.items()}
+
+
+def told_apart(code: CodeObject, held: Parameters) -> CodeObject:
+    """The code object with what other modules' versions had failed on left out, and `module` as the cause where nothing else is left."""
+    frames = {frame.key.text: frame.id for frame in code.frames}
+    return replace(code, steps=tuple(_told(step, frames, held) for step in code.steps))
+
+
+def _told(step: Step, frames: Mapping[str, str], held: Parameters) -> Step:
+    others = [guard for guard in step.guards if _of_another(guard, step, frames, held)]
+    if not others:
+        return step
+    same = tuple(guard for guard in step.guards if guard.entry is not None and guard not in others)
+    module = FailedGuard("module", "module", None, None, others[0].text, entry=others[0].entry, raw_source="fn")
+    return replace(step, guards=same or (module,))
+
+
+def _of_another(guard: FailedGuard, step: Step, frames: Mapping[str, str], held: Parameters) -> bool:
+    mine, theirs = held.get(step.frame.id), held.get(frames.get(guard.entry or "", ""))
+    return bool(mine and theirs) and mine != theirs and "Guard failed on a parameter" not in guard.text

@@ -1,0 +1,41 @@
+"""Several compiled modules share torch's entry function: the first call of the second one is no change of the first."""
+
+from dynadiag.model.run import TracedInput
+from dynadiag.passes.find_recompiles import find_recompiles
+
+ENTRY = {"name": "inner", "file": "/lib/python3.12/site-packages/torch/_dynamo/external_utils.py", "line": 67}
+SIZE = "0/0: tensor 'args[0]' size mismatch at index 1. expected 4, actual 8"
+GRAD = "0/1: tensor 'args[0]' requires_grad mismatch. expected requires_grad=0"
+
+
+def held(frame, rows):
+    rest = {"stride": None, "dtype": None, "device": None, "requires_grad": True, "is_leaf": True, "storage": None}
+    return TracedInput(frame=frame, source="L['fn']._modules['0'].weight", shape=(16, rows), is_parameter=True, **rest)
+
+
+def test_another_module_is_no_changed_size(builders):
+    run = builders.recompiled([SIZE], [GRAD, SIZE], **ENTRY)
+    run = builders.replace(run, traced_inputs=(held("f0", 4), held("f1", 8), held("f2", 8)))
+    found = find_recompiles(run)
+    assert [(row.source, row.kind) for row in found.transitions] == [
+        ("another compiled module", "module"),
+        ("args[0].requires_grad", "requires_grad"),
+    ]
+    (finding,) = found.findings
+    assert "Another compiled module came" in finding.why
+    assert [advice.slug for advice in finding.fix] == ["bounded-versions", "same-requires-grad"]
+    assert finding.fix[1].text.startswith("The first argument needs a gradient in some calls")
+    assert "args[" not in finding.fix[1].text
+    assert found.recompiles[0].reasons == (SIZE,)
+
+
+def test_the_same_module_is_read_as_before(builders):
+    run = builders.recompiled([SIZE], **ENTRY)
+    run = builders.replace(run, traced_inputs=(held("f0", 4), held("f1", 4)))
+    assert [row.source for row in find_recompiles(run).transitions] == ["args[0].size(1)"]
+
+
+def test_another_class_of_module_needs_no_conversion(builders):
+    reason = "0/0: ___check_type_id(fn, 7), type=<class 'torch.nn.modules.container.Sequential'>"
+    (finding,) = find_recompiles(builders.recompiled([reason], **ENTRY)).findings
+    assert [advice.slug for advice in finding.fix] == ["bounded-versions"]
