@@ -47,8 +47,7 @@ def _inside(run: Run) -> str:
     if any(frame.id in graphs and _called_by_ddp(frame) for frame in run.frames):
         return "The model inside is compiled all the same, as frames of its own"
     return (
-        "No graph of the model inside was captured: behind the break Dynamo starts at functions of yours, not at torch's own classes "
-        "such as `nn.Sequential`"
+        "No graph of the model inside was captured: behind the break Dynamo starts no frame in torch's own classes such as `nn.Sequential`"
     )
 
 
