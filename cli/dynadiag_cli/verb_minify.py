@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -95,7 +94,9 @@ def _minify(program: Target, directory: Path, options: Any, recorded: tuple[Path
 
     _say(f"writing to {directory}")
     if options.resume:
-        suspect, captures = None, [Path(path) for path in json.loads((directory / "job.json").read_text("utf-8"))["captures"]]
+        from dynadiag.reduce.resuming import captures_to_resume
+
+        suspect, captures = None, captures_to_resume(directory, Path(program.argv[0]))
     elif recorded is not None:
         from dynadiag.reduce.recording import capture_recorded
 

@@ -1,0 +1,35 @@
+"""Whether an interrupted reduction may go on: what is stored in its folder is run only where it is the text of the named script."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from dynadiag.errors import UnreadableInputError
+
+
+def captures_to_resume(directory: Path, script: Path) -> list[Path]:
+    """The captured graphs of an earlier run in `directory`.
+
+    A backend that is a function of the script was stored as its source. A folder may come from a stranger, so each line of that source must
+    be a line of `script`, which the user asks to run anyway. Raises UnreadableInputError if not, and for a damaged or foreign job.
+    """
+    try:
+        folders = [Path(path) for path in json.loads((directory / "job.json").read_text("utf-8"))["captures"]]
+        inside = all(folder.resolve().is_relative_to(directory.resolve()) for folder in folders)
+        sources = [json.loads((folder / "setting.json").read_text("utf-8")).get("backend_source") for folder in folders] if inside else []
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UnreadableInputError(f"{directory} holds no reduction that can be resumed: {error}") from error
+    if not inside:
+        raise UnreadableInputError(f"{directory}/job.json names captured graphs outside of {directory}: they are not read")
+    if not all(_is_part_of(source, script) for source in sources if source is not None):
+        raise UnreadableInputError(f"the backend stored in {directory} is not the text of {script}: start again without --resume")
+    return folders
+
+
+def _is_part_of(source: object, script: Path) -> bool:
+    try:
+        known = {line.strip() for line in script.read_text("utf-8", errors="replace").splitlines()}
+    except OSError:
+        return False
+    return isinstance(source, str) and all(line.strip() in known for line in source.splitlines() if line.strip())

@@ -1,0 +1,46 @@
+"""A folder of a stranger is not run when a reduction is resumed."""
+
+import json
+
+import pytest
+
+from dynadiag.errors import UnreadableInputError
+from dynadiag.reduce.resuming import captures_to_resume
+
+BACKEND = "def mine(gm, inputs):\n    return gm.forward\n"
+
+
+@pytest.fixture
+def earlier(tmp_path):
+    """An interrupted reduction whose backend is a function of train.py."""
+    (tmp_path / "train.py").write_text(f"import torch\n\n{BACKEND}\ntorch.compile(print, backend=mine)\n")
+    folder = tmp_path / "out" / "capture"
+    folder.mkdir(parents=True)
+    (folder / "setting.json").write_text(json.dumps({"backend_source": BACKEND}))
+    (tmp_path / "out" / "job.json").write_text(json.dumps({"captures": [str(folder)]}))
+    return tmp_path
+
+
+def test_the_scripts_own_backend_goes_on(earlier):
+    assert captures_to_resume(earlier / "out", earlier / "train.py") == [earlier / "out" / "capture"]
+
+
+def test_a_backend_that_is_not_in_the_script_is_refused(earlier):
+    stored = json.dumps({"backend_source": BACKEND.replace("return", "__import__('os').system('true'); return")})
+    (earlier / "out" / "capture" / "setting.json").write_text(stored)
+    with pytest.raises(UnreadableInputError, match="start again without --resume"):
+        captures_to_resume(earlier / "out", earlier / "train.py")
+
+
+@pytest.mark.parametrize(
+    "job", ["", "[]", '{"captures": ["/etc"]}', '{"captures": 3}', '{"captures": [null]}', '{"captures": ["../elsewhere"]}']
+)
+def test_a_damaged_or_foreign_job_is_one_line(earlier, job):
+    (earlier / "out" / "job.json").write_text(job)
+    with pytest.raises(UnreadableInputError):
+        captures_to_resume(earlier / "out", earlier / "train.py")
+
+
+def test_a_graph_of_torchs_own_backends_needs_no_script(earlier):
+    (earlier / "out" / "capture" / "setting.json").write_text("{}")
+    assert len(captures_to_resume(earlier / "out", earlier / "gone.py")) == 1
