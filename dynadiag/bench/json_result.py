@@ -101,8 +101,8 @@ def _unknown_above(result: BenchResult) -> Mapping[str, str]:
         "same_again": None if result.same_again is not None else "no arm was started",
         "outside_share": None if result.outside_share is not None else "no round was timed",
         "clocks": None if result.clocks is not None else "nvidia-smi gave no clocks",
-        "ceilings": None if result.ceilings is not None else "ceilings were not measured (--limits measures them on a CUDA device)",
-        "floor_ms": None if result.floor is not None else "the floor was not computed (--limits computes it)",
-        "floor": None if result.floor is not None else "the floor was not computed (--limits computes it)",
+        "ceilings": None if result.ceilings is not None else "this version does not measure ceilings of the device",
+        "floor_ms": None if result.floor is not None else "this version does not compute the floor of a step",
+        "floor": None if result.floor is not None else "this version does not compute the floor of a step",
     }
     return {name: reason for name, reason in reasons.items() if reason is not None}
