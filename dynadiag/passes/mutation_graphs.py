@@ -80,8 +80,8 @@ class GraphView:
         return [_as_method(node) for node in nodes if node.op != "placeholder" and is_write(node) and node.name not in reach]
 
     @cached_property
-    def _stacks(self) -> Mapping[str, tuple[Location, ...]]:
-        return trace.node_stacks(_details(self.graph))
+    def _stacks(self) -> trace.NodeStacks:
+        return trace.NodeStacks(_details(self.graph))
 
     def stack_of(self, node: Node) -> tuple[Location, ...]:
         """The user code of a node: its whole stack when we recorded it, else the one line that the text shows."""

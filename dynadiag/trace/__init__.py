@@ -2,6 +2,6 @@
 
 from dynadiag.trace.graph_nodes import graph_nodes
 from dynadiag.trace.load import load
-from dynadiag.trace.payloads import aot_metadata, graph_details, node_stacks, probe_result, read_payload, side_effects
+from dynadiag.trace.payloads import NodeStacks, aot_metadata, graph_details, probe_result, read_payload, side_effects
 
-__all__ = ["aot_metadata", "graph_details", "graph_nodes", "load", "node_stacks", "probe_result", "read_payload", "side_effects"]
+__all__ = ["NodeStacks", "aot_metadata", "graph_details", "graph_nodes", "load", "probe_result", "read_payload", "side_effects"]

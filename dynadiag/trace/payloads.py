@@ -15,7 +15,7 @@ from dynadiag.trace.probe_records import read_probe
 from dynadiag.trace.records import untab
 from dynadiag.trace.side_effects import read_side_effects
 from dynadiag.trace.sources import OpenLog, shown
-from dynadiag.trace.stacks import printed_stack
+from dynadiag.trace.stacks import printed_stack_of
 from dynadiag.trace.text_prefix import strip_prefixes
 from dynadiag.trace.values import BadRecordError, as_dict, as_id, as_list, as_text, as_texts, decode, parse_json
 
@@ -55,15 +55,21 @@ def graph_details(ref: PayloadRef) -> Mapping[str, Any]:
         raise UnreadableInputError(f"the details of a graph in {shown(Path(ref.log))} are damaged") from None
 
 
-def node_stacks(details: Mapping[str, Any]) -> Mapping[str, tuple[Location, ...]]:
-    """By node: the whole stack of user code, outermost frame first, as the details of a graph (`dynadiag_graph`) hold it."""
-    stacks = [printed_stack(text.split("\n")) for text in as_texts(details.get("strings"))]
-    found: dict[str, tuple[Location, ...]] = {}
-    for node in map(as_list, as_list(details.get("nodes"))):
-        name, number = (as_text(node[0]), as_id(node[2])) if len(node) == 3 else (None, None)
-        if name is not None and number is not None and number < len(stacks) and stacks[number]:
-            found[name] = stacks[number]
-    return found
+class NodeStacks:
+    """By node of one graph: the whole stack of user code, outermost frame first, as `dynadiag_graph` holds it; parsed when asked for."""
+
+    def __init__(self, details: Mapping[str, Any]) -> None:
+        self._strings = as_texts(details.get("strings"))
+        self._numbers: dict[str, int] = {}
+        for node in map(as_list, as_list(details.get("nodes"))):
+            name, number = (as_text(node[0]), as_id(node[2])) if len(node) == 3 else (None, None)
+            if name is not None and number is not None and number < len(self._strings):
+                self._numbers[name] = number
+
+    def get(self, name: str) -> tuple[Location, ...]:
+        """The stack of a node, () when none was recorded."""
+        number = self._numbers.get(name)
+        return printed_stack_of(self._strings[number]) if number is not None else ()
 
 
 def aot_metadata(ref: PayloadRef) -> AotMetadata | None:

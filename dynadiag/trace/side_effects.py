@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from dynadiag.model.mutations import SideEffect
-from dynadiag.trace.stacks import printed_stack
+from dynadiag.trace.stacks import printed_stack_of
 
 _HEAD = re.compile(r"^Mutating object of type (.{1,400}?) \((source name|source|no source|unable)(?:: (.{1,2000}))?\)")
 _BETWEEN_STACKS = re.compile(r"^ *\*{8} *$", re.MULTILINE)
@@ -36,7 +36,7 @@ def _side_effect(lines: list[str]) -> SideEffect | None:
         return None
     kind, how, name = match.groups()
     parts = _BETWEEN_STACKS.split("\n".join(lines[1:]))
-    stacks = tuple(stack for stack in (printed_stack(part.split("\n")) for part in parts) if stack)
+    stacks = tuple(stack for stack in map(printed_stack_of, parts) if stack)
     made_inside = how == "source" and name == "created in torch.compile region"
     return SideEffect(type=kind, source=None if made_inside or how != "source name" else name, variable=_variable(how, name), stacks=stacks)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -51,6 +52,12 @@ def printed_stack(lines: Iterable[str]) -> tuple[Location, ...]:
             last = found[-1]
             found[-1] = Location(last.file, last.line, last.function, line.strip())
     return tuple(found[-LONGEST_STACK:])
+
+
+@functools.lru_cache(maxsize=4096)
+def printed_stack_of(text: str) -> tuple[Location, ...]:
+    """`printed_stack` of a whole text; remembered, since the nodes and the compilations of one function print the same stacks."""
+    return printed_stack(text.split("\n"))
 
 
 def is_stack_line(line: str) -> bool:
