@@ -22,7 +22,7 @@ GRAPH = """class GraphModule(torch.nn.Module):
 """
 HOSTILE = GRAPH.replace("l_x_.add_(l_y_)", "__import__('os').system('touch CANARY')")
 PRIVATE = GRAPH.replace("l_x_.add_(l_y_)", "torch.ops.mylib.put(l_x_)")
-STUCK = GRAPH.replace("l_x_.add_(l_y_)", "l_x_.add_(l_y_); " + "; ".join(f"a{i} = add_.sin()" for i in range(8000)))
+STUCK = GRAPH.replace("l_x_.add_(l_y_)", "l_x_.add_(l_y_); " + "; ".join(f"a{i} = add_.sin()" for i in range(30000)))
 REFUSED = "BackendCompilerFailed: backend='b' raised:\nAssertionError: no\n  keep_input_mutations=False"
 
 
