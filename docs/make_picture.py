@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SAMPLE = "samples/bert_train_step.py"
 RUN = "dynadiag-runs/readme-picture"
 COLUMNS = 90
-LINES = 48
+LINES = 36
 
 
 def main(out: Path) -> None:
