@@ -16,6 +16,7 @@ from typing import Any
 
 import dynadiag
 from dynadiag.errors import DynadiagError, TorchUnsupportedError, UsageError
+from dynadiag.record.supervisor import signal_name
 
 _MAIN = "dynadiag.bench.inside.main"
 _TAIL_BYTES = 4000
@@ -96,7 +97,7 @@ class ArmProcess:
             self.kill()
             return ArmFailedError("crashed", "closed its side of the pipe")
         if status < 0:
-            return ArmFailedError("crashed", f"was ended by {_signal_name(-status)}")
+            return ArmFailedError("crashed", f"was ended by {signal_name(-status)}")
         return ArmFailedError("crashed", f"left with exit status {status}{self._last_words()}")
 
     def _last_words(self) -> str:
@@ -140,13 +141,6 @@ def _failure(message: Mapping[str, Any]) -> DynadiagError:
     if kind == "out-of-memory":
         return ArmFailedError("oom", f"the device has no memory left: {text}")
     return ArmFailedError("crashed", text)
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def default_python() -> str:

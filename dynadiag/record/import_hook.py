@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -15,6 +16,7 @@ class ImportWatcher:
     def __init__(self, callbacks: dict[str, Callable[[ModuleType], None]]) -> None:
         self._callbacks = dict(callbacks)
         self._waiting: dict[str, Callable[[ModuleType], None]] = {}
+        self._asking: set[tuple[int, str]] = set()
 
     def install(self) -> None:
         """Call back at once for modules that are loaded, and watch for the others; after `remove` it begins again."""
@@ -48,6 +50,17 @@ class ImportWatcher:
             callback(module)
 
     def _spec_of_others(self, name: str, path: Sequence[str] | None, target: ModuleType | None) -> ModuleSpec | None:
+        """The first spec of another finder; a second watcher among them asks us back, which this thread then does not answer."""
+        question = (threading.get_ident(), name)
+        if question in self._asking:
+            return None
+        self._asking.add(question)
+        try:
+            return self._first_spec(name, path, target)
+        finally:
+            self._asking.discard(question)
+
+    def _first_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None) -> ModuleSpec | None:
         for finder in list(sys.meta_path):
             if finder is self or not hasattr(finder, "find_spec"):
                 continue

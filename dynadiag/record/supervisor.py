@@ -24,7 +24,7 @@ from dynadiag.record.target import RecordOptions, Target, command_of
 from dynadiag.record.terminal import foreground
 from dynadiag.record.writer import WARNED_VARIABLE
 
-_BOOTSTRAP = Path(__file__).resolve().parent / "bootstrap"
+_BOOTSTRAP = Path(__file__).resolve().parents[1] / "bootstrap"
 _PASSED_ON = ("SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGWINCH")
 _LOOK_S = 1.0
 _TIMED_OUT = 124
@@ -183,7 +183,7 @@ def _signals_passed_on(progress: _Progress) -> Iterator[None]:
 
 def _finish(child: subprocess.Popen[bytes], directory: Path | None, info: RunInfo, progress: _Progress) -> RecordResult:
     status = child.returncode
-    name = _signal_name(-status) if status < 0 else None
+    name = signal_name(-status) if status < 0 else None
     interrupted = progress.interrupts > 0
     exit_status = 128 - status if status < 0 else status
     if progress.stopped_stable:
@@ -198,7 +198,7 @@ def _finish(child: subprocess.Popen[bytes], directory: Path | None, info: RunInf
     return RecordResult(directory, exit_status, name, progress.timed_out, interrupted, progress.stopped_stable, tuple(progress.warnings))
 
 
-def _signal_name(number: int) -> str:
+def signal_name(number: int) -> str:
     """The signal's name; real-time signals have none."""
     try:
         return signal.Signals(number).name

@@ -10,12 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import dynadiag.replay
 from dynadiag.errors import NothingFoundError
 from dynadiag.record import RecordOptions, RecordResult, Target, record
 from dynadiag.replay.settings import VARIABLE, CaptureSettings
 
-_BOOTSTRAP = Path(dynadiag.replay.__file__).resolve().parent / "bootstrap"
 _STATE = struct.Struct("<qqq")
 _COMPILING, _CALLING = 1, 2
 _EVERY = -2
@@ -78,18 +76,16 @@ def _run(target: Target, out: Path, name: str, settings: CaptureSettings, option
 
 @contextlib.contextmanager
 def _environment(settings: CaptureSettings) -> Iterator[None]:
-    """The variables that the script inherits."""
-    before = {name: os.environ.get(name) for name in (VARIABLE, "PYTHONPATH")}
+    """The variable that the script inherits; the recorder's bootstrap, which runs in it, also starts the capture."""
+    before = os.environ.get(VARIABLE)
     os.environ[VARIABLE] = settings.dumps()
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_BOOTSTRAP), before["PYTHONPATH"])))
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        if before is None:
+            os.environ.pop(VARIABLE, None)
+        else:
+            os.environ[VARIABLE] = before
 
 
 def _suspect(folder: Path, result: RecordResult) -> Suspect | None:

@@ -1,5 +1,5 @@
 """Taking a compiled graph out of a running script, with its real inputs, before it is compiled or called.
 
-`dynadiag minify` puts `bootstrap` on PYTHONPATH; the `sitecustomize.py` there waits for torch and hands over to `inside`. Standard library
-and torch only: it runs in the user's process.
+The `sitecustomize.py` in `dynadiag/bootstrap` hands over to `inside` where `dynadiag minify` captures. Standard library and torch only: it
+runs in the user's process.
 """

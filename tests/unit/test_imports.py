@@ -28,6 +28,7 @@ MAY_IMPORT = {
     "render": {"errors", "model", "trace", "passes"},
     "fx": {"errors", "model", "torch_compat", "trace"},
     "doctor": {"errors"},
+    "bootstrap": {"record", "replay"},
     "replay": {"errors", "model", "torch_compat", "record"},
     "reduce": {"errors", "model", "torch_compat", "record", "trace", "fx", "passes", "advice", "report", "replay"},
     "bench": {"errors", "model", "torch_compat", "record", "trace", "report", "replay", "render"},
@@ -36,7 +37,7 @@ MAY_IMPORT = {
 }
 WITHOUT_TORCH = {"errors", "model", "trace", "passes", "advice", "report", "render", "__init__", "api"}
 # record runs in the user's process: the standard library and torch, nothing else. It also starts as a plain folder on PYTHONPATH.
-THIRD_PARTY_FREE = {"errors", "model", "torch_compat", "record", "trace", "replay"}
+THIRD_PARTY_FREE = {"errors", "model", "torch_compat", "record", "trace", "replay", "bootstrap"}
 VERBS = [command.name for command in app.registered_commands]
 PRIVATE_TORCH = re.compile(r"^torch\._(?!_)")
 
@@ -103,9 +104,7 @@ def test_pure_parts_never_import_torch(part):
 
 @pytest.mark.parametrize("part", sorted(THIRD_PARTY_FREE))
 def test_what_runs_in_the_users_process_needs_no_package_of_ours(part):
-    allowed = (
-        set(sys.stdlib_module_names) | {"torch", "dynadiag"} | {path.stem for path in (ROOT / "dynadiag/record/bootstrap").glob("*.py")}
-    )
+    allowed = set(sys.stdlib_module_names) | {"torch", "dynadiag"} | {path.stem for path in (ROOT / "dynadiag/bootstrap").glob("*.py")}
     wrong = {str(path): sorted(beyond) for path in modules() if part_of(path) == part and (beyond := top_level(imported(path)) - allowed)}
     assert wrong == {}
 

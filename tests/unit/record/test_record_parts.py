@@ -129,6 +129,16 @@ def test_a_module_is_announced_after_it_ran_also_when_it_was_only_looked_for_bef
         watcher.remove()
 
 
+def test_two_watchers_of_one_module_are_both_called(sample_module):
+    seen = []
+    watchers = [ImportWatcher({sample_module: lambda module, name=name: seen.append((name, module.value))}) for name in "ab"]
+    for watcher in watchers:
+        watcher.install()
+    importlib.import_module(sample_module)
+    assert sorted(seen) == [("a", 1), ("b", 1)]
+    assert not set(watchers) & set(sys.meta_path)
+
+
 def test_a_loaded_module_is_announced_at_once():
     seen = []
     ImportWatcher({"json": seen.append}).install()

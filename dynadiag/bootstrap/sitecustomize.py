@@ -1,10 +1,18 @@
-"""Python runs this at start-up because `dynadiag minify` put its folder on PYTHONPATH; the user's own sitecustomize runs afterwards."""
+"""Python runs this at start-up because `dynadiag` put its folder first on PYTHONPATH; the user's own sitecustomize runs afterwards.
+
+Standard library only, and no dynadiag on the path: this interpreter may have never heard of it.
+Until torch is imported recording costs one finder; `dynadiag minify` also captures graphs.
+"""
 
 from __future__ import annotations
 
 import importlib.machinery
 import os
 import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 _HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - pathlib costs start-up time in every child
 
@@ -15,7 +23,7 @@ def _load_dynadiag() -> None:
         return
     from importlib.util import module_from_spec, spec_from_file_location
 
-    package = os.path.dirname(os.path.dirname(_HERE))  # noqa: PTH120
+    package = os.path.dirname(_HERE)  # noqa: PTH120
     spec = spec_from_file_location("dynadiag", os.path.join(package, "__init__.py"), submodule_search_locations=[package])  # noqa: PTH118
     if spec is None or spec.loader is None:
         raise ImportError(f"no dynadiag in {package}")
@@ -24,7 +32,26 @@ def _load_dynadiag() -> None:
     spec.loader.exec_module(module)
 
 
-def _start() -> None:
+class _FirstTorchImport:
+    """Wakes the recorder when torch is first looked for, then leaves the import system to it."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        """The spec of torch as the recorder's own finder gives it; None for everything else."""
+        if name != "torch" or self not in sys.meta_path:
+            return None
+        sys.meta_path.remove(self)
+        try:
+            _load_dynadiag()
+            from dynadiag.record.inside import start_from_environment
+
+            watcher = start_from_environment()
+        except Exception as error:  # noqa: BLE001 - border: a recorder that cannot start must not stop the program
+            print(f"dynadiag: not recording this process: {error!r}", file=sys.stderr)
+            return None
+        return watcher and watcher.find_spec(name, path, target)
+
+
+def _start_capture() -> None:
     try:
         _load_dynadiag()
         from dynadiag.replay.inside import start
@@ -35,7 +62,7 @@ def _start() -> None:
 
 
 def _run_users_own() -> None:
-    """The user's sitecustomize, which ours shadows."""
+    """The user's sitecustomize, which ours shadows; what it raises is reported by Python as always."""
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize")
     if spec is None or spec.loader is None or spec.origin == __file__:
         return
@@ -47,6 +74,8 @@ def _run_users_own() -> None:
 
 
 sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or os.curdir) != _HERE]  # noqa: PTH100
+if "DYNADIAG_RECORD" in os.environ:
+    sys.meta_path.insert(0, _FirstTorchImport())
 if "DYNADIAG_CAPTURE" in os.environ:
-    _start()
+    _start_capture()
 _run_users_own()
