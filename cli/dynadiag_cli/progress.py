@@ -11,25 +11,38 @@ _PATIENCE_S = 0.5
 _REDRAW_S = 0.1
 
 
+class StatusLine:
+    """One line on stderr that is redrawn; nothing where stderr is no terminal."""
+
+    def __init__(self) -> None:
+        self.drawn_at = 0.0
+
+    def draw(self, text: str) -> None:
+        """Replace what the line says."""
+        if sys.stderr.isatty():
+            self.drawn_at = time.monotonic()
+            sys.stderr.write(f"\r\x1b[Kdynadiag: {text}")
+            sys.stderr.flush()
+
+    def wipe(self) -> None:
+        """Take the line away, if it was ever drawn."""
+        if self.drawn_at:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+
 @contextmanager
 def progress(what: str) -> Iterator[Callable[[int, int], None]]:
     """Give a callable `advance(done, total)` that redraws a line `what 42 %`; the line is wiped at the end."""
     begun = time.monotonic()
-    shown = 0.0
+    line = StatusLine()
 
     def advance(done: int, total: int) -> None:
-        nonlocal shown
         now = time.monotonic()
-        if not sys.stderr.isatty() or now - begun < _PATIENCE_S or now - shown < _REDRAW_S:
-            return
-        shown = now
-        share = f"{100 * done // total} %" if total else f"{done}"
-        sys.stderr.write(f"\r\x1b[Kdynadiag: {what} {share}")
-        sys.stderr.flush()
+        if now - begun >= _PATIENCE_S and now - line.drawn_at >= _REDRAW_S:
+            line.draw(f"{what} {f'{100 * done // total} %' if total else done}")
 
     try:
         yield advance
     finally:
-        if shown:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
+        line.wipe()

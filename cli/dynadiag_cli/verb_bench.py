@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dynadiag.errors import OutputError, UsageError
+from dynadiag_cli.progress import StatusLine
 
 if TYPE_CHECKING:
     from dynadiag.bench.arms import ArmSpec
@@ -145,27 +146,19 @@ def _directory(where: str, out: Path | None, force: bool) -> Path:
 @contextmanager
 def _progress() -> Iterator[Progress]:
     """What is going on, with the time left, on stderr: redrawn on a terminal, and one line a phase elsewhere (rounds are left out)."""
-    terminal = sys.stderr.isatty()
-    shown = 0.0
+    line = StatusLine()
 
     def show(text: str, left_s: float | None) -> None:
-        nonlocal shown
-        now = time.monotonic()
-        if not terminal:
+        if not sys.stderr.isatty():
             if left_s is None:
                 print(f"dynadiag: {text}", file=sys.stderr)
-        elif left_s is None or now - shown > _REDRAW_S:
-            shown = now
-            left = "" if left_s is None else f", at most {left_s:.0f} s left"
-            sys.stderr.write(f"\r\x1b[Kdynadiag: {text}{left}")
-            sys.stderr.flush()
+        elif left_s is None or time.monotonic() - line.drawn_at > _REDRAW_S:
+            line.draw(text if left_s is None else f"{text}, at most {left_s:.0f} s left")
 
     try:
         yield show
     finally:
-        if terminal:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
+        line.wipe()
 
 
 def _write(result: BenchResult, directory: Path) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dynadiag_cli.command_line import MODE
+from dynadiag_cli.progress import StatusLine
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -106,9 +107,14 @@ def _minify(program: Target, directory: Path, options: Any, recorded: tuple[Path
         suspect, captures = find_and_capture(program, directory, CaptureOptions(timeout_s=options.timeout_s, every=every))
     if suspect is not None:
         _say(f"graph {suspect.graph} fails in phase {suspect.phase}: {' '.join(suspect.title.split())[:200]}")
-    display = _Display()
-    result = reduce_captured(captures, suspect, directory, options, display.show)
-    display.end()
+    line = StatusLine()
+
+    def show(message: Mapping[str, Any]) -> None:
+        if "nodes" in message:
+            line.draw(f"{message['nodes']} nodes, {message.get('queries', 0)} queries {message.get('phase', '')}")
+
+    result = reduce_captured(captures, suspect, directory, options, show)
+    line.wipe()
     return _report(result, directory)
 
 
@@ -131,27 +137,6 @@ def _version() -> str:
     import dynadiag
 
     return dynadiag.__version__
-
-
-class _Display:
-    """One line of progress on a terminal; nothing elsewhere."""
-
-    def __init__(self) -> None:
-        self._shown = False
-
-    def show(self, message: Mapping[str, Any]) -> None:
-        """Redraw the line."""
-        if "nodes" not in message or not sys.stderr.isatty():
-            return
-        self._shown = True
-        sys.stderr.write(f"\r\x1b[Kdynadiag: {message['nodes']} nodes, {message.get('queries', 0)} queries {message.get('phase', '')}")
-        sys.stderr.flush()
-
-    def end(self) -> None:
-        """Wipe the line."""
-        if self._shown:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
 
 
 def _report(result: Mapping[str, Any], directory: Path) -> int:
