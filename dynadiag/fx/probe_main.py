@@ -50,8 +50,10 @@ def main(arguments: list[str], *, restart: Callable[[float], None] | None = None
         run = trace.load(options.run)
     except DynadiagError as error:
         return _stop(error.message, 2)
+    # A record under our own number would count as one more process of the run.
+    pids = {frame.id: run.processes[frame.key.process].pid for frame in run.frames}
     for graph, record, stopped in records(run, until):
-        _append(Path(graph.text.log), _pid_of(graph, run), record)  # type: ignore[union-attr]
+        _append(Path(graph.text.log), pids.get(graph.frame) or 0, record)  # type: ignore[union-attr]
         if stopped and restart is not None:
             restart(until - time.monotonic())
     return 0
@@ -97,12 +99,6 @@ def records(run: "Run", until: float) -> Iterator[tuple["Graph", dict[str, Any],
             content["why_not"] = "only Dynamo's graphs are tried after a run; `dynadiag graph` tries this one"
         assert graph.text is not None
         yield graph, {"format": 1, "graph": graph.id, "text_offset": graph.text.offset, **content}, stopped
-
-
-def _pid_of(graph: "Graph", run: "Run") -> int:
-    """The process that compiled the graph; a record under our own number would count as one more process of the run."""
-    frame = next((frame for frame in run.frames if frame.id == graph.frame), None)
-    return (run.processes[frame.key.process].pid if frame is not None else None) or 0
 
 
 def _append(log: Path, pid: int, content: dict[str, Any]) -> None:
