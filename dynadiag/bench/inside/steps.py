@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +13,7 @@ _COTANGENT_SEED = 20
 
 
 @dataclass(kw_only=True)
-class Step:
+class Step(ABC):
     """`original` is the function as the program has it, `function` what this arm calls; `run` does one step and gives its output."""
 
     original: Callable[..., Any]
@@ -20,14 +21,14 @@ class Step:
     arguments: tuple[Any, ...]
     compiled_by: str
 
+    @abstractmethod
     def run(self, function: Callable[..., Any] | None = None) -> Any:
         """One step, with `function` in the place of the arm's."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def what(self) -> str:
         """What one step comprises, in words."""
-        raise NotImplementedError
 
 
 class WholeStep(Step):
