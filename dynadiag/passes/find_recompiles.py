@@ -16,41 +16,11 @@ from dynadiag.passes.compile_calls import Called, CompileCalls, calling_line, in
 from dynadiag.passes.fingerprint import Subject, fingerprints
 from dynadiag.passes.other_modules import parameters, told_apart
 from dynadiag.passes.places import entry_stack, is_own_file, own_frame, resume_line, source_function
+from dynadiag.passes.recompile_codes import LIMIT_CODE, recompile_code
 from dynadiag.passes.recompile_limit import Limit, recompile_limit
 from dynadiag.passes.stack_values import ON_STACK, BrokenLines, broken_lines, without_names, written
 from dynadiag.passes.transitions import CodeObject, Known, Row, changes, code_objects, known_values, rows
 
-LIMIT_CODE = "DR01"
-_CODES = {
-    "size": "DR02",
-    "value": "DR03",
-    "none": "DR03",
-    "nan": "DR03",
-    "type": "DR03",
-    "module": "DR03",
-    "function": "DR04",
-    "identity": "DR04",
-    "dtype": "DR05",
-    "device": "DR05",
-    "stride": "DR05",
-    "rank": "DR05",
-    "requires_grad": "DR05",
-    "dispatch_keys": "DR05",
-    "global_state": "DR06",
-    "function_mode": "DR06",
-    "length": "DR07",
-    "keys": "DR07",
-    "contains": "DR07",
-    "attribute": "DR07",
-    "backend": "DR08",
-    "condition": "DR09",
-    "zero_one": "DR09",
-    "duck_size": "DR09",
-    "aliasing": "DR10",
-    "invalidated": "DR11",
-    "dim_marking": "DR12",
-}
-_UNKNOWN_CODE = "DR99"
 _FIXES_SHOWN = 4
 
 
@@ -172,7 +142,11 @@ def _recompiles(found: Sequence[Recompiled], run: Run) -> tuple[Recompile, ...]:
     entries = [(one, step) for one in found for step in one.code.steps]
     changed = [changes(step, one.known) for one, step in entries]
     subjects = [
-        Subject(_code(changed[i][0].kind) if changed[i] else _UNKNOWN_CODE, one.call, changed[i][0].source if _stable(changed[i]) else "")
+        Subject(
+            recompile_code(changed[i][0].kind if changed[i] else None),
+            one.call,
+            changed[i][0].source if _stable(changed[i]) else "",
+        )
         for i, (one, _) in enumerate(entries)
     ]
     made = [
@@ -192,10 +166,6 @@ def _recompiles(found: Sequence[Recompiled], run: Run) -> tuple[Recompile, ...]:
 
 def _stable(changed: Sequence[object]) -> bool:
     return bool(changed) and getattr(changed[0], "kind", "unknown") not in ("unknown", "unexpected")
-
-
-def _code(kind: str) -> str:
-    return _CODES.get(kind, _UNKNOWN_CODE)
 
 
 def _advice_of(one: Recompiled, step_id: str) -> tuple[Advice, ...]:
@@ -296,7 +266,7 @@ def _function(frame: Frame, run: Run, definitions: Mapping[tuple[str | None, str
 
 
 def _main_code(one: Recompiled) -> str:
-    return _code(one.rows[0].kind) if one.rows else _UNKNOWN_CODE
+    return recompile_code(one.rows[0].kind if one.rows else None)
 
 
 def _finding_code(group: Sequence[Recompiled]) -> str:
