@@ -8,7 +8,8 @@ be quiet: CPU seconds are compared, not wall time; with `perf` also instructions
 On a busy machine two processes differ by more than recording costs. So each recorded process also measures itself: the CPU time of all
 that only recording does (torch builds no record while nobody listens), and of our own part of it, against the compile CPU time without
 them. Load touches both sides of such a share alike. The lowest and highest of all runs are given with the median. "In
-turns" is the steady step in one process with our hooks in and out by turns.
+turns" is the steady step in one process with our hooks in and out by turns. "Calls" is how many Python and built-in functions one steady
+step calls, each by name: what recording does in a steady step would show there, on any machine.
 
 Inductor's caches of graphs are off, but the libraries that the C++ compiler builds are kept from a first, unmeasured run: recording cannot
 change what that compiler costs, it only adds noise. So the compile ratio is that of the Python part, larger than the whole.
@@ -18,6 +19,7 @@ change what that compiler costs, it only adds noise. So the compile ratio is tha
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import math
 import os
@@ -29,6 +31,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -86,6 +89,8 @@ def compare(model: str, pairs: int, backend: str, *, with_compilers: bool) -> di
     figures |= {f"{name}_s": statistics.median(run_[name] for run_ in plain) for name in ("compile", "steady")}
     figures["log_bytes"] = statistics.median(run_["log_bytes"] for run_ in recorded)
     figures["pairs"] = pairs
+    figures["calls"] = [sum(run_["calls"].values()) for run_ in (plain[0], recorded[0])]
+    figures["calls_differ"] = sorted({name for run_ in recorded for name, n in run_["calls"].items() ^ plain[0]["calls"].items()})
     return figures
 
 
@@ -166,6 +171,10 @@ def print_model(model: str, figures: dict[str, object]) -> None:
         assert isinstance(share, dict)
         found = f"{share['median']:7.4f}  [{share['low']:.4f}, {share['high']:.4f}]  target <= {TARGETS[name]:.2f}"
         print(f"{model:9} {name + ' share':12} {found}")
+    differ = figures["calls_differ"]
+    print(
+        f"{model:9} steady calls without, with: {figures['calls']}; {'not the same: ' + str(differ) if differ else 'name by name the same'}"
+    )
     print(
         f"{model:9} unrecorded   compiling {figures['compile_s']:.1f} CPU s, a step {figures['steady_s'] * 1000:.1f} CPU ms; "
         f"{figures['pairs']} pairs; log {figures['log_bytes']:.0f} bytes",
@@ -199,8 +208,9 @@ def work(model: str, backend: str) -> None:
     for _ in range(3):
         step()
     steady_s = statistics.median(timed(step) for _ in range(STEADY_STEPS))
+    calls = calls_of(step)
     pairs = steady_pairs(step) if spent_s else []
-    print(json.dumps({"compile": compile_s, "steady": steady_s, "steady_pairs": pairs, **spent_s}))
+    print(json.dumps({"compile": compile_s, "steady": steady_s, "steady_pairs": pairs, "calls": calls, **spent_s}))
 
 
 def steady_pairs(step: Callable[[], None]) -> list[tuple[float, float]]:
@@ -218,6 +228,28 @@ def steady_pairs(step: Callable[[], None]) -> list[tuple[float, float]]:
             taken[recording] = statistics.median(timed(step) for _ in range(STEADY_STEPS // 4))
         pairs.append((taken[False], taken[True]))
     return pairs
+
+
+def calls_of(step: Callable[[], None]) -> dict[str, int]:
+    """How often one step calls each function, Python's and built-in, the backward on this thread as well."""
+    import torch
+
+    calls: Counter[str] = Counter()
+
+    def count(frame, event, function):
+        if event == "call":
+            calls[f"{frame.f_code.co_filename}:{frame.f_code.co_name}"] += 1
+        elif event == "c_call":
+            calls[f"{function.__module__}.{function.__qualname__}"] += 1
+
+    gc.collect()
+    gc.disable()
+    with torch.autograd.set_multithreading_enabled(False):
+        sys.setprofile(count)
+        step()
+        sys.setprofile(None)
+    gc.enable()
+    return calls
 
 
 def timed(step: Callable[[], None]) -> float:
