@@ -171,10 +171,8 @@ def print_model(model: str, figures: dict[str, object]) -> None:
         assert isinstance(share, dict)
         found = f"{share['median']:7.4f}  [{share['low']:.4f}, {share['high']:.4f}]  target <= {TARGETS[name]:.2f}"
         print(f"{model:9} {name + ' share':12} {found}")
-    differ = figures["calls_differ"]
-    print(
-        f"{model:9} steady calls without, with: {figures['calls']}; {'not the same: ' + str(differ) if differ else 'name by name the same'}"
-    )
+    same = f"not the same: {figures['calls_differ']}" if figures["calls_differ"] else "name by name the same"
+    print(f"{model:9} steady calls without, with: {figures['calls']}; {same}")
     print(
         f"{model:9} unrecorded   compiling {figures['compile_s']:.1f} CPU s, a step {figures['steady_s'] * 1000:.1f} CPU ms; "
         f"{figures['pairs']} pairs; log {figures['log_bytes']:.0f} bytes",
