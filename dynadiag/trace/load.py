@@ -142,7 +142,10 @@ class _LogReader:
         elif kind == b"E":
             context = match[4].partition(b'"has_payload"')[0]
             if context != process.event_context or process.event_epoch != process.epoch:
-                frame = self.run.known_frame(process, Record(piece, "chromium_event", 0).header)
+                try:
+                    frame = self.run.known_frame(process, Record(piece, "chromium_event", 0).header)
+                except BadRecordError:
+                    return False
                 process.event_frame = frame.id if frame else None
                 process.event_context, process.event_epoch = (context, process.epoch) if frame else (None, -1)
             process.clock.end(name, at, process.event_frame)

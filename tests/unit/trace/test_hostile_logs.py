@@ -79,7 +79,22 @@ def rich_log(new_log, break_text, graph_text):
     log.artifact("dynadiag_graph", {"graph": 0, "nodes": [], "strings": []}, frame=0)
     log.record("dynamo_cpp_guards_str", {}, "\n+- A\n| +- TENSOR_MATCH: check(L['x'])  # a  # b:1 in f", frame=0).metrics(0)
     log.artifact("recompile_reasons", '[\n"0/0: a",\n"0/1: b"\n]', frame=0, again=1).start(0, 1).metrics(0, 1)
+    for kind, at in (("B", 1.0), ("E", 5.0)):
+        log.record("chromium_event", {}, event_text("dynamo", kind, at), frame=0)
     return log.data
+
+
+def event_text(name, kind, at):
+    return f'{{\n"name": "{name}",\n"ts": {at},\n"args": {{\n}},\n"ph": "{kind}",\n"cat": "dynamo_timed"\n}}'
+
+
+def test_an_event_whose_header_is_damaged_is_counted_as_bad(new_log):
+    log = new_log().start(0).record("chromium_event", {}, event_text("dynamo", "B", 1.0), frame=0)
+    log.record("chromium_event", {}, event_text("dynamo", "E", 5.0), frame=0)
+    log.parts[-1] = log.parts[-1].replace(b'"frame_id": 0', b'"frame_id: 0')
+    run = read_bytes(log.metrics(0).data)
+    assert run.processes[0].skipped == {"header is not JSON": 1}
+    assert run.phases == () and len(run.frames) == 1
 
 
 @QUICK
