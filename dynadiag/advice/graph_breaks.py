@@ -58,10 +58,16 @@ def _library(situation: Situation) -> Iterable[Advice]:
         text = f"call {line_name(situation)} before or after the compiled function, or give it arguments with which it does not get there"
     else:
         text = (
-            f"{line_name(situation)} calls what was compiled; give it arguments or a configuration with which the library does not get "
+            f"{line_name(situation)} calls what was compiled; give it arguments or a configuration with which it does not get "
             "there, or compile only the part of it that does not"
         )
-    return say("library-line", f"What breaks inside is a library's code, not yours: {text}")
+    return say("library-line", f"What breaks inside is {_whose(situation)}: {text}")
+
+
+def _whose(situation: Situation) -> str:
+    """Code that `exec` made has a name in angle brackets and may be anybody's."""
+    made = situation.torch_frame is not None and situation.torch_frame.file.startswith("<")
+    return "code without a source file" if made else "a library's code, not yours"
 
 
 def _rules(situation: Situation) -> tuple[Rule, ...]:

@@ -80,6 +80,13 @@ def test_a_library_line_is_not_rewritten():
     assert found
     assert all(advice.before in (None, "y = model(x)") for advice in found)
     assert slugs(found) == ["library-line"]
+    assert "a library's code, not yours" in found[0].text
+
+
+def test_code_without_a_source_file_is_not_called_a_librarys():
+    made = Location("<made up>", 5, "ex")
+    (found,) = break_advice(event("GB0170", "exec(text)", inner=made), run_of())
+    assert "code without a source file" in found.text and "library" not in found.text
 
 
 def test_an_unknown_break_gets_a_place_and_torchs_words_as_torchs():
