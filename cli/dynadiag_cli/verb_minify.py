@@ -56,6 +56,9 @@ def minify(
     backend: Annotated[
         str | None, typer.Option("--backend", metavar="NAME", help="For RUN#ID: the backend to compile with [default: the recorded one].")
     ] = None,
+    ablation: Annotated[
+        bool, typer.Option("--ablation/--no-ablation", help="Run the result with each layer of the compiler, for the table in report.md.")
+    ] = True,
     timeout_s: Annotated[
         float,
         typer.Option("--timeout", metavar="S", min=1, help="Seconds for the script and for its graph; then it hangs."),
@@ -73,7 +76,7 @@ def minify(
     recorded = _recorded_graph(target)
     directory = _directory(target[0], out, force, resume)
     program = Target("module" if ctx.meta.get(MODE) == "module" else "script", tuple(target))
-    options = SessionOptions(timeout_s=timeout_s, kind=kind.value if kind else None, match=match, resume=resume)
+    options = SessionOptions(timeout_s=timeout_s, kind=kind.value if kind else None, match=match, resume=resume, ablation=ablation)
     sys.exit(_minify(program, directory, options, recorded, backend))
 
 
@@ -158,6 +161,8 @@ def _report(result: Mapping[str, Any], directory: Path) -> int:
         _say(f"not proven: it failed in the same way in {proven['reproduced']} of {proven['runs']} fresh processes")
         return 1
     _say(f"proven: it failed in the same way in {proven['reproduced']} of {proven['runs']} fresh processes, each in an empty directory")
+    if result["almost"]:
+        _say(f"{result['almost']} does not fail: {result['almost_differs']}")
     return 0
 
 

@@ -35,6 +35,10 @@ class Failure:
         """Whether both are the same failure; `detail` may differ."""
         return self.signature() == other.signature()
 
+    def like(self, other: Failure) -> bool:
+        """Whether both are the same failure, shown perhaps by another layer of the compiler, so in another phase and other functions."""
+        return (self.kind, self.exceptions[-1:], self.message) == (other.kind, other.exceptions[-1:], other.message)
+
     def signature(self) -> tuple[Any, ...]:
         """What is compared."""
         return (self.kind, self.phase, self.exceptions, self.message, self.frames)

@@ -23,7 +23,8 @@ from dynadiag.reduce.verdict import Verdict
 
 _CRASHES = ("SIGSEGV", "SIGABRT", "SIGFPE", "SIGILL", "SIGBUS", "SIGTRAP", "SIGSYS")
 _LEAST_TIMEOUT_S = 10.0
-_WRONG_VERDICT = 0.01
+WRONG_VERDICT = 0.01
+"""How probable a wrong verdict on a flaky failure may be."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +44,11 @@ class Observation:
 
 def observe_isolated(candidate: Candidate, setting: Setting, *, timeout_s: float) -> Observation:
     """Run a candidate twice (control, subject) in a child and say what happened."""
-    report = run_forked(lambda tell: observe(candidate, setting, tell), timeout_s=timeout_s)
+    return observation(run_forked(lambda tell: observe(candidate, setting, tell), timeout_s=timeout_s))
+
+
+def observation(report: ChildReport) -> Observation:
+    """What a child that ran `observe` showed."""
     outcome = _outcome(report)
     reached = max((message.get("at_s", 0.0) for message in report.messages), default=0.0)
     return Observation(**outcome, wall_s=report.wall_s, cpu_s=report.cpu_s, reached_s=reached)
@@ -165,4 +170,4 @@ def repeats_for(failed: int, of: int) -> int:
     if failed >= of:
         return 1
     share = failed / of
-    return max(1, math.ceil(math.log(_WRONG_VERDICT) / math.log(1 - share)))
+    return max(1, math.ceil(math.log(WRONG_VERDICT) / math.log(1 - share)))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import platform
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,12 @@ import torch
 
 import dynadiag
 from dynadiag.fx.refusal import NotRebuildableError
-from dynadiag.reduce.candidate import Candidate
+from dynadiag.reduce.ablation import Cell
 from dynadiag.reduce.hunt import Hunt
+from dynadiag.reduce.judge import WRONG_VERDICT, repeats_for
 from dynadiag.reduce.ladder import Ladder
-from dynadiag.reduce.proving import Proof, prove
+from dynadiag.reduce.neighbour import difference
+from dynadiag.reduce.proving import Proof, prove, run_fresh
 from dynadiag.reduce.writing import Header, reproducer
 
 SCHEMA_VERSION = 1
@@ -25,12 +27,26 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Written:
-    """The reproducer and its proof; `why_not` says why there is none."""
+    """The reproducer and its proof; `why_not` says why there is none. `almost` passed in a fresh process, `almost_differs` says how it
+    differs from the reproducer; `almost_why` says why there is none.
+    """
 
     path: Path | None
-    almost: Path | None
     proof: Proof
     why_not: str | None = None
+    almost: Path | None = None
+    almost_differs: str | None = None
+    almost_why: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Papers:
+    """What comes with the reproducer: names of the pictures, the table of layers, the name of the page; `why` for what is missing."""
+
+    pictures: Mapping[str, str | None] = field(default_factory=dict)
+    ablation: Sequence[Cell] = ()
+    report: str | None = None
+    why: Mapping[str, str] = field(default_factory=dict)
 
 
 def write_reproducer(hunt: Hunt, ladder: Ladder, out: Path, *, timeout_s: float, level: str = "dynamo") -> Written:
@@ -44,28 +60,52 @@ def write_reproducer(hunt: Hunt, ladder: Ladder, out: Path, *, timeout_s: float,
     try:
         source = reproducer(hunt.best, hunt.setting, header)
     except NotRebuildableError as error:
-        return Written(path=None, almost=None, proof=Proof(runs=0, reproduced=0), why_not=f"it cannot be written as a script: {error}")
+        why = f"it cannot be written as a script: {error}"
+        return Written(path=None, proof=Proof(runs=0, reproduced=0), why_not=why, almost_why="there is no reproducer")
     path = out / "repro_min.py"
-    path.write_text(source, "utf-8")
+    write_text(source, path)
     proof = prove(source, hunt.confirmed.failure, timeout_s=timeout_s)
-    return Written(path=path, almost=_write_almost(hunt.almost, hunt, header, out), proof=proof)
+    return replace(_with_almost(hunt, header, out, timeout_s), path=path, proof=proof)
 
 
-def _write_almost(almost: Candidate | None, hunt: Hunt, header: Header, out: Path) -> Path | None:
-    if almost is None:
-        return None
+def _with_almost(hunt: Hunt, header: Header, out: Path, timeout_s: float) -> Written:
+    """`almost.py`, kept only when it passes in a fresh process: as often as a flaky failure needs to show itself."""
+    none = Written(path=None, proof=Proof(runs=0, reproduced=0))
+    (out / "almost.py").unlink(missing_ok=True)
+    if hunt.almost is None:
+        return replace(none, almost_why="no candidate near the result passed")
     try:
-        source = reproducer(almost, hunt.setting, header, expect_failure=False)
-    except NotRebuildableError:
-        return None
-    (out / "almost.py").write_text(source, "utf-8")
-    return out / "almost.py"
+        source = reproducer(hunt.almost, hunt.setting, header, expect_failure=False)
+    except NotRebuildableError as error:
+        return replace(none, almost_why=f"it cannot be written as a script: {error}")
+    for _ in range(repeats_for(hunt.confirmed.failed, hunt.confirmed.of)):
+        status, _output = run_fresh(source, timeout_s=timeout_s)
+        if status != 0:
+            return replace(none, almost_why=f"the closest passing graph did not pass in a fresh process (exit status {status})")
+    write_text(source, out / "almost.py")
+    return replace(none, almost=out / "almost.py", almost_differs=difference(hunt.best, hunt.almost))
 
 
 def _story(hunt: Hunt, ladder: Ladder) -> str:
-    queries = sum(hunt.queries.values())
     steps = ", ".join(f"{name} {said.split(':')[0]}" for name, said in ladder.steps.items())
-    return f"From {hunt.original.nodes} nodes to {hunt.best.nodes} in {queries} queries. Guilty layer: {ladder.layer} ({steps})."
+    return f"{story_of(hunt)} Guilty layer: {ladder.layer} ({steps})."
+
+
+def story_of(hunt: Hunt) -> str:
+    """How far the graph was reduced, in one sentence."""
+    queries = sum(hunt.queries.values())
+    ended = "" if hunt.complete else " (interrupted: the best so far)"
+    return f"From {hunt.original.nodes} nodes to {hunt.best.nodes} in {queries} queries{ended}."
+
+
+def flaky_note(hunt: Hunt) -> str | None:
+    """What a reader must know of a failure that does not always come; None when it came in every run."""
+    confirmed = hunt.confirmed
+    if confirmed.failed == confirmed.of:
+        return None
+    repeats = repeats_for(confirmed.failed, confirmed.of)
+    chance = f"a candidate that fails as often as the original is taken for passing in less than {WRONG_VERDICT:.0%} of the cases"
+    return f"The failure is flaky: it came in {confirmed.failed} of {confirmed.of} runs. Up to {repeats} runs a candidate: {chance}."
 
 
 def versions() -> str:
@@ -74,24 +114,19 @@ def versions() -> str:
     return f"torch {torch.__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}, {device}"
 
 
-def to_json(hunt: Hunt, ladder: Ladder, written: Written, *, wall_s: float, level: str) -> dict[str, Any]:
-    """The content of `minify.json`; its keys are a contract."""
+def to_json(hunt: Hunt, ladder: Ladder, written: Written, *, wall_s: float, level: str, papers: Papers | None = None) -> dict[str, Any]:
+    """The content of `minify.json` (docs/minify.schema.json); its keys are a contract. What is null has its reason in `<key>_why`."""
     confirmed = hunt.confirmed
-    configs = [name for name, _ in hunt.best.configs]
     return {
         "schema_version": SCHEMA_VERSION,
+        "dynadiag": dynadiag.__version__,
         "kind": confirmed.failure.kind,
         "signature": {name: value for name, value in confirmed.failure.to_json().items() if name != "detail"},
         "error": confirmed.failure.detail,
         "level": level,
-        "size_before": {"nodes": hunt.original.nodes, "statements": None, "calls": None},
-        "size_after": {"nodes": hunt.best.nodes, "statements": None, "calls": None},
-        "guilty": {
-            "layer": ladder.layer,
-            "pass": None,
-            "config": configs or None,
-            "steps": dict(ladder.steps),
-        },
+        "size_before": _size(hunt.original.nodes),
+        "size_after": _size(hunt.best.nodes),
+        "guilty": _guilty(hunt, ladder),
         "queries": dict(hunt.queries),
         "cpu_s": round(hunt.cpu_s, 2),
         "search_cpu_s": round(hunt.search_cpu_s, 2),
@@ -100,16 +135,53 @@ def to_json(hunt: Hunt, ladder: Ladder, written: Written, *, wall_s: float, leve
         "reproducer": written.path.name if written.path is not None else None,
         "why_not": written.why_not,
         "proven": {"runs": written.proof.runs, "reproduced": written.proof.reproduced},
-        "flaky": None if confirmed.failed == confirmed.of else {"failed": confirmed.failed, "of": confirmed.of},
+        "flaky": _flaky(confirmed.failed, confirmed.of),
         "almost": written.almost.name if written.almost is not None else None,
+        "almost_why": written.almost_why,
+        "almost_differs": written.almost_differs,
         "other_failures": [{"text": text, "times": times} for text, times in sorted(hunt.other_failures.items())],
         "broken_passes": dict(hunt.broken_passes),
         "versions": versions(),
+        **_papers(papers or Papers()),
+    }
+
+
+def _size(nodes: int) -> dict[str, Any]:
+    """A graph was reduced, not the statements of a script and not a sequence of calls."""
+    return {"nodes": nodes, "statements": None, "calls": None, "statements_why": _NOT_REDUCED, "calls_why": _NOT_REDUCED}
+
+
+_NOT_REDUCED = "only a graph was reduced"
+
+
+def _guilty(hunt: Hunt, ladder: Ladder) -> dict[str, Any]:
+    configs = [name for name, _ in hunt.best.configs]
+    return {"layer": ladder.layer, "pass": None, "config": configs or None, "steps": dict(ladder.steps)}
+
+
+def _flaky(failed: int, of: int) -> dict[str, Any] | None:
+    if failed == of:
+        return None
+    return {"failed": failed, "of": of, "repeats": repeats_for(failed, of), "wrong_verdict_at_most": WRONG_VERDICT}
+
+
+def _papers(papers: Papers) -> dict[str, Any]:
+    return {
+        "pictures": {"before": papers.pictures.get("before"), "after": papers.pictures.get("after")},
+        "pictures_why": papers.why.get("pictures"),
+        "report": papers.report,
+        "report_why": papers.why.get("report"),
+        "ablation": [{"backend": cell.backend, "sizes": cell.sizes, "said": cell.said} for cell in papers.ablation],
     }
 
 
 def write_json(data: Mapping[str, Any], path: Path) -> None:
     """Write it whole or not at all."""
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(data, indent=1) + "\n", "utf-8", errors="backslashreplace")
+    write_text(json.dumps(data, indent=1) + "\n", path)
+
+
+def write_text(text: str, path: Path) -> None:
+    """Write it aside and rename it, so that a reader never sees half of it."""
+    temporary = path.with_name(f"{path.name}.tmp")
+    temporary.write_text(text, "utf-8", errors="backslashreplace")
     temporary.replace(path)

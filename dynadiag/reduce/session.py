@@ -22,12 +22,15 @@ Message = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class SessionOptions:
-    """`timeout_s` is for the first run of the captured graph; `kind` and `match` choose the failure; `resume` continues a journal."""
+    """`timeout_s` is for the first run of the captured graph; `kind` and `match` choose the failure; `resume` continues a journal;
+    `ablation` runs the result with each layer of the compiler for the report.
+    """
 
     timeout_s: float = 300.0
     kind: str | None = None
     match: str | None = None
     resume: bool = False
+    ablation: bool = True
 
 
 def reduce_captured(
@@ -45,6 +48,7 @@ def reduce_captured(
         "kind": options.kind,
         "match": options.match,
         "resume": options.resume,
+        "ablation": options.ablation,
     }
     (out / "job.json").write_text(json.dumps(job, indent=1), "utf-8")
     last = _run_worker(out / "job.json", out, on_message)

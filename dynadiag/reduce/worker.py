@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 import time
+import traceback
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -22,7 +23,8 @@ import torch
 
 from dynadiag.errors import DynadiagError
 from dynadiag.reduce.candidate import Candidate
-from dynadiag.reduce.hunt import HuntOptions, hunt
+from dynadiag.reduce.finishing import FinishOptions, finish
+from dynadiag.reduce.hunt import Hunt, HuntOptions, hunt
 from dynadiag.reduce.inputs import TensorInput
 from dynadiag.reduce.ladder import climb
 from dynadiag.reduce.loading import load_capture
@@ -32,6 +34,7 @@ from dynadiag.reduce.setting import Setting
 from dynadiag.torch_compat.reduce_compile import warm_up
 
 LEAST_PROOF_S = 120.0
+LEAST_CELL_S = 60.0
 _CHECKS = {"wrong_result": "forward", "nan": "forward", "wrong_gradient": "gradient"}
 
 
@@ -77,7 +80,7 @@ def _reduce(folder: Path, out: Path, job: dict[str, Any], interrupts: _Interrupt
     if not uses_accelerator(candidate):
         # Then the server may compile once to warm up: with a GPU in sight even a CPU compile would initialise it.
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    warm_up(setting.backend)
+    _warm_up(setting.backend)
     _say(ready_cpu_s=round(time.process_time(), 2), nodes=candidate.nodes)
     options = HuntOptions(
         timeout_s=job["timeout_s"],
@@ -91,10 +94,29 @@ def _reduce(folder: Path, out: Path, job: dict[str, Any], interrupts: _Interrupt
     found = hunt(candidate, setting, options)
     ladder = climb(found.best, found.setting, found.confirmed.failure, timeout_s=found.confirmed.timeout_s)
     written = write_reproducer(found, ladder, out, timeout_s=max(LEAST_PROOF_S, found.confirmed.timeout_s))
-    result = to_json(found, ladder, written, wall_s=time.monotonic() - began, level="dynamo")
+    papers = finish(found, written, out, _finish_options(found, job, interrupts))
+    result = to_json(found, ladder, written, wall_s=time.monotonic() - began, level="dynamo", papers=papers)
     result["server_cpu_s"] = round(time.process_time(), 2)
     write_json(result, out / "minify.json")
     _say(done=True, proven=written.proof.holds, output="" if written.proof.holds else written.proof.output[-2000:])
+
+
+def _warm_up(backend: Any) -> None:
+    """What cannot be warmed up (no C++ compiler) the children will say."""
+    try:
+        warm_up(backend)
+    except Exception:  # noqa: BLE001 - the border around a candidate: the compiler itself runs here
+        traceback.print_exc()
+
+
+def _finish_options(found: Hunt, job: dict[str, Any], interrupts: _Interrupts) -> FinishOptions:
+    accelerated = uses_accelerator(found.best)
+    return FinishOptions(
+        ablation_timeout_s=max(LEAST_CELL_S, found.confirmed.timeout_s) if job.get("ablation", True) else None,
+        with_gpu=accelerated,
+        warm_up=lambda: None if accelerated else _warm_up("inductor"),
+        stop=lambda: "interrupted" if interrupts.asked else None,
+    )
 
 
 def uses_accelerator(candidate: Candidate) -> bool:

@@ -36,11 +36,12 @@ def reproducer(candidate: Candidate, setting: Setting, header: Header, *, expect
     """The source of the file. Raises NotRebuildableError for a function or a value that has no spelling."""
     classes, imports = module_source(_without_notes(own_copy(candidate.module)), "Repro")
     inputs = _inputs(candidate)
-    body = [*_surroundings(setting), *_inputs_function(inputs), "", "", *_backend(setting), *_main(candidate, setting, header.failure)]
+    body = [*_surroundings(setting), *_inputs_function(inputs), "", "", *_backend(setting)]
+    body += _main(candidate, setting, header.failure, expect_failure=expect_failure)
     if "decoded(" in "\n".join(inputs):
         body = [*_DECODER.splitlines(), "", "", *body]
         imports = imports | {"import base64", "import zlib"}
-    if header.failure.kind == "hang":
+    if header.failure.kind == "hang" and expect_failure:
         imports = imports | {"import faulthandler"}
     configs = [f"{config_path(name)} = {value!r}" for name, value in candidate.configs]
     needed = imports | {"import torch"} | {f"import {config_path(name).split('.config.')[0]}.config" for name, _ in candidate.configs}
@@ -191,16 +192,16 @@ def _contexts(setting: Setting) -> list[str]:
     return contexts
 
 
-def _main(candidate: Candidate, setting: Setting, failure: Failure) -> list[str]:
+def _main(candidate: Candidate, setting: Setting, failure: Failure, *, expect_failure: bool) -> list[str]:
     """The call without the compiler, the call with it, and what shows the failure."""
     compares = setting.check != "raises"
     call = _synchronised(_CALL_BACKWARD if setting.backward else _CALL, candidate)
     lines = [*(_CHECK_HELPERS.splitlines() if compares else []), *call.splitlines(), "", ""]
     main = ["model = Repro()", f"compiled = {_compile_call(setting)}"]
-    if failure.kind == "hang":
+    if failure.kind == "hang" and expect_failure:
         main = ["faulthandler.dump_traceback_later(30, exit=True)  # it hangs: show where, and end", *main]
     main.append("expected = run(model)  # passes")
-    main.append("actual = run(compiled)" + ("" if compares else "  # fails"))
+    main.append("actual = run(compiled)" + ("" if compares else "  # fails" if expect_failure else "  # passes too"))
     if compares:
         main += _comparison(candidate)
     contexts = _contexts(setting)

@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "doctor": {"errors"},
     "bootstrap": {"record", "replay"},
     "replay": {"errors", "model", "torch_compat", "record"},
-    "reduce": {"errors", "model", "torch_compat", "record", "trace", "fx", "passes", "advice", "report", "replay"},
+    "reduce": {"errors", "model", "torch_compat", "record", "trace", "fx", "passes", "advice", "report", "replay", "render"},
     "bench": {"errors", "model", "torch_compat", "record", "trace", "report", "replay", "render"},
     "api": {"errors", "model", "torch_compat", "record", "trace", "report"},
     "__init__": {"api", "bench", "record", "reduce"},

@@ -34,6 +34,7 @@ def capture(tmp_path_factory):
 
 def start(capture, out, *, resume=False):
     job = {"captures": [str(capture)], "out": str(out), "backward": False, "timeout_s": 60.0, "kind": None, "match": None, "resume": resume}
+    job["ablation"] = False
     out.mkdir(exist_ok=True)
     (out / "job.json").write_text(json.dumps(job))
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}

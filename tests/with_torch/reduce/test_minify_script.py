@@ -41,16 +41,17 @@ if len(sys.argv) > 1:
 """
 
 
-def minify(folder, script, *arguments):
+def minify(folder, script, *arguments, options=()):
     (folder / "script.py").write_text(textwrap.dedent(script))
-    command = [sys.executable, "-c", "from dynadiag_cli.main import main; main()", "minify", "--out", "out", "script.py", *arguments]
+    verb = [sys.executable, "-c", "from dynadiag_cli.main import main; main()", "minify"]
+    command = [*verb, "--out", "out", *options, "script.py", *arguments]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
 
 
 @pytest.mark.slow
 def test_a_script_that_dies_ends_as_one_proven_file(tmp_path):
-    done = minify(tmp_path, CRASHING, "crash")
+    done = minify(tmp_path, CRASHING, "crash", options=["--no-ablation"])
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == str(tmp_path / "out" / "repro_min.py")
     result = json.loads((tmp_path / "out" / "minify.json").read_text())
@@ -60,7 +61,10 @@ def test_a_script_that_dies_ends_as_one_proven_file(tmp_path):
     assert set(result["queries"]) == {"confirm", "cut", "simplify", "minimal"} and result["complete"] and result["flaky"] is None
     source = (tmp_path / "out" / "repro_min.py").read_text()
     assert "import dynadiag" not in source and "def has_relu" in source and "LIMIT = 3" in source
-    assert (tmp_path / "out" / "almost.py").exists()
+    assert result["almost"] == "almost.py" and "almost.py does not fail: " + result["almost_differs"] in done.stderr
+    for name in ("almost.py", "before.svg", "after.svg", "report.md"):
+        assert (tmp_path / "out" / name).stat().st_size > 0
+    assert not list((tmp_path / "out").glob("*.tmp"))
 
 
 def test_a_script_that_does_not_fail_is_said_in_one_line(tmp_path):

@@ -1,0 +1,56 @@
+"""The table that a bug report wants: the reproducer with each layer of the compiler, with static and with dynamic sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from dynadiag.reduce.candidate import Candidate
+from dynadiag.reduce.failure import Failure
+from dynadiag.reduce.judge import Observation, observe_isolated
+from dynadiag.reduce.setting import Setting, backend_name
+from dynadiag.torch_compat.reduce_compile import LAYERS
+
+SIZES = {"static": False, "dynamic": True}
+"""The columns: what `torch.compile(dynamic=...)` is given."""
+Stop = Callable[[], "str | None"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One run in a process of its own: `said` is "fails", "passes", "fails in another way: ..." or "not run: why"."""
+
+    backend: str
+    sizes: str
+    said: str
+
+
+def ablate(candidate: Candidate, setting: Setting, failure: Failure, *, timeout_s: float, stop: Stop = lambda: None) -> tuple[Cell, ...]:
+    """A cell for each layer of torch's compiler, and for the user's own backend, with static and dynamic sizes.
+
+    `stop` is asked before each cell; a reason that it gives is written into this cell and all that follow.
+    """
+    own = backend_name(setting.backend)
+    cells: list[Cell] = []
+    for backend in (*LAYERS, *(() if own in LAYERS else (own,))):
+        for sizes, dynamic in SIZES.items():
+            why = stop()
+            said = f"not run: {why}" if why else _said(_run(candidate, setting, backend, dynamic, timeout_s), failure)
+            cells.append(Cell(backend=backend, sizes=sizes, said=said))
+    return tuple(cells)
+
+
+def _run(candidate: Candidate, setting: Setting, backend: str, dynamic: bool, timeout_s: float) -> Observation:
+    """Modes and options belong to the backend that the user chose."""
+    if backend == backend_name(setting.backend):
+        return observe_isolated(candidate, replace(setting, dynamic=dynamic), timeout_s=timeout_s)
+    other = replace(setting, backend=backend, dynamic=dynamic, mode=None, options={}, backend_source=None)
+    return observe_isolated(candidate, other, timeout_s=timeout_s)
+
+
+def _said(seen: Observation, failure: Failure) -> str:
+    if seen.invalid is not None:
+        return f"not run: {seen.invalid}"
+    if seen.failure is None:
+        return "passes"
+    return "fails" if seen.failure.like(failure) else f"fails in another way: {seen.failure.title()}"

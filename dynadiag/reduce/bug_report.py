@@ -1,0 +1,96 @@
+"""`report.md`: what PyTorch's bug form asks for (.github/ISSUE_TEMPLATE/pt2-bug-report.yml: description, error logs, versions)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dynadiag.reduce.ablation import SIZES, Cell
+from dynadiag.reduce.failure import Failure
+from dynadiag.render.markdown_text import code, prose, table
+from dynadiag.render.sanitise import clean_block
+
+_SOURCE_LIMIT = 30_000
+_ERROR_LIMIT = 12_000
+_LINES = 2_000
+_OTHERS = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class BugReport:
+    """All that the page says. `source` is the reproducer, `story` how it came about, `notes` further sentences, `error` what the reproducer
+    printed (None: what the failure itself says).
+    """
+
+    failure: Failure
+    backend: str
+    story: str
+    source: str | None
+    source_why: str | None
+    cells: Sequence[Cell]
+    facts: Mapping[str, str]
+    notes: Sequence[str] = ()
+    other_failures: Mapping[str, int] | None = None
+    error: str | None = None
+
+
+def render(report: BugReport) -> str:
+    """The page as Markdown, ready to be pasted into the form."""
+    failure = report.failure
+    what = f"{failure.kind.replace('_', ' ')} in phase {failure.phase}"
+    parts = [
+        f"# {prose(failure.title())}",
+        "## Describe the bug",
+        f"`torch.compile` with the backend {code(report.backend)}: {what}. Without the compiler the same program passes.",
+        prose(report.story, limit=1000),
+        *(prose(note, limit=1000) for note in report.notes),
+        *_ablation(report.cells),
+        "### Minimal reproducer",
+        _source(report),
+        "## Error logs",
+        _fence(_tail(report.error or failure.detail or failure.title()), "text"),
+        *_others(report.other_failures or {}),
+        "## Versions",
+        _fence("\n".join(f"{name}: {value}" for name, value in report.facts.items()), "text"),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _ablation(cells: Sequence[Cell]) -> list[str]:
+    if not cells:
+        return []
+    said = {(cell.backend, cell.sizes): cell.said for cell in cells}
+    backends = list(dict.fromkeys(cell.backend for cell in cells))
+    rows = [[code(backend), *(prose(said.get((backend, sizes), "not run")) for sizes in SIZES)] for backend in backends]
+    return ["### Which part of the compiler", table(["backend", *(f"{sizes} sizes" for sizes in SIZES)], rows), _EACH_CELL]
+
+
+_EACH_CELL = "Each cell is one run of the reduced graph in a process of its own; dynamic sizes are `torch.compile(dynamic=True)`."
+
+
+def _source(report: BugReport) -> str:
+    if report.source is None:
+        return prose(f"There is none: {report.source_why or 'nothing was written'}.", limit=1000)
+    if len(report.source) > _SOURCE_LIMIT:
+        return f"`repro_min.py`, attached ({len(report.source):,} characters)."
+    return _fence(report.source, "python")
+
+
+def _others(others: Mapping[str, int]) -> list[str]:
+    if not others:
+        return []
+    lines = [f"* {prose(text)} ({times} times)" for text, times in sorted(others.items())[:_OTHERS]]
+    more = [f"* and {len(others) - _OTHERS} more, in `minify.json`"] if len(others) > _OTHERS else []
+    return ["## Other failures met on the way", "\n".join([*lines, *more])]
+
+
+def _tail(text: str) -> str:
+    """The end of a long log, where the error stands."""
+    return text if len(text) <= _ERROR_LIMIT else "[...]\n" + text[-_ERROR_LIMIT:].split("\n", 1)[-1]
+
+
+def _fence(text: str, language: str) -> str:
+    body = clean_block(text, limit=_SOURCE_LIMIT + 1000, lines=_LINES).strip("\n")
+    fence = "`" * max(3, max((len(run) for run in re.findall("`+", body)), default=0) + 1)
+    return f"{fence}{language}\n{body}\n{fence}"

@@ -1,0 +1,95 @@
+"""What comes with a reproducer: pictures of the graph before and after, the table of layers, and `report.md`."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from dynadiag.reduce.ablation import Cell, Stop, ablate
+from dynadiag.reduce.bug_report import BugReport, render
+from dynadiag.reduce.facts import machine_facts
+from dynadiag.reduce.hunt import Hunt
+from dynadiag.reduce.outcome import Papers, Written, flaky_note, story_of, write_text
+from dynadiag.reduce.setting import backend_name
+from dynadiag.reduce.sketches import draw_both
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinishOptions:
+    """`ablation_timeout_s` is for one cell of the table, None for no table; `with_gpu` asks for the GPU's name; `warm_up` comes before
+    the first cell; `stop` may give a reason to run no further cell.
+    """
+
+    ablation_timeout_s: float | None = None
+    with_gpu: bool = False
+    warm_up: Callable[[], None] = lambda: None
+    stop: Stop = lambda: None
+
+
+def finish(hunt: Hunt, written: Written, out: Path, options: FinishOptions) -> Papers:
+    """Write `before.svg`, `after.svg` and `report.md` into `out`. What fails costs only itself: its reason is in the result."""
+    why: dict[str, str] = {}
+    pictures: dict[str, str | None] = {"before": None, "after": None}
+    with _border("pictures", why):
+        names, reason = draw_both(hunt.original, hunt.best, out)
+        pictures |= names
+        why |= {"pictures": reason} if reason else {}
+    cells = _cells(hunt, options)
+    report = None
+    with _border("report", why):
+        write_text(render(_page(hunt, written, cells, options)), out / "report.md")
+        report = "report.md"
+    return Papers(pictures=pictures, ablation=cells, report=report, why=why)
+
+
+@contextlib.contextmanager
+def _border(name: str, why: dict[str, str]) -> Iterator[None]:
+    """Around one renderer: its traceback goes to the worker's log, its last line into the result."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - the border around one renderer
+        traceback.print_exc()
+        why[name] = f"{type(error).__name__}: {error}"[:300]
+
+
+def _cells(hunt: Hunt, options: FinishOptions) -> tuple[Cell, ...]:
+    if options.ablation_timeout_s is None:
+        return ()
+    if options.stop() is None:
+        options.warm_up()
+    return ablate(hunt.best, hunt.setting, hunt.confirmed.failure, timeout_s=options.ablation_timeout_s, stop=options.stop)
+
+
+def _page(hunt: Hunt, written: Written, cells: tuple[Cell, ...], options: FinishOptions) -> BugReport:
+    proof = written.proof
+    notes = [] if written.path is None else [_proof_note(proof.reproduced, proof.runs)]
+    if (flaky := flaky_note(hunt)) is not None:
+        notes.append(flaky)
+    if written.almost is not None:
+        notes.append(f"`almost.py` is the closest program that was met and does not fail: {written.almost_differs}.")
+    return BugReport(
+        failure=hunt.confirmed.failure,
+        backend=backend_name(hunt.setting.backend),
+        story=story_of(hunt),
+        source=written.path.read_text("utf-8") if written.path is not None else None,
+        source_why=written.why_not,
+        cells=cells,
+        facts=machine_facts(with_gpu=options.with_gpu),
+        notes=notes,
+        other_failures=hunt.other_failures,
+        error=without_folders(proof.output) if proof.holds and hunt.confirmed.failure.exceptions else None,
+    )
+
+
+def without_folders(output: str) -> str:
+    """What a fresh process printed, with the file alone in place of the folder that it ran in."""
+    return re.sub(r'(?<=")[^"\n]*/(?=repro_min\.py")', "", output)
+
+
+def _proof_note(reproduced: int, runs: int) -> str:
+    sentence = f"The reproducer below failed in this way in {reproduced} of {runs} fresh processes, each in an empty directory"
+    return f"{sentence}." if reproduced == runs > 0 else f"{sentence}: it is not proven."
