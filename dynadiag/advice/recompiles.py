@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from itertools import pairwise
 
+from dynadiag.advice.argument_names import by_name, is_torchs_name
 from dynadiag.advice.recompile_cause import CONFIG, Cause, none
 from dynadiag.advice.recompile_values import COMPILE_DYNAMIC, absent, another_module, type_advice, value_advice, variants
 from dynadiag.advice.source import parse_line
@@ -27,7 +28,8 @@ def recompile_advice(cause: Cause, run: Run) -> tuple[Advice, ...]:
     found = list(_TABLE.get(cause.kind, none)(cause))
     if cause.compiled_again:
         found.insert(0, _compile_once(cause))
-    return tuple(advice for advice in found if all(_has_option(option, cause.process, run) for option in advice.options))
+    known = (advice for advice in found if all(_has_option(option, cause.process, run) for option in advice.options))
+    return tuple(replace(advice, text=by_name(advice.text, cause)) for advice in known)
 
 
 def limit_advice(process: int, limit: int | None, run: Run) -> tuple[Advice, ...]:
@@ -60,7 +62,7 @@ def _before_call(advice: Advice, cause: Cause, function: str, tensor: str, index
     if name is None or not code:
         if cause.resumed:
             return advice
-        shown = "<the tensor>" if tensor.startswith("args[") else tensor
+        shown = "<the tensor>" if is_torchs_name(tensor) else tensor
         there = "" if shown != tensor else " (by the name that the tensor has there)"
         return replace(advice, text=f"{advice.text[:-1]}: `{function}({shown}, {index})` outside the compiled function{there}.")
     text = advice.text.replace("before the first call", f"before the first call{_elsewhere(cause)}")
@@ -113,20 +115,11 @@ def _size(cause: Cause) -> Iterable[Advice]:
 
 
 def _shown(tensor: str, cause: Cause) -> str:
-    """The tensor for a sentence: by its name at the call; `args[0]` is torch's word for what a compiled module was called with."""
+    """The tensor for a sentence: by its name at the call, else by that in the compiled function."""
     written = cause.as_written(tensor)
     if written is not None:
         return f"`{written}`"
-    if cause.resumed:
-        return f"`{tensor}`, or of the argument that it is computed from,"
-    return _shown_inside(tensor)
-
-
-def _shown_inside(tensor: str) -> str:
-    """The tensor as the compiled function calls it."""
-    place = re.fullmatch(r"args\[(\d)\]", tensor)
-    words = ("first", "second", "third", "fourth", "fifth")
-    return f"the {words[int(place[1])]} argument" if place and int(place[1]) < len(words) else f"`{tensor}`"
+    return f"`{tensor}`, or of the argument that it is computed from," if cause.resumed else f"`{tensor}`"
 
 
 def _small_sizes(cause: Cause) -> Iterable[Advice]:
@@ -142,7 +135,8 @@ def _small_sizes(cause: Cause) -> Iterable[Advice]:
         advice = Advice(
             slug="mark-unbacked",
             text=(
-                "Or declare the dimension unbacked, which turns that specialisation off; code that branches on it then no longer compiles."
+                f"Or declare dimension {place[1]} of {_shown(place[0], cause)} unbacked, which turns that specialisation off; code that "
+                "branches on it then no longer compiles."
             ),
         )
         yield _before_call(advice, cause, "torch._dynamo.decorators.mark_unbacked", place[0], place[1])
@@ -180,8 +174,7 @@ def _one(slug: str, text: str, *, after: str | None = None) -> Callable[[Cause],
     def build(cause: Cause) -> Iterable[Advice]:
         tensor = re.sub(r"\.(?:\w+\(\d*\)|dtype|device(?:\.index)?|requires_grad)$", "", cause.source)
         names = {"source": cause.source, "tensor": tensor}
-        said = re.sub(r" \(`args\[[^`]*`\)|, as in `args\[[^`]*`", "", _filled(text, names)).replace(f"`{tensor}`", _shown_inside(tensor))
-        yield Advice(slug=slug, text=said[:1].upper() + said[1:], after=None if after is None else _filled(after, names))
+        yield Advice(slug=slug, text=_filled(text, names), after=None if after is None else _filled(after, names))
 
     return build
 

@@ -22,20 +22,21 @@ _NOT_COMPILED = re.compile(r"(?:torch|F|nn|np|numpy|math|time|random|os|sys|logg
 def argument(line: SourceLine, source: str, inputs: Collection[str]) -> str | None:
     """The expression that the one call on the line passes as `source`; None where the line does not tell for certain.
 
-    `f(x)` shows that `x` is `x`, `f(ids=tokens)` that `ids` and `kwargs['ids']` are `tokens`, and `f(batch)` what `x` is when the
-    tensors of the function come from no other variable than `x` (`inputs`).
+    `f(x)` shows that `x` is `x`, `f(ids=tokens)` that `ids` and `kwargs['ids']` are `tokens`, `f(**batch)` that they are `batch["ids"]`,
+    and `f(batch)` what `x` is when the tensors of the function come from no other variable than `x` (`inputs`).
     """
     call, parts = _the_call(line), _SOURCE.match(source)
     if call is None or parts is None:
         return None
     rest = source[parts.end("root") :]
     if parts["root"] == "kwargs" and parts["key"]:
-        return _told(line, _keyword(call, parts["key"]), parts["rest"])
+        return _by_keyword(line, call, parts["key"], parts["rest"])
+    if _unpacked(call) and (call.args or parts["root"] not in inputs or not re.match(r"[.\[]|$", rest)):
+        return None  # a variable of the function is surely an argument of this call only if all are given by keyword
     if parts["root"] == "args" and parts["index"]:
         return _told(line, call.args[0] if parts["index"] == "0" and call.args else None, parts["rest"])
-    by_keyword = _keyword(call, parts["root"])
-    if by_keyword is not None:
-        return _told(line, by_keyword, rest)
+    if _unpacked(call) or _keyword(call, parts["root"]) is not None:
+        return _by_keyword(line, call, parts["root"], rest)
     if any(isinstance(one, ast.Name) and one.id == parts["root"] for one in call.args):
         return source
     alone = len(call.args) == 1 and not call.keywords and set(inputs) - {"self"} == {parts["root"]} and parts["root"] != "self"
@@ -47,9 +48,7 @@ def _the_call(line: SourceLine) -> ast.Call | None:
     if not isinstance(line.statement, _PLAIN) or any(isinstance(node, _INNER) for node in line.nodes):
         return None
     calls = [node for node in line.nodes if isinstance(node, ast.Call) and not _of_others(node)]
-    stars = [
-        one for call in calls for one in (*call.args, *call.keywords) if isinstance(one, ast.Starred) or getattr(one, "arg", "") is None
-    ]
+    stars = any(isinstance(one, ast.Starred) for call in calls for one in call.args)
     return calls[0] if len(calls) == 1 and not stars else None
 
 
@@ -64,6 +63,19 @@ def _of_others(call: ast.Call) -> bool:
     if not call.args and not call.keywords:
         return True  # it passes nothing
     return hasattr(builtins, name) or _NOT_COMPILED.match(name) is not None
+
+
+def _unpacked(call: ast.Call) -> list[ast.expr]:
+    """The dictionaries that the call unpacks: `batch` of `f(**batch)`."""
+    return [keyword.value for keyword in call.keywords if keyword.arg is None]
+
+
+def _by_keyword(line: SourceLine, call: ast.Call, name: str, rest: str) -> str | None:
+    """What the call gives as this keyword argument: `ids` of `f(name=ids)`, `batch["name"]` of `f(**batch)`."""
+    value, unpacked = _keyword(call, name), _unpacked(call)
+    if value is not None:
+        return _told(line, value, rest)
+    return _told(line, unpacked[0], f'["{name}"]{rest}') if len(unpacked) == 1 else None
 
 
 def _keyword(call: ast.Call, name: str) -> ast.expr | None:

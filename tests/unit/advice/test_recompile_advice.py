@@ -45,7 +45,16 @@ def test_a_tensor_is_marked_by_the_name_it_has_at_the_call(code, after):
         ("loss = model(input_ids=ids, labels=labels).loss", "kwargs['input_ids']", (), "ids"),
         ("loss = model(input_ids=batch.ids).loss", "kwargs['input_ids']", (), "batch.ids"),
         ("out = model(ids)", "kwargs['input_ids']", (), None),
-        ("out = model(**batch)", "kwargs['input_ids']", (), None),
+        ("out = model(**batch)", "kwargs['input_ids']", (), 'batch["input_ids"]'),
+        ("out = model(**batch)", "input_ids", ("input_ids", "self"), 'batch["input_ids"]'),
+        ("out = model(**batch)", "table", ("input_ids",), None),  # no input of the function
+        ("out = model(**batch)", "table (closure of step)", ("table",), None),
+        ("out = model(mask, **batch)", "input_ids", ("input_ids",), None),  # `mask` may be it
+        ("out = model(mask, **batch)", "kwargs['input_ids']", (), 'batch["input_ids"]'),
+        ("out = model(**batch, **more)", "kwargs['input_ids']", (), None),  # which of them is not known
+        ("out = model(input_ids=ids, **more)", "input_ids", ("input_ids",), "ids"),
+        ("out = model(**step.batch['text'])", "kwargs['input_ids']", (), "step.batch['text'][\"input_ids\"]"),
+        ("out = model(**tokenizer(text))", "kwargs['input_ids']", (), None),
         ("out = model(images, targets)", "args[0]", (), "images"),
         ("out = model(images, targets)", "args[1]", (), None),  # with `self` in `args` it is the first
         ("out = model(batch)", "x", ("x", "self"), "batch"),
@@ -86,6 +95,30 @@ def test_no_mark_is_put_into_code_that_is_compiled_itself():
 
 def test_the_argument_of_a_module_is_not_called_by_torchs_name():
     assert "the first argument" in caused("size", "args[0].size(2)", values=("8", "12"))[0].text
+
+
+@pytest.mark.parametrize(
+    ("kind", "source", "values"),
+    [
+        ("size", "kwargs['ids'].size(1)", ("8", "12")),
+        ("size", "kwargs['ids'].size(1)", ("1", "12")),
+        ("dtype", "kwargs['ids'].dtype", ("torch.float32", "torch.float64")),
+        ("device", "kwargs['ids'].device", ("cpu", "cuda")),
+        ("stride", "kwargs['ids'].stride(0)", ("1", "4")),
+        ("requires_grad", "kwargs['ids'].requires_grad", ("False", "True")),
+        ("value", "kwargs['ids']", ("1", "2")),
+        ("value", "kwargs['ids']", ("1.5", "2.5")),
+        ("value", "kwargs['ids']", ("'a'", "'b'")),
+        ("value", "kwargs['ids']", ("True", "False")),
+        ("none", "kwargs['ids']", ("None", "a Tensor")),
+        ("type", "kwargs['ids']", ("an int", "a Tensor")),
+        ("function", "kwargs['ids']", ("a function", "another object")),
+    ],
+)
+def test_a_keyword_argument_is_not_called_by_torchs_name(kind, source, values):
+    texts = [advice.text for advice in caused(kind, source, values=values)]
+    assert any("eyword argument `ids`" in text for text in texts)
+    assert not any("kwargs" in text for text in texts)
 
 
 @pytest.mark.parametrize(
