@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -22,6 +22,8 @@ _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9]+")
 # `def forward(self, ...):` of a graph's text: the body is not parsed for its inputs alone.
 _SIGNATURE = re.compile(r"^ {4}def forward\(.*?\)(?: -> [^\n]*)?:[ \t]*\n", re.DOTALL | re.MULTILINE)
 _LOOKS_LIKE_A_WRITE = re.compile(r"\w_\(|\w_\.\w+\(|\]\s*=[^=]|[-+*/%|&^@]=|torch\.ops\.(?!aten\.|prims\.|higher_order\.)\w+\.")
+_WORDS_OF_WRITES = ("_(", "_.", "] =", "]=", "-=", "+=", "*=", "/=", "%=", "|=", "&=", "^=", "@=", "torch.ops.")
+_ASSIGNED = re.compile(r'\s*(\w+)(?: ?: ?"[^"\n]*")? = ')
 _STATIC_SOURCE = re.compile(r"\._(?:buffers|parameters)\[|\.param_groups\[|\.state\[")
 
 
@@ -76,7 +78,7 @@ class GraphView:
         none = self.aot is not None and not any(one.is_mutated for one in self.aot.inputs)
         if not told and not none:
             return self.text.inner
-        nodes = trace.graph_nodes(_only_writes(_read(self.graph)))
+        nodes = trace.graph_nodes(_only_writes(_read(self.graph), reach))
         return [_as_method(node) for node in nodes if node.op != "placeholder" and is_write(node) and node.name not in reach]
 
     @cached_property
@@ -100,24 +102,43 @@ def _as_method(node: Node) -> Node:
     return replace(node, op="call_method", target=name, args=(owner, *node.args))
 
 
-def _only_writes(text: str) -> str:
-    """The text of a graph with its signature and, of its body, only the lines that look like writes and the user lines above them."""
+def _only_writes(text: str, known: Set[str | None]) -> str:
+    """The text of a graph with its signature and, of its body, only the lines that look like writes and the user lines above them.
+
+    Lines that assign one of the `known` names are left out.
+    """
     signature = _SIGNATURE.search(text)
     if signature is None:
         return ""
     kept = [text[: signature.end()].rstrip("\n")]
-    last = signature.end()
-    for match in _LOOKS_LIKE_A_WRITE.finditer(text, signature.end()):
-        start = text.rfind("\n", 0, match.start()) + 1
-        if start < last:
-            continue
-        last = end = (text.find("\n", start) + 1) or len(text)
-        line = text[start:end].rstrip("\n")
-        if not line.lstrip().startswith("#"):
+    for start, end in _written_lines(text, signature.end()):
+        assigned = _ASSIGNED.match(text, start)
+        if assigned is None or assigned[1] not in known:
             comment = text.rfind("# File:", signature.end(), start)
             kept += [f"        {text[comment : text.find(chr(10), comment)]}"] if comment >= 0 else []
-            kept.append(line)
+            kept.append(text[start:end])
     return "\n".join(kept) + "\n"
+
+
+def _written_lines(text: str, begin: int) -> list[tuple[int, int]]:
+    """Begin and end of each line behind `begin` that looks like a write, in order; comments are none.
+
+    Searching for the words that all writes have is ten times faster than for the pattern.
+    """
+    lines: set[tuple[int, int]] = set()
+    for words in _WORDS_OF_WRITES:
+        at = text.find(words, begin)
+        while at >= 0:
+            start = text.rfind("\n", 0, at) + 1
+            end = text.find("\n", at)
+            end = len(text) if end < 0 else end
+            lines.add((start, end))
+            at = text.find(words, end)
+    return sorted(
+        (start, end)
+        for start, end in lines
+        if not text[start:end].lstrip().startswith("#") and _LOOKS_LIKE_A_WRITE.search(text, start, end)
+    )
 
 
 def read_nodes(graph: Graph, *, having: str = "") -> tuple[Node, ...]:
