@@ -20,7 +20,8 @@ MAY_IMPORT = {
     "errors": set(),
     "model": {"errors"},
     "torch_compat": {"errors", "model"},
-    "record": {"errors", "model", "torch_compat"},
+    "shadow": {"errors", "model", "torch_compat"},
+    "record": {"errors", "model", "torch_compat", "shadow"},
     "trace": {"errors", "model"},
     "advice": {"errors", "model", "passes", "trace"},
     "passes": {"errors", "model", "trace", "advice"},
@@ -37,7 +38,7 @@ MAY_IMPORT = {
 }
 WITHOUT_TORCH = {"errors", "model", "trace", "passes", "advice", "report", "render", "__init__", "api"}
 # record runs in the user's process: the standard library and torch, nothing else. It also starts as a plain folder on PYTHONPATH.
-THIRD_PARTY_FREE = {"errors", "model", "torch_compat", "record", "trace", "replay", "bootstrap"}
+THIRD_PARTY_FREE = {"errors", "model", "torch_compat", "shadow", "record", "trace", "replay", "bootstrap"}
 VERBS = [command.name for command in app.registered_commands]
 PRIVATE_TORCH = re.compile(r"^torch\._(?!_)")
 

@@ -1,0 +1,218 @@
+"""What differs between what eager gave and what the compiled call gave: values beyond eager's own noise, sizes, memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import torch
+
+from dynadiag.shadow.memory import is_plain, relation
+
+Kind = Literal["value", "shape", "stride", "dtype", "device", "requires_grad", "alias", "missing"]
+Where = Literal["output", "input"]
+NOISE_FACTOR = 10.0
+"""How many times eager's own error a compiled value may have (bench's rule of correctness has the same)."""
+TOLERANCE = {torch.float64: 1e-7, torch.complex128: 1e-7, torch.bfloat16: 4e-2, torch.float16: 8e-3}
+"""Relative error that is always allowed, by the coarsest dtype that the graph computes in; 1e-3 for others."""
+DEFAULT_TOLERANCE = 1e-3
+Anchors = Callable[[], Sequence[Sequence[Any]]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """One thing that a caller would see differ: the how-many-th output or input, its name, and what each side gave, as short text.
+
+    For values also how many of how many elements differ, the first of them by index, and the largest difference.
+    """
+
+    kind: Kind
+    where: Where
+    index: int
+    name: str
+    eager: str
+    compiled: str
+    elements: int | None = None
+    wrong_elements: int | None = None
+    first_wrong: tuple[int, ...] | None = None
+    largest: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+
+def compare(
+    eager: Sequence[Any],
+    compiled: Sequence[Any],
+    names: Sequence[str],
+    *,
+    where: Where,
+    anchors: Anchors | None = None,
+    coarsest: torch.dtype | None = None,
+    no_values: frozenset[int] = frozenset(),
+) -> tuple[Difference, ...]:
+    """Everything that differs between two lists of values, position by position.
+
+    `anchors` gives the same list from eager calls that differ only by noise (float64, inputs changed in their last digits); it is asked
+    once, and only when values differ. `coarsest` is the least precise dtype computed in. Values at `no_values` are not compared.
+    """
+    asked: list[Sequence[Sequence[Any]]] = []
+
+    def others(at: int) -> list[Any]:
+        if not asked:
+            asked.append(anchors() if anchors is not None else ())
+        return [one[at] for one in asked[0] if at < len(one)]
+
+    if len(eager) != len(compiled):
+        counts = f"{len(eager)} values", f"{len(compiled)} values"
+        return (_Place(where, 0, names[0] if names else "").difference("missing", *counts),)
+    found: list[Difference] = []
+    for at, (one, other) in enumerate(zip(eager, compiled, strict=True)):
+        name = names[at] if at < len(names) else ""
+        found += _one(one, other, lambda at=at: others(at), _Place(where, at, name), coarsest, at in no_values)  # type: ignore[misc]
+    return tuple(found)
+
+
+def compare_sharing(
+    eager: tuple[Sequence[Any], Sequence[Any]], compiled: tuple[Sequence[Any], Sequence[Any]], names: Sequence[str]
+) -> tuple[Difference, ...]:
+    """Outputs that share memory with an input or with another output in one call and not, or differently, in the other.
+
+    Each side is (outputs, inputs); `names` are those of the inputs.
+    """
+    found = []
+    for at, (one, other) in enumerate(zip(eager[0], compiled[0], strict=False)):
+        if not (is_plain(one) and is_plain(other)):
+            continue
+        pairs = [(f"output {to}", eager[0][to], compiled[0][to]) for to in range(min(at, len(compiled[0])))]
+        pairs += [(name, eager[1][to], compiled[1][to]) for to, name in enumerate(names)]
+        for name, eager_partner, compiled_partner in pairs:
+            if is_plain(eager_partner) and is_plain(compiled_partner):
+                was, now = relation(one, eager_partner), relation(other, compiled_partner)
+                if was != now:
+                    found.append(_Place("output", at, name).difference("alias", _shared(was), _shared(now)))
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class _Place:
+    where: Where
+    index: int
+    name: str
+
+    def difference(self, kind: Kind, eager: object, compiled: object, **more: Any) -> Difference:
+        return Difference(kind=kind, where=self.where, index=self.index, name=self.name, eager=str(eager), compiled=str(compiled), **more)
+
+
+def _shared(how: str | None) -> str:
+    return {None: "separate memory", "overlap": "overlapping memory"}.get(how, str(how))
+
+
+def _one(
+    eager: Any, compiled: Any, others: Callable[[], list[Any]], place: _Place, coarsest: torch.dtype | None, skip_values: bool
+) -> list[Difference]:
+    if not isinstance(eager, torch.Tensor) or not isinstance(compiled, torch.Tensor):
+        return _plain_values(eager, compiled, place, skip_values)
+    if not is_plain(eager) or not is_plain(compiled):
+        return []
+    facts: tuple[tuple[Kind, object, object], ...] = (
+        ("shape", tuple(eager.shape), tuple(compiled.shape)),
+        ("dtype", eager.dtype, compiled.dtype),
+        ("device", eager.device, compiled.device),
+        ("requires_grad", eager.requires_grad, compiled.requires_grad),
+    )
+    found = [place.difference(kind, was, now) for kind, was, now in facts if was != now]
+    if any(one.kind != "requires_grad" for one in found):
+        return found
+    if _strides(eager) != _strides(compiled):
+        found.append(place.difference("stride", tuple(eager.stride()), tuple(compiled.stride())))
+    if not skip_values and (wrong := _wrong(eager.detach(), compiled.detach(), others, coarsest)) is not None:
+        found.append(_value_difference(eager.detach(), compiled.detach(), wrong, place))
+    return found
+
+
+def _plain_values(eager: Any, compiled: Any, place: _Place, skip_values: bool) -> list[Difference]:
+    """Numbers and None; a symbolic number is compared as the number that it is."""
+    if isinstance(eager, torch.Tensor) or isinstance(compiled, torch.Tensor) or (eager is None) != (compiled is None):
+        return [place.difference("missing", type(eager).__name__, type(compiled).__name__)]
+    exact = isinstance(eager, int | bool | str) and isinstance(compiled, int | bool | str)
+    if exact and not skip_values and eager != compiled:
+        return [place.difference("value", eager, compiled)]
+    return []
+
+
+def _strides(value: torch.Tensor) -> tuple[int, ...]:
+    """Strides of the dimensions in which there is a step to take."""
+    return tuple(step for size, step in zip(value.shape, value.stride(), strict=True) if size > 1) if value.numel() else ()
+
+
+def _wrong(eager: torch.Tensor, compiled: torch.Tensor, others: Callable[[], list[Any]], coarsest: torch.dtype | None) -> Any:
+    """A mask of the elements that differ by more than noise, or None."""
+    if torch.equal(eager, compiled):
+        return None
+    if not (eager.is_floating_point() or eager.is_complex()):
+        stable = all(isinstance(other, torch.Tensor) and torch.equal(other.to(eager.dtype), eager) for other in others())
+        return eager != compiled if stable else None
+    with torch.no_grad():
+        return _wrong_floats(eager, compiled, others, coarsest)
+
+
+def _wrong_floats(eager: torch.Tensor, compiled: torch.Tensor, others: Callable[[], list[Any]], coarsest: torch.dtype | None) -> Any:
+    wide = torch.complex128 if eager.is_complex() else torch.float64
+    expected, got = eager.to(wide), compiled.to(wide)
+    tolerance = max(_tolerance(eager.dtype), _tolerance(coarsest))
+    finite = torch.isfinite(expected) & torch.isfinite(got)
+    scale = _size(expected[finite])
+    allowed = tolerance * (expected.abs().nan_to_num() + scale) + 1e-12
+    wrong = torch.where(finite, (got - expected).abs() > allowed, _special(got) != _special(expected))
+    if not bool(wrong.any()):
+        return None
+    for anchor in others():
+        if not isinstance(anchor, torch.Tensor) or anchor.shape != eager.shape:
+            continue
+        other = anchor.detach().to(wide)
+        noise = (other - expected).abs().nan_to_num(nan=float("inf"), posinf=float("inf"))
+        noise[_special(other) == _special(expected)] = (other - expected).abs().nan_to_num()[_special(other) == _special(expected)]
+        spread = _size(noise[torch.isfinite(noise)])
+        wrong &= torch.where(finite, (got - expected).abs() > allowed + NOISE_FACTOR * (noise + spread), torch.isfinite(noise))
+    return wrong if bool(wrong.any()) else None
+
+
+def _tolerance(dtype: torch.dtype | None) -> float:
+    return 0.0 if dtype is None else TOLERANCE.get(dtype, DEFAULT_TOLERANCE)
+
+
+def _special(values: torch.Tensor) -> torch.Tensor:
+    """0 for finite numbers, else which kind of infinity or NaN."""
+    real = torch.view_as_real(values).sum(-1) if values.is_complex() else values
+    return torch.isnan(real) * 3 + torch.isposinf(real) * 1 + torch.isneginf(real) * 2
+
+
+def _size(values: torch.Tensor) -> float:
+    """Root mean square."""
+    return float(values.abs().square().mean().sqrt()) if values.numel() else 0.0
+
+
+def _value_difference(eager: torch.Tensor, compiled: torch.Tensor, wrong: torch.Tensor, place: _Place) -> Difference:
+    first = tuple(int(number) for number in wrong.nonzero()[0])
+    largest = None
+    if eager.is_floating_point():
+        gaps = (compiled.double() - eager.double()).abs()[wrong]
+        finite = gaps[torch.isfinite(gaps)]
+        largest = float(finite.max()) if finite.numel() else None
+    return place.difference(
+        "value",
+        _number(eager[first]),
+        _number(compiled[first]),
+        elements=eager.numel(),
+        wrong_elements=int(wrong.sum()),
+        first_wrong=first,
+        largest=largest,
+    )
+
+
+def _number(value: torch.Tensor) -> str:
+    item = value.item()
+    return f"{item:.6g}" if isinstance(item, float) else str(item)

@@ -1,0 +1,113 @@
+"""How tensors share memory, and copies of them that share it in the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+
+Relation = Literal["same tensor", "overlap", "one storage"]
+AliasPattern = tuple[tuple[int, int, Relation], ...]
+
+
+def is_plain(value: object) -> bool:
+    """Whether it is a strided tensor with memory of its own kind: no subclass, not sparse, not quantized, not fake."""
+    if not isinstance(value, torch.Tensor):
+        return False
+    if type(value) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer) or value.layout is not torch.strided:
+        return False
+    return value.device.type in ("cpu", "cuda") and not value.is_quantized
+
+
+def byte_range(value: torch.Tensor) -> tuple[int, int]:
+    """The first byte of its storage that the tensor covers and the one after its last; the same twice for an empty tensor."""
+    start = int(value.storage_offset()) * value.element_size()
+    if not value.numel():
+        return start, start
+    reach = 1 + sum((size - 1) * step for size, step in zip(value.shape, value.stride(), strict=True))
+    return start, start + int(reach) * value.element_size()
+
+
+def relation(one: torch.Tensor, other: torch.Tensor) -> Relation | None:
+    """How two tensors share memory: one object, ranges of bytes that overlap, one storage without overlap; None if they do not."""
+    if one is other:
+        return "same tensor"
+    if _storage(one) != _storage(other) or one.untyped_storage().nbytes() == 0:
+        return None
+    (start, end), (first, last) = byte_range(one), byte_range(other)
+    return "overlap" if start < last and first < end else "one storage"
+
+
+def alias_pattern(values: Sequence[object]) -> AliasPattern:
+    """Which of the values share memory, as (position, position, how); other values than plain tensors are left out."""
+    by_storage: dict[tuple[str, int], list[int]] = {}
+    for position, value in enumerate(values):
+        if isinstance(value, torch.Tensor) and is_plain(value):
+            by_storage.setdefault(_storage(value), []).append(position)
+    found = [
+        (one, other, how)
+        for group in by_storage.values()
+        for number, one in enumerate(group)
+        for other in group[number + 1 :]
+        if (how := relation(values[one], values[other])) is not None  # type: ignore[arg-type]
+    ]
+    return tuple(sorted(found))
+
+
+def snapshot(values: Sequence[Any]) -> list[Any]:
+    """Copies with the same values, sizes, strides and shared memory; other values than plain tensors as they are.
+
+    A tensor that requires grad is copied as a leaf or, when it has a history, as one with a history of its own.
+    """
+    storages: dict[tuple[str, int], torch.UntypedStorage] = {}
+    objects: dict[int, torch.Tensor] = {}
+    for value in values:
+        if isinstance(value, torch.Tensor) and is_plain(value) and id(value) not in objects:
+            objects[id(value)] = _copy(value, storages)
+    return [objects.get(id(value), value) if isinstance(value, torch.Tensor) else value for value in values]
+
+
+def bytes_of(values: Sequence[object]) -> int:
+    """The memory that a snapshot of the values takes."""
+    storages = {
+        _storage(value): value.untyped_storage().nbytes() for value in values if isinstance(value, torch.Tensor) and is_plain(value)
+    }
+    return sum(storages.values())
+
+
+def _storage(value: torch.Tensor) -> tuple[str, int]:
+    """What names the storage of a tensor: storages of no bytes have no address and are told apart by the tensor."""
+    address = value.untyped_storage().data_ptr()
+    return str(value.device), address or -id(value)
+
+
+def _copy(value: torch.Tensor, storages: dict[tuple[str, int], torch.UntypedStorage]) -> torch.Tensor:
+    key = _storage(value)
+    if key not in storages:
+        storages[key] = value.untyped_storage().clone()  # type: ignore[no-untyped-call]
+    with torch.no_grad():
+        flat = torch.empty(0, dtype=value.dtype, device=value.device)
+        copy = flat.set_(storages[key], value.storage_offset(), value.shape, value.stride())
+    if value.is_conj():
+        copy = torch.conj(copy)
+    if not value.requires_grad:
+        return copy
+    if value.is_leaf:
+        return copy.requires_grad_()
+    with torch.enable_grad():
+        joined: torch.Tensor = _WithHistory.apply(torch.zeros((), requires_grad=True), copy)
+    return joined
+
+
+class _WithHistory(torch.autograd.Function):
+    """The second tensor itself, as if it had been computed: it may be written in place where a leaf may not."""
+
+    @staticmethod
+    def forward(ctx: Any, leaf: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        ctx.mark_dirty(value)
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[None, torch.Tensor]:
+        return None, gradient
