@@ -22,7 +22,7 @@ def by_name(text: str, cause: Cause) -> str:
         written = cause.as_written(name)
         text = text if written is None else text.replace(name, written)
     text = _QUOTED.sub(_in_words, _EXAMPLE.sub("", text))
-    return text[:1].upper() + text[1:]
+    return f"T{text[1:]}" if text.startswith("the ") else text
 
 
 def is_torchs_name(source: str) -> bool:

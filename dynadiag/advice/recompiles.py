@@ -123,14 +123,16 @@ def _shown(tensor: str, cause: Cause) -> str:
 
 
 def _small_sizes(cause: Cause) -> Iterable[Advice]:
+    place = dimension(cause.source)
+    first = place is None or place[1] == 0
+    avoid = "Keep such batches out (`drop_last=True` in the DataLoader) or pad them" if first else "To be without it, pad to at least 2"
     yield Advice(
         slug="avoid-size-one",
         text=(
-            "torch compiles the sizes 0 and 1 on their own, also when the dimension is dynamic. Keep such batches out "
-            "(`drop_last=True` in the DataLoader) or pad them and cut the result."
+            "torch compiles the sizes 0 and 1 on their own, also when the dimension is dynamic: one version more, not one a call. "
+            f"{avoid} and cut the result."
         ),
     )
-    place = dimension(cause.source)
     if place is not None and not place[0].startswith("___"):
         advice = Advice(
             slug="mark-unbacked",

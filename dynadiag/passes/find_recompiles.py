@@ -18,22 +18,11 @@ from dynadiag.passes.other_modules import parameters, told_apart
 from dynadiag.passes.places import entry_stack, is_own_file, own_frame, resume_line, source_function
 from dynadiag.passes.recompile_codes import LIMIT_CODE, recompile_code
 from dynadiag.passes.recompile_limit import Limit, recompile_limit
+from dynadiag.passes.recompiled import Recompiled, followers
 from dynadiag.passes.stack_values import ON_STACK, BrokenLines, broken_lines, without_names, written
-from dynadiag.passes.transitions import CodeObject, Known, Row, changes, code_objects, known_values, rows
+from dynadiag.passes.transitions import CodeObject, Row, changes, code_objects, known_values, rows
 
 _FIXES_SHOWN = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Recompiled:
-    """One code object with everything that was made of it: table, entries of the report and the line that called it."""
-
-    code: CodeObject
-    known: Known
-    rows: tuple[Row, ...]
-    advice: tuple[tuple[Advice, ...], ...]
-    limit: Limit
-    call: Location | None
 
 
 def find_recompiles(run: Run) -> PassResult:
@@ -238,10 +227,14 @@ def _findings(found: Sequence[Recompiled], run: Run) -> tuple[Finding, ...]:
     for one in found:
         key = (bool(one.limit.hit), _main_code(one), _function(one.code.named, run, definitions) or one.code.key)
         groups.setdefault(key, []).append(one)
-    members = list(groups.values())
+    all_groups = list(groups.values())
+    follows = followers(all_groups)
+    inside = [[one for inner, outer in follows.items() if outer == index for one in all_groups[inner]] for index in range(len(all_groups))]
+    members = [group for index, group in enumerate(all_groups) if index not in follows]
+    inner = [there for index, there in enumerate(inside) if index not in follows]
     subjects = [Subject(_finding_code(group), group[0].call, source_function(group[0].code.named.name) or "") for group in members]
     marks = fingerprints(subjects, run)
-    return tuple(_finding(number, group, mark, run) for number, (group, mark) in enumerate(zip(members, marks, strict=True), start=1))
+    return tuple(_finding(number, *each, run) for number, each in enumerate(zip(members, inner, marks, strict=True), start=1))
 
 
 def _definitions(run: Run) -> dict[tuple[str | None, str | None], list[int]]:
@@ -273,9 +266,11 @@ def _finding_code(group: Sequence[Recompiled]) -> str:
     return LIMIT_CODE if group[0].limit.hit else _main_code(group[0])
 
 
-def _finding(number: int, group: Sequence[Recompiled], mark: str, run: Run) -> Finding:
-    events = sum(len(one.code.steps) for one in group)
-    seconds = _seconds(group)
+def _finding(number: int, group: Sequence[Recompiled], inside: Sequence[Recompiled], mark: str, run: Run) -> Finding:
+    """The finding of a group, with the code objects inside it that only followed."""
+    everything = (*group, *inside)
+    events = sum(len(one.code.steps) for one in everything)
+    seconds = _seconds(everything)
     refused = tuple(frame for one in group for frame in one.limit.hit)
     hit = bool(refused)
     fixes = _distinct(advice for one in group for advices in one.advice for advice in advices)[:_FIXES_SHOWN]
@@ -285,13 +280,16 @@ def _finding(number: int, group: Sequence[Recompiled], mark: str, run: Run) -> F
         id=f"n{number}",
         fingerprint=mark,
         code=_finding_code(group),
-        severity="error" if hit else ("note" if _settled(group) else "warning"),
-        title=_title(group, events, hit),
+        severity="error" if hit else ("note" if _settled(everything) else "warning"),
+        title=_title(group, inside, events, hit),
         where=group[0].call,
-        why=_why(group, events, seconds, run),
+        why=_why(group, inside, seconds, run),
         fix=fixes,
         cost=Cost(value=float(events), unit="recompiles", basis="counted"),
-        evidence=(*(step.id for one in group for step in one.code.steps), *unique((*(one.code.named.id for one in group), *refused))),
+        evidence=(
+            *(step.id for one in everything for step in one.code.steps),
+            *unique((*(one.code.named.id for one in everything), *refused)),
+        ),
         rank=(float(Rank.LIMIT_HIT if hit else Rank.RECOMPILED), float(-events), -(seconds or 0.0)),
     )
 
@@ -322,22 +320,32 @@ def _seconds(group: Sequence[Recompiled]) -> float | None:
     return sum(times) if times else None
 
 
-def _title(group: Sequence[Recompiled], events: int, hit: bool) -> str:
+def _title(group: Sequence[Recompiled], inside: Sequence[Recompiled], events: int, hit: bool) -> str:
     one = group[0]
     name = _name(one.code.named)
     causes = listed(unique(row.text for each in group for row in each.rows if row.source), limit=2)
     if hit:
         value = "" if one.limit.value is None else f" ({one.limit.value})"
         return f"{name} hit the recompile limit{value}" + (f" because of {causes}" if causes else "")
+    if inside:
+        name += f" and {plural(len(_names(inside)), 'function')} that it calls were compiled again, {plural(events, 'time')} in all,"
+        return name + (f" because of {causes}" if causes else "")
     return f"{name} was compiled again {plural(events, 'time')}" + (f" because of {causes}" if causes else "")
 
 
-def _why(group: Sequence[Recompiled], events: int, seconds: float | None, run: Run) -> str:
+def _names(group: Sequence[Recompiled]) -> tuple[str, ...]:
+    return unique(_name(one.code.named) for one in group)
+
+
+def _why(group: Sequence[Recompiled], inside: Sequence[Recompiled], seconds: float | None, run: Run) -> str:
     texts = [row_text(row) for row in _shown_rows(group)]
     parts = [f"{text[:1].upper()}{text[1:]}." if text.startswith(("a value ", "the value ")) else f"{text}." for text in texts]
     lines = unique(short_place(line) for one in group for line in _lines(one.code, run))
     if len(lines) > 1:
         parts.append(f"Reached from {listed(lines)}.")
+    if inside:
+        followed = listed([f"{_name(one.code.named)} ({listed([row_text(row) for row in one.rows], limit=2)})" for one in inside])
+        parts.append(f"The same change again in what it calls: {followed}.")
     parts.extend(_limit_text(group))
     if seconds is not None:
         parts.append(f"These recompiles took {seconds:.2f} s of compile time (measured).")

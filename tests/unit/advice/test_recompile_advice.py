@@ -121,6 +121,12 @@ def test_a_keyword_argument_is_not_called_by_torchs_name(kind, source, values):
     assert not any("kwargs" in text for text in texts)
 
 
+def test_only_the_first_dimension_is_taken_for_a_batch():
+    assert "drop_last" in caused("size", "x.size(0)", values=("1", "12"))[0].text
+    advice = caused("size", "kwargs['ids'].size(1)", values=("1", "12"))[0]
+    assert advice.text.startswith("torch compiles") and "drop_last" not in advice.text
+
+
 @pytest.mark.parametrize(
     ("source", "raw", "values", "slugs"),
     [

@@ -48,6 +48,20 @@ def counting(x, n):
     return x * n
 
 
+def outer(x):
+    return inner(x) + 1
+
+
+def inner(ids):
+    torch._dynamo.graph_break()
+    return ids.sin()
+
+
+nested = torch.compile(outer, backend="eager")
+for size in (8, 12):
+    batch = {"x": torch.ones(2, size)}
+    nested(**batch)
+
 for each in (printing, calling, counting):
     compiled = torch.compile(each, backend="eager")
     for size in (3, 4):
@@ -93,3 +107,11 @@ def test_an_argument_of_a_librarys_model_is_marked_by_its_name_in_the_script(fou
     assert (fix.before, fix.after) == (line, f"torch._dynamo.mark_dynamic(ids, 1)\n{line}")
     assert finding.where.code == line
     assert finding.cost.value == 1.0
+
+
+def test_one_size_that_is_passed_on_is_one_finding_and_named_as_the_script_writes_it(found):
+    (finding,) = [finding for finding in found.findings if "`outer`" in finding.title]
+    assert finding.title.startswith("`outer` and 1 function that it calls were compiled again, 3 times in all,")
+    assert "`inner` (`ids.size(1)`: 8 -> 12" in finding.why
+    assert finding.fix[0].after == 'torch._dynamo.mark_dynamic(batch["x"], 1)\nnested(**batch)'
+    assert not any("`inner`" in other.title for other in found.findings)

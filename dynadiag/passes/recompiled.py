@@ -1,0 +1,85 @@
+"""Code objects that were compiled again, and which of them only followed another one that calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dynadiag.model.report import Advice
+from dynadiag.model.run import Frame, Location
+from dynadiag.passes.places import callers, source_function
+from dynadiag.passes.recompile_limit import Limit
+from dynadiag.passes.transitions import CodeObject, Known, Row
+
+
+@dataclass(frozen=True, slots=True)
+class Recompiled:
+    """One code object with everything that was made of it: table, entries of the report and the line that called it."""
+
+    code: CodeObject
+    known: Known
+    rows: tuple[Row, ...]
+    advice: tuple[tuple[Advice, ...], ...]
+    limit: Limit
+    call: Location | None
+
+
+Group = Sequence[Recompiled]
+
+
+def followers(groups: Sequence[Group]) -> Mapping[int, int]:
+    """For the index of each group that only followed another one, the index of the outermost one that it followed.
+
+    A group follows another if all of its recompiles happened in calls made by the other's code, and everything that changed in it went
+    through the same values there: `forward` with `input_ids.size(1)`: 8 -> 12, called by `wrapper` with `args[0].size(1)`: 8 -> 12. That
+    one argument was passed on is derived from this, not recorded. Groups at the recompile limit stand alone.
+    """
+    found: dict[int, int] = {}
+    for inner, group in enumerate(groups):
+        for outer, other in enumerate(groups):
+            if outer != inner and outer not in found and _follows(group, other):
+                found[inner] = outer
+                break
+    return {inner: _outermost(outer, found) for inner, outer in found.items()}
+
+
+def _outermost(index: int, found: Mapping[int, int]) -> int:
+    while index in found:
+        index = found[index]
+    return index
+
+
+def _follows(group: Group, other: Group) -> bool:
+    if any(one.limit.hit for one in (*group, *other)) or not _processes(group) <= _processes(other):
+        return False
+    return all(_called_by(step.frame, other) for one in group for step in one.code.steps) and _same_changes(group, other)
+
+
+def _processes(group: Group) -> set[int]:
+    return {one.code.key[0] for one in group}
+
+
+def _called_by(frame: Frame, other: Group) -> bool:
+    """Whether code of the other group is among the callers of the frame: by file and function, since a caller has the line of its call."""
+    codes = {(one.code.named.file, source_function(one.code.named.name)) for one in other}
+    own = (frame.file, source_function(frame.name))
+    return own not in codes and any((caller.file, _bare(caller.function)) in codes for caller in callers(frame))
+
+
+def _bare(function: str | None) -> str | None:
+    """`forward` for `Model.forward`, the name that a frame has."""
+    return source_function(None if function is None else function.rpartition(".")[2])
+
+
+def _same_changes(group: Group, other: Group) -> bool:
+    rows = [row for one in group for row in one.rows if row.steps]
+    outer = [row for one in other for row in one.rows if row.steps]
+    return bool(rows) and all(any(_same_values(row, there) for there in outer) for row in rows)
+
+
+def _same_values(row: Row, there: Row) -> bool:
+    """Whether a row tells the same change; the first value may be missing where torch named another guard."""
+    if row.kind != there.kind or not row.values or row.kind not in ("size", "value") or len(row.steps) > len(there.steps):
+        return False
+    known = row.values == there.values or (row.first_unknown and row.values == there.values[-len(row.values) :])
+    return known and not row.last_unknown and not there.last_unknown and (len(there.values) > 1 or there.first_unknown)
