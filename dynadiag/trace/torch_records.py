@@ -12,7 +12,7 @@ from dynadiag.trace.drafts import FrameDraft, ProcessDraft, RunDraft, attempt_of
 from dynadiag.trace.graph_text import count_graph
 from dynadiag.trace.guards import read_guards
 from dynadiag.trace.metrics import limit_in, merged, read_metrics
-from dynadiag.trace.records import Record, untab
+from dynadiag.trace.records import Record
 from dynadiag.trace.stacks import interned_stack, printed_stack
 from dynadiag.trace.values import BadRecordError, as_bool, as_dict, as_float, as_id, as_int, as_list, as_text, decode, parse_json
 
@@ -168,7 +168,7 @@ def recompile(run: RunDraft, process: ProcessDraft, record: Record) -> None:
 def guards(run: RunDraft, process: ProcessDraft, record: Record) -> None:
     """`dynamo_cpp_guards_str`: the guards of a frame, summed up."""
     frame = run.frame_of(process, record.header)
-    found, latency = read_guards(decode(untab(record.raw_payload())), frame.reasons)
+    found, latency = read_guards(decode(record.raw_payload()), frame.reasons)
     if found is not None:
         frame.guards = replace(found, examples=tuple(map(run.share, found.examples)))
     frame.latency_us = latency
