@@ -4,8 +4,10 @@ inductor's post-grad graphs and the probe, joined. Reads records only.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from dynadiag.advice.mutations import mutation_advice
 from dynadiag.model.report import Mutation, PassResult
@@ -28,16 +30,29 @@ Key = tuple[object, ...]
 _OF_BREAKS = frozenset(("DM05", "DM06", "DM07", "DM13", "DM20", "DM21", "DM22"))
 
 
+class _Unprobed(NamedTuple):
+    """A graph of which the probe says nothing; `blind` when AOTAutograd does not say either which inputs it writes."""
+
+    graph: str
+    why: str
+    blind: bool
+
+
 def find_mutations(run: Run) -> PassResult:
     """Every mutation with its effects, dearest first, one finding for those that cost something, and notes where sources disagree."""
-    views = tuple(graph_views(run))
     breaks = optimizer_breaks(run)
-    facts = [fact for view in views for fact in _of_graph(view, breaks, run)]
+    facts: list[Fact] = []
+    notes: list[str] = []
+    unprobed: list[_Unprobed] = []
+    for view in graph_views(run):  # one after the other: each holds what was parsed of its graph
+        facts += _of_graph(view, breaks, run)
+        notes += disagreements(view)
+        if view.why_not_probed is not None:
+            unprobed.append(_Unprobed(view.graph.id, view.why_not_probed, blind=view.aot is None))
     facts += [*break_facts(run), *leaf_facts(run), *python_facts(run), *uncaught_facts(run, facts)]
     merged = sorted(_merged(facts), key=_order)
     mutations = _mutations(merged, run)
-    notes = [note for view in views for note in disagreements(view)]
-    return PassResult(mutations=mutations, findings=mutation_findings(mutations, run), notes=(*notes, *_unprobed(views, facts)))
+    return PassResult(mutations=mutations, findings=mutation_findings(mutations, run), notes=(*notes, *_notes(unprobed, facts)))
 
 
 def _of_graph(view: GraphView, breaks: Mapping[int, tuple[Effect, ...]], run: Run) -> Iterator[Fact]:
@@ -142,19 +157,15 @@ def _site(site: Site, run: Run) -> dict[str, str | int | bool | None]:
     }
 
 
-def _unprobed(views: Sequence[GraphView], facts: Sequence[Fact]) -> Iterator[str]:
+def _notes(unprobed: Sequence[_Unprobed], facts: Sequence[Fact]) -> Iterator[str]:
     """What is not known because graphs were not probed: which inputs they write, or only with which lines and sizes."""
     written = {fact.graph for fact in facts}
-    blind = [view for view in views if view.why_not_probed is not None and view.aot is None]
-    told = [view for view in views if view.why_not_probed is not None and view.aot is not None and view.graph.id in written]
-    for unprobed, what in (
-        (blind, "which inputs {} written is known from the text alone"),
+    blind = [one for one in unprobed if one.blind]
+    told = [one for one in unprobed if not one.blind and one.graph in written]
+    for graphs, what in (
+        (blind, "which inputs of {} are written is known from the text alone"),
         (told, "the lines that write inputs of {} come from the text, sizes are not known"),
     ):
-        reasons: dict[str, int] = {}
-        for view in unprobed:
-            reasons[view.why_not_probed or ""] = reasons.get(view.why_not_probed or "", 0) + 1
+        reasons = Counter(one.why for one in graphs)
         for why, count in list(reasons.items())[:3]:
-            graphs = plural(count, "graph")
-            said = what.format(f"of {graphs} are" if unprobed is blind else graphs)
-            yield f"Mutations: {said} ({why})."
+            yield f"Mutations: {what.format(plural(count, 'graph'))} ({why})."

@@ -112,8 +112,8 @@ def _written_back(where: str | None, known: KnownInput, kind: str) -> int | None
 
 
 def _aliases(view: GraphView, known: KnownInput) -> tuple[str, ...]:
-    same = (one for one in view.inputs if one.index != known.index and one.storage == known.storage)
-    return tuple(one.source or one.name for one in same) if known.storage is not None else ()
+    same = view.by_storage[known.storage] if known.storage is not None else ()
+    return tuple(one.source or one.name for one in same if one.index != known.index)
 
 
 def _source_of(view: GraphView, name: str) -> str:

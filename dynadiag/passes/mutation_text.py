@@ -16,8 +16,12 @@ _VIEWS = frozenset((
     "unfold", "swapaxes", "swapdims", "movedim", "moveaxis", "ravel", "as_strided", "getitem", "numpy", "__getitem__", "lift_fresh",
     "_get_data_attr",
 ))  # fmt: skip
-_OPERATORS = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift", "matmul")
-_INPLACE_OPERATORS = frozenset(f"operator.i{name}" for name in _OPERATORS)
+# By op: how a line of a graph's text shows it.
+INPLACE_SYMBOLS = {
+    "operator.iadd": " += ", "operator.isub": " -= ", "operator.imul": " *= ", "operator.itruediv": " /= ", "operator.ifloordiv": " //= ",
+    "operator.imod": " %= ", "operator.ipow": " **= ", "operator.iand": " &= ", "operator.ior": " |= ", "operator.ixor": " ^= ",
+    "operator.ilshift": " <<= ", "operator.irshift": " >>= ", "operator.imatmul": " @= ",
+}  # fmt: skip
 PRIVATE_OPERATOR = re.compile(r"^torch\.ops\.(?!aten\b|prims\b|prim\b|higher_order\b|inductor\b)\w+\.\w+")
 
 
@@ -74,10 +78,14 @@ def _last(target: str) -> str:
 
 def is_write(node: Node) -> bool:
     """Whether a node writes in place, by its name."""
-    name = _last(node.target)
-    if node.target in ("operator.setitem", *_INPLACE_OPERATORS):
-        return True
-    return node.op in ("call_method", "call_function") and name.endswith("_") and not name.endswith("__") and len(name) > 1
+    return node.op in ("call_method", "call_function") and names_write(node.target)
+
+
+def names_write(op: str) -> bool:
+    """Whether a function or method of this name (one of `Graph.ops`) writes in place."""
+    name = _last(op)
+    by_name = name.endswith("_") and not name.endswith("__") and len(name) > 1
+    return by_name or op == "operator.setitem" or op in INPLACE_SYMBOLS
 
 
 def _is_view(node: Node) -> bool:

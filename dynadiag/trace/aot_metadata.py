@@ -6,6 +6,7 @@ patterns and never evaluated. A field that this torch does not print is False.
 
 from __future__ import annotations
 
+import functools
 import re
 
 from dynadiag.model.mutations import AotInput, AotMetadata, AotOutput
@@ -53,6 +54,7 @@ def _behind(text: str, name: str) -> str:
     return text[at + len(name) : at + len(name) + 100_000] if at >= 0 else ""
 
 
+@functools.lru_cache(maxsize=256)  # the inputs of a graph differ in few ways
 def _input(text: str) -> AotInput:
     flags = {match[1]: match[2] == "True" for match in _FLAG.finditer(text)}
 
