@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 
+from dynadiag.advice.catalogue_slugs import described
 from dynadiag.advice.gb_types import GB_TYPES
 from dynadiag.advice.graph_breaks import RULES
 
@@ -31,11 +32,28 @@ Rules of the advice:
 
 """
 
+_SLUGS = """
+## Slugs
+
+Each piece of advice in `report.json` has a `slug` that stays the same when its words change. What depends on the program is "…" here.
+The advice on recompiles has its own table in [recompiles.md](recompiles.md); slugs that begin with `nothing-` say why nothing was compiled.
+
+| slug | says |
+|---|---|
+"""
+
 
 def page() -> str:
     """The page as Markdown: one row for each type, with what its rule is about."""
     rows = [f"| {gb_id} | {_types(gb_id)} | {_about(gb_id)} |" for gb_id in sorted(RULES)]
-    return f"{_HEAD}{len(RULES)} ids.\n\n| id | torch's words | what the advice is about |\n|---|---|---|\n" + "\n".join(rows) + "\n"
+    ids = f"{_HEAD}{len(RULES)} ids.\n\n| id | torch's words | what the advice is about |\n|---|---|---|\n" + "\n".join(rows) + "\n"
+    return (
+        f"{ids}{_SLUGS}" + "\n".join(f"| `{slug}` | {_cell(text) or 'depends on the line'} |" for slug, text in described().items()) + "\n"
+    )
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
 
 
 def _types(gb_id: str, types: Mapping[str, str] = GB_TYPES) -> str:

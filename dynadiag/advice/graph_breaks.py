@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from dynadiag.advice.backends import BACKENDS
 from dynadiag.advice.calls import CALLS
+from dynadiag.advice.collectives import collective_advice, in_collective
 from dynadiag.advice.data_shapes import DATA_SHAPES
 from dynadiag.advice.ddp import ddp_advice, in_ddp
 from dynadiag.advice.gb_types import GB_TYPES
@@ -44,6 +45,8 @@ def break_advice(event: BreakEvent | GraphBreak, run: Run, own_frame: Location |
     situation = situation_of(event, run, own_frame)
     if in_ddp(situation):
         return tuple(ddp_advice(run))
+    if in_collective(situation):
+        return tuple(collective_advice(situation))
     ours = _unique(advice for rule in _rules(situation) for advice in rule(situation))
     if situation.library and not any(advice.slug == OWN_BREAK for advice in ours):
         return (*(advice for advice in ours if advice.after), *_library(situation))

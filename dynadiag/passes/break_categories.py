@@ -28,6 +28,7 @@ EXCEPTION: Final = "exception"
 TENSOR_MUTATION: Final = "tensor mutation"
 HIGHER_ORDER: Final = "higher-order operator"
 DISTRIBUTED: Final = "distributed call"
+DDP: Final = "inside DistributedDataParallel"
 RECOMPILE_LIMIT: Final = "recompile limit"
 BACKEND: Final = "back end"
 OPERATOR: Final = "untraceable operator"
@@ -106,6 +107,9 @@ _SIDE_EFFECT_CALL = re.compile(
 _AN_EXAMPLE = "(e.g. _warnings.warn)"  # in torch 2.11's text about every builtin that it cannot trace
 _OPTIMIZER = re.compile(r"/torch/(?:optim|autograd)/|qualname: Optimizer\b|module: torch\.(?:optim|autograd)")
 _DISTRIBUTED = re.compile(r"/torch/(?:distributed|nn/parallel)/")
+_DDP = re.compile(r"/torch/nn/parallel/distributed\.py$")
+_HELPERS = re.compile(r"/torch/_dynamo/polyfills/|/contextlib\.py$")
+_WORK = re.compile(r"UserDefinedObjectVariable\(Work\)")
 _TORCH_BUG = re.compile(r"likely to be a Dynamo bug")
 
 
@@ -125,13 +129,16 @@ def _by_context(event: BreakEvent, run: Run) -> str | None:
         return SIDE_EFFECT
     if _OPTIMIZER.search(normal_path(context)) or _in_optimizer(event):
         return AUTOGRAD
-    return DISTRIBUTED if _in_distributed(event, run) else None
+    return DISTRIBUTED if _WORK.search(context) else _in_distributed(event, run)
 
 
-def _in_distributed(event: BreakEvent, run: Run) -> bool:
-    """True if the user's line called into torch.distributed or DistributedDataParallel, where it broke."""
+def _in_distributed(event: BreakEvent, run: Run) -> str | None:
+    """Whether the code that broke is that of torch.distributed or of DistributedDataParallel, and not of a model that DDP calls."""
     inside = itertools.takewhile(lambda place: not is_own_file(place.file, run), reversed(event.stack))
-    return any(_DISTRIBUTED.search(normal_path(place.file)) for place in inside)
+    innermost = next((path for place in inside if not _HELPERS.search(path := normal_path(place.file))), "")
+    if _DDP.search(innermost):
+        return DDP
+    return DISTRIBUTED if _DISTRIBUTED.search(innermost) else None
 
 
 def _in_optimizer(event: BreakEvent) -> bool:

@@ -1,9 +1,36 @@
 """The page in docs says what the tables say."""
 
+import re
 from pathlib import Path
 
+import pytest
+
 from dynadiag.advice.catalogue import page
+from dynadiag.advice.catalogue_slugs import described
+
+ROOT = Path(__file__).parents[3]
+TABLES = sorted((ROOT / "dynadiag" / "advice").glob("*.py"))
 
 
 def test_the_page_is_up_to_date():
-    assert (Path(__file__).parents[3] / "docs" / "advice.md").read_text() == page()
+    assert (ROOT / "docs" / "advice.md").read_text() == page()
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda path: path.stem)
+def test_every_slug_of_a_table_is_on_the_page(table):
+    written = set(re.findall(r'"([a-z]+[0-9]*(?:-[a-z0-9]+)+)"', table.read_text())) - {"data-dependent", "site-packages", "utf-8"}
+    assert written <= set(described())
+
+
+@pytest.mark.parametrize(
+    ("slug", "words"),
+    [
+        ("ddp-compile-inside", "`model = DDP(torch.compile(net))`"),
+        ("disable-remove", "remove it if torch can trace the function today"),
+        ("mark-dynamic", "dimension … of … varies"),
+        ("same-grad-mode", "called with and without gradients"),
+        ("compile-dynamic", "the argument `dynamic=True`"),
+    ],
+)
+def test_a_slug_has_its_own_words(slug, words):
+    assert words in described()[slug]

@@ -195,6 +195,20 @@ def test_what_breaks_inside_torch_distributed_is_a_distributed_call(maker, at):
     event = maker.breaks_at("f0", at(3), inside, polyfill, gb_type="Attempted to call function marked as skipped")
     assert category(event, Run(info=RunInfo())) == "distributed call"
     assert category(replace(event, stack=(inside, at(3))), Run(info=RunInfo())) == "unsupported builtin or library call"
+    wait = maker.breaks_at("f0", at(4), gb_type="Unsupported method call", context="call_method UserDefinedObjectVariable(Work) wait [] {}")
+    assert category(wait, Run(info=RunInfo())) == "distributed call"
+
+
+def test_what_ddp_calls_is_not_ddp(maker, at):
+    site = "/opt/venv/lib/python3.12/site-packages/torch/nn"
+    ddp = Location(f"{site}/parallel/distributed.py", 1779, "forward")
+    helper = Location("/usr/lib/python3.12/contextlib.py", 105, "__init__")
+    event = maker.breaks_at("f0", at(3), ddp, helper, gb_type="Attempted to call function marked as skipped")
+    assert category(event, Run(info=RunInfo())) == "inside DistributedDataParallel"
+    inside = replace(
+        event, stack=(at(3), ddp, Location(f"{site}/modules/rnn.py", 9, "forward")), gb_type="Attempted to wrap RNN, GRU, or LSTM"
+    )
+    assert category(inside, Run(info=RunInfo())) == "unsupported builtin or library call"
 
 
 def test_torchs_example_of_a_builtin_decides_no_category(maker, at):

@@ -44,6 +44,28 @@ run("outside", lambda net, backend: torch.compile(DDP(net, bucket_cap_mb=2), bac
 run("inside", lambda net, backend: DDP(torch.compile(net, backend=backend), bucket_cap_mb=2))
 torch._dynamo.config.optimize_ddp = False
 run("unsplit", lambda net, backend: DDP(torch.compile(net, backend=backend), bucket_cap_mb=2))
+
+
+def starts(x):
+    work = dist.all_reduce(x, async_op=True)
+    work.wait()
+    return x + 1
+
+
+def meets(x):
+    dist.barrier()
+    return x + 1
+
+
+def reduces(x):
+    dist.all_reduce(x)
+    return x + 1
+
+
+for each in (starts, meets, reduces):
+    counters.clear()
+    value = torch.compile(each, backend="eager")(torch.ones(2))
+    print(each.__name__, 0, sum(counters["graph_break"].values()), value.sum().item())
 dist.destroy_process_group()
 """
 
@@ -56,8 +78,17 @@ def test_ddps_own_breaks_end_with_the_model_compiled_inside(tmp_path, capfd):
     assert int(counts["outside"][0]) == int(counts["inside"][0]) > int(counts["unsplit"][0]) == 1
     assert (int(counts["outside"][1]) > 0, counts["inside"][1]) == (True, "0")
     assert counts["outside"][2] == counts["inside"][2]
-    sites = find_graph_breaks(load(run.directory)).graph_breaks
-    assert sites
+    result = find_graph_breaks(load(run.directory))
+    sites = [site for site in result.graph_breaks if site.category == "inside DistributedDataParallel"]
+    assert len(sites) == 2
+    assert [counts[name][1:] for name in ("starts", "meets", "reduces")] == [["2", "4.0"], ["1", "4.0"], ["0", "4.0"]]
+    others = {site.own_frame.code: site for site in result.graph_breaks if site not in sites}
+    assert {site.category for site in others.values()} == {"distributed call"}
+    assert {code: [advice.slug for advice in site.advice] for code, site in others.items()} == {
+        "work = dist.all_reduce(x, async_op=True)": ["collective-sync", "collective-outside"],
+        "work.wait()": ["collective-sync", "collective-outside"],
+        "dist.barrier()": ["collective-outside"],
+    }
     for site in sites:
         assert [advice.slug for advice in site.advice] == ["ddp-own-break", "ddp-compile-inside"]
         assert "compiled all the same" in site.advice[0].text
