@@ -6,15 +6,16 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
-_SIGNATURE = re.compile(rb"\n?\t {4}def forward\((.*?)\)(?: -> [^\n]*)?:[ \t]*(?=\n)", re.DOTALL)
+_FORWARD = re.compile(rb"(?:\A|\n) {4}def forward\(")
+_SIGNATURE_END = re.compile(rb"\)(?: -> [^\n]*)?:[ \t]*(?=\n)")
 # The lines of a body in one pass: what is called, or the operator, or any other line whole; a line that only renames an input
 # (`l_x_ = L_x_`) leaves all three empty. Counting names in C takes a third of the time of looking at each line.
 _BODY_LINE = re.compile(
-    rb"\n\t {8}(?=[A-Za-z_])(?:\w+ = [A-Za-z_]\w*(?=\n)|"
-    rb'\w+(?: ?: ?"[^"\n]*")? = (?:([A-Za-z_][\w.]*)\(|(?!self\.)[\w.\-]+ (\+|-|\*\*|\*|//|/|%|@|<<|>>|<=|>=|==|!=|<|>|&|\||\^) )|'
-    rb"([^\n]*))"
+    rb"\n {8}(?=[A-Za-z_])(?:"
+    rb'\w+(?:: "[^"\n]*")? = (?:([A-Za-z_][\w.]*)\(|(?!self\.)[\w.\-]+ (\+|-|\*\*|\*|//|/|%|@|<<|>>|<=|>=|==|!=|<|>|&|\||\^) )|'
+    rb"\w+ = [A-Za-z_]\w*(?=\n)|([^\n]*))"
 )
-_NEXT_CLASS = re.compile(rb"\n\t {0,4}class ")
+_NEXT_CLASS = re.compile(rb"\n {0,4}class ")
 _STRING = re.compile(rb"\"[^\"\n]*\"|'[^'\n]*'")
 _COMMENT = re.compile(rb"#[^\n]*")
 _NODE = re.compile(rb'(\w+)(?: ?: ?(?:"[^"]*"|[^=]*?))? = (.*)')
@@ -39,17 +40,18 @@ class GraphCount:
     ops: dict[str, int]
 
 
-def count_graph(payload: bytes) -> GraphCount | None:
-    """The counts of the first graph in a payload (tabs in front of its lines); None when the text holds no `forward`.
+def count_graph(text: bytes) -> GraphCount | None:
+    """The counts of the first graph in a text; None when it holds no `forward`.
 
     Counted are placeholders, attributes, calls and the output. Lines that only rename an input (`l_x_ = L_x_`) are no nodes.
     """
-    signature = _SIGNATURE.search(payload)
-    if signature is None:
+    begin = _FORWARD.search(text)
+    end = _SIGNATURE_END.search(text, begin.end()) if begin else None
+    if begin is None or end is None:
         return None
-    end = _NEXT_CLASS.search(payload, signature.end())
-    body = payload[signature.end() : end.start()] if end else payload[signature.end() :]
-    inputs = _parameters(signature.group(1))
+    inner = _NEXT_CLASS.search(text, end.end())
+    body = text[end.end() : inner.start() if inner else len(text)]
+    inputs = _parameters(text[begin.end() : end.start()])
     if _UNFLATTEN in body:
         body, inputs = _unflattened(body, inputs)
     ops: Counter[str] = Counter()

@@ -118,17 +118,17 @@ class Record:
         payload = self._piece.payload()
         return payload.replace(b"\r\n", b"\n").removesuffix(b"\r") if self._piece.match[4].endswith(b"\r") else payload
 
-    def checked_payload(self) -> bytes:
-        """The payload as it lies in the log; `mismatch` tells whether it differs from what torch wrote (`has_payload`, an MD5)."""
-        payload = self.raw_payload()
+    def payload(self) -> bytes:
+        """The payload without its tabs; `mismatch` tells whether it differs from what torch wrote (`has_payload`, an MD5)."""
+        payload = untab(self.raw_payload())
         wanted = self.header.get("has_payload")
         if isinstance(wanted, str):
-            self.mismatch = hashlib.md5(untab(payload), usedforsecurity=False).hexdigest() != wanted
+            self.mismatch = hashlib.md5(payload, usedforsecurity=False).hexdigest() != wanted
         return payload
 
     def text(self) -> str:
         """The payload without its tabs."""
-        return decode(untab(self.checked_payload()))
+        return decode(self.payload())
 
     def json(self) -> Any:
         """The payload as JSON."""
@@ -141,7 +141,11 @@ class Record:
 
 def untab(payload: bytes) -> bytes:
     """A payload as torch was given it: the tab in front of every line taken away."""
-    return payload[1:].replace(b"\n\t", b"\n") if payload.startswith(b"\t") else payload
+    if not payload.startswith(b"\t"):
+        return payload
+    if payload.count(b"\t") == payload.count(b"\n") + 1:  # no other tabs, as nearly always: two thirds of the time of a replacement
+        return payload.translate(None, b"\t")
+    return payload[1:].replace(b"\n\t", b"\n")
 
 
 class _Scanner:

@@ -220,7 +220,7 @@ class TextEvents:
         self.record(prefix)
         frame = self.frame(prefix, None, is_code=False)
         _, attempt = _key(self.process(prefix), prefix.compile_id)
-        count = count_graph("\n".join(["", *(f"\t{line}" for line in lines)]).encode("utf-8", "replace"))
+        count = count_graph("\n".join(["", *lines]).encode("utf-8", "replace"))
         if count is None:
             return
         text = PayloadRef(self.log, *place) if place else None

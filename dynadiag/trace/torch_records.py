@@ -224,7 +224,7 @@ def _bypass_reason(record: Record) -> str | None:
 def _graph(kind: GraphKind) -> Handler:
     def add(run: RunDraft, process: ProcessDraft, record: Record) -> None:
         frame = run.frame_of(process, record.header)
-        count = count_graph(record.checked_payload())
+        count = count_graph(record.payload())
         graph = Graph(
             id=f"g{len(run.graphs)}",
             frame=frame.id,
