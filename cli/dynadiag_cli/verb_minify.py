@@ -43,7 +43,8 @@ def minify(
     target: Annotated[
         list[str],
         typer.Argument(
-            metavar="TARGET [ARGS]...", help="A failing script and its arguments; `-m MODULE [ARGS]`; RUN#g3: a recorded graph."
+            metavar="TARGET [ARGS]...",
+            help="A failing script and its arguments; `-m MODULE [ARGS]`; a repro.py of torch; RUN or RUN#g3: recorded graphs.",
         ),
     ],
     out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Where to write [default: dynadiag-runs/NNNN-<script>].")] = None,
@@ -73,26 +74,33 @@ def minify(
     from dynadiag.record import Target
     from dynadiag.reduce.session import SessionOptions
 
-    recorded = _recorded_graph(target)
+    source = _source(target)
     directory = _directory(target[0], out, force, resume)
     program = Target("module" if ctx.meta.get(MODE) == "module" else "script", tuple(target))
     options = SessionOptions(timeout_s=timeout_s, kind=kind.value if kind else None, match=match, resume=resume, ablation=ablation)
-    sys.exit(_minify(program, directory, options, recorded, backend))
+    sys.exit(_minify(program, directory, options, source, backend))
 
 
-def _recorded_graph(target: list[str]) -> tuple[Path, str] | None:
-    """The recording and the graph's id in RUN#g3; None for a script."""
+def _source(target: list[str]) -> tuple[Path, str | None] | None:
+    """A recording (or a script made by torch) and the id of the graph in it, None for all; None for a script that is to be run."""
     from dynadiag.errors import UsageError
+    from dynadiag.reduce.torch_repro import is_torch_repro
+    from dynadiag_cli.targets import is_recording
 
     path, mark, name = target[0].rpartition("#")
-    if not mark or Path(target[0]).exists():
-        return None
-    if len(target) > 1:
+    found: tuple[Path, str | None] | None = None
+    if not Path(target[0]).exists():
+        found = (Path(path), name) if mark else None
+    elif is_torch_repro(Path(target[0])):
+        return Path(target[0]), None  # its "run" or "minify" argument says what torch's own tool would do
+    elif is_recording(Path(target[0])):
+        found = Path(target[0]), None
+    if found is not None and len(target) > 1:
         raise UsageError(f"{target[0]} takes no arguments, but got: {' '.join(target[1:])}")
-    return Path(path), name
+    return found
 
 
-def _minify(program: Target, directory: Path, options: Any, recorded: tuple[Path, str] | None, backend: str | None) -> int:
+def _minify(program: Target, directory: Path, options: Any, source: tuple[Path, str | None] | None, backend: str | None) -> int:
     from dynadiag.reduce.script import CaptureOptions, find_and_capture
     from dynadiag.reduce.session import reduce_captured
 
@@ -101,10 +109,9 @@ def _minify(program: Target, directory: Path, options: Any, recorded: tuple[Path
         from dynadiag.reduce.resuming import captures_to_resume
 
         suspect, captures = None, captures_to_resume(directory, Path(program.argv[0]))
-    elif recorded is not None:
-        from dynadiag.reduce.recording import capture_recorded
-
-        suspect, captures = None, [capture_recorded(*recorded, directory, backend=backend)]
+    elif source is not None:
+        suspect = None
+        captures, options = _captured(source, directory, options, backend)
     else:
         every = options.kind in _SILENT
         suspect, captures = find_and_capture(program, directory, CaptureOptions(timeout_s=options.timeout_s, every=every))
@@ -119,6 +126,27 @@ def _minify(program: Target, directory: Path, options: Any, recorded: tuple[Path
     result = reduce_captured(captures, suspect, directory, options, show)
     line.wipe()
     return _report(result, directory)
+
+
+def _captured(source: tuple[Path, str | None], directory: Path, options: Any, backend: str | None) -> tuple[list[Path], Any]:
+    """Capture folders from a recording or a script made by torch, and the options that follow from it. Nothing of it is run."""
+    from dataclasses import replace
+
+    from dynadiag.reduce.recording import capture_all_recorded, capture_recorded
+    from dynadiag.reduce.torch_repro import capture_script, is_torch_repro, not_saved
+
+    path, graph = source
+    if graph is not None:
+        return [capture_recorded(path, graph, directory, backend=backend)], options
+    if not is_torch_repro(path):
+        return capture_all_recorded(path, directory, backend=backend), options
+    repro, captures = capture_script(path, directory, backend=backend)
+    _say(f"{path} was made by torch (after {repro.after}): its graph and inputs are read, nothing of it is run")
+    missing = not_saved(repro, path.absolute().parent)
+    if missing:
+        _say(f"{missing} of {len(repro.storages)} tensors were not saved beside it: their values are made up")
+    wanted = options.kind or ("wrong_result" if repro.accuracy else None)
+    return captures, replace(options, kind=wanted)
 
 
 def _directory(script: str, out: Path | None, force: bool, resume: bool) -> Path:

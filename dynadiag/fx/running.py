@@ -86,11 +86,12 @@ def _surroundings(rebuilt: Rebuilt) -> Iterator[None]:
 
 def missing_device(rebuilt: Rebuilt) -> str | None:
     """The first device among the inputs that this machine does not have; None when all are here."""
-    for spec in (*rebuilt.inputs, *rebuilt.attributes):
-        device = (spec.device or "cpu").split(":")[0]
-        if device in ("cpu", "meta"):
-            continue
-        backend = getattr(torch, device, None)
-        if backend is None or not backend.is_available():
-            return spec.device
-    return None
+    devices = ((spec.device or "cpu") for spec in (*rebuilt.inputs, *rebuilt.attributes))
+    return next((device for device in devices if not is_here(device)), None)
+
+
+def is_here(device: str) -> bool:
+    """Whether this machine has a device ("cuda:0")."""
+    kind = device.split(":")[0]
+    backend = getattr(torch, kind, None)
+    return kind in ("cpu", "meta") or (backend is not None and bool(backend.is_available()))

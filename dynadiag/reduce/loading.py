@@ -15,9 +15,12 @@ from torch.fx import Graph, GraphModule
 from dynadiag.errors import UnreadableInputError
 from dynadiag.fx.rebuild import rebuild
 from dynadiag.fx.refusal import NotRebuildableError
+from dynadiag.fx.running import is_here, missing_device
 from dynadiag.reduce.candidate import Candidate
 from dynadiag.reduce.inputs import HOME, from_value
 from dynadiag.reduce.setting import Setting, from_json
+from dynadiag.reduce.stored_inputs import stored_inputs
+from dynadiag.torch_compat.reduce_compile import has_option
 
 # Options that the harness sets itself, or that only say where to put files and logs.
 _OURS = ("compile_threads", "suppress_errors", "debug_dir", "trace", "cache", "log", "verbose", "repro_", "worker")
@@ -27,18 +30,31 @@ def load_capture(folder: Path) -> tuple[Candidate, Setting]:
     """The candidate and its setting. Raises UnreadableInputError when the folder is not whole or the graph cannot be rebuilt."""
     try:
         state = json.loads((folder / "setting.json").read_text("utf-8"))
-        text = (folder / "graph.txt").read_text("utf-8")
-        details = json.loads((folder / "details.json").read_text("utf-8")) if (folder / "details.json").exists() else None
-        saved = _tensors(folder / "inputs.pt")
-        attributes = _tensors(folder / "attributes.pt")
-    except (OSError, ValueError, RuntimeError, EOFError, UnpicklingError) as error:
-        raise UnreadableInputError(f"the captured graph in {folder} cannot be read: {_first_line(error)}") from error
+    except (OSError, ValueError) as error:
+        raise _unreadable(folder, error) from error
     if state.get("trouble"):
         raise UnreadableInputError(f"a reproducer cannot name the backend: {state['trouble']}", exit_code=1)
+    return load_candidate(folder, _configs(state)), _setting(state)
+
+
+def load_candidate(folder: Path, configs: tuple[tuple[str, Any], ...]) -> Candidate:
+    """The graph with its inputs. Raises UnreadableInputError as `load_capture` does."""
+    try:
+        text = (folder / "graph.txt").read_text("utf-8")
+        details = json.loads((folder / "details.json").read_text("utf-8")) if (folder / "details.json").exists() else None
+        arguments = folder / "arguments.json"
+        saved = stored_inputs(arguments) if arguments.exists() else _tensors(folder / "inputs.pt")
+        attributes = _tensors(folder / "attributes.pt")
+    except (OSError, ValueError, RuntimeError, EOFError, UnpicklingError) as error:
+        raise _unreadable(folder, error) from error
     try:
         rebuilt = rebuild(text, details=details)
     except NotRebuildableError as error:
         raise UnreadableInputError(f"the captured graph cannot be rebuilt: {error}", exit_code=1) from error
+    homes = [home for home in saved["homes"] if home is not None] if saved is not None else []
+    missing = missing_device(rebuilt) or next((home for home in homes if not is_here(home)), None)
+    if missing is not None:
+        raise UnreadableInputError(f"the captured graph needs the device {missing}, which this machine does not have", exit_code=1)
     module = rebuilt.graph_module
     if saved is None:
         inputs = rebuilt.example_inputs()
@@ -48,11 +64,12 @@ def load_capture(folder: Path) -> tuple[Candidate, Setting]:
         inputs = [_value(*three) for three in zip(saved["inputs"], saved["requires_grad"], saved["homes"], strict=True)]
     inputs += _lifted(module.graph, attributes or {})
     recipes = tuple(from_value(value, f"input {position}") for position, value in enumerate(inputs))
-    return Candidate(GraphModule(module, module.graph), recipes, _configs(state)), _setting(state)
+    return Candidate(GraphModule(module, module.graph), recipes, configs)
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+def _unreadable(folder: Path, error: Exception) -> UnreadableInputError:
+    line = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return UnreadableInputError(f"the captured graph in {folder} cannot be read: {line}")
 
 
 def _tensors(path: Path) -> dict[str, Any] | None:
@@ -85,7 +102,9 @@ def _value(value: Any, wants_grad: bool, home: str | None) -> Any:
 
 
 def _configs(state: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
-    return tuple((name, value) for name, value in state["configs"] if not any(part in name for part in _OURS))
+    """Without those that this torch does not have: a recording may come from another."""
+    known = [(name, value) for name, value in state["configs"] if not any(part in name for part in _OURS)]
+    return tuple((name, value) for name, value in known if has_option(name))
 
 
 def _setting(state: dict[str, Any]) -> Setting:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from dynadiag import trace
-from dynadiag.errors import NothingFoundError, UsageError
+from dynadiag.errors import NothingFoundError, UnreadableInputError, UsageError
 from dynadiag.model import Graph, Run
+from dynadiag.reduce.runnables import runnable_texts
+from dynadiag.reduce.torch_repro import read_torch_repro, write_capture
+
+MOST_GRAPHS = 200
 
 
 def capture_recorded(path: Path, graph_id: str, out: Path, *, backend: str | None) -> Path:
@@ -23,10 +28,33 @@ def capture_recorded(path: Path, graph_id: str, out: Path, *, backend: str | Non
     if chosen is None:
         known = f"it has {run.graphs[0].id} to {run.graphs[-1].id}" if run.graphs else "it holds no captured graph"
         raise UsageError(f"{path} has no graph {graph_id!r}: {known}")
+    return _capture(run, chosen, out / "capture" / "graph-0", backend)
+
+
+def capture_all_recorded(path: Path, out: Path, *, backend: str | None) -> list[Path]:
+    """Write a capture folder for each graph that may have failed: those of frames that failed first, then the others of Dynamo, then the
+    scripts that torch wrote into the log (`fx_graph_runnable`).
+
+    Raises UnreadableInputError for a log that cannot be read, NothingFoundError when it holds no graph.
+    """
+    run = trace.load(path)
+    failed = {frame.id for frame in run.frames if frame.outcome == "failed"}
+    graphs = [one for one in run.graphs if one.kind == "dynamo" and one.text is not None]
+    graphs.sort(key=lambda one: one.frame not in failed)
+    folders = [_capture(run, one, out / "capture" / f"graph-{number}", backend) for number, one in enumerate(graphs[:MOST_GRAPHS])]
+    for text in runnable_texts(path):
+        with contextlib.suppress(UnreadableInputError):
+            folder = out / "capture" / f"graph-{len(folders)}"
+            folders.append(write_capture(read_torch_repro(text), folder, near=None, backend=backend))
+    if not folders:
+        raise NothingFoundError(f"{path} holds the text of no graph: there is nothing to reduce", exit_code=1)
+    return folders
+
+
+def _capture(run: Run, chosen: Graph, folder: Path, backend: str | None) -> Path:
     if chosen.text is None:
-        raise NothingFoundError(f"the log does not hold the text of {graph_id}: {chosen.why_not or 'unknown reason'}", exit_code=1)
+        raise NothingFoundError(f"the log does not hold the text of {chosen.id}: {chosen.why_not or 'unknown reason'}", exit_code=1)
     details = trace.graph_details(chosen.details) if chosen.details is not None else None
-    folder = out / "capture" / "graph-0"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "graph.txt").write_text(trace.read_payload(chosen.text), "utf-8", errors="backslashreplace")
     (folder / "details.json").write_text(json.dumps(details), "utf-8")

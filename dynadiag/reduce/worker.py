@@ -128,7 +128,7 @@ def uses_accelerator(candidate: Candidate) -> bool:
 def _checked(setting: Setting, candidate: Candidate, job: dict[str, Any]) -> Setting:
     """What is compared follows from the failure that is looked for."""
     check = _CHECKS.get(job["kind"] or "", "raises")
-    return replace(setting, check=check, backward=check == "gradient" or job["backward"])  # type: ignore[arg-type]
+    return replace(setting, check=check, backward=check == "gradient" or job["backward"] or setting.backward)  # type: ignore[arg-type]
 
 
 def _show(progress: Progress) -> None:

@@ -23,6 +23,15 @@ def config_module(name: str) -> tuple[Any, str]:
     return module, option
 
 
+def has_option(name: str) -> bool:
+    """Whether this torch has the option "inductor.cpp.threads"."""
+    try:
+        config_module(name)
+    except (ImportError, AttributeError, KeyError):
+        return False
+    return True
+
+
 def config_path(name: str) -> str:
     """How a script spells the option."""
     area, _, option = name.partition(".")
