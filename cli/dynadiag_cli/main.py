@@ -10,7 +10,7 @@ import typer
 
 import dynadiag
 from dynadiag.errors import DynadiagError
-from dynadiag_cli import verb_bench, verb_doctor, verb_explain, verb_graph, verb_minify
+from dynadiag_cli import verb_bench, verb_doctor, verb_explain, verb_graph, verb_minify, verb_parity
 from dynadiag_cli.command_line import TargetCommand
 
 app = typer.Typer(
@@ -40,6 +40,7 @@ app.command("explain", cls=TargetCommand, epilog=verb_explain.EXAMPLES)(verb_exp
 app.command("graph", epilog=verb_graph.EXAMPLES)(verb_graph.graph)
 app.command("bench", epilog=verb_bench.EXAMPLES)(verb_bench.bench)
 app.command("minify", cls=TargetCommand, epilog=verb_minify.EXAMPLES)(verb_minify.minify)
+app.command("parity", cls=TargetCommand, epilog=verb_parity.EXAMPLES)(verb_parity.parity)
 app.command("doctor", epilog=verb_doctor.EXAMPLES)(verb_doctor.doctor)
 
 

@@ -67,6 +67,21 @@ def write_script(rebuilt: Rebuilt, *, title: Sequence[str] = (), filling: Fillin
     return "\n".join([*head, *helpers, *classes, "", *groups, *body, FOOTER.strip("\n"), ""])
 
 
+def pieces(rebuilt: Rebuilt, specs: Sequence[InputSpec], filling: Filling) -> tuple[set[str], list[str]]:
+    """The import lines and the source of `strided`, the class `GraphModule`, `make_inputs()` to these specs, and `make_module()`.
+
+    For another script that calls the graph. Raises NotRebuildableError for a value without a spelling, or for process groups.
+    """
+    if rebuilt.groups:
+        raise NotRebuildableError("it needs process groups")
+    writer = _Writer()
+    classes = writer.classes(rebuilt.graph_module, "GraphModule")
+    helpers = [*HELPERS.partition("def describe")[0].strip("\n").splitlines(), "", "", *_rare_helpers(rebuilt, writer)]
+    module = ["def make_module():", "    module = GraphModule()", *(f"    {line}" for line in _attributes(rebuilt.attributes))]
+    body = [*helpers, *classes, "", "", *_inputs(specs, filling), "", *module, "    return module", "", ""]
+    return writer.imports | {"import torch"}, body
+
+
 def _rare_helpers(rebuilt: Rebuilt, writer: _Writer) -> list[str]:
     """Definitions that few graphs need."""
     lowers = "lower_version_count_by_1" in writer.functions

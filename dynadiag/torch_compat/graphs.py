@@ -12,6 +12,7 @@ from dynadiag.torch_compat.cost import CostMeter
 from dynadiag.torch_compat.graph_attributes import describe_attributes, source_name, static_kind
 from dynadiag.torch_compat.graph_operators import operator_schemas
 from dynadiag.torch_compat.hooks import Hooks
+from dynadiag.torch_compat.reduce_backend import name_backend
 
 
 def watch_graphs(output_graph: ModuleType, hooks: Hooks, cost: CostMeter | None) -> None:
@@ -61,6 +62,7 @@ def _describe(output_graph: Any, module: Any, inputs: Any) -> dict[str, Any]:
         "inference": bool(torch.is_inference_mode_enabled()),
         "autocast": {device: bool(torch.is_autocast_enabled(device)) for device in ("cpu", "cuda")},
         "deterministic": bool(torch.are_deterministic_algorithms_enabled()),
+        "backend": name_backend(output_graph.compiler_fn),
     }
 
 

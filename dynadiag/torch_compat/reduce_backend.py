@@ -13,13 +13,28 @@ _PARTS_LIMIT = 20
 
 
 def describe_backend(compiler_fn: Any) -> tuple[dict[str, Any], str | None]:
-    """Plain data for a `Setting` (`backend`, `options`, `mode`, `dynamic`, `backend_source`), and why it is not all of it.
+    """Plain data for a `Setting` (`backend`, `options`, `mode`, `dynamic`, `backend_source`), and why it is not all of it."""
+    described, function = _named(compiler_fn)
+    if function is None:
+        return {**described, "backend_source": None}, None
+    source, trouble = _source_of(function)
+    return {**described, "backend_source": source}, trouble
+
+
+def name_backend(compiler_fn: Any) -> dict[str, Any]:
+    """Plain data without a source; `registered` says whether any process that has torch finds the backend by this name."""
+    described, function = _named(compiler_fn)
+    return {**described, "registered": function is None}
+
+
+def _named(compiler_fn: Any) -> tuple[dict[str, Any], Any]:
+    """What is known of the backend, and its function where torch does not know it by name.
 
     Looks through torch's wrappers (`WrapBackendDebug`, `_TorchCompileInductorWrapper`, `_TorchCompileWrapper`; 2.11 to 2.15).
     """
     found = _unwrapped(compiler_fn)
     dynamic = getattr(found, "dynamic", None)
-    described: dict[str, Any] = {"dynamic": dynamic if isinstance(dynamic, bool) else None, "mode": None, "backend_source": None}
+    described: dict[str, Any] = {"dynamic": dynamic if isinstance(dynamic, bool) else None, "mode": None}
     if getattr(found, "compiler_name", None) == "inductor" and hasattr(found, "config"):
         return {**described, "backend": "inductor", "options": _plain(found.config)}, None
     kwargs = getattr(found, "kwargs", {})
@@ -28,8 +43,7 @@ def describe_backend(compiler_fn: Any) -> tuple[dict[str, Any], str | None]:
     name = _registered_name(function)
     if name is not None:
         return {**described, "backend": name}, None
-    source, trouble = _source_of(function)
-    return {**described, "backend": getattr(function, "__name__", "backend"), "backend_source": source}, trouble
+    return {**described, "backend": getattr(function, "__name__", "backend")}, function
 
 
 def _unwrapped(function: Any) -> Any:

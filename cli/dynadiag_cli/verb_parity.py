@@ -1,0 +1,154 @@
+"""`dynadiag parity`: what would go wrong on calls that a user could make, found by replaying each captured graph."""
+
+from __future__ import annotations
+
+import enum
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dynadiag.errors import NothingFoundError, OutputError, UsageError
+from dynadiag_cli.command_line import MODE
+from dynadiag_cli.targets import is_recording
+
+if TYPE_CHECKING:
+    from dynadiag.parity.result import ParityResult
+    from dynadiag.record import RecordResult
+
+EXAMPLES = """Examples:
+
+  dynadiag parity train.py --lr 3e-4
+
+  dynadiag parity --emit-test tests/parity dynadiag-runs/latest
+"""
+_FILE = "parity.json"
+
+
+class Format(enum.StrEnum):
+    """What the result is printed as."""
+
+    text = "text"
+    json = "json"
+    md = "md"
+
+
+def parity(
+    ctx: typer.Context,
+    target: Annotated[
+        list[str],
+        typer.Argument(metavar="TARGET [ARGS]...", help="A run directory, a TORCH_TRACE log, RUN#g3; or a script and its arguments."),
+    ],
+    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="The run directory of a script.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace DIR if it is a run directory of ours.")] = False,
+    python: Annotated[str | None, typer.Option("--python", metavar="PATH", help="The interpreter of the script and of the replay.")] = None,
+    tests: Annotated[Path | None, typer.Option("--emit-test", metavar="DIR", help="Write a pytest file for each difference.")] = None,
+    budget_s: Annotated[float, typer.Option("--budget", metavar="S", min=1, help="Seconds for all graphs together.")] = 600.0,
+    timeout_s: Annotated[float, typer.Option("--timeout", metavar="S", min=1, help="Seconds for one scenario of one graph.")] = 60.0,
+    output_format: Annotated[Format, typer.Option("--format", "-f", help="What to print.")] = Format.text,
+    output: Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Print into FILE (- is stdout).")] = None,
+) -> None:
+    """Replay each captured graph, compiled and uncompiled, over calls that a user could make, and say what would differ.
+
+    A script is recorded first. Each graph is called twice, with one tensor twice, with overlapping inputs, with its gradients and with a
+    warm cache on disk; outputs, inputs after the call, shared memory and gradients are compared. Exit status: 0 nothing differs, 1
+    something does, 2 usage, 3 no torch, 5 nothing was compiled or comparable.
+    """
+    recording, graph = _named(target, ctx.meta.get(MODE, "path"))
+    directory = recording
+    if recording is None:
+        directory = _recorded(target, ctx.meta.get(MODE, "path"), out, force, python)
+    assert directory is not None
+    result = _replay(directory, graph, python, tests, budget_s, timeout_s)
+    _write(result, directory)
+    _print(result, output_format, output, default_is_stderr=recording is None)
+    if result.findings:
+        raise typer.Exit(1)
+    if not result.compared:
+        raise NothingFoundError(f"none of the {len(result.graphs)} graphs could be compared")
+
+
+def _named(target: list[str], mode: str) -> tuple[Path | None, str | None]:
+    """The recording and the graph wanted of it; None for a program to run."""
+    if mode != "path":
+        return None, None
+    path, mark, name = target[0].rpartition("#")
+    recording, graph = (Path(path), name) if mark and not Path(target[0]).exists() else (Path(target[0]), None)
+    if not is_recording(recording):
+        return None, None
+    if len(target) > 1:
+        raise UsageError(f"{target[0]} is a run or a log and takes no arguments, but got: {' '.join(target[1:])}")
+    return recording, graph
+
+
+def _recorded(target: list[str], mode: str, out: Path | None, force: bool, python: str | None) -> Path:
+    from dynadiag import record
+
+    kinds = {"module": "module", "command": "command"}
+    program = record.Target(kind=kinds.get(mode, "script"), argv=tuple(target))  # type: ignore[arg-type]
+    done: RecordResult = record.record(program, record.RecordOptions(out=out, force=force, python=python))
+    if done.directory is None:
+        raise NothingFoundError("nothing was recorded", exit_code=2)
+    if done.exit_status:
+        print(f"dynadiag: the script ended with exit status {done.exit_status}; what it compiled is compared", file=sys.stderr)
+    return done.directory
+
+
+def _replay(directory: Path, graph: str | None, python: str | None, tests: Path | None, budget_s: float, timeout_s: float) -> ParityResult:
+    from dynadiag.parity.session import OfflineOptions, replay_recording
+    from dynadiag_cli.progress import progress
+
+    options = OfflineOptions(
+        graphs=frozenset([graph]) if graph is not None else None,
+        python=python or sys.executable,
+        budget_s=budget_s,
+        timeout_s=timeout_s,
+        tests=_folder(tests),
+    )
+    with progress("replaying graphs") as advance:
+        return replay_recording(directory, options, advance=advance)
+
+
+def _folder(path: Path | None) -> Path | None:
+    if path is not None:
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OutputError(f"{path} cannot be made: {error.strerror}") from None
+    return path
+
+
+def _write(result: ParityResult, directory: Path) -> None:
+    """`parity.json` into a run directory of ours; a foreign log stays as it is."""
+    from dynadiag.record.directory import is_run_directory
+
+    if not is_run_directory(directory):
+        return
+    beside = directory / f".{_FILE}.part"
+    try:
+        beside.write_text(_json(result), encoding="utf-8", errors="backslashreplace")
+        beside.replace(directory / _FILE)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        print(f"dynadiag: {directory / _FILE} could not be written: {error.strerror}", file=sys.stderr)
+
+
+def _json(result: ParityResult) -> str:
+    import dynadiag
+
+    return json.dumps(result.to_json(dynadiag.__version__), indent=2) + "\n"
+
+
+def _print(result: ParityResult, output_format: Format, output: str | None, *, default_is_stderr: bool) -> None:
+    from dynadiag.parity.showing import as_markdown, as_text
+
+    text = {Format.text: as_text, Format.md: as_markdown, Format.json: _json}[output_format](result)
+    if output is None or output == "-":
+        (sys.stderr if output is None and default_is_stderr else sys.stdout).write(text)
+        return
+    try:
+        Path(output).write_text(text, encoding="utf-8", errors="backslashreplace")
+    except OSError as error:
+        raise OutputError(f"cannot write {output}: {error.strerror or error}") from error

@@ -1,0 +1,132 @@
+"""One call of a graph and all that a caller could see of it afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from dynadiag.fx.rebuild import Rebuilt
+from dynadiag.torch_compat.fx_groups import fake_process_groups
+from dynadiag.torch_compat.fx_state import kept_global_state
+
+Where = Literal["output", "input", "attribute", "gradient"]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A tensor (or another value) after a call: `where` it was found, as the how many-th of those, and under which name."""
+
+    where: Where
+    position: int
+    name: str
+    value: Any
+
+
+@dataclass(frozen=True)
+class Call:
+    """All that was seen of one call, `relations` between outputs and inputs that share memory, and whether random numbers were drawn."""
+
+    seen: tuple[Seen, ...]
+    relations: frozenset[tuple[str, str, str]]
+    random: bool
+
+
+def call(function: Callable[..., Any], module: torch.nn.Module, inputs: Sequence[Any], names: Sequence[str], *, gradients: bool) -> Call:
+    """Call it on these inputs with RNG state of its own; then the gradients of all that requires one, for fixed cotangents."""
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    needing = [(position, _origin(one)) for position, one in enumerate(inputs) if isinstance(one, torch.Tensor) and one.requires_grad]
+    outputs = tree_leaves(function(*inputs))
+    random = not torch.equal(before, torch.get_rng_state())
+    tensors = [("output", position, one) for position, one in enumerate(outputs)] + [
+        ("input", position, one) for position, one in enumerate(inputs)
+    ]
+    relations = _relations([(where, at, one) for where, at, one in tensors if isinstance(one, torch.Tensor)])
+    seen = [Seen("output", at, f"output {at}", _kept(one)) for at, one in enumerate(outputs)]
+    seen += [Seen("input", at, name, _kept(one)) for at, (name, one) in enumerate(zip(names, inputs, strict=True))]
+    held = [*module.named_parameters(), *module.named_buffers()]
+    seen += [Seen("attribute", at, name, _kept(one)) for at, (name, one) in enumerate(held)]
+    if gradients and needing:
+        found = _gradients(outputs, [one for _, one in needing])
+        seen += [Seen("gradient", at, names[at], one) for (at, _), one in zip(needing, found, strict=True)]
+    return Call(seen=tuple(seen), relations=relations, random=random)
+
+
+def _kept(value: Any) -> Any:
+    """What the value is now: a copy that keeps sizes and strides."""
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return value
+    with torch.no_grad():
+        if _overlaps_itself(value):
+            return value.detach().clone().requires_grad_(value.requires_grad)
+        copy = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device).copy_(value.detach())
+    return copy.requires_grad_(value.requires_grad)
+
+
+def _overlaps_itself(value: torch.Tensor) -> bool:
+    return any(step == 0 and size > 1 for step, size in zip(value.stride(), value.shape, strict=True))
+
+
+def _origin(value: torch.Tensor) -> Any:
+    """Where its gradient goes: a tensor that is written in place is afterwards another one to autograd."""
+    return value if value.is_leaf else torch.autograd.graph.get_gradient_edge(value)
+
+
+def _gradients(outputs: Sequence[Any], needing: Sequence[Any]) -> list[torch.Tensor | None]:
+    parts = [one for one in outputs if isinstance(one, torch.Tensor) and one.requires_grad and one.grad_fn is not None]
+    if not parts:
+        return [None] * len(needing)
+    cotangents = [_weights(part) for part in parts]
+    return list(torch.autograd.grad(parts, needing, cotangents, allow_unused=True))
+
+
+def _weights(part: torch.Tensor) -> torch.Tensor:
+    """Between 0.5 and 1.5, different for neighbours, never random."""
+    flat = 1 + 0.5 * torch.cos(torch.arange(part.numel(), device=part.device, dtype=torch.float64))
+    return flat.reshape(part.shape).to(part.dtype)
+
+
+def _relations(tensors: Sequence[tuple[str, int, torch.Tensor]]) -> frozenset[tuple[str, str, str]]:
+    """How each output relates to each input and other output: the same object, overlapping bytes, or only one memory."""
+    found = set()
+    for number, (where, at, one) in enumerate(tensors):
+        for other_where, other_at, other in tensors[number + 1 :]:
+            if where == "input" or one.layout is not torch.strided or other.layout is not torch.strided:
+                continue
+            relation = _relation(one, other)
+            if relation is not None:
+                found.add((f"{where} {at}", f"{other_where} {other_at}", relation))
+    return frozenset(found)
+
+
+def _relation(one: torch.Tensor, other: torch.Tensor) -> str | None:
+    if one is other:
+        return "the same tensor"
+    if not one.numel() or not other.numel() or one.untyped_storage().data_ptr() != other.untyped_storage().data_ptr():
+        return None
+    (start, end), (first, last) = _bytes(one), _bytes(other)
+    return "overlapping memory" if start < last and first < end else "one storage"
+
+
+def _bytes(value: torch.Tensor) -> tuple[int, int]:
+    start = int(value.data_ptr())
+    reach = 1 + sum((size - 1) * step for size, step in zip(value.shape, value.stride(), strict=True))
+    return start, start + int(reach) * value.dtype.itemsize
+
+
+@contextlib.contextmanager
+def surroundings(rebuilt: Rebuilt, *, autocast: bool) -> Iterator[None]:
+    """Grad mode, autocast and process groups as the graph was compiled under; quiet, and everything as before afterwards."""
+    grad = torch.is_grad_enabled() if rebuilt.grad is None else rebuilt.grad
+    quiet = contextlib.redirect_stderr(io.StringIO())
+    casting = torch.autocast("cpu", dtype=torch.bfloat16, enabled=True) if autocast else contextlib.nullcontext()
+    with quiet, kept_global_state(), fake_process_groups(rebuilt.groups), warnings.catch_warnings(), torch.set_grad_enabled(grad), casting:
+        warnings.simplefilter("ignore")
+        yield

@@ -1,0 +1,91 @@
+"""The fixed parts of an emitted test."""
+
+CALL = '''
+def weights(part):
+    """Fixed cotangents, different for neighbours."""
+    return (1 + 0.5 * torch.cos(torch.arange(part.numel(), dtype=torch.float64))).reshape(part.shape).to(part.dtype)
+
+
+def call(function, module, given):
+    """All that a caller sees of one call."""
+    torch.manual_seed(0)
+    with CONTEXTS:
+        needing = [one for one in given if isinstance(one, torch.Tensor) and one.requires_grad]
+        needing = [one if one.is_leaf else torch.autograd.graph.get_gradient_edge(one) for one in needing]
+        outputs = tree_leaves(function(*given))
+        seen = {"output": outputs, "input": given, "attribute": [*module.parameters(), *module.buffers()], "gradient": []}
+        parts = [one for one in outputs if isinstance(one, torch.Tensor) and one.grad_fn is not None]
+        if needing and parts:
+            seen["gradient"] = torch.autograd.grad(parts, needing, [weights(part) for part in parts], allow_unused=True)
+    return seen
+'''
+
+ALIASING = '''
+def relation(seen, names=PAIR):
+    """How two tensors share memory."""
+    one, other = (seen[name.split()[0]][int(name.split()[1])] for name in names)
+    if one is other:
+        return "the same tensor"
+    return "shared" if one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr() else "separate memory"
+
+
+def check(expected, got):
+    assert relation(got) == relation(expected), (relation(got), relation(expected))
+'''
+
+CHECKS = {
+    "values": """
+    wide = torch.complex128 if expected.is_complex() else torch.float64
+    error = (got.detach().to(wide) - expected.detach().to(wide)).abs().square().mean().sqrt()
+    size = expected.detach().to(wide).abs().square().mean().sqrt()
+    assert error <= tolerance * size + 1e-12, f"compiled {got.tolist()}, eager {expected.tolist()}"
+""",
+    "shape": "    assert got.shape == expected.shape, (got.shape, expected.shape)",
+    "stride": "    assert got.stride() == expected.stride(), (got.stride(), expected.stride())",
+    "dtype": "    assert got.dtype == expected.dtype, (got.dtype, expected.dtype)",
+    "layout": "    assert got.layout == expected.layout, (got.layout, expected.layout)",
+    "requires_grad": "    assert got.requires_grad == expected.requires_grad, (got.requires_grad, expected.requires_grad)",
+    "missing_gradient": "    assert (got is None) == (expected is None), (got, expected)",
+}
+
+PLAIN = """
+def NAME():
+    torch._dynamo.reset()
+    eager, module = make_module(), make_module()
+    compiled = torch.compile(module, BACKEND)
+    for number, arranged in enumerate(CALLS):
+        expected = call(eager, eager, inputs(arranged, number))
+        got = call(compiled, module, inputs(arranged, number))
+        if number == WRONG_CALL:
+            check(expected, got)
+
+
+if __name__ == "__main__":
+    NAME()
+"""
+
+CACHED = '''
+def one_process(arranged):
+    """One call, compiled with the caches on disk."""
+    module, eager = make_module(), make_module()
+    expected = call(eager, eager, inputs(arranged, 0))
+    return expected, call(torch.compile(module, BACKEND), module, inputs(arranged, 0))
+
+
+def NAME(tmp_path):
+    environment = {name: value for name, value in os.environ.items() if name != "TORCHINDUCTOR_FORCE_DISABLE_CACHES"}
+    environment["TORCHINDUCTOR_CACHE_DIR"] = str(tmp_path)
+    for arranged in CALLS:
+        done = subprocess.run([sys.executable, __file__, arranged], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        check(*one_process(sys.argv[1]))
+    else:
+        import tempfile
+
+        with tempfile.TemporaryDirectory() as folder:
+            NAME(folder)
+'''

@@ -1,0 +1,149 @@
+"""A difference as a pytest file that stands alone: only torch and pytest, the graph written from its rebuilt form. Each is tried once."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from dynadiag.fx.inputs import InputSpec, contiguous_stride, elements
+from dynadiag.fx.refusal import NotRebuildableError, shorten
+from dynadiag.fx.script import pieces
+from dynadiag.parity.emitted_parts import ALIASING, CACHED, CALL, CHECKS, PLAIN
+from dynadiag.parity.judging import DEFAULT_TOLERANCE, TOLERANCE
+from dynadiag.parity.result import smallest, would_be
+from dynadiag.parity.scenarios import Scenario
+from dynadiag.parity.subject import Ready, torch_version
+
+MARK = '"""Written by dynadiag parity:'
+_PROOF_S = 300.0
+
+
+def emit_tests(graph: str, ready: Ready, found: Mapping[str, Any], folder: Path) -> list[dict[str, Any]]:
+    """A file for each scenario that differs: its number and the path, or why there is none. A test that passes here is not kept."""
+    written = []
+    for number in sorted({entry["scenario"] for entry in found["differences"]}):
+        entry = smallest([one for one in found["differences"] if one["scenario"] == number])
+        path = folder / f"test_parity_{graph}_{ready.plan.scenarios[number].kind}_{number}.py"
+        why_not = _emit(graph, ready, number, found["tried"][number], entry, path)
+        written.append({"scenario": number, "test": None if why_not else str(path), "why_not": why_not})
+    return written
+
+
+def _emit(graph: str, ready: Ready, number: int, tried: Mapping[str, Any], entry: Mapping[str, Any], path: Path) -> str | None:
+    try:
+        source = test_source(graph, ready, number, tried, entry)
+        if path.exists() and not path.read_text(encoding="utf-8", errors="replace").startswith(MARK):
+            return f"{path} exists and was not written by dynadiag parity"
+        path.write_text(source, encoding="utf-8")
+    except NotRebuildableError as error:
+        return f"the graph cannot be written: {error.message}"
+    except OSError as error:
+        return f"{path} cannot be written: {error.strerror}"
+    if _fails(path):
+        return None
+    path.unlink(missing_ok=True)
+    return "the test passed by itself, so it was not kept"
+
+
+def _fails(path: Path) -> bool:
+    environment = {name: value for name, value in os.environ.items() if name != "TORCHINDUCTOR_FORCE_DISABLE_CACHES"}
+    try:
+        done = subprocess.run([sys.executable, str(path)], capture_output=True, stdin=subprocess.DEVNULL, timeout=_PROOF_S, env=environment)
+    except subprocess.TimeoutExpired:
+        return False
+    return done.returncode == 1
+
+
+def test_source(graph: str, ready: Ready, number: int, tried: Mapping[str, Any], entry: Mapping[str, Any]) -> str:
+    """The file's text. Raises NotRebuildableError for a graph without a spelling."""
+    scenario = ready.plan.scenarios[number]
+    specs = [_alone(spec, scenario, place) for place, spec in enumerate(ready.subject.rebuilt.inputs)]
+    imports, body = pieces(ready.subject.rebuilt, specs, ready.subject.filling)
+    imports |= {"import os", "import subprocess", "import sys"} if scenario.on_disk else set()
+    name = f"test_{graph}_{scenario.kind}"
+    title = shorten(would_be(tried, entry), 300).replace("\\", "/").replace('"', "'")
+    head = [f"{MARK} {graph} {title}.", "", f"It fails with torch {torch_version()}.", '"""', "", *sorted(imports)]
+    head += ["from torch.utils._pytree import tree_leaves", "", ""]
+    parts = [*head, *body, *_arrange(ready, scenario, int(tried["shift"])), *_call(ready), *_check(entry, ready)]
+    main = CACHED if scenario.on_disk else PLAIN
+    filled = main.replace("NAME", name).replace("CALLS", repr(list(scenario.calls))).replace("WRONG_CALL", str(entry["call"]))
+    return "\n".join(parts) + filled.replace("BACKEND", _compile(ready))
+
+
+def _alone(spec: InputSpec, scenario: Scenario, place: int) -> InputSpec:
+    pair = scenario.pair
+    apart = pair is not None and place in (pair.first, pair.second) and "recorded" not in scenario.calls
+    return replace(spec, storage=None) if apart else spec
+
+
+def _compile(ready: Ready) -> str:
+    dynamic = "" if ready.setting.dynamic is None else f", dynamic={ready.setting.dynamic}"
+    return f"backend={ready.setting.backend!r}{dynamic}"
+
+
+def _arrange(ready: Ready, scenario: Scenario, shift: int) -> list[str]:
+    lines = ["def inputs(arranged, seed):", "    torch.manual_seed(seed)", "    made = make_inputs()"]
+    if scenario.pair is None:
+        return [*lines, "    return made", "", ""]
+    one, other = (ready.subject.rebuilt.inputs[place] for place in (scenario.pair.first, scenario.pair.second))
+    size = max(elements(one), shift + elements(other))
+    base = (
+        f"strided(({size},), (1,), torch.{one.dtype}, positive={ready.subject.filling.positive}, integer={ready.subject.filling.integer})"
+    )
+    first, second = f"made[{scenario.pair.first}]", f"made[{scenario.pair.second}]"
+    views = f"    {first}, {second} = one.as_strided({_layout(one)}, 0), other.as_strided({_layout(other)}, {shift})"
+    return [
+        *lines,
+        '    if arranged == "same":',
+        f"        {second} = {first}",
+        '    elif arranged in ("overlap", "apart"):',
+        f"        one = other = {base}",
+        '        if arranged == "apart":',
+        f"            other = {base}",
+        f"    {views}",
+        "    return made",
+        "",
+        "",
+    ]
+
+
+def _layout(spec: InputSpec) -> str:
+    assert spec.shape is not None
+    return f"{tuple(spec.shape)}, {tuple(spec.stride if spec.stride is not None else contiguous_stride(spec.shape))}"
+
+
+def _call(ready: Ready) -> list[str]:
+    grad = ready.subject.rebuilt.grad is not False
+    casting = 'torch.autocast("cpu", dtype=torch.bfloat16, enabled=True)' if ready.setting.autocast else None
+    contexts = ", ".join(one for one in (f"torch.set_grad_enabled({grad})", casting) if one is not None)
+    return [*CALL.replace("CONTEXTS", contexts).strip("\n").splitlines(), "", ""]
+
+
+def _check(entry: Mapping[str, Any], ready: Ready) -> Sequence[str]:
+    aspect = entry["aspect"]
+    if aspect == "raises":
+        return ["def check(expected, got):", "    pass  # that the call raises nothing is enough", "", ""]
+    if aspect == "aliasing":
+        return [*ALIASING.replace("PAIR", repr(tuple(entry["name"].split(" and ")))).strip("\n").splitlines(), "", ""]
+    seen = f'["{entry["where"]}"][{_position(entry, ready)}]'
+    head = ["def check(expected, got):", f"    expected, got = expected{seen}, got{seen}"]
+    if aspect == "values":
+        head.append(f"    tolerance = {{{_tolerances()}}}.get(getattr(expected, 'dtype', None), {DEFAULT_TOLERANCE})")
+    return [*head, *CHECKS[aspect].strip("\n").splitlines(), "", ""]
+
+
+def _tolerances() -> str:
+    return ", ".join(f"{dtype}: {value}" for dtype, value in TOLERANCE.items())
+
+
+def _position(entry: Mapping[str, Any], ready: Ready) -> int:
+    """Gradients are listed for the inputs that require one."""
+    if entry["where"] != "gradient":
+        return int(entry["position"])
+    needing = [at for at, spec in enumerate(ready.subject.rebuilt.inputs) if spec.requires_grad]
+    return needing.index(int(entry["position"]))

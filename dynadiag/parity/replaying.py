@@ -1,0 +1,247 @@
+"""One scenario of one rebuilt graph: each call made uncompiled and compiled on equal inputs, and what differs."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+from torch.utils._pytree import tree_map_only
+
+from dynadiag.fx.inputs import Filling
+from dynadiag.fx.rebuild import Rebuilt
+from dynadiag.fx.refusal import shorten
+from dynadiag.parity.arranging import arranged_inputs, changed_copies, shifts
+from dynadiag.parity.calling import Call, call, surroundings
+from dynadiag.parity.judging import Difference, differences
+from dynadiag.parity.scenarios import Scenario
+from dynadiag.torch_compat import parity_compile, reduce_compile
+
+_DOUBLES = {
+    torch.float32: torch.float64,
+    torch.float16: torch.float64,
+    torch.bfloat16: torch.float64,
+    torch.complex64: torch.complex128,
+}
+_PERTURBATIONS = 2
+_ROUNDINGS = 4
+"""By how many roundings of the dtype an input is changed to see how stable a result is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """How a graph was compiled. `values` False compares everything but values; `gradients` also the gradients."""
+
+    backend: str
+    dynamic: bool | None = None
+    options: Mapping[str, Any] | None = None
+    configs: Sequence[tuple[str, Any]] = ()
+    gradients: bool = False
+    values: bool = True
+    autocast: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """A rebuilt graph with values that suit it; `writers` are the names of its nodes that write inputs."""
+
+    rebuilt: Rebuilt
+    filling: Filling
+    writers: frozenset[str] = frozenset()
+
+    def together(self, scenario: Scenario) -> bool:
+        """Whether one operator writes one input of the scenario's pair and takes the other one too."""
+        if scenario.pair is None or "overlap" not in scenario.calls:
+            return False
+        nodes = list(self.rebuilt.graph_module.graph.nodes)
+        inputs = [node for node in nodes if node.op == "placeholder"]
+        pair = {inputs[scenario.pair.first], inputs[scenario.pair.second]}
+        return any(node.name in self.writers and pair <= set(node.all_input_nodes) for node in nodes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What one scenario gave: differences by call, or why it could not be judged; `gradients_why_not` if only they could not.
+
+    `shift` is how far apart overlapping inputs start.
+    """
+
+    differences: tuple[tuple[int, Difference], ...] = ()
+    why_not: str | None = None
+    shift: int = 0
+    random: bool = False
+    calls: int = 0
+    gradients_why_not: str | None = None
+
+
+@dataclass
+class _Inputs:
+    """Makes the inputs of a scenario's calls, the same every time."""
+
+    subject: Subject
+    scenario: Scenario
+    shift: int
+    names: list[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.names = [spec.name for spec in self.subject.rebuilt.inputs]
+
+    def make(self, number: int) -> list[Any]:
+        return arranged_inputs(
+            self.subject.rebuilt.inputs,
+            self.scenario.calls[number],
+            self.scenario.pair,
+            filling=self.subject.filling,
+            seed=number,
+            shift=self.shift,
+        )
+
+
+def replay(subject: Subject, scenario: Scenario, setting: Setting) -> Outcome:
+    """Run the scenario under the first distance between overlapping inputs that the uncompiled graph takes."""
+    outcome = _at_first_distance(subject, scenario, setting)
+    if outcome.why_not is None or not setting.gradients:
+        return outcome
+    without = _at_first_distance(subject, scenario, replace(setting, gradients=False))
+    return outcome if without.why_not is not None else replace(without, gradients_why_not=outcome.why_not)
+
+
+def _at_first_distance(subject: Subject, scenario: Scenario, setting: Setting) -> Outcome:
+    distances = shifts(subject.rebuilt.inputs, scenario.pair) if scenario.pair is not None else [0]
+    first: Outcome | None = None
+    for shift in distances:
+        outcome = _replay(_Inputs(subject, scenario, shift), setting)
+        if outcome.why_not is None and first is None and subject.together(scenario):
+            # Operators that define what they do with partly overlapping tensors refuse them; then a full overlap counts.
+            return replace(outcome, differences=(), why_not="one operator takes both: what it does then is not defined")
+        if outcome.why_not is None:
+            return outcome
+        first = first or outcome
+    assert first is not None
+    return first
+
+
+def _replay(inputs: _Inputs, setting: Setting) -> Outcome:
+    parity_compile.forget()
+    rebuilt = inputs.subject.rebuilt
+    with surroundings(rebuilt, autocast=setting.autocast):
+        try:
+            eager = eager_calls(rebuilt.graph_module, inputs, setting)
+        except Exception as error:  # noqa: BLE001 - the border around a graph from a log
+            return Outcome(why_not=f"the uncompiled graph refuses such inputs: {_said(error)}", shift=inputs.shift)
+        configs = parity_compile.replay_configs(setting.configs, on_disk=inputs.scenario.on_disk)
+        with reduce_compile.loudly(), reduce_compile.configured(configs):
+            return _compared(inputs, eager, setting)
+
+
+def eager_calls(module: GraphModule, inputs: _Inputs, setting: Setting) -> list[Call]:
+    """The calls made uncompiled, one after the other on one copy of the module."""
+    own = copy.deepcopy(module)
+    return [call(own, own, inputs.make(number), inputs.names, gradients=setting.gradients) for number in range(len(inputs.scenario.calls))]
+
+
+def _compared(inputs: _Inputs, eager: Sequence[Call], setting: Setting) -> Outcome:
+    module = copy.deepcopy(inputs.subject.rebuilt.graph_module)
+    options = dict(setting.options) if setting.options else None
+    compiled = torch.compile(module, backend=setting.backend, dynamic=setting.dynamic, options=options)
+    random = any(one.random for one in eager)
+    found: list[tuple[int, Difference]] = []
+    for number, expected in enumerate(eager):
+        try:
+            seen = call(compiled, module, inputs.make(number), inputs.names, gradients=setting.gradients)
+        except Exception as error:  # noqa: BLE001 - the border around a graph from a log
+            return _raised(error, number, found, inputs.shift)
+        if parity_compile.graph_breaks():
+            return Outcome(why_not="Dynamo breaks the rebuilt graph, which it had not broken when it was recorded", shift=inputs.shift)
+        anchors = _anchors(inputs, number, setting)
+        values = setting.values and not random
+        found += [(number, one) for one in differences(expected, seen, anchors, values=values)]
+    return Outcome(differences=tuple(found), shift=inputs.shift, random=random, calls=len(eager))
+
+
+def _raised(error: Exception, number: int, found: list[tuple[int, Difference]], shift: int) -> Outcome:
+    """An error of the first call may be the replay's own; one of a later call, where the first worked, is a difference."""
+    if number == 0:
+        return Outcome(why_not=f"compiling the rebuilt graph again raises {_said(error)}", shift=shift)
+    what = Difference(where="call", position=number, name="the call", aspect="raises", eager="no error", compiled=_said(error))
+    return Outcome(differences=(*found, (number, what)), shift=shift, calls=number + 1)
+
+
+def _said(error: Exception) -> str:
+    error = getattr(error, "inner_exception", error)
+    lines = [line for line in str(error).strip().splitlines() if line.strip()]
+    return f"{type(error).__name__}: {shorten(lines[0] if lines else '', 200)}"
+
+
+def _anchors(inputs: _Inputs, number: int, setting: Setting) -> Callable[[], Sequence[Call | None]]:
+    """Eager's calls up to `number` in float64, and on inputs changed by a few roundings; made once, when asked for."""
+    made: list[Call | None] = []
+
+    def anchors() -> Sequence[Call | None]:
+        if not made:
+            module = inputs.subject.rebuilt.graph_module
+            made.append(_anchor(in_float64(module), inputs, number, setting, _wider))
+            for seed in range(_PERTURBATIONS):
+                made.append(_anchor(copy.deepcopy(module), inputs, number, setting, _perturbing(seed)))
+        return made
+
+    return anchors
+
+
+def _anchor(
+    module: GraphModule, inputs: _Inputs, number: int, setting: Setting, change: Callable[[torch.Tensor], torch.Tensor]
+) -> Call | None:
+    seen = None
+    try:
+        for earlier in range(number + 1):
+            values = changed_copies(inputs.make(earlier), change)
+            if values is None:
+                return None
+            seen = call(module, module, values, inputs.names, gradients=setting.gradients)
+    except Exception:  # noqa: BLE001 - the border around a graph from a log: it does not run so, and is no anchor
+        return None
+    return seen
+
+
+def _wider(memory: torch.Tensor) -> torch.Tensor:
+    return memory.to(_DOUBLES.get(memory.dtype, memory.dtype))
+
+
+def _perturbing(seed: int) -> Callable[[torch.Tensor], torch.Tensor]:
+    def change(memory: torch.Tensor) -> torch.Tensor:
+        if not (memory.is_floating_point() or memory.is_complex()) or not memory.numel():
+            return memory
+        generator = torch.Generator().manual_seed(seed)
+        signs = torch.randint(0, 2, memory.shape, generator=generator) * 2 - 1
+        return memory * (1 + _ROUNDINGS * torch.finfo(memory.dtype).eps * signs).to(memory.dtype)
+
+    return change
+
+
+def in_float64(module: GraphModule) -> GraphModule:
+    """A copy in double precision: parameters, buffers, and dtypes that stand in the graph."""
+    wide = copy.deepcopy(module).to(torch.float64)
+    for part in wide.modules():
+        if isinstance(part, GraphModule):
+            for node in part.graph.nodes:
+                node.args = tree_map_only(torch.dtype, lambda dtype: _DOUBLES.get(dtype, dtype), node.args)
+                node.kwargs = tree_map_only(torch.dtype, lambda dtype: _DOUBLES.get(dtype, dtype), node.kwargs)
+            part.recompile()
+    return wide
+
+
+def first_layer(subject: Subject, scenario: Scenario, setting: Setting, wanted: Difference) -> str:
+    """The first backend, each adding one layer, under which the scenario shows the difference too."""
+    layers = reduce_compile.LAYERS
+    for layer in layers[: layers.index(setting.backend)] if setting.backend in layers else ("eager", "aot_eager"):
+        outcome = replay(subject, replace(scenario, on_disk=False), replace(setting, backend=layer, options=None))
+        if any(_alike(one, wanted) for _, one in outcome.differences):
+            return layer
+    return setting.backend
+
+
+def _alike(one: Difference, other: Difference) -> bool:
+    return (one.where, one.position, one.aspect) == (other.where, other.position, other.aspect)

@@ -1,0 +1,173 @@
+"""What an offline replay found, as plain data and as findings; `parity.json` (docs/parity.schema.json). No torch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+SCHEMA_VERSION = 1
+LIMITS = (
+    "A graph does not show: guards on Python state, side effects that Dynamo replays, effects across graphs, values of the user's tensors "
+    "(inputs are made up to the recorded sizes). `dynadiag explain --parity` compares the calls that really happen."
+)
+TITLES = {
+    "DM30": "Wrong when two inputs overlap",
+    "DM31": "Raises after the way inputs share memory has changed",
+    "DM32": "Wrong when one tensor is passed twice",
+    "DM33": "Wrong with a graph from the cache on disk",
+    "DM34": "Compiled values differ from eager's",
+    "DM35": "Sizes, strides, dtype or sharing of memory differ from eager's",
+    "DM36": "Gradients differ from eager's",
+}
+_LOCAL = re.compile(r"L\[(['\"])([A-Za-z_]\w*)\1\]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParityFinding:
+    """One way in which a recorded graph, compiled, would not do what it does uncompiled.
+
+    `would` says for which calls; `layer` is the first backend that shows it ("the cache on disk" for a cached graph); `tensor` the
+    smallest that differs and `others` how many more do; `also` the other pairs of inputs of which it holds; `test` the file written for it.
+    """
+
+    id: str
+    code: str
+    title: str
+    graph: str
+    would: str
+    layer: str
+    tensor: Mapping[str, Any]
+    others: int
+    also: tuple[tuple[str, ...], ...]
+    where: Mapping[str, Any] | None
+    severity: str = "warning"
+    level: str = "could_happen"
+    test: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParityResult:
+    """`graphs` are the entries of the replaying process; `notes` what went wrong around them."""
+
+    recording: str
+    torch: str | None
+    recorded_torch: tuple[str, ...]
+    graphs: tuple[Mapping[str, Any], ...]
+    findings: tuple[ParityFinding, ...]
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def compared(self) -> int:
+        """How many graphs were compared in at least one scenario."""
+        return sum(graph["status"] == "compared" for graph in self.graphs)
+
+    def to_json(self, version: str) -> dict[str, Any]:
+        """The content of `parity.json`."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "dynadiag": version,
+            "recording": self.recording,
+            "torch": self.torch,
+            "recorded_torch": list(self.recorded_torch),
+            "summary": {"graphs": len(self.graphs), "compared": self.compared, "findings": len(self.findings)},
+            "findings": [asdict(finding) for finding in self.findings],
+            "graphs": [dict(graph) for graph in self.graphs],
+            "notes": list(self.notes),
+            "limits": LIMITS,
+        }
+
+
+def findings_of(graphs: Sequence[Mapping[str, Any]]) -> tuple[ParityFinding, ...]:
+    """One finding for each code of a graph, in the order as tried."""
+    found: list[ParityFinding] = []
+    for graph in graphs:
+        groups: dict[str, list[Mapping[str, Any]]] = {}
+        for entry in graph["differences"]:
+            groups.setdefault(_code(graph["tried"][entry["scenario"]]["kind"], entry), []).append(entry)
+        for code, entries in groups.items():
+            found.append(_finding(f"p{len(found)}", code, graph, entries))
+    return tuple(found)
+
+
+def _code(kind: str, entry: Mapping[str, Any]) -> str:
+    if kind == "disk_cache":
+        return "DM33"
+    if kind == "same_tensor":
+        return "DM32"
+    if kind != "second_call":
+        return "DM31" if entry["aspect"] == "raises" else "DM30"
+    if entry["where"] == "gradient":
+        return "DM36"
+    return "DM34" if entry["aspect"] in ("values", "raises") else "DM35"
+
+
+def _finding(name: str, code: str, graph: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]) -> ParityFinding:
+    least = smallest(entries)
+    same = [entry for entry in entries if entry["scenario"] == least["scenario"]]
+    tried = graph["tried"][least["scenario"]]
+    return ParityFinding(
+        id=name,
+        code=code,
+        title=TITLES[code],
+        graph=graph["graph"],
+        would=would_be(tried, least),
+        layer=least["layer"],
+        tensor={key: least[key] for key in ("where", "name", "source", "aspect", "eager", "compiled", "elements", "wrong_elements")},
+        others=len(same) - 1,
+        also=_other_pairs(graph, entries, tried),
+        where=least["line"],
+        test=next((one["test"] for one in graph.get("tests", ()) if one["scenario"] == least["scenario"]), None),
+    )
+
+
+def _other_pairs(graph: Mapping[str, Any], entries: Sequence[Mapping[str, Any]], shown: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
+    pairs = dict.fromkeys(tuple(map(str, graph["tried"][entry["scenario"]]["pair"])) for entry in entries)
+    return tuple(pair for pair in pairs if pair != tuple(shown["pair"]))
+
+
+def smallest(entries: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The difference to show: of the smallest tensor whose values differ, else the first."""
+    return min(entries, key=lambda entry: (entry["aspect"] != "values", entry["elements"] or 0))
+
+
+def plain_source(source: str) -> str:
+    """How the user writes what Dynamo calls "L['self'].cache"."""
+    return _LOCAL.sub(r"\2", source)
+
+
+def would_be(tried: Mapping[str, Any], entry: Mapping[str, Any]) -> str:
+    """For which calls it would be wrong, in words."""
+    names = [f"`{plain_source(name)}`" for name in tried["pair"]]
+    pair = " and ".join(names)
+    verb = "would raise" if entry["aspect"] == "raises" else "would be wrong"
+    shared = "were the same memory" if tried["shift"] == 0 else "overlapped in memory"
+    if tried["kind"] == "disk_cache" and names:
+        return f"{verb} if {pair} {shared}, in a process that finds on disk the graph compiled for a call where they do not"
+    words = {
+        "second_call": f"{verb} {'on the first call' if entry['call'] == 0 else 'on a second call with other values'}",
+        "same_tensor": f"{verb} if {pair} were passed as the same tensor",
+        "overlap_later": f"{verb} if {pair} {shared}, on a call after one where they do not",
+        "overlap_first": _overlap_first(verb, pair, shared, entry["call"]),
+        "apart_later": f"{verb} if {pair} no longer shared memory, after a call where they do",
+        "disk_cache": f"{verb} in a process that finds the compiled graph in the cache on disk",
+    }
+    return words[tried["kind"]]
+
+
+def _overlap_first(verb: str, pair: str, shared: str, call: int) -> str:
+    if call == 0:
+        return f"{verb} if {pair} {shared}, already on the first call"
+    return f"{verb} if {pair} lay apart, on a call after one where they {shared}"
+
+
+def tensor_in_words(tensor: Mapping[str, Any]) -> str:
+    """What differs, in words: "output 0: 2 of 4 elements, the first -1.06 in eager and 0.47 compiled"."""
+    name = f"`{plain_source(tensor['source'])}`" if tensor["source"] else tensor["name"]
+    subject = {"input": f"{name} after the call", "gradient": f"the gradient of {name}"}.get(tensor["where"], name)
+    if tensor["aspect"] == "values" and tensor["elements"]:
+        some = f"{tensor['wrong_elements']} of {tensor['elements']} elements"
+        return f"{subject}: {some}, the first {tensor['eager']} in eager and {tensor['compiled']} compiled"
+    what = {"values": "", "raises": ""}.get(tensor["aspect"], f" ({tensor['aspect'].replace('_', ' ')})")
+    return f"{subject}{what}: {tensor['eager']} in eager, {tensor['compiled']} compiled"

@@ -1,0 +1,138 @@
+"""A recording replayed in another process, its answers collected as they come. No torch here."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dynadiag import trace
+from dynadiag.errors import NothingFoundError, TorchUnsupportedError, UnreadableInputError, UsageError
+from dynadiag.model import Run
+from dynadiag.parity.result import ParityResult, findings_of
+
+_MAIN = Path(__file__).with_name("offline_main.py")
+_SAID_BYTES = 4000
+# What would make torch write, or wait for a debugger, in a process that is not the user's.
+_DROPPED = ("TORCH_TRACE", "TORCH_LOGS", "TORCH_LOGS_OUT", "TORCH_COMPILE_DEBUG", "PYTHONINSPECT", "PYTHONBREAKPOINT", "PYTHONSTARTUP")
+Advance = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfflineOptions:
+    """`graphs` names the graphs to replay, None for all; `python` the interpreter that has torch; `tests` a folder to write tests into.
+
+    `budget_s` is for all graphs together, `timeout_s` for one scenario.
+    """
+
+    graphs: frozenset[str] | None = None
+    python: str = sys.executable
+    budget_s: float = 600.0
+    timeout_s: float = 60.0
+    tests: Path | None = None
+
+
+def replay_recording(recording: Path, options: OfflineOptions, *, advance: Advance | None = None) -> ParityResult:
+    """Every Dynamo graph of a run or log replayed over its scenarios.
+
+    Raises NothingFoundError when nothing was compiled, UsageError for a graph that is not there, TorchUnsupportedError without a torch.
+    """
+    run = trace.load(recording)
+    _check(run, recording, options)
+    graphs: list[Mapping[str, Any]] = []
+    notes: list[str] = []
+    version = None
+    for entry in _answers(recording, options):
+        if "error" in entry:
+            raise _error(str(entry["error"]))
+        if "graph" not in entry:
+            version, total = str(entry.get("torch")), int(entry.get("graphs", 0))
+            continue
+        if "broken" in entry:
+            notes.append(str(entry["broken"]))
+            continue
+        graphs.append(entry)
+        if advance is not None:
+            advance(len(graphs), total)
+    recorded = tuple(sorted({process.torch for process in run.processes if process.torch}))
+    if version is not None and recorded and version not in recorded:
+        notes.append(f"recorded with torch {', '.join(recorded)}, replayed with {version}")
+    return ParityResult(
+        recording=str(recording),
+        torch=version,
+        recorded_torch=recorded,
+        graphs=tuple(graphs),
+        findings=findings_of(graphs),
+        notes=tuple(notes),
+    )
+
+
+def _check(run: Run, recording: Path, options: OfflineOptions) -> None:
+    known = [graph.id for graph in run.graphs if graph.kind == "dynamo"]
+    if not known:
+        raise NothingFoundError(f"{recording} holds no graph that Dynamo captured: there is nothing to compare")
+    wrong = sorted((options.graphs or frozenset()) - set(known))
+    if wrong:
+        raise UsageError(f"{recording} has no Dynamo graph {wrong[0]!r}; it has {', '.join(known[:20])}")
+
+
+def _error(text: str) -> Exception:
+    return TorchUnsupportedError(f"replaying graphs needs torch: {text}") if "no torch" in text else UnreadableInputError(text)
+
+
+def _answers(recording: Path, options: OfflineOptions) -> Iterator[Mapping[str, Any]]:
+    """The lines of the replaying process; one with "broken" when it ended before its time."""
+    with tempfile.TemporaryDirectory(prefix="dynadiag-parity-") as folder:
+        job = Path(folder) / "job.json"
+        job.write_text(json.dumps(_job(recording, options)), encoding="utf-8")
+        said = Path(folder) / "stderr"
+        with said.open("wb") as stderr:
+            child = _start(options.python, job, stderr)
+        try:
+            assert child.stdout is not None
+            for line in child.stdout:
+                if (entry := _parsed(line)) is not None:
+                    yield entry
+            status = child.wait()
+        finally:
+            if child.poll() is None:
+                child.kill()
+                child.wait()
+        if status not in (0, 2, 3):
+            text = said.read_bytes()[-_SAID_BYTES:].decode("utf-8", "replace").strip().splitlines()
+            yield {"graph": None, "broken": f"the replay ended early with {status}: {text[-1][:300] if text else 'no word of it'}"}
+
+
+def _job(recording: Path, options: OfflineOptions) -> dict[str, Any]:
+    return {
+        "run": str(recording.resolve()),
+        "graphs": sorted(options.graphs) if options.graphs is not None else None,
+        "budget_s": options.budget_s,
+        "timeout_s": options.timeout_s,
+        "tests": str(options.tests.resolve()) if options.tests is not None else None,
+    }
+
+
+def _start(python: str, job: Path, stderr: Any) -> subprocess.Popen[bytes]:
+    environment = {name: value for name, value in os.environ.items() if name not in _DROPPED}
+    environment |= {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    try:
+        return subprocess.Popen(
+            [python, str(_MAIN), str(job)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, env=environment
+        )
+    except OSError as error:
+        raise UsageError(f"{python} cannot be started: {error.strerror}") from None
+
+
+def _parsed(line: bytes) -> Mapping[str, Any] | None:
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return None
+    return entry if isinstance(entry, dict) else None

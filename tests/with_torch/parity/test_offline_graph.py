@@ -1,0 +1,120 @@
+"""One graph's scenarios: each in a child, and judged only by what eager's own noise cannot explain."""
+
+import os
+import time
+
+import pytest
+import torch
+
+from dynadiag.fx.inputs import FILLINGS
+from dynadiag.fx.rebuild import rebuild
+from dynadiag.parity import offline_graph
+from dynadiag.parity.arranging import arranged_inputs, changed_copies
+from dynadiag.parity.judging import wrong_elements
+from dynadiag.parity.replaying import Outcome, Setting, Subject
+from dynadiag.parity.scenarios import Pair, make_plan
+from dynadiag.parity.subject import Ready, why_values_differ
+
+TEXT = """class GraphModule(torch.nn.Module):
+    def forward(self, L_x_: "f32[4][1]cpu", L_y_: "f32[4][1]cpu"):
+        l_x_ = L_x_
+        l_y_ = L_y_
+        mul_: "f32[4][1]cpu" = l_x_.mul_(2);  mul_ = None
+        add: "f32[4][1]cpu" = l_x_ + l_y_;  l_x_ = l_y_ = None
+        return (add,)
+"""
+
+
+@pytest.fixture
+def ready():
+    rebuilt = rebuild(TEXT)
+    plan = make_plan(rebuilt.inputs, frozenset(["l_x_"]), frame="fn", caches=False)
+    subject = Subject(rebuilt=rebuilt, filling=FILLINGS[0])
+    return Ready(subject=subject, setting=Setting(backend="aot_eager"), plan=plan, mutations=(), notes=())
+
+
+def test_a_scenario_that_ends_its_process_takes_no_other_with_it(ready, monkeypatch):
+    def replay(subject, scenario, setting):
+        if scenario.kind == "same_tensor":
+            os.abort()
+        return Outcome(calls=2)
+
+    monkeypatch.setattr(offline_graph, "replay", replay)
+    tried = offline_graph.try_graph(ready, until=time.monotonic() + 600, timeout_s=120)["tried"]
+    assert [(one["kind"], one["outcome"]) for one in tried] == [
+        ("second_call", "equal"),
+        ("same_tensor", "not_judged"),
+        ("overlap_later", "equal"),
+        ("overlap_first", "equal"),
+    ]
+    assert tried[1]["why_not"] == "the process was ended by SIGABRT"
+
+
+def test_nothing_is_judged_when_the_time_was_over_before(ready):
+    tried = offline_graph.try_graph(ready, until=time.monotonic() - 1, timeout_s=120)["tried"]
+    assert {one["why_not"] for one in tried} == {"the time was over before this scenario"}
+
+
+def test_inputs_lie_in_memory_as_the_scenario_says(ready):
+    specs, pair = ready.subject.rebuilt.inputs, Pair(0, 1)
+
+    def made(arranged, shift=2):
+        return arranged_inputs(specs, arranged, pair, filling=FILLINGS[0], seed=0, shift=shift)
+
+    one, other = made("overlap")
+    assert other.data_ptr() - one.data_ptr() == 2 * 4
+    assert one._base is other._base
+    one, other = made("apart")
+    assert (one.storage_offset(), other.storage_offset()) == (0, 2)
+    assert one.untyped_storage().data_ptr() != other.untyped_storage().data_ptr()
+    one, other = made("same")
+    assert one is other
+    assert torch.equal(made("overlap")[0], made("overlap")[0])
+
+
+def test_copies_in_another_dtype_share_memory_as_before():
+    base = torch.arange(8.0)
+    one, other = changed_copies([base[:4], base[2:6]], lambda memory: memory.double())
+    one.add_(100)
+    assert other.tolist() == [102, 103, 4, 5]
+    assert (
+        changed_copies([base[:4], base.view(torch.int32)], lambda memory: memory.double() if memory.is_floating_point() else memory) is None
+    )
+
+
+@pytest.mark.parametrize(
+    ("compiled", "eager", "anchors", "wrong"),
+    [
+        ([1.0, 2.0], [1.0, 2.0], [], 0),
+        ([1.0, 2.0001], [1.0, 2.0], [], 0),
+        ([1.0, 2.5], [1.0, 2.0], [[1.0, 2.0]], 1),
+        ([1.0, 2.5], [1.0, 2.0], [[1.0, 2.2]], 0),
+        ([float("nan"), 2.0], [1.0, 2.0], [[1.0, 2.0]], 1),
+        ([float("nan"), 2.0], [float("nan"), 2.0], [], 0),
+        ([1, 5], [1, 2], [[1, 2]], 1),
+        ([1, 5], [1, 2], [[1, 3]], 0),
+    ],
+)
+def test_a_value_is_wrong_only_beyond_the_noise_of_eager(compiled, eager, anchors, wrong):
+    found = wrong_elements(torch.tensor(compiled), torch.tensor(eager), lambda: [torch.tensor(one) for one in anchors])
+    assert found == wrong
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ("torch.empty(4)", "not initialised"),
+        ("l_x_.index_put_((l_i_,), l_x_)", "index that was not recorded"),
+        ("l_x_ + 1", None),
+    ],
+)
+def test_values_that_eager_does_not_define_are_not_compared(body, why):
+    text = f"""class GraphModule(torch.nn.Module):
+    def forward(self, L_x_: "f32[4][1]cpu", L_i_: "i64[4][1]cpu"):
+        l_x_ = L_x_
+        l_i_ = L_i_
+        out: "f32[4][1]cpu" = {body}
+        return (out,)
+"""
+    found = why_values_differ(rebuild(text))
+    assert (found is None) if why is None else why in found
