@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """Examples:
 
-  dynadiag bench train.py --arms eager,default,reduce-overhead
+  dynadiag bench --arms eager,default,reduce-overhead train.py -- --batch-size 16
 
   dynadiag bench --fn mypackage.steps:train_step --check base/bench.json
 """
@@ -31,14 +31,19 @@ _REDRAW_S = 0.2
 
 def bench(
     target: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="A Python file with a function marked by @dynadiag.benchmark.")
+        Path | None, typer.Argument(metavar="[FILE]", help="A script that compiles something, or a file with @dynadiag.benchmark in it.")
     ] = None,
+    arguments: Annotated[list[str] | None, typer.Argument(metavar="[-- ARGS]", help="Arguments of the script, behind --.")] = None,
     function: Annotated[
         str | None, typer.Option("--fn", metavar="WHERE:NAME", help="The step instead: module:callable or file.py:callable.")
     ] = None,
     arms: Annotated[
         str, typer.Option("--arms", metavar="A,B,...", help="The baseline, then what to compare: eager, modes of torch.compile, backends.")
     ] = "eager,default",
+    call: Annotated[int, typer.Option("--call", metavar="N", min=1, help="Take a script over at the N-th call of what it compiles.")] = 3,
+    chosen: Annotated[
+        str | None, typer.Option("--callable", metavar="NAME", help="Which compiled callable of the script, by its name or number.")
+    ] = None,
     after: Annotated[
         Path | None, typer.Option("--after", metavar="FILE", help="The same function in a changed file: before and after in one run.")
     ] = None,
@@ -66,16 +71,16 @@ def bench(
     Each arm is a process of its own; they take turns in random order, and the baseline runs twice (A/A), so that noise is measured, not
     guessed. No speed counts before the results are checked. The exit status is 1 when an arm is SLOWER, WRONG or VACUOUS.
     """
-    from dynadiag.bench.arms import parse_arms
+    from dynadiag.bench.arms import ScriptCall, parse_arms
     from dynadiag.bench.regression import read_base
     from dynadiag.bench.rounds import Budget
     from dynadiag.bench.session import BenchOptions
     from dynadiag.bench.session import bench as run
 
     where = _target(target, function)
-    specs = parse_arms(arms, where)
-    if (after is not None or revision is not None) and in_process:
-        raise UsageError("--in-process: two versions of a program need processes of their own")
+    script = ScriptCall(arguments=tuple(arguments or ()), call=call, chosen=chosen) if where == str(target) else None
+    specs = parse_arms(arms, where, arguments=tuple(arguments or ()), script=script)
+    _refuse_together(in_process=in_process, versions=after is not None or revision is not None, script=script is not None, chosen=chosen)
     base = None if check is None else read_base(check)
     directory = _directory(where, out, force)
     budget = Budget(max_rounds=rounds, max_s=max_s)
@@ -89,7 +94,17 @@ def bench(
     raise typer.Exit(1 if worse else result.exit_status)
 
 
+def _refuse_together(*, in_process: bool, versions: bool, script: bool, chosen: str | None) -> None:
+    if in_process and versions:
+        raise UsageError("--in-process: two versions of a program need processes of their own")
+    if in_process and script:
+        raise UsageError("--in-process: a script can be taken over once in a process; mark its step with @dynadiag.benchmark")
+    if chosen is not None and not script:
+        raise UsageError("--callable chooses among what a script compiles; here the step is named already")
+
+
 def _target(file: Path | None, function: str | None) -> str:
+    """What is timed: `file.py:name` or `module:name` for a step, the file alone for a script in which none is marked."""
     from dynadiag.bench.marks import marked_functions
 
     if (file is None) == (function is None):
@@ -104,7 +119,7 @@ def _target(file: Path | None, function: str | None) -> str:
         raise UsageError(f"{file} does not exist" if not file.exists() else f"{file} is no file")
     marked = marked_functions(file)
     if not marked:
-        raise UsageError(f"{file} has no function marked by @dynadiag.benchmark; name its step: --fn {file}:NAME")
+        return str(file)
     if len(marked) > 1:
         raise UsageError(f"{file} has {len(marked)} marked functions; choose one: --fn {file}:{marked[0]}")
     return f"{file}:{marked[0]}"
@@ -122,9 +137,9 @@ def _before_and_after(
     if after is not None:
         if not after.is_file():
             raise UsageError(f"--after {after} does not exist")
-        return with_after(specs, f"{after}:{where.rpartition(':')[2]}")
+        return with_after(specs, str(after) if specs[0].script else f"{after}:{where.rpartition(':')[2]}")
     if revision is not None:
-        if Path(where.rpartition(":")[0]).is_absolute():
+        if Path(where if specs[0].script else where.rpartition(":")[0]).is_absolute():
             raise UsageError("--git: name the file by a path relative to this folder, so that the revision has it as well")
         return with_after(specs, where, before_folder=str(extract(revision, folder, here=Path.cwd())))
     return specs
@@ -134,7 +149,7 @@ def _directory(where: str, out: Path | None, force: bool) -> Path:
     import dynadiag
     from dynadiag.record.directory import chosen_directory, new_directory, write_marker
 
-    name = where.rpartition(":")[2].replace(".", "-")
+    name = (Path(where).stem if where.endswith(".py") else where.rpartition(":")[2]).replace(".", "-")
     try:
         directory = new_directory(Path(), f"bench-{name}") if out is None else chosen_directory(out, force=force)
         write_marker(directory, {"dynadiag": dynadiag.__version__, "command": ["bench", where]})

@@ -20,11 +20,21 @@ _NAME = re.compile(r"[A-Za-z0-9_.+:-]{1,60}")
 
 
 @dataclass(frozen=True, kw_only=True)
+class ScriptCall:
+    """Where to take a script over: at the `call`-th of the compiled callable `chosen` (its name or number; None where there is one)."""
+
+    arguments: tuple[str, ...] = ()
+    call: int = 3
+    chosen: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class ArmSpec:
     """An arm before it runs: its unique name, "eager" or "compiled", and what it puts over the program's torch.compile options.
 
     `folder` is where its process runs, `environment` are variables that only its process gets. `after` marks another version of the
-    program: it starts from the baseline's state and has to agree with the baseline's eager results.
+    program: it starts from the baseline's state and has to agree with the baseline's eager results. With `script` the target is a script
+    that is run up to a call of something that it compiles; `arguments` are what a program finds in `sys.argv`.
     """
 
     name: str
@@ -34,9 +44,11 @@ class ArmSpec:
     folder: str | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     after: bool = False
+    arguments: tuple[str, ...] = ()
+    script: ScriptCall | None = None
 
 
-def parse_arms(text: str, target: str) -> tuple[ArmSpec, ...]:
+def parse_arms(text: str, target: str, *, arguments: tuple[str, ...] = (), script: ScriptCall | None = None) -> tuple[ArmSpec, ...]:
     """The arms in "eager,default,reduce-overhead,aot_eager": a mode of torch.compile or the name of a backend; the first is the baseline.
 
     An arm may be named twice; the second is then called "default#2". Raises UsageError for an empty list or a name that cannot be one.
@@ -47,7 +59,8 @@ def parse_arms(text: str, target: str) -> tuple[ArmSpec, ...]:
     wrong = next((word for word in words if not _NAME.fullmatch(word)), None)
     if wrong is not None:
         raise UsageError(f"--arms: {wrong!r} is neither a mode nor the name of a backend")
-    return tuple(_spec(name, word, target) for name, word in zip(_unique(words), words, strict=True))
+    arms = (_spec(name, word, target) for name, word in zip(_unique(words), words, strict=True))
+    return tuple(replace(arm, arguments=arguments, script=script) for arm in arms)
 
 
 def with_after(arms: Sequence[ArmSpec], target: str, *, before_folder: str | None = None) -> tuple[ArmSpec, ...]:

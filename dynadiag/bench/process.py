@@ -132,8 +132,18 @@ class ArmProcess:
         os.close(self._replies)
 
 
+class ArmEndedError(ArmFailedError):
+    """The script ended before the call that was waited for; `calls` says how many calls of it there were."""
+
+    def __init__(self, message: str, calls: int) -> None:
+        super().__init__("crashed", message)
+        self.calls = calls
+
+
 def _failure(message: Mapping[str, Any]) -> DynadiagError:
     kind, text = message["error"], message["text"]
+    if kind == "ended":
+        return ArmEndedError(text, int(message["calls"]))
     if kind == "usage":
         return UsageError(text)
     if kind == "torch-unsupported":

@@ -9,16 +9,18 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dynadiag.bench.arms import AGAIN, EAGER, ArmSpec
+from dynadiag.bench.arms import AGAIN, EAGER, ArmSpec, ScriptCall
 from dynadiag.bench.clocks import ClockWatch, clock_note
 from dynadiag.bench.judging import compare_arms, summarise
 from dynadiag.bench.outcome import ArmResult, BenchResult, Correctness
-from dynadiag.bench.process import ArmFailedError, ArmProcess, default_python
+from dynadiag.bench.process import ArmEndedError, ArmFailedError, ArmProcess, default_python
 from dynadiag.bench.rounds import Budget, enough, orders
+from dynadiag.errors import UsageError
 
 Progress = Callable[[str, float | None], None]
 
@@ -47,6 +49,7 @@ class _Runner:
     spec: ArmSpec
     process: ArmProcess
     row: ArmResult
+    renew: Callable[[], ArmProcess]
     call_s: float = 0.0
 
     def ask(self, what: str, options: BenchOptions, on_phase: Callable[[str], None] = lambda _phase: None, **more: Any) -> Any:
@@ -65,6 +68,7 @@ class Session:
         self._result = BenchResult(target=arms[0].target)
         self._runners: list[_Runner] = []
         self._kept: Path | None = None
+        self._last_calls: dict[tuple[str, str | None], int] = {}
 
     def run(self) -> BenchResult:
         """The benchmark. An arm that fails has a row that says how; the others go on. Raises UsageError when the target makes no sense."""
@@ -114,13 +118,11 @@ class Session:
                     continue
             else:
                 self._result.arms.append(row)
-            process = shared
-            if process is None:
-                process = self._process(folder / str(number), spec)
-                stack.callback(process.close)
+            renew = partial(self._process, folder, str(number), spec, stack)
+            process = shared or renew()
             if self._options.in_process:
                 shared = process
-            runner = _Runner(spec=spec, process=process, row=row)
+            runner = _Runner(spec=spec, process=process, row=row, renew=renew)
             if self._options.prepare_together:
                 waiting.append(runner)
             else:
@@ -136,9 +138,9 @@ class Session:
             names = [arm.name for arm in self._arms]
             self._result.correctness.sort(key=lambda check: names.index(check.arm))
 
-    def _process(self, folder: Path, spec: ArmSpec) -> ArmProcess:
+    def _process(self, parent: Path, name: str, spec: ArmSpec, stack: ExitStack) -> ArmProcess:
         """A process with compile caches of its own, so that every arm starts cold."""
-        folder.mkdir()
+        folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=parent))
         logs = self._options.log_folder or folder
         environment = {
             **os.environ,
@@ -147,21 +149,17 @@ class Session:
             **spec.environment,
         }
         python = self._options.python or default_python()
-        return ArmProcess(python=python, log=logs / f"arm-{folder.name}.log", environment=environment)
+        process = ArmProcess(python=python, log=logs / f"arm-{name}.log", environment=environment)
+        stack.callback(process.close)
+        return process
 
     def _prepare(self, runner: _Runner) -> None:
-        spec = runner.spec
+        spec, first = runner.spec, self._result.arms[0]
+        if spec.script is not None and not spec.after and runner.row is not first and first.status == "crashed":
+            runner.row.status, runner.row.reason = "crashed", f"not started, since {first.name} {first.reason}"
+            return
         try:
-            about = runner.ask(
-                "load",
-                self._options,
-                self._phase(spec.name),
-                kind=spec.kind,
-                overrides=dict(spec.overrides),
-                target=spec.target,
-                folder=spec.folder,
-                shared=self._options.in_process,
-            )
+            about = self._load(runner)
             facts = runner.ask("prepare", self._options, self._phase(spec.name), **self._handover(spec))
         except ArmFailedError as error:
             self._failed(runner, error)
@@ -171,6 +169,40 @@ class Session:
         self._result.unit = self._result.unit or facts["unit"]
         self._note_prepared(runner, facts)
         self._runners.append(runner)
+
+    def _load(self, runner: _Runner) -> dict[str, Any]:
+        """Let an arm load its program. A script that ends before the call that was waited for is run again, up to the last call it made."""
+        script = runner.spec.script
+        if script is not None:
+            script = replace(script, call=self._last_calls.get((runner.spec.target, runner.spec.folder), script.call))
+        try:
+            return self._ask_load(runner, script)
+        except ArmEndedError as ended:
+            if script is None or not ended.calls:
+                if runner.spec.after:
+                    raise
+                raise UsageError(ended.message) from None
+            self._last_calls[runner.spec.target, runner.spec.folder] = ended.calls
+            self._result.notes.append(f"{ended.message}: the last one, call {ended.calls}, was taken")
+            runner.process.kill()
+            runner.process = runner.renew()
+            return self._ask_load(runner, replace(script, call=ended.calls))
+
+    def _ask_load(self, runner: _Runner, script: ScriptCall | None) -> dict[str, Any]:
+        spec = runner.spec
+        about: dict[str, Any] = runner.ask(
+            "load",
+            self._options,
+            self._phase(spec.name),
+            kind=spec.kind,
+            overrides=dict(spec.overrides),
+            target=spec.target,
+            folder=spec.folder,
+            arguments=spec.arguments,
+            shared=self._options.in_process,
+            script=None if script is None else asdict(script),
+        )
+        return about
 
     def _handover(self, spec: ArmSpec) -> dict[str, str]:
         """The file through which the baseline gives its state and results to other versions of the program, if there are any."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from dynadiag.bench.inside import handover
 from dynadiag.bench.inside.checking import Outcome, check_arm, check_eager, needs_own_setting
@@ -17,16 +16,26 @@ from dynadiag.bench.inside.probing import probe
 from dynadiag.bench.inside.reference import Expected, collect, prime_and_expect
 from dynadiag.bench.inside.snapshot import cuda_in_use, seed_generators
 from dynadiag.bench.inside.state import State
-from dynadiag.bench.inside.steps import Step
+from dynadiag.bench.inside.steps import CallUnit, Step
+from dynadiag.bench.inside.takeover import ScriptRun
 from dynadiag.bench.inside.timing import Block, Timer
 from dynadiag.errors import UsageError
 from dynadiag.torch_compat.bench_compile import clear_compile_facts, compile_facts, keep_all_metrics
 
 Phase = Callable[[str], None]
+HandOver = Callable[[Callable[[], "Arm"]], NoReturn]
 
 
-def _nothing(_state: State) -> None:
-    """For an arm that starts from its own state."""
+def _starting_state(*, keeps: bool, kept: dict[str, dict[str, Any]] | None) -> Callable[[State], None]:
+    """What to do to the state before it is kept: nothing, or, where two versions of a program must start alike, what makes them so."""
+
+    def change(state: State) -> None:
+        if kept is not None:
+            handover.take_over(state, kept)
+        if keeps or kept is not None:
+            seed_generators()
+
+    return change
 
 
 @dataclass(kw_only=True)
@@ -58,6 +67,21 @@ class Arm:
         cuda = cuda_in_use()
         several = bool(command.get("shared"))
         return cls(name=command["arm"], switch=switch, step=step, timer=Timer(step.run, cuda=cuda), cuda=cuda, shared=several)
+
+    @classmethod
+    def take_over(cls, command: Mapping[str, Any], phase: Phase, hand_over: HandOver) -> NoReturn:
+        """Run a script up to the call that is meant; `hand_over` gets the arm there and goes on, inside that call."""
+        script = command["script"]
+        phase(f"running {command['target']} up to call {script['call']}")
+        switch = CompileSwitch(arm=command["kind"], overrides=command.get("overrides") or {})
+
+        def make(unit: Callable[[], CallUnit]) -> Arm:
+            step = unit()
+            cuda = cuda_in_use()
+            return cls(name=command["arm"], switch=switch, step=step, timer=Timer(step.run, cuda=cuda), cuda=cuda)
+
+        run = ScriptRun(command["target"], **script, switch=switch, hand_over=lambda unit: hand_over(lambda: make(unit)))
+        run.run()
 
     def _beside(self, command: Mapping[str, Any]) -> Arm:
         """Another arm over the same objects. Its code gets entries of its own in Dynamo's cache: see `CompileSwitch.compile`."""
@@ -94,7 +118,7 @@ class Arm:
         if not self.eager:
             keep_all_metrics()
         kept = None if same_as is None else handover.load(Path(same_as))
-        change = partial(handover.take_over, kept=kept) if kept is not None else _nothing
+        change = _starting_state(keeps=save is not None, kept=kept)
         expected = prime_and_expect(self.step, eager_arm=self.eager, change=change)
         outcome = check_eager(expected)
         if save is not None:

@@ -67,9 +67,9 @@ def _import(place: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name is not None and (place == error.name or place.startswith(f"{error.name}.")):
             raise UsageError(f"there is no module {place!r} to import from {Path.cwd()}") from None
-        raise UserCodeError(f"importing {place} raised {_one_line(error)}") from error
+        raise UserCodeError(f"importing {place} raised {one_line(error)}") from error
     except Exception as error:  # the border around user code
-        raise UserCodeError(f"importing {place} raised {_one_line(error)}") from error
+        raise UserCodeError(f"importing {place} raised {one_line(error)}") from error
 
 
 def _import_file(path: Path) -> Any:
@@ -102,7 +102,7 @@ def _first_call(function: Callable[..., Any], target: str) -> Any:
     except Exception as error:  # the border around user code
         if is_out_of_memory(error):
             raise
-        raise UserCodeError(f"{target} raised {_one_line(error)}") from error
+        raise UserCodeError(f"{target} raised {one_line(error)}") from error
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -112,6 +112,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, torch.OutOfMemoryError)
 
 
-def _one_line(error: BaseException) -> str:
+def one_line(error: BaseException) -> str:
+    """The class of an error and the first line of its text."""
     text = str(error).strip()
     return f"{type(error).__name__}: {text.splitlines()[0]}" if text else type(error).__name__

@@ -14,81 +14,104 @@ import traceback
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from dynadiag.bench.inside.arm import Arm
+from dynadiag.bench.inside.loading import one_line
 from dynadiag.errors import DynadiagError
 
 
-def main() -> None:
-    """Serve commands until the other side closes the pipe or says "quit"."""
-    commands = os.fdopen(int(sys.argv[1]), "r", encoding="utf-8")
-    replies = os.fdopen(int(sys.argv[2]), "w", encoding="utf-8")
-    os.set_inheritable(commands.fileno(), False)
-    os.set_inheritable(replies.fileno(), False)
-    arms: dict[str, Arm] = {}
+class Server:
+    """Serves commands until the other side closes the pipe or says "quit", and then ends the process.
 
-    def say(message: dict[str, Any]) -> None:
-        replies.write(json.dumps(message) + "\n")
-        replies.flush()
+    A script that is taken over stays in the middle of a call: the commands after that are served from there.
+    """
 
-    for line in commands:
-        command = json.loads(line)
-        if command["do"] == "quit":
-            break
-        say(_answer(command, arms, say))
+    def __init__(self, commands: int, replies: int) -> None:
+        self._commands = os.fdopen(commands, "r", encoding="utf-8")
+        self._replies = os.fdopen(replies, "w", encoding="utf-8")
+        os.set_inheritable(commands, False)
+        os.set_inheritable(replies, False)
+        self._arms: dict[str, Arm] = {}
+
+    def serve(self) -> NoReturn:
+        """Do one command after the other."""
+        while line := self._commands.readline():
+            command = json.loads(line)
+            if command["do"] == "quit":
+                break
+            self._answer(lambda command=command: self._do(command))  # type: ignore[misc]
+        # Interpreters with CUDA and compile workers take seconds to leave in order, and nothing is left to be saved.
         sys.stdout.flush()
-    # Interpreters with CUDA and compile workers take seconds to leave in order, and nothing is left to be saved.
-    sys.stderr.flush()
-    os._exit(0)
+        sys.stderr.flush()
+        os._exit(0)
 
+    def _say(self, message: dict[str, Any]) -> None:
+        self._replies.write(json.dumps(message) + "\n")
+        self._replies.flush()
 
-def _answer(command: dict[str, Any], arms: dict[str, Arm], say: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-    """The reply to one command: its result, or what went wrong in one line (the traceback goes to the arm's log)."""
-    try:
-        return {"result": _do(command, arms, lambda phase: say({"phase": phase}))}
-    except DynadiagError as error:
-        traceback.print_exc()
-        return {"error": error.slug, "text": error.message, "exit_code": error.exit_code}
-    except ImportError as error:
-        traceback.print_exc()
-        return {"error": "torch-unsupported", "text": f"torch cannot be imported: {error}", "exit_code": 3}
-    except Exception as error:  # noqa: BLE001 - the border around user code
-        traceback.print_exc()
-        kind = "out-of-memory" if type(error).__name__ in ("OutOfMemoryError", "MemoryError") else "user-code"
-        return {"error": kind, "text": _one_line(error), "exit_code": 2}
+    def _answer(self, work: Callable[[], Any]) -> None:
+        """Say what `work` gives, or what went wrong in one line (the traceback goes to the arm's log)."""
+        try:
+            reply = {"result": work()}
+        except DynadiagError as error:
+            traceback.print_exc()
+            reply = {"error": error.slug, "text": error.message, "calls": getattr(error, "calls", None)}
+        except ImportError as error:
+            traceback.print_exc()
+            reply = {"error": "torch-unsupported", "text": f"torch cannot be imported: {error}"}
+        except Exception as error:  # noqa: BLE001 - the border around user code
+            traceback.print_exc()
+            kind = "out-of-memory" if type(error).__name__ in ("OutOfMemoryError", "MemoryError") else "user-code"
+            reply = {"error": kind, "text": one_line(error)[:300]}
+        self._say(reply)
+        sys.stdout.flush()
 
+    def _phase(self, phase: str) -> None:
+        self._say({"phase": phase})
 
-def _do(command: dict[str, Any], arms: dict[str, Arm], phase: Callable[[str], None]) -> Any:
-    name = command["arm"]
-    if command["do"] == "load":
+    def _load(self, command: dict[str, Any]) -> dict[str, Any]:
         _settings(command)
-        arms[name] = Arm.load(command, phase, shared=list(arms.values()))
-        return arms[name].about()
-    arm = arms[name]
-    if command["do"] == "prepare":
-        return arm.prepare(phase, save=command.get("save"), same_as=command.get("same_as"))
-    if command["do"] == "warm":
-        return arm.warm()
-    if command["do"] == "block":
-        return asdict(arm.block(int(command["calls"])))
-    if command["do"] == "finish":
-        return arm.finish()
-    raise DynadiagError(f"an arm knows no command {command['do']!r}")
+        if command.get("script") is not None:
+            self._take_over(command)
+        arm = self._arms[command["arm"]] = Arm.load(command, self._phase, shared=list(self._arms.values()))
+        return arm.about()
+
+    def _take_over(self, command: dict[str, Any]) -> NoReturn:
+        """Serve from inside the script's call on; comes back only by an error."""
+
+        def hand_over(make: Callable[[], Arm]) -> NoReturn:
+            def about() -> dict[str, Any]:
+                arm = self._arms[command["arm"]] = make()
+                return arm.about()
+
+            self._answer(about)
+            self.serve()
+
+        Arm.take_over(command, self._phase, hand_over)
+
+    def _do(self, command: dict[str, Any]) -> Any:
+        if command["do"] == "load":
+            return self._load(command)
+        arm = self._arms[command["arm"]]
+        if command["do"] == "prepare":
+            return arm.prepare(self._phase, save=command.get("save"), same_as=command.get("same_as"))
+        if command["do"] == "warm":
+            return arm.warm()
+        if command["do"] == "block":
+            return asdict(arm.block(int(command["calls"])))
+        if command["do"] == "finish":
+            return arm.finish()
+        raise DynadiagError(f"an arm knows no command {command['do']!r}")
 
 
 def _settings(command: dict[str, Any]) -> None:
     """What the whole process needs before the program is loaded."""
-    sys.argv = [command["target"]]
+    sys.argv = [command["target"], *command.get("arguments", ())]
     folder = command.get("folder")
     if folder:
         os.chdir(Path(folder))
 
 
-def _one_line(error: BaseException) -> str:
-    text = str(error).strip()
-    return f"{type(error).__name__}: {text.splitlines()[0][:300]}" if text else type(error).__name__
-
-
 if __name__ == "__main__":
-    main()
+    Server(int(sys.argv[1]), int(sys.argv[2])).serve()

@@ -15,12 +15,14 @@ EAGER = "eager"
 class CompileSwitch:
     """Stands where `torch.compile` stood. `arm` is "eager", or the options that the arm puts over the program's own (none for "default").
 
-    While `arm` is "eager", functions come back as they were.
+    While `arm` is "eager", functions come back as they were. With `watch` the program compiles as it says, whatever the arm, and gets what
+    `watch(compiled, model, options)` returns.
     """
 
     arm: str
     overrides: Mapping[str, Any]
     original: Callable[..., Any] = field(init=False)
+    watch: Callable[[Any, Any, Mapping[str, Any]], Any] | None = None
 
     def install(self) -> None:
         """Replace `torch.compile`; `Module.compile` goes through the same name (`torch/nn/modules/module.py`, 2.11 to 2.15)."""
@@ -37,6 +39,9 @@ class CompileSwitch:
     def _compile(self, model: Any = None, **options: Any) -> Any:
         if model is None:
             return functools.partial(self._compile, **options)
+        if self.watch is not None:
+            compiled = self.original(model, **options)
+            return compiled if options.get("disable") else self.watch(compiled, model, options)
         if self.arm == EAGER:
             return model
         return self.original(model, **self.merged(options))

@@ -52,7 +52,7 @@ def collect(step: Step, output: Any) -> dict[str, Any]:
     """The outputs of a step that has just run, and what it could have changed, as copies by name."""
     import torch
 
-    state = find_state(step.original, step.arguments)
+    state = find_state(step.original, step.arguments, step.keywords)
     found = tensors_in("output", output)
     found.update({name: held.tensor for name, held in state.held.items()})
     found.update({f"gradient of {name}": gradient for name, gradient in state.gradients().items()})
@@ -78,13 +78,15 @@ def eager_stance(eager_arm: bool) -> AbstractContextManager[Any]:
 
 
 def prime_and_expect(step: Step, *, eager_arm: bool, change: Callable[[State], None] = lambda _state: None) -> Expected:
-    """The references. The first eager step also lets optimizers make their state, so that every later run starts alike.
+    """The references. The first eager step also lets optimizers make their state, so that every later run starts alike; a call that was
+    taken over from a running script has had that, and begins from the state in which the script left it.
 
     `change` may give the state other values before anything is compared.
     """
     with eager_stance(eager_arm):
-        step.run(step.original)
-        state = find_state(step.original, step.arguments)
+        if not step.taken:
+            step.run(step.original)
+        state = find_state(step.original, step.arguments, step.keywords)
         change(state)
         snapshot = take_snapshot(state)
         expected = Expected(

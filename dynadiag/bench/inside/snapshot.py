@@ -2,12 +2,51 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import Any
 
 from dynadiag.bench.inside.state import Slot, State
 
 _SEED = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Generators:
+    """The states of the generators that a step may draw from; None for what is not loaded or not in use."""
+
+    python: Any
+    numpy: Any
+    cpu: Any
+    cuda: Any
+
+    @classmethod
+    def now(cls) -> Generators:
+        """As they are."""
+        import random
+
+        import torch
+
+        numpy = sys.modules.get("numpy")
+        return cls(
+            python=random.getstate(),
+            numpy=None if numpy is None else numpy.random.get_state(),
+            cpu=torch.get_rng_state(),
+            cuda=torch.cuda.get_rng_state_all() if cuda_in_use() else None,
+        )
+
+    def put_back(self) -> None:
+        """Let them go on from here."""
+        import random
+
+        import torch
+
+        random.setstate(self.python)
+        if self.numpy is not None:
+            sys.modules["numpy"].random.set_state(self.numpy)
+        torch.set_rng_state(self.cpu)
+        if self.cuda is not None:
+            torch.cuda.set_rng_state_all(self.cuda)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,9 +57,10 @@ class Snapshot:
     copies: dict[str, Any]
     gradients: dict[str, Any]
     slots: tuple[tuple[Slot, Any], ...]
+    generators: Generators
 
     def restore(self) -> None:
-        """Put all back: the same objects in their places, the old values in the same tensors (their addresses stay), generators seeded.
+        """Put all back: the same objects in their places, the old values in the same tensors (their addresses stay), and random numbers.
 
         A tensor that has another shape or dtype by now gets fresh storage.
         """
@@ -42,7 +82,7 @@ class Snapshot:
             if held.tensor.is_leaf:
                 old = self.gradients.get(name)
                 held.tensor.grad = None if old is None else old.clone()
-        seed_generators()
+        self.generators.put_back()
 
 
 def take_snapshot(state: State) -> Snapshot:
@@ -52,17 +92,21 @@ def take_snapshot(state: State) -> Snapshot:
         copies={name: held.tensor.detach().clone() for name, held in state.held.items()},
         gradients={name: gradient.detach().clone() for name, gradient in state.gradients().items()},
         slots=tuple((slot, slot.get()) for slot in state.slots.values()),
+        generators=Generators.now(),
     )
 
 
 def seed_generators() -> None:
-    """Seed Python's and torch's generators, of every device."""
+    """Seed the generators of Python, torch (of every device) and NumPy where it is loaded."""
     import random
 
     import torch
 
     random.seed(_SEED)
     torch.manual_seed(_SEED)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed(_SEED)
 
 
 def cuda_in_use() -> bool:

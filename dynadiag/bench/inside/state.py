@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -78,12 +78,14 @@ class State:
         return {name: held.tensor.grad for name, held in self.held.items() if held.tensor.is_leaf and held.tensor.grad is not None}
 
 
-def find_state(function: Any, arguments: tuple[Any, ...] = ()) -> State:
+def find_state(function: Any, arguments: tuple[Any, ...] = (), keywords: Mapping[str, Any] | None = None) -> State:
     """What can be reached from a function (closure, the globals that it names, what it is bound to) and its arguments."""
     finder = _Finder()
     finder.visit(function, "step", 0)
     for number, argument in enumerate(arguments):
         finder.visit(argument, f"arguments[{number}]", 0)
+    for name, argument in (keywords or {}).items():
+        finder.visit(argument, name, 0)
     finder.add_optimizer_states()
     return finder.state
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +21,8 @@ class Step(ABC):
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
     compiled_by: str
+    keywords: Mapping[str, Any] = field(default_factory=dict)
+    taken: bool = False
 
     @abstractmethod
     def run(self, function: Callable[..., Any] | None = None) -> Any:
@@ -46,28 +49,46 @@ class WholeStep(Step):
 
 @dataclass(kw_only=True)
 class CallUnit(Step):
-    """One call with its arguments: forward, and backward with fixed cotangents where grad mode is on and an output needs it."""
+    """One call with its arguments: forward, and backward with fixed cotangents where grad mode is on and an output needs it.
+
+    `own_backward` says that the callable runs a backward itself, `where` which call of a script this is, `autocast` for which devices the
+    script had autocast on; backward runs without, as torch advises.
+    """
 
     cotangents: dict[str, Any] = field(default_factory=dict)
     backward: bool = False
+    own_backward: bool = False
     leaves: tuple[Any, ...] | None = None
+    where: str = ""
+    autocast: tuple[str, ...] = ()
 
     def run(self, function: Callable[..., Any] | None = None) -> Any:
         """Forward, then backward; gradients are dropped first, as a training loop does."""
+        if self.own_backward:
+            return (function or self.function)(*self.arguments, **self.keywords)
         self._drop_gradients()
-        output = (function or self.function)(*self.arguments)
+        output = (function or self.function)(*self.arguments, **self.keywords)
         outputs = {name: value for name, value in tensors_in("output", output).items() if value.requires_grad}
         self.backward = bool(outputs)
         if outputs:
-            import torch
-
-            torch.autograd.backward(list(outputs.values()), [self._cotangent(name, value) for name, value in outputs.items()])
+            self._go_back(outputs)
         return output
+
+    def _go_back(self, outputs: Mapping[str, Any]) -> None:
+        import torch
+
+        with ExitStack() as stack:
+            for device in self.autocast:
+                stack.enter_context(torch.autocast(device, enabled=False))
+            torch.autograd.backward(list(outputs.values()), [self._cotangent(name, value) for name, value in outputs.items()])
 
     @property
     def what(self) -> str:
-        """Whether there is a backward."""
-        return "forward and backward with fixed cotangents" if self.backward else "forward"
+        """Whether there is a backward, and which call this is."""
+        what = "forward and backward with fixed cotangents" if self.backward else "forward"
+        if self.own_backward:
+            what = "the call, with the backward that it runs itself"
+        return f"{what}, {self.where}" if self.where else what
 
     def _cotangent(self, name: str, value: Any) -> Any:
         import torch

@@ -50,6 +50,50 @@ def test_each_arm_has_its_row_and_a_crash_stops_no_other(tmp_path):
     assert (tmp_path / "dynadiag-runs/latest/bench.svg").read_text().startswith("<svg")
 
 
+SCRIPT = """
+import sys, torch
+
+torch.manual_seed(int(sys.argv[1]))
+model = torch.compile(torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU()))
+with torch.no_grad():
+    for number in range(2):
+        print("the script prints", number, model(torch.randn(4, 8)).shape)
+"""
+
+
+def test_a_script_without_a_mark_is_taken_over_and_compared_with_its_fix(tmp_path):
+    (tmp_path / "script.py").write_text(SCRIPT)
+    (tmp_path / "fixed.py").write_text(SCRIPT.replace("GELU", "ReLU"))
+    done = bench(tmp_path, "--arms", "eager,aot_eager", "--after", "fixed.py", "--max-rounds", "20", "--json", "script.py", "--", "5")
+    assert done.returncode == 1, done.stderr
+    document = json.loads(done.stdout)
+    jsonschema.Draft202012Validator(json.loads((ROOT / "docs/bench.schema.json").read_text())).validate(document)
+    assert document["unit"] == "forward, call 2 of Sequential (script.py:5)"
+    assert "script.py ended before call 3 of a compiled callable: the last one, call 2, was taken" in document["notes"]
+    checks = {item["arm"]: item["status"] for item in document["correctness"]}
+    assert checks == {"eager": "PASS", "aot_eager": "PASS", "after:eager": "WRONG", "after:aot_eager": "WRONG"}
+    arms = {arm["name"]: arm for arm in document["arms"]}
+    assert {arm["status"] for arm in arms.values()} == {"ok"}
+    assert arms["aot_eager"]["graphs"] == 1 and arms["aot_eager"]["regions"] == 1
+    assert "the script prints 1" in (tmp_path / "dynadiag-runs/latest/arm-0.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("source", "status", "says"),
+    [
+        ("import torch\nprint('uncompiled')\n", 2, "script.py ended and compiled nothing"),
+        ("print('not even torch')\n", 2, "script.py ended and compiled nothing"),
+        ("def f(:\n", 2, "script.py is no Python program"),
+    ],
+)
+def test_a_script_with_nothing_to_compare_is_one_line(tmp_path, source, status, says):
+    (tmp_path / "script.py").write_text(source)
+    done = bench(tmp_path, "script.py")
+    assert done.returncode == status and done.stdout == "", done.stderr
+    errors = [line for line in done.stderr.splitlines() if line.startswith("dynadiag: error: ")]
+    assert len(errors) == 1 and says in errors[0]
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "says"),
     [

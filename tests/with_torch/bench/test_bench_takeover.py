@@ -1,0 +1,291 @@
+"""A script is taken over at the n-th call of what it compiled, with everything as it is there."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+
+import pytest
+import torch
+
+from dynadiag.bench.inside.loading import UserCodeError
+from dynadiag.bench.inside.patching import CompileSwitch
+from dynadiag.bench.inside.snapshot import take_snapshot
+from dynadiag.bench.inside.state import find_state
+from dynadiag.bench.inside.takeover import ScriptEndedError, ScriptRun
+from dynadiag.errors import UsageError
+from dynadiag.torch_compat.bench_compile import clear_compile_facts, compile_facts
+
+
+class Taken(BaseException):
+    """Leaves the script in the middle of the call."""
+
+
+@pytest.fixture
+def take(tmp_path, monkeypatch):
+    """Run a script until it is taken over; gives what `look(unit)` says at that moment."""
+    real = torch.compile
+    monkeypatch.setattr(sys, "argv", sys.argv)
+    monkeypatch.setattr(sys, "path", sys.path[:])
+
+    def take(source, look=lambda unit: unit, *, arm="compiled", call=3, chosen=None, arguments=(), backend="aot_eager"):
+        monkeypatch.setattr(torch, "compile", real)
+        torch.compiler.set_stance("default")
+        path = tmp_path / "script.py"
+        path.write_text("import torch\n" + textwrap.dedent(source))
+        seen = []
+
+        def hand_over(make):
+            seen.append(look(make()))
+            raise Taken
+
+        overrides = {} if arm == "eager" else {"backend": backend}
+        switch = CompileSwitch(arm=arm, overrides=overrides)
+        with pytest.raises(Taken):
+            ScriptRun(str(path), arguments=arguments, call=call, chosen=chosen, switch=switch, hand_over=hand_over).run()
+        return seen[0]
+
+    torch.compiler.reset()
+    yield take
+    torch.compiler.set_stance("default")
+    torch.compiler.reset()
+
+
+MODULE = """
+    import sys
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = torch.nn.Linear(4, int(sys.argv[1]))
+            self.register_buffer("seen", torch.zeros(()))
+
+        def forward(self, x, *, scale):
+            self.seen += 1
+            return torch.relu(self.linear(x)) * scale
+
+    net = Net()
+    model = torch.compile(net)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for number in range(9):
+        optimizer.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            out = model(torch.full((2, 4), float(number)), scale=0.5)
+        out.sum().backward()
+        optimizer.step()
+"""
+
+
+def test_a_module_is_taken_over_at_its_third_call_as_it_is_there(take):
+    def look(unit):
+        seen = unit.original.seen.item()
+        output = unit.run(unit.original)
+        return unit, seen, output, torch.is_autocast_enabled("cpu"), torch.is_grad_enabled(), __import__("__main__").__file__
+
+    unit, seen, output, autocast, grad, main = take(MODULE, look, arguments=("6",))
+    assert seen == 2, "two calls were made before"
+    assert unit.arguments[0].tolist() == [[2.0] * 4] * 2 and unit.keywords == {"scale": 0.5}
+    assert autocast and grad and output.dtype is torch.bfloat16 and output.shape == (2, 6)
+    assert unit.what == "forward and backward with fixed cotangents, call 3 of Net (script.py:16)"
+    assert unit.original.linear.weight.grad is not None
+    assert main.endswith("script.py")
+
+
+def test_both_arms_arrive_with_the_same_state_and_only_one_compiles(take):
+    def look(unit):
+        torch.compiler.reset()
+        clear_compile_facts()
+        state = {name: held.tensor.clone() for name, held in find_state(unit.original, unit.arguments).held.items()}
+        unit.run()
+        return state, compile_facts()["graphs"]
+
+    eager, none = take(MODULE, look, arm="eager", arguments=("3",))
+    compiled, graphs = take(MODULE, look, arguments=("3",))
+    assert (none, graphs) == (0, 1)
+    assert eager.keys() == compiled.keys() and all(torch.equal(eager[name], compiled[name]) for name in eager)
+
+
+def test_what_is_compiled_inside_is_inlined_and_no_candidate(take):
+    source = """
+        inner = torch.compile(lambda x: x.sin())
+
+        class Part(torch.nn.Module):
+            def forward(self, x):
+                return inner(x) + 1
+
+        part = torch.compile(Part())
+
+        @torch.compile(fullgraph=True)
+        def outer(x):
+            return part(x) * 2
+
+        with torch.no_grad():
+            for _ in range(3):
+                outer(torch.randn(3))
+    """
+
+    def look(unit):
+        clear_compile_facts()
+        output, facts = unit.run(), compile_facts()
+        with torch.compiler.set_stance("force_eager"):
+            return unit.what, torch.is_grad_enabled(), output, unit.run(unit.original), facts
+
+    what, grad, output, eager, facts = take(source, look)
+    assert what == "forward, call 3 of outer (script.py:11)" and not grad
+    assert torch.equal(output, eager)
+    assert (facts["graphs"], facts["breaks"], facts["recompiles"]) == (1, 0, 0)
+
+
+def test_a_call_that_runs_its_own_backward_gets_no_other(take):
+    source = """
+        model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+        optimizer = torch.optim.AdamW(model.parameters())
+
+        @torch.compile
+        def train_step(x):
+            optimizer.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        for _ in range(4):
+            train_step(torch.randn(8, 4))
+    """
+
+    def look(unit):
+        steps = [value["step"].item() for value in find_state(unit.original).optimizers["optimizer"].state.values()]
+        unit.run(unit.original)
+        return unit.what, steps
+
+    what, steps = take(source, look, arm="eager")
+    assert what.startswith("the call, with the backward that it runs itself, call 3 of train_step")
+    assert steps == [2.0] * 4, "finding that out left no trace"
+
+
+def test_an_input_that_other_operations_made_is_cut_from_them(take):
+    source = """
+        first = torch.nn.Linear(4, 4)
+        block = torch.nn.Linear(4, 4)
+        block.compile()
+        for _ in range(3):
+            block(first(torch.randn(2, 4)))
+    """
+
+    def look(unit):
+        for _ in range(2):
+            unit.run(unit.original)
+        return unit
+
+    unit = take(source, look)
+    assert unit.arguments[0].is_leaf and unit.arguments[0].grad is not None
+    assert "Linear" in unit.what and "forward and backward" in unit.what
+
+
+SEVERAL = """
+    def one(x):
+        return x + 1
+
+    def two(x):
+        return x + 2
+
+    one, two = torch.compile(one), torch.compile(two)
+    for _ in range(4):
+        two(one(torch.zeros(2)))
+"""
+
+
+def test_several_callables_are_listed_and_one_can_be_chosen(take):
+    with pytest.raises(UsageError, match=r"several compiled callables: 1: one \(script.py:9\), 2: two \(script.py:9\); choose one"):
+        take(SEVERAL)
+    for chosen in ("two", "2"):
+        assert take(SEVERAL, lambda unit: unit.run().tolist(), chosen=chosen) == [3.0, 3.0]
+
+
+def test_the_first_of_several_layers_from_one_line_is_taken(take):
+    source = """
+        layers = [torch.nn.Linear(3, 3) for _ in range(4)]
+        for layer in layers:
+            layer.compile()
+        x = torch.randn(2, 3)
+        for _ in range(3):
+            for layer in layers:
+                x = layer(x)
+    """
+    assert "call 3 of Linear" in take(source, lambda unit: unit.what)
+
+
+@pytest.mark.parametrize(
+    ("source", "calls", "says"),
+    [
+        ("print('nothing')", 0, "ended and compiled nothing"),
+        ("torch.compile(torch.nn.ReLU())", 0, "never called what it compiled: ReLU (script.py:2)"),
+        ("f = torch.compile(lambda x: x + 1)\nf(torch.ones(1)), f(torch.ones(1))", 2, "ended before call 3 of a compiled callable"),
+        ("torch.compile(lambda x: x + 1)(torch.ones(1))\nimport sys\nsys.exit(7)", 1, "ended with exit status 7 before call 3"),
+        ("import torch\nf = torch.compile(lambda x: x, disable=True)\nfor _ in range(9): f(1)", 0, "compiled nothing"),
+    ],
+)
+def test_a_script_that_ends_before_says_how_many_calls_there_were(take, source, calls, says):
+    with pytest.raises(ScriptEndedError) as caught:
+        take(source)
+    assert caught.value.calls == calls and says in caught.value.message
+
+
+def test_a_script_that_raises_is_one_line(take):
+    with pytest.raises(UserCodeError, match="script.py raised ValueError: no data, before call 3 of a compiled callable"):
+        take("torch.compile(lambda x: x + 1)(torch.ones(1))\nraise ValueError('no data\\nat all')")
+
+
+def test_a_callable_that_nobody_compiles_is_told(take):
+    with pytest.raises(ScriptEndedError, match="compiles no 'three', but 1: one"):
+        take(SEVERAL, chosen="three")
+
+
+def test_restoring_puts_back_parameters_buffers_inputs_and_random_numbers(take):
+    source = """
+        import random
+        import numpy
+
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.weight = torch.nn.Parameter(torch.ones(3))
+                self.register_buffer("mean", torch.zeros(3))
+                self.cache = torch.zeros(3)
+                self.calls = 0
+
+            def forward(self, x, table):
+                self.calls += 1
+                self.mean.add_(x)
+                self.cache = self.cache + random.random() + numpy.random.rand()
+                table["seen"].mul_(2)
+                x.add_(torch.rand(3))
+                with torch.no_grad():
+                    self.weight.mul_(0.5)
+                return x * self.weight
+
+        torch.manual_seed(11)
+        model = torch.compile(Net())
+        table = {"seen": torch.ones(3)}
+        for _ in range(3):
+            model(torch.zeros(3), table)
+    """
+
+    def look(unit):
+        first = {}
+        snapshot = take_snapshot(find_state(unit.original, unit.arguments, unit.keywords))
+        for number in range(2):
+            snapshot.restore()
+            before = [unit.arguments[0].tolist(), unit.arguments[1]["seen"].tolist(), unit.original.weight.tolist()]
+            before += [unit.original.mean.tolist(), unit.original.cache.tolist(), unit.original.calls]
+            addresses = [unit.original.weight.data_ptr(), unit.original.mean.data_ptr(), unit.arguments[0].data_ptr()]
+            output = unit.run(unit.original)
+            after = [output.tolist(), unit.original.cache.tolist(), unit.original.weight.grad.tolist(), unit.arguments[0].tolist()]
+            first[number] = (before, addresses, after)
+        return first
+
+    runs = take(source, look, arm="eager")
+    assert runs[0] == runs[1]
+    before, _, after = runs[0]
+    assert before[:3] == [[0.0] * 3, [4.0] * 3, [0.25] * 3] and before[5] == 2
+    assert after[0] != after[1] != [0.0] * 3
