@@ -1,6 +1,6 @@
 """How often verdicts are right on this machine: the same step twice (A/A), and one with 2 % more work.
 
-    python benchmarks/verdict_study.py [--same 100] [--slower 60] [--json FILE]
+    python benchmarks/verdict_study.py [--same 100] [--slower 60] [--verdict-seconds 15] [--json FILE]
 
 Each verdict has fresh samples and statistics; the processes are started once.
 """
@@ -30,17 +30,18 @@ def main() -> None:
     parser.add_argument("--same", type=int, default=100)
     parser.add_argument("--slower", type=int, default=60)
     parser.add_argument("--seconds", type=float, default=math.inf, help="begin no further verdict of a study after so many seconds")
+    parser.add_argument("--verdict-seconds", type=float, default=15.0, help="what the rounds of one verdict may take")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     figures: dict[str, object] = {}
     for name, products, count in (("same", PRODUCTS, options.same), ("slower by 2 %", PRODUCTS + 1, options.slower)):
         if count:
-            figures[name] = study(name, products, count, options.seconds)
+            figures[name] = study(name, products, count, options.seconds, options.verdict_seconds)
             if options.json:
                 options.json.write_text(json.dumps(figures, indent=1) + "\n", "utf-8")
 
 
-def study(name: str, products: int, count: int, seconds: float) -> dict[str, object]:
+def study(name: str, products: int, count: int, seconds: float, verdict_s: float) -> dict[str, object]:
     """Verdicts on a step of so many products beside one of 50; one line each as it comes."""
     target = f"{HERE / 'study_steps.py'}:step"
     arms = [
@@ -49,7 +50,7 @@ def study(name: str, products: int, count: int, seconds: float) -> dict[str, obj
     ]
     results: list[BenchResult] = []
     began = time.monotonic()
-    for result in Session(arms, BenchOptions(budget=Budget(max_s=15.0))).study(count):
+    for result in Session(arms, BenchOptions(budget=Budget(max_s=verdict_s))).study(count):
         results.append(result)
         for comparison in result.comparisons:
             found = comparison.decision

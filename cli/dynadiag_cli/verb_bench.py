@@ -179,9 +179,13 @@ def _progress() -> Iterator[Progress]:
 def _write(result: BenchResult, directory: Path) -> None:
     from dynadiag.bench import json_result, picture
 
+    files = {"bench.json": json_result.dumps(result), "bench.svg": picture.draw(result)}
     try:
-        (directory / "bench.json").write_text(json_result.dumps(result), "utf-8")
-        (directory / "bench.svg").write_text(picture.draw(result), "utf-8")
+        for name, text in files.items():
+            # Written aside and renamed: who reads it never finds half of it.
+            aside = directory / f".{name}.part"
+            aside.write_text(text, "utf-8")
+            aside.replace(directory / name)
     except OSError as error:
         raise OutputError(f"{directory} cannot be written: {error.strerror}") from None
 

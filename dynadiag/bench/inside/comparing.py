@@ -4,8 +4,10 @@ The source is `torch._dynamo.utils.same` (torch 2.11 to 2.15), which torch's dyn
 eager result, or when its distance to a float64 run of the same program is at most a small multiple of the eager result's own distance
 (2; 3 for half precision and for fewer than 1,000 elements; 10 for at most 10 elements), plus a tenth of the tolerance.
 What differs here: the tolerance is relative to the size of the tensor's values (in `same` an absolute 1e-4 lets a dropped gradient of 1e-5
-pass), what two eager runs differ by is allowed as well, and integers must be equal. Where eager is itself over 5 % from float64, the
-tensor is rounding noise (such as the gradient of an attention's key bias, zero in exact arithmetic), and 10 times is allowed.
+pass), what two eager runs differ by is allowed as well, and integers must be equal. Whatever eager's own distance, half the size of the
+float64 values (or 1.25 times eager's distance, where that is more) is never exceeded, so that a value which is dropped or doubled is always
+caught. Only a tensor that holds nothing but rounding, its float64 values being below a tenth of eager's distance from them (such as the
+gradient of an attention's key bias, zero in exact arithmetic), may be 10 times as far off: it tells no right program from a wrong one.
 """
 
 from __future__ import annotations
@@ -19,7 +21,10 @@ from dynadiag.bench.inside.snapshot import cuda_in_use
 
 TOLERANCE = 1e-4
 _HALF_TOLERANCE = 1e-3
-_NOISE = 0.05
+_ONLY_ROUNDING = 0.1
+_ROUNDING_TIMES = 10.0
+_LARGEST_SHARE = 0.5
+_OVER_EAGER = 1.25
 _FEW, _VERY_FEW = 1000, 10
 
 
@@ -111,9 +116,8 @@ def _close(name: str, value: Any, other: Any, again: Any, exact: Any) -> Differe
     if again is not None:
         eager_error = max(eager_error, _rms(truth - _wide(again)[finite]))
     error = _rms(truth - other)
-    half = tolerance == _HALF_TOLERANCE
-    noise = eager_error > _NOISE * size
-    allowed = (10.0 if noise else _multiplier(value.numel(), half)) * eager_error + tolerance / 10 * size
+    times = _multiplier(value.numel(), half=tolerance == _HALF_TOLERANCE)
+    allowed = _allowed(eager_error, _rms(truth), times) + tolerance / 10 * size
     passes = _allclose(value, other, tolerance, size) or error <= allowed
     scale = max(size, 1e-300)
     detail = "" if passes else f"off by {error / scale:.1e} of its size, eager by {eager_error / scale:.1e}, allowed {allowed / scale:.1e}"
@@ -136,7 +140,14 @@ def _allclose(value: Any, other: Any, tolerance: float, size: float) -> bool:
     return torch.allclose(value, other, rtol=tolerance, atol=tolerance * size)
 
 
-def _multiplier(count: int, half: bool) -> float:
+def _allowed(eager_error: float, truth: float, times: float) -> float:
+    """How far a result may be from a truth of that size, when eager is `eager_error` from it."""
+    if truth < _ONLY_ROUNDING * eager_error:
+        return _ROUNDING_TIMES * eager_error
+    return min(times * eager_error, max(_LARGEST_SHARE * truth, _OVER_EAGER * eager_error))
+
+
+def _multiplier(count: int, *, half: bool) -> float:
     if count <= _VERY_FEW:
         return 10.0
     return 3.0 if half or count < _FEW else 2.0

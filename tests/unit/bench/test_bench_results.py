@@ -14,7 +14,8 @@ from dynadiag.bench import json_result, picture, show
 from dynadiag.bench.judging import compare_arms, summarise
 from dynadiag.bench.outcome import ArmResult, BenchResult, Correctness
 from dynadiag.bench.regression import find_regressions, read_base
-from dynadiag.errors import UnreadableInputError
+from dynadiag.errors import OutputError, UnreadableInputError
+from dynadiag_cli import verb_bench
 
 SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "bench.schema.json").read_text())
 HOSTILE = "a\x1b[31m<script>\u202e[bold]"
@@ -211,3 +212,18 @@ def test_a_base_that_is_none_is_one_line(tmp_path, text):
 )
 def test_odd_entries_in_a_base_change_nothing(odd):
     assert find_regressions(result_of(), {"device": 3, "comparisons": [odd]}).found == ()
+
+
+def test_a_disk_that_fills_up_leaves_the_earlier_file_whole(tmp_path, monkeypatch):
+    verb_bench._write(result_of(), tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bench.json", "bench.svg"]
+    before = (tmp_path / "bench.json").read_bytes()
+
+    def half(path, text, encoding):
+        path.write_bytes(text.encode(encoding)[:100])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", half)
+    with pytest.raises(OutputError, match="No space left"):
+        verb_bench._write(result_of(arm_ms=7.0), tmp_path)
+    assert (tmp_path / "bench.json").read_bytes() == before

@@ -120,6 +120,14 @@ def network():
     return torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.GELU(), torch.nn.Linear(16, 16))
 
 
+def doubled(graph, _inputs):
+    return lambda *args: tuple(value * 2 if _floating(value) else value for value in graph(*args))
+
+
+def dropped(graph, _inputs):
+    return lambda *args: tuple(value * 0 + 0 if _floating(value) else value for value in graph(*args))
+
+
 def forward_and_backward():
     return network(), torch.randn(8, 16)
 
@@ -161,6 +169,30 @@ def train_step():
 def with_dropout():
     model = torch.nn.Sequential(network(), torch.nn.Dropout(0.5))
     return model, torch.randn(8, 16)
+
+
+def inexact_in_eager():
+    """Adding a million and taking it away leaves eager 14 % from float64."""
+
+    def cancel(x):
+        return ((x * 0.125 + 1e6) - 1e6).reshape(-1)
+
+    return cancel, torch.randn(64, 32)
+
+
+def attention_with_a_key_bias():
+    """The gradient of the key's bias is zero in exact arithmetic: what eager has there is rounding."""
+    torch.manual_seed(1)
+
+    class Attention(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.query, self.key = torch.nn.Linear(32, 32), torch.nn.Linear(32, 32)
+
+        def forward(self, x):
+            return (self.query(x) @ self.key(x).transpose(1, 2)).softmax(-1) @ x
+
+    return Attention(), torch.randn(4, 16, 32)
 
 
 def all_zero():

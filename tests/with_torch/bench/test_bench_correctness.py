@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from dynadiag.bench.inside.checking import check_arm, check_eager
+from dynadiag.bench.inside.comparing import compare
 from dynadiag.bench.inside.loading import load_step
 from dynadiag.bench.inside.patching import CompileSwitch
 from dynadiag.bench.inside.reference import prime_and_expect
@@ -49,6 +50,9 @@ WRONG = [
     ("indices", "off_by_one_index", "WRONG", "output"),
     ("train_step", "slightly_off", "WRONG", ""),
     ("train_step", "drop_gradient", "WRONG", ""),
+    ("inexact_in_eager", "doubled", "WRONG", "output"),
+    ("inexact_in_eager", "dropped", "WRONG", "output"),
+    ("attention_with_a_key_bias", "drop_gradient", "WRONG", ""),
 ]
 
 
@@ -60,7 +64,41 @@ def test_a_planted_wrong_program_is_caught_and_named(program, fault, status, wor
     assert outcome.detail
 
 
-RIGHT = ["forward_and_backward", "buffer_update", "in_place", "indices", "train_step", "with_dropout"]
+RIGHT = [
+    "inexact_in_eager",
+    "attention_with_a_key_bias",
+    "forward_and_backward",
+    "buffer_update",
+    "in_place",
+    "indices",
+    "train_step",
+    "with_dropout",
+]
+
+
+def close_to(value, *, exact, other):
+    return compare("x", value.float(), other.float(), again=value.float(), exact=exact.double()).status
+
+
+@pytest.mark.parametrize("count", [4, 100, 5000])
+@pytest.mark.parametrize("share", [0.02, 0.06, 0.12, 0.3, 0.6])
+def test_no_inexact_eager_hides_a_dropped_or_doubled_value(count, share):
+    generator = torch.Generator().manual_seed(3)
+    exact, wrong = (torch.randn(count, generator=generator, dtype=torch.float64) for _ in range(2))
+    eager = exact + share * wrong * (exact.norm() / wrong.norm())
+    again = exact - 1.2 * (eager - exact)
+    assert close_to(eager, exact=exact, other=again) == "PASS"
+    for factor in (0.0, 2.0, -1.0):
+        assert close_to(eager, exact=exact, other=factor * exact) == "WRONG"
+
+
+def test_pure_rounding_may_differ_but_not_grow_beyond_itself():
+    generator = torch.Generator().manual_seed(3)
+    eager, other = (1e-9 * torch.randn(500, generator=generator) for _ in range(2))
+    exact = 1e-17 * torch.randn(500, generator=generator)
+    assert close_to(eager, exact=exact, other=5 * other) == "PASS"
+    assert close_to(eager, exact=exact, other=torch.zeros(500)) == "PASS"
+    assert close_to(eager, exact=exact, other=50 * other) == "WRONG"
 
 
 @pytest.mark.parametrize("program", RIGHT)
