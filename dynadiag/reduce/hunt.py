@@ -11,14 +11,13 @@ from dynadiag.errors import NothingFoundError
 from dynadiag.reduce.candidate import Candidate
 from dynadiag.reduce.failure import Failure
 from dynadiag.reduce.journal import Journal
-from dynadiag.reduce.judge import IsolatedOracle, Observation, observe_isolated, repeats_for, timeout_for
+from dynadiag.reduce.judge import IsolatedOracle, Observation, observe_isolated, timeout_for
 from dynadiag.reduce.reducer import Progress, Reducer
+from dynadiag.reduce.repeating import CONFIRMATIONS, repeats_for, wants_more
 from dynadiag.reduce.setting import Setting
 from dynadiag.reduce.strategy import reduce_fully
 from dynadiag.reduce.verdict import Verdict
 
-_CONFIRMATIONS = 3
-_FLAKY_TRIES = 10
 _LEAST_HANG_S = 5.0
 
 
@@ -68,14 +67,16 @@ class Hunt:
 
 
 def confirm(candidate: Candidate, setting: Setting, options: HuntOptions) -> Confirmed:
-    """The failure that the candidate shows, three times out of three, or flaky: then how often in ten runs.
+    """The failure that the candidate shows, three times out of three, or flaky: then how often in ten to forty runs.
 
     Raises NothingFoundError (exit status 1) when nothing fails, when the machine is to blame, or when it is not the failure asked for.
     """
     seen: list[Observation] = []
     target: Failure | None = None
     timeout_s = options.timeout_s
-    while len(seen) < _CONFIRMATIONS or (target is not None and _is_flaky(seen, target) and len(seen) < _FLAKY_TRIES):
+    while len(seen) < CONFIRMATIONS or (
+        target is not None and 0 < (failed := _failed(seen, target)) < len(seen) and wants_more(failed, len(seen))
+    ):
         one = observe_isolated(candidate, setting, timeout_s=timeout_s)
         seen.append(one)
         if one.environment:
@@ -87,7 +88,7 @@ def confirm(candidate: Candidate, setting: Setting, options: HuntOptions) -> Con
         raise NothingFoundError(_why_nothing(seen, options), exit_code=1)
     return Confirmed(
         failure=target,
-        failed=sum(one.failure is not None and one.failure.same_as(target) for one in seen),
+        failed=_failed(seen, target),
         of=len(seen),
         wall_s=seen[0].wall_s,
         timeout_s=timeout_s,
@@ -95,8 +96,8 @@ def confirm(candidate: Candidate, setting: Setting, options: HuntOptions) -> Con
     )
 
 
-def _is_flaky(seen: list[Observation], target: Failure) -> bool:
-    return not all(one.failure is not None and one.failure.same_as(target) for one in seen)
+def _failed(seen: list[Observation], target: Failure) -> int:
+    return sum(one.failure is not None and one.failure.same_as(target) for one in seen)
 
 
 def _is_meant(failure: Failure, options: HuntOptions) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,8 +22,6 @@ from dynadiag.reduce.verdict import Verdict
 
 _CRASHES = ("SIGSEGV", "SIGABRT", "SIGFPE", "SIGILL", "SIGBUS", "SIGTRAP", "SIGSYS")
 _LEAST_TIMEOUT_S = 10.0
-WRONG_VERDICT = 0.01
-"""How probable a wrong verdict on a flaky failure may be."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,11 +160,3 @@ def _as_it_was(value: Any, name: str, loaded: Mapping[str, Any]) -> Any:
 def timeout_for(first_s: float) -> float:
     """Ten times the first run, within reason; in seconds."""
     return max(_LEAST_TIMEOUT_S, 10 * first_s)
-
-
-def repeats_for(failed: int, of: int) -> int:
-    """How often a candidate must pass before it counts as passing, so that this is wrong in less than 1 % of the cases."""
-    if failed >= of:
-        return 1
-    share = failed / of
-    return max(1, math.ceil(math.log(WRONG_VERDICT) / math.log(1 - share)))

@@ -16,10 +16,10 @@ import dynadiag
 from dynadiag.fx.refusal import NotRebuildableError
 from dynadiag.reduce.ablation import Cell
 from dynadiag.reduce.hunt import Hunt
-from dynadiag.reduce.judge import WRONG_VERDICT, repeats_for
 from dynadiag.reduce.ladder import Ladder
 from dynadiag.reduce.neighbour import difference
 from dynadiag.reduce.proving import Proof, prove, run_fresh
+from dynadiag.reduce.repeating import WRONG_VERDICT, repeats_for
 from dynadiag.reduce.writing import Header, reproducer
 
 SCHEMA_VERSION = 1

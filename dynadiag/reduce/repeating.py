@@ -1,0 +1,41 @@
+"""How often to run a failure that does not always come, so that a wrong verdict is rare. No torch.
+
+A candidate that fails as often as the original must not be taken for passing. How often the original fails is only known from a few runs:
+the bound takes the lowest share that these runs still allow (Clopper and Pearson, 1934), so that luck in the count does not spoil it.
+"""
+
+from __future__ import annotations
+
+import math
+
+CONFIRMATIONS = 3
+"""Runs of the original; when all fail alike, the failure is taken for one that always comes."""
+WRONG_VERDICT = 0.01
+"""How probable a wrong verdict may be, for failures that come in a tenth of the runs or more (the simulation in the tests)."""
+_TRIES, _MOST_TRIES, _FAILURES_WANTED = 10, 40, 4
+_DOUBT, _SHARE_OF_LIMIT = 0.1, 0.7
+
+
+def wants_more(failed: int, of: int) -> bool:
+    """Whether a flaky original is to be run again to learn how often it fails: ten runs, and up to forty while it failed fewer than four
+    times.
+    """
+    return of < _TRIES or (failed < _FAILURES_WANTED and of < _MOST_TRIES)
+
+
+def repeats_for(failed: int, of: int) -> int:
+    """After how many passing runs a candidate counts as passing, when the original failed `failed` times in `of` runs."""
+    if failed >= of:
+        return 1
+    share = _lowest_share(failed, of)
+    return max(1, math.ceil(math.log(WRONG_VERDICT * _SHARE_OF_LIMIT) / math.log(1 - share)))
+
+
+def _lowest_share(failed: int, of: int) -> float:
+    """The share of failing runs below which so many failures would come with a probability of less than `_DOUBT`."""
+    low, high = 0.0, 1.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        at_least = sum(math.comb(of, count) * middle**count * (1 - middle) ** (of - count) for count in range(failed, of + 1))
+        low, high = (middle, high) if at_least < _DOUBT else (low, middle)
+    return max(high, 1e-6)
