@@ -12,6 +12,7 @@ GB_TYPES: Mapping[str, str] = MappingProxyType(
     {
         "attempted to call function marked as skipped": "GB0007",
         "backend compiler exception": "GB0219",
+        "encountered input mutation during higher order op tracing": "GB0041",
         "encountered tensor.is_inference() during tracing": "GB0045",
         "encountered torch.is_inference_mode_enabled during tracing": "GB0046",
         "shape mismatch with out= list of tensor variants": "GB0240",

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from dynadiag.advice.backends import BACKENDS
+from dynadiag.advice.bodies import BODIES
 from dynadiag.advice.calls import CALLS
 from dynadiag.advice.collectives import collective_advice, in_collective
 from dynadiag.advice.data_shapes import DATA_SHAPES
@@ -23,7 +24,7 @@ from dynadiag.advice.training import OWN_BREAK, TRAINING
 from dynadiag.model.report import Advice, GraphBreak
 from dynadiag.model.run import BreakEvent, Location, Run
 
-RULES: Mapping[str, tuple[Rule, ...]] = MappingProxyType({**SCALARS, **DATA_SHAPES, **PRINTING, **TRAINING, **CALLS, **BACKENDS})
+RULES: Mapping[str, tuple[Rule, ...]] = MappingProxyType({**SCALARS, **DATA_SHAPES, **PRINTING, **TRAINING, **CALLS, **BACKENDS, **BODIES})
 
 # Breaks that carry no id: what their text says, and the rule for it (`torch/_dynamo/exc.py` UserError, 2.11 and 2.15).
 _WITHOUT_ID: tuple[tuple[re.Pattern[str], Rule], ...] = (

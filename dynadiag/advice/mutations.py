@@ -161,6 +161,9 @@ def _python(mutation: Mutation) -> tuple[Advice, ...]:
 
 
 def _body(mutation: Mutation) -> tuple[Advice, ...]:
+    if any(" in a register_" in str(effect.get("detail")) for effect in mutation.effects):
+        text = "Let the hook return the changed gradient (`return g * 0.5` for `g.mul_(0.5)`)."
+        return (Advice(slug="hook-return", text=text),)
     text = "Return the value from the body and change things behind the call; a while_loop or scan carries the tensor as an operand."
     return (Advice(slug="return-from-body", text=text, before=_line(mutation)),)
 

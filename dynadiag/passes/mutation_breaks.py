@@ -44,7 +44,7 @@ def break_facts(run: Run) -> Iterator[Fact]:
 def _fact(event: BreakEvent, frame: Frame, found: Found, run: Run) -> Fact:
     own = own_frame(event.stack, run) or event.torch_frame
     failed = frame.outcome == "failed"
-    what = f"Dynamo cannot trace this write ({event.gb_type.splitlines()[0][:120]})"
+    what = f"Dynamo cannot trace this write ({event.gb_type.splitlines()[0][:120]}{_in_hook(event)})"
     effect = (
         Effect("error", "observed", f"{what}, and here it may not break the graph: the compilation failed")
         if failed
@@ -65,6 +65,12 @@ def _fact(event: BreakEvent, frame: Frame, found: Found, run: Run) -> Fact:
         doubts=doubts,
         unknown=unknown,
     )
+
+
+def _in_hook(event: BreakEvent) -> str:
+    """Where torch 2.15 says that the body is a hook on a gradient (`Found in register_hook`)."""
+    match = re.search(r"Found in (register_\w*hook)\b", event.explanation or "")
+    return f", in a {match[1]}" if match else ""
 
 
 def _found(event: BreakEvent, frame: Frame, run: Run) -> Found | None:

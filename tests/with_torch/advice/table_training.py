@@ -395,6 +395,29 @@ class DoubledAside(torch.autograd.Function):
         return grad * 2
 
 
+def halves(g):
+    g.mul_(0.5)
+
+
+class a_hook_writes_the_gradient:
+    breaks = {"GB0041"}
+    breaks_old = set()
+    grads = True
+
+    def inputs():
+        return (torch.tensor([1.0, 2.0, 3.0], requires_grad=True),)
+
+    def before(x):
+        y = x * 2
+        y.register_hook(halves)
+        return y * y
+
+    def hook_return(x):
+        y = x * 2
+        y.register_hook(lambda g: g * 0.5)
+        return y * y
+
+
 class marks_dirty:
     breaks = {"GB2019", "GB0092"}
     breaks_old = set()

@@ -171,6 +171,48 @@ def parameter_after(m, x):
     return x * m.weight
 
 
+def stacked_before(cache, _v, k, v, pos):
+    cache[0].index_copy_(0, pos, k)
+    cache[1].index_copy_(0, pos, v)
+    return cache[0] + cache[1]
+
+
+def stacked_after(cache_k, cache_v, k, v, pos):
+    cache_k.index_copy_(0, pos, k)
+    cache_v.index_copy_(0, pos, v)
+    return cache_k + cache_v
+
+
+def branch_before(seen, x):
+    def yes(x):
+        seen.add_(1)
+        return x + 1
+
+    return torch.cond(x.sum() > 0, yes, lambda x: x - 1, (x,))
+
+
+def branch_after(seen, x):
+    y, new = torch.cond(x.sum() > 0, lambda x, n: (x + 1, n + 1), lambda x, n: (x - 1, n.clone()), (x, seen))
+    seen.copy_(new)
+    return y
+
+
+def hook_before(x):
+    y = x * 2
+    y.register_hook(_halve)
+    return y * y
+
+
+def _halve(g):
+    g.mul_(0.5)
+
+
+def hook_after(x):
+    y = x * 2
+    y.register_hook(lambda g: g * 0.5)
+    return y * y
+
+
 def leaf(*shape):
     return nn.Parameter(torch.ones(*shape))
 
@@ -184,6 +226,11 @@ def marked():
     cache = torch.zeros(4)
     torch._dynamo.mark_static_address(cache)
     return cache, torch.ones(4)
+
+
+def caches(after):
+    first = torch.zeros(8, 4) if after else torch.zeros(2, 8, 4)
+    return first, torch.zeros(8, 4), torch.ones(1, 4), torch.full((1, 4), 2.0), torch.tensor([1])
 
 
 def of_two_types(after):
@@ -202,6 +249,9 @@ RECIPES = {
     "body": (body_before, body_after, lambda after: ([], torch.ones(4, requires_grad=True))),
     "static": (static_before, static_after, lambda after: marked() if after else (torch.zeros(4), torch.ones(4))),
     "out": (out_before, out_after, lambda after: (torch.ones(4), torch.empty(0))),
+    "stacked": (stacked_before, stacked_after, caches),
+    "branch": (branch_before, branch_after, lambda after: (torch.zeros(4), torch.ones(4))),
+    "hook": (hook_before, hook_after, lambda after: (torch.ones(4, requires_grad=True),)),
     "parameter": (parameter_before, parameter_after, lambda after: (nn.PReLU(4), torch.ones(4))),
 }
 
@@ -223,7 +273,8 @@ def main(folder):
             torch._dynamo.reset()
             with dynadiag.observe(folder / f"{name}-{side}"), contextlib.suppress(Exception):
                 arguments = make(side == "after")
-                compiled = torch.compile(function, backend="aot_eager")
+                # What was copied is in the graph behind inductor's passes alone.
+                compiled = torch.compile(function, backend="inductor" if name == "stacked" else "aot_eager")
                 for _ in range(1 if name in ("transpose", "out") else 2):
                     compiled(*arguments)
             probe.main([str(folder / f"{name}-{side}")])

