@@ -58,6 +58,20 @@ class FrameDraft:
     graphs: list[int] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class TensorLayout:
+    """What tensors of one shape and kind have in common in `describe_tensor`; fields as those of `TracedInput`."""
+
+    shape: tuple[int, ...] | None
+    stride: tuple[int, ...] | None
+    dtype: str | None
+    device: str | None
+    named_device: str | None
+    requires_grad: bool
+    is_leaf: bool
+    is_parameter: bool
+
+
 @dataclass(slots=True)
 class ProcessDraft:
     """One process as far as its log was read."""
@@ -76,7 +90,8 @@ class ProcessDraft:
     option_names: dict[str, frozenset[str]] = field(default_factory=dict)
     registry: dict[str, RegistryEntry] = field(default_factory=dict)
     hooks: dict[str, str] = field(default_factory=dict)
-    tensors: dict[tuple[int | None, int | None], Mapping[str, Any]] = field(default_factory=dict)
+    tensors: dict[tuple[int | None, int | None], tuple[TensorLayout, int | None]] = field(default_factory=dict)
+    contexts: dict[tuple[int, bytes], FrameDraft] = field(default_factory=dict)
     devices: set[str] = field(default_factory=set)
     counters: dict[str, Mapping[str, int]] | None = None
     event_context: bytes | None = None
@@ -152,6 +167,7 @@ class RunDraft:
         self.frames.append(frame)
         process.frames[key] = frame
         process.latest[key.frame, key.compile, key.autograd] = frame
+        process.contexts.clear()
         return frame
 
     def frame_of(self, process: ProcessDraft, header: Mapping[str, Any], *, coming: bool = False) -> FrameDraft:

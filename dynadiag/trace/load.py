@@ -26,6 +26,7 @@ _RANK_NAME = re.compile(r"_rank_(\d{1,6})[_.]")
 _ARTIFACTS = {**torch_records.BY_ARTIFACT, **own_records.BY_ARTIFACT, **mutation_events.BY_ARTIFACT}
 _BY_KEY = {name.encode(): handler for name, handler in {**torch_records.BY_KEY, **mutation_events.BY_KEY}.items()}
 _BY_ARTIFACT = {name.encode(): handler for name, handler in _ARTIFACTS.items()}
+_CONTEXT_BYTES = 512  # the compile context and the rank come last in a header, which can have many kilobytes
 _LARGEST_HEADER_BYTES = 16 << 20
 
 
@@ -195,7 +196,8 @@ class _LogReader:
             if len(line) > _LARGEST_HEADER_BYTES:
                 raise BadRecordError("header is too long")
             record = Record(piece, kind.decode(), process.records - 1)
-            self._note_rank(process, record)
+            if "rank" not in process.facts and b'"rank"' in line[-_CONTEXT_BYTES:]:
+                self._note_rank(process, record)
             handler(self.run, process, record)
             if record.mismatch:
                 self._mismatch(piece)
@@ -213,8 +215,6 @@ class _LogReader:
             process.skip(reason)
 
     def _note_rank(self, process: ProcessDraft, record: Record) -> None:
-        if b'"rank"' not in record.line or "rank" in process.facts:
-            return
         rank = as_id(record.header.get("rank"))
         if rank is not None:
             process.facts["rank"] = rank

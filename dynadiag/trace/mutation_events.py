@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import Literal
 
-from dynadiag.model.run import MutationRecord, PayloadRef, TracedInput
+from dynadiag.model.run import MutationRecord, PayloadRef
 from dynadiag.trace.drafts import ProcessDraft, RunDraft, attempt_of
 from dynadiag.trace.records import Record
 from dynadiag.trace.stacks import named_stack
 from dynadiag.trace.torch_records import Handler
-from dynadiag.trace.values import BadRecordError, as_bool, as_dict, as_id, as_list, as_text
-
-_MOST_TENSORS = 200_000
-_MOST_DEVICES = 64
-_DEVICE = re.compile(r"device\(type='([a-z]{1,20})'(?:, index=(\d{1,4}))?\)")
+from dynadiag.trace.traced_inputs import source, tensor
+from dynadiag.trace.values import BadRecordError, as_bool, as_id, as_text
 
 
 def _kept(kind: Literal["aot_metadata", "side_effects"]) -> Handler:
@@ -42,49 +38,9 @@ def probe(run: RunDraft, process: ProcessDraft, record: Record) -> None:
     raise BadRecordError("probe of an unknown graph")
 
 
-def tensor(run: RunDraft, process: ProcessDraft, record: Record) -> None:
-    """`describe_tensor`: shape, type and memory of a tensor that Dynamo met."""
-    facts = as_dict(record.value)
-    device = _DEVICE.fullmatch(as_text(facts.get("device")) or "")
-    if device is not None and len(process.devices) < _MOST_DEVICES:
-        process.devices.add(device[1] if device[2] is None else f"{device[1]}:{device[2]}")
-    if len(process.tensors) < _MOST_TENSORS:
-        process.tensors[as_id(facts.get("describer_id")), as_id(facts.get("id"))] = facts
-
-
-def source(run: RunDraft, process: ProcessDraft, record: Record) -> None:
-    """`describe_source`: Dynamo's name of a tensor that was described just before."""
-    facts = as_dict(record.value)
-    name = as_text(facts.get("source"))
-    known = process.tensors.get((as_id(facts.get("describer_id")), as_id(facts.get("id"))))
-    if name is None or known is None or len(run.traced_inputs) >= _MOST_TENSORS:
-        return
-    frame = run.frame_of(process, record.header)
-    run.traced_inputs.append(
-        TracedInput(
-            frame=frame.id,
-            source=run.share(name),
-            shape=_sizes(known.get("size")),
-            stride=_sizes(known.get("stride")),
-            dtype=run.share(as_text(known.get("dtype"))),
-            device=run.share(as_text(known.get("device"))),
-            requires_grad=as_bool(known.get("requires_grad")) or False,
-            is_leaf=as_bool(known.get("is_leaf")) or False,
-            is_parameter=as_bool(known.get("is_parameter")) or False,
-            storage=as_id(known.get("storage")),
-        )
-    )
-
-
 def entry(run: RunDraft, process: ProcessDraft, record: Record) -> None:
     """`dynadiag_entry`: the callers of a frame that is being compiled, the innermost ones included, which `dynamo_start` leaves out."""
     run.frame_of(process, record.header).callers = run.share(named_stack(record.object().get("stack")))
-
-
-def _sizes(value: object) -> tuple[int, ...] | None:
-    sizes = [as_id(size) for size in as_list(value)]
-    known = tuple(size for size in sizes if size is not None)
-    return known if isinstance(value, list) and len(known) == len(sizes) else None
 
 
 BY_KEY: dict[str, Handler] = {"describe_tensor": tensor, "describe_source": source}

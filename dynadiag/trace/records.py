@@ -102,6 +102,11 @@ class Record:
         return self._piece.line
 
     @property
+    def rest(self) -> bytes:
+        """The header as it lies in the log, from its brace on."""
+        return self._piece.match[4]
+
+    @property
     def payload_offset(self) -> int:
         """Where the payload begins in the log, in bytes."""
         return self._piece.base + self._piece.payload_start
