@@ -35,10 +35,12 @@ def tensor(run: RunDraft, process: ProcessDraft, record: Record) -> None:
     match = _TENSOR.match(record.rest)
     if match is not None and _frame(process, record.rest[match.end() :]) is not None:
         number, layout, storage, describer = match.group(1, "layout", "storage", "describer")
-        key, found = (int(describer), int(number)), (_layout(layout), int(storage))
+        key: tuple[int | None, int | None] = int(describer), int(number)
+        found: tuple[TensorLayout, int | None] = _layout(layout), int(storage)
     else:
         facts = as_dict(record.value)
-        key, found = (as_id(facts.get("describer_id")), as_id(facts.get("id"))), (_described(facts), as_id(facts.get("storage")))
+        key = as_id(facts.get("describer_id")), as_id(facts.get("id"))
+        found = _described(facts), as_id(facts.get("storage"))
     named = found[0].named_device
     if named is not None and len(process.devices) < _MOST_DEVICES:
         process.devices.add(named)
