@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _NAMES = (
     "find_graph_breaks",
     "find_fallbacks",
+    "find_uncaught",
     "find_recompiles",
     "find_guards",
     "find_compile_time",

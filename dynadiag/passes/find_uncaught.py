@@ -1,0 +1,60 @@
+"""An exception that ended the program and that torch.compile's own run-time code raised, after everything had been compiled."""
+
+from __future__ import annotations
+
+import re
+
+from dynadiag.advice.uncaught import uncaught_advice
+from dynadiag.model.report import Finding, PassResult
+from dynadiag.model.run import Location, Problem, Run
+from dynadiag.passes.base import Rank, rank_text, short_place
+from dynadiag.passes.fingerprint import fingerprint
+from dynadiag.passes.places import normal_path, own_frame
+
+CODE = "DF11"
+_LONGEST = 400
+# What runs around and inside a compiled call, but not the two files that only pass a call on to the user's own function.
+_RUN_TIME = re.compile(r"/torch/(?:_functorch|_inductor|_dynamo)/")
+_PASSED_ON = re.compile(r"/torch/_dynamo/(?:eval_frame|external_utils)\.py$")
+_TRACING = re.compile(r"/torch/_dynamo/(?:convert_frame|symbolic_convert)\.py$")
+# Told as mutations (DM): autograd or torch refuse what the program wrote, in eager too.
+_OF_MUTATIONS = re.compile(r"modified by an inplace operation|Inplace update to inference tensor|single memory location")
+
+
+def find_uncaught(run: Run) -> PassResult:
+    """One finding for each process that ended so; whether the program works in eager is not claimed, since nobody ran it."""
+    found = (problem for problem in run.problems if problem.kind == "uncaught" and _by_compiled_code(problem))
+    return PassResult(findings=tuple(_finding(problem, run) for problem in found))
+
+
+def _by_compiled_code(problem: Problem) -> bool:
+    """Whether torch.compile's code raised it: the innermost frame of the stack is there, and nothing was being traced."""
+    paths = [normal_path(place.file) for place in problem.stack]
+    if not paths or _PASSED_ON.search(paths[-1]) or not _RUN_TIME.search(paths[-1]):
+        return False
+    return not any(_TRACING.search(path) for path in paths) and not _OF_MUTATIONS.search(problem.text)
+
+
+def _finding(problem: Problem, run: Run) -> Finding:
+    raised = problem.stack[-1]
+    where = own_frame(problem.stack, run)
+    text = " ".join(problem.text.split())[:_LONGEST]
+    on = rank_text(run, (problem.process,))
+    return Finding(
+        id="",
+        fingerprint=fingerprint(CODE, where, run, name=raised.function or ""),
+        code=CODE,
+        severity="error",
+        title="Compiled code ended the program with an exception",
+        where=where,
+        why=f"{text.rstrip('.')}. Raised at {_place(raised)}, in code that runs only under torch.compile{f'; on {on}' if on else ''}. "
+        "Whether the program works without torch.compile was not tried.",
+        fix=uncaught_advice(problem.text),
+        cost=None,
+        evidence=(),
+        rank=(float(Rank.FAILED),),
+    )
+
+
+def _place(raised: Location) -> str:
+    return short_place(raised) + (f" in {raised.function}" if raised.function else "")

@@ -1,0 +1,47 @@
+"""Exceptions that ended the program: which of them torch.compile's own code raised."""
+
+import pytest
+
+from dynadiag.model.run import Location, Problem, Run, RunInfo
+from dynadiag.passes.find_uncaught import find_uncaught
+
+TORCH = "/opt/venv/lib/python3.12/site-packages/torch"
+OWN = Location("/home/me/train.py", 7, "main", "g.sum().backward()")
+WRAPPER = Location(f"{TORCH}/_functorch/_aot_autograd/runtime_wrappers.py", 3580, "CompiledFunction.backward")
+
+
+def found(*stack, text="RuntimeError: it does not work"):
+    return find_uncaught(Run(info=RunInfo(), problems=(Problem(kind="uncaught", process=0, text=text, stack=stack),))).findings
+
+
+def test_what_the_run_time_of_torch_compile_raised_is_told_without_a_claim_about_eager():
+    (finding,) = found(OWN, Location(f"{TORCH}/autograd/function.py", 4, "apply"), WRAPPER)
+    assert (finding.code, finding.severity, finding.where) == ("DF11", "error", OWN)
+    assert "it does not work. Raised at runtime_wrappers.py:3580 in CompiledFunction.backward" in finding.why
+    assert "works without torch.compile was not tried" in finding.why
+    assert [advice.slug for advice in finding.fix] == ["compare-with-eager"]
+
+
+def test_a_double_backward_has_advice_of_its_own():
+    (finding,) = found(OWN, WRAPPER, text="RuntimeError: torch.compile with aot_autograd does not currently support double backward")
+    assert [advice.slug for advice in finding.fix] == ["gradient-inside", "backend-without-aot"]
+
+
+@pytest.mark.parametrize(
+    "stack",
+    [
+        (),
+        (OWN,),
+        (OWN, WRAPPER, Location("<eval_with_key>.3", 5, "forward")),  # an op of the captured graph: eager may raise it too
+        (OWN, WRAPPER, Location("/tmp/torchinductor_me/ab/cab.py", 5, "call")),
+        (OWN, Location(f"{TORCH}/_dynamo/eval_frame.py", 9, "compile_wrapper")),
+        (OWN, Location(f"{TORCH}/_dynamo/convert_frame.py", 9, "_compile"), WRAPPER),  # while compiling: DF10 tells it
+        (OWN, WRAPPER, Location(f"{TORCH}/nn/modules/linear.py", 9, "forward")),
+    ],
+)
+def test_anything_else_is_not_torch_compiles_doing(stack):
+    assert found(*stack) == ()
+
+
+def test_refused_mutations_are_told_as_such():
+    assert found(OWN, WRAPPER, text="RuntimeError: one of the variables ... modified by an inplace operation") == ()
