@@ -140,14 +140,20 @@ def _write(report: Report, path: Path, render: Callable[[Report], str]) -> Repor
 
 
 def _print(report: Report, options: ShowOptions, *, default: IO[str], directory: Path | None) -> None:
+    if options.format == "json":
+        from dynadiag.render import json_report
+
+        _emit(json_report.dumps(report), options.output, default)
+        return
+    if options.format == "md":
+        from dynadiag.render import markdown
+
+        _emit(markdown.render(report), options.output, default)
+        return
     from rich.console import Console
 
-    from dynadiag.render import json_report, markdown, terminal
+    from dynadiag.render import terminal
 
-    renders: Mapping[str, Callable[[Report], str]] = {"json": json_report.dumps, "md": markdown.render}
-    if options.format in renders:
-        _emit(renders[options.format](report), options.output, default)
-        return
     into_file = options.output not in (None, "-")
     text = io.StringIO()
     stream = text if into_file else sys.stdout if options.output == "-" else default

@@ -103,6 +103,8 @@ def explain(
 
 
 def _check_renderer(name: str) -> None:
+    if name == "auto":  # not even looked up: the back ends import networkx and graphviz, half of the time that a small log takes
+        return
     from dynadiag.render.backends import RENDERERS
 
     if name not in RENDERERS:
