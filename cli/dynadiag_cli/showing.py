@@ -6,7 +6,7 @@ import io
 import sys
 import traceback
 import webbrowser
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
