@@ -150,12 +150,23 @@ class RunDraft:
     notes: dict[str, int] = field(default_factory=dict)
     site_prefixes: dict[str, None] = field(default_factory=dict)
     shared: dict[Any, Any] = field(default_factory=dict)
+    texts: dict[tuple[str, int], int] = field(default_factory=dict)
+    graphs_seen: int = 0
 
     def share(self, value: Any) -> Any:
         """An equal value that was seen before, so that the same stack or message is kept once."""
         if len(self.shared) > 200_000:
             self.shared.clear()
         return self.shared.setdefault(value, value)
+
+    def graph_at(self, log: str, offset: int | None) -> int | None:
+        """The position of the graph whose text lies there, or None."""
+        for position in range(self.graphs_seen, len(self.graphs)):
+            text = self.graphs[position].text
+            if text is not None:
+                self.texts[text.log, text.offset] = position
+        self.graphs_seen = len(self.graphs)
+        return None if offset is None else self.texts.get((log, offset))
 
     def note(self, text: str) -> None:
         """Something the reader should know, said once however often it happens."""

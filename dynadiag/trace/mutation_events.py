@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 from dynadiag.model.run import MutationRecord, PayloadRef
 from dynadiag.trace.drafts import ProcessDraft, RunDraft, attempt_of
@@ -11,7 +13,11 @@ from dynadiag.trace.records import Record
 from dynadiag.trace.stacks import named_stack
 from dynadiag.trace.torch_records import Handler
 from dynadiag.trace.traced_inputs import source, tensor
-from dynadiag.trace.values import BadRecordError, as_bool, as_id, as_text
+from dynadiag.trace.values import BadRecordError, as_bool, as_dict, as_id, as_text, parse_json
+
+_PROBE_HEAD = re.compile(r'\{("format": 1, "graph": "[\w]{1,20}", "text_offset": \d{1,18}, "runnable": (?:true|false|null)), "mutations": ')
+_PROBE_TAIL = '"why_not": '
+_NO_JSON = "payload is not JSON"
 
 
 def _kept(kind: Literal["aot_metadata", "side_effects"]) -> Handler:
@@ -26,16 +32,23 @@ def _kept(kind: Literal["aot_metadata", "side_effects"]) -> Handler:
 
 def probe(run: RunDraft, process: ProcessDraft, record: Record) -> None:
     """`dynadiag_probe`: what the probe found in a graph of the same log, which it names by where the graph's text lies."""
-    facts = record.object()
-    offset = as_id(facts.get("text_offset"))
-    for position in range(len(run.graphs) - 1, -1, -1):
-        graph = run.graphs[position]
-        if graph.text is not None and graph.text.log == process.log and graph.text.offset == offset:
-            payload = PayloadRef(process.log, record.payload_offset, record.payload_length)
-            why_not = as_text(facts.get("why_not")) or graph.why_not
-            run.graphs[position] = replace(graph, probe=payload, runnable=as_bool(facts.get("runnable")), why_not=why_not)
-            return
-    raise BadRecordError("probe of an unknown graph")
+    facts = _ends(record) or record.object()
+    position = run.graph_at(process.log, as_id(facts.get("text_offset")))
+    if position is None:
+        raise BadRecordError("probe of an unknown graph")
+    graph = run.graphs[position]
+    payload = PayloadRef(process.log, record.payload_offset, record.payload_length)
+    why_not = as_text(facts.get("why_not")) or graph.why_not
+    run.graphs[position] = replace(graph, probe=payload, runnable=as_bool(facts.get("runnable")), why_not=why_not)
+
+
+def _ends(record: Record) -> Mapping[str, Any] | None:
+    """What stands before and behind the mutations in a record that lies in the log as it was written: nine tenths need no parsing here."""
+    text = record.text()
+    head, tail = _PROBE_HEAD.match(text), text.rpartition(_PROBE_TAIL)[2]
+    if head is None or record.mismatch or not record.has_checksum:
+        return None
+    return {**as_dict(parse_json(f"{{{head[1]}}}", _NO_JSON)), **as_dict(parse_json(f"{{{_PROBE_TAIL}{tail}", _NO_JSON))}
 
 
 def entry(run: RunDraft, process: ProcessDraft, record: Record) -> None:

@@ -116,6 +116,11 @@ class Record:
         """Length of the payload in the log with its tabs, in bytes."""
         return self._piece.end - self._piece.payload_start
 
+    @property
+    def has_checksum(self) -> bool:
+        """Whether the header tells the MD5 of the payload."""
+        return isinstance(self.header.get("has_payload"), str)
+
     def raw_payload(self) -> bytes:
         """The payload as it lies in the log, every line behind a tab; the line ends of Windows are made plain."""
         if not self._piece.kept:
