@@ -17,7 +17,7 @@ from dynadiag.trace.side_effects import read_side_effects
 from dynadiag.trace.sources import OpenLog, shown
 from dynadiag.trace.stacks import printed_stack_of
 from dynadiag.trace.text_prefix import strip_prefixes
-from dynadiag.trace.values import BadRecordError, as_dict, as_id, as_list, as_text, as_texts, decode, parse_json
+from dynadiag.trace.values import BadRecordError, as_dict, as_list, as_texts, decode, parse_json
 
 LARGEST_PAYLOAD_BYTES = 256 << 20
 
@@ -60,11 +60,12 @@ class NodeStacks:
 
     def __init__(self, details: Mapping[str, Any]) -> None:
         self._strings = as_texts(details.get("strings"))
-        self._numbers: dict[str, int] = {}
-        for node in map(as_list, as_list(details.get("nodes"))):
-            name, number = (as_text(node[0]), as_id(node[2])) if len(node) == 3 else (None, None)
-            if name is not None and number is not None and number < len(self._strings):
-                self._numbers[name] = number
+        count = len(self._strings)
+        self._numbers: dict[str, int] = {
+            node[0]: node[2]
+            for node in as_list(details.get("nodes"))
+            if type(node) is list and len(node) == 3 and type(node[0]) is str and type(node[2]) is int and 0 <= node[2] < count
+        }
 
     def get(self, name: str) -> tuple[Location, ...]:
         """The stack of a node, () when none was recorded."""

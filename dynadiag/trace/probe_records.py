@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -55,5 +56,13 @@ def _write(values: Mapping[str, Any]) -> ProbedWrite:
 
 
 def _location(entry: list[Any]) -> Location:
-    padded = [*entry, None, None, None, None]
-    return Location(as_text(padded[0]) or "<unknown>", as_id(padded[1]), as_text(padded[2]), as_text(padded[3]))
+    padded = (*entry, None, None, None, None)[:4]
+    try:
+        return _known(*padded)
+    except TypeError:  # a list or an object where a text should stand
+        return _known.__wrapped__(*padded)
+
+
+@functools.lru_cache(maxsize=4096, typed=True)  # the writes of one optimizer step share their callers
+def _known(file: object, line: object, function: object, code: object) -> Location:
+    return Location(as_text(file) or "<unknown>", as_id(line), as_text(function), as_text(code))
