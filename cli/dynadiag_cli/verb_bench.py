@@ -44,6 +44,13 @@ def bench(
     chosen: Annotated[
         str | None, typer.Option("--callable", metavar="NAME", help="Which compiled callable of the script, by its name or number.")
     ] = None,
+    variants: Annotated[
+        list[str] | None,
+        typer.Option("--variants", metavar='"NAME: ARGS"...', help="Compare whole steps of a script, started with these arguments each."),
+    ] = None,
+    loop: Annotated[
+        int | None, typer.Option("--loop", metavar="LINE", min=1, help="For --variants: the loop whose iterations are steps.")
+    ] = None,
     after: Annotated[
         Path | None, typer.Option("--after", metavar="FILE", help="The same function in a changed file: before and after in one run.")
     ] = None,
@@ -71,16 +78,21 @@ def bench(
     Each arm is a process of its own; they take turns in random order, and the baseline runs twice (A/A), so that noise is measured, not
     guessed. No speed counts before the results are checked. The exit status is 1 when an arm is SLOWER, WRONG or VACUOUS.
     """
-    from dynadiag.bench.arms import ScriptCall, parse_arms
+    from dynadiag.bench.arms import ScriptCall, parse_arms, parse_variants
     from dynadiag.bench.regression import read_base
     from dynadiag.bench.rounds import Budget
     from dynadiag.bench.session import BenchOptions
     from dynadiag.bench.session import bench as run
 
-    where = _target(target, function)
-    script = ScriptCall(arguments=tuple(arguments or ()), call=call, chosen=chosen) if where == str(target) else None
-    specs = parse_arms(arms, where, arguments=tuple(arguments or ()), script=script)
-    _refuse_together(in_process=in_process, versions=after is not None or revision is not None, script=script is not None, chosen=chosen)
+    versions = after is not None or revision is not None
+    if variants:
+        where = _script(target, alone=not (function or versions or in_process or chosen))
+        specs = parse_variants([*variants, *(arguments or ())], where, loop=loop)
+    else:
+        where = _target(target, function)
+        script = ScriptCall(arguments=tuple(arguments or ()), call=call, chosen=chosen) if where == str(target) else None
+        specs = parse_arms(arms, where, arguments=tuple(arguments or ()), script=script)
+        _refuse_together(in_process=in_process, versions=versions, script=script is not None, chosen=chosen, loop=loop)
     base = None if check is None else read_base(check)
     directory = _directory(where, out, force)
     budget = Budget(max_rounds=rounds, max_s=max_s)
@@ -94,13 +106,23 @@ def bench(
     raise typer.Exit(1 if worse else result.exit_status)
 
 
-def _refuse_together(*, in_process: bool, versions: bool, script: bool, chosen: str | None) -> None:
+def _refuse_together(*, in_process: bool, versions: bool, script: bool, chosen: str | None, loop: int | None) -> None:
+    if loop is not None:
+        raise UsageError("--loop names the steps of --variants, which is not given")
     if in_process and versions:
         raise UsageError("--in-process: two versions of a program need processes of their own")
     if in_process and script:
         raise UsageError("--in-process: a script can be taken over once in a process; mark its step with @dynadiag.benchmark")
     if chosen is not None and not script:
         raise UsageError("--callable chooses among what a script compiles; here the step is named already")
+
+
+def _script(file: Path | None, *, alone: bool) -> str:
+    if file is None or not alone:
+        raise UsageError("--variants compares one script by its arguments: give a file, and none of --fn, --after, --git, --in-process")
+    if not file.is_file():
+        raise UsageError(f"{file} does not exist")
+    return str(file)
 
 
 def _target(file: Path | None, function: str | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,6 +12,8 @@ from typing import Any
 from dynadiag.errors import UsageError
 
 EAGER = "eager"
+COMPILED = "compiled"
+LOOP = "loop"
 DEFAULT = "default"
 # The values of `mode` in torch.compile (torch/__init__.py, 2.11 to 2.15); "default" also means "as the program compiles itself".
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs", "lite")
@@ -30,11 +33,12 @@ class ScriptCall:
 
 @dataclass(frozen=True, kw_only=True)
 class ArmSpec:
-    """An arm before it runs: its unique name, "eager" or "compiled", and what it puts over the program's torch.compile options.
+    """An arm before it runs: its unique name, "eager", "compiled" or "loop", and what it puts over the program's torch.compile options.
 
     `folder` is where its process runs, `environment` are variables that only its process gets. `after` marks another version of the
     program: it starts from the baseline's state and has to agree with the baseline's eager results. With `script` the target is a script
-    that is run up to a call of something that it compiles; `arguments` are what a program finds in `sys.argv`.
+    that is run up to a call of something that it compiles; `arguments` are what a program finds in `sys.argv`. An arm of the kind "loop" is
+    a script as it is, of which the iterations of the loop at line `loop` are timed.
     """
 
     name: str
@@ -46,6 +50,7 @@ class ArmSpec:
     after: bool = False
     arguments: tuple[str, ...] = ()
     script: ScriptCall | None = None
+    loop: int | None = None
 
 
 def parse_arms(text: str, target: str, *, arguments: tuple[str, ...] = (), script: ScriptCall | None = None) -> tuple[ArmSpec, ...]:
@@ -61,6 +66,28 @@ def parse_arms(text: str, target: str, *, arguments: tuple[str, ...] = (), scrip
         raise UsageError(f"--arms: {wrong!r} is neither a mode nor the name of a backend")
     arms = (_spec(name, word, target) for name, word in zip(_unique(words), words, strict=True))
     return tuple(replace(arm, arguments=arguments, script=script) for arm in arms)
+
+
+def parse_variants(texts: Sequence[str], target: str, *, loop: int | None = None) -> tuple[ArmSpec, ...]:
+    """The arms in "base: --variant base": a name and the arguments of the script `target`, the first being the baseline.
+
+    Raises UsageError for fewer than two, for one that has no name, and for a name that comes twice.
+    """
+    arms = []
+    for text in texts:
+        name, colon, words = text.partition(":")
+        if not colon or not _NAME.fullmatch(name.strip()):
+            raise UsageError(f'--variants: {text!r} is not "NAME: ARGUMENTS"')
+        try:
+            arguments = tuple(shlex.split(words))
+        except ValueError as error:
+            raise UsageError(f"--variants {name}: {error}") from None
+        arms.append(ArmSpec(name=name.strip(), kind=LOOP, target=target, arguments=arguments, loop=loop))
+    if len(arms) < 2:
+        raise UsageError('--variants needs a baseline and at least one to compare with it: --variants "a: ARGS" "b: ARGS"')
+    if len({arm.name for arm in arms}) < len(arms) or AGAIN in {arm.name for arm in arms}:
+        raise UsageError(f"--variants: each needs a name of its own, and none is called {AGAIN}")
+    return tuple(arms)
 
 
 def with_after(arms: Sequence[ArmSpec], target: str, *, before_folder: str | None = None) -> tuple[ArmSpec, ...]:
@@ -84,4 +111,4 @@ def _spec(name: str, word: str, target: str) -> ArmSpec:
     # The backends called "eager" and "inductor" are meant by "backend:eager" and "backend:inductor".
     backend = word.removeprefix("backend:")
     overrides = {} if word == DEFAULT else {"mode": word} if word in MODES else {"backend": backend}
-    return ArmSpec(name=name, kind="compiled", target=target, overrides=overrides)
+    return ArmSpec(name=name, kind=COMPILED, target=target, overrides=overrides)

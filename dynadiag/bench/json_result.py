@@ -17,6 +17,7 @@ _NO_CUDA = "no CUDA device was used"
 _EAGER = "this arm compiles nothing"
 _ON_CUDA = ("kernels", "busy_share", "peak_bytes")
 _OF_COMPILED = ("graphs", "breaks", "recompiles", "limit_hits", "cudagraph_skips", "compile_cold_s", "compile_warm_s", "cold_phases_s")
+_COMPILE_SECONDS = ("compile_cold_s", "compile_warm_s", "cold_phases_s", "warm_phases_s", "break_even_calls")
 _TIMES = ("median_ms", "ci95_ms", "calls_per_block", "warm_up_calls", "regions", "lookups", "lookup_us")
 
 
@@ -67,6 +68,8 @@ def _why(row: ArmResult, name: str, cuda: bool) -> str:
         return row.reason
     if name in _ON_CUDA and not cuda:
         return _NO_CUDA
+    if row.timed == "iteration" and name in _COMPILE_SECONDS:
+        return "what a script compiles on its way is not told apart from its other work"
     if name == "break_even_calls":
         return "this arm is not faster than the baseline, or is the baseline itself"
     if name in (*_OF_COMPILED, "warm_phases_s"):

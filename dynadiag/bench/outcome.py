@@ -13,6 +13,7 @@ from dynadiag.bench.verdict import Decision, Verdict
 class ArmResult:
     """One arm: `status` is "ok", "oom", "crashed", "timeout" or "not_compiled"; what was not measured is None, and `reason` says why.
 
+    `timed` says what one sample is of: "call", or "iteration" for a loop of a script.
     Samples are milliseconds per call, one a block; `kernels`, `regions` and `lookups` are per call, `busy_share` is of the median.
     """
 
@@ -20,6 +21,7 @@ class ArmResult:
     status: str = "ok"
     reason: str = ""
     unit: str = ""
+    timed: str = "call"
     samples_ms: list[float] = field(default_factory=list)
     device_samples_ms: list[float] = field(default_factory=list)
     calls_per_block: int | None = None

@@ -14,8 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dynadiag.bench.arms import AGAIN, EAGER, ArmSpec, ScriptCall
+from dynadiag.bench.arms import AGAIN, COMPILED, EAGER, LOOP, ArmSpec, ScriptCall
 from dynadiag.bench.clocks import ClockWatch, clock_note
+from dynadiag.bench.finding import find_loop
 from dynadiag.bench.judging import compare_arms, summarise
 from dynadiag.bench.outcome import ArmResult, BenchResult, Correctness
 from dynadiag.bench.process import ArmEndedError, ArmFailedError, ArmProcess, default_python
@@ -68,6 +69,8 @@ class Session:
         self._result = BenchResult(target=arms[0].target)
         self._runners: list[_Runner] = []
         self._kept: Path | None = None
+        self._unit = ""
+        self._ended = False
         self._last_calls: dict[tuple[str, str | None], int] = {}
 
     def run(self) -> BenchResult:
@@ -105,6 +108,9 @@ class Session:
 
     def _start(self, folder: Path, stack: ExitStack) -> None:
         """Processes for the baseline, the baseline again, and every other arm; loaded and checked one after the other."""
+        if self._arms[0].kind == LOOP:
+            start = partial(self._process, folder, "loop", stack=stack)
+            self._arms, self._unit = find_loop(self._arms, start, timeout_s=self._options.timeout_s)
         baseline = self._arms[0]
         self._kept = folder / "baseline.pt"
         again = replace(baseline, name=AGAIN)
@@ -160,6 +166,9 @@ class Session:
             return
         try:
             about = self._load(runner)
+            if spec.kind == LOOP:
+                self._loop_is_ready(runner, about)
+                return
             facts = runner.ask("prepare", self._options, self._phase(spec.name), **self._handover(spec))
         except ArmFailedError as error:
             self._failed(runner, error)
@@ -168,6 +177,12 @@ class Session:
             self._result.environment = about
         self._result.unit = self._result.unit or facts["unit"]
         self._note_prepared(runner, facts)
+        self._runners.append(runner)
+
+    def _loop_is_ready(self, runner: _Runner, about: dict[str, Any]) -> None:
+        self._result.environment = self._result.environment or about
+        self._result.unit = runner.row.unit = self._unit
+        runner.row.timed = "iteration"
         self._runners.append(runner)
 
     def _load(self, runner: _Runner) -> dict[str, Any]:
@@ -201,6 +216,7 @@ class Session:
             arguments=spec.arguments,
             shared=self._options.in_process,
             script=None if script is None else asdict(script),
+            loop=spec.loop,
         )
         return about
 
@@ -253,13 +269,19 @@ class Session:
         _fill(runner.row, facts)
 
     def _finish(self, runner: _Runner) -> None:
-        facts = runner.ask("finish", self._options)
+        try:
+            facts = runner.ask("finish", self._options)
+        except ArmFailedError:
+            if runner.spec.kind != LOOP:
+                raise
+            runner.row.notes.append("the script ended before the look back: nothing was profiled")
+            return
         busy_s = facts.pop("busy_s")
         row = runner.row
         if busy_s is not None and row.samples_ms:
             row.busy_share = busy_s * 1e3 / sorted(row.samples_ms)[len(row.samples_ms) // 2]
         _fill(row, facts)
-        if runner.spec.kind != EAGER and row.status == "ok" and not facts["regions"]:
+        if runner.spec.kind == COMPILED and row.status == "ok" and not facts["regions"]:
             row.status, row.reason = "not_compiled", "the timed calls entered no compiled region: they ran eager"
 
     def _names(self) -> list[str]:
@@ -287,7 +309,7 @@ class Session:
         while True:
             blocks = self._round(next(drawn))
             if blocks is None:
-                if self._arms[0].name not in self._names() or len(self._names()) < 2 or AGAIN not in self._names():
+                if self._ended or self._arms[0].name not in self._names() or len(self._names()) < 2 or AGAIN not in self._names():
                     break
                 drawn = orders(self._names(), seed=self._options.seed + self._result.rounds + 1)
                 continue
@@ -309,6 +331,10 @@ class Session:
             runner.row.calls_per_block = calls
             try:
                 blocks[name] = runner.ask("block", self._options, calls=calls)
+            except ArmEndedError as ended:
+                self._result.notes.append(f"{name}: {ended.message}; no further round was timed")
+                self._ended = True
+                return None
             except ArmFailedError as error:
                 self._failed(runner, error)
                 return None

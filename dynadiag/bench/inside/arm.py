@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from dynadiag.bench.inside import handover
+from dynadiag.bench.inside.about import about_here
 from dynadiag.bench.inside.checking import Outcome, check_arm, check_eager, needs_own_setting
 from dynadiag.bench.inside.loading import load_step
 from dynadiag.bench.inside.patching import EAGER, CompileSwitch
@@ -94,20 +95,7 @@ class Arm:
 
     def about(self) -> dict[str, Any]:
         """Where this runs and what a step is."""
-        import platform
-
-        import torch
-
-        return {
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-            "cuda": torch.version.cuda,
-            "device": torch.cuda.get_device_name() if self.cuda else None,
-            "cuda_available": torch.cuda.is_available(),
-            "threads": torch.get_num_threads(),
-            "tf32": torch.backends.cuda.matmul.allow_tf32,
-            "compiled_by": self.step.compiled_by if not self.eager else None,
-        }
+        return {**about_here(cuda=self.cuda), "compiled_by": self.step.compiled_by if not self.eager else None}
 
     def prepare(self, phase: Phase, *, save: str | None = None, same_as: str | None = None) -> dict[str, Any]:
         """Check the results, and compile from cold and from warm caches on the way.

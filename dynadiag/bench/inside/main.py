@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 
 from dynadiag.bench.inside.arm import Arm
 from dynadiag.bench.inside.loading import one_line
+from dynadiag.bench.inside.looping import LoopRun, find_loop
 from dynadiag.errors import DynadiagError
 
 
@@ -36,11 +37,15 @@ class Server:
 
     def serve(self) -> NoReturn:
         """Do one command after the other."""
-        while line := self._commands.readline():
-            command = json.loads(line)
-            if command["do"] == "quit":
-                break
+        while True:
+            command = self._receive()
             self._answer(lambda command=command: self._do(command))  # type: ignore[misc]
+
+    def _receive(self) -> dict[str, Any]:
+        line = self._commands.readline()
+        command: dict[str, Any] = json.loads(line) if line else {"do": "quit"}
+        if command["do"] != "quit":
+            return command
         # Interpreters with CUDA and compile workers take seconds to leave in order, and nothing is left to be saved.
         sys.stdout.flush()
         sys.stderr.flush()
@@ -74,6 +79,9 @@ class Server:
         _settings(command)
         if command.get("script") is not None:
             self._take_over(command)
+        if command.get("loop") is not None:
+            self._phase("running up to the loop")
+            LoopRun(command["target"], command["arguments"], command["loop"], self._receive, self._answer).run()
         arm = self._arms[command["arm"]] = Arm.load(command, self._phase, shared=list(self._arms.values()))
         return arm.about()
 
@@ -91,6 +99,8 @@ class Server:
         Arm.take_over(command, self._phase, hand_over)
 
     def _do(self, command: dict[str, Any]) -> Any:
+        if command["do"] == "find_loop":
+            return asdict(find_loop(command["target"], command["arguments"]))
         if command["do"] == "load":
             return self._load(command)
         arm = self._arms[command["arm"]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,18 @@ class Probe:
 
 def probe(call: Callable[[], Any], *, cuda: bool) -> Probe:
     """Profile three calls. The profiler slows the calls down, so no time here is a result; counts and device times are."""
+    steps = probe_steps(cuda=cuda)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            probed: Probe = end.value
+            return probed
+        call()
+
+
+def probe_steps(*, cuda: bool) -> Generator[None, None, Probe]:
+    """Profile three steps that somebody else makes, one at each `yield`."""
     import torch
 
     activities = [torch.profiler.ProfilerActivity.CPU]
@@ -34,7 +46,7 @@ def probe(call: Callable[[], Any], *, cuda: bool) -> Probe:
         activities.append(torch.profiler.ProfilerActivity.CUDA)
     with torch.profiler.profile(activities=activities) as profiler:
         for _ in range(_CALLS):
-            call()
+            yield
         if cuda:
             torch.cuda.synchronize()
     events = list(profiler.events() or ())

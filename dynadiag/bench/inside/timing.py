@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dynadiag.torch_compat.bench_compile import compile_counters
@@ -38,13 +38,11 @@ class Block:
     late: bool
 
 
-class Timer:
-    """Times `call` on one device; `cuda` says whether there is a queue to wait for."""
+class StepTimer:
+    """Times steps that somebody else makes, one at each `yield`; `cuda` says whether there is a queue to wait for."""
 
-    def __init__(self, call: Callable[[], Any], *, cuda: bool) -> None:
-        self._call = call
+    def __init__(self, *, cuda: bool) -> None:
         self._cuda = cuda
-        self._lead_in = False
 
     def wait(self) -> None:
         """Until the device has done all that was asked of it."""
@@ -53,12 +51,12 @@ class Timer:
 
             torch.cuda.synchronize()
 
-    def warm_up(self) -> WarmUp:
-        """Call until three calls in a row and 0.3 seconds have changed no counter, for a minute at most."""
+    def warm_up(self) -> Generator[None, None, WarmUp]:
+        """Until three steps in a row and 0.3 seconds have changed no counter, for a minute at most."""
         began = time.perf_counter()
         calls, still_since, still_calls, counted = 0, began, 0, compile_counters()
         while True:
-            self._call()
+            yield
             self.wait()
             calls, now, counted_now = calls + 1, time.perf_counter(), compile_counters()
             if counted_now != counted:
@@ -67,7 +65,61 @@ class Timer:
                 still_calls += 1
             still = still_calls >= _STILL_CALLS and now - still_since >= _WARM_UP_S
             if still or now - began > _WARM_UP_LIMIT_S:
-                return WarmUp(calls=calls, still=still, call_s=self._estimate((now - still_since) / max(1, still_calls)))
+                return WarmUp(calls=calls, still=still, call_s=(now - still_since) / max(1, still_calls))
+
+    def block(self, calls: int) -> Generator[None, None, Block]:
+        """So many steps as one block."""
+        before = compile_counters()
+        self.wait()
+        started, ended = self.events()
+        began = time.perf_counter()
+        if started is not None:
+            started.record()
+        for _ in range(calls):
+            yield
+        return self.finish(calls, began, started, ended, before)
+
+    def finish(self, calls: int, began: float, started: Any, ended: Any, before: Any) -> Block:
+        """The block that began at `began`, between these two events."""
+        if ended is not None:
+            ended.record()
+        self.wait()
+        wall_s = time.perf_counter() - began
+        device_s = None if started is None else started.elapsed_time(ended) / 1e3
+        return Block(calls=calls, wall_s=wall_s, device_s=device_s, late=compile_counters() != before)
+
+    def events(self) -> tuple[Any, Any]:
+        """Two CUDA events; None without CUDA."""
+        if not self._cuda:
+            return None, None
+        import torch
+
+        event: Any = torch.cuda.Event
+        return event(enable_timing=True), event(enable_timing=True)
+
+
+class Timer:
+    """Times `call` on one device; `cuda` says whether there is a queue to wait for."""
+
+    def __init__(self, call: Callable[[], Any], *, cuda: bool) -> None:
+        self._call = call
+        self._steps = StepTimer(cuda=cuda)
+        self._lead_in = False
+
+    def wait(self) -> None:
+        """Until the device has done all that was asked of it."""
+        self._steps.wait()
+
+    def warm_up(self) -> WarmUp:
+        """Call until three calls in a row and 0.3 seconds have changed no counter, for a minute at most."""
+        steps = self._steps.warm_up()
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                warmed: WarmUp = end.value
+                return replace(warmed, call_s=self._estimate(warmed.call_s))
+            self._call()
 
     def _estimate(self, guess_s: float) -> float:
         """Seconds per call without waiting after each."""
@@ -87,23 +139,10 @@ class Timer:
         if self._lead_in:
             self._call()
         self.wait()
-        started, ended = self._events()
+        started, ended = self._steps.events()
         began = time.perf_counter()
         if started is not None:
             started.record()
         for _ in range(calls):
             self._call()
-        if ended is not None:
-            ended.record()
-        self.wait()
-        wall_s = time.perf_counter() - began
-        device_s = None if started is None else started.elapsed_time(ended) / 1e3
-        return Block(calls=calls, wall_s=wall_s, device_s=device_s, late=compile_counters() != before)
-
-    def _events(self) -> tuple[Any, Any]:
-        if not self._cuda:
-            return None, None
-        import torch
-
-        event: Any = torch.cuda.Event
-        return event(enable_timing=True), event(enable_timing=True)
+        return self._steps.finish(calls, began, started, ended, before)

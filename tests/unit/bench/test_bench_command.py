@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dynadiag.bench import process
-from dynadiag.bench.arms import parse_arms
+from dynadiag.bench.arms import parse_arms, parse_variants
 from dynadiag.bench.marks import benchmark, marked_functions
 from dynadiag.bench.process import ArmFailedError, ArmProcess
 from dynadiag.errors import DynadiagError, TorchUnsupportedError, UnreadableInputError, UsageError
@@ -31,6 +31,18 @@ def test_arms_by_name():
         {},
         {"backend": "inductor"},
     ]
+
+
+def test_variants_are_arms_with_arguments():
+    first, second = parse_variants(["base: --variant base", "b2:--x 'two words'"], "train.py", loop=7)
+    assert (first.name, first.kind, first.arguments, first.loop) == ("base", "loop", ("--variant", "base"), 7)
+    assert (second.name, second.arguments) == ("b2", ("--x", "two words"))
+
+
+@pytest.mark.parametrize("texts", [["a: x"], ["a: x", "a: y"], ["a: x", "y"], ["a: x", "b: 'open"], ["a: x", "A/A: y"], ["a: x", "b c: y"]])
+def test_variants_that_make_no_comparison_are_refused(texts):
+    with pytest.raises(UsageError, match="--variants"):
+        parse_variants(texts, "train.py")
 
 
 @pytest.mark.parametrize("text", ["", "eager", "eager,", "eager,a b", "eager,\x1b[31m", f"eager,{'x' * 99}"])
@@ -59,6 +71,11 @@ def test_marks_are_found_without_running_the_file(tmp_path):
         (["program.py", "--fn", "a:b"], "name either a file"),
         (["--fn", "nothing"], "give module:callable"),
         (["plain.py", "--in-process"], "can be taken over once"),
+        (["plain.py", "--variants", "a: 1"], "--variants needs a baseline"),
+        (["--variants", "a: 1", "--fn", "x:y"], "--variants compares one script"),
+        (["plain.py", "--variants", "a: 1", "b: 2", "--after", "twice.py"], "none of --fn, --after"),
+        (["missing.py", "--variants", "a: 1", "b: 2"], "missing.py does not exist"),
+        (["program.py", "--loop", "3"], "--loop names the steps of --variants"),
         (["program.py", "--callable", "x"], "--callable chooses among what a script compiles"),
         (["plain.py", "--arms", "eager,default", "--git", "HEAD"], "--git"),
         (["twice.py"], "has 2 marked functions; choose one: --fn twice.py:one"),

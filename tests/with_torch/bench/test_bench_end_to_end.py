@@ -78,6 +78,34 @@ def test_a_script_without_a_mark_is_taken_over_and_compared_with_its_fix(tmp_pat
     assert "the script prints 1" in (tmp_path / "dynadiag-runs/latest/arm-0.log").read_text()
 
 
+LOOP = """
+import sys, torch
+
+net = torch.nn.Linear(8, 8)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for number in range(int(sys.argv[1])):
+    optimizer.zero_grad()
+    net(torch.randn(4, 8)).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_variants_of_a_script_are_timed_by_their_loop(tmp_path):
+    (tmp_path / "script.py").write_text(LOOP)
+    variants = ["--variants", "long: 100000000", "other: 100000000", "short: 5"]
+    done = bench(tmp_path, "script.py", "--json", "--max-rounds", "20", *variants)
+    assert done.stdout, done.stderr
+    document = json.loads(done.stdout)
+    jsonschema.Draft202012Validator(json.loads((ROOT / "docs/bench.schema.json").read_text())).validate(document)
+    assert document["unit"] == "one iteration of the loop at script.py:6, the innermost around optimizer.step"
+    arms = {arm["name"]: arm for arm in document["arms"]}
+    assert [arm["status"] for arm in arms.values()] == ["ok", "ok", "crashed"]
+    assert "script.py:6 came to its end after 5 steps" in arms["short"]["reason"]
+    assert len(arms["other"]["samples_ms"]) == document["rounds"] == 20
+    assert arms["other"]["timed"] == "iteration" and "not told apart" in arms["other"]["unknown"]["compile_cold_s"]
+    assert document["correctness"] == []
+
+
 @pytest.mark.parametrize(
     ("source", "status", "says"),
     [

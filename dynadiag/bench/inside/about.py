@@ -1,0 +1,22 @@
+"""Where an arm runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def about_here(*, cuda: bool) -> dict[str, Any]:
+    """Versions, device and flags of this process; `cuda` says whether it uses a device."""
+    import platform
+
+    import torch
+
+    return {
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "cuda": torch.version.cuda,
+        "device": torch.cuda.get_device_name() if cuda else None,
+        "cuda_available": torch.cuda.is_available(),
+        "threads": torch.get_num_threads(),
+        "tf32": torch.backends.cuda.matmul.allow_tf32,
+    }

@@ -1,0 +1,254 @@
+"""A whole script's steps: the iterations of one of its loops, timed while the script runs on.
+
+One call is put in front of the loop's body. There the script waits for its turn, and runs as many iterations as it is asked for.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from dynadiag.bench.inside.about import about_here
+from dynadiag.bench.inside.loading import UserCodeError, one_line
+from dynadiag.bench.inside.patching import EAGER, CompileSwitch
+from dynadiag.bench.inside.probing import probe_steps
+from dynadiag.bench.inside.snapshot import cuda_in_use
+from dynadiag.bench.inside.takeover import ScriptEndedError
+from dynadiag.bench.inside.timing import StepTimer
+from dynadiag.errors import DynadiagError, UsageError
+from dynadiag.record.import_hook import ImportWatcher
+from dynadiag.torch_compat.bench_compile import compile_facts, keep_all_metrics
+from dynadiag.torch_compat.hooks import callback_switch
+
+_MARK = "__dynadiag_step__"
+_OPTIMIZER_STEPS, _CALLS = 2, 4
+
+# A job is asked at each iteration's beginning; when it ends, what it returns is the answer.
+Job = Iterator[None]
+
+
+class _FoundError(BaseException):
+    """Leaves the script once the loop is known; no `except Exception` of the script may stop it."""
+
+    def __init__(self, line: int, what: str) -> None:
+        super().__init__(line, what)
+        self.line, self.what = line, what
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loop:
+    """The line of a loop in the script, and what made it the one."""
+
+    line: int
+    what: str
+
+
+def find_loop(path: str, arguments: Sequence[str]) -> Loop:
+    """The innermost loop of the script around the second `optimizer.step`, or, where no optimizer steps, around the fourth call of
+    something compiled. The script runs uncompiled until then. Raises UsageError when there is none.
+    """
+    switch = CompileSwitch(arm=EAGER, overrides={})
+    hooks: list[Any] = []
+    calls = steps = 0
+
+    def on_call() -> None:
+        nonlocal calls
+        calls += 1
+        if calls >= _CALLS and not steps:
+            _look(path, "the innermost around the calls of what is compiled")
+
+    def on_step(*_ignored: Any) -> None:
+        nonlocal steps
+        steps += 1
+        if steps >= _OPTIMIZER_STEPS:
+            _look(path, "the innermost around optimizer.step")
+
+    def torch_is_there(torch: Any) -> None:
+        switch.install()
+        torch.compile = _counting(torch.compile, on_call)
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        hooks.append(register_optimizer_step_post_hook(on_step))
+
+    try:
+        _run(path, arguments, {"torch": torch_is_there}, lambda tree: tree, {})
+    except _FoundError as found:
+        if found.line:
+            return Loop(line=found.line, what=found.what)
+        raise UsageError(f"{path}: its steps are in no loop of that file; name a loop with --loop LINE, or mark a step") from None
+    finally:
+        for hook in hooks:
+            hook.remove()
+    raise UsageError(f"{path} ended, and neither did an optimizer step twice nor was something compiled called {_CALLS} times")
+
+
+def _counting(compile_: Callable[..., Any], on_call: Callable[[], None]) -> Callable[..., Any]:
+    """An eager `torch.compile` whose results say when they are called."""
+
+    def compile_and_count(model: Any = None, **options: Any) -> Any:
+        import torch
+
+        if model is None:
+            return lambda function: compile_and_count(function, **options)
+        if isinstance(model, torch.nn.Module):
+            model.register_forward_pre_hook(lambda *_ignored: on_call())
+            return model
+        original = compile_(model, **options)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            on_call()
+            return original(*args, **kwargs)
+
+        return call
+
+    return compile_and_count
+
+
+def _look(path: str, what: str) -> NoReturn:
+    """From the frames of the script outwards: the innermost loop around the line that each is at."""
+    frame: types.FrameType | None = sys._getframe(1)
+    tree = ast.parse(Path(path).read_bytes())
+    while frame is not None:
+        if frame.f_code.co_filename == path:
+            line = _loop_around(tree, frame.f_lineno)
+            if line is not None:
+                raise _FoundError(line, what)
+        frame = frame.f_back
+    raise _FoundError(0, what)
+
+
+def _loop_around(tree: ast.Module, line: int) -> int | None:
+    loops = [node for node in ast.walk(tree) if isinstance(node, ast.For | ast.While | ast.AsyncFor)]
+    around = [node for node in loops if node.body[0].lineno <= line <= (node.body[-1].end_lineno or 0)]
+    innermost = max(around, key=lambda node: node.lineno, default=None)
+    if innermost is None or _function_at(tree, line) is not _function_at(tree, innermost.lineno):
+        return None
+    return innermost.lineno
+
+
+def _function_at(tree: ast.Module, line: int) -> ast.AST | None:
+    """The innermost function whose body holds a line; a loop around a definition is no loop around its calls."""
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)]
+    inside = [node for node in functions if node.lineno <= line <= (node.end_lineno or 0)]
+    return max(inside, key=lambda node: node.lineno, default=None)
+
+
+def mark_loop(tree: ast.Module, line: int, path: str) -> ast.Module:
+    """The program with one call more, first in the body of the loop at `line`. Raises UsageError when there is no loop."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.For | ast.While | ast.AsyncFor) and node.lineno == line:
+            call = ast.Expr(ast.Call(ast.Name(_MARK, ast.Load()), [], []))
+            node.body.insert(0, ast.copy_location(call, node.body[0]))
+            return ast.fix_missing_locations(tree)
+    raise UsageError(f"{path} has no loop at line {line}")
+
+
+def _run(
+    path: str,
+    arguments: Sequence[str],
+    watched: dict[str, Callable[[types.ModuleType], None]],
+    change: Callable[[ast.Module], ast.Module],
+    names: Mapping[str, Any],
+) -> None:
+    """Run a script as `__main__`; comes back when it has ended. Raises UserCodeError when it fails."""
+    tree = change(ast.parse(Path(path).read_bytes(), path))
+    main = types.ModuleType("__main__")
+    main.__dict__.update({"__file__": path, **names})
+    sys.modules["__main__"] = main
+    sys.argv = [path, *arguments]
+    sys.path.insert(0, str(Path(path).resolve().parent))
+    ImportWatcher(watched).install()
+    try:
+        exec(compile(tree, path, "exec"), main.__dict__)
+    except SystemExit:
+        return
+    except DynadiagError:
+        raise
+    except Exception as error:  # the border around user code
+        raise UserCodeError(f"{path} raised {one_line(error)}") from error
+
+
+class LoopRun:
+    """A script whose loop waits for commands at the beginning of each iteration.
+
+    `receive` gives the next command, `answer` says what a function gives (or what it raises).
+    """
+
+    def __init__(self, path: str, arguments: Sequence[str], line: int, receive: Callable[[], Mapping[str, Any]], answer: Any) -> None:
+        self._path = path
+        self._arguments = list(arguments)
+        self._line = line
+        self._receive = receive
+        self._answer = answer
+        self._iterations = 0
+        self._job: Job | None = None
+        self._timer: StepTimer | None = None
+
+    def run(self) -> NoReturn:
+        """Run the script to its end. Raises ScriptEndedError then: whoever waits for more iterations waits in vain."""
+        watched = {"torch._dynamo": lambda _module: keep_all_metrics()}
+        names = {_MARK: self._begin_iteration}
+        _run(self._path, self._arguments, watched, lambda tree: mark_loop(tree, self._line, self._path), names)
+        self._iterations += self._job is not None
+        ended = f"the loop at {Path(self._path).name}:{self._line} came to its end after {max(0, self._iterations - 1)} steps"
+        raise ScriptEndedError(f"{ended}; let the script make more", 0)
+
+    def _begin_iteration(self) -> None:
+        switch = callback_switch()
+        live = switch(None)
+        try:
+            self._iterations += 1
+            while live is not None and live is not False:
+                self._answer(self._refuse)
+                self._receive()
+            self._go_on()
+        finally:
+            switch(live)
+
+    def _refuse(self) -> NoReturn:
+        raise UsageError(f"the loop at {Path(self._path).name}:{self._line} is itself inside something compiled: choose another")
+
+    def _go_on(self) -> None:
+        """Go on with the job, or with the next ones until one needs iterations."""
+        if self._timer is None:
+            self._timer = StepTimer(cuda=cuda_in_use())
+            self._answer(self._about)
+        while self._job is None or self._has_ended():
+            command = self._receive()
+            job = {"warm": self._warm, "block": self._block, "finish": self._finish}[command["do"]]
+            self._job = job(command)
+
+    def _has_ended(self) -> bool:
+        assert self._job is not None
+        try:
+            next(self._job)
+        except StopIteration as end:
+            self._job, result = None, end.value
+        else:
+            return False
+        self._answer(lambda: result)
+        return True
+
+    def _about(self) -> dict[str, Any]:
+        return about_here(cuda=cuda_in_use())
+
+    def _warm(self, _command: Mapping[str, Any]) -> Any:
+        assert self._timer is not None
+        warmed = yield from self._timer.warm_up()
+        return {**asdict(warmed), **compile_facts()}
+
+    def _block(self, command: Mapping[str, Any]) -> Any:
+        assert self._timer is not None
+        return asdict((yield from self._timer.block(int(command["calls"]))))
+
+    def _finish(self, _command: Mapping[str, Any]) -> Any:
+        import torch
+
+        cuda = cuda_in_use()
+        probed = yield from probe_steps(cuda=cuda)
+        return {"peak_bytes": torch.cuda.max_memory_allocated() if cuda else None, **asdict(probed)}
