@@ -99,6 +99,18 @@ def _innermost(error: BaseException) -> tuple[str, ...]:
     return tuple(f"{_short(frame.filename)}:{frame.name}" for frame in frames[-_INNERMOST:])
 
 
+_CRASH_FRAME = re.compile(r'^  File "([^"\n]*)", line \d+ in (.+)$', re.MULTILINE)
+
+
+def crash_frames(output: str) -> tuple[str, ...]:
+    """The innermost functions of a process that died by a signal, from what `faulthandler` printed of the current thread."""
+    _, found, stack = output.rpartition("\nCurrent thread ")
+    if not found:
+        return ()
+    frames = [(file, name) for file, name in _CRASH_FRAME.findall(stack.split("\n\n")[0]) if not _is_generated(file)]
+    return tuple(f"{_short(file)}:{name}" for file, name in reversed(frames[:_INNERMOST]))
+
+
 def _is_generated(file: str) -> bool:
     return file.startswith("<") or "torchinductor" in file or "/dynadiag/" in file.replace("\\", "/")
 
@@ -159,10 +171,12 @@ _ENVIRONMENT_ERRORS = {
     "ImportError": "a package cannot be imported",
     "MemoryError": "memory ran out",
     "KeyboardInterrupt": "it was interrupted",
+    "BrokenProcessPool": "a worker of the compiler was killed",
 }
 _ENVIRONMENT_NUMBERS = {
     errno.ENOSPC: "the disk is full",
     errno.EDQUOT: "the disk quota is used up",
+    errno.EFBIG: "a file grew over the limit of its size",
     errno.EMFILE: "too many files are open",
     errno.EROFS: "the disk is read-only",
 }
@@ -171,6 +185,9 @@ _ENVIRONMENT_SIGNS = {
     "Killed signal terminated program": "memory ran out in the C++ compiler",
     "virtual memory exhausted": "memory ran out in the C++ compiler",
     "Cannot allocate memory": "memory ran out",
+    "File size limit exceeded": "a file grew over the limit of its size",
+    "Python.h: No such file or directory": "the Python headers are missing",
+    "cannot execute 'cc1plus'": "the C++ compiler is not whole",
 }
 
 

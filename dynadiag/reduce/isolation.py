@@ -22,6 +22,7 @@ from typing import Any
 Tell = Callable[[dict[str, Any]], None]
 _GRACE_S = 5
 _MESSAGES_LIMIT = 64 << 20
+_OUTPUT_BYTES = 20_000  # the 100 frames that faulthandler prints at most
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,6 +179,6 @@ def _parsed(raw: bytes) -> tuple[dict[str, Any], ...]:
 
 def _tail(path: Path) -> str:
     try:
-        return path.read_bytes()[-4000:].decode("utf-8", "replace")
+        return path.read_bytes()[-_OUTPUT_BYTES:].decode("utf-8", "replace")
     except OSError:
         return ""

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from dynadiag.reduce.candidate import Candidate
-from dynadiag.reduce.failure import Failure, from_json
+from dynadiag.reduce.failure import Failure, crash_frames, from_json
 from dynadiag.reduce.inputs import HOME, TensorInput
 from dynadiag.reduce.isolation import ChildReport, run_forked
 from dynadiag.reduce.observing import observe
@@ -21,7 +21,7 @@ from dynadiag.reduce.setting import Setting
 from dynadiag.reduce.verdict import Verdict
 
 _CRASHES = ("SIGSEGV", "SIGABRT", "SIGFPE", "SIGILL", "SIGBUS", "SIGTRAP", "SIGSYS")
-_LEAST_TIMEOUT_S = 10.0
+_LEAST_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +75,7 @@ def _late(phase: str, kind: str, message: str, detail: str = "") -> dict[str, An
     """A child that told no end: the fault of the compiler only when the control had passed."""
     if phase in ("start", "control"):
         return {"invalid": f"without the compiler: {kind} ({message})"}
-    return {"failure": Failure(kind=kind, phase=phase, message=message, detail=detail)}
+    return {"failure": Failure(kind=kind, phase=phase, message=message, frames=crash_frames(detail), detail=detail)}
 
 
 class IsolatedOracle:

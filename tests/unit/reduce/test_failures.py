@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynadiag.reduce.failure import Failure, chain_of, environment_trouble, from_exception, from_json, normalised
+from dynadiag.reduce.failure import Failure, chain_of, crash_frames, environment_trouble, from_exception, from_json, normalised
 
 
 @pytest.mark.parametrize(
@@ -128,3 +128,25 @@ def test_trouble_of_the_machine_is_named(error, reason):
 
 def test_a_failure_without_an_exception_has_a_title():
     assert Failure(kind="wrong_result", phase="call").title() == "Wrong result"
+
+
+CRASH = """noise
+Fatal Python error: Segmentation fault
+
+Thread 0x00007f11 (most recent call first):
+  File "/lib/threading.py", line 3 in wait
+
+Current thread 0x00007f22 (most recent call first):
+  File "/tmp/torchinductor_x/ab/cab.py", line 9 in call
+  File "/env/site-packages/torch/_inductor/utils.py", line 5 in run
+  File "/home/me/backend.py", line 7 in crashing
+  File "/env/site-packages/torch/a.py", line 1 in outer
+  File "/env/site-packages/torch/b.py", line 1 in outermost
+
+Extension modules: numpy (total: 1)
+"""
+
+
+def test_a_crash_has_the_functions_that_were_running():
+    assert crash_frames(CRASH) == ("torch/a.py:outer", "backend.py:crashing", "torch/_inductor/utils.py:run")
+    assert crash_frames("killed") == crash_frames("") == ()

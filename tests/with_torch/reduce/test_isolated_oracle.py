@@ -134,7 +134,9 @@ def test_kind_and_match_choose_the_failure():
 
 
 def test_a_flaky_failure_is_given_enough_chances(tmp_path, monkeypatch):
-    monkeypatch.setattr("dynadiag.reduce.hunt.repeats_for", lambda failed, of: 2 if failed < of else 1)  # it fails at least every other time
+    monkeypatch.setattr(
+        "dynadiag.reduce.hunt.repeats_for", lambda failed, of: 2 if failed < of else 1
+    )  # it fails at least every other time
     count = tmp_path / "count"
 
     def every_other_time(gm, inputs):

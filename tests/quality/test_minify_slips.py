@@ -1,0 +1,43 @@
+"""No slip to another failure: some of the planted cases of `benchmarks/minify_slips.py` (which runs all of them)."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+
+_spec = importlib.util.spec_from_file_location("minify_slips", Path(__file__).parents[2] / "benchmarks" / "minify_slips.py")
+slips = sys.modules["minify_slips"] = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(slips)
+
+CHOSEN = (
+    "machine: no compiler: the program is missing",
+    "machine: the disk is full in the compiler",
+    "bug at sin: same type, other text",
+    "bug at sin: other type, same text",
+    "bug at sin: same text, other function",
+    "bug at sin: same text, other chain",
+    "at the call, other text",
+    "results compared",
+    "crash, same signal in another function",
+)
+
+
+def test_there_are_at_least_thirty_cases_of_both_sorts():
+    names = [case.name for case in slips.CASES]
+    assert len(names) == len(set(names)) >= 30 and set(CHOSEN) <= set(names)
+    assert sum(name.startswith("machine") for name in names) >= 10 and sum(case.isolated for case in slips.CASES) >= 10
+
+
+@pytest.mark.parametrize("case", [case for case in slips.CASES if case.name in CHOSEN], ids=lambda case: case.name)
+def test_the_failure_that_was_looked_for_is_the_one_that_is_found(case):
+    row = slips.run_case(case)
+    assert row["slip"] is None
+    # The trap was met, and kept apart: as another failure, or as no failure where the machine was to blame.
+    assert row["other_failures"] > 0 or case.name.startswith("machine")
