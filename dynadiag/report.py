@@ -42,6 +42,7 @@ def build(run: Run, passes: Sequence[Pass] = ALL_PASSES) -> Report:
         compile_time=compile_time,
         ranks=_joined(results, lambda result: result.ranks),
         findings=_ranked(finding for result in results for finding in result.findings),
+        parity=next((result.parity for result in results if result.parity is not None), None),
         notes=tuple(dict.fromkeys((*run.notes, *(note for result in results for note in result.notes)))),
     )
 

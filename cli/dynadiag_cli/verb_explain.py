@@ -59,6 +59,15 @@ def explain(
     ] = None,
     log_cap_mib: Annotated[int, typer.Option("--log-cap", metavar="MIB", min=1, help="The most one process may log.")] = 1024,
     cost: Annotated[bool, typer.Option("--cost", help="Also profile steady calls, so that breaks carry milliseconds.")] = False,
+    parity: Annotated[
+        bool, typer.Option("--parity", help="Also run calls of compiled graphs a second time in eager, on copies, and compare.")
+    ] = False,
+    parity_calls: Annotated[
+        int, typer.Option("--parity-calls", metavar="N", min=1, help="Compare the first N calls of each graph (with --parity).")
+    ] = 3,
+    parity_cap_mib: Annotated[
+        int, typer.Option("--parity-cap", metavar="MIB", min=1, help="The most memory for copies of one call's inputs (with --parity).")
+    ] = 4096,
     output_format: Annotated[Format, typer.Option("--format", "-f", help="What to print.")] = Format.text,
     output: Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Print the report into FILE (- is stdout).")] = None,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=0, help="Show the N dearest findings (0: all).")] = 10,
@@ -93,7 +102,8 @@ def explain(
         report = showing.explain_recording(recorded, out=out, force=force, options=show)
         _open(report, out or recorded, open_report)
         raise typer.Exit(0)
-    result = _record(mode, target, out, force, python, timeout_s, stop_when_stable_s, log_cap_mib, cost)
+    comparing = (parity_calls if parity else 0, parity_cap_mib << 20)
+    result = _record(mode, target, out, force, python, timeout_s, stop_when_stable_s, log_cap_mib, cost, comparing)
     if probe and result.directory is not None:
         _probe(result.directory)
     status = showing.explain_run(result, options=show)
@@ -121,6 +131,7 @@ def _record(
     stop_when_stable_s: float | None,
     log_cap_mib: int,
     cost: bool,
+    parity: tuple[int, int],
 ) -> RecordResult:
     from dynadiag import record
 
@@ -132,6 +143,8 @@ def _record(
         stop_when_stable_s=stop_when_stable_s,
         log_cap_bytes=log_cap_mib << 20,
         cost=cost,
+        parity_calls=parity[0],
+        parity_cap_bytes=parity[1],
     )
     kinds = {"module": "module", "command": "command"}
     return record.record(record.Target(kind=kinds.get(mode, "script"), argv=tuple(target)), options)  # type: ignore[arg-type]

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from dynadiag.model.parity import Parity
 from dynadiag.model.run import Guard, Location, Run
 
 SCHEMA_VERSION = 1
@@ -256,6 +257,7 @@ class PassResult:
     guards: tuple[GuardReport, ...] = ()
     compile_time: CompileTime | None = None
     ranks: tuple[RankDifference, ...] = ()
+    parity: Parity | None = None
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -277,3 +279,4 @@ class Report:
     findings: tuple[Finding, ...]
     notes: tuple[str, ...]
     pictures: Mapping[str, str] = field(default_factory=dict)
+    parity: Parity | None = None

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from dynadiag.model.parity import ParityCall
 
 UNFINISHED = "the log ends before this frame was finished"
 Outcome = Literal["compiled", "broke", "skipped", "failed"]
@@ -382,6 +385,7 @@ class Run:
     legacy: tuple[Problem, ...] = ()
     mutation_records: tuple[MutationRecord, ...] = ()
     traced_inputs: tuple[TracedInput, ...] = ()
+    parity: tuple[ParityCall, ...] = ()
     notes: tuple[str, ...] = ()
     site_prefixes: tuple[str, ...] = ()
 

@@ -21,6 +21,7 @@ _NAMES = (
     "find_guards",
     "find_compile_time",
     "find_mutations",
+    "find_parity",
     "find_rank_differences",
 )
 

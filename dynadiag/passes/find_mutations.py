@@ -22,6 +22,7 @@ from dynadiag.passes.mutation_findings import mutation_findings
 from dynadiag.passes.mutation_free import inner_facts
 from dynadiag.passes.mutation_graphs import GraphView, graph_views
 from dynadiag.passes.mutation_inputs import disagreements, input_facts
+from dynadiag.passes.mutation_parity import with_parity
 from dynadiag.passes.mutation_postgrad import MISSED, copy_effect, missed_reinplacing, whole_copies
 from dynadiag.passes.mutation_python import python_facts
 from dynadiag.passes.places import is_own_file, source_function
@@ -50,7 +51,7 @@ def find_mutations(run: Run) -> PassResult:
         if view.why_not_probed is not None:
             unprobed.append(_Unprobed(view.graph.id, view.why_not_probed, blind=view.aot is None))
     facts += [*break_facts(run), *leaf_facts(run), *python_facts(run), *uncaught_facts(run, facts)]
-    merged = sorted(_merged(facts), key=_order)
+    merged = sorted(_merged(with_parity(facts, run)), key=_order)
     mutations = _mutations(merged, run)
     return PassResult(mutations=mutations, findings=mutation_findings(mutations, run), notes=(*notes, *_notes(unprobed, facts)))
 

@@ -21,7 +21,7 @@ _active: Recorder | None = None
 class Recorder:
     """Writes what torch and our hooks say to one or more run directories; `failed` keeps our own errors out of the user's program."""
 
-    def __init__(self, supervisor_pid: int | None, dynadiag: str, *, cost: bool = False) -> None:
+    def __init__(self, supervisor_pid: int | None, dynadiag: str, *, cost: bool = False, parity: tuple[int, int] = (0, 0)) -> None:
         self.writers: list[writer.TraceWriter] = []
         self.hooks = Hooks(self)
         self._dynadiag = dynadiag
@@ -30,6 +30,7 @@ class Recorder:
         self._epoch = 0
         self._errors: set[tuple[str, str]] = set()
         self.cost = CostMeter(self) if cost else None
+        self._parity_calls, self._parity_cap_bytes = parity
         self._watcher = ImportWatcher(
             {
                 "torch._logging._internal": self._on_trace_log,
@@ -38,7 +39,7 @@ class Recorder:
                 "torch._dynamo.decorators": lambda module: calls.watch_disable(module, self.hooks),
                 "torch._dynamo.convert_frame": lambda module: frames.watch_frames(module, self.hooks),
                 "torch._dynamo.package": lambda module: calls.watch_code_cache(module, self.hooks),
-                "torch._dynamo.output_graph": lambda module: graphs.watch_graphs(module, self.hooks, self.cost),
+                "torch._dynamo.output_graph": self._on_output_graph,
                 "torch._dynamo": self._on_dynamo,
             }
         )
@@ -68,6 +69,11 @@ class Recorder:
             self._errors.clear()
             self._watcher.install()
         return log
+
+    def compare_calls(self, calls: int, cap_bytes: int) -> None:
+        """Compare the first calls of each graph with eager from the next `start` on, unless a recording is running."""
+        if not self.writers:
+            self._parity_calls, self._parity_cap_bytes = calls, cap_bytes
 
     def stop(self, log: writer.TraceWriter) -> None:
         """End the recording into one log, which says so even when nothing else was seen; the last one takes the hooks out."""
@@ -152,6 +158,18 @@ class Recorder:
     def _on_trace_log(self, internal: ModuleType) -> None:
         trace_log.listen(internal, self.on_record, self.hooks)
 
+    def _on_output_graph(self, output_graph: ModuleType) -> None:
+        graphs.watch_graphs(output_graph, self.hooks, self.cost)
+        if self._parity_calls:
+            self.hooks.install("parity", lambda: self._compare_calls(output_graph))
+
+    def _compare_calls(self, output_graph: ModuleType) -> None:
+        """The shadow call needs torch itself, which is there by now."""
+        from dynadiag.shadow.live import Shadow, ShadowOptions
+
+        options = ShadowOptions(calls=self._parity_calls, cap_bytes=self._parity_cap_bytes)
+        Shadow(self, options, lambda: self._epoch).watch(output_graph, self.hooks)
+
     def _on_dynamo(self, dynamo: ModuleType) -> None:
         """Dynamo was imported: the process gets a log even when nothing compiles, so that this can be said."""
         calls.watch_reset(dynamo, self.hooks, self._on_reset)
@@ -170,7 +188,8 @@ def start_from_environment() -> ImportWatcher | None:
     wanted = settings.from_environment()
     if wanted is None or _is_compile_worker() or _active is not None:
         return None
-    _active = Recorder(wanted.supervisor_pid, wanted.dynadiag, cost=wanted.cost)
+    parity = wanted.parity_calls, wanted.parity_cap_bytes
+    _active = Recorder(wanted.supervisor_pid, wanted.dynadiag, cost=wanted.cost, parity=parity)
     _active.start(wanted.directory, wanted.log_cap_bytes)
     atexit.register(_finish)
     return _active.watcher

@@ -14,15 +14,24 @@ import dynadiag
 from dynadiag.model import RunInfo
 from dynadiag.record import directory as run_directory
 from dynadiag.record import inside, writer
-from dynadiag.record.target import DEFAULT_LOG_CAP_BYTES
+from dynadiag.record.target import DEFAULT_LOG_CAP_BYTES, DEFAULT_PARITY_CAP_BYTES
 
 
 @contextmanager
-def observe(directory: str | os.PathLike[str], *, force: bool = False, log_cap_bytes: int = DEFAULT_LOG_CAP_BYTES) -> Iterator[Path]:
+def observe(
+    directory: str | os.PathLike[str],
+    *,
+    force: bool = False,
+    log_cap_bytes: int = DEFAULT_LOG_CAP_BYTES,
+    parity_calls: int = 0,
+    parity_cap_bytes: int = DEFAULT_PARITY_CAP_BYTES,
+) -> Iterator[Path]:
     """Record what `torch.compile` does inside the `with` block; gives the run directory, which `dynadiag explain` reads.
 
     Only this process and its forks are recorded. Raises OutputError or UnreadableInputError when the directory is in use (`force` replaces
-    an earlier run). A directory that cannot be written gives one warning, and the block runs unrecorded.
+    an earlier run). A directory that cannot be written gives one warning, and the block runs unrecorded. With `parity_calls` above 0
+    that many calls of each graph compiled in the block are compared with eager, as `explain --parity` does, if copies of their inputs take
+    at most `parity_cap_bytes`.
     """
     info = RunInfo(
         directory=str(Path(directory).absolute()),
@@ -34,6 +43,7 @@ def observe(directory: str | os.PathLike[str], *, force: bool = False, log_cap_b
     )
     target = _prepare(Path(directory), force, info)
     recorder = inside.active(dynadiag.__version__)
+    recorder.compare_calls(parity_calls, parity_cap_bytes)
     log = recorder.start(str(target), log_cap_bytes) if target is not None else None
     status = 1
     try:

@@ -12,13 +12,18 @@ VARIABLE = "DYNADIAG_RECORD"
 
 @dataclass(frozen=True)
 class Settings:
-    """How to record: the run directory (absolute), the supervisor's pid, the cap of one log, whether to profile, which dynadiag this is."""
+    """How to record: the run directory (absolute), the supervisor's pid, the cap of one log, whether to profile, which dynadiag this is.
+
+    `parity_calls`: how many calls of each graph are compared with eager (0: none), with copies of at most `parity_cap_bytes`.
+    """
 
     directory: str
     supervisor_pid: int | None
     log_cap_bytes: int
     cost: bool
     dynadiag: str
+    parity_calls: int = 0
+    parity_cap_bytes: int = 0
 
     def dumps(self) -> str:
         """The value of the environment variable."""

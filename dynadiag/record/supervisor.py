@@ -135,7 +135,15 @@ def _start(command: list[str], directory: Path | None, options: RecordOptions) -
 
 
 def _settings(directory: Path, options: RecordOptions) -> Settings:
-    return Settings(str(directory), os.getpid(), options.log_cap_bytes, options.cost, dynadiag.__version__)
+    return Settings(
+        str(directory),
+        os.getpid(),
+        options.log_cap_bytes,
+        options.cost,
+        dynadiag.__version__,
+        parity_calls=options.parity_calls,
+        parity_cap_bytes=options.parity_cap_bytes,
+    )
 
 
 def _watch_over(child: subprocess.Popen[bytes], directory: Path | None, options: RecordOptions, progress: _Progress) -> None:

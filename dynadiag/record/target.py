@@ -14,6 +14,7 @@ from typing import Literal
 from dynadiag.errors import UnreadableInputError, UsageError
 
 DEFAULT_LOG_CAP_BYTES = 2 * 1024**3
+DEFAULT_PARITY_CAP_BYTES = 4 * 1024**3
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,11 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordOptions:
-    """Where to record (`out`, else a new folder under `dynadiag-runs`), for how long, how much, and with which interpreter."""
+    """Where to record (`out`, else a new folder under `dynadiag-runs`), for how long, how much, and with which interpreter.
+
+    With `parity_calls` above 0 that many calls of each compiled graph are compared with eager, if copies of their inputs take at most
+    `parity_cap_bytes`.
+    """
 
     out: Path | None = None
     force: bool = False
@@ -35,6 +40,8 @@ class RecordOptions:
     stop_when_stable_s: float | None = None
     log_cap_bytes: int = DEFAULT_LOG_CAP_BYTES
     cost: bool = False
+    parity_calls: int = 0
+    parity_cap_bytes: int = DEFAULT_PARITY_CAP_BYTES
 
 
 def command_of(target: Target, python: str | None) -> list[str]:

@@ -28,6 +28,7 @@ from dynadiag.render.sanitise import encodable
 NOT_PROBED = "not tried: the probe did not run on this graph"
 DEVICE_WHY = "no record says so (the recorder asks only a CUDA that the script has initialised)"
 NO_COMPILE_TIME = "no compile time was recorded"
+NO_PARITY = "calls were not compared with eager: the script was not run with --parity"
 NO_MUTATION_PASS = "mutations were not looked for"
 _LISTS = frozenset(
     {"frames", "graphs", "graph_breaks", "recompiles", "fallbacks", "mutations", "findings", "transitions", "guards", "ranks", "notes"}
@@ -92,6 +93,8 @@ def to_dict(report: Report) -> dict[str, Any]:
         "transitions": [_transition(item) for item in report.transitions],
         "guards": [_guards(item) for item in report.guards],
         "compile_time": _compile_time(report.compile_time),
+        "parity": _parity(report),
+        "parity_why": _known(report.parity, NO_PARITY),
         "ranks": plain(report.ranks),
         "notes": plain(report.notes),
         "pictures": plain(dict(sorted(report.pictures.items()))),
@@ -284,6 +287,13 @@ def _guards(item: GuardReport) -> dict[str, Any]:
 def _finding(item: Finding) -> dict[str, Any]:
     entry: dict[str, Any] = plain(item)
     return entry | {"cost_why": _known(item.cost, "nothing was measured or counted for this finding")}
+
+
+def _parity(report: Report) -> dict[str, Any] | None:
+    if report.parity is None:
+        return None
+    entry: dict[str, Any] = plain(report.parity)
+    return entry
 
 
 def _compile_time(item: CompileTime | None) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import TypeVar
 from dynadiag.model.report import Advice, Finding, Report
 from dynadiag.model.run import Location
 from dynadiag.render import mutation_words as words
-from dynadiag.render import wording
+from dynadiag.render import parity_words, wording
 from dynadiag.render.completeness import completeness
 from dynadiag.render.json_report import DEVICE_WHY, NO_COMPILE_TIME, NO_MUTATION_PASS
 from dynadiag.render.markdown_mutations import mutation_table
@@ -167,6 +167,8 @@ def _tables(report: Report, rows: int) -> Iterator[str]:
         ),
     )
     yield from mutation_table(report, rows, _folded)
+    if report.parity is not None:
+        yield prose(". ".join([f"Parity: {parity_words.verdict(report.parity)}", *parity_words.details(report.parity)]), limit=2000)
     yield from _graphs_and_times(report, rows)
 
 

@@ -21,7 +21,14 @@ from dynadiag.render.page import Page, View
 from dynadiag.render.sanitise import clean, clean_block
 from dynadiag.render.terminal_findings import print_finding
 from dynadiag.render.terminal_mutations import only_mutations, print_mutations
-from dynadiag.render.terminal_tables import print_compile_time, print_fallbacks, print_graphs, print_ranks, print_transitions
+from dynadiag.render.terminal_tables import (
+    print_compile_time,
+    print_fallbacks,
+    print_graphs,
+    print_parity,
+    print_ranks,
+    print_transitions,
+)
 
 DEFAULT_LIMIT = 10
 NOTES_LIMIT = 8
@@ -67,6 +74,7 @@ _SECTIONS = (
     ("Recompiles", print_transitions),
     ("Ran eager", print_fallbacks),
     ("Mutations", print_mutations),
+    ("Parity", print_parity),
     ("Captured graphs", print_graphs),
     ("Compile time", print_compile_time),
     ("Ranks", print_ranks),

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from dynadiag.model.report import FrameTime, RankDifference, Report, Transition
 from dynadiag.model.run import Graph
-from dynadiag.render import wording
+from dynadiag.render import parity_words, wording
 from dynadiag.render.page import Column, Page, View
 from dynadiag.render.sanitise import clean
 
@@ -145,3 +145,13 @@ def _rank_line(row: RankDifference, view: View) -> str:
     odd = f"; odd: rank {', '.join(map(str, row.odd_ranks))}" if row.odd_ranks else ""
     where = f" at {wording.place(row.location, view.base)}" if row.location else ""
     return f"{clean(row.what, limit=160)}{where}: {values}{odd}"
+
+
+def print_parity(report: Report, page: Page, view: View, title: str) -> None:
+    """What `--parity` compared; nothing without it."""
+    if report.parity is None:
+        return
+    page.blank()
+    page.line(f"{title}: {parity_words.verdict(report.parity)}", style="bold")
+    for line in parity_words.details(report.parity):
+        page.line(line, prefix="  ", style="dim")

@@ -10,7 +10,7 @@ import torch
 
 from dynadiag.shadow.memory import is_plain, relation
 
-Kind = Literal["value", "shape", "stride", "dtype", "device", "requires_grad", "alias", "missing"]
+Kind = Literal["value", "shape", "stride", "dtype", "device", "requires_grad", "alias", "missing", "raises"]
 Where = Literal["output", "input"]
 NOISE_FACTOR = 10.0
 """How many times eager's own error a compiled value may have (bench's rule of correctness has the same)."""

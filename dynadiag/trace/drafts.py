@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from dynadiag.model.parity import ParityCall
 from dynadiag.model.run import (
     BreakEvent,
     CacheEvent,
@@ -147,6 +148,7 @@ class RunDraft:
     legacy: list[Problem] = field(default_factory=list)
     mutation_records: list[MutationRecord] = field(default_factory=list)
     traced_inputs: list[TracedInput] = field(default_factory=list)
+    parity: list[ParityCall] = field(default_factory=list)
     notes: dict[str, int] = field(default_factory=dict)
     site_prefixes: dict[str, None] = field(default_factory=dict)
     shared: dict[Any, Any] = field(default_factory=dict)

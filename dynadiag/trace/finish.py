@@ -37,6 +37,7 @@ def finish(run: RunDraft, sources: Sources) -> Run:
         legacy=tuple(run.legacy),
         mutation_records=tuple(run.mutation_records),
         traced_inputs=tuple(run.traced_inputs),
+        parity=tuple(run.parity),
         notes=tuple(text if count == 1 else f"{text} ({count} times)" for text, count in run.notes.items()),
         site_prefixes=tuple(run.site_prefixes),
     )

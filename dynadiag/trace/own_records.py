@@ -8,6 +8,7 @@ from typing import Any
 
 from dynadiag.model.run import CompileCall, Graph, PayloadRef, Problem, RegionCost, RegistryEntry
 from dynadiag.trace.drafts import ProcessDraft, RunDraft, attempt_of
+from dynadiag.trace.parity_records import parity
 from dynadiag.trace.records import Record
 from dynadiag.trace.stacks import named_stack
 from dynadiag.trace.torch_records import LONGEST_ERROR, Handler
@@ -189,5 +190,6 @@ BY_ARTIFACT: dict[str, Handler] = {
     "dynadiag_reset": reset,
     "dynadiag_hooks": hooks,
     "dynadiag_cost": cost,
+    "dynadiag_parity": parity,
     "dynadiag_exit": leave,
 }

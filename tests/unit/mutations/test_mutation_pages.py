@@ -9,7 +9,8 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_every_code_has_a_page():
-    sources = [*(ROOT / "dynadiag" / "passes").glob("*mutation*.py"), *(ROOT / "dynadiag" / "advice").glob("mutation*.py")]
+    kinds = [("passes", "*mutation*.py"), ("advice", "mutation*.py"), ("passes", "*parity*.py"), ("parity", "*.py")]
+    sources = [source for folder, name in kinds for source in (ROOT / "dynadiag" / folder).glob(name)]
     used = {code for source in sources for code in re.findall(r'"(DM\d\d)"', source.read_text(encoding="utf-8"))}
     pages = {page.stem: page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "mutations").glob("DM*.md")}
     assert used == set(pages)

@@ -1,0 +1,39 @@
+"""What to change when a compiled call was seen to be wrong: one rule a code of `passes/find_parity.py`."""
+
+from __future__ import annotations
+
+from dynadiag.model.report import Advice
+
+_NARROW = Advice(
+    slug="find-the-layer",
+    text="`dynadiag minify` finds the smallest graph that shows it and the layer it comes from. Until it is cured, take the function out "
+    "with torch.compiler.disable: eager's results are right.",
+    options=("torch.compiler.disable",),
+)
+
+
+def parity_advice(code: str, name: str | None, shared: bool, undeclared: str | None) -> tuple[Advice, ...]:
+    """The ways out: the code's own, then how to find the layer that is to blame.
+
+    `shared`: inputs of the wrong call shared memory. `undeclared` is an operator that hides its write.
+    """
+    return (*_own(code, name, shared, undeclared), _NARROW)
+
+
+def _own(code: str, name: str | None, shared: bool, undeclared: str | None) -> tuple[Advice, ...]:
+    if undeclared is not None:
+        text = f"{undeclared} writes {name} and does not say so: name the argument in mutates_args, or mark it (a!) in the schema."
+        return (Advice(slug="declare-the-write", text=text),)
+    if code in ("DM40", "DM44") and name is not None and shared:
+        text = f"Never pass {name} overlapping another argument: clone one of the two, or pass their base and slice inside."
+        return (Advice(slug="no-shared-memory", text=text),)
+    if code == "DM40":
+        text = f"Return the new value instead of writing {name} in place. A custom operator that returns its argument must return a clone."
+        return (Advice(slug="out-of-place", text=text),)
+    if code in ("DM42", "DM43"):
+        text = (
+            "With a custom operator: give its fake implementation the sizes, strides, dtype and aliases of the real one. "
+            "Check a back end of yours likewise."
+        )
+        return (Advice(slug="fake-like-real", text=text),)
+    return ()

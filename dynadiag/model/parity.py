@@ -1,0 +1,88 @@
+"""What `explain --parity` recorded: calls of compiled graphs that were repeated in eager and compared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from dynadiag.model.run import Location
+
+Verdict = Literal["equal", "different", "not_compared"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParityDifference:
+    """One thing that differs: `where` is output or input (after the call), `eager` and `compiled` what each gave, as text.
+
+    Kinds: value, shape, stride, dtype, device, requires_grad, alias, missing, raises. `stack` is that of the op that makes the output.
+    """
+
+    kind: str
+    where: str
+    index: int
+    name: str
+    eager: str
+    compiled: str
+    elements: int | None = None
+    wrong_elements: int | None = None
+    first_wrong: tuple[int, ...] | None = None
+    largest: float | None = None
+    node: str | None = None
+    stack: tuple[Location, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParityWrite:
+    """An op that writes an input in eager; `declared` False when the op's schema hides the write."""
+
+    input: str
+    declared: bool
+    op: str | None = None
+    stack: tuple[Location, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParityCall:
+    """One `dynadiag_parity` record: the how-many-th call of a graph, how its inputs shared memory, and what was found.
+
+    `graph` numbers the graphs of the process; `shared` holds (input, input, how). `random_values`: so many outputs and inputs depend on
+    random numbers, and their values were not compared.
+    """
+
+    process: int
+    frame: str | None
+    graph: int
+    call: int
+    verdict: Verdict
+    why: str | None = None
+    shared: tuple[tuple[str, str, str], ...] = ()
+    differences: tuple[ParityDifference, ...] = ()
+    more_differences: int = 0
+    writes: tuple[ParityWrite, ...] = ()
+    random_values: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotCompared:
+    """Why calls of some graphs could not be compared, and of which frames the graphs are."""
+
+    why: str
+    graphs: int
+    frames: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parity:
+    """What `explain --parity` compared. `graphs_compared` had at least one call compared; `not_shown` says what no graph can show.
+
+    `random_values`: outputs and inputs whose values depend on random numbers; only their sizes, dtypes and memory were compared.
+    """
+
+    graphs_compared: int
+    calls_equal: int
+    calls_different: int
+    not_compared: tuple[NotCompared, ...]
+    random_values: int
+    different: tuple[ParityCall, ...]
+    not_shown: str

@@ -1,0 +1,138 @@
+"""What `explain --parity` saw happen: results of compiled calls, or their inputs afterwards, that eager does not give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from dynadiag.advice.parity import parity_advice
+from dynadiag.model.parity import NotCompared, Parity, ParityCall
+from dynadiag.model.report import Cost, Finding, PassResult
+from dynadiag.model.run import Frame, Location, Run
+from dynadiag.passes.base import Rank, frame_location, plural, unique
+from dynadiag.passes.fingerprint import fingerprint
+from dynadiag.passes.parity_calls import Wrong, calls_in_words, in_words, sharing_in_words, wrong_things
+from dynadiag.passes.places import source_function
+
+NOT_SHOWN = (
+    "A graph cannot show guards on Python state that should have failed, Python side effects that are replayed, effects across graphs, "
+    "or gradients; `dynadiag parity` tries gradients and other calls."
+)
+TITLES = {
+    "DM40": "Silently wrong: after the call {what} is not what eager makes of it",
+    "DM41": "Silently wrong: the values of {what} are not eager's",
+    "DM42": "{what} has another {kind} than in eager",
+    "DM43": "{what} shares memory otherwise than in eager",
+    "DM44": "The compiled call raises where eager does not",
+}
+_MOST_TOLD = 4
+Key = tuple[object, ...]
+
+
+def find_parity(run: Run) -> PassResult:
+    """One finding for each input or output that compiled calls of a function got wrong, and what was compared; nothing without --parity."""
+    if not run.parity and not any(process.hooks.get("parity") == "ok" for process in run.processes):
+        return PassResult(notes=tuple(_not_installed(run)))
+    groups: dict[Key, list[Wrong]] = {}
+    for wrong in wrong_things(run):
+        groups.setdefault(_key(wrong, run), []).append(wrong)
+    return PassResult(parity=_parity(run), findings=tuple(_finding(group, run) for group in groups.values()))
+
+
+def _not_installed(run: Run) -> Iterator[str]:
+    for process in run.processes:
+        if (why := process.hooks.get("parity")) is not None:
+            yield f"--parity compared nothing: its hook could not be put into this torch ({why})."
+
+
+def _key(wrong: Wrong, run: Run) -> Key:
+    """What makes differences of several calls and compilations one: the function, the input or output, and the line."""
+    frame = run.frame(wrong.call.frame) if wrong.call.frame else None
+    function = (frame.file, source_function(frame.name)) if frame is not None else (wrong.call.process, wrong.call.graph)
+    line = (wrong.where.file, wrong.where.line) if wrong.where is not None else None
+    subject = wrong.input or (wrong.difference.index, wrong.difference.kind)
+    return wrong.code, function, subject, line
+
+
+def _finding(group: Sequence[Wrong], run: Run) -> Finding:
+    first = group[0]
+    frame = run.frame(first.call.frame) if first.call.frame else None
+    where = first.where or _entry(frame)
+    calls = [wrong.call for wrong in group]
+    name = first.input or f"output {first.difference.index}"
+    return Finding(
+        id="",
+        fingerprint=fingerprint(first.code, where, run, name=name),
+        code=first.code,
+        severity="error",
+        title=_title(first, name),
+        where=where,
+        why=_why(group, frame),
+        fix=parity_advice(first.code, first.input, bool(first.call.shared), _undeclared(first)),
+        cost=Cost(value=float(len(set(map(_of_call, calls)))), unit="calls", basis="counted"),
+        evidence=unique(call.frame for call in calls if call.frame)[:20],
+        rank=(float(Rank.FAILED if first.code == "DM44" else Rank.WRONG_RESULT), float(int(first.code[2:])), -float(len(group))),
+    )
+
+
+def _title(wrong: Wrong, name: str) -> str:
+    if wrong.code == "DM40" and wrong.difference.where == "output":
+        return f"Silently wrong: output {wrong.difference.index}, which depends on memory shared with the written {wrong.input}"
+    return TITLES[wrong.code].format(what=name, kind=wrong.difference.kind.replace("_", " "))
+
+
+def _entry(frame: Frame | None) -> Location | None:
+    return None if frame is None else frame_location(frame)
+
+
+def _of_call(call: ParityCall) -> tuple[int, int, int]:
+    return call.process, call.graph, call.call
+
+
+def _undeclared(wrong: Wrong) -> str | None:
+    """The operator that writes this input without saying so."""
+    return next((write.op for write in wrong.call.writes if write.input == wrong.input and not write.declared), None)
+
+
+def _why(group: Sequence[Wrong], frame: Frame | None) -> str:
+    first = group[0]
+    whose = f" of {source_function(frame.name)}" if frame is not None and frame.name else ""
+    others = [in_words(one) for one in first.call.differences if one is not first.difference]
+    told = [in_words(first.difference), *others[: _MOST_TOLD - 1]]
+    more = len(first.call.differences) + first.call.more_differences - len(told)
+    rest = f"; and {plural(more, 'more difference')}" if more > 0 else ""
+    sharing = sharing_in_words(first.call)
+    how = "" if sharing is None else f" In that call {sharing}."
+    hidden = _undeclared(first)
+    lies = "" if hidden is None else f" {hidden} writes {first.input} without declaring it."
+    return f"In {calls_in_words(wrong.call for wrong in group)}{whose}: {'; '.join(told)}{rest}.{how}{lies}"
+
+
+def _parity(run: Run) -> Parity:
+    compared = [call for call in run.parity if call.verdict != "not_compared"]
+    reasons: dict[str, list[ParityCall]] = {}
+    for call in run.parity:
+        if call.verdict == "not_compared":
+            reasons.setdefault(call.why or "no reason was recorded", []).append(call)
+    return Parity(
+        graphs_compared=len({(call.process, call.graph) for call in compared}),
+        calls_equal=sum(call.verdict == "equal" for call in compared),
+        calls_different=sum(call.verdict == "different" for call in compared),
+        not_compared=tuple(_not_compared(why, calls) for why, calls in reasons.items()),
+        random_values=max((call.random_values for call in compared), default=0) and _random(compared),
+        different=tuple(call for call in compared if call.verdict == "different"),
+        not_shown=NOT_SHOWN,
+    )
+
+
+def _random(calls: Sequence[ParityCall]) -> int:
+    """Each output once a graph, however many of its calls were compared."""
+    most: dict[tuple[int, int], int] = {}
+    for call in calls:
+        key = call.process, call.graph
+        most[key] = max(most.get(key, 0), call.random_values)
+    return sum(most.values())
+
+
+def _not_compared(why: str, calls: Sequence[ParityCall]) -> NotCompared:
+    graphs = {(call.process, call.graph) for call in calls}
+    return NotCompared(why=why, graphs=len(graphs), frames=unique(call.frame for call in calls if call.frame)[:20])

@@ -1,0 +1,53 @@
+"""What calls compared with eager (`explain --parity`) say of a mutation: an input that is silently wrong was seen to be so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from dynadiag.model.run import Frame, Location, Run
+from dynadiag.passes.mutation_facts import Effect, Fact, Site, sorted_effects
+from dynadiag.passes.parity_calls import Wrong, in_words, sharing_in_words, wrong_things
+from dynadiag.passes.places import source_function
+
+_SEEN = "DM40"
+# "Written on a tensor made in the graph": not where that tensor turned out to be an input.
+_MADE_IN_GRAPH = "DM18"
+
+
+def with_parity(facts: Sequence[Fact], run: Run) -> Iterator[Fact]:
+    """The facts, those of an input that was seen to be wrong with that as their worst effect; and a fact for each input that had none."""
+    wrong = [one for one in wrong_things(run) if one.code == _SEEN and one.input is not None]
+    told: set[int] = set()
+    for fact in facts:
+        mine = [one for one in wrong if _is_about(one, fact, run)]
+        told.update(map(id, mine))
+        if fact.code == _MADE_IN_GRAPH and _lines(fact) & {one.where for one in wrong}:
+            continue
+        yield replace(fact, effects=sorted_effects((*fact.effects, *map(_effect, mine)))) if mine else fact
+    for one in wrong:
+        frame = run.frame(one.call.frame) if one.call.frame else None
+        if id(one) not in told and frame is not None:
+            yield _fact(one, frame)
+
+
+def _lines(fact: Fact) -> set[Location | None]:
+    return {site.where for site in fact.sites}
+
+
+def _is_about(one: Wrong, fact: Fact, run: Run) -> bool:
+    frame = run.frame(one.call.frame) if one.call.frame else None
+    same = frame is not None and (frame.file, source_function(frame.name)) == (fact.frame.file, source_function(fact.frame.name))
+    return same and fact.input == one.input and fact.kind in ("data", "metadata", "storage")
+
+
+def _effect(one: Wrong) -> Effect:
+    sharing = sharing_in_words(one.call)
+    detail = f"seen in call {one.call.call}: {in_words(one.difference)}" + ("" if sharing is None else f"; {sharing}")
+    return Effect("silent_wrong", "observed", detail)
+
+
+def _fact(one: Wrong, frame: Frame) -> Fact:
+    op = next((write.op for write in one.call.writes if write.input == one.input), None)
+    sites = () if one.where is None else (Site(one.where, op),)
+    return Fact(code=_SEEN, frame=frame, input=str(one.input), kind="data", effects=(_effect(one),), sites=sites)

@@ -1,0 +1,88 @@
+"""What the parity pass and the mutation pass ask of compared calls: which input was wrong, through which line, and in which words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from dynadiag.model.parity import ParityCall, ParityDifference, ParityWrite
+from dynadiag.model.run import Location, Run
+from dynadiag.passes.base import listed, plural, unique
+from dynadiag.passes.places import own_frame
+
+_METADATA = frozenset(("shape", "stride", "dtype", "device", "requires_grad", "missing"))
+
+
+@dataclass(frozen=True, slots=True)
+class Wrong:
+    """One difference of one call; `input` is the written input behind it (or None) and `where` the user's line."""
+
+    code: str
+    call: ParityCall
+    difference: ParityDifference
+    input: str | None
+    where: Location | None
+
+
+def wrong_things(run: Run) -> Iterator[Wrong]:
+    """Every difference that a finding is about: of a call with a wrong input its inputs, else its outputs; and differences of memory."""
+    for call in run.parity:
+        inputs = [one for one in call.differences if one.where == "input"]
+        for one in call.differences:
+            if one.kind == "value" and one.where == "output" and inputs:
+                continue
+            yield _wrong(one, call, run)
+
+
+def _wrong(one: ParityDifference, call: ParityCall, run: Run) -> Wrong:
+    if one.kind == "raises":
+        write = _shared_write(call)
+        return Wrong("DM44", call, one, write.input if write else None, _line(write, run) if write else None)
+    if one.where == "input":
+        writes = [write for write in call.writes if write.input == one.name]
+        lines = [line for write in writes if (line := _line(write, run)) is not None]
+        return Wrong("DM40", call, one, one.name, lines[-1] if lines else None)
+    if one.kind == "value":
+        write = _shared_write(call)
+        if write is not None:
+            return Wrong("DM40", call, one, write.input, _line(write, run))
+        return Wrong("DM41", call, one, None, own_frame(one.stack, run))
+    return Wrong("DM43" if one.kind == "alias" else "DM42", call, one, None, own_frame(one.stack, run))
+
+
+def _shared_write(call: ParityCall) -> ParityWrite | None:
+    """The last write of an input whose memory overlaps another input's."""
+    overlapping = {name for one, other, how in call.shared if how != "one storage" for name in (one, other)}
+    return next((write for write in reversed(call.writes) if write.input in overlapping), None)
+
+
+def _line(write: ParityWrite, run: Run) -> Location | None:
+    return own_frame(write.stack, run)
+
+
+def in_words(one: ParityDifference) -> str:
+    """The difference as a sentence without its end: what eager gives and what the compiled call gave."""
+    subject = one.name if one.where == "input" else f"output {one.index}"
+    after = " after the call" if one.where == "input" else ""
+    if one.kind == "raises":
+        return f"the compiled call raised {one.compiled}; in eager it does not"
+    if one.kind == "alias":
+        return f"{subject} and {one.name}: {one.eager} in eager, {one.compiled} compiled"
+    if one.kind != "value":
+        return f"{subject}{after}: {one.kind.replace('_', ' ')} {one.eager} in eager, {one.compiled} compiled"
+    count = "" if one.elements is None else f", {one.wrong_elements} of {plural(one.elements, 'element')} wrong"
+    at = "" if not one.first_wrong else f" at {list(one.first_wrong)}"
+    most = "" if one.largest is None else f", by up to {one.largest:.3g}"
+    return f"{subject}{after}{at}: {one.eager} in eager, {one.compiled} compiled{count}{most}"
+
+
+def calls_in_words(calls: Iterable[ParityCall]) -> str:
+    """Which calls: "call 2", "calls 1, 2 and 3 more"."""
+    numbers = unique(str(call.call) for call in calls)
+    return f"call{'s' if len(numbers) > 1 else ''} {listed(numbers)}"
+
+
+def sharing_in_words(call: ParityCall) -> str | None:
+    """How the inputs of the call shared memory; None when they did not."""
+    found = [f"{one} and {other} ({how})" for one, other, how in call.shared]
+    return None if not found else f"inputs shared memory: {listed(found)}"

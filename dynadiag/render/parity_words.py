@@ -1,0 +1,29 @@
+"""What `--parity` compared, in words for the terminal and Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dynadiag.model.parity import Parity
+from dynadiag.passes.base import plural
+from dynadiag.render.sanitise import clean
+
+
+def verdict(parity: Parity) -> str:
+    """How many calls of how many graphs were compared, and how many of them were different."""
+    total = parity.calls_equal + parity.calls_different
+    if not total:
+        return "no call could be compared with eager" if parity.not_compared else "no compiled graph was called"
+    return (
+        f"{plural(total, 'call')} of {plural(parity.graphs_compared, 'graph')} compared with eager: "
+        f"{parity.calls_equal} equal, {parity.calls_different} different"
+    )
+
+
+def details(parity: Parity) -> Iterator[str]:
+    """What was not compared and why, what was random, and what no comparison of graphs shows."""
+    for one in parity.not_compared:
+        yield f"{plural(one.graphs, 'graph')} not compared: {clean(one.why, limit=300)}"
+    if parity.random_values:
+        yield f"{plural(parity.random_values, 'random value')}: only sizes, dtypes and memory compared"
+    yield parity.not_shown

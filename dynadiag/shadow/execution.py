@@ -1,0 +1,237 @@
+"""One eager call of a copied graph: what it gives, which inputs it writes on which line, and what in it is random."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.fx import Node, map_arg
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from dynadiag.shadow.graph_copy import GraphCopy
+from dynadiag.shadow.memory import is_plain, relation, snapshot
+from dynadiag.torch_compat.shadow_state import RandomState
+
+# Results whose memory nobody has written: they are filled, each call with another value.
+_EMPTY = frozenset(
+    {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted", "empty_quantized", "Tensor", "FloatTensor"}
+)
+_HALVES = (torch.bfloat16, torch.float16)
+
+
+@dataclass
+class Execution:
+    """What one call gave. `written` has the nodes that wrote each input, `random` the positions whose values depend on random numbers."""
+
+    outputs: list[Any] = field(default_factory=list)
+    nodes: list[Node | None] = field(default_factory=list)
+    written: dict[int, list[Node]] = field(default_factory=dict)
+    random_outputs: frozenset[int] = frozenset()
+    random_inputs: frozenset[int] = frozenset()
+    coarsest: torch.dtype | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class How:
+    """The value that unwritten memory is filled with; whether to compute in float64; whether to look at values to see who writes."""
+
+    filling: float = 0.0
+    wide: bool = False
+    watch_values: bool = False
+
+
+def execute(copy: GraphCopy, tensors: Sequence[Any], how: How) -> Execution:
+    """Call it on placeholders and attributes (`GraphCopy.names`), which it may write. Raises what an op raises."""
+    return _Runner(copy, tensors, how).run()
+
+
+class _Runner:
+    def __init__(self, copy: GraphCopy, tensors: Sequence[Any], how: How) -> None:
+        self._copy, self._tensors, self._how = copy, list(tensors), how
+        self._done = Execution()
+        self._env: dict[Node, Any] = {}
+        self._tainted: set[Node] = set()
+        self._dice = RandomState()
+        self._places: dict[int, Node] = {}
+        self._versions = [self._version(value) for value in self._tensors]
+        self._values = [value.detach().clone() if how.watch_values and is_plain(value) else None for value in self._tensors]
+        self._last_use = _last_uses(copy.graph)
+
+    def run(self) -> Execution:
+        """Every node in its order."""
+        placeholders = sum(node.op == "placeholder" for node in self._copy.graph.nodes)
+        tensors = [name for name, value in self._copy.attributes.items() if isinstance(value, torch.Tensor)]
+        attributes = {**self._copy.attributes, **dict(zip(tensors, self._tensors[placeholders:], strict=True))}
+        position = 0
+        for node in self._copy.graph.nodes:
+            if node.op == "placeholder":
+                self._env[node], self._places[position] = self._tensors[position], node
+                position += 1
+            elif node.op == "get_attr":
+                self._env[node] = attributes[str(node.target)]
+                if node.target in tensors:
+                    self._places[placeholders + tensors.index(str(node.target))] = node
+            elif node.op == "output":
+                self._finish(node)
+            else:
+                self._env[node] = self._call(node)
+                for spent in self._last_use.get(node, ()):
+                    self._env.pop(spent, None)
+        return self._done
+
+    def _call(self, node: Node) -> Any:
+        args, kwargs = map_arg(node.args, self._value), map_arg(node.kwargs, self._value)
+        if self._how.wide:
+            args, kwargs = tree_map_only(torch.dtype, _wider, (args, kwargs))
+        if node.op == "call_method":
+            name = {"float": "double", "half": "double", "bfloat16": "double"}.get(str(node.target), str(node.target))
+            result = getattr(args[0], name if self._how.wide else str(node.target))(*args[1:], **kwargs)
+        else:
+            target: Any = node.target if node.op == "call_function" else self._copy.attributes[str(node.target)]
+            result = target(*args, **kwargs)
+        if str(getattr(node.target, "__name__", node.target)).split(".")[0] in _EMPTY and is_plain(result):
+            _fill(result, self._how.filling)
+        self._note(node, result, (args, kwargs))
+        return result
+
+    def _value(self, node: Node) -> Any:
+        return self._env[node]
+
+    def _note(self, node: Node, result: Any, arguments: Any) -> None:
+        for value in tree_leaves(result):
+            if isinstance(value, torch.Tensor) and value.dtype in _HALVES:
+                self._done.coarsest = torch.bfloat16 if torch.bfloat16 in (value.dtype, self._done.coarsest) else torch.float16
+        drew = self._dice.moved()
+        random = drew or any(source in self._tainted for source in node.all_input_nodes)
+        written = self._note_writes(node)
+        if random:
+            self._tainted.add(node)
+            self._spread(tree_leaves(result) + (tree_leaves(arguments) if _writes(node) else []))
+            self._tainted.update(self._places[at] for at in written)
+
+    def _spread(self, values: list[Any]) -> None:
+        """What shares memory with a random value that was written is random too."""
+        written = [value for value in values if is_plain(value)]
+        for node, known in self._env.items():
+            if (
+                node not in self._tainted
+                and is_plain(known)
+                and any(relation(known, value) in ("same tensor", "overlap") for value in written)
+            ):
+                self._tainted.add(node)
+
+    def _note_writes(self, node: Node) -> list[int]:
+        found = []
+        for at, value in enumerate(self._tensors):
+            if isinstance(value, torch.Tensor) and self._changed(at, value):
+                self._done.written.setdefault(at, []).append(node)
+                found.append(at)
+        return found
+
+    def _changed(self, at: int, value: torch.Tensor) -> bool:
+        version = self._version(value)
+        before = self._values[at]
+        if before is not None and (before.shape != value.shape or not _same(before, value.detach())):
+            self._values[at] = value.detach().clone()
+            return True
+        if version != self._versions[at]:
+            self._versions[at] = version
+            return not self._how.watch_values
+        return False
+
+    @staticmethod
+    def _version(value: Any) -> int:
+        return value._version if is_plain(value) and not value.is_inference() else 0
+
+    def _finish(self, node: Node) -> None:
+        made = tree_leaves(node.args[0])
+        self._done.outputs = [self._env[one] if isinstance(one, Node) else one for one in made]
+        self._done.nodes = [one if isinstance(one, Node) else None for one in made]
+        self._done.random_outputs = frozenset(at for at, one in enumerate(made) if one in self._tainted)
+        self._done.random_inputs = frozenset(at for at, one in self._places.items() if one in self._tainted)
+
+
+def _writes(node: Node) -> bool:
+    name = str(getattr(node.target, "__name__", node.target)).split(".")[0]
+    return name.endswith("_") or name in ("setitem", "auto_functionalized") or "out" in node.kwargs
+
+
+def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return torch.equal(one, other) or bool(((one == other) | ((one != one) & (other != other))).all())
+
+
+def _fill(value: torch.Tensor, filling: float) -> None:
+    with torch.no_grad():
+        value.detach().fill_(filling if value.is_floating_point() or value.is_complex() else 2 if filling != filling else int(filling))
+
+
+def _wider(dtype: torch.dtype) -> torch.dtype:
+    return torch.float64 if dtype.is_floating_point else dtype
+
+
+def _last_uses(graph: Any) -> dict[Node, list[Node]]:
+    """Which values nobody needs after each node."""
+    last: dict[Node, Node] = {}
+    for node in graph.nodes:
+        for source in node.all_input_nodes:
+            last[source] = node
+    spent: dict[Node, list[Node]] = {}
+    for source, node in last.items():
+        if source.op not in ("placeholder", "get_attr"):
+            spent.setdefault(node, []).append(source)
+    return spent
+
+
+def noise_anchors(copy: GraphCopy, pristine: Sequence[Any], coarsest: torch.dtype | None) -> list[tuple[list[Any], list[Any]]]:
+    """Outputs and inputs after eager calls that differ only by noise: in float64, and with inputs changed in their last digits.
+
+    They fill unwritten memory with other values, one with NaN: what depends on it may be anything. A call that does not run is left out.
+    """
+    found = []
+    for seed in (None, 1, 2, 3):
+        values = snapshot(pristine)
+        try:
+            changed = _in_float64(values) if seed is None else _shaken(values, seed, coarsest)
+            call = execute(copy, changed, How(filling=float("nan") if seed == 1 else 3.0, wide=seed is None))
+        except Exception:  # noqa: BLE001 - border: a graph that names its dtypes may not run in float64; the other calls stay
+            continue
+        found.append((call.outputs, changed))
+    return found
+
+
+def _in_float64(values: list[Any]) -> list[Any]:
+    """Only where no two inputs share memory: that could not be kept."""
+    plain = [value for value in values if is_plain(value)]
+    if len({value.untyped_storage().data_ptr() for value in plain}) < len(plain):
+        raise ValueError("inputs share memory")
+    return [_double(value) if is_plain(value) and value.is_floating_point() else value for value in values]
+
+
+def _double(value: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        wide = torch.empty_strided(value.shape, value.stride(), dtype=torch.float64, device=value.device).copy_(value)
+    return wide.requires_grad_() if value.requires_grad and value.is_leaf else wide
+
+
+def _shaken(values: list[Any], seed: int, coarsest: Any) -> list[Any]:
+    generators: dict[torch.device, torch.Generator] = {}
+    memories = set()
+    for value in values:
+        if is_plain(value) and value.is_floating_point() and value.untyped_storage().data_ptr() not in memories and value.numel():
+            memories.add(value.untyped_storage().data_ptr())
+            if value.device not in generators:
+                generators[value.device] = torch.Generator(value.device)
+                generators[value.device].manual_seed(seed)
+            size = 4 * torch.finfo(coarsest or value.dtype).eps
+            with torch.no_grad():
+                flat = value.detach()
+                noise = torch.rand(flat.shape, generator=generators[value.device], dtype=torch.float32, device=value.device) * 2 - 1
+                if not _overlaps_itself(flat):
+                    flat.mul_((1 + size * noise).to(flat.dtype))
+    return values
+
+
+def _overlaps_itself(value: torch.Tensor) -> bool:
+    return any(step == 0 and size > 1 for step, size in zip(value.stride(), value.shape, strict=True))

@@ -1,0 +1,298 @@
+"""`explain --parity` in the user's process: calls of compiled graphs are repeated in eager on copies of their inputs and compared.
+
+These are the first calls of each graph, and each whose inputs share memory in a new way. The program's own results, random numbers and
+output stay as they are.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from dynadiag.shadow.comparing import Difference, compare, compare_sharing
+from dynadiag.shadow.execution import Execution, How, execute, noise_anchors
+from dynadiag.shadow.graph_copy import GraphCopy, copy_graph
+from dynadiag.shadow.memory import AliasPattern, alias_pattern, bytes_of, is_plain, snapshot
+from dynadiag.torch_compat import context
+from dynadiag.torch_compat.hooks import Hooks, Sink, callback_switch, disguise
+from dynadiag.torch_compat.shadow_state import aside, why_not_now
+
+_MORE_PATTERNS = 8
+_MOST_DIFFERENCES = 20
+_TEXT = 500
+_MEMORY_FACTOR = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShadowOptions:
+    """How many calls of each graph are compared at first, and the most memory that copies of one call's inputs may take."""
+
+    calls: int = 3
+    cap_bytes: int = 2 << 30
+
+
+@dataclass
+class _Region:
+    """One compiled graph: where it belongs, and which calls were compared."""
+
+    copy: GraphCopy | None
+    why_not: str | None
+    compile_ids: dict[str, Any]
+    epoch: int
+    graph: int
+    calls: int = 0
+    patterns: dict[AliasPattern, int] = field(default_factory=dict)
+    told: set[str] = field(default_factory=set)
+
+    @property
+    def attributes(self) -> list[Any]:
+        """The tensors that the graph holds itself."""
+        return [] if self.copy is None else [value for value in self.copy.attributes.values() if isinstance(value, torch.Tensor)]
+
+
+@dataclass(frozen=True)
+class _Expectation:
+    """What the call should give: eager's results on copies, and copies as they were before."""
+
+    number: int
+    pattern: AliasPattern
+    pristine: list[Any]
+    inputs: list[Any]
+    eager: Execution | None
+    raised: str | None
+
+
+class Shadow:
+    """Repeats calls of what `OutputGraph.call_user_compiler` returns, and writes a `dynadiag_parity` record for each."""
+
+    def __init__(self, sink: Sink, options: ShadowOptions, epoch: Callable[[], int]) -> None:
+        self._sink, self._options, self._epoch = sink, options, epoch
+        self._ordinals = itertools.count()
+
+    def watch(self, output_graph: Any, hooks: Hooks) -> None:
+        """Compare calls of every graph that is compiled from now on, but those that torch serialises or exports."""
+        owner = output_graph.OutputGraph
+        original, switch, begin = owner.call_user_compiler, callback_switch(), self._begin
+        wrapped = self._wrapped
+
+        def dynadiag_watch(self: Any, module: Any, example_inputs: Any) -> Any:
+            prior = switch(None)
+            try:
+                region = begin(self, module)
+            finally:
+                switch(prior)
+            compiled = original(self, module, example_inputs)
+            return compiled if region is None else wrapped(compiled, region)
+
+        file = sys.modules[owner.__module__].__file__
+        hooks.replace(owner, "call_user_compiler", functools.wraps(original)(disguise(dynadiag_watch, file)))
+
+    def _begin(self, output_graph: Any, module: Any) -> _Region | None:
+        """Before the backend gets the graph, which it may change."""
+        graph = next(self._ordinals)
+        if getattr(output_graph, "package", None) is not None or getattr(output_graph, "export", False):
+            return None
+        ids = context.current_compile_ids()
+        try:
+            copy: GraphCopy | None = None
+            why_not: str | None = "it belongs to compiled autograd"
+            if "compiled_autograd_id" not in ids:
+                copy = copy_graph(module, getattr(output_graph, "param_name_to_source", None))
+                why_not = copy.why_not
+        except Exception as error:  # noqa: BLE001 - border: our hooks in the user's process
+            self._sink.failed("parity", error)
+            copy, why_not = None, f"its graph could not be copied: {_short(error)}"
+        return _Region(copy if why_not is None else None, why_not, ids, self._epoch(), graph)
+
+    def _wrapped(self, compiled: Callable[..., Any], region: _Region) -> Callable[..., Any]:
+        before, after, failed, switch = self._before, self._after, self._raised, callback_switch()
+
+        def shadowed(*args: Any) -> Any:
+            prior = switch(None)
+            try:
+                expected = before(region, args)
+            finally:
+                switch(prior)
+            if expected is None:
+                return compiled(*args)
+            try:
+                results = compiled(*args)
+            except Exception as error:
+                failed(region, expected, error)
+                raise
+            prior = switch(None)
+            try:
+                after(region, expected, args, results)
+            finally:
+                switch(prior)
+            return results
+
+        return functools.update_wrapper(shadowed, compiled, updated=())
+
+    def _before(self, region: _Region, args: tuple[Any, ...]) -> _Expectation | None:
+        region.calls += 1
+        try:
+            number = region.calls
+            if region.why_not is not None:
+                self._not_compared(region, number, (), region.why_not)
+                return None
+            tensors = [*args, *region.attributes]
+            pattern = alias_pattern(tensors)
+            if not self._wanted(region, number, pattern):
+                return None
+            why_not = self._why_not(tensors)
+            if why_not is not None:
+                self._not_compared(region, number, pattern, why_not)
+                return None
+            return self._expect(region, number, pattern, tensors)
+        except Exception as error:  # noqa: BLE001 - border: our hooks in the user's process
+            self._sink.failed("parity", error)
+            self._not_compared(region, region.calls, (), f"dynadiag failed: {_short(error)}")
+            return None
+
+    def _wanted(self, region: _Region, number: int, pattern: AliasPattern) -> bool:
+        new = pattern not in region.patterns
+        if new:
+            region.patterns[pattern] = number
+        return number <= self._options.calls or (new and len(region.patterns) <= self._options.calls + _MORE_PATTERNS)
+
+    def _why_not(self, tensors: list[Any]) -> str | None:
+        for value in tensors:
+            if isinstance(value, torch.Tensor) and not is_plain(value):
+                return f"an input is a {type(value).__name__} ({value.layout}, {value.device.type})"
+            if not isinstance(value, torch.Tensor | int | float | complex | bool | str | torch.dtype | torch.device | type(None)):
+                return f"an input is a {type(value).__name__}, which cannot be copied"
+        if not torch.is_inference_mode_enabled() and any(isinstance(value, torch.Tensor) and value.is_inference() for value in tensors):
+            return "an input is an inference tensor, of which no copy can be made outside inference mode"
+        size = bytes_of(tensors)
+        if size * _MEMORY_FACTOR > self._options.cap_bytes:
+            return f"copies of its inputs need {size * _MEMORY_FACTOR} bytes, the cap is {self._options.cap_bytes}"
+        return why_not_now(tensors)
+
+    def _expect(self, region: _Region, number: int, pattern: AliasPattern, tensors: list[Any]) -> _Expectation:
+        assert region.copy is not None
+        eager, raised = None, None
+        with aside():
+            with torch.inference_mode(False):
+                pristine = snapshot(tensors)
+                inputs = snapshot(pristine)
+            try:
+                eager = execute(region.copy, inputs, How())
+            except Exception as error:  # noqa: BLE001 - border: what eager raises is compared too
+                raised = _short(error)
+        return _Expectation(number, pattern, pristine, inputs, eager, raised)
+
+    def _after(self, region: _Region, expected: _Expectation, args: tuple[Any, ...], results: Any) -> None:
+        try:
+            if expected.eager is None:
+                self._not_compared(region, expected.number, expected.pattern, f"the call in eager raised {expected.raised}")
+                return
+            with aside():
+                found = self._compare(region, expected, [*args, *region.attributes], list(results))
+                self._tell(region, expected, found)
+        except Exception as error:  # noqa: BLE001 - border: our hooks in the user's process
+            self._sink.failed("parity", error)
+            self._not_compared(region, expected.number, expected.pattern, f"dynadiag failed: {_short(error)}")
+
+    def _raised(self, region: _Region, expected: _Expectation, error: Exception) -> None:
+        prior = callback_switch()(None)
+        try:
+            if expected.eager is None:
+                self._not_compared(region, expected.number, expected.pattern, f"eager and the compiled call raised: {expected.raised}")
+                return
+            raised = Difference(kind="raises", where="output", index=0, name="the call", eager="nothing raised", compiled=_short(error))
+            self._tell(region, expected, (raised,))
+        except Exception as ours:  # noqa: BLE001 - border: our hooks in the user's process
+            self._sink.failed("parity", ours)
+        finally:
+            callback_switch()(prior)
+
+    def _compare(self, region: _Region, expected: _Expectation, tensors: list[Any], results: list[Any]) -> tuple[Difference, ...]:
+        eager, copy = expected.eager, region.copy
+        assert eager is not None
+        assert copy is not None
+        noise = functools.cache(lambda: noise_anchors(copy, expected.pristine, eager.coarsest))
+        outputs = compare(
+            eager.outputs,
+            results,
+            [f"output {at}" for at in range(len(results))],
+            where="output",
+            anchors=lambda: [outputs for outputs, _ in noise()],
+            coarsest=eager.coarsest,
+            no_values=eager.random_outputs,
+        )
+        inputs = compare(
+            expected.inputs,
+            tensors,
+            copy.names,
+            where="input",
+            anchors=lambda: [inputs for _, inputs in noise()],
+            coarsest=eager.coarsest,
+            no_values=eager.random_inputs,
+        )
+        sharing = compare_sharing((eager.outputs, expected.inputs), (results, tensors), copy.names)
+        return (*inputs, *outputs, *sharing)
+
+    # -- records
+
+    def _tell(self, region: _Region, expected: _Expectation, found: tuple[Difference, ...]) -> None:
+        random = 0 if expected.eager is None else len(expected.eager.random_outputs) + len(expected.eager.random_inputs)
+        told: dict[str, Any] = {"verdict": "different" if found else "equal", "random_values": random}
+        if found:
+            told |= {
+                "differences": [self._described(one, expected) for one in found[:_MOST_DIFFERENCES]],
+                "more_differences": max(len(found) - _MOST_DIFFERENCES, 0),
+                "writes": self._writes(region, expected),
+            }
+        self._record(region, expected.number, expected.pattern, told)
+
+    def _described(self, one: Difference, expected: _Expectation) -> dict[str, Any]:
+        """A difference and, for an output, the node that makes it."""
+        nodes = [] if expected.eager is None else expected.eager.nodes
+        made_by = nodes[one.index] if one.where == "output" and one.index < len(nodes) and one.kind != "raises" else None
+        return {**one.to_json(), **_place(made_by)}
+
+    def _writes(self, region: _Region, expected: _Expectation) -> list[dict[str, Any]]:
+        """Which inputs eager writes and on which line; an operator that does not declare its write is found by the values."""
+        assert region.copy is not None
+        with aside():
+            again = execute(region.copy, snapshot(expected.pristine), How(watch_values=True)) if expected.eager is not None else Execution()
+        declared = expected.eager.written if expected.eager is not None else {}
+        through = {at for one, other, how in expected.pattern if how != "one storage" for at in (one, other)}
+        hidden = [at for at in again.written if at not in declared and not (at in through and through & declared.keys())]
+        return [
+            {"input": at, "name": region.copy.names[at], "declared": at in declared, **_place(node)}
+            for at in sorted([*declared, *hidden])
+            for node in (declared.get(at) or again.written[at])[-5:]
+        ]
+
+    def _not_compared(self, region: _Region, number: int, pattern: AliasPattern, why: str) -> None:
+        """Said once for each reason of a graph."""
+        if why not in region.told:
+            region.told.add(why)
+            self._record(region, number, pattern, {"verdict": "not_compared", "why": why[:_TEXT]})
+
+    def _record(self, region: _Region, number: int, pattern: AliasPattern, told: dict[str, Any]) -> None:
+        names = region.copy.names if region.copy is not None else ()
+        shared = [{"inputs": [names[one], names[other]], "positions": [one, other], "how": how} for one, other, how in pattern[:50]]
+        head = {"format": 1, "graph": region.graph, "epoch": region.epoch, "call": number}
+        self._sink.artifact("dynadiag_parity", {**head, **told, "shared": shared}, compile_ids=region.compile_ids)
+
+
+def _place(node: Node | None) -> dict[str, Any]:
+    """The node's name, and its stack as torch wrote it, cut to its last lines."""
+    if node is None:
+        return {"node": None, "op": None, "stack": None}
+    stack = node.meta.get("stack_trace")
+    return {"node": node.name, "op": str(getattr(node.target, "__name__", node.target)), "stack": stack[-4000:] if stack else None}
+
+
+def _short(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:_TEXT]

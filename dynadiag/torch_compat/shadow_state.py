@@ -1,0 +1,106 @@
+"""Torch's private switches around a shadow call: no modes, no torch functions, no Dynamo, and the random numbers put back."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from dynadiag.torch_compat.fx_state import kept_global_state
+from dynadiag.torch_compat.hooks import callback_switch
+
+
+@contextlib.contextmanager
+def aside() -> Iterator[None]:
+    """Code in this block changes nothing that the program could see: global state, random numbers, its own modes, Dynamo, warnings."""
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    switch = callback_switch()
+    prior = switch(None)
+    quiet = ("ignore", None, Warning, None, 0)
+    warnings.filters.insert(0, quiet)  # type: ignore[attr-defined]
+    try:
+        with RandomState().kept(), torch._C.DisableTorchFunction(), _disable_current_modes(), kept_global_state():
+            yield
+    finally:
+        with contextlib.suppress(ValueError):
+            warnings.filters.remove(quiet)  # type: ignore[attr-defined]
+        switch(prior)
+
+
+class RandomState:
+    """The default generators of the CPU and of each CUDA device in use, as they were when this was made."""
+
+    def __init__(self) -> None:
+        self._cuda = list(range(torch.cuda.device_count())) if _cuda_runs() else []
+        self._states = self._now()
+
+    def moved(self) -> bool:
+        """Whether random numbers were drawn since this was last asked."""
+        now = self._now()
+        drawn = any(not torch.equal(one, other) for one, other in zip(now, self._states, strict=True))
+        self._states = now
+        return drawn
+
+    @contextlib.contextmanager
+    def kept(self) -> Iterator[None]:
+        """Set them back afterwards, if any was moved."""
+        before = self._states
+        try:
+            yield
+        finally:
+            if self.moved():
+                torch.set_rng_state(before[0])
+                for device, state in zip(self._cuda, before[1:], strict=True):
+                    torch.cuda.set_rng_state(state, device)
+
+    def _now(self) -> list[torch.Tensor]:
+        return [torch.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in self._cuda)]
+
+
+def _cuda_runs() -> bool:
+    return bool(torch.cuda.is_available() and torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
+
+
+def why_not_now(values: Any) -> str | None:
+    """Why this call cannot be repeated: transforms of functorch, CUDA graphs being captured, compiled autograd; None when it can."""
+    if any(isinstance(value, torch.Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(value) for value in values):
+        return "its inputs belong to a torch.func transform"
+    if _cuda_runs() and torch.cuda.is_current_stream_capturing():
+        return "a CUDA graph is being captured"
+    return None
+
+
+def python_kernels(name: str) -> list[Any]:
+    """The Python functions of an operator made by `torch.library.custom_op` (`torch._library.custom_ops.OPDEFS`, 2.11 to 2.15)."""
+    custom_ops = sys.modules.get("torch._library.custom_ops")
+    definition = getattr(custom_ops, "OPDEFS", {}).get(name)
+    if definition is None:
+        return []
+    functions = list(getattr(definition, "_backend_fns", {}).values())
+    return [getattr(definition, "_init_fn", None), *functions]
+
+
+def operator_names(target: Any) -> list[str]:
+    """The qualified name ("lib::scale") of an operator as a graph calls it; empty for other functions."""
+    if isinstance(target, torch._ops.OpOverload):
+        return [target._schema.name]
+    if isinstance(target, torch._ops.OpOverloadPacket):
+        return [target._qualified_op_name]
+    return []
+
+
+def is_higher_order(target: Any) -> bool:
+    """Whether it is an operator that runs other graphs or Python objects."""
+    return isinstance(target, torch._ops.HigherOrderOperator)
+
+
+def operator_schema(target: Any) -> Any:
+    """The schema of an operator, of a packet its first; None for other functions."""
+    if isinstance(target, torch._ops.OpOverloadPacket):
+        target = getattr(target, target.overloads()[0])  # type: ignore[no-untyped-call]
+    return target._schema if isinstance(target, torch._ops.OpOverload) else None

@@ -1,0 +1,93 @@
+"""Reads `dynadiag_parity` records. Everything in them is checked: a log may come from anybody."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from dynadiag.model.parity import ParityCall, ParityDifference, ParityWrite, Verdict
+from dynadiag.model.run import CompileKey, Location
+from dynadiag.trace.drafts import ProcessDraft, RunDraft, key_of
+from dynadiag.trace.records import Record
+from dynadiag.trace.stacks import printed_stack_of
+from dynadiag.trace.values import BadRecordError, as_bool, as_dict, as_float, as_id, as_list, as_text, as_texts
+
+_VERDICTS = frozenset(("equal", "different", "not_compared"))
+_MOST = 200
+_LONGEST = 2000
+_MOST_CALLS = 100_000
+
+
+def parity(run: RunDraft, process: ProcessDraft, record: Record) -> None:
+    """`dynadiag_parity`: one call that was compared with eager, or why it was not."""
+    facts = record.object()
+    graph, call, verdict = as_id(facts.get("graph")), as_id(facts.get("call")), as_text(facts.get("verdict"))
+    if graph is None or call is None or verdict not in _VERDICTS:
+        raise BadRecordError("parity record is mistyped")
+    if len(run.parity) >= _MOST_CALLS:
+        return
+    found = ParityCall(
+        process=process.index,
+        frame=_frame(run, process, record, facts),
+        graph=graph,
+        call=call,
+        verdict=cast(Verdict, verdict),
+        why=_cut(facts.get("why")),
+        shared=tuple(_shared(as_dict(entry)) for entry in as_list(facts.get("shared"))[:_MOST]),
+        differences=tuple(_difference(as_dict(entry)) for entry in as_list(facts.get("differences"))[:_MOST]),
+        more_differences=as_id(facts.get("more_differences")) or 0,
+        writes=tuple(_write(as_dict(entry)) for entry in as_list(facts.get("writes"))[:_MOST]),
+        random_values=as_id(facts.get("random_values")) or 0,
+    )
+    run.parity.append(found)
+
+
+def _frame(run: RunDraft, process: ProcessDraft, record: Record, facts: Mapping[str, Any]) -> str | None:
+    """The frame that was compiled: compile ids repeat after a reset, so the record says in which epoch it was."""
+    key, epoch = key_of(process, record.header), as_id(facts.get("epoch"))
+    if epoch is not None:
+        key = CompileKey(key.process, epoch, key.frame, key.compile, key.autograd)
+    frame = process.frames.get(key)
+    return frame.id if frame is not None else None
+
+
+def _cut(value: object) -> str | None:
+    text = as_text(value)
+    return None if text is None else text[:_LONGEST]
+
+
+def _shared(entry: Mapping[str, Any]) -> tuple[str, str, str]:
+    names = [*as_texts(entry.get("inputs")), "?", "?"]
+    return names[0][:_LONGEST], names[1][:_LONGEST], (_cut(entry.get("how")) or "?")
+
+
+def _difference(entry: Mapping[str, Any]) -> ParityDifference:
+    first = [as_id(number) for number in as_list(entry.get("first_wrong"))[:_MOST]]
+    return ParityDifference(
+        kind=_cut(entry.get("kind")) or "?",
+        where=_cut(entry.get("where")) or "?",
+        index=as_id(entry.get("index")) or 0,
+        name=_cut(entry.get("name")) or "?",
+        eager=_cut(entry.get("eager")) or "?",
+        compiled=_cut(entry.get("compiled")) or "?",
+        elements=as_id(entry.get("elements")),
+        wrong_elements=as_id(entry.get("wrong_elements")),
+        first_wrong=tuple(number for number in first if number is not None) if "first_wrong" in entry and None not in first else None,
+        largest=as_float(entry.get("largest")),
+        node=_cut(entry.get("node")),
+        stack=_stack(entry),
+    )
+
+
+def _write(entry: Mapping[str, Any]) -> ParityWrite:
+    return ParityWrite(
+        input=_cut(entry.get("name")) or "?",
+        declared=as_bool(entry.get("declared")) is not False,
+        op=_cut(entry.get("op")),
+        stack=_stack(entry),
+    )
+
+
+def _stack(entry: Mapping[str, Any]) -> tuple[Location, ...]:
+    text = as_text(entry.get("stack"))
+    return () if text is None else printed_stack_of(text[:20_000])

@@ -1,0 +1,256 @@
+"""`explain --parity` on planted faults and on correct programs: what it finds, what it leaves alone, and that nothing else changes."""
+
+import json
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import dynadiag
+from dynadiag.passes.find_mutations import find_mutations
+from dynadiag.passes.find_parity import find_parity
+from dynadiag.trace import load
+
+
+@pytest.fixture
+def compared(tmp_path):
+    """Runs a function under `observe(parity_calls=3)` and gives the run."""
+
+    def run(program, **options):
+        torch._dynamo.reset()
+        torch.manual_seed(0)
+        with dynadiag.observe(tmp_path / "run", parity_calls=3, **options):
+            program()
+        found = load(tmp_path / "run")
+        assert [problem.text for problem in found.problems if problem.kind == "recorder"] == []
+        return found
+
+    return run
+
+
+def backend(change):
+    """A back end that calls the graph, and then does `change(outputs, inputs)` instead of giving its outputs."""
+    return lambda module, _: lambda *inputs: change(list(module(*inputs)), inputs)
+
+
+def findings(run):
+    return [(one.code, one.where.code) for one in find_parity(run).findings]
+
+
+def double(x):
+    return x * 2
+
+
+def flat(x):
+    return x.view(-1)
+
+
+def bump(x):
+    x.add_(1)
+    return x * 2
+
+
+PLANTED = {
+    "stride": (double, lambda outputs, _: [one.t().contiguous().t() for one in outputs], "DM42", "return x * 2"),
+    "dtype": (double, lambda outputs, _: [one.double() for one in outputs], "DM42", "return x * 2"),
+    "no gradient": (double, lambda outputs, _: [one.detach() for one in outputs], "DM42", "return x * 2"),
+    "a copy": (flat, lambda outputs, _: [one.clone() for one in outputs], "DM43", "return x.view(-1)"),
+    "an alias": (double, lambda _, inputs: [inputs[0].mul_(2)], "DM40", "def double(x):"),
+    "one element": (
+        double,
+        lambda outputs, _: [one.index_put((torch.tensor(1),), torch.tensor(9.0)) for one in outputs],
+        "DM41",
+        "return x * 2",
+    ),
+}
+
+
+@pytest.mark.parametrize("planted", PLANTED)
+def test_a_planted_fault_is_found_on_its_line(compared, planted):
+    function, change, code, line = PLANTED[planted]
+    grad = planted == "no gradient"
+    run = compared(lambda: torch.compile(function, backend=backend(change))(torch.ones(3, 4, requires_grad=grad)))
+    found = findings(run)
+    assert code in [one for one, _ in found]
+    if code != "DM40":
+        assert (code, line) in found
+
+
+def test_a_lost_write_is_found_with_input_and_line(compared):
+    def lose(module, _):
+        return lambda *inputs: module(*[one.clone() for one in inputs])
+
+    run = compared(lambda: torch.compile(bump, backend=lose)(torch.ones(4)))
+    assert findings(run) == [("DM40", "x.add_(1)")]
+    (mutation,) = [one for one in find_mutations(run).mutations if one.worst == "silent_wrong"]
+    assert (mutation.input, mutation.effects[0]["basis"], mutation.sites[0]["code"]) == ("L['x']", "observed", "x.add_(1)")
+
+
+def test_an_overlap_that_appears_on_a_later_call(compared):
+    def write(x, y):
+        x.mul_(2)
+        return x + y
+
+    def program():
+        compiled = torch.compile(write, backend="aot_eager")
+        for _ in range(5):
+            compiled(torch.ones(4), torch.ones(4))
+        base = torch.ones(8)
+        compiled(base[:4], base[2:6])
+
+    run = compared(program)
+    assert findings(run) == [("DM40", "x.mul_(2)")]
+    (different,) = find_parity(run).parity.different
+    assert (different.call, different.shared) == (6, (("L['x']", "L['y']", "overlap"),))
+    assert find_parity(run).parity.calls_equal == 3
+
+
+def test_an_operator_that_returns_its_argument(compared):
+    library = torch.library.Library("shadowlive", "FRAGMENT")
+    library.define("ident(Tensor x) -> Tensor")
+    library.impl("ident", lambda x: x, "CompositeExplicitAutograd")
+    torch.library.register_fake("shadowlive::ident", lambda x: torch.empty_like(x), lib=library)
+
+    def fn(x):
+        y = torch.ops.shadowlive.ident(x)
+        y.add_(1)
+        return y + x
+
+    run = compared(lambda: torch.compile(fn, backend="aot_eager")(torch.ones(4)))
+    assert findings(run) == [("DM40", "y.add_(1)")]
+    assert {one.input for one in find_mutations(run).mutations if one.worst == "silent_wrong"} == {"L['x']"}
+
+
+def test_a_call_that_only_raises_compiled(compared):
+    def refuse(outputs, inputs):
+        raise ValueError("broken kernel")
+
+    def program():
+        with pytest.raises(ValueError, match="broken kernel"):
+            torch.compile(double, backend=backend(refuse))(torch.ones(4))
+
+    run = compared(program)
+    assert [one.code for one in find_parity(run).findings] == ["DM44"]
+
+
+def test_an_operator_with_effects_outside_is_not_called_twice(compared):
+    calls = []
+
+    @torch.library.custom_op("shadowlive::count", mutates_args=())
+    def count(x: torch.Tensor) -> torch.Tensor:
+        calls.append(1)
+        return x * 2
+
+    count.register_fake(lambda x: torch.empty_like(x))
+    run = compared(lambda: torch.compile(lambda x: count(x) + 1, backend="eager")(torch.ones(4)))
+    assert len(calls) == 1
+    (reason,) = find_parity(run).parity.not_compared
+    assert "shadowlive::count uses calls, which it may change" in reason.why
+
+
+def test_copies_over_the_cap_are_not_made(compared):
+    run = compared(lambda: torch.compile(double, backend="eager")(torch.ones(1000)), parity_cap_bytes=10_000)
+    (reason,) = find_parity(run).parity.not_compared
+    assert reason.why == "copies of its inputs need 12000 bytes, the cap is 10000"
+    assert findings(run) == []
+
+
+def correct_programs():
+    """Programs without a fault: random numbers, in-place writes, views, statistics, autocast, sizes that change, optimizers."""
+    net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.4), nn.Flatten(), nn.Linear(64, 3))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    compiled = torch.compile(net, backend="aot_eager")
+    for _ in range(2):
+        optimizer.zero_grad()
+        compiled(torch.randn(2, 1, 6, 6)).square().mean().backward()
+        optimizer.step()
+
+    def views(x, index):
+        row = x.view(2, -1)[0]
+        row.add_(1)
+        x[index] = 3
+        out = torch.empty_like(x)
+        out.copy_(x)
+        return row, x.t(), out, torch.empty(3), x.argmax(), x.sum() - x.sum(), torch.rand(2)
+
+    compiled = torch.compile(views, backend="aot_eager")
+    for _ in range(2):
+        compiled(torch.randn(4, 4), torch.tensor([1]))
+
+    def cast(x, w):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return F.softmax(x @ w, -1).float().sum()
+
+    torch.compile(cast, backend="aot_eager")(torch.randn(8, 32), torch.randn(32, 8))
+    grown = torch.compile(lambda x: (x.cumsum(0), x.shape[0] * 2), dynamic=True, backend="aot_eager")
+    for size in (3, 5):
+        grown(torch.randn(size, 2))
+    shared = torch.compile(lambda a, b: (a.add_(b), a * b), backend="aot_eager")
+    base = torch.randn(9)
+    shared(torch.ones(4), torch.ones(4))
+    shared(base[:4], base[5:])
+    history = torch.compile(lambda x: x.mul_(2).sum(), backend="aot_eager")
+    history(torch.randn(4, requires_grad=True) * 1).backward()
+    with torch.inference_mode():
+        torch.compile(bump, backend="aot_eager")(torch.ones(4))
+
+
+def test_correct_programs_have_no_finding(compared):
+    run = compared(correct_programs)
+    result = find_parity(run)
+    assert result.findings == ()
+    assert result.parity.calls_equal >= 11
+    assert result.parity.not_compared == ()
+    assert result.parity.random_values >= 2
+
+
+SCRIPT = """
+    import torch, json, sys
+    from torch._dynamo.utils import counters
+    torch.manual_seed(3)
+    net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.5), torch.nn.BatchNorm1d(4))
+    step = torch.compile(net, backend="aot_eager")
+    @torch.compile(backend="aot_eager")
+    def write(x, y):
+        x.mul_(2)
+        y = y + torch.rand(4)
+        torch._dynamo.graph_break()
+        return x + y
+    for number in range(5):
+        loss = step(torch.randn(8, 4)).square().sum()
+        loss.backward()
+        print(loss.item().hex(), write(torch.ones(4), torch.full((4,), float(number))).tolist())
+    print([p.grad.sum().item().hex() for p in net.parameters()], net[2].running_mean.tolist(), torch.rand(3).tolist())
+    print(json.dumps({name: dict(counters[name]) for name in ("frames", "stats", "graph_break")}))
+    print(torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), torch.is_inference_mode_enabled())
+    sys.exit(7)
+"""
+
+
+def test_results_counters_and_exit_status_stay_as_they_are(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(textwrap.dedent(SCRIPT))
+    plain = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
+    command = [
+        sys.executable,
+        "-m",
+        "dynadiag",
+        "explain",
+        "--parity",
+        "--no-probe",
+        "--no-pictures",
+        "--out",
+        str(tmp_path / "run"),
+        str(script),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert plain.returncode == done.returncode == 7, done.stderr
+    assert done.stdout == plain.stdout
+    report = json.loads((tmp_path / "run" / "report.json").read_text())
+    assert report["parity"]["calls_equal"] + report["parity"]["calls_different"] >= 9
+    assert "Parity: " in done.stderr
+    assert "Parity: " in (tmp_path / "run" / "report.md").read_text()
