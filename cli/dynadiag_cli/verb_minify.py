@@ -23,7 +23,12 @@ EXAMPLES = """Examples:
 
   dynadiag minify --kind wrong_result dynadiag-runs/latest#g3
 """
-_SILENT = ("wrong_result", "wrong_gradient", "nan")
+_SILENT = ("oom", "wrong_result", "wrong_gradient", "wrong_mutation", "nan")
+_NOT_IN_A_GRAPH = {
+    "graph_break": "a graph break lies between graphs, in the script's own code, and scripts are not reduced yet: `explain` names its line",
+    "recompile": "a recompile needs two calls of the script, and scripts are not reduced yet: `explain` names what changed",
+    "cudagraph_skip": "a skipped CUDA graph shows only on a GPU, and it is not reduced yet: `explain` names the mutation that causes it",
+}
 
 
 class Kind(enum.StrEnum):
@@ -33,9 +38,22 @@ class Kind(enum.StrEnum):
     runtime_error = "runtime_error"
     crash = "crash"
     hang = "hang"
+    oom = "oom"
     wrong_result = "wrong_result"
     wrong_gradient = "wrong_gradient"
+    wrong_mutation = "wrong_mutation"
     nan = "nan"
+    graph_break = "graph_break"
+    recompile = "recompile"
+    cudagraph_skip = "cudagraph_skip"
+
+
+class Level(enum.StrEnum):
+    """Which graph to end with."""
+
+    auto = "auto"
+    dynamo = "dynamo"
+    aot = "aot"
 
 
 def minify(
@@ -50,15 +68,23 @@ def minify(
     out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Where to write [default: dynadiag-runs/NNNN-<script>].")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace DIR if it was made by dynadiag.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with what was captured and judged in --out DIR.")] = False,
-    kind: Annotated[
-        Kind | None, typer.Option("--kind", help="The failure to look for; wrong_result, wrong_gradient and nan compare each graph.")
-    ] = None,
+    kind: Annotated[Kind | None, typer.Option("--kind", help="The failure to look for; oom, wrong_... and nan look at each graph.")] = None,
     match: Annotated[str | None, typer.Option("--match", metavar="REGEX", help="Only a failure whose text matches.")] = None,
     backend: Annotated[
         str | None, typer.Option("--backend", metavar="NAME", help="For RUN#ID: the backend to compile with [default: the recorded one].")
     ] = None,
+    memory_limit_mib: Annotated[
+        int | None,
+        typer.Option("--memory-limit", metavar="MIB", min=1, help="For oom: what one run of the graph may take besides torch itself."),
+    ] = None,
     ablation: Annotated[
         bool, typer.Option("--ablation/--no-ablation", help="Run the result with each layer of the compiler, for the table in report.md.")
+    ] = True,
+    level: Annotated[
+        Level, typer.Option("--level", help="The graph to end with: Dynamo's, AOTAutograd's (aot), or the simpler of both that is proven.")
+    ] = Level.auto,
+    bisect: Annotated[
+        bool, typer.Option("--bisect/--no-bisect", help="Look for the guilty pass of the compiler and for an option that helps.")
     ] = True,
     timeout_s: Annotated[
         float,
@@ -74,11 +100,34 @@ def minify(
     from dynadiag.record import Target
     from dynadiag.reduce.session import SessionOptions
 
+    _check_kind(kind, memory_limit_mib)
     source = _source(target)
     directory = _directory(target[0], out, force, resume)
     program = Target("module" if ctx.meta.get(MODE) == "module" else "script", tuple(target))
-    options = SessionOptions(timeout_s=timeout_s, kind=kind.value if kind else None, match=match, resume=resume, ablation=ablation)
+    failure = kind.value if kind else None
+    options = SessionOptions(
+        timeout_s=timeout_s,
+        kind=failure,
+        match=match,
+        resume=resume,
+        ablation=ablation,
+        level=level.value,
+        bisect=bisect,
+        memory_limit_mib=memory_limit_mib,
+    )
     sys.exit(_minify(program, directory, options, source, backend))
+
+
+def _check_kind(kind: Kind | None, memory_limit_mib: int | None) -> None:
+    """Refuse in one line what cannot be reduced."""
+    from dynadiag.errors import UsageError
+
+    if kind is not None and kind.value in _NOT_IN_A_GRAPH:
+        raise UsageError(f"--kind {kind.value} cannot be reduced: {_NOT_IN_A_GRAPH[kind.value]}")
+    if memory_limit_mib is not None and kind is not Kind.oom:
+        raise UsageError("--memory-limit belongs to --kind oom")
+    if memory_limit_mib is not None and not sys.platform.startswith("linux"):
+        raise UsageError("--memory-limit needs Linux")
 
 
 def _source(target: list[str]) -> tuple[Path, str | None] | None:
@@ -175,6 +224,10 @@ def _report(result: Mapping[str, Any], directory: Path) -> int:
     before, after, proven = result["size_before"]["nodes"], result["size_after"]["nodes"], result["proven"]
     queries = sum(result["queries"].values())
     _say(f"{result['kind']}: {before} nodes reduced to {after} in {queries} queries; guilty layer: {result['guilty']['layer']}")
+    _say(f"level: {result['level']} ({result['level_why']})")
+    for found in ("pass", "config"):
+        if result["guilty"][found] is not None:
+            _say(f"tested: {result['guilty'][found + '_why']}")
     if result["flaky"]:
         _say(f"flaky: the failure came in {result['flaky']['failed']} of {result['flaky']['of']} runs")
     if result["other_failures"]:

@@ -21,11 +21,12 @@ from dynadiag.reduce.sketches import draw_both
 @dataclass(frozen=True, kw_only=True)
 class FinishOptions:
     """`ablation_timeout_s` is for one cell of the table, None for no table; `with_gpu` asks for the GPU's name; `warm_up` comes before
-    the first cell; `stop` may give a reason to run no further cell.
+    the first cell; `stop` may give a reason to run no further cell; `notes` are further sentences for the report.
     """
 
     ablation_timeout_s: float | None = None
     with_gpu: bool = False
+    notes: tuple[str, ...] = ()
     warm_up: Callable[[], None] = lambda: None
     stop: Stop = lambda: None
 
@@ -66,7 +67,7 @@ def _cells(hunt: Hunt, options: FinishOptions) -> tuple[Cell, ...]:
 
 def _page(hunt: Hunt, written: Written, cells: tuple[Cell, ...], options: FinishOptions) -> BugReport:
     proof = written.proof
-    notes = [] if written.path is None else [_proof_note(proof.reproduced, proof.runs)]
+    notes = [*options.notes, *([] if written.path is None else [_proof_note(proof.reproduced, proof.runs)])]
     if (flaky := flaky_note(hunt)) is not None:
         notes.append(flaky)
     if written.almost is not None:

@@ -12,6 +12,7 @@ from dynadiag.reduce.candidate import Candidate
 from dynadiag.reduce.failure import Failure
 from dynadiag.reduce.journal import Journal
 from dynadiag.reduce.judge import IsolatedOracle, Observation, observe_isolated, timeout_for
+from dynadiag.reduce.ladder import same_cause
 from dynadiag.reduce.reducer import Progress, Reducer
 from dynadiag.reduce.repeating import CONFIRMATIONS, repeats_for, wants_more
 from dynadiag.reduce.setting import Setting
@@ -24,12 +25,14 @@ _LEAST_HANG_S = 5.0
 @dataclass(frozen=True, kw_only=True)
 class HuntOptions:
     """`timeout_s` is for the first run; later ones get ten times what it took. `kind` and `match` (a regular expression searched in the
-    message and the traceback) say which failure is meant; `journal` and `resume` as in `minify`.
+    message and the traceback) say which failure is meant, `like` that it must have the same cause as another; `journal` and `resume` as in
+    `minify`.
     """
 
     timeout_s: float = 300.0
     kind: str | None = None
     match: str | None = None
+    like: Failure | None = None
     journal: Path | None = None
     resume: bool = False
     simplify: bool = True
@@ -51,7 +54,10 @@ class Confirmed:
 
 @dataclass(frozen=True, kw_only=True)
 class Hunt:
-    """The smallest candidate and how it was found. `queries` by phase; `cpu_s` of all children, `search_cpu_s` without the confirmation."""
+    """The smallest candidate and how it was found. `queries` by phase; `cpu_s` of all children, `search_cpu_s` without the confirmation.
+
+    `asked` is the failure of the user's program where `confirmed.failure` is the same fault in a part of it (an ATen graph).
+    """
 
     original: Candidate
     best: Candidate
@@ -64,6 +70,7 @@ class Hunt:
     complete: bool
     other_failures: Mapping[str, int] = field(default_factory=dict)
     broken_passes: Mapping[str, str] = field(default_factory=dict)
+    asked: Failure | None = None
 
 
 def confirm(candidate: Candidate, setting: Setting, options: HuntOptions) -> Confirmed:
@@ -101,6 +108,8 @@ def _failed(seen: list[Observation], target: Failure) -> int:
 
 
 def _is_meant(failure: Failure, options: HuntOptions) -> bool:
+    if options.like is not None and not same_cause(failure, options.like):
+        return False
     if options.kind is not None and failure.kind != options.kind:
         return False
     return options.match is None or bool(re.search(options.match, f"{failure.title()}\n{failure.message}\n{failure.detail}"))

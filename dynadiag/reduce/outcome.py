@@ -88,7 +88,14 @@ def _with_almost(hunt: Hunt, header: Header, out: Path, timeout_s: float) -> Wri
 
 def _story(hunt: Hunt, ladder: Ladder) -> str:
     steps = ", ".join(f"{name} {said.split(':')[0]}" for name, said in ladder.steps.items())
-    return f"{story_of(hunt)} Guilty layer: {ladder.layer} ({steps})."
+    claims = "".join(f" {claim[0].upper()}{claim[1:]}." for claim in claims_of(ladder))
+    part = f" The failure of the program: {hunt.asked.title()}, in phase {hunt.asked.phase}." if hunt.asked is not None else ""
+    return f"{story_of(hunt)}{part} Guilty layer: {ladder.layer} ({steps}).{claims}"
+
+
+def claims_of(ladder: Ladder) -> tuple[str, ...]:
+    """What was tested to make the failure go away, a sentence each."""
+    return tuple(cure.claim() for cure in ladder.guilt.cures) if ladder.guilt is not None else ()
 
 
 def story_of(hunt: Hunt) -> str:
@@ -114,16 +121,20 @@ def versions() -> str:
     return f"torch {torch.__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}, {device}"
 
 
-def to_json(hunt: Hunt, ladder: Ladder, written: Written, *, wall_s: float, level: str, papers: Papers | None = None) -> dict[str, Any]:
+def to_json(
+    hunt: Hunt, ladder: Ladder, written: Written, *, wall_s: float, level: str, level_why: str | None = None, papers: Papers | None = None
+) -> dict[str, Any]:
     """The content of `minify.json` (docs/minify.schema.json); its keys are a contract. What is null has its reason in `<key>_why`."""
     confirmed = hunt.confirmed
+    failure = hunt.asked or confirmed.failure
     return {
         "schema_version": SCHEMA_VERSION,
         "dynadiag": dynadiag.__version__,
-        "kind": confirmed.failure.kind,
-        "signature": {name: value for name, value in confirmed.failure.to_json().items() if name != "detail"},
-        "error": confirmed.failure.detail,
+        "kind": failure.kind,
+        "signature": {name: value for name, value in failure.to_json().items() if name != "detail"},
+        "error": failure.detail,
         "level": level,
+        "level_why": level_why,
         "size_before": _size(hunt.original.nodes),
         "size_after": _size(hunt.best.nodes),
         "guilty": _guilty(hunt, ladder),
@@ -155,8 +166,19 @@ _NOT_REDUCED = "only a graph was reduced"
 
 
 def _guilty(hunt: Hunt, ladder: Ladder) -> dict[str, Any]:
-    configs = [name for name, _ in hunt.best.configs]
-    return {"layer": ladder.layer, "pass": None, "config": configs or None, "steps": dict(ladder.steps)}
+    guilt = ladder.guilt
+    part, option = (guilt.part, guilt.option) if guilt is not None else (None, None)
+    why_not = "not looked for" if guilt is None else "nothing that was tried made the failure go away every time"
+    return {
+        "layer": ladder.layer,
+        "steps": dict(ladder.steps),
+        "pass": part.what if part is not None else None,
+        "pass_why": part.claim() if part is not None else why_not,
+        "config": option.option if option is not None else None,
+        "config_why": option.claim() if option is not None else why_not,
+        "needs": [name for name, _ in hunt.best.configs],
+        "queries": guilt.queries if guilt is not None else 0,
+    }
 
 
 def _flaky(failed: int, of: int) -> dict[str, Any] | None:

@@ -119,20 +119,11 @@ class GraphWatch:
             "matmul_precision": torch.get_float32_matmul_precision(),
             "configs": _plain_configs(),
         }
-        self._write(folder, "graph.txt", module.print_readable(print_output=False, include_stride=True, include_device=True))
-        self._write(folder, "setting.json", json.dumps(state))
-        torch.save(_attributes(torch, module), self._join(folder, "attributes.pt"))
+        _save_text(folder, module)
+        _write(folder, "setting.json", json.dumps(state))
 
     def _save_inputs(self, folder: str, values: Any) -> None:
-        """Whole or not at all: the file is complete when it has its name."""
-        torch = sys.modules["torch"]
-        inputs = [_plain_value(torch, value) for value in values]
-        wanted = [isinstance(value, torch.Tensor) and bool(value.requires_grad) for value in values]
-        homes = [str(value.device) if isinstance(value, torch.Tensor) else None for value in values]
-        target = self._join(folder, "inputs.pt")
-        with torch.no_grad():
-            torch.save({"inputs": inputs, "requires_grad": wanted, "homes": homes}, f"{target}.part")
-        os.replace(f"{target}.part", target)  # noqa: PTH105
+        _save_values(folder, values)
 
     def _failed(self, number: int, phase: str, call: int, error: BaseException) -> None:
         text = "".join(traceback.format_exception(error))[-_TEXT_LIMIT:]
@@ -150,15 +141,37 @@ class GraphWatch:
                 self._state = mmap.mmap(file.fileno(), STATE.size)
         STATE.pack_into(self._state, 0, state, number, call)
 
-    def _write(self, folder: str, name: str, text: str) -> None:
-        with open(self._join(folder, name), "w", encoding="utf-8", errors="backslashreplace") as file:  # noqa: PTH123
-            file.write(text)
-
     def _path(self, name: str) -> str:
-        return self._join(self._directory, name)
+        return os.path.join(self._directory, name)  # noqa: PTH118
 
-    def _join(self, *parts: str) -> str:
-        return os.path.join(*parts)  # noqa: PTH118
+
+def save_graph_files(folder: str, module: Any, values: Any) -> None:
+    """Write a graph with its inputs and the tensors that it holds, as `dynadiag.reduce.loading` reads them."""
+    _save_text(folder, module)
+    _save_values(folder, values)
+
+
+def _save_text(folder: str, module: Any) -> None:
+    torch = sys.modules["torch"]
+    _write(folder, "graph.txt", module.print_readable(print_output=False, include_stride=True, include_device=True))
+    torch.save(_attributes(torch, module), os.path.join(folder, "attributes.pt"))  # noqa: PTH118
+
+
+def _save_values(folder: str, values: Any) -> None:
+    """Whole or not at all: the file is complete when it has its name."""
+    torch = sys.modules["torch"]
+    inputs = [_plain_value(torch, value) for value in values]
+    wanted = [isinstance(value, torch.Tensor) and bool(value.requires_grad) for value in values]
+    homes = [str(value.device) if isinstance(value, torch.Tensor) else None for value in values]
+    target = os.path.join(folder, "inputs.pt")  # noqa: PTH118
+    with torch.no_grad():
+        torch.save({"inputs": inputs, "requires_grad": wanted, "homes": homes}, f"{target}.part")
+    os.replace(f"{target}.part", target)  # noqa: PTH105
+
+
+def _write(folder: str, name: str, text: str) -> None:
+    with open(os.path.join(folder, name), "w", encoding="utf-8", errors="backslashreplace") as file:  # noqa: PTH118, PTH123
+        file.write(text)
 
 
 def _plain_value(torch: Any, value: Any) -> Any:

@@ -58,6 +58,8 @@ def test_a_script_that_dies_ends_as_one_proven_file(tmp_path):
     assert (result["kind"], result["signature"]["phase"], result["signature"]["message"]) == ("crash", "call", "SIGSEGV")
     assert result["size_after"]["nodes"] == 3 and result["proven"] == {"runs": 3, "reproduced": 3}
     assert result["guilty"]["layer"] == "crashing" and result["guilty"]["steps"]["aot_eager"] == "passes"
+    assert result["level"] == "dynamo" and result["level_why"].startswith("there is no ATen graph: ")
+    assert result["guilty"]["pass"] is None and result["guilty"]["pass_why"]
     assert set(result["queries"]) == {"confirm", "cut", "simplify", "minimal"} and result["complete"] and result["flaky"] is None
     source = (tmp_path / "out" / "repro_min.py").read_text()
     assert "import dynadiag" not in source and "def has_relu" in source and "LIMIT = 3" in source

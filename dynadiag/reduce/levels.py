@@ -1,0 +1,117 @@
+"""The level of a reduction: Dynamo's graph first, then the ATen graphs that the survivor becomes; the simpler of both that fails stays."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from dynadiag.errors import NothingFoundError
+from dynadiag.reduce.hunt import Hunt, HuntOptions, hunt
+from dynadiag.reduce.judge import observe_isolated
+from dynadiag.reduce.ladder import Ladder, same_cause
+from dynadiag.reduce.lowering import Lowered, Lowering, aot_setting, aten_operators, is_aten, lower
+
+Level = Literal["auto", "dynamo", "aot"]
+LEVELS: tuple[Level, ...] = ("auto", "dynamo", "aot")
+_ABOVE_ATEN = ("dynamo", "aotautograd", "decompositions")
+_LEAST_LOWERING_S = 120.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Descent:
+    """What came of the ATen level. `found` is the reduction of an ATen graph, None where there is none to prefer; `why` says which is kept.
+
+    `found` counts the queries of both levels; `spent` is the first reduction with the queries of both, at `level` ("aot" where what was
+    captured was an ATen graph).
+    """
+
+    spent: Hunt
+    found: Hunt | None
+    why: str
+    level: str = "dynamo"
+
+
+def descend(found: Hunt, ladder: Ladder, options: HuntOptions, level: Level) -> Descent:
+    """Lower the survivor of Dynamo's level and reduce again the first of its AOT graphs that shows the same failure alone."""
+    if is_aten(found.best.module):
+        return Descent(spent=found, found=None, why="the captured graph is an ATen graph", level="aot")
+    refusal = _why_not_at_all(found, ladder, level)
+    if refusal is not None:
+        return Descent(spent=found, found=None, why=refusal)
+    limit_s = max(_LEAST_LOWERING_S, found.confirmed.timeout_s)
+    lowering = lower(found.best, found.setting, timeout_s=limit_s)
+    if lowering.why_not is not None:
+        return Descent(spent=found, found=None, why=f"there is no ATen graph: {lowering.why_not}")
+    if level == "auto" and lowering.operators <= 1:
+        return Descent(spent=found, found=None, why="Dynamo's graph is one ATen operator already")
+    failing, said, asked = _first_failing(found, lowering)
+    found = replace(found, queries=_sum(found.queries, {"confirm": asked}))
+    if failing is None:
+        return Descent(spent=found, found=None, why=f"no ATen graph fails alone ({said})")
+    return _reduced(found, failing, lowering, options, level)
+
+
+def _why_not_at_all(found: Hunt, ladder: Ladder, level: Level) -> str | None:
+    if level == "dynamo":
+        return "asked for with --level dynamo"
+    if not found.complete:
+        return "the search was interrupted before the ATen level"
+    return f"the failure is above ATen, in the layer {ladder.layer}" if ladder.layer in _ABOVE_ATEN else None
+
+
+def _first_failing(found: Hunt, lowering: Lowering) -> tuple[Lowered | None, str, int]:
+    """The graph, what the others did, and how many were asked."""
+    said: list[str] = []
+    asked = 0
+    for graph in lowering.graphs:
+        if graph.candidate is None:
+            said.append(f"{graph.kind} not run: {graph.why_not}")
+            continue
+        asked += 1
+        seen = observe_isolated(graph.candidate, aot_setting(found.setting), timeout_s=found.confirmed.timeout_s)
+        if seen.failure is not None and same_cause(seen.failure, found.confirmed.failure):
+            return graph, "", asked
+        said.append(f"{graph.kind} {'passes' if seen.invalid is None and seen.failure is None else 'fails in another way'}")
+    return None, ", ".join(said), asked
+
+
+def _reduced(found: Hunt, graph: Lowered, lowering: Lowering, options: HuntOptions, level: Level) -> Descent:
+    assert graph.candidate is not None
+    journal = options.journal.with_name("journal-aot.jsonl") if options.journal is not None else None
+    own = replace(options, kind=None, match=None, like=found.confirmed.failure, timeout_s=found.confirmed.timeout_s, journal=journal)
+    try:
+        lower_one = hunt(graph.candidate, aot_setting(found.setting), own)
+    except NothingFoundError as error:
+        return Descent(spent=found, found=None, why=f"the {graph.kind} graph failed alone, and then did not: {error.message}")
+    spent = _with_costs(found, lower_one, found)
+    joined = _with_costs(replace(lower_one, original=found.original, asked=found.asked or found.confirmed.failure), found, lower_one)
+    before, after = _order(lowering.operators, found), _order(aten_operators(lower_one.best.module), lower_one)
+    sizes = f"{before[0]} ATen operators before, {after[0]} now"
+    if after >= before and level == "auto":
+        return Descent(spent=spent, found=None, why=f"the ATen graph is no simpler ({sizes})")
+    return Descent(spent=spent, found=joined, why=f"the {graph.kind} graph fails alone ({sizes})")
+
+
+def _order(operators: int, found: Hunt) -> tuple[Any, ...]:
+    """What the compiler has to do with first: its ATen operators. Then the order of candidates, without the text of the two languages."""
+    return (operators, *found.best.measure[:-2])
+
+
+def _with_costs(kept: Hunt, other: Hunt, confirmed_by: Hunt) -> Hunt:
+    """`kept`, having cost what both cost."""
+    flaky = min((kept, other), key=lambda one: one.confirmed.failed / one.confirmed.of).confirmed
+    return replace(
+        kept,
+        confirmed=replace(confirmed_by.confirmed, failed=flaky.failed, of=flaky.of),
+        queries=_sum(kept.queries, other.queries),
+        cpu_s=kept.cpu_s + other.cpu_s,
+        search_cpu_s=kept.search_cpu_s + other.search_cpu_s,
+        complete=kept.complete and other.complete,
+        other_failures=_sum(kept.other_failures, other.other_failures),
+        broken_passes={**kept.broken_passes, **other.broken_passes},
+    )
+
+
+def _sum(one: Any, other: Any) -> dict[str, int]:
+    return dict(Counter(one) + Counter(other)) | {name: 0 for name in (*one, *other) if not one.get(name, 0) + other.get(name, 0)}

@@ -1,0 +1,211 @@
+"""The ATen level and the guilty part: what is lowered, which level is kept, and that only what cures every time is named.
+
+The cases run in one process of their own, as the verb's worker is one: autograd refuses a fork of a process that has run a backward.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from functorch.compile import make_boxed_func
+from torch._dynamo.backends.common import aot_autograd
+
+from dynadiag.reduce.bisecting import Subject, bisect
+from dynadiag.reduce.candidate import candidate_of
+from dynadiag.reduce.hunt import HuntOptions, hunt
+from dynadiag.reduce.ladder import climb
+from dynadiag.reduce.levels import descend
+from dynadiag.reduce.lowering import lower
+from dynadiag.reduce.setting import Setting
+from dynadiag.torch_compat.reduce_compile import warm_up
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+ATEN = torch.ops.aten
+
+
+def plain(gm, inputs):
+    return make_boxed_func(gm.forward)
+
+
+def refuses_tanh_backward(gm, inputs):
+    if any(node.target is ATEN.tanh_backward.default for node in gm.graph.nodes):
+        raise ValueError("cannot compile tanh_backward")
+    return plain(gm, inputs)
+
+
+def fault_in_the_backward_only(gm, inputs):
+    return aot_autograd(fw_compiler=plain, bw_compiler=refuses_tanh_backward, inference_compiler=refuses_tanh_backward)(gm, inputs)
+
+
+def miscompiles_rsqrt(gm, inputs):
+    for node in gm.graph.nodes:
+        if node.target is ATEN.rsqrt.default:
+            node.target = ATEN.sqrt.default
+    gm.recompile()
+    return plain(gm, inputs)
+
+
+def fault_below_a_decomposition(gm, inputs):
+    table = torch._decomp.get_decompositions([ATEN.native_layer_norm])
+    return aot_autograd(fw_compiler=miscompiles_rsqrt, decompositions=table)(gm, inputs)
+
+
+def sin_becomes_cos(graph):
+    for node in graph.nodes:
+        if node.target is ATEN.sin.default:
+            node.target = ATEN.cos.default
+
+
+def has_two_passes(gm, inputs):
+    from torch.fx.passes.graph_transform_observer import GraphTransformObserver
+
+    GraphTransformObserver(gm, "a_right_pass", "post_grad_passes").apply_graph_pass(lambda graph: None)
+    GraphTransformObserver(gm, "a_wrong_pass", "post_grad_passes").apply_graph_pass(sin_becomes_cos)
+    gm.recompile()
+    return plain(gm, inputs)
+
+
+def fault_in_a_pass(gm, inputs):
+    return aot_autograd(fw_compiler=has_two_passes)(gm, inputs)
+
+
+def reduced(function, inputs, **setting):
+    made = Setting(**setting)
+    found = hunt(candidate_of(torch.fx.symbolic_trace(function), inputs), made, HuntOptions(timeout_s=600, simplify=False))
+    ladder = climb(found.best, made, found.confirmed.failure, timeout_s=600)
+    return found, ladder
+
+
+def told(found, ladder, level="auto"):
+    descent = descend(found, ladder, HuntOptions(timeout_s=600, simplify=False), level)
+    kept = descent.found
+    return {
+        "before": [str(node.target) for node in found.best.module.graph.nodes if node.op.startswith("call")],
+        "layer": ladder.layer,
+        "why": descent.why,
+        "after": None if kept is None else [str(node.target) for node in kept.best.module.graph.nodes if node.op.startswith("call")],
+        "kinds": None if kept is None else [kept.asked.kind, kept.confirmed.failure.kind],
+        "original": None if kept is None else kept.original is found.original,
+        "queries": [sum(found.queries.values()), sum((kept or descent.spent).queries.values())],
+    }
+
+
+def guilty(candidate, **setting):
+    found = bisect(Subject(candidate=candidate, setting=Setting(**setting), timeout_s=600))
+    return [cure.claim() for cure in found.cures]
+
+
+def a_fault_in_the_backward_only():
+    found, ladder = reduced(
+        lambda x, w: torch.sigmoid(torch.tanh(torch.sigmoid(x @ w)) @ w),
+        [torch.randn(4, 8, requires_grad=True), torch.randn(8, 8)],
+        backend=fault_in_the_backward_only,
+        backward=True,
+    )
+    return told(found, ladder) | {"refused": told(found, ladder, "dynamo")["why"]}
+
+
+def a_fault_below_a_decomposition():
+    inputs = [torch.rand(3, 8)]
+    made = {"backend": fault_below_a_decomposition, "check": "forward"}
+    return told(*reduced(lambda x: torch.nn.functional.layer_norm(torch.sin(x), (8,)) + 1, inputs, **made))
+
+
+def a_wrong_decomposition():
+    from torch._inductor import decomposition
+
+    decomposition.decompositions[ATEN.gelu.default] = lambda x, approximate="none": torch.relu(x)
+    decomposition.fast_random_decomps.cache_clear()
+    made = {"backend": "aot_eager_decomp_partition", "check": "forward"}
+    found, ladder = reduced(lambda x: torch.nn.functional.gelu(torch.tanh(x)), [torch.randn(3, 4)], **made)
+    return told(found, ladder) | {"guilty": guilty(found.best, **made)}
+
+
+def a_wrong_pass():
+    candidate = candidate_of(torch.fx.symbolic_trace(lambda x: torch.sin(x)), [torch.randn(4)])
+    return {"guilty": guilty(candidate, backend=fault_in_a_pass, check="forward")}
+
+
+def a_fault_that_nothing_cures():
+    candidate = candidate_of(torch.fx.symbolic_trace(lambda x: torch.relu(x)), [torch.randn(4)])
+    return {"guilty": guilty(candidate, backend="relu_accuracy_error_TESTING_ONLY", check="forward")}
+
+
+def inputs_of_a_training_graph():
+    def aliased(base):
+        base.mul_(2)
+        return (torch.tanh(base) * base).sum()
+
+    base = torch.randn(2, 3, requires_grad=True)
+    made = Setting(backend="aot_eager", backward=True)
+    lowering = lower(candidate_of(torch.fx.symbolic_trace(lambda x: aliased(x * 1)), [base]), made, timeout_s=6000)
+    inputs = {graph.kind: [graph.why_not, len(graph.candidate.inputs)] for graph in lowering.graphs}
+    return inputs | {"operators": lowering.operators, "why_not": lowering.why_not}
+
+
+CASES = (
+    a_fault_in_the_backward_only,
+    a_fault_below_a_decomposition,
+    a_wrong_decomposition,
+    a_wrong_pass,
+    a_fault_that_nothing_cures,
+    inputs_of_a_training_graph,
+)
+
+
+@pytest.fixture(scope="module")
+def results():
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run([sys.executable, __file__], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_a_fault_in_the_backward_ends_as_one_operator_of_its_graph(results):
+    found = results["a_fault_in_the_backward_only"]
+    assert found["before"] == ["<built-in method tanh of type object>"] or "tanh" in found["before"][0]
+    assert found["after"] == ["aten.tanh_backward.default"] and found["original"]
+    assert found["kinds"] == ["runtime_error", "compile_error"]
+    assert found["why"].startswith("the backward graph fails alone") and found["queries"][1] > found["queries"][0]
+    assert found["refused"] == "asked for with --level dynamo"
+
+
+def test_a_fault_below_a_decomposition_ends_as_the_one_operator_that_it_became(results):
+    found = results["a_fault_below_a_decomposition"]
+    assert len(found["before"]) == 1 and "layer_norm" in found["before"][0]
+    assert found["after"] == ["aten.rsqrt.default"] and found["layer"] == "fault_below_a_decomposition"
+
+
+def test_a_wrong_decomposition_is_named_and_no_aten_graph_is_looked_for(results):
+    found = results["a_wrong_decomposition"]
+    assert found["layer"] == "decompositions" and found["after"] is None
+    assert found["why"] == "the failure is above ATen, in the layer decompositions"
+    assert found["guilty"] == ["the failure is gone without the decomposition of aten.gelu.default: run 3 of 3"]
+
+
+def test_the_wrong_one_of_two_passes_is_named_with_the_option_that_leaves_it_out(results):
+    part, option = results["a_wrong_pass"]["guilty"]
+    assert part == "the failure is gone without the pass a_wrong_pass of inductor's post_grad_passes: run 3 of 3"
+    assert option == "the failure is gone with `torch._inductor.config.disabled_passes = 'a_wrong_pass'`: run 3 of 3"
+
+
+def test_nothing_is_named_where_nothing_cures(results):
+    assert results["a_fault_that_nothing_cures"]["guilty"] == []
+
+
+def test_a_training_graph_has_three_graphs_with_inputs_of_their_own(results):
+    found = results["inputs_of_a_training_graph"]
+    assert found["why_not"] is None
+    assert {kind: found[kind][0] for kind in ("forward", "backward", "joint")} == {"forward": None, "backward": None, "joint": None}
+    assert found["joint"][1] == 2 and found["operators"] >= 5
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    warm_up("eager")
+    print(json.dumps({case.__name__: case() for case in CASES}))
