@@ -10,8 +10,10 @@ from dataclasses import asdict, dataclass
 from pathlib import PurePath
 from typing import Any, Literal
 
-Kind = Literal["compile_error", "runtime_error", "crash", "hang", "wrong_result", "wrong_gradient", "nan"]
-KINDS: tuple[Kind, ...] = ("compile_error", "runtime_error", "crash", "hang", "wrong_result", "wrong_gradient", "nan")
+Kind = Literal["compile_error", "runtime_error", "crash", "hang", "oom", "wrong_result", "wrong_gradient", "wrong_mutation", "nan"]
+KINDS: tuple[Kind, ...] = (
+    *("compile_error", "runtime_error", "crash", "hang", "oom", "wrong_result", "wrong_gradient", "wrong_mutation", "nan"),
+)
 _INNERMOST = 3
 _MESSAGE_LIMIT = 1000
 _DETAIL_LIMIT = 20_000
@@ -73,6 +75,20 @@ def from_exception(error: BaseException, phase: str) -> Failure:
         frames=() if "CUDA error:" in str(root) else _innermost(root),
         detail="".join(traceback.format_exception(error))[-_DETAIL_LIMIT:],
     )
+
+
+def ran_out_of_memory(error: BaseException) -> bool:
+    """Whether an allocation failed (`torch.OutOfMemoryError`, the CPU allocator's RuntimeError, Python's MemoryError)."""
+    return any(
+        type(one).__name__ in ("OutOfMemoryError", "MemoryError") or "DefaultCPUAllocator: can't allocate memory" in str(one)
+        for one in chain_of(error)
+    )
+
+
+def out_of_memory(error: BaseException, phase: str) -> Failure:
+    """The failure of an allocation: which one of many is the last straw says nothing, so only the phase is compared."""
+    detail = "".join(traceback.format_exception(error))[-_DETAIL_LIMIT:]
+    return Failure(kind="oom", phase=phase, message="memory ran out", detail=detail)
 
 
 def chain_of(error: BaseException) -> list[BaseException]:

@@ -10,13 +10,14 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from dynadiag.reduce import comparing
 from dynadiag.reduce.candidate import Candidate, own_copy
-from dynadiag.reduce.failure import Failure, environment_trouble, from_exception
+from dynadiag.reduce.failure import Failure, chain_of, environment_trouble, from_exception, out_of_memory, ran_out_of_memory
 from dynadiag.reduce.inputs import TensorInput, make_values
 from dynadiag.reduce.setting import Setting
 from dynadiag.torch_compat import reduce_compile
@@ -26,7 +27,7 @@ Tell = Callable[[dict[str, Any]], None]
 
 def observe(candidate: Candidate, setting: Setting, tell: Tell) -> None:
     """Tell `{"step": ...}` before each step and at the end one of `{"invalid": why}`, `{"failure": ...}`, `{"passed": true}`."""
-    with surroundings(setting), warnings.catch_warnings():
+    with surroundings(setting), warnings.catch_warnings(), limited_memory(setting.memory_limit_mib):
         warnings.simplefilter("ignore")
         tell({"step": "control"})
         try:
@@ -69,10 +70,17 @@ def _subject(candidate: Candidate, setting: Setting, eager: list[Any], exact: li
         with reduce_compile.configured(candidate.configs), reduce_compile.loudly(), reduce_compile.phases(enter):
             results = run(candidate, setting, compiled(own_copy(candidate.module), setting), enter)
     except Exception as error:  # noqa: BLE001 - the border around a candidate
+        if ran_out_of_memory(error) and _memory_is_meant(error, setting):
+            return {"failure": out_of_memory(error, phase).to_json()}
         trouble = environment_trouble(error)
         return {"invalid": trouble, "environment": True} if trouble else {"failure": from_exception(error, phase).to_json()}
     found = comparing.wrong(results, eager, exact) if setting.check != "raises" else None
     return {"passed": True} if found is None else {"failure": _wrong(found, setting, candidate).to_json()}
+
+
+def _memory_is_meant(error: BaseException, setting: Setting) -> bool:
+    """Under a limit that the uncompiled run kept, or on a GPU, whose memory the uncompiled run had too; else the machine is to blame."""
+    return setting.memory_limit_mib is not None or any(type(one).__name__ == "OutOfMemoryError" for one in chain_of(error))
 
 
 def _wrong(found: tuple[str, str], setting: Setting, candidate: Candidate) -> Failure:
@@ -82,6 +90,8 @@ def _wrong(found: tuple[str, str], setting: Setting, candidate: Candidate) -> Fa
     is_gradient = setting.check == "gradient" and position >= _result_count(candidate)
     if is_gradient and kind == "wrong_result":
         kind = "wrong_gradient"
+    if setting.check == "mutation" and text.startswith("result ") and position >= (count := _result_count(candidate)):
+        kind, text = "wrong_mutation", f"input {position - count}{text[text.index(':') :]}, as the call left it"
     return Failure(kind=kind, phase="backward" if is_gradient else "call", detail=text)
 
 
@@ -104,6 +114,8 @@ def run(candidate: Candidate, setting: Setting, function: Callable[..., Any], en
         if loss is not None and wanted:
             flat += torch.autograd.grad(loss, wanted, allow_unused=True)
             _synchronise(candidate)
+    if setting.check == "mutation":
+        flat += [value.detach().clone() if isinstance(value, torch.Tensor) else value for value in values]
     return flat
 
 
@@ -122,6 +134,23 @@ def compiled(module: torch.nn.Module, setting: Setting) -> Callable[..., Any]:
         arguments["options"] = dict(setting.options)
     made: Callable[..., Any] = torch.compile(module, **arguments)
     return made
+
+
+@contextlib.contextmanager
+def limited_memory(limit_mib: int | None) -> Iterator[None]:
+    """So many MiB of address space besides what the process has already (RLIMIT_AS; Linux); None is no limit."""
+    if limit_mib is None:
+        yield
+        return
+    import resource
+
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    has_bytes = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (has_bytes + (limit_mib << 20), before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 @contextlib.contextmanager

@@ -73,7 +73,9 @@ def shows(failure: Failure, status: int | None, output: str) -> bool:
         return status is not None and status == _crash_status(failure)
     if status != 1:
         return False
-    if failure.kind in ("wrong_result", "wrong_gradient", "nan"):
+    if failure.kind == "oom":
+        return any(sign in output for sign in ("can't allocate memory", "OutOfMemoryError", "MemoryError"))
+    if failure.kind in ("wrong_result", "wrong_gradient", "wrong_mutation", "nan"):
         return "AssertionError: wrong result" in output
     if not failure.exceptions or failure.exceptions[-1].rsplit(".", 1)[-1] not in output:
         return False

@@ -6,15 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
-Check = Literal["raises", "forward", "gradient"]
+Check = Literal["raises", "forward", "gradient", "mutation"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
     """How the graph is compiled and called. `backend` is a name, or a function inside one process.
 
-    `check` is what is compared: "raises" nothing (only errors count), "forward" the results, "gradient" also the gradients; `backward` says
-    whether there is one. `autocast` is a device type and a dtype name. `backend_source` is the source of a backend of the user's script.
+    `check` is what is compared: "raises" nothing (only errors count), "forward" the results, "gradient" also the gradients, "mutation" also
+    the inputs as the call left them; `backward` says whether there is one. `memory_limit_mib` is what a run may take besides what the
+    process has already; then running out of memory is a failure like others. `autocast` is a device type and a dtype name.
+    `backend_source` is the source of a backend of the user's script.
     """
 
     backend: Any = "inductor"
@@ -30,6 +32,7 @@ class Setting:
     backward: bool = False
     check: Check = "raises"
     backend_source: str | None = None
+    memory_limit_mib: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Plain data; the backend by its name."""

@@ -43,6 +43,8 @@ def reproducer(candidate: Candidate, setting: Setting, header: Header, *, expect
         imports = imports | {"import base64", "import zlib"}
     if header.failure.kind == "hang" and expect_failure:
         imports = imports | {"import faulthandler"}
+    if setting.memory_limit_mib is not None:
+        imports = imports | {"import resource"}
     configs = [f"{config_path(name)} = {value!r}" for name, value in candidate.configs]
     needed = imports | {"import torch"} | {f"import {config_path(name).split('.config.')[0]}.config" for name, _ in candidate.configs}
     opening = _docstring(header, expect_failure=expect_failure)
@@ -195,11 +197,13 @@ def _contexts(setting: Setting) -> list[str]:
 def _main(candidate: Candidate, setting: Setting, failure: Failure, *, expect_failure: bool) -> list[str]:
     """The call without the compiler, the call with it, and what shows the failure."""
     compares = setting.check != "raises"
-    call = _synchronised(_CALL_BACKWARD if setting.backward else _CALL, candidate)
+    call = _synchronised(_CALL_BACKWARD if setting.backward else _CALL_INPUTS if setting.check == "mutation" else _CALL, candidate)
     lines = [*(_CHECK_HELPERS.splitlines() if compares else []), *call.splitlines(), "", ""]
     main = ["model = Repro()", f"compiled = {_compile_call(setting)}"]
     if failure.kind == "hang" and expect_failure:
         main = ["faulthandler.dump_traceback_later(30, exit=True)  # it hangs: show where, and end", *main]
+    if setting.memory_limit_mib is not None:
+        main += _memory_limit(setting.memory_limit_mib)
     main.append("expected = run(model)  # passes")
     main.append("actual = run(compiled)" + ("" if compares else "  # fails" if expect_failure else "  # passes too"))
     if compares:
@@ -208,6 +212,14 @@ def _main(candidate: Candidate, setting: Setting, failure: Failure, *, expect_fa
     if contexts:
         main = [f"with {', '.join(contexts)}:", *(f"    {line}" if line else line for line in main)]
     return [*lines, *main]
+
+
+def _memory_limit(limit_mib: int) -> list[str]:
+    return [
+        'pages = int(open("/proc/self/statm").read().split()[0])',
+        f"limit = pages * resource.getpagesize() + ({limit_mib} << 20)  # {limit_mib} MiB besides what the process has now",
+        "resource.setrlimit(resource.RLIMIT_AS, (limit, limit))",
+    ]
 
 
 def _synchronised(call: str, candidate: Candidate) -> str:
@@ -228,6 +240,12 @@ def _comparison(candidate: Candidate) -> list[str]:
 _CALL = """def run(function):
     torch.manual_seed(0)
     return list(function(*make_inputs()))"""
+
+_CALL_INPUTS = '''def run(function):
+    """The results, and the inputs as the call left them."""
+    inputs = make_inputs()
+    torch.manual_seed(0)
+    return list(function(*inputs)) + inputs'''
 
 _CALL_BACKWARD = '''def run(function):
     """The results and the gradients of the inputs."""

@@ -8,7 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynadiag.reduce.failure import Failure, chain_of, crash_frames, environment_trouble, from_exception, from_json, normalised
+from dynadiag.reduce.failure import (
+    Failure,
+    chain_of,
+    crash_frames,
+    environment_trouble,
+    from_exception,
+    from_json,
+    normalised,
+    out_of_memory,
+    ran_out_of_memory,
+)
 
 
 @pytest.mark.parametrize(
@@ -150,3 +160,23 @@ Extension modules: numpy (total: 1)
 def test_a_crash_has_the_functions_that_were_running():
     assert crash_frames(CRASH) == ("torch/a.py:outer", "backend.py:crashing", "torch/_inductor/utils.py:run")
     assert crash_frames("killed") == crash_frames("") == ()
+
+
+class OutOfMemoryError(RuntimeError):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("error", "answer"),
+    [
+        (OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"), True),
+        (MemoryError(), True),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes."), True),
+        (RuntimeError("g++: fatal error: Killed signal terminated program cc1plus"), False),
+        (ValueError("memory"), False),
+    ],
+)
+def test_a_failed_allocation_is_known(error, answer):
+    assert ran_out_of_memory(error) is answer
+    one, other = out_of_memory(error, "call"), out_of_memory(MemoryError("another amount"), "call")
+    assert one.same_as(other) and not one.same_as(out_of_memory(error, "compile"))

@@ -27,6 +27,10 @@ ERROR = Failure(kind="compile_error", phase="compile", exceptions=("a.Outer", "b
         (Failure(kind="hang", phase="compile"), 1, "ImportError", False),
         (Failure(kind="wrong_result", phase="call"), 1, "AssertionError: wrong result 0: error 1", True),
         (Failure(kind="wrong_result", phase="call"), 1, "AssertionError: another", False),
+        (Failure(kind="wrong_mutation", phase="call"), 1, "AssertionError: wrong result 1: error 1", True),
+        (Failure(kind="oom", phase="call"), 1, "RuntimeError: DefaultCPUAllocator: can't allocate memory: you tried", True),
+        (Failure(kind="oom", phase="call"), 1, "RuntimeError: another", False),
+        (Failure(kind="oom", phase="call"), -9, "", False),
     ],
 )
 def test_only_the_same_end_counts(failure, status, output, answer):

@@ -124,3 +124,20 @@ def planted(requires_grad=False):
     torch.manual_seed(3)
     gm = torch.fx.symbolic_trace(chain)
     return gm, [torch.randn(6, 8, requires_grad=requires_grad), torch.randn(8, 8, requires_grad=requires_grad)]
+
+
+def loses_mutations(gm, inputs):
+    """The graph runs on copies, so that what it writes into its inputs is lost: when it writes anything in place."""
+    if any(str(node.target) == "add_" for node in gm.graph.nodes):
+        return lambda *values: gm.forward(*[value.clone() for value in values])
+    return gm.forward
+
+
+def takes_memory(gm, inputs):
+    """A buffer of 2 GiB for each relu."""
+
+    def call(*values):
+        kept = [torch.empty(2 << 30, dtype=torch.uint8) for _ in relus(gm)]
+        return gm.forward(*values) if len(kept) < 100 else None
+
+    return call

@@ -80,6 +80,35 @@ def print_a_wrong_gradient():
     print(failure.kind, failure.phase, call.__name__, found.best.inputs[0].requires_grad)
 
 
+def test_a_lost_mutation_ends_at_the_operator_that_writes():
+    def f(x, cache):
+        y = torch.tanh(x) * 2
+        cache.add_(torch.sin(y))
+        return torch.cos(y) + cache.sum()
+
+    candidate = candidate_of(torch.fx.symbolic_trace(f), [torch.ones(2, 3), torch.zeros(2, 3)])
+    found = hunt(candidate, Setting(backend=faults.loses_mutations, check="mutation"), HuntOptions(kind="wrong_mutation", simplify=False))
+    failure = found.confirmed.failure
+    assert (failure.kind, failure.phase) == ("wrong_mutation", "call") and failure.detail.startswith("input 1: too far")
+    assert calls(found.best) == ["add_"]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs RLIMIT_AS")
+def test_memory_that_runs_out_under_a_limit_is_a_failure_and_else_the_machines_fault():
+    gm, inputs = faults.planted()
+    candidate = candidate_of(gm, inputs)
+    found = hunt(candidate, Setting(backend=faults.takes_memory, memory_limit_mib=1024), HuntOptions(kind="oom", simplify=False))
+    assert (found.confirmed.failure.kind, found.confirmed.failure.phase) == ("oom", "call") and calls(found.best) == [torch.relu]
+
+    def fails_to_allocate(gm, inputs):
+        raise RuntimeError(
+            "[enforce fail at alloc_cpu.cpp:1] DefaultCPUAllocator: can't allocate memory: Error code 12 (Cannot allocate memory)"
+        )
+
+    with pytest.raises(NothingFoundError, match="the machine is to blame"):
+        confirm(candidate, Setting(backend=fails_to_allocate), HuntOptions())
+
+
 def test_a_hang_is_a_failure_only_when_it_is_looked_for():
     gm, inputs = faults.planted()
     setting = Setting(backend=faults.hangs_at_compile)

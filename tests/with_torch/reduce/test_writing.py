@@ -92,6 +92,24 @@ def test_a_wrong_result_ends_in_an_assertion_and_a_right_one_does_not():
         written(candidate_of(gm, inputs), header=header, check="forward", backend="relu_accuracy_error_TESTING_ONLY")
 
 
+def test_what_a_call_writes_into_its_inputs_is_compared():
+    gm = torch.fx.symbolic_trace(lambda x: (x.add_(1).sum() * 0,))
+    header = Header(failure=Failure(kind="wrong_mutation", phase="call"), made_by="-", versions="-", story="-")
+    source, names = written(candidate_of(gm, [torch.ones(2)]), header=header, check="mutation")
+    assert torch.equal(names["actual"][1], torch.full((2,), 2.0)) and "the inputs as the call left them" in source
+    names["compiled"] = lambda x: (x.sum() * 0,)
+    with pytest.raises(AssertionError, match="wrong result 1"):
+        exec(source[source.index("actual = run") :], names)
+
+
+def test_a_memory_limit_stands_before_the_first_call():
+    source = reproducer(
+        candidate_of(torch.fx.symbolic_trace(lambda x: (x + 1,)), [torch.ones(2)]), Setting(backend="eager", memory_limit_mib=512), HEADER
+    )
+    assert source.index("setrlimit") < source.index("expected = run") and "(512 << 20)" in source and "import resource" in source
+    compile(source, "repro_min.py", "exec")
+
+
 def test_errors_of_a_gpu_are_waited_for():
     gm = torch.fx.symbolic_trace(lambda x: (torch.relu(x),))
     on_gpu = Candidate(gm, (TensorInput(**{**vars(recipe((2,))), "device": "cuda:0"}),))
