@@ -48,6 +48,14 @@ class Kind(enum.StrEnum):
     cudagraph_skip = "cudagraph_skip"
 
 
+class Level(enum.StrEnum):
+    """Which graph to end with."""
+
+    auto = "auto"
+    dynamo = "dynamo"
+    aot = "aot"
+
+
 def minify(
     ctx: typer.Context,
     target: Annotated[
@@ -71,6 +79,12 @@ def minify(
     ] = None,
     ablation: Annotated[
         bool, typer.Option("--ablation/--no-ablation", help="Run the result with each layer of the compiler, for the table in report.md.")
+    ] = True,
+    level: Annotated[
+        Level, typer.Option("--level", help="The graph to end with: Dynamo's, AOTAutograd's (aot), or the simpler of both that is proven.")
+    ] = Level.auto,
+    bisect: Annotated[
+        bool, typer.Option("--bisect/--no-bisect", help="Look for the guilty pass of the compiler and for an option that helps.")
     ] = True,
     timeout_s: Annotated[
         float,
@@ -97,6 +111,8 @@ def minify(
         match=match,
         resume=resume,
         ablation=ablation,
+        level=level.value,
+        bisect=bisect,
         memory_limit_mib=memory_limit_mib,
     )
     sys.exit(_minify(program, directory, options, source, backend))
@@ -208,6 +224,10 @@ def _report(result: Mapping[str, Any], directory: Path) -> int:
     before, after, proven = result["size_before"]["nodes"], result["size_after"]["nodes"], result["proven"]
     queries = sum(result["queries"].values())
     _say(f"{result['kind']}: {before} nodes reduced to {after} in {queries} queries; guilty layer: {result['guilty']['layer']}")
+    _say(f"level: {result['level']} ({result['level_why']})")
+    for found in ("pass", "config"):
+        if result["guilty"][found] is not None:
+            _say(f"tested: {result['guilty'][found + '_why']}")
     if result["flaky"]:
         _say(f"flaky: the failure came in {result['flaky']['failed']} of {result['flaky']['of']} runs")
     if result["other_failures"]:

@@ -24,7 +24,8 @@ Message = Mapping[str, Any]
 class SessionOptions:
     """`timeout_s` is for the first run of the captured graph; `kind` and `match` choose the failure; `resume` continues a journal;
     `memory_limit_mib` is what a run of the graph may take besides what the process has; `ablation` runs the result with each layer of the
-    compiler for the report.
+    compiler for the report; `level` is auto, dynamo or aot; `bisect` looks for the
+    guilty pass and option.
     """
 
     timeout_s: float = 300.0
@@ -33,6 +34,8 @@ class SessionOptions:
     resume: bool = False
     ablation: bool = True
     memory_limit_mib: int | None = None
+    level: str = "auto"
+    bisect: bool = True
 
 
 def reduce_captured(
@@ -52,6 +55,8 @@ def reduce_captured(
         "resume": options.resume,
         "ablation": options.ablation,
         "memory_limit_mib": options.memory_limit_mib,
+        "level": options.level,
+        "bisect": options.bisect,
     }
     (out / "job.json").write_text(json.dumps(job, indent=1), "utf-8")
     last = _run_worker(out / "job.json", out, on_message)

@@ -23,17 +23,16 @@ import torch
 
 from dynadiag.errors import DynadiagError
 from dynadiag.reduce.candidate import Candidate
+from dynadiag.reduce.concluding import ConcludeOptions, Conclusion, conclude
 from dynadiag.reduce.finishing import FinishOptions, finish
 from dynadiag.reduce.hunt import Hunt, HuntOptions, hunt
 from dynadiag.reduce.inputs import TensorInput
-from dynadiag.reduce.ladder import climb
 from dynadiag.reduce.loading import load_capture
-from dynadiag.reduce.outcome import to_json, write_json, write_reproducer
+from dynadiag.reduce.outcome import claims_of, to_json, write_json
 from dynadiag.reduce.reducer import Progress, Stopped
 from dynadiag.reduce.setting import Setting
 from dynadiag.torch_compat.reduce_compile import warm_up
 
-LEAST_PROOF_S = 120.0
 LEAST_CELL_S = 60.0
 _CHECKS = {"wrong_result": "forward", "nan": "forward", "wrong_gradient": "gradient", "wrong_mutation": "mutation"}
 
@@ -92,13 +91,14 @@ def _reduce(folder: Path, out: Path, job: dict[str, Any], interrupts: _Interrupt
         wait=interrupts.check,
     )
     found = hunt(candidate, setting, options)
-    ladder = climb(found.best, found.setting, found.confirmed.failure, timeout_s=found.confirmed.timeout_s)
-    written = write_reproducer(found, ladder, out, timeout_s=max(LEAST_PROOF_S, found.confirmed.timeout_s))
-    papers = finish(found, written, out, _finish_options(found, job, interrupts))
-    result = to_json(found, ladder, written, wall_s=time.monotonic() - began, level="dynamo", papers=papers)
+    last = conclude(found, out, options, _conclude_options(found, job, interrupts))
+    papers = finish(last.hunt, last.written, out, _finish_options(last, job, interrupts))
+    wall_s = time.monotonic() - began
+    result = to_json(last.hunt, last.ladder, last.written, wall_s=wall_s, level=last.level, level_why=last.level_why, papers=papers)
     result["server_cpu_s"] = round(time.process_time(), 2)
     write_json(result, out / "minify.json")
-    _say(done=True, proven=written.proof.holds, output="" if written.proof.holds else written.proof.output[-2000:])
+    proof = last.written.proof
+    _say(done=True, proven=proof.holds, output="" if proof.holds else proof.output[-2000:])
 
 
 def _warm_up(backend: Any) -> None:
@@ -109,11 +109,21 @@ def _warm_up(backend: Any) -> None:
         traceback.print_exc()
 
 
-def _finish_options(found: Hunt, job: dict[str, Any], interrupts: _Interrupts) -> FinishOptions:
-    accelerated = uses_accelerator(found.best)
+def _conclude_options(found: Hunt, job: dict[str, Any], interrupts: _Interrupts) -> ConcludeOptions:
+    return ConcludeOptions(
+        level=job.get("level", "auto"),
+        bisect=job.get("bisect", True),
+        on_gpu=uses_accelerator(found.best),
+        stop=lambda: interrupts.asked,
+    )
+
+
+def _finish_options(last: Conclusion, job: dict[str, Any], interrupts: _Interrupts) -> FinishOptions:
+    accelerated = uses_accelerator(last.hunt.best)
     return FinishOptions(
-        ablation_timeout_s=max(LEAST_CELL_S, found.confirmed.timeout_s) if job.get("ablation", True) else None,
+        ablation_timeout_s=max(LEAST_CELL_S, last.hunt.confirmed.timeout_s) if job.get("ablation", True) else None,
         with_gpu=accelerated,
+        notes=tuple(f"Tested: {claim}." for claim in claims_of(last.ladder)),
         warm_up=lambda: None if accelerated else _warm_up("inductor"),
         stop=lambda: "interrupted" if interrupts.asked else None,
     )
