@@ -207,5 +207,5 @@ def test_a_training_graph_has_three_graphs_with_inputs_of_their_own(results):
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    warm_up("eager")
+    warm_up("aot_eager_decomp_partition")
     print(json.dumps({case.__name__: case() for case in CASES}))
