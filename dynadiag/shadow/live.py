@@ -166,7 +166,7 @@ class Shadow:
     def _why_not(self, tensors: list[Any]) -> str | None:
         for value in tensors:
             if isinstance(value, torch.Tensor) and not is_plain(value):
-                return f"an input is a {type(value).__name__} ({value.layout}, {value.device.type})"
+                return f"an input is a {type(value).__name__} ({value.layout}, {value.device.type}) that cannot be copied"
             if not isinstance(value, torch.Tensor | int | float | complex | bool | str | torch.dtype | torch.device | type(None)):
                 return f"an input is a {type(value).__name__}, which cannot be copied"
         if not torch.is_inference_mode_enabled() and any(isinstance(value, torch.Tensor) and value.is_inference() for value in tensors):

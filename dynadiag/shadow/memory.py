@@ -12,12 +12,14 @@ AliasPattern = tuple[tuple[int, int, Relation], ...]
 
 
 def is_plain(value: object) -> bool:
-    """Whether it is a strided tensor with memory of its own kind: no subclass, not sparse, not quantized, not fake."""
+    """Whether it is a strided tensor that can be copied and compared: no subclass, not sparse, quantized, negated or without its memory."""
     if not isinstance(value, torch.Tensor):
         return False
     if type(value) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer) or value.layout is not torch.strided:
         return False
-    return value.device.type in ("cpu", "cuda") and not value.is_quantized
+    if value.device.type not in ("cpu", "cuda") or value.is_quantized or value.is_neg() or value.dtype is torch.complex32:
+        return False
+    return byte_range(value)[1] <= value.untyped_storage().nbytes()
 
 
 def byte_range(value: torch.Tensor) -> tuple[int, int]:

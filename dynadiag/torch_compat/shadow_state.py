@@ -24,12 +24,24 @@ def aside() -> Iterator[None]:
     quiet = ("ignore", None, Warning, None, 0)
     warnings.filters.insert(0, quiet)  # type: ignore[attr-defined]
     try:
-        with RandomState().kept(), torch._C.DisableTorchFunction(), _disable_current_modes(), kept_global_state():
+        with RandomState().kept(), torch._C.DisableTorchFunction(), _disable_current_modes(), kept_global_state(), _own_saved_tensors():
+            # Casts of copies must not be kept beside the program's own.
+            torch.set_autocast_cache_enabled(False)
             yield
     finally:
         with contextlib.suppress(ValueError):
             warnings.filters.remove(quiet)  # type: ignore[attr-defined]
         switch(prior)
+
+
+@contextlib.contextmanager
+def _own_saved_tensors() -> Iterator[None]:
+    """The program's hooks on saved tensors are not called: only the innermost pair is, and that is ours."""
+    if not torch._C._autograd._saved_tensors_hooks_is_enabled():  # type: ignore[attr-defined]
+        yield
+        return
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor):
+        yield
 
 
 class RandomState:
@@ -67,11 +79,13 @@ def _cuda_runs() -> bool:
 
 
 def why_not_now(values: Any) -> str | None:
-    """Why this call cannot be repeated: transforms of functorch, CUDA graphs being captured, compiled autograd; None when it can."""
+    """Why this call cannot be repeated: transforms of functorch, CUDA graphs being captured, a profiler; None when it can."""
     if any(isinstance(value, torch.Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(value) for value in values):
         return "its inputs belong to a torch.func transform"
     if _cuda_runs() and torch.cuda.is_current_stream_capturing():
         return "a CUDA graph is being captured"
+    if torch._C._autograd._profiler_enabled():
+        return "a profiler is running, whose figures would change"
     return None
 
 

@@ -152,6 +152,53 @@ def test_an_operator_with_effects_outside_is_not_called_twice(compared):
     assert "shadowlive::count uses calls, which it may change" in reason.why
 
 
+def test_hooks_on_saved_tensors_do_not_see_the_shadow(compared):
+    packed = []
+
+    def program():
+        compiled = torch.compile(lambda x: x.sin().cos(), backend="eager")
+        with torch.autograd.graph.saved_tensors_hooks(lambda tensor: packed.append(1) or tensor, lambda tensor: tensor):
+            compiled(torch.ones(4, requires_grad=True)).sum().backward()
+
+    run = compared(program)
+    assert find_parity(run).parity.calls_equal == 1
+    seen = len(packed)
+    packed.clear()
+    torch._dynamo.reset()
+    program()
+    assert len(packed) == seen
+
+
+@pytest.mark.parametrize("kind", ["profiler", "negated", "resized", "subclass", "sparse"])
+def test_what_cannot_be_repeated_says_why(compared, kind):
+    class Mine(torch.Tensor):
+        pass
+
+    inputs = {
+        "negated": lambda: torch.imag(torch.conj(torch.ones(3, dtype=torch.complex64))),
+        "subclass": lambda: torch.ones(3).as_subclass(Mine),
+        "sparse": lambda: torch.eye(3).to_sparse(),
+    }
+
+    def program():
+        x = inputs.get(kind, lambda: torch.ones(3))()
+        compiled = torch.compile(lambda x: x + x, backend="eager")
+        if kind == "profiler":
+            with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
+                compiled(x)
+        elif kind == "resized":
+            x.untyped_storage().resize_(0)
+            torch.compile(lambda x: (x.shape[0], x.new_ones(2)), backend="eager")(x)
+        else:
+            compiled(x)
+
+    words = {"profiler": "a profiler is running", "subclass": "Mine"}
+    told = find_parity(compared(program)).parity
+    assert [words.get(kind, "cannot be copied") in one.why for one in told.not_compared] == [True] * len(told.not_compared)
+    assert told.calls_different == 0
+    assert told.not_compared or kind in ("sparse", "subclass")
+
+
 def test_copies_over_the_cap_are_not_made(compared):
     run = compared(lambda: torch.compile(double, backend="eager")(torch.ones(1000)), parity_cap_bytes=10_000)
     (reason,) = find_parity(run).parity.not_compared
