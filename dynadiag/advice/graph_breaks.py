@@ -48,12 +48,28 @@ def break_advice(event: BreakEvent | GraphBreak, run: Run, own_frame: Location |
         return tuple(ddp_advice(run))
     if in_collective(situation):
         return tuple(collective_advice(situation))
+    if _asks_for_causality(situation):
+        return tuple(_causal(situation))
     ours = _unique(advice for rule in _rules(situation) for advice in rule(situation))
     if situation.library and not any(advice.slug == OWN_BREAK for advice in ours):
         return (*(advice for advice in ours if advice.after), *_library(situation))
     if ours:
         return ours
     return (*_unknown(situation), *_torch_hints(situation.hints))
+
+
+def _asks_for_causality(situation: Situation) -> bool:
+    """`_detect_is_causal_mask` of `torch/nn/modules/transformer.py` (2.11 to 2.15) compares the mask when nobody says what it is."""
+    frame = situation.torch_frame
+    return frame is not None and not situation.editable and (frame.function or "").endswith("_detect_is_causal_mask")
+
+
+def _causal(situation: Situation) -> Iterable[Advice]:
+    text = (
+        f"torch reads the mask to see whether it is causal. Say it where {line_name(situation)} passes the mask: `is_causal=True` "
+        "(`tgt_is_causal=True` of nn.Transformer) for a causal mask, `False` for any other"
+    )
+    return say("say-is-causal", text)
 
 
 def _library(situation: Situation) -> Iterable[Advice]:

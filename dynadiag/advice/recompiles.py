@@ -21,12 +21,15 @@ from dynadiag.passes.base import process_of, short_place
 from dynadiag.passes.guard_sources import dimension, is_global
 from dynadiag.passes.places import source_function
 
+# What a closure can hold, or the function itself; tensors that are passed in change on their own.
+_OF_OBJECTS = frozenset({"value", "none", "type", "function", "identity", "length", "keys", "contains", "attribute", "invalidated"})
+
 
 def recompile_advice(cause: Cause, run: Run) -> tuple[Advice, ...]:
     """The changes that end or reduce recompiles of this cause, the closest first; empty when we know none that was tried."""
     cause = replace(cause, called_in_compiled_code=_compiled_line(cause, run))
     found = list(_TABLE.get(cause.kind, none)(cause))
-    if cause.compiled_again:
+    if cause.compiled_again and cause.kind in _OF_OBJECTS:
         found.insert(0, _compile_once(cause))
     known = (advice for advice in found if all(_has_option(option, cause.process, run) for option in advice.options))
     return tuple(replace(advice, text=by_name(advice.text, cause)) for advice in known)
@@ -295,8 +298,9 @@ _TABLE: Mapping[str, Callable[[Cause], Iterable[Advice]]] = {
     "requires_grad": _one(
         "same-requires-grad",
         (
-            "`{tensor}` needs a gradient in some calls and not in others. Detach it where no gradient is wanted (`{tensor}.detach()`), and "
-            "freeze parameters before the first call."
+            "`{tensor}` needs a gradient in some calls and not in others: two versions, and no change is needed where both are meant (the "
+            "first of several compiled layers, real and generated data). Else detach it where no gradient is wanted "
+            "(`{tensor}.detach()`), and freeze parameters before the first call."
         ),
     ),
     "dtype": _one(

@@ -41,7 +41,8 @@ _TYPES: Final[tuple[tuple[str, re.Pattern[str]], ...]] = tuple(
     for category, pattern in (
         (
             CONTROL_FLOW,
-            r"data-dependent (?:branching|assertion)|assertion failed on symbolic shapes|guard_scalar branch|__bool__$|truth value",
+            r"data-dependent (?:branching|assertion|expression)|assertion failed on symbolic shapes|guard_scalar branch|__bool__$"
+            r"|truth value",
         ),
         (
             SCALAR_READ,

@@ -15,7 +15,10 @@ _TORCHS_WAY = re.compile(r"/torch/(?:nn/modules/module|_dynamo/eval_frame|_dynam
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """How a function was compiled: with `dynamic=False` each time, by one line several times; `fullgraph` None: sometimes, or not known."""
+    """How a function was compiled: with `dynamic=False` each time; made anew and compiled by one line several times (`again`).
+
+    `fullgraph` None: sometimes, or not known.
+    """
 
     dynamic_false: bool
     again: bool
@@ -27,7 +30,7 @@ class CompileCalls:
     """The calls of each process, and of each process and name of a target."""
 
     by_process: Mapping[int, Called]
-    by_name: Mapping[tuple[int, str], Called]
+    by_name: Mapping[tuple[int, str], tuple[CompileCall, ...]]
 
     @classmethod
     def of_run(cls, run: Run) -> CompileCalls:
@@ -37,19 +40,25 @@ class CompileCalls:
         for call in run.compile_calls:
             processes.setdefault(call.process, []).append(call)
             names.setdefault((call.process, call.target.rpartition(".")[2]), []).append(call)
-        return cls({key: _read(calls) for key, calls in processes.items()}, {key: _read(calls) for key, calls in names.items()})
+        return cls({key: _read(calls) for key, calls in processes.items()}, {key: tuple(calls) for key, calls in names.items()})
 
     def of(self, process: int, frame: Frame) -> Called:
-        """The calls that may have compiled a frame: those for its name, else all of its process (which do not tell that it came again)."""
+        """The calls that may have compiled a frame: those for its name, else all of its process (which do not tell that it came again).
+
+        Functions of one name in several files are told apart by the file of the call, where one stands in the file of the function.
+        """
         named = self.by_name.get((process, source_function(frame.name) or ""))
         if named is not None:
-            return named
+            beside = [call for call in named if call.location is not None and call.location.file == frame.file]
+            return _read(beside or named)
         known = self.by_process.get(process)
         return Called(False, False, None) if known is None else Called(known.dynamic_false, False, known.fullgraph)
 
 
 def _read(calls: Sequence[CompileCall]) -> Called:
-    lines = [(call.location.file, call.location.line) for call in calls if call.location is not None]
+    # Only a function that is defined inside another one is a new object, with its own closure, each time.
+    made = [call for call in calls if "<locals>" in call.target]
+    lines = [(call.location.file, call.location.line) for call in made if call.location is not None]
     full = {bool(call.options.get("fullgraph")) for call in calls}
     static = all(call.options.get("dynamic") is False for call in calls)
     return Called(static, len(lines) > len(set(lines)), full.pop() if len(full) == 1 else None)

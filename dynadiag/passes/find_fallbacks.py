@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
+from dynadiag.advice.uncaught import failure_advice
 from dynadiag.model.report import Advice, Cost, Fallback, Finding, PassResult, Severity
 from dynadiag.model.run import Frame, Location, Problem, Run
 from dynadiag.passes.base import Rank, code_key, frame_text, listed, plural
 from dynadiag.passes.break_sites import break_sites
 from dynadiag.passes.fallback_entries import CODES, fallback_entries, first_sentence, is_limit, named_frames
 from dynadiag.passes.fingerprint import fingerprint
+from dynadiag.passes.guard_sources import readable
 from dynadiag.passes.nothing_compiled import nothing_compiled
 from dynadiag.passes.places import callers, own_entry, own_frame
 
@@ -142,8 +145,8 @@ def _failure(run: Run, frames: Sequence[Frame], known: Frame, raised: Problem | 
         severity="error",
         title=f"Compilation failed with {kind}",
         where=where,
-        why=f"{frame_text(known)}: {_first_line(frames[0])}; {plural(len(frames), 'compilation')} failed.",
-        fix=(),
+        why=f"{frame_text(known)}: {_first_line(frames[0]).rstrip('.')}; {plural(len(frames), 'compilation')} failed.",
+        fix=failure_advice(_said(frames[0])),
         cost=None,
         evidence=tuple(frame.id for frame in frames)[:20],
         rank=(float(Rank.FAILED), 0.0, -float(len(frames))),
@@ -162,8 +165,15 @@ def _begin(frame: Frame) -> Location | None:
     return None if frame.file is None else Location(frame.file, frame.line, frame.name)
 
 
+def _said(frame: Frame) -> str:
+    return (None if frame.metrics is None else frame.metrics.fail_reason) or frame.error or "torch recorded no reason"
+
+
 def _first_line(frame: Frame) -> str:
-    said = (None if frame.metrics is None else frame.metrics.fail_reason) or frame.error or "torch recorded no reason"
+    said = _said(frame)
+    constraint = re.search(r"^\s*- (You marked .+? as dynamic but your code specialized it to be a constant \(\d+\))", said, re.MULTILINE)
+    if constraint:
+        return readable(constraint[1])
     first, _, rest = said.partition("\n")
     explained = rest.strip().partition("\n")[0].strip()
     if explained.startswith("Explanation: "):

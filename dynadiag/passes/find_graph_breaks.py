@@ -19,6 +19,7 @@ from dynadiag.passes.train_steps import CODE as TRAIN_STEP
 from dynadiag.passes.train_steps import (
     is_train_step,
     joined_train_steps,
+    step_alone_advice,
     train_step_advice,
     train_step_lines,
     train_step_main,
@@ -194,6 +195,9 @@ def _fix(group: Sequence[GraphBreak]) -> tuple[Advice, ...]:
     """The advice of all sites, the main site's first, each once."""
     if is_train_step(group):
         return train_step_advice(group)
+    alone = step_alone_advice(group)
+    if alone:
+        return alone
     main = _main(group)
     return merged_fixes(sorted(group, key=lambda site: site is not main))
 

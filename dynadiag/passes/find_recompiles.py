@@ -14,6 +14,7 @@ from dynadiag.model.run import Frame, Location, Run
 from dynadiag.passes.base import Rank, frame_text, listed, plural, rank_text, short_place, unique
 from dynadiag.passes.compile_calls import Called, CompileCalls, calling_line, input_roots, inputs_of
 from dynadiag.passes.fingerprint import Subject, fingerprints
+from dynadiag.passes.merged_fixes import marked_together
 from dynadiag.passes.other_modules import parameters, told_apart
 from dynadiag.passes.places import entry_stack, is_own_file, own_frame, resume_line, source_function
 from dynadiag.passes.recompile_codes import LIMIT_CODE, recompile_code
@@ -251,7 +252,7 @@ def _function(frame: Frame, run: Run, definitions: Mapping[tuple[str | None, str
     name, at = source_function(frame.name), resume_line(frame.name)
     if frame.file is None:
         return None
-    if is_module_entry(frame):
+    if not is_own_file(frame.file, run):  # one line of a library serves every model that comes through it
         own = user_line(frame, run)
         return frame.file, name, None if own is None else (own.file, own.line)
     above = (line for line in definitions.get((frame.file, name), ()) if at is not None and line <= at)
@@ -273,7 +274,7 @@ def _finding(number: int, group: Sequence[Recompiled], inside: Sequence[Recompil
     seconds = _seconds(everything)
     refused = tuple(frame for one in group for frame in one.limit.hit)
     hit = bool(refused)
-    fixes = _distinct(advice for one in group for advices in one.advice for advice in advices)[:_FIXES_SHOWN]
+    fixes = marked_together(_distinct(advice for one in group for advices in one.advice for advice in advices))[:_FIXES_SHOWN]
     if hit:
         fixes = (*fixes, *limit_advice(group[0].code.key[0], group[0].limit.value, run))
     return Finding(

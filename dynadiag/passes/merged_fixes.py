@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -16,6 +17,30 @@ def merged_fixes(sites: Sequence[GraphBreak]) -> tuple[Advice, ...]:
         for advice in site.advice:
             found.setdefault(_change(advice), []).append((advice, site))
     return tuple(_told_once(group) for group in found.values())
+
+
+_MARKED = re.compile(r" that (dimension \d+ of .+) varies, so")
+
+
+def marked_together(fixes: Sequence[Advice]) -> tuple[Advice, ...]:
+    """The fixes with all `mark_dynamic` lines for one call put together: each alone leaves the other sizes to recompile."""
+    found: dict[str, list[Advice]] = {}
+    for advice in fixes:
+        if advice.slug == "mark-dynamic" and advice.before and advice.after and _MARKED.search(advice.text):
+            found.setdefault(advice.before, []).append(advice)
+    joined = {id(group[0]): _joined(group) for group in found.values()}
+    left_out = {id(advice) for group in found.values() for advice in group[1:]}
+    return tuple(joined.get(id(advice), advice) for advice in fixes if id(advice) not in left_out)
+
+
+def _joined(group: Sequence[Advice]) -> Advice:
+    first = group[0]
+    if len(group) == 1:
+        return first
+    dimensions = [match[1] for advice in group if (match := _MARKED.search(advice.text)) is not None]
+    said = f" that {', '.join(dimensions[:-1])} and {dimensions[-1]} vary, so"
+    lines = [line for advice in group for line in (advice.after or "").split("\n")[:-1]]
+    return replace(first, text=_MARKED.sub(lambda _: said, first.text, count=1), after="\n".join((*unique(lines), first.before or "")))
 
 
 def _change(advice: Advice) -> tuple[object, ...]:

@@ -6,15 +6,19 @@ breaks on purpose in `_use_grad`; torch 2.11 and 2.15), and one change ends all 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from dynadiag.model.report import Advice, GraphBreak
 from dynadiag.model.run import Run
 from dynadiag.passes.base import short_place, unique
-from dynadiag.passes.places import normal_path, source_function
+from dynadiag.passes.places import is_own_file, normal_path, source_function
 
 CODE = "DB02"
 _SLUG = "compile-model-apart"  # what `dynadiag.advice.training.train_step` calls the change that ends all of them
+_BESIDE = "scheduler-outside"  # what it calls the same for gradient scalers and schedulers, which are no step by themselves
+_STEP = "compile-optimizer-step"
 _Group = tuple[GraphBreak, ...]
 
 
@@ -39,24 +43,35 @@ def _belongs(site: GraphBreak) -> bool:
     return any(advice.slug == _SLUG for advice in site.advice)
 
 
+def _beside(site: GraphBreak) -> bool:
+    return _belongs(site) or any(advice.slug == _BESIDE for advice in site.advice)
+
+
 def _function(run: Run, group: _Group) -> object | None:
-    """The compiled function in which a part of a train step broke first."""
-    site = next((one for one in group if _belongs(one) and one.own_frame is not None and one.own_frame.line is not None), None)
+    """The compiled function in which a part of a train step broke first; of a library's function the user's that called it."""
+    site = next((one for one in group if _beside(one) and one.own_frame is not None and one.own_frame.line is not None), None)
     frame = None if site is None else run.frame(site.frames[0])
-    return None if frame is None or frame.name is None else (frame.file, source_function(frame.name))
+    if site is None or site.own_frame is None or frame is None or frame.name is None:
+        return None
+    if frame.file is None or is_own_file(frame.file, run):
+        return frame.file, source_function(frame.name)
+    return site.own_frame.file, source_function((site.own_frame.function or "").rpartition(".")[2])
 
 
 def _part(site: GraphBreak) -> str:
-    """Which part of a train step a site is, from what torch says of it."""
+    """Which part of a train step a site is, from what torch says of it, or the user's line where that names the call."""
     said = f"{site.reason} {site.context or ''}"
     if "zero_grad" in said:
         return "zero_grad"
-    return "backward" if "backward" in said else "step"
+    code = "" if site.own_frame is None else site.own_frame.code or ""
+    if "backward" in said or re.search(r"\.backward\(", code):
+        return "backward"
+    return "update" if re.search(r"\.update\(", code) else "step"
 
 
 def train_step_title(run: Run, group: Sequence[GraphBreak]) -> str:
     """For example "A whole train step is compiled: zero_grad(), backward() and step() break the graph of train_step"."""
-    parts = unique(f"{_part(site)}()" for site in _in_order(group) if _belongs(site))
+    parts = unique(f"{_part(site)}()" for site in _in_order(group) if _beside(site))
     frame = next((frame for site in group if _belongs(site) and (frame := run.frame(site.frames[0])) is not None), None)
     name = None if frame is None else source_function(frame.name)
     return f"A whole train step is compiled: {_and(parts)} break the graph of {name or 'one function'}"
@@ -102,13 +117,28 @@ def _in_order(group: Sequence[GraphBreak]) -> list[GraphBreak]:
     return sorted(group, key=lambda site: (normal_path(site.own_frame.file), site.own_frame.line or 0) if site.own_frame else ("", 0))
 
 
+def step_alone_advice(group: Sequence[GraphBreak]) -> tuple[Advice, ...]:
+    """For a compiled function that does nothing but `optimizer.step()`: no graph lies before or behind it; empty for all others."""
+    step = next((advice for site in group for advice in site.advice if advice.slug == _STEP), None)
+    others = any(site.graphs_before or site.graphs_after or not _belongs(site) or _part(site) != "step" for site in group)
+    if step is None or others:
+        return ()
+    text = (
+        "Nothing but the optimizer's step is compiled here, and its update is a graph. Compile the method itself, "
+        "`torch.compile(<optimizer>.step)`, once before the loop: one break less; the one that torch.optim makes before its update, on "
+        "purpose, stays and is harmless"
+    )
+    return (replace(step, text=text),)
+
+
 def train_step_advice(group: Sequence[GraphBreak]) -> tuple[Advice, ...]:
     """The change that ends all of them, once and with every line, then what the sites advise beside it."""
-    codes = [site.own_frame.code for site in _in_order(group) if _belongs(site) and site.own_frame is not None and site.own_frame.code]
+    codes = [site.own_frame.code for site in _in_order(group) if _beside(site) and site.own_frame is not None and site.own_frame.code]
     what = _and([f"`{code}`" for code in unique(codes)]) or "the rest of the step"
     first = next(advice for site in group for advice in site.advice if advice.slug == _SLUG)
     text = (
         f"Do not compile the whole train step: compile the model (or the function that computes the loss) and leave {what} in plain Python"
     )
-    others = {advice.slug: advice for site in sorted(group, key=_is_backward) for advice in site.advice if advice.slug != _SLUG}
+    told = (_SLUG, _BESIDE)
+    others = {advice.slug: advice for site in sorted(group, key=_is_backward) for advice in site.advice if advice.slug not in told}
     return (Advice(slug=_SLUG, text=text, after=first.after, options=first.options), *others.values())

@@ -1,6 +1,8 @@
 """One setting that cures several lines of a library is told once."""
 
+from dynadiag.model.report import Advice
 from dynadiag.passes.find_graph_breaks import find_graph_breaks
+from dynadiag.passes.merged_fixes import marked_together
 
 ITEM = {"gb_id": "GB0124", "gb_type": "Unsupported Tensor.item() call", "context": "call_method TensorVariable() item () {}"}
 
@@ -23,3 +25,18 @@ def test_changes_of_different_lines_stay_apart(maker, at):
         maker.breaks_at(frame, at(line, "step", f"print({name})"), gb_id="GB0059", gb_type="Failed to trace builtin operator")
     texts = [advice.text for finding in find_graph_breaks(maker.run()).findings for advice in finding.fix]
     assert any("print(a)" in text for text in texts) and any("print(b)" in text for text in texts)
+
+
+def test_sizes_of_one_call_are_marked_together():
+    def mark(name, dimension):
+        text = f"Say before the first call that dimension {dimension} of `{name}` varies, so the first version is dynamic already."
+        return Advice(slug="mark-dynamic", text=text, before="f(x, y)", after=f"torch._dynamo.mark_dynamic({name}, {dimension})\nf(x, y)")
+
+    other = Advice(slug="compile-dynamic", text="Or give it.")
+    first, second = marked_together((mark("x", 1), other, mark("y", 0), mark("y", 1)))
+    assert "that dimension 1 of `x`, dimension 0 of `y` and dimension 1 of `y` vary, so" in first.text
+    assert first.after == "\n".join(
+        [*(f"torch._dynamo.mark_dynamic({name}, {d})" for name, d in (("x", 1), ("y", 0), ("y", 1))), "f(x, y)"]
+    )
+    assert second is other
+    assert marked_together((mark("x", 1), other)) == (mark("x", 1), other)

@@ -84,3 +84,26 @@ def test_fullgraph_fails_at_the_first_part(maker, parts, at, failed):
     )
     (finding,) = find_graph_breaks(maker.run()).findings
     assert (finding.code, finding.severity) == ("GB0008", "error")
+
+
+def test_a_gradient_scaler_is_part_of_the_step(maker, at, parts):
+    parts["zero_grad"]()
+    lines = {5: "scaler.scale(loss).backward()", 6: "scaler.step(optimizer)", 7: "scaler.update()"}
+    for line, code in lines.items():
+        frame = maker.frame(f"torch_dynamo_resume_in_step_at_{line - 1}", line=line)
+        context = "module: torch.autograd, qualname: backward" if line == 5 else f"qualname: GradScaler.{code[7:].partition('(')[0]}"
+        kind = "Unsupported Tensor.backward() call" if line == 5 else SKIPPED
+        maker.breaks_at(frame, at(line, "step", code), gb_id="GB0123" if line == 5 else "GB0008", gb_type=kind, context=context)
+    inside = maker.frame("step", line=500, file=OPTIMIZER.file)
+    maker.breaks_at(inside, at(6, "step", lines[6]), OPTIMIZER, gb_id="GB0025", gb_type="Call to `torch._dynamo.graph_break()`")
+    (finding,) = find_graph_breaks(maker.run()).findings
+    assert finding.title == "A whole train step is compiled: zero_grad(), backward(), step() and update() break the graph of step"
+    assert "`scaler.scale(loss).backward()`, `scaler.step(optimizer)` and `scaler.update()` in plain Python" in finding.fix[0].text
+    assert "scheduler-outside" not in [advice.slug for advice in finding.fix]
+
+
+def test_a_compiled_function_that_only_steps_is_no_train_step(maker, parts):
+    parts["step"]()
+    (finding,) = find_graph_breaks(maker.run()).findings
+    assert [advice.slug for advice in finding.fix] == ["compile-optimizer-step"]
+    assert finding.fix[0].text.startswith("Nothing but the optimizer's step is compiled here")

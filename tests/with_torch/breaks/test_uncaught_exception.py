@@ -1,4 +1,4 @@
-"""A double backward through a compiled function ends the program; each advice for it is applied and works."""
+"""Errors that torch.compile raises into a program, and a break inside nn.Transformer: each advice is applied and works."""
 
 import subprocess
 import sys
@@ -35,6 +35,48 @@ x.grad = None
 torch.compile(torch.func.grad(cubes), backend="aot_eager")(x).sum().backward()
 print(x.grad.tolist())
 """
+
+
+LATENT = """
+import torch
+from torch._dynamo.utils import counters
+
+encoder = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(8, 2, 8, batch_first=True), 1).eval()
+x, mask = torch.ones(2, 3, 8), torch.nn.Transformer.generate_square_subsequent_mask(3)
+results = []
+for said in ({}, {"is_causal": True}):
+    torch._dynamo.reset()
+    counters.clear()
+    results.append(torch.compile(encoder, backend="eager")(x, mask=mask, **said))
+    print(sum(counters["graph_break"].values()))
+print(torch.equal(*results))
+
+
+def specialised(y):
+    return y + 1 if y.shape[0] == 4 else y * 2
+
+
+for mark in (torch._dynamo.mark_dynamic, torch._dynamo.maybe_mark_dynamic):
+    torch._dynamo.reset()
+    y = torch.ones(4)
+    mark(y, 0)
+    try:
+        print(torch.compile(specialised, backend="eager")(y).sum().item())
+    except Exception as error:
+        print(type(error).__name__)
+"""
+
+
+def test_a_mask_that_torch_reads_and_a_size_that_cannot_stay_dynamic(tmp_path, capfd):
+    (tmp_path / "train.py").write_text(LATENT)
+    record(Target("script", (str(tmp_path / "train.py"),)), RecordOptions(out=tmp_path / "run"))
+    assert capfd.readouterr().out.split() == ["1", "0", "True", "ConstraintViolationError", "8.0"]
+    report = dynadiag.load(tmp_path / "run")
+    (site,) = report.graph_breaks
+    assert [advice.slug for advice in site.advice] == ["say-is-causal"]
+    (failed,) = [finding for finding in report.findings if finding.code == "DF10"]
+    assert "You marked y.size(0) as dynamic but your code specialized it to be a constant (4); 1 compilation failed." in failed.why
+    assert [advice.slug for advice in failed.fix] == ["maybe-mark-dynamic", "keep-size-open"]
 
 
 def test_the_exception_is_told_and_both_changes_cure_it(tmp_path):
