@@ -67,6 +67,7 @@ def bench(
     rounds: Annotated[int, typer.Option("--max-rounds", metavar="N", min=20, help="Rounds at most.")] = 300,
     max_s: Annotated[float, typer.Option("--max-time", metavar="S", min=0.1, help="Start no further round after S seconds.")] = 60.0,
     timeout_s: Annotated[float, typer.Option("--timeout", metavar="S", min=1, help="Seconds that an arm may take for one answer.")] = 900.0,
+    remeasure: Annotated[bool, typer.Option("--remeasure", help="Measure the device's ceilings anew instead of taking kept ones.")] = False,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Where the files go [default: dynadiag-runs/NNNN-bench-<name>].")
     ] = None,
@@ -96,7 +97,9 @@ def bench(
     base = None if check is None else read_base(check)
     directory = _directory(where, out, force)
     budget = Budget(max_rounds=rounds, max_s=max_s)
-    options = BenchOptions(budget=budget, in_process=in_process, python=python, timeout_s=timeout_s, log_folder=directory)
+    options = BenchOptions(
+        budget=budget, in_process=in_process, python=python, timeout_s=timeout_s, log_folder=directory, remeasure=remeasure
+    )
     with tempfile.TemporaryDirectory(prefix="dynadiag-git-") as folder, _progress() as progress:
         result = run(_before_and_after(specs, where, after, revision, Path(folder)), options, progress)
     _write(result, directory)

@@ -74,6 +74,8 @@ def _why(row: ArmResult, name: str, cuda: bool) -> str:
         return "this arm is not faster than the baseline, or is the baseline itself"
     if name in (*_OF_COMPILED, "warm_phases_s"):
         return "no graph was captured" if row.status == "not_compiled" else _EAGER
+    if row.timed == "iteration" and name in ("saved", "saved_bytes"):
+        return "what an iteration of a script keeps for backward is not told apart"
     if row.name == AGAIN:
         return "the baseline's own process was measured again"
     return "nothing was timed" if not row.samples_ms else "not measured"
@@ -104,8 +106,8 @@ def _unknown_above(result: BenchResult) -> Mapping[str, str]:
         "same_again": None if result.same_again is not None else "no arm was started",
         "outside_share": None if result.outside_share is not None else "no round was timed",
         "clocks": None if result.clocks is not None else "nvidia-smi gave no clocks",
-        "ceilings": None if result.ceilings is not None else "this version does not measure ceilings of the device",
-        "floor_ms": None if result.floor is not None else "this version does not compute the floor of a step",
-        "floor": None if result.floor is not None else "this version does not compute the floor of a step",
+        "ceilings": None if result.ceilings is not None else result.no_limits or _NO_CUDA,
+        "floor_ms": None if result.floor is not None and result.floor["floor_ms"] is not None else result.no_limits or _NO_CUDA,
+        "floor": None if result.floor is not None else result.no_limits or "nothing was timed",
     }
     return {name: reason for name, reason in reasons.items() if reason is not None}

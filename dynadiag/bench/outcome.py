@@ -44,6 +44,8 @@ class ArmResult:
     lookups: float | None = None
     lookup_us: float | None = None
     peak_bytes: int | None = None
+    saved_bytes: int | None = None
+    saved: Sequence[Mapping[str, Any]] | None = None
     warm_up_calls: int | None = None
     late_blocks: int = 0
     notes: list[str] = field(default_factory=list)
@@ -80,7 +82,11 @@ class Comparison:
 
 @dataclass(kw_only=True)
 class BenchResult:
-    """The whole benchmark. `outside_share` is the wall time outside timed blocks between the first and the last timed round."""
+    """The whole benchmark.
+
+    `outside_share` is the wall time outside timed blocks between the first and the last timed round, and `no_limits` says why `ceilings` or
+    `floor` are not known.
+    """
 
     target: str
     unit: str = ""
@@ -97,6 +103,7 @@ class BenchResult:
     clocks: Mapping[str, Any] | None = None
     ceilings: Mapping[str, Any] | None = None
     floor: Mapping[str, Any] | None = None
+    no_limits: str = ""
 
     @property
     def exit_status(self) -> int:

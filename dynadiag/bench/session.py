@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import os
 import tempfile
 import time
@@ -18,6 +19,7 @@ from dynadiag.bench.arms import AGAIN, COMPILED, EAGER, LOOP, ArmSpec, ScriptCal
 from dynadiag.bench.clocks import ClockWatch, clock_note
 from dynadiag.bench.finding import find_loop
 from dynadiag.bench.judging import compare_arms, summarise
+from dynadiag.bench.measured_limits import find_limits
 from dynadiag.bench.outcome import ArmResult, BenchResult, Correctness
 from dynadiag.bench.process import ArmEndedError, ArmFailedError, ArmProcess, default_python
 from dynadiag.bench.rounds import Budget, enough, orders
@@ -31,7 +33,7 @@ class BenchOptions:
     """How to measure. `timeout_s` is what one command to an arm may take; `log_folder` keeps what the arms print (else it is dropped).
 
     `prepare_together` checks and compiles all arms at once: sooner ready on a machine with many cores, but compile seconds are then those
-    of a busy machine.
+    of a busy machine. `remeasure` measures the device's ceilings anew where they are kept from an earlier run.
     """
 
     budget: Budget = field(default_factory=Budget)
@@ -41,6 +43,7 @@ class BenchOptions:
     seed: int = 0
     log_folder: Path | None = None
     prepare_together: bool = False
+    remeasure: bool = False
 
 
 @dataclass(kw_only=True)
@@ -86,6 +89,7 @@ class Session:
             self._rounds()
             began = time.monotonic()
             self._each("finish", self._finish)
+            find_limits(result, self._ask_baseline(), remeasure=self._options.remeasure)
             result.phases_s["look_back"] = time.monotonic() - began
         self._conclude()
         return result
@@ -284,6 +288,11 @@ class Session:
         if runner.spec.kind == COMPILED and row.status == "ok" and not facts["regions"]:
             row.status, row.reason = "not_compiled", "the timed calls entered no compiled region: they ran eager"
 
+    def _ask_baseline(self) -> Callable[[str], Any] | None:
+        """How to ask the baseline's process something; None where it is gone or is a script that runs on."""
+        runner = next((one for one in self._runners if one.spec is self._arms[0] and one.spec.kind != LOOP), None)
+        return None if runner is None else lambda what: runner.ask(what, self._options)
+
     def _names(self) -> list[str]:
         names = [runner.spec.name for runner in self._runners]
         return [*names, AGAIN] if self._options.in_process and names else names
@@ -378,9 +387,7 @@ _SHORTEST_S = 0.02
 
 
 def _calls(call_s: float) -> int:
-    from math import ceil
-
-    return max(1, ceil(1.15 * _SHORTEST_S / max(call_s, 1e-9)))
+    return max(1, math.ceil(1.15 * _SHORTEST_S / max(call_s, 1e-9)))
 
 
 def _fill(row: ArmResult, facts: dict[str, Any]) -> None:

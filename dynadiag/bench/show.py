@@ -18,6 +18,7 @@ _STYLES = {
     Verdict.VACUOUS: "bold red",
 }
 _MIB = 1 << 20
+_NEAR_THE_ROOF = 0.6
 
 
 def print_result(result: BenchResult, console: Console) -> None:
@@ -33,6 +34,7 @@ def print_result(result: BenchResult, console: Console) -> None:
     page.blank()
     _arms(page, result, checks)
     _compiling(page, result)
+    _limits(page, result)
     _notes(page, result)
 
 
@@ -86,6 +88,59 @@ def _compiling(page: Page, result: BenchResult) -> None:
         page.blank()
         columns = [Column("compiling"), Column("cold s", True), Column("warm s", True), Column("pays off after"), Column("cold s by phase")]
         page.table(columns, rows)
+
+
+def _limits(page: Page, result: BenchResult) -> None:
+    """What a step has to do, what arms keep for backward, and how far each arm is from the floor."""
+    lines = limit_lines(result)
+    if lines:
+        page.blank()
+    for line in lines:
+        page.line(clean(line))
+
+
+def limit_lines(result: BenchResult) -> list[str]:
+    """One line a fact; empty when nothing is known."""
+    lines: list[str] = []
+    floor = result.floor
+    if floor is not None and floor["graph_count"]:
+        same = "as eager" if floor["graph_flops"] == floor["eager_flops"] else f"eager {_count_of(floor['eager_flops'])}FLOP"
+        graphs = f"{floor['graph_count']} AOT graph{'s' if floor['graph_count'] > 1 else ''}"
+        lines.append(f"one call: {_count_of(floor['graph_flops'])}FLOP in {graphs} ({same}), at least {_count_of(floor['bytes'])}B moved")
+    saved = [f"{row.name} {_count_of(row.saved_bytes)}B" for row in result.arms if row.saved_bytes]
+    if saved:
+        lines.append(f"kept for backward: {', '.join(saved)}")
+    floor_ms = None if floor is None else floor["floor_ms"]
+    if floor is not None and floor_ms is not None:
+        lines += [_ladder(row, floor_ms) for row in result.arms if row.median_ms is not None]
+        lines += _roof(result.arms[0], floor_ms, floor["bound"])
+    return lines
+
+
+def _ladder(row: ArmResult, floor_ms: float) -> str:
+    wall = row.median_ms or 0.0
+    kernels = "" if row.busy_share is None else f" -> kernels {row.busy_share * wall:.3f} ms"
+    return f"{row.name}: floor {floor_ms:.3f} ms{kernels} -> wall {wall:.3f} ms ({floor_ms / wall:.0%} of it is the floor)"
+
+
+def _roof(baseline: ArmResult, floor_ms: float, bound: str) -> list[str]:
+    """When the baseline is so near the floor that no compiler can make it much faster."""
+    if baseline.median_ms is None or floor_ms < _NEAR_THE_ROOF * baseline.median_ms:
+        return []
+    share, times = floor_ms / baseline.median_ms, baseline.median_ms / floor_ms
+    change = "change precision" if bound == "compute" else "move fewer bytes"
+    limit = f"no compiler makes these graphs more than {times:.2f} times as fast"
+    return [f"{baseline.name} is at {share:.0%} of the {bound} roof: {limit}; {change}"]
+
+
+def _count_of(value: float | None) -> str:
+    """A number with three digits and a decimal prefix."""
+    size = float(value or 0)
+    for prefix in ("", "k", "M", "G", "T"):
+        if size < 1000:
+            return f"{size:.3g} {prefix}"
+        size /= 1000
+    return f"{size:.4g} P"
 
 
 def _notes(page: Page, result: BenchResult) -> None:

@@ -20,6 +20,7 @@ from dynadiag.bench.inside.state import State
 from dynadiag.bench.inside.steps import CallUnit, Step
 from dynadiag.bench.inside.takeover import ScriptRun
 from dynadiag.bench.inside.timing import Block, Timer
+from dynadiag.bench.inside.work import saved_for_backward, step_work
 from dynadiag.errors import UsageError
 from dynadiag.torch_compat.bench_compile import clear_compile_facts, compile_facts, keep_all_metrics
 
@@ -172,7 +173,11 @@ class Arm:
         import torch
 
         peak = torch.cuda.max_memory_allocated() if self.cuda else None
-        return {"peak_bytes": peak, **asdict(probe(self.step.run, cuda=self.cuda))}
+        return {"peak_bytes": peak, **asdict(probe(self.step.run, cuda=self.cuda)), **saved_for_backward(self.step)}
+
+    def work(self) -> dict[str, Any]:
+        """What a step computes and moves."""
+        return step_work(self.step, self.switch)
 
     def _clear_peak(self) -> None:
         if self.cuda:

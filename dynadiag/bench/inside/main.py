@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from dynadiag.bench.inside.arm import Arm
+from dynadiag.bench.inside.ceilings import measure_ceilings
 from dynadiag.bench.inside.loading import one_line
 from dynadiag.bench.inside.looping import LoopRun, find_loop
 from dynadiag.errors import DynadiagError
@@ -112,6 +113,10 @@ class Server:
             return asdict(arm.block(int(command["calls"])))
         if command["do"] == "finish":
             return arm.finish()
+        if command["do"] == "work":
+            return arm.work()
+        if command["do"] == "ceilings":
+            return measure_ceilings()
         raise DynadiagError(f"an arm knows no command {command['do']!r}")
 
 

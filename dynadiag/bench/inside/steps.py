@@ -28,6 +28,10 @@ class Step(ABC):
     def run(self, function: Callable[..., Any] | None = None) -> Any:
         """One step, with `function` in the place of the arm's."""
 
+    def _chosen(self, function: Callable[..., Any] | None) -> Callable[..., Any]:
+        # Not `or`: a module may have a length, or refuse to have one.
+        return self.function if function is None else function
+
     @property
     @abstractmethod
     def what(self) -> str:
@@ -39,7 +43,7 @@ class WholeStep(Step):
 
     def run(self, function: Callable[..., Any] | None = None) -> Any:
         """One call without arguments."""
-        return (function or self.function)()
+        return self._chosen(function)()
 
     @property
     def what(self) -> str:
@@ -65,9 +69,9 @@ class CallUnit(Step):
     def run(self, function: Callable[..., Any] | None = None) -> Any:
         """Forward, then backward; gradients are dropped first, as a training loop does."""
         if self.own_backward:
-            return (function or self.function)(*self.arguments, **self.keywords)
+            return self._chosen(function)(*self.arguments, **self.keywords)
         self._drop_gradients()
-        output = (function or self.function)(*self.arguments, **self.keywords)
+        output = self._chosen(function)(*self.arguments, **self.keywords)
         outputs = {name: value for name, value in tensors_in("output", output).items() if value.requires_grad}
         self.backward = bool(outputs)
         if outputs:

@@ -45,6 +45,11 @@ def test_each_arm_has_its_row_and_a_crash_stops_no_other(tmp_path):
     }
     # At least 20 rounds whatever the time limit; whole blocks of at least 20 ms.
     assert document["rounds"] >= 20 and len(arms["eager"]["samples_ms"]) == document["rounds"]
+    # What a step does is counted from its AOT graphs; the device's ceilings, and so the floor, are for CUDA.
+    assert document["floor"]["graph_flops"] == document["floor"]["eager_flops"] == 2 * 2 * 16 * 32 * 32
+    assert document["floor_ms"] is None and "CUDA devices only" in document["unknown"]["floor_ms"]
+    assert arms["aot_eager"]["saved_bytes"] > 0 and arms["planted_crash"]["unknown"]["saved_bytes"]
+    assert "one call: 65.5 kFLOP in" in done.stdout
     assert "WRONG: planted_wrong beside eager" in done.stdout and "no CUDA device was used" in done.stdout
     assert "what a program prints" not in done.stdout
     assert (tmp_path / "dynadiag-runs/latest/bench.svg").read_text().startswith("<svg")

@@ -12,6 +12,7 @@ from dynadiag.bench.inside.loading import UserCodeError
 from dynadiag.bench.inside.looping import LoopRun, find_loop
 from dynadiag.bench.inside.takeover import ScriptEndedError
 from dynadiag.errors import DynadiagError, UsageError
+from dynadiag.torch_compat.bench_compile import clear_compile_facts
 
 
 @pytest.fixture
@@ -27,6 +28,7 @@ def script(tmp_path, monkeypatch):
         return str(path)
 
     torch.compiler.reset()
+    clear_compile_facts()
     yield write
     torch.compiler.reset()
 
