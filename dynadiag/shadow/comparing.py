@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import torch
 
-from dynadiag.shadow.memory import is_plain, relation
+from dynadiag.shadow.memory import alias_pattern, is_plain
 
 Kind = Literal["value", "shape", "stride", "dtype", "device", "requires_grad", "alias", "missing", "raises"]
 Where = Literal["output", "input"]
@@ -80,20 +80,27 @@ def compare_sharing(
 ) -> tuple[Difference, ...]:
     """Outputs that share memory with an input or with another output in one call and not, or differently, in the other.
 
-    Each side is (outputs, inputs); `names` are those of the inputs.
+    Each side is (outputs, inputs); `names` are those of the inputs. Parts of one storage that do not overlap count as separate: nobody
+    could tell by writing to one of them.
     """
+    count = len(eager[0])
+    if count != len(compiled[0]):
+        return ()
+    was, now = _sharing(eager, count), _sharing(compiled, count)
+    plain = [is_plain(one) and is_plain(other) for one, other in zip([*eager[0], *eager[1]], [*compiled[0], *compiled[1]], strict=False)]
     found = []
-    for at, (one, other) in enumerate(zip(eager[0], compiled[0], strict=False)):
-        if not (is_plain(one) and is_plain(other)):
-            continue
-        pairs = [(f"output {to}", eager[0][to], compiled[0][to]) for to in range(min(at, len(compiled[0])))]
-        pairs += [(name, eager[1][to], compiled[1][to]) for to, name in enumerate(names)]
-        for name, eager_partner, compiled_partner in pairs:
-            if is_plain(eager_partner) and is_plain(compiled_partner):
-                was, now = relation(one, eager_partner), relation(other, compiled_partner)
-                if was != now:
-                    found.append(_Place("output", at, name).difference("alias", _shared(was), _shared(now)))
+    for one, other in sorted(was.keys() | now.keys()):
+        if was.get((one, other)) != now.get((one, other)) and plain[one] and plain[other]:
+            name = f"output {other}" if other < count else names[other - count]
+            place = _Place("output", one, name)
+            found.append(place.difference("alias", _shared(was.get((one, other))), _shared(now.get((one, other)))))
     return tuple(found)
+
+
+def _sharing(side: tuple[Sequence[Any], Sequence[Any]], outputs: int) -> dict[tuple[int, int], str]:
+    """How each output overlaps other outputs and inputs, which are numbered behind the outputs."""
+    pattern = alias_pattern([*side[0], *side[1]])
+    return {(one, other): how for one, other, how in pattern if one < outputs and how != "one storage"}
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import torch
 
 Relation = Literal["same tensor", "overlap", "one storage"]
 AliasPattern = tuple[tuple[int, int, Relation], ...]
+_LARGE = 32
 
 
 def is_plain(value: object) -> bool:
@@ -42,19 +43,30 @@ def relation(one: torch.Tensor, other: torch.Tensor) -> Relation | None:
 
 
 def alias_pattern(values: Sequence[object]) -> AliasPattern:
-    """Which of the values share memory, as (position, position, how); other values than plain tensors are left out."""
-    by_storage: dict[tuple[str, int], list[int]] = {}
+    """Which of the values share memory, as (position, position, how); other values than plain tensors are left out.
+
+    Of more than 32 in one storage only those are told that overlap: views of one flat buffer would be too many pairs.
+    """
+    by_storage: dict[tuple[str, int], list[tuple[int, int, int]]] = {}
     for position, value in enumerate(values):
         if isinstance(value, torch.Tensor) and is_plain(value):
-            by_storage.setdefault(_storage(value), []).append(position)
-    found = [
-        (one, other, how)
-        for group in by_storage.values()
-        for number, one in enumerate(group)
-        for other in group[number + 1 :]
-        if (how := relation(values[one], values[other])) is not None  # type: ignore[arg-type]
-    ]
+            by_storage.setdefault(_storage(value), []).append((*byte_range(value), position))
+    found: list[tuple[int, int, Relation]] = []
+    for group in by_storage.values():
+        for one, other in _pairs(sorted(group)):
+            how = relation(values[one], values[other])  # type: ignore[arg-type]
+            if how is not None:
+                found.append((min(one, other), max(one, other), how))
     return tuple(sorted(found))
+
+
+def _pairs(group: Sequence[tuple[int, int, int]]) -> Iterator[tuple[int, int]]:
+    """Positions of all pairs of (start, end, position), sorted by start; of a large group only of those that overlap."""
+    for number, (_, end, one) in enumerate(group):
+        for start, _, other in group[number + 1 :]:
+            if len(group) > _LARGE and start >= end:
+                break
+            yield one, other
 
 
 def snapshot(values: Sequence[Any]) -> list[Any]:
