@@ -155,3 +155,43 @@ def test_a_foreign_log_gives_its_graphs_and_its_scripts(tmp_path):
             assert "needs the device cuda" in str(error) or "is a private operator" in str(error)
     with pytest.raises(NothingFoundError, match="holds the text of no graph"):
         capture_all_recorded(TRACES / "export_guard_added.log", tmp_path / "none", backend=None)
+
+
+SYMBOLIC = """
+import torch
+torch._inductor.config.max_fusion_size = 3
+class Repro(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+
+
+
+    def forward(self, arg0_1, arg1_1, arg2_1):
+        permute = torch.ops.aten.permute.default(arg0_1, [1, 0]);  arg0_1 = None
+        mm = torch.ops.aten.mm.default(arg2_1, permute);  arg2_1 = permute = None
+        relu = torch.ops.aten.relu.default(mm);  mm = None
+        return (relu,)
+
+def load_args(reader):
+    buf0 = reader.storage(None, 256)
+    reader.tensor(buf0, (8, 8), is_leaf=True)  # arg0_1
+    reader.symint(4, expr='s77')  # arg1_1
+    buf2 = reader.storage(None, 32*s77)
+    reader.tensor(buf2, (s77, 8), is_leaf=True)  # arg2_1
+load_args._version = 0
+mod = Repro()
+if __name__ == '__main__':
+    from torch._dynamo.repro.after_aot import run_repro
+    with torch.no_grad():
+        run_repro(mod, load_args, accuracy=True, command='minify', save_dir=None, tracing_mode='symbolic', check_str=None)
+"""
+
+
+def test_symbolic_sizes_take_their_recorded_values(tmp_path):
+    """As torch 2.15 writes it for `dynamic=True`; run as it stands it ends in a NameError, for `s77` is defined nowhere."""
+    (tmp_path / "repro.py").write_text(SYMBOLIC)
+    repro, (folder,) = capture_script(tmp_path / "repro.py", tmp_path / "out", backend=None)
+    candidate, setting = load_capture(folder)
+    assert repro.accuracy and setting.dynamic is True
+    values = make_values(candidate.inputs)
+    assert values[1] == 4 and values[2].shape == (4, 8) and candidate.module(*values)[0].shape == (4, 8)
