@@ -1,0 +1,108 @@
+"""The quick ways of the reader give what the slow ones give."""
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dynadiag.trace import load
+from dynadiag.trace.graph_text import count_graph
+from dynadiag.trace.records import untab
+
+TENSOR = {
+    "id": 1, "ndim": 2, "dtype": "torch.float32", "device": "device(type='cuda', index=1)", "size": [2, 3], "dynamo_hint_overrides": {},
+    "is_leaf": True, "requires_grad": True, "stride": [3, 1], "storage": 7, "view_func": "<f at 0x1>", "describer_id": 4,
+}  # fmt: skip
+SOURCE = {"describer_id": 4, "id": 1, "source": "L['x']"}
+
+
+def described(log, tensor, source, **context):
+    log.record("describe_tensor", tensor, **context).record("describe_source", source, **context)
+
+
+def test_tensors_read_by_pattern_and_as_json_are_the_same(new_log, tmp_path):
+    log = new_log().start(0)
+    described(log, {**TENSOR, "is_view": True}, SOURCE, frame=0)  # torch puts this key at another place: read as JSON
+    described(log, TENSOR, SOURCE, frame=0)  # the first of its compile context goes the long way too
+    described(log, {**TENSOR, "grad": 8} | {"view_func": "g"}, SOURCE, frame=0)
+    described(log, TENSOR, {**SOURCE, "source": "L['\u00e4']"}, frame=0)
+    run = load(log.metrics(0).write(tmp_path))
+    assert len(run.traced_inputs) == 4 and len({(one.shape, one.stride, one.storage) for one in run.traced_inputs}) == 1
+    first = run.traced_inputs[0]
+    assert (first.shape, first.stride, first.dtype, first.device) == ((2, 3), (3, 1), "torch.float32", "device(type='cuda', index=1)")
+    assert (first.requires_grad, first.is_leaf, first.is_parameter, first.storage) == (True, True, False, 7)
+    assert all(first == one for one in run.traced_inputs[:3]) and run.traced_inputs[3].source == "L['\u00e4']"
+    assert run.processes[0].device == "cuda:1"
+
+
+def test_a_tensor_belongs_to_the_frame_that_began_last(new_log, tmp_path):
+    log = new_log().start(0)
+    described(log, TENSOR, SOURCE, frame=0)
+    log.artifact("dynadiag_reset", {"epoch": 1})
+    log.start(0, name="g")
+    described(log, TENSOR, SOURCE, frame=0)
+    run = load(log.metrics(0).write(tmp_path))
+    assert [one.frame for one in run.traced_inputs] == [frame.id for frame in run.frames] == ["f0", "f1"]
+
+
+def test_a_damaged_description_is_counted(new_log, tmp_path):
+    log = new_log().start(0)
+    described(log, TENSOR, SOURCE, frame=0)
+    described(log, {**TENSOR, "id": 2}, {**SOURCE, "id": 2}, frame=0)
+    log.parts[-1] = log.parts[-1].replace(b'"frame_id": 0', b'"frame_id: 0')
+    run = load(log.metrics(0).write(tmp_path))
+    assert len(run.traced_inputs) == 1 and run.processes[0].skipped == {"header is not JSON": 1}
+
+
+@given(st.lists(st.text(alphabet="a\t \u00e4", max_size=6), min_size=1, max_size=6))
+def test_tabs_in_front_of_lines_are_taken_away_and_others_are_kept(lines):
+    text = "\n".join(lines).encode()
+    assert untab(b"".join(b"\n\t" + line for line in text.split(b"\n"))[1:]) == text
+
+
+def test_every_form_of_a_line_is_counted():
+    body = [
+        "l_x_ = L_x_",
+        "# File: a.py:3 in f, code: x['a'] = g(y)",
+        'a: "f32[2]cpu" = l_x_ + 1;  l_x_ = None',
+        'b: "f32[2]cpu" = a.mul_(2)',
+        "c = torch.ops.aten.add.Tensor(b, 1)",
+        "d = a ** b",
+        "b[0] = d;  e = b",
+        "a += 1;  f = a",
+        "g = self.weight",
+        'h: "f32[]" = d[(0, 1)]',
+        "i = d.shape",
+        "j = self.layer(d)",
+        "k = (1 + d) == c",
+        "return (d,)",
+    ]
+    text = 'class M:\n    def forward(self, L_x_: "f32[2]"):\n' + "".join(f"        {line}\n" for line in body)
+    count = count_graph(text.encode())
+    assert count is not None and count.nodes == 13
+    assert count.ops == {
+        "operator.add": 1, "mul_": 1, "torch.ops.aten.add.Tensor": 1, "operator.pow": 1, "operator.setitem": 1, "operator.iadd": 1,
+        "operator.getitem": 1, "getattr": 1, "self.layer": 1, "operator.eq": 1,
+    }  # fmt: skip
+
+
+def probed(new_log, tmp_path, change=lambda text: text, *, checked=True):
+    graph = "class M:\n    def forward(self, L_x_):\n        return (L_x_,)\n"
+    log = new_log().start(0).record("dynamo_output_graph", {}, graph, frame=0)
+    offset = load(log.write(tmp_path)).graphs[0].text.offset
+    facts = {"format": 1, "graph": "g0", "text_offset": offset, "runnable": False, "mutations": [{"index": 0}], "why_not": 'it "says" so'}
+    log.record("artifact", {"name": "dynadiag_probe", "encoding": "json"}, json.dumps(facts))
+    header, tab, payload = log.parts[-1].partition(b"\n\t")
+    log.parts[-1] = (header if checked else header.replace(b'"has_payload"', b'"was_payload"')) + tab + change(payload)
+    return load(log.metrics(0).write(tmp_path))
+
+
+def test_the_ends_of_a_probe_record_tell_as_much_as_the_whole(new_log, tmp_path):
+    for checked in (True, False):
+        graph = probed(new_log, tmp_path, checked=checked).graphs[0]
+        assert (graph.runnable, graph.why_not) == (False, 'it "says" so') and graph.probe is not None
+
+
+def test_a_probe_record_with_a_damaged_middle_is_counted(new_log, tmp_path):
+    run = probed(new_log, tmp_path, lambda payload: payload.replace(b'{"index"', b'{"index'))
+    assert run.processes[0].skipped == {"payload is not JSON": 1} and run.graphs[0].probe is None
