@@ -46,10 +46,11 @@ def conclude(found: Hunt, out: Path, hunting: HuntOptions, options: ConcludeOpti
     why = descent.why
     if descent.found is not None:
         lowered = _written(descent.found, ladder, out, options, level="aot", why=why)
-        if lowered.written.proof.holds or options.level == "aot":
+        if lowered.written.proof.holds or (options.level == "aot" and lowered.written.path is not None):
             return lowered
         proof = lowered.written.proof
-        why = f"the reproducer at ATen level failed in {proof.reproduced} of {proof.runs} fresh processes only"
+        why = lowered.written.why_not or f"it failed in {proof.reproduced} of {proof.runs} fresh processes"
+        why = f"the reproducer at ATen level is not proven: {why}"
     return _written(descent.spent, ladder, out, options, level=descent.level, why=why)
 
 

@@ -6,11 +6,14 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from dynadiag.errors import NothingFoundError
+from dynadiag.errors import NothingFoundError, UnreadableInputError
+from dynadiag.reduce.candidate import Candidate
 from dynadiag.reduce.hunt import Hunt, HuntOptions, hunt
-from dynadiag.reduce.judge import observe_isolated
+from dynadiag.reduce.judge import Observation, observe_isolated
 from dynadiag.reduce.ladder import Ladder, same_cause
 from dynadiag.reduce.lowering import Lowered, Lowering, aot_setting, aten_operators, is_aten, lower
+from dynadiag.reduce.repeating import repeats_for
+from dynadiag.reduce.setting import Setting
 
 Level = Literal["auto", "dynamo", "aot"]
 LEVELS: tuple[Level, ...] = ("auto", "dynamo", "aot")
@@ -68,12 +71,19 @@ def _first_failing(found: Hunt, lowering: Lowering) -> tuple[Lowered | None, str
         if graph.candidate is None:
             said.append(f"{graph.kind} not run: {graph.why_not}")
             continue
-        asked += 1
-        seen = observe_isolated(graph.candidate, aot_setting(found.setting), timeout_s=found.confirmed.timeout_s)
-        if seen.failure is not None and same_cause(seen.failure, found.confirmed.failure):
-            return graph, "", asked
-        said.append(f"{graph.kind} {'passes' if seen.invalid is None and seen.failure is None else 'fails in another way'}")
+        for _ in range(repeats_for(found.confirmed.failed, found.confirmed.of)):
+            asked += 1
+            seen = observe_isolated(graph.candidate, aot_setting(found.setting), timeout_s=found.confirmed.timeout_s)
+            if seen.failure is not None and same_cause(seen.failure, found.confirmed.failure):
+                return graph, "", asked
+        said.append(f"{graph.kind} {_said(seen)}")
     return None, ", ".join(said), asked
+
+
+def _said(seen: Observation) -> str:
+    if seen.invalid is not None:
+        return f"not run: {seen.invalid}"
+    return "passes" if seen.failure is None else f"fails in another way: {seen.failure.title()}"
 
 
 def _reduced(found: Hunt, graph: Lowered, lowering: Lowering, options: HuntOptions, level: Level) -> Descent:
@@ -81,7 +91,7 @@ def _reduced(found: Hunt, graph: Lowered, lowering: Lowering, options: HuntOptio
     journal = options.journal.with_name("journal-aot.jsonl") if options.journal is not None else None
     own = replace(options, kind=None, match=None, like=found.confirmed.failure, timeout_s=found.confirmed.timeout_s, journal=journal)
     try:
-        lower_one = hunt(graph.candidate, aot_setting(found.setting), own)
+        lower_one = _hunted(graph.candidate, aot_setting(found.setting), own)
     except NothingFoundError as error:
         return Descent(spent=found, found=None, why=f"the {graph.kind} graph failed alone, and then did not: {error.message}")
     spent = _with_costs(found, lower_one, found)
@@ -91,6 +101,14 @@ def _reduced(found: Hunt, graph: Lowered, lowering: Lowering, options: HuntOptio
     if after >= before and level == "auto":
         return Descent(spent=spent, found=None, why=f"the ATen graph is no simpler ({sizes})")
     return Descent(spent=spent, found=joined, why=f"the {graph.kind} graph fails alone ({sizes})")
+
+
+def _hunted(candidate: Candidate, setting: Setting, options: HuntOptions) -> Hunt:
+    """The reduction; a journal that another ATen graph left behind is begun anew."""
+    try:
+        return hunt(candidate, setting, options)
+    except UnreadableInputError:
+        return hunt(candidate, setting, replace(options, resume=False))
 
 
 def _order(operators: int, found: Hunt) -> tuple[Any, ...]:

@@ -9,6 +9,8 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 import torch
@@ -81,8 +83,8 @@ def reduced(function, inputs, **setting):
     return found, ladder
 
 
-def told(found, ladder, level="auto"):
-    descent = descend(found, ladder, HuntOptions(timeout_s=600, simplify=False), level)
+def told(found, ladder, level="auto", **hunting):
+    descent = descend(found, ladder, HuntOptions(timeout_s=600, simplify=False, **hunting), level)
     kept = descent.found
     return {
         "before": [str(node.target) for node in found.best.module.graph.nodes if node.op.startswith("call")],
@@ -113,7 +115,12 @@ def a_fault_in_the_backward_only():
 def a_fault_below_a_decomposition():
     inputs = [torch.rand(3, 8)]
     made = {"backend": fault_below_a_decomposition, "check": "forward"}
-    return told(*reduced(lambda x: torch.nn.functional.layer_norm(torch.sin(x), (8,)) + 1, inputs, **made))
+    found, ladder = reduced(lambda x: torch.nn.functional.layer_norm(torch.sin(x), (8,)) + 1, inputs, **made)
+    with tempfile.TemporaryDirectory() as folder:
+        other = Path(folder) / "journal-aot.jsonl"
+        other.write_text('{"journal": 1, "subject": "another graph"}\n')
+        told_of = told(found, ladder, journal=Path(folder) / "journal.jsonl", resume=True)
+        return told_of | {"journal": len(other.read_text().splitlines())}
 
 
 def a_wrong_decomposition():
@@ -178,6 +185,7 @@ def test_a_fault_in_the_backward_ends_as_one_operator_of_its_graph(results):
 def test_a_fault_below_a_decomposition_ends_as_the_one_operator_that_it_became(results):
     found = results["a_fault_below_a_decomposition"]
     assert len(found["before"]) == 1 and "layer_norm" in found["before"][0]
+    assert found["journal"] > 1  # the journal of another graph was begun anew
     assert found["after"] == ["aten.rsqrt.default"] and found["layer"] == "fault_below_a_decomposition"
 
 
