@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from dynadiag.model.report import Advice, Cost, Finding, GraphBreak, PassResult, Severity
@@ -110,13 +111,18 @@ def _title(run: Run, group: Sequence[GraphBreak]) -> str:
     if is_train_step(group) and not main.fullgraph:
         return train_step_title(run, group)
     if main.fullgraph:
-        return f"Compilation failed: graph break {_where_forbidden(run, main)} ({main.category}: {main.reason})"
+        return f"Compilation failed: graph break {_where_forbidden(run, main)} ({main.category}: {_short(main.reason)})"
     eager = unique(frame for site in group for frame in site.skipped_frames)
     if eager:
         return f"{_function(run, eager[0])} runs eager: a graph break that Dynamo cannot resume from ({main.category}: {main.reason})"
     if len(group) > 1:
         return f"{len(group)} graph breaks behind one line ({listed(unique(site.category for site in group))})"
     return f"Graph break: {main.category} ({main.reason})"
+
+
+def _short(reason: str) -> str:
+    """Torch's words without its advice on `torch._check` and the second spelling of the expression (`GuardOnDataDependentSymNode`)."""
+    return re.sub(r"^Consider annotating your code using torch\._check\*\(\)\. (.+?)(?: \(unhinted: .*)?$", r"\1", reason, flags=re.DOTALL)
 
 
 def _where_forbidden(run: Run, site: GraphBreak) -> str:

@@ -124,11 +124,11 @@ def step_alone_advice(group: Sequence[GraphBreak]) -> tuple[Advice, ...]:
     if step is None or others:
         return ()
     text = (
-        "Nothing but the optimizer's step is compiled here, and its update is a graph. Compile the method itself, "
-        "`torch.compile(<optimizer>.step)`, once before the loop: one break less; the one that torch.optim makes before its update, on "
-        "purpose, stays and is harmless"
+        "Nothing but the optimizer's step is compiled here, and its update is a graph. Compile the method itself once before the loop "
+        "(`compiled_step = torch.compile(<optimizer>.step)`) and call that instead of this function: one break less; the one that "
+        "torch.optim makes before its update, on purpose, stays and is harmless"
     )
-    return (replace(step, text=text),)
+    return (replace(step, text=text, before=None, after=None),)
 
 
 def train_step_advice(group: Sequence[GraphBreak]) -> tuple[Advice, ...]:

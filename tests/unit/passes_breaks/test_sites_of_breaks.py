@@ -246,3 +246,13 @@ def test_a_break_call_inside_torch_optim_is_not_the_users(maker):
     place = Location("/x/site-packages/torch/optim/optimizer.py", 78, "_use_grad")
     event = maker.breaks_at("f0", place, gb_type="Call to `torch._dynamo.graph_break()`", gb_id="GB0025")
     assert category(event, Run(info=RunInfo())) == "autograd or optimizer call"
+
+
+def test_torchs_long_words_for_an_unknown_number_are_cut_and_are_control_flow(maker, at):
+    words = (
+        "Consider annotating your code using torch._check*(). Could not guard on data-dependent expression zuf0 > 0.0 "
+        "(unhinted: zuf0 > 0.0).  (Size-like symbols: none)"
+    )
+    maker.breaks_at(maker.frame("step", line=1, outcome="failed"), at(4), source="metrics", gb_id=None, gb_type=words)
+    (finding,) = find_graph_breaks(maker.run()).findings
+    assert finding.title.endswith("(data-dependent control flow: Could not guard on data-dependent expression zuf0 > 0.0)")

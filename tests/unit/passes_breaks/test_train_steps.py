@@ -106,4 +106,5 @@ def test_a_compiled_function_that_only_steps_is_no_train_step(maker, parts):
     parts["step"]()
     (finding,) = find_graph_breaks(maker.run()).findings
     assert [advice.slug for advice in finding.fix] == ["compile-optimizer-step"]
+    assert finding.fix[0].before is None and finding.fix[0].after is None
     assert finding.fix[0].text.startswith("Nothing but the optimizer's step is compiled here")

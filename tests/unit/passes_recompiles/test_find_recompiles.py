@@ -290,6 +290,17 @@ def test_resume_functions_belong_to_their_function(builders):
     ]
 
 
+def test_two_models_that_enter_one_line_of_a_library_are_two_findings(builders):
+    wrapper = {"name": "wrapper", "file": "/lib/python3.12/site-packages/kit/generic.py", "line": 937}
+    frames = [builders.frame(2 * code + i, code=code, compile=i, call_line=40 + code, **wrapper) for code in (0, 1) for i in (0, 1)]
+    events = (
+        RecompileEvent(frame="f1", reasons=(size(0, 4, 8),)),
+        RecompileEvent(frame="f3", reasons=(size(0, 5, 6).replace("0/", "1/"),)),
+    )
+    found = find_recompiles(Run(info=Info(), processes=(Process(index=0, log="a"),), frames=tuple(frames), recompiles=events))
+    assert sorted(finding.where.line for finding in found.findings) == [40, 41]
+
+
 def test_a_compiled_module_is_named_as_such(builders):
     entry = {"name": "inner", "file": "/lib/python3.12/site-packages/torch/_dynamo/external_utils.py", "line": 67}
     run = builders.recompiled(["0/0: fn._modules['1'].training == True" + " " * 30 + "  # return F.dropout  # d.py:3 in forward"], **entry)
