@@ -99,6 +99,8 @@ def explain(
     if mode == "path" and is_recording(recorded):
         if len(target) > 1:
             raise UsageError(f"{target[0]} is a run or a log and takes no arguments, but got: {' '.join(target[1:])}")
+        if parity:
+            raise UsageError(f"--parity compares while a script runs: record it again, or try `dynadiag parity {target[0]}`")
         report = showing.explain_recording(recorded, out=out, force=force, options=show)
         _open(report, out or recorded, open_report)
         raise typer.Exit(0)

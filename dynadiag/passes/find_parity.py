@@ -77,7 +77,8 @@ def _finding(group: Sequence[Wrong], run: Run) -> Finding:
 def _title(wrong: Wrong, name: str) -> str:
     if wrong.code == "DM40" and wrong.difference.where == "output":
         return f"Silently wrong: output {wrong.difference.index}, which depends on memory shared with the written {wrong.input}"
-    return TITLES[wrong.code].format(what=name, kind=wrong.difference.kind.replace("_", " "))
+    title = TITLES[wrong.code].format(what=name, kind=wrong.difference.kind.replace("_", " "))
+    return title[:1].upper() + title[1:]
 
 
 def _entry(frame: Frame | None) -> Location | None:

@@ -37,7 +37,8 @@ def aside() -> Iterator[None]:
 @contextlib.contextmanager
 def _own_saved_tensors() -> Iterator[None]:
     """The program's hooks on saved tensors are not called: only the innermost pair is, and that is ours."""
-    if not torch._C._autograd._saved_tensors_hooks_is_enabled():  # type: ignore[attr-defined]
+    # Only where there are any: `torch.func` refuses to run under hooks.
+    if torch._C._autograd._top_saved_tensors_default_hooks(True) is None:
         yield
         return
     with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor):

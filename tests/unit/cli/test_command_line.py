@@ -6,8 +6,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from dynadiag.errors import UnreadableInputError
+from dynadiag.errors import UnreadableInputError, UsageError
 from dynadiag_cli.command_line import MODE, TargetCommand
+from dynadiag_cli.main import app as dynadiag
 from dynadiag_cli.targets import is_recording
 
 app = typer.Typer()
@@ -79,3 +80,11 @@ def test_a_folder_is_a_recording_unless_python_could_run_it(tmp_path: Path):
 def test_a_missing_path_says_what_was_expected(tmp_path: Path):
     with pytest.raises(UnreadableInputError, match="no such file or folder"):
         is_recording(tmp_path / "gone.py")
+
+
+def test_a_recording_cannot_be_compared_afterwards(tmp_path: Path):
+    log = tmp_path / "trace.log"
+    log.touch()
+    result = CliRunner().invoke(dynadiag, ["explain", "--parity", str(log)])
+    assert isinstance(result.exception, UsageError)
+    assert "--parity compares while a script runs" in str(result.exception)

@@ -244,13 +244,15 @@ def correct_programs():
     history(torch.randn(4, requires_grad=True) * 1).backward()
     with torch.inference_mode():
         torch.compile(bump, backend="aot_eager")(torch.ones(4))
+    each = torch.func.vmap(torch.func.grad(lambda a, b: (a * b).sin().sum()), (0, None))
+    torch.compile(lambda x, w: each(x, w), backend="aot_eager")(torch.randn(4, 6), torch.randn(6))
 
 
 def test_correct_programs_have_no_finding(compared):
     run = compared(correct_programs)
     result = find_parity(run)
     assert result.findings == ()
-    assert result.parity.calls_equal >= 11
+    assert result.parity.calls_equal >= 12
     assert result.parity.not_compared == ()
     assert result.parity.random_values >= 2
 
