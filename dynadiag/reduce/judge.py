@@ -117,7 +117,7 @@ class IsolatedOracle:
         """The values of an uncompiled run in a child, loaded as plain tensors on the CPU."""
         with tempfile.TemporaryDirectory(prefix="dynadiag-values-") as folder:
             path = Path(folder) / "values.pt"
-            report = run_forked(lambda tell: _save_values(candidate, path), timeout_s=max(self.timeout_s, 60.0))
+            report = run_forked(lambda tell: _save_values(candidate, path, grad=self.setting.grad), timeout_s=max(self.timeout_s, 60.0))
             if report.exit_status != 0 or not path.exists():
                 raise RuntimeError(f"the uncompiled run for the values of the graph failed: {report.messages} {report.output}")
             loaded: dict[str, Any] = torch.load(path, weights_only=True, map_location="cpu")
@@ -132,8 +132,8 @@ class IsolatedOracle:
         return why
 
 
-def _save_values(candidate: Candidate, path: Path) -> None:
-    values = eager_values(candidate)
+def _save_values(candidate: Candidate, path: Path, *, grad: bool) -> None:
+    values = eager_values(candidate, grad=grad)
     simple = {name: _simple(value) for name, value in values.items()}
     wanted = {name: None for name, value in values.items() if isinstance(value, torch.Tensor) and value.requires_grad}
     devices = {name: str(value.device) for name, value in values.items() if isinstance(value, torch.Tensor)}

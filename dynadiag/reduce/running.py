@@ -30,20 +30,21 @@ class _Keeping(Interpreter):
         return result
 
 
-def eager_values(candidate: Candidate) -> Mapping[str, Any]:
+def eager_values(candidate: Candidate, *, grad: bool = True) -> Mapping[str, Any]:
     """The value of each node by its name. Raises whatever the graph raises.
 
-    Gradients are recorded as in the graph, so that a value that becomes an input still says whether it needs one.
+    Gradients are recorded as in the graph, so that a value that becomes an input still says whether it needs one; without `grad` none does,
+    as under `torch.no_grad` (an input that needed one could not be written in place).
     """
-    values, written = _run(candidate, copies=False)
-    return _run(candidate, copies=True)[0] if written else values
+    values, written = _run(candidate, copies=False, grad=grad)
+    return _run(candidate, copies=True, grad=grad)[0] if written else values
 
 
-def _run(candidate: Candidate, *, copies: bool) -> tuple[dict[str, Any], bool]:
+def _run(candidate: Candidate, *, copies: bool, grad: bool) -> tuple[dict[str, Any], bool]:
     from dynadiag.torch_compat.fx_state import kept_global_state
 
     interpreter = _Keeping(candidate.module, copies=copies)
-    with kept_global_state(), torch.enable_grad():
+    with kept_global_state(), torch.set_grad_enabled(grad):
         interpreter.run(*make_values(candidate.inputs))
     values = interpreter.values
     written = any(_version(values[name]) != version for name, version in interpreter.versions.items()) if not copies else False

@@ -44,6 +44,12 @@ def fault_in_the_backward_only(gm, inputs):
     return aot_autograd(fw_compiler=plain, bw_compiler=refuses_tanh_backward, inference_compiler=refuses_tanh_backward)(gm, inputs)
 
 
+def refuses_relu(gm, inputs):
+    if any(node.target is torch.nn.functional.relu for node in gm.graph.nodes):
+        raise ValueError("cannot compile relu")
+    return gm.forward
+
+
 def miscompiles_rsqrt(gm, inputs):
     for node in gm.graph.nodes:
         if node.target is ATEN.rsqrt.default:
@@ -143,6 +149,14 @@ def a_fault_that_nothing_cures():
     return {"guilty": guilty(candidate, backend="relu_accuracy_error_TESTING_ONLY", check="forward")}
 
 
+def a_write_in_place_without_gradients():
+    def writes(x, w):
+        return torch.nn.functional.relu(torch.sin(x) @ w, inplace=True) @ w
+
+    found, _ = reduced(writes, [torch.randn(3, 4), torch.randn(4, 4, requires_grad=True)], backend=refuses_relu, grad=False)
+    return {"before": [node.name for node in found.best.module.graph.nodes if node.op.startswith("call")], "complete": found.complete}
+
+
 def inputs_of_a_training_graph():
     def aliased(base):
         base.mul_(2)
@@ -161,6 +175,7 @@ CASES = (
     a_wrong_decomposition,
     a_wrong_pass,
     a_fault_that_nothing_cures,
+    a_write_in_place_without_gradients,
     inputs_of_a_training_graph,
 )
 
@@ -204,6 +219,10 @@ def test_the_wrong_one_of_two_passes_is_named_with_the_option_that_leaves_it_out
 
 def test_nothing_is_named_where_nothing_cures(results):
     assert results["a_fault_that_nothing_cures"]["guilty"] == []
+
+
+def test_a_value_that_is_written_in_place_becomes_an_input_that_may_be(results):
+    assert results["a_write_in_place_without_gradients"] == {"before": ["relu"], "complete": True}
 
 
 def test_a_training_graph_has_three_graphs_with_inputs_of_their_own(results):
