@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,9 @@ from dynadiag.bench.verdict import MIN_ROUNDS, Verdict, decide
 # early asks for more than the report does.
 _GROWTH = 1.5
 STOPPING_CONFIDENCE = 0.99
+# Seconds that a block lasts at least, and how much longer it is planned, since it may come out shorter than the estimate.
+SHORTEST_S = 0.02
+_MARGIN = 1.15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,3 +59,8 @@ def enough(samples: Mapping[str, Sequence[float]], *, baseline: str, same_again:
     if rounds >= budget.max_rounds or elapsed_s >= budget.max_s:
         return True
     return is_look(rounds, budget) and settled(samples, baseline=baseline, same_again=same_again)
+
+
+def calls_for(call_s: float) -> int:
+    """How many calls of so many seconds make a block."""
+    return max(1, math.ceil(_MARGIN * SHORTEST_S / max(call_s, 1e-9)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 import os
 import tempfile
 import time
@@ -22,7 +21,7 @@ from dynadiag.bench.judging import compare_arms, summarise
 from dynadiag.bench.measured_limits import find_limits
 from dynadiag.bench.outcome import ArmResult, BenchResult, Correctness
 from dynadiag.bench.process import ArmEndedError, ArmFailedError, ArmProcess, default_python
-from dynadiag.bench.rounds import Budget, enough, orders
+from dynadiag.bench.rounds import SHORTEST_S, Budget, calls_for, enough, orders
 from dynadiag.errors import UsageError
 
 Progress = Callable[[str, float | None], None]
@@ -336,7 +335,7 @@ class Session:
         by_name = {runner.spec.name: runner for runner in self._runners}
         for name in order:
             runner = by_name.get(name) or by_name[self._arms[0].name]
-            calls = runner.row.calls_per_block or _calls(runner.call_s)
+            calls = runner.row.calls_per_block or calls_for(runner.call_s)
             runner.row.calls_per_block = calls
             try:
                 blocks[name] = runner.ask("block", self._options, calls=calls)
@@ -347,8 +346,8 @@ class Session:
             except ArmFailedError as error:
                 self._failed(runner, error)
                 return None
-            if blocks[name]["wall_s"] < _SHORTEST_S:
-                runner.row.calls_per_block = max(calls + 1, _calls(blocks[name]["wall_s"] / calls))
+            if blocks[name]["wall_s"] < SHORTEST_S:
+                runner.row.calls_per_block = max(calls + 1, calls_for(blocks[name]["wall_s"] / calls))
         return blocks
 
     def _keep(self, blocks: dict[str, Any]) -> float:
@@ -376,18 +375,11 @@ class Session:
         for row in (*result.arms, result.same_again):
             if row is not None:
                 summarise(row, result.arms[0])
-        if not result.environment.get("device"):
+        if result.environment and not result.environment.get("device"):
             result.notes.append("no CUDA device was used: this ran on the CPU")
         clocks = clock_note(result.clocks)
         result.notes.extend([clocks] if clocks else [])
         compare_arms(result, in_process=self._options.in_process)
-
-
-_SHORTEST_S = 0.02
-
-
-def _calls(call_s: float) -> int:
-    return max(1, math.ceil(1.15 * _SHORTEST_S / max(call_s, 1e-9)))
 
 
 def _fill(row: ArmResult, facts: dict[str, Any]) -> None:

@@ -30,7 +30,7 @@ WRONG = AFTER.replace(".square()", ".abs()")
 def bench(folder, *arguments):
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'cli'}", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "dynadiag", "bench", "--max-time", "1", "--json", "--arms", "eager,aot_eager", *arguments]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=400)
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=1500)
     return done, json.loads(done.stdout) if done.stdout else None
 
 
