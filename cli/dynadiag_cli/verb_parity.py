@@ -25,6 +25,7 @@ EXAMPLES = """Examples:
   dynadiag parity --emit-test tests/parity dynadiag-runs/latest
 """
 _FILE = "parity.json"
+_REAL_CALLS = 3
 
 
 class Format(enum.StrEnum):
@@ -45,6 +46,9 @@ def parity(
     force: Annotated[bool, typer.Option("--force", help="Replace DIR if it is a run directory of ours.")] = False,
     python: Annotated[str | None, typer.Option("--python", metavar="PATH", help="The interpreter of the script and of the replay.")] = None,
     tests: Annotated[Path | None, typer.Option("--emit-test", metavar="DIR", help="Write a pytest file for each difference.")] = None,
+    load: Annotated[
+        Path | None, typer.Option("--load", metavar="FILE", help="Run this Python file of yours first: it registers custom operators.")
+    ] = None,
     budget_s: Annotated[float, typer.Option("--budget", metavar="S", min=1, help="Seconds for all graphs together.")] = 600.0,
     timeout_s: Annotated[float, typer.Option("--timeout", metavar="S", min=1, help="Seconds for one scenario of one graph.")] = 60.0,
     output_format: Annotated[Format, typer.Option("--format", "-f", help="What to print.")] = Format.text,
@@ -52,21 +56,34 @@ def parity(
 ) -> None:
     """Replay each captured graph, compiled and uncompiled, over calls that a user could make, and say what would differ.
 
-    A script is recorded first. Each graph is called twice, with one tensor twice, with overlapping inputs, with its gradients and with a
-    warm cache on disk; outputs, inputs after the call, shared memory and gradients are compared. Exit status: 0 nothing differs, 1
-    something does, 2 usage, 3 no torch, 5 nothing was compiled or comparable.
+    A script is recorded first, its first calls compared with eager as `explain --parity` does. Each graph is called twice, with one
+    tensor twice, with overlapping inputs, with its gradients and with a warm cache on disk; outputs, inputs after the call, shared
+    memory and gradients are compared. Exit status: 0 nothing differs, 1 something does, 2 usage, 3 no torch, 5 nothing was compiled or
+    comparable.
     """
+    from dynadiag.parity.session import OfflineOptions, replay_recording
+    from dynadiag_cli.progress import progress
+
     recording, graph = _named(target, ctx.meta.get(MODE, "path"))
     directory = recording
     if recording is None:
         directory = _recorded(target, ctx.meta.get(MODE, "path"), out, force, python)
     assert directory is not None
-    result = _replay(directory, graph, python, tests, budget_s, timeout_s)
+    options = OfflineOptions(
+        graphs=frozenset([graph]) if graph is not None else None,
+        python=python or sys.executable,
+        budget_s=budget_s,
+        timeout_s=timeout_s,
+        tests=_folder(tests),
+        load=_file(load),
+    )
+    with progress("replaying graphs") as advance:
+        result = replay_recording(directory, options, advance=advance)
     _write(result, directory)
     _print(result, output_format, output, default_is_stderr=recording is None)
-    if result.findings:
+    if result.wrong:
         raise typer.Exit(1)
-    if not result.compared:
+    if not result.compared and not result.calls_compared:
         raise NothingFoundError(f"none of the {len(result.graphs)} graphs could be compared")
 
 
@@ -88,7 +105,7 @@ def _recorded(target: list[str], mode: str, out: Path | None, force: bool, pytho
 
     kinds = {"module": "module", "command": "command"}
     program = record.Target(kind=kinds.get(mode, "script"), argv=tuple(target))  # type: ignore[arg-type]
-    done: RecordResult = record.record(program, record.RecordOptions(out=out, force=force, python=python))
+    done: RecordResult = record.record(program, record.RecordOptions(out=out, force=force, python=python, parity_calls=_REAL_CALLS))
     if done.directory is None:
         raise NothingFoundError("nothing was recorded", exit_code=2)
     if done.exit_status:
@@ -96,19 +113,10 @@ def _recorded(target: list[str], mode: str, out: Path | None, force: bool, pytho
     return done.directory
 
 
-def _replay(directory: Path, graph: str | None, python: str | None, tests: Path | None, budget_s: float, timeout_s: float) -> ParityResult:
-    from dynadiag.parity.session import OfflineOptions, replay_recording
-    from dynadiag_cli.progress import progress
-
-    options = OfflineOptions(
-        graphs=frozenset([graph]) if graph is not None else None,
-        python=python or sys.executable,
-        budget_s=budget_s,
-        timeout_s=timeout_s,
-        tests=_folder(tests),
-    )
-    with progress("replaying graphs") as advance:
-        return replay_recording(directory, options, advance=advance)
+def _file(path: Path | None) -> Path | None:
+    if path is not None and not path.is_file():
+        raise UsageError(f"--load {path}: no such file")
+    return path
 
 
 def _folder(path: Path | None) -> Path | None:

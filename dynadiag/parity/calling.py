@@ -94,7 +94,10 @@ def _weights(part: torch.Tensor) -> torch.Tensor:
 
 
 def _relations(tensors: Sequence[tuple[str, int, torch.Tensor]]) -> frozenset[tuple[str, str, str]]:
-    """How each output relates to each input and other output: the same object, overlapping bytes, or only one memory."""
+    """How each output relates to each input and other output: the same bytes, overlapping bytes, or only one storage.
+
+    Whether they are one object is not asked: what is written through one is seen through the other all the same.
+    """
     found = set()
     for number, (where, at, one) in enumerate(tensors):
         for other_where, other_at, other in tensors[number + 1 :]:
@@ -107,11 +110,11 @@ def _relations(tensors: Sequence[tuple[str, int, torch.Tensor]]) -> frozenset[tu
 
 
 def _relation(one: torch.Tensor, other: torch.Tensor) -> str | None:
-    if one is other:
-        return "the same tensor"
     if not one.numel() or not other.numel() or one.untyped_storage().data_ptr() != other.untyped_storage().data_ptr():
         return None
     (start, end), (first, last) = _bytes(one), _bytes(other)
+    if (start, one.shape, one.stride()) == (first, other.shape, other.stride()):
+        return "the same memory"
     return "overlapping memory" if start < last and first < end else "one storage"
 
 

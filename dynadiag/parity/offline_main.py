@@ -1,7 +1,8 @@
 """The process that replays a recording's graphs: `PYTHON offline_main.py JOB.json`, in an interpreter that has torch.
 
 Loaded by file location: dynadiag need not be installed in that interpreter. Prints one JSON line a graph as `docs/parity.md` says.
-The job: {"run": path, "graphs": ids or null, "budget_s": s, "timeout_s": s a scenario, "tests": folder or null}.
+The job: {"run": path, "graphs": ids or null, "budget_s": s, "timeout_s": s a scenario, "tests": folder or null,
+"load": file of the user that is run first, or null}.
 """
 
 import sys
@@ -21,6 +22,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dynadiag.model.run import Graph, Run
 
+# What the user's file defined: a library of operators ends with the last reference to it.
+_loaded: dict[str, Any] = {}
 PACKAGE = Path(__file__).resolve().parents[1]
 
 
@@ -61,6 +64,9 @@ def _entries(run: "Run", job: dict[str, Any]) -> Iterator[dict[str, Any]]:
     import torch
 
     torch.set_num_threads(1)
+    if job["load"] is not None and (error := _load(job["load"])) is not None:
+        yield {"error": error}
+        return
     graphs = [one for one in run.graphs if one.kind == "dynamo" and (job["graphs"] is None or one.id in job["graphs"])]
     yield {"graphs": len(graphs), "torch": str(torch.__version__)}
     until = time.monotonic() + job["budget_s"]
@@ -68,6 +74,17 @@ def _entries(run: "Run", job: dict[str, Any]) -> Iterator[dict[str, Any]]:
     warmed: set[str] = set()
     for graph in graphs:
         yield {"graph": graph.id, **_where(graph, run), **_entry(graph, run, job, until, texts, warmed)}
+
+
+def _load(file: str) -> str | None:
+    """Run the user's file that registers operators; why not, when it raises."""
+    import runpy
+
+    try:
+        _loaded.update(runpy.run_path(file, run_name="dynadiag_loaded"))
+    except Exception as error:  # noqa: BLE001 - the border around user code
+        return f"--load {file} raises {type(error).__name__}: {str(error)[:300]}"
+    return None
 
 
 def _where(graph: "Graph", run: "Run") -> dict[str, Any]:
@@ -90,7 +107,7 @@ def _entry(
     if time.monotonic() > until:
         return _skipped("the time was over before this graph")
     try:
-        ready = make_ready(graph, run)
+        ready = make_ready(graph, run, loaded=job["load"] is not None)
         key = (ready.subject.rebuilt.graph_module.code, ready.subject.rebuilt.inputs, ready.setting.backend)
         if key in texts:
             return _skipped(f"the same graph as {texts[key]}", same_as=texts[key])

@@ -46,20 +46,23 @@ class Setting:
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """A rebuilt graph with values that suit it; `writers` are the names of its nodes that write inputs."""
+    """A rebuilt graph with values that suit it; `writers` gives for the name of an input the nodes that write it."""
 
     rebuilt: Rebuilt
     filling: Filling
-    writers: frozenset[str] = frozenset()
+    writers: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
-    def together(self, scenario: Scenario) -> bool:
-        """Whether one operator writes one input of the scenario's pair and takes the other one too."""
-        if scenario.pair is None or "overlap" not in scenario.calls:
+    def not_defined(self, scenario: Scenario) -> bool:
+        """Whether one operator writes one input of the pair and takes the other too, or, for one tensor twice, writes both."""
+        if scenario.pair is None or not {"overlap", "same"} & set(scenario.calls):
             return False
         nodes = list(self.rebuilt.graph_module.graph.nodes)
         inputs = [node for node in nodes if node.op == "placeholder"]
-        pair = {inputs[scenario.pair.first], inputs[scenario.pair.second]}
-        return any(node.name in self.writers and pair <= set(node.all_input_nodes) for node in nodes)
+        pair = [inputs[scenario.pair.first], inputs[scenario.pair.second]]
+        writers = [self.writers.get(node.name, frozenset()) for node in pair]
+        if "same" in scenario.calls:
+            return bool(writers[0] & writers[1])
+        return any(node.name in writers[0] | writers[1] and set(pair) <= set(node.all_input_nodes) for node in nodes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,9 +117,9 @@ def _at_first_distance(subject: Subject, scenario: Scenario, setting: Setting) -
     first: Outcome | None = None
     for shift in distances:
         outcome = _replay(_Inputs(subject, scenario, shift), setting)
-        if outcome.why_not is None and first is None and subject.together(scenario):
+        if outcome.why_not is None and first is None and subject.not_defined(scenario):
             # Operators that define what they do with partly overlapping tensors refuse them; then a full overlap counts.
-            return replace(outcome, differences=(), why_not="one operator takes both: what it does then is not defined")
+            return replace(outcome, differences=(), why_not="one operator writes and takes both: what it does then is not defined")
         if outcome.why_not is None:
             return outcome
         first = first or outcome

@@ -49,7 +49,7 @@ class ParityFinding:
 
 @dataclass(frozen=True, kw_only=True)
 class ParityResult:
-    """`graphs` are the entries of the replaying process; `notes` what went wrong around them."""
+    """`graphs` are the entries of the replaying process; `notes` what went wrong around them; `happened` as `happened_in` gives it."""
 
     recording: str
     torch: str | None
@@ -57,11 +57,22 @@ class ParityResult:
     graphs: tuple[Mapping[str, Any], ...]
     findings: tuple[ParityFinding, ...]
     notes: tuple[str, ...] = field(default=())
+    happened: Mapping[str, Any] | None = None
 
     @property
     def compared(self) -> int:
         """How many graphs were compared in at least one scenario."""
         return sum(graph["status"] == "compared" for graph in self.graphs)
+
+    @property
+    def wrong(self) -> bool:
+        """Whether anything differs: in a replay, or in a call that really happened."""
+        return bool(self.findings or (self.happened is not None and self.happened["findings"]))
+
+    @property
+    def calls_compared(self) -> int:
+        """How many real calls were compared while the program ran."""
+        return int(self.happened["calls_compared"]) if self.happened is not None else 0
 
     def to_json(self, version: str) -> dict[str, Any]:
         """The content of `parity.json`."""
@@ -73,6 +84,7 @@ class ParityResult:
             "recorded_torch": list(self.recorded_torch),
             "summary": {"graphs": len(self.graphs), "compared": self.compared, "findings": len(self.findings)},
             "findings": [asdict(finding) for finding in self.findings],
+            "happened": dict(self.happened) if self.happened is not None else None,
             "graphs": [dict(graph) for graph in self.graphs],
             "notes": list(self.notes),
             "limits": LIMITS,

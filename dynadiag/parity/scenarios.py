@@ -57,7 +57,7 @@ def make_plan(inputs: Sequence[InputSpec], written: frozenset[str], *, frame: st
     scenarios: list[Scenario] = [Scenario(kind="second_call", calls=("recorded", "recorded"))]
     skipped: list[Skipped] = []
     why_none = _why_no_pairs(frame)
-    together = [] if why_none else list(_pairs(inputs, written, skipped))
+    together = [] if why_none else sorted(_pairs(inputs, written), key=lambda pair: inputs[pair.first].name not in written)
     scenarios += [Scenario(kind="apart_later", calls=("recorded", "apart"), pair=pair) for pair in _sharing(inputs, together, written)]
     apart = [pair for pair in together if not _share(inputs, pair)]
     equal = [pair for pair in apart if _same_layout(inputs, pair)]
@@ -88,7 +88,8 @@ def _why_no_pairs(frame: str | None) -> str | None:
 def _why_no_overlap(inputs: Sequence[InputSpec], written: frozenset[str]) -> str:
     if not any(one.name in written for one in inputs):
         return "no input is written"
-    return "no written input and other argument that a caller could make overlap (one dtype, no gradient, none a tensor of a module)"
+    reasons = sorted(_why_unusable(inputs, written)) or ["no other argument of a written input's dtype that could overlap with it"]
+    return "; ".join(reasons)
 
 
 def is_argument(one: InputSpec) -> bool:
@@ -98,21 +99,29 @@ def is_argument(one: InputSpec) -> bool:
     return _ARGUMENT.match(one.source) is not None
 
 
-def _pairs(inputs: Sequence[InputSpec], written: frozenset[str], skipped: list[Skipped]) -> Iterator[Pair]:
+def _pairs(inputs: Sequence[InputSpec], written: frozenset[str]) -> Iterator[Pair]:
     """Pairs that a caller could make share memory, the written one first."""
     usable = [position for position, one in enumerate(inputs) if _usable(one)]
     for at, first in enumerate(usable):
         for second in usable[at + 1 :]:
             one, other = inputs[first], inputs[second]
-            if not (is_argument(one) or is_argument(other)) or (one.dtype, one.device) != (other.dtype, other.device):
+            if not _may_meet(one, other) or (one.dtype, one.device) != (other.dtype, other.device):
                 continue
             yield Pair(second, first) if other.name in written and one.name not in written else Pair(first, second)
-    if any(one.name in written and one.kind == "tensor" and not _usable(one) for one in inputs):
-        skipped.append(Skipped(kind="overlap_later", reason="; ".join(sorted(_why_unusable(inputs, written)))))
+
+
+def _may_meet(one: InputSpec, other: InputSpec) -> bool:
+    """Two arguments, or an argument and a tensor that an object or module keeps: a cache of floats, no counter."""
+    if is_argument(one) and is_argument(other):
+        return True
+    kept = other if is_argument(one) else one
+    several = kept.shape is not None and any(size > 1 for size in kept.shape)
+    return (is_argument(one) or is_argument(other)) and several and "float" in (kept.dtype or "")
 
 
 def _usable(one: InputSpec) -> bool:
-    return one.kind == "tensor" and one.static is None and not one.requires_grad and one.subclass is None and 0 not in (one.shape or (0,))
+    has_elements = one.shape is not None and 0 not in one.shape
+    return one.kind == "tensor" and one.static is None and not one.requires_grad and one.subclass is None and has_elements
 
 
 def _why_unusable(inputs: Sequence[InputSpec], written: frozenset[str]) -> set[str]:

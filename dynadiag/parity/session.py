@@ -15,6 +15,7 @@ from typing import Any
 from dynadiag import trace
 from dynadiag.errors import NothingFoundError, TorchUnsupportedError, UnreadableInputError, UsageError
 from dynadiag.model import Run
+from dynadiag.parity.happened import happened_in
 from dynadiag.parity.result import ParityResult, findings_of
 
 _MAIN = Path(__file__).with_name("offline_main.py")
@@ -26,7 +27,8 @@ Advance = Callable[[int, int], None]
 
 @dataclass(frozen=True, kw_only=True)
 class OfflineOptions:
-    """`graphs` names the graphs to replay, None for all; `python` the interpreter that has torch; `tests` a folder to write tests into.
+    """`graphs` names the graphs to replay, None for all; `python` the interpreter that has torch; `tests` a folder to write tests into;
+    `load` a file of the user's that registers custom operators: it is run in the replaying process.
 
     `budget_s` is for all graphs together, `timeout_s` for one scenario.
     """
@@ -36,6 +38,7 @@ class OfflineOptions:
     budget_s: float = 600.0
     timeout_s: float = 60.0
     tests: Path | None = None
+    load: Path | None = None
 
 
 def replay_recording(recording: Path, options: OfflineOptions, *, advance: Advance | None = None) -> ParityResult:
@@ -70,6 +73,7 @@ def replay_recording(recording: Path, options: OfflineOptions, *, advance: Advan
         graphs=tuple(graphs),
         findings=findings_of(graphs),
         notes=tuple(notes),
+        happened=happened_in(run),
     )
 
 
@@ -116,6 +120,7 @@ def _job(recording: Path, options: OfflineOptions) -> dict[str, Any]:
         "budget_s": options.budget_s,
         "timeout_s": options.timeout_s,
         "tests": str(options.tests.resolve()) if options.tests is not None else None,
+        "load": str(options.load.resolve()) if options.load is not None else None,
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dynadiag.parity.result import LIMITS, ParityFinding, ParityResult, plain_source, tensor_in_words
@@ -26,6 +26,11 @@ def as_text(result: ParityResult) -> str:
 
 
 def _text(result: ParityResult) -> Iterator[str]:
+    if result.happened is not None:
+        yield f"Happened: {result.happened['verdict']}"
+        for found in result.happened["findings"]:
+            yield from _happened(found)
+        yield ""
     yield f"Could happen: {headline(result)}"
     for finding in result.findings:
         yield ""
@@ -38,6 +43,15 @@ def _text(result: ParityResult) -> Iterator[str]:
     yield ""
     yield from (f"note: {note}" for note in result.notes)
     yield f"note: {LIMITS}"
+
+
+def _happened(found: Mapping[str, Any]) -> Iterator[str]:
+    where = found["where"]
+    yield ""
+    yield f"{found['severity']} {found['code']}  {found['title']}"
+    if where is not None:
+        yield f"    --> {where['file']}:{where['line']} in {where['function']}: {where['code']}"
+    yield f"    {found['why']}"
 
 
 def headline(result: ParityResult) -> str:
@@ -69,9 +83,17 @@ def _graph(graph: Mapping[str, Any]) -> Iterator[str]:
     yield f"{name} [{graph['backend']}]"
     for tried in graph["tried"]:
         yield f"  {tried_in_words(tried)}"
-    for skipped in graph["skipped"]:
-        yield f"  {_KINDS[skipped['kind']]}: not tried: {skipped['reason']}"
+    if graph["skipped"]:
+        yield f"  not tried: {'; '.join(_not_tried(graph['skipped']))}"
     yield from (f"  note: {note}" for note in graph["notes"])
+
+
+def _not_tried(skipped: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Each reason once, with the scenarios that it holds for."""
+    by_reason: dict[str, list[str]] = {}
+    for one in skipped:
+        by_reason.setdefault(one["reason"], []).append(_KINDS[one["kind"]])
+    return (f"{' and '.join(kinds)} ({reason})" for reason, kinds in by_reason.items())
 
 
 def tried_in_words(tried: Mapping[str, Any]) -> str:
@@ -85,7 +107,11 @@ def tried_in_words(tried: Mapping[str, Any]) -> str:
 
 def as_markdown(result: ParityResult) -> str:
     """The same as Markdown."""
-    lines = ["## Could happen", "", prose(headline(result), limit=_WIDTH), ""]
+    lines = [] if result.happened is None else ["## Happened", "", prose(result.happened["verdict"], limit=_WIDTH), ""]
+    for found in result.happened["findings"] if result.happened is not None else ():
+        _, head, *rest = _happened(found)
+        lines += [f"- {prose(head, limit=_WIDTH)}", *(f"  - {prose(line.strip(), limit=_WIDTH)}" for line in rest), ""]
+    lines += ["## Could happen", "", prose(headline(result), limit=_WIDTH), ""]
     for finding in result.findings:
         lines.append(f"- **{finding.code}** {prose(finding.title)} ({finding.graph})")
         lines += [f"  - {prose(line, limit=_WIDTH)}" for line in _about(finding)]

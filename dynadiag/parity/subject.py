@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import torch
 
 from dynadiag import trace
+from dynadiag.fx.details import operator_schemas
 from dynadiag.fx.mutation_probe import probe
 from dynadiag.fx.mutation_records import InputMutation
 from dynadiag.fx.rebuild import RebuildOptions, Rebuilt
@@ -20,6 +22,7 @@ from dynadiag.parity.scenarios import Plan, make_plan
 from dynadiag.torch_compat.parity_compile import is_backend
 
 LARGEST_BYTES = 256 * 1024 * 1024
+_NAMESPACE = re.compile(r"\btorch\.ops\.([A-Za-z_]\w*)\.")
 _MAKES_MEMORY = ("empty", "resize")
 _PLACES = ("scatter", "index_put", "index_copy", "put_", "setitem", "masked_scatter")
 _OVERLOOKED = ("dynamo.suppress_errors", "dynamo.recompile_limit", "dynamo.cache_size_limit", "dynamo.verbose")
@@ -40,29 +43,37 @@ class Ready:
     plan: Plan
     mutations: tuple[InputMutation, ...]
     notes: tuple[str, ...]
+    custom_operators: tuple[str, ...] = ()
 
 
-def make_ready(graph: Graph, run: Run) -> Ready:
-    """The graph, to be replayed on the CPU. Raises NotRebuildableError when it cannot be."""
+def make_ready(graph: Graph, run: Run, *, loaded: bool = False) -> Ready:
+    """The graph, to be replayed on the CPU; `loaded` says that the user's own file has registered its custom operators here.
+
+    Raises NotRebuildableError when it cannot be.
+    """
     if graph.text is None:
         raise NotComparableError(graph.why_not or "the log does not hold its text")
     details = trace.graph_details(graph.details) if graph.details is not None else {}
     backend = backend_of(graph, run, details)
-    rebuilt, trial = rebuild_and_try(trace.read_payload(graph.text), details=details or None, options=RebuildOptions(device="cpu"))
+    text = trace.read_payload(graph.text)
+    trusted = frozenset(_NAMESPACE.findall(text)) if loaded else frozenset()
+    options = RebuildOptions(device="cpu", extra_namespaces=trusted)
+    rebuilt, trial = rebuild_and_try(text, details=details or None, options=options)
     if not trial.runnable or trial.filling is None:
         raise NotComparableError(trial.why_not or "it does not run")
     if rebuilt.input_bytes > LARGEST_BYTES:
         raise NotComparableError(f"its inputs need {rebuilt.input_bytes >> 20} MiB, more than {LARGEST_BYTES >> 20}")
     notes = list(_notes(rebuilt, details))
     found = probe(rebuilt).mutations
-    writers = frozenset(site.node for one in found for site in one.sites if site.node is not None)
+    writers = {one.name: frozenset(site.node for site in one.sites if site.node is not None) for one in found}
     subject = Subject(rebuilt=rebuilt, filling=trial.filling, writers=writers)
     setting = _setting(graph, run, details, backend, rebuilt, notes)
     frame = run.frame(graph.frame)
     plan = make_plan(
         rebuilt.inputs, frozenset(one.name for one in found), frame=frame.name if frame else None, caches=setting.backend == "inductor"
     )
-    return Ready(subject=subject, setting=setting, plan=plan, mutations=found, notes=tuple(notes))
+    custom = tuple(operator_schemas(details)) if loaded else ()
+    return Ready(subject=subject, setting=setting, plan=plan, mutations=found, notes=tuple(notes), custom_operators=custom)
 
 
 def backend_of(graph: Graph, run: Run, details: Mapping[str, Any]) -> str:

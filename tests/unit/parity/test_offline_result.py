@@ -1,6 +1,7 @@
 """What the answers of the replaying process become: findings in words, text, Markdown, and JSON to its schema."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -75,6 +76,18 @@ def test_json_keeps_to_its_schema():
     data = result(graph([tried("overlap_later")], [difference()]), skipped, unknown).to_json("0.1")
     jsonschema.validate(json.loads(json.dumps(data)), SCHEMA)
     assert data["summary"] == {"graphs": 3, "compared": 2, "findings": 1}
+
+
+def test_what_happened_is_kept_apart_from_what_could():
+    where = {"file": "/home/u/a.py", "line": 3, "function": "fn", "code": "op(x)"}
+    found = {"code": "DM40", "severity": "error", "title": "Silently wrong: x", "why": "eager writes it", "where": where}
+    happened = {"verdict": "2 calls compared", "calls_compared": 2, "findings": [found], "notes": []}
+    both = replace(result(graph([tried("overlap_later")], [difference()])), happened=happened)
+    jsonschema.validate(json.loads(json.dumps(both.to_json("0.1"))), SCHEMA)
+    text = as_text(both)
+    assert text.index("error DM40 Silently wrong: x") < text.index("Could happen: ") < text.index("warning DM30")
+    assert "## Happened" in as_markdown(both)
+    assert replace(both, findings=()).wrong
 
 
 def test_text_says_what_was_tried_and_what_not():

@@ -55,23 +55,34 @@ def test_inputs_that_nobody_writes_are_only_passed_twice():
 @pytest.mark.parametrize(
     ("other", "why"),
     [
-        (tensor("y", static="guarded"), "no written input and other argument"),
-        (tensor("y", dtype="int64"), "one dtype"),
-        (tensor("y", requires_grad=True), "no gradient"),
-        (tensor("y", shape=(0,)), "no written input"),
-        (tensor("y", subclass="DTensor"), "no written input"),
+        (tensor("y", static="guarded"), "tensors of a module"),
+        (tensor("y", requires_grad=True), "require grad"),
+        (tensor("y", shape=(0,)), "empty inputs"),
+        (tensor("y", subclass="DTensor"), "tensor subclasses"),
+        (tensor("y", dtype="int64"), "dtype"),
     ],
 )
 def test_what_a_caller_would_not_overlap_is_not_overlapped(other, why):
-    made = plan([tensor("x"), other], {"x"})
-    assert kinds(made) == ["second_call"]
+    for written in ("x", "y"):
+        made = plan([tensor("x"), other], {written})
+        assert kinds(made) == ["second_call"]
     assert why in reason(made, "overlap_later")
+
+
+def test_a_number_in_a_tensor_may_be_an_element_of_another():
+    assert "overlap_later" in kinds(plan([tensor("x"), tensor("n", shape=(), stride=())], {"x"}))
 
 
 def test_two_attributes_are_not_overlapped_but_an_attribute_and_an_argument_are():
     attributes = [tensor("a", "L['self'].a"), tensor("b", "L['self'].b")]
     assert kinds(plan(attributes, {"a"})) == ["second_call"]
     assert "overlap_later" in kinds(plan([attributes[0], tensor("x")], {"a"}))
+
+
+@pytest.mark.parametrize("changes", [{"dtype": "int64"}, {"shape": (1,)}])
+def test_a_counter_that_an_object_keeps_is_not_overlapped(changes):
+    kept, argument = tensor("n", "L['cache'].length", **changes), tensor("x", **changes)
+    assert kinds(plan([kept, argument], {"n"})) == ["second_call"]
 
 
 def test_values_kept_on_the_stack_across_a_break_are_no_arguments():

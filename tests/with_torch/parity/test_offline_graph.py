@@ -40,7 +40,7 @@ def test_a_scenario_that_ends_its_process_takes_no_other_with_it(ready, monkeypa
         return Outcome(calls=2)
 
     monkeypatch.setattr(offline_graph, "replay", replay)
-    tried = offline_graph.try_graph(ready, until=time.monotonic() + 600, timeout_s=120)["tried"]
+    tried = offline_graph.try_graph(ready, until=time.monotonic() + 600, timeout_s=900)["tried"]
     assert [(one["kind"], one["outcome"]) for one in tried] == [
         ("second_call", "equal"),
         ("same_tensor", "not_judged"),
@@ -51,7 +51,7 @@ def test_a_scenario_that_ends_its_process_takes_no_other_with_it(ready, monkeypa
 
 
 def test_nothing_is_judged_when_the_time_was_over_before(ready):
-    tried = offline_graph.try_graph(ready, until=time.monotonic() - 1, timeout_s=120)["tried"]
+    tried = offline_graph.try_graph(ready, until=time.monotonic() - 1, timeout_s=900)["tried"]
     assert {one["why_not"] for one in tried} == {"the time was over before this scenario"}
 
 

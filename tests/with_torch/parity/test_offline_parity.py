@@ -23,7 +23,9 @@ def dynadiag(*arguments, folder):
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
     folder = tmp_path_factory.mktemp("parity")
-    finished = dynadiag("parity", "--out", folder / "run", "--emit-test", folder / "tests", PROGRAM, folder=folder)
+    finished = dynadiag(
+        "parity", "--timeout", "900", "--budget", "3000", "--out", folder / "run", "--emit-test", folder / "tests", PROGRAM, folder=folder
+    )
     finished.folder = folder
     return finished
 
@@ -42,6 +44,7 @@ def test_only_the_function_that_is_wrong_is_found(done, result):
     assert done.returncode == 1, done.stderr
     assert done.stdout == "a break\n"
     jsonschema.validate(result, SCHEMA)
+    assert (result["happened"]["calls_compared"], result["happened"]["findings"]) == (7, [])
     wrong = graph(result, "later")["graph"]
     assert [(one["code"], one["graph"], one["layer"]) for one in result["findings"]] == [
         ("DM30", wrong, "aot_eager"),
