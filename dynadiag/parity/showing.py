@@ -56,6 +56,8 @@ def _happened(found: Mapping[str, Any]) -> Iterator[str]:
 
 def headline(result: ParityResult) -> str:
     """How many graphs were compared and what that gave, in one line."""
+    if not result.compared:
+        return f"none of {len(result.graphs)} graphs could be compared"
     graphs = f"{result.compared} of {len(result.graphs)} graphs compared"
     found = len(result.findings)
     return f"{graphs}, {found} {'way' if found == 1 else 'ways'} to go wrong" if found else f"{graphs}, no difference"

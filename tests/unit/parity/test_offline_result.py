@@ -103,3 +103,9 @@ def test_names_from_a_log_stay_text():
     shown = result(graph([tried("overlap_later", pair=[hostile, "L['y']"])], [difference(name="`</script>")]))
     assert "\x1b" not in as_text(shown)
     assert r"differs \`\</script>: 2 of 4 elements" in as_markdown(shown)
+
+
+def test_nothing_compared_is_not_called_no_difference():
+    text = as_text(result(graph([], [], status="skipped", why_not="time", backend=None)))
+    assert "Could happen: none of 1 graphs could be compared" in text
+    assert "no difference" not in text
