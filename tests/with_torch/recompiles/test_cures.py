@@ -67,7 +67,9 @@ LEFT = {
 }
 # The reasons alone do not tell these: the log must also hold the calls of torch.compile.
 CALLS = {
-    "compile-once": tuple(CompileCall(process=0, location=Location("t.py", 5), target="fn", backend="eager") for _ in range(3)),
+    "compile-once": tuple(
+        CompileCall(process=0, location=Location("t.py", 5), target="before.<locals>.fn", backend="eager") for _ in range(3)
+    ),
     "drop-dynamic-false": (CompileCall(process=0, location=None, target="fn", backend="eager", options={"dynamic": False}),),
 }
 # Shown for a program that is a variant of another row.
