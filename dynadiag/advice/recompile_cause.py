@@ -19,7 +19,7 @@ class Cause:
 
     `call` is the line of the finding, `entered` the user's line that calls the compiled function itself, None where that is not certain;
     `inputs` are the variables of the function that its tensors come from; `resumed` says that the code goes on after a graph break,
-    `library` that it is no code of the user's.
+    `library` that it is no code of the user's; `written` that compiled code was recorded to change the object itself.
     """
 
     kind: str
@@ -38,6 +38,7 @@ class Cause:
     compiled_again: bool = False
     on_parameter: bool = False
     called_in_compiled_code: bool = False
+    written: bool = False
 
     def as_written(self, source: str) -> str | None:
         """`source`, a name inside the compiled function, as the line that calls it writes it; None where the line does not tell.

@@ -11,14 +11,17 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from itertools import pairwise
 
+from dynadiag import trace
 from dynadiag.advice.argument_names import by_name, is_torchs_name
 from dynadiag.advice.recompile_cause import CONFIG, Cause, none
 from dynadiag.advice.recompile_values import COMPILE_DYNAMIC, absent, another_module, type_advice, value_advice, variants
 from dynadiag.advice.source import parse_line
+from dynadiag.errors import UnreadableInputError
+from dynadiag.model.mutations import SideEffect
 from dynadiag.model.report import Advice
-from dynadiag.model.run import Run
+from dynadiag.model.run import MutationRecord, Run
 from dynadiag.passes.base import process_of, short_place
-from dynadiag.passes.guard_sources import dimension, is_global
+from dynadiag.passes.guard_sources import dimension, is_global, stripped
 from dynadiag.passes.places import source_function
 
 # What a closure can hold, or the function itself; tensors that are passed in change on their own.
@@ -27,7 +30,7 @@ _OF_OBJECTS = frozenset({"value", "none", "type", "function", "identity", "lengt
 
 def recompile_advice(cause: Cause, run: Run) -> tuple[Advice, ...]:
     """The changes that end or reduce recompiles of this cause, the closest first; empty when we know none that was tried."""
-    cause = replace(cause, called_in_compiled_code=_compiled_line(cause, run))
+    cause = replace(cause, called_in_compiled_code=_compiled_line(cause, run), written=_written(cause, run))
     found = list(_TABLE.get(cause.kind, none)(cause))
     if cause.compiled_again and cause.kind in _OF_OBJECTS:
         found.insert(0, _compile_once(cause))
@@ -57,6 +60,24 @@ def _compiled_line(cause: Cause, run: Run) -> bool:
     """Whether the line of the call is in a function that was compiled itself."""
     call = cause.entered
     return call is not None and any(one.file == call.file and source_function(one.name) == call.function for one in run.frames)
+
+
+def _written(cause: Cause, run: Run) -> bool:
+    """Whether torch's record of side effects says that the code of the finding changes the object whose length it guards on."""
+    if cause.kind != "length" or cause.call is None:
+        return False
+    here = {one.id for one in run.frames if one.file == cause.call.file and source_function(one.name) == cause.call.function}
+    records = [one for one in run.mutation_records if one.kind == "side_effects" and one.frame in here]
+    changed = (effect.source for one in records for effect in _effects(one))
+    return any(f"len({stripped(source)})" == stripped(cause.raw_source) for source in changed if source is not None)
+
+
+def _effects(record: MutationRecord) -> tuple[SideEffect, ...]:
+    """What the record says; nothing where it cannot be read (the mutation pass says so)."""
+    try:
+        return trace.side_effects(record.payload)
+    except UnreadableInputError:
+        return ()
 
 
 def _before_call(advice: Advice, cause: Cause, function: str, tensor: str, index: int) -> Advice:
@@ -217,10 +238,10 @@ def _length(cause: Cause) -> Iterable[Advice]:
 
 
 def _grows(cause: Cause) -> bool:
-    """Whether a list that belongs to an object, a module or the closure had a larger length each time."""
+    """Whether a list that the code itself changes, or that belongs to an object, a module or the closure, was longer each time."""
     numbers = [int(value) for value in cause.values if re.fullmatch(r"\d{1,9}", value)]
     raw = cause.raw_source.removeprefix("len(")
-    kept = "." in cause.source or is_global(raw) or "closure" in cause.source or "__closure__" in raw
+    kept = cause.written or "." in cause.source or is_global(raw) or "closure" in cause.source or "__closure__" in raw
     return kept and len(numbers) > 1 and all(one < other for one, other in pairwise(numbers))
 
 

@@ -62,6 +62,16 @@ for size in (8, 12):
     batch = {"x": torch.ones(2, size)}
     nested(**batch)
 
+
+def remembering(seen, x):
+    seen.append(x.detach())
+    return x + 1
+
+
+seen = []
+for _ in range(2):
+    torch.compile(remembering, backend="eager")(seen, torch.ones(2))
+
 for each in (printing, calling, counting):
     compiled = torch.compile(each, backend="eager")
     for size in (3, 4):
@@ -115,3 +125,9 @@ def test_one_size_that_is_passed_on_is_one_finding_and_named_as_the_script_write
     assert "`inner` (`ids.size(1)`: 8 -> 12" in finding.why
     assert finding.fix[0].after == 'torch._dynamo.mark_dynamic(batch["x"], 1)\nnested(**batch)'
     assert not any("`inner`" in other.title for other in found.findings)
+
+
+def test_a_list_that_the_compiled_code_lengthens_itself_is_appended_to_outside(found):
+    (finding,) = [finding for finding in found.findings if "`remembering`" in finding.title]
+    assert finding.title == "`remembering` was compiled again 1 time because of `len(seen)`"
+    assert [advice.slug for advice in finding.fix] == ["append-outside"]
