@@ -22,6 +22,7 @@ from dynadiag.reduce.candidate import candidate_of
 from dynadiag.reduce.hunt import HuntOptions, hunt
 from dynadiag.reduce.ladder import climb
 from dynadiag.reduce.levels import descend
+from dynadiag.reduce.lowering import lower
 from dynadiag.reduce.setting import Setting
 from dynadiag.torch_compat.reduce_compile import warm_up
 
@@ -31,6 +32,16 @@ ATEN = torch.ops.aten
 
 def plain(gm, inputs):
     return make_boxed_func(gm.forward)
+
+
+def refuses_tanh_backward(gm, inputs):
+    if any(node.target is ATEN.tanh_backward.default for node in gm.graph.nodes):
+        raise ValueError("cannot compile tanh_backward")
+    return plain(gm, inputs)
+
+
+def fault_in_the_backward_only(gm, inputs):
+    return aot_autograd(fw_compiler=plain, bw_compiler=refuses_tanh_backward, inference_compiler=refuses_tanh_backward)(gm, inputs)
 
 
 def refuses_relu(gm, inputs):
@@ -97,6 +108,16 @@ def guilty(candidate, **setting):
     return [cure.claim() for cure in found.cures]
 
 
+def a_fault_in_the_backward_only():
+    found, ladder = reduced(
+        lambda x, w: torch.sigmoid(torch.tanh(torch.sigmoid(x @ w)) @ w),
+        [torch.randn(4, 8, requires_grad=True), torch.randn(8, 8)],
+        backend=fault_in_the_backward_only,
+        backward=True,
+    )
+    return told(found, ladder) | {"refused": told(found, ladder, "dynamo")["why"]}
+
+
 def a_fault_below_a_decomposition():
     inputs = [torch.rand(3, 8)]
     made = {"backend": fault_below_a_decomposition, "check": "forward"}
@@ -136,12 +157,26 @@ def a_write_in_place_without_gradients():
     return {"before": [node.name for node in found.best.module.graph.nodes if node.op.startswith("call")], "complete": found.complete}
 
 
+def inputs_of_a_training_graph():
+    def aliased(base):
+        base.mul_(2)
+        return (torch.tanh(base) * base).sum()
+
+    base = torch.randn(2, 3, requires_grad=True)
+    made = Setting(backend="aot_eager", backward=True)
+    lowering = lower(candidate_of(torch.fx.symbolic_trace(lambda x: aliased(x * 1)), [base]), made, timeout_s=6000)
+    inputs = {graph.kind: [graph.why_not, len(graph.candidate.inputs)] for graph in lowering.graphs}
+    return inputs | {"operators": lowering.operators, "why_not": lowering.why_not}
+
+
 CASES = (
+    a_fault_in_the_backward_only,
     a_fault_below_a_decomposition,
     a_wrong_decomposition,
     a_wrong_pass,
     a_fault_that_nothing_cures,
     a_write_in_place_without_gradients,
+    inputs_of_a_training_graph,
 )
 
 
@@ -151,6 +186,15 @@ def results():
     done = subprocess.run([sys.executable, __file__], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_a_fault_in_the_backward_ends_as_one_operator_of_its_graph(results):
+    found = results["a_fault_in_the_backward_only"]
+    assert found["before"] == ["<built-in method tanh of type object>"] or "tanh" in found["before"][0]
+    assert found["after"] == ["aten.tanh_backward.default"] and found["original"]
+    assert found["kinds"] == ["runtime_error", "compile_error"]
+    assert found["why"].startswith("the backward graph fails alone") and found["queries"][1] > found["queries"][0]
+    assert found["refused"] == "asked for with --level dynamo"
 
 
 def test_a_fault_below_a_decomposition_ends_as_the_one_operator_that_it_became(results):
@@ -179,6 +223,13 @@ def test_nothing_is_named_where_nothing_cures(results):
 
 def test_a_value_that_is_written_in_place_becomes_an_input_that_may_be(results):
     assert results["a_write_in_place_without_gradients"] == {"before": ["relu"], "complete": True}
+
+
+def test_a_training_graph_has_three_graphs_with_inputs_of_their_own(results):
+    found = results["inputs_of_a_training_graph"]
+    assert found["why_not"] is None
+    assert {kind: found[kind][0] for kind in ("forward", "backward", "joint")} == {"forward": None, "backward": None, "joint": None}
+    assert found["joint"][1] == 2 and found["operators"] >= 5
 
 
 if __name__ == "__main__":
