@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -17,11 +16,10 @@ from dynadiag.errors import NothingFoundError, TorchUnsupportedError, Unreadable
 from dynadiag.model import Run
 from dynadiag.parity.happened import happened_in
 from dynadiag.parity.result import ParityResult, findings_of
+from dynadiag.record.probe import environment_afterwards
 
 _MAIN = Path(__file__).with_name("offline_main.py")
 _SAID_BYTES = 4000
-# What would make torch write, or wait for a debugger, in a process that is not the user's.
-_DROPPED = ("TORCH_TRACE", "TORCH_LOGS", "TORCH_LOGS_OUT", "TORCH_COMPILE_DEBUG", "PYTHONINSPECT", "PYTHONBREAKPOINT", "PYTHONSTARTUP")
 Advance = Callable[[int, int], None]
 
 
@@ -125,12 +123,9 @@ def _job(recording: Path, options: OfflineOptions) -> dict[str, Any]:
 
 
 def _start(python: str, job: Path, stderr: Any) -> subprocess.Popen[bytes]:
-    environment = {name: value for name, value in os.environ.items() if name not in _DROPPED}
-    environment |= {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    command = [python, str(_MAIN), str(job)]
     try:
-        return subprocess.Popen(
-            [python, str(_MAIN), str(job)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, env=environment
-        )
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, env=environment_afterwards())
     except OSError as error:
         raise UsageError(f"{python} cannot be started: {error.strerror}") from None
 

@@ -77,15 +77,19 @@ def _executable(payload: bytes) -> str | None:
 
 
 def _start(python: str, directory: Path, budget_s: float) -> subprocess.Popen[bytes]:
-    environment = {name: value for name, value in os.environ.items() if name not in _DROPPED}
-    environment |= {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
         [python, str(_PROBE), str(directory), "--budget-s", str(budget_s)],
-        env=environment,
+        env=environment_afterwards(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
     )
+
+
+def environment_afterwards() -> dict[str, str]:
+    """The environment of a process of ours that looks at graphs after the program: on the CPU, one thread, and quiet."""
+    kept = {name: value for name, value in os.environ.items() if name not in _DROPPED}
+    return kept | {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
 
 
 def _wait(child: subprocess.Popen[bytes], budget_s: float, advance: Callable[[int, int], None] | None) -> str | None:
