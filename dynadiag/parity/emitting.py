@@ -14,10 +14,10 @@ from dynadiag.fx.inputs import InputSpec, contiguous_stride, elements
 from dynadiag.fx.refusal import NotRebuildableError, shorten
 from dynadiag.fx.script import pieces
 from dynadiag.parity.emitted_parts import ALIASING, CACHED, CALL, CHECKS, NO_CACHES, PLAIN
-from dynadiag.parity.judging import DEFAULT_TOLERANCE, TOLERANCE
 from dynadiag.parity.result import smallest, would_be
 from dynadiag.parity.scenarios import Scenario
 from dynadiag.parity.subject import Ready, torch_version
+from dynadiag.shadow.measures import DEFAULT_TOLERANCE, TOLERANCE
 
 MARK = '"""Written by dynadiag parity:'
 _PROOF_S = 900.0

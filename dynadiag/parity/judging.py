@@ -10,13 +10,9 @@ from typing import Any, Literal
 import torch
 
 from dynadiag.parity.calling import Call, Seen
+from dynadiag.shadow.measures import NOISE_FACTOR, as_text, root_mean_square, strides, tolerance_of
 
 Aspect = Literal["values", "shape", "stride", "dtype", "layout", "requires_grad", "aliasing", "missing_gradient", "raises"]
-NOISE_FACTOR = 10.0
-"""How many times eager's own error a compiled value may have."""
-TOLERANCE = {torch.float64: 1e-7, torch.complex128: 1e-7, torch.bfloat16: 4e-2, torch.float16: 8e-3}
-"""Relative error (root mean square) that is always allowed, by dtype; 1e-3 for others."""
-DEFAULT_TOLERANCE = 1e-3
 Anchors = Callable[[], Sequence[Call | None]]
 
 
@@ -75,7 +71,7 @@ def _one(one: Seen, other: Seen, anchors: Callable[[], list[Any]], values: bool)
     found = [_difference(one, aspect, was, now) for aspect, was, now in plain if was != now]
     if found or eager.layout is not torch.strided:
         return found
-    if _strides(eager) != _strides(compiled) and one.where != "gradient":
+    if strides(eager) != strides(compiled) and one.where != "gradient":
         found.append(_difference(one, "stride", tuple(eager.stride()), tuple(compiled.stride())))
     if values and (wrong := wrong_elements(compiled.detach(), eager.detach(), anchors)):
         found.append(_values(one, eager.detach(), compiled.detach(), wrong))
@@ -94,11 +90,6 @@ def _plain(one: Seen, eager: Any, compiled: Any, values: bool) -> list[Differenc
     return [_difference(one, "values", type(eager).__name__, type(compiled).__name__)]
 
 
-def _strides(value: torch.Tensor) -> tuple[int, ...]:
-    """Strides of the dimensions that have one."""
-    return tuple(step for size, step in zip(value.shape, value.stride(), strict=True) if size > 1) if value.numel() else ()
-
-
 def wrong_elements(compiled: torch.Tensor, eager: torch.Tensor, anchors: Callable[[], list[Any]]) -> int:
     """How many elements differ, when they differ by more than noise; else 0."""
     if torch.equal(compiled, eager):
@@ -114,8 +105,8 @@ def _wrong_floats(compiled: torch.Tensor, eager: torch.Tensor, anchors: Callable
     got, expected = compiled.to(wide), eager.to(wide)
     finite = torch.isfinite(expected) & torch.isfinite(got)
     same_others = torch.equal(_special(got)[~finite], _special(expected)[~finite])
-    tolerance = TOLERANCE.get(eager.dtype, DEFAULT_TOLERANCE)
-    error, size = _size((got - expected)[finite]), _size(expected[finite])
+    tolerance = tolerance_of(eager.dtype)
+    error, size = root_mean_square((got - expected)[finite]), root_mean_square(expected[finite])
     if same_others and error <= tolerance * size + 1e-12:
         return 0
     others = [other.to(wide) for other in anchors() if isinstance(other, torch.Tensor) and other.shape == eager.shape]
@@ -124,7 +115,7 @@ def _wrong_floats(compiled: torch.Tensor, eager: torch.Tensor, anchors: Callable
         if not stable:
             return 0
     else:
-        noise = max((_size((other - expected)[finite].nan_to_num(nan=float("inf"))) for other in others), default=0.0)
+        noise = max((root_mean_square((other - expected)[finite].nan_to_num(nan=float("inf"))) for other in others), default=0.0)
         if error <= NOISE_FACTOR * noise + tolerance * size + 1e-12:
             return 0
     near = torch.isclose(got, expected, rtol=tolerance, atol=tolerance * size, equal_nan=True)
@@ -137,21 +128,11 @@ def _special(values: torch.Tensor) -> torch.Tensor:
     return torch.isnan(real) * 3 + torch.isposinf(real) * 1 + torch.isneginf(real) * 2
 
 
-def _size(values: torch.Tensor) -> float:
-    """Root mean square."""
-    return float(values.abs().square().mean().sqrt()) if values.numel() else 0.0
-
-
 def _values(one: Seen, eager: torch.Tensor, compiled: torch.Tensor, wrong: int) -> Difference:
     at = int((eager != compiled).flatten().nonzero()[0]) if eager.numel() else 0
     return _difference(
-        one, "values", _number(eager.flatten()[at]), _number(compiled.flatten()[at]), elements=eager.numel(), wrong_elements=wrong
+        one, "values", as_text(eager.flatten()[at]), as_text(compiled.flatten()[at]), elements=eager.numel(), wrong_elements=wrong
     )
-
-
-def _number(value: torch.Tensor) -> str:
-    item = value.item()
-    return f"{item:.6g}" if isinstance(item, float) else str(item)
 
 
 def _relations(eager: Call, compiled: Call) -> list[Difference]:

@@ -8,15 +8,11 @@ from typing import Any, Literal
 
 import torch
 
+from dynadiag.shadow.measures import NOISE_FACTOR, as_text, root_mean_square, strides, tolerance_of
 from dynadiag.shadow.memory import alias_pattern, is_plain
 
 Kind = Literal["value", "shape", "stride", "dtype", "device", "requires_grad", "alias", "missing", "raises"]
 Where = Literal["output", "input"]
-NOISE_FACTOR = 10.0
-"""How many times eager's own error a compiled value may have (bench's rule of correctness has the same)."""
-TOLERANCE = {torch.float64: 1e-7, torch.complex128: 1e-7, torch.bfloat16: 4e-2, torch.float16: 8e-3}
-"""Relative error that is always allowed, by the coarsest dtype that the graph computes in; 1e-3 for others."""
-DEFAULT_TOLERANCE = 1e-3
 Anchors = Callable[[], Sequence[Sequence[Any]]]
 
 
@@ -133,7 +129,7 @@ def _one(
     found = [place.difference(kind, was, now) for kind, was, now in facts if was != now]
     if any(one.kind != "requires_grad" for one in found):
         return found
-    if _strides(eager) != _strides(compiled):
+    if strides(eager) != strides(compiled):
         found.append(place.difference("stride", tuple(eager.stride()), tuple(compiled.stride())))
     if not skip_values and (wrong := _wrong(eager.detach(), compiled.detach(), others, coarsest)) is not None:
         found.append(_value_difference(eager.detach(), compiled.detach(), wrong, place))
@@ -148,11 +144,6 @@ def _plain_values(eager: Any, compiled: Any, place: _Place, skip_values: bool) -
     if exact and not skip_values and eager != compiled:
         return [place.difference("value", eager, compiled)]
     return []
-
-
-def _strides(value: torch.Tensor) -> tuple[int, ...]:
-    """Strides of the dimensions in which there is a step to take."""
-    return tuple(step for size, step in zip(value.shape, value.stride(), strict=True) if size > 1) if value.numel() else ()
 
 
 def _wrong(eager: torch.Tensor, compiled: torch.Tensor, others: Callable[[], list[Any]], coarsest: torch.dtype | None) -> Any:
@@ -171,7 +162,7 @@ def _wrong_floats(eager: torch.Tensor, compiled: torch.Tensor, others: Callable[
     expected, got = eager.to(wide), compiled.to(wide)
     tolerance = max(_tolerance(eager.dtype), _tolerance(coarsest))
     finite = torch.isfinite(expected) & torch.isfinite(got)
-    scale = _size(expected[finite])
+    scale = root_mean_square(expected[finite])
     allowed = tolerance * (expected.abs().nan_to_num() + scale) + 1e-12
     wrong = torch.where(finite, (got - expected).abs() > allowed, _special(got) != _special(expected))
     if not bool(wrong.any()):
@@ -182,24 +173,19 @@ def _wrong_floats(eager: torch.Tensor, compiled: torch.Tensor, others: Callable[
         other = anchor.detach().to(wide)
         noise = (other - expected).abs().nan_to_num(nan=float("inf"), posinf=float("inf"))
         noise[_special(other) == _special(expected)] = (other - expected).abs().nan_to_num()[_special(other) == _special(expected)]
-        spread = _size(noise[torch.isfinite(noise)])
+        spread = root_mean_square(noise[torch.isfinite(noise)])
         wrong &= torch.where(finite, (got - expected).abs() > allowed + NOISE_FACTOR * (noise + spread), torch.isfinite(noise))
     return wrong if bool(wrong.any()) else None
 
 
 def _tolerance(dtype: torch.dtype | None) -> float:
-    return 0.0 if dtype is None else TOLERANCE.get(dtype, DEFAULT_TOLERANCE)
+    return 0.0 if dtype is None else tolerance_of(dtype)
 
 
 def _special(values: torch.Tensor) -> torch.Tensor:
     """0 for finite numbers, else which kind of infinity or NaN."""
     real = torch.view_as_real(values).sum(-1) if values.is_complex() else values
     return torch.isnan(real) * 3 + torch.isposinf(real) * 1 + torch.isneginf(real) * 2
-
-
-def _size(values: torch.Tensor) -> float:
-    """Root mean square."""
-    return float(values.abs().square().mean().sqrt()) if values.numel() else 0.0
 
 
 def _value_difference(eager: torch.Tensor, compiled: torch.Tensor, wrong: torch.Tensor, place: _Place) -> Difference:
@@ -211,15 +197,10 @@ def _value_difference(eager: torch.Tensor, compiled: torch.Tensor, wrong: torch.
         largest = float(finite.max()) if finite.numel() else None
     return place.difference(
         "value",
-        _number(eager[first]),
-        _number(compiled[first]),
+        as_text(eager[first]),
+        as_text(compiled[first]),
         elements=eager.numel(),
         wrong_elements=int(wrong.sum()),
         first_wrong=first,
         largest=largest,
     )
-
-
-def _number(value: torch.Tensor) -> str:
-    item = value.item()
-    return f"{item:.6g}" if isinstance(item, float) else str(item)
