@@ -24,7 +24,7 @@ _TORCH_TREE = re.compile(
     r"compiler|overrides|functional|random|serialization|storage|testing|backends|masked|nested|onnx|package|profiler|quantization|"
     r"signal|sparse|special|multiprocessing|mps|mtia|xpu|accelerator|hub|torch_version|types)(?:\.py$|/)"
 )
-_OURSELVES = re.compile(r"/dynadiag/(?:record|torch_compat|reduce|bench|replay|fx)/|/dynadiag/api\.py$|/dynadiag_cli/")
+_OURSELVES = re.compile(r"/dynadiag/(?:record|torch_compat|shadow|reduce|bench|replay|fx|parity)/|/dynadiag/api\.py$|/dynadiag_cli/")
 # Code that a library compiled at run time has a name in angle brackets; these few are what a person typed.
 _TYPED = re.compile(r"^<(?:stdin|string|console|ipython-input-[^>]*|input|doctest [^>]*)>$")
 _RESUME = re.compile(r"^torch_dynamo_resume_in_(?P<name>.+)_at_(?P<line>\d+)(?:_\d+)?$")
