@@ -30,6 +30,8 @@ class RebuildOptions:
 
     `factors` says how symbolic sizes whose values nobody recorded are chosen. With `stand_ins`, operators and tensor subclasses that are
     not here are stood in for: such a graph can be followed by the probe, not run. `lazy` writes the module's code when it is called.
+    `values_on` is the device on which inputs and attributes are made, whatever device their specs name: for a process that forks and must
+    not initialise CUDA.
     """
 
     device: str | None = None
@@ -37,6 +39,7 @@ class RebuildOptions:
     factors: SizeFactors = "rising"
     stand_ins: OperatorFacts | None = None
     lazy: bool = False
+    values_on: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,10 +55,11 @@ class Rebuilt:
     unknown_symbols: int = 0
     groups: Mapping[str, int] = field(default_factory=dict)
     grad: bool | None = None
+    values_on: str | None = None
 
     def example_inputs(self, filling: Filling = FILLINGS[0], *, seed: int = 0) -> list[Any]:
         """Fresh inputs, the same each time for one seed; inputs known to share storage share it."""
-        return making.make_inputs(self.inputs, filling, seed=seed)
+        return making.make_inputs([making.on_device(spec, self.values_on) for spec in self.inputs], filling, seed=seed)
 
     @property
     def input_bytes(self) -> int:
@@ -92,6 +96,7 @@ def rebuild(text: str, *, details: Mapping[str, Any] | None = None, options: Reb
         unknown_symbols=len(symbols) - len(recorded_values),
         groups=group_sizes(module),
         grad=grad if isinstance(grad, bool) else None,
+        values_on=options.values_on,
     )
 
 
@@ -138,7 +143,8 @@ def _assemble(
         said = known or making.spec_from_annotation(f"self.{node.target}", _annotation_of(node), symbols)
         spec = making.on_device(said, options.device)
         specs.append(spec)
-    for node, spec, value in zip(built.attributes, specs, making.make_inputs(specs, FILLINGS[0]), strict=True):
+    values = making.make_inputs([making.on_device(spec, options.values_on) for spec in specs], FILLINGS[0])
+    for node, spec, value in zip(built.attributes, specs, values, strict=True):
         attributes.append(replace(spec, name=f"{path}{node.target}"))
         _set_attribute(root, str(node.target).split("."), value)
     return lazy_graph_module(root, built.graph) if options.lazy else GraphModule(root, built.graph, class_name="GraphModule")

@@ -45,6 +45,12 @@ class Candidate:
         return len(self.module.graph.nodes)
 
     @functools.cached_property
+    def accelerated(self) -> bool:
+        """Whether an input lives on a device other than the CPU, or the graph names one: then this process must not run it and fork."""
+        homes = {one.device.split(":")[0] for one in self.inputs if isinstance(one, TensorInput)}
+        return bool(homes - {"cpu", "meta"}) or "cuda" in self.text
+
+    @functools.cached_property
     def measure(self) -> Measure:
         """The total order: less is simpler. Operators first, then nodes, then what one would have to read and understand."""
         tensors = [one for one in self.inputs if isinstance(one, TensorInput)]

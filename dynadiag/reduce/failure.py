@@ -78,11 +78,14 @@ def from_exception(error: BaseException, phase: str) -> Failure:
 
 
 def ran_out_of_memory(error: BaseException) -> bool:
-    """Whether an allocation failed (`torch.OutOfMemoryError`, the CPU allocator's RuntimeError, Python's MemoryError)."""
+    """Whether an allocation failed (`torch.OutOfMemoryError`, the CPU allocator's RuntimeError, Python's MemoryError, CUDA's own error)."""
     return any(
-        type(one).__name__ in ("OutOfMemoryError", "MemoryError") or "DefaultCPUAllocator: can't allocate memory" in str(one)
+        type(one).__name__ in ("OutOfMemoryError", "MemoryError") or any(sign in str(one) for sign in _MEMORY_SIGNS)
         for one in chain_of(error)
     )
+
+
+_MEMORY_SIGNS = ("DefaultCPUAllocator: can't allocate memory", "CUDA error: out of memory")
 
 
 def out_of_memory(error: BaseException, phase: str) -> Failure:
@@ -201,6 +204,11 @@ _ENVIRONMENT_SIGNS = {
     "Killed signal terminated program": "memory ran out in the C++ compiler",
     "virtual memory exhausted": "memory ran out in the C++ compiler",
     "Cannot allocate memory": "memory ran out",
+    "CUDA error: out of memory": "the memory of the GPU ran out",
+    "CUDA-capable devices are busy or unavailable": "the GPU is busy or unavailable",
+    "CUDA error: no CUDA-capable device": "there is no GPU",
+    "Cannot re-initialize CUDA in forked subprocess": "CUDA was initialised before the fork",
+    "ptxas fatal   : Memory allocation failure": "memory ran out in ptxas",
     "File size limit exceeded": "a file grew over the limit of its size",
     "Python.h: No such file or directory": "the Python headers are missing",
     "cannot execute 'cc1plus'": "the C++ compiler is not whole",

@@ -12,7 +12,7 @@ import torch
 
 from dynadiag.reduce.candidate import Candidate
 from dynadiag.reduce.failure import Failure, crash_frames, from_json
-from dynadiag.reduce.inputs import HOME, TensorInput
+from dynadiag.reduce.inputs import HOME
 from dynadiag.reduce.isolation import ChildReport, run_forked
 from dynadiag.reduce.observing import observe
 from dynadiag.reduce.reducer import Judgement, impossible
@@ -125,7 +125,7 @@ class IsolatedOracle:
 
     def impossible(self, candidate: Candidate) -> str | None:
         """Why the candidate cannot run; asked in a child when it lives on an accelerator."""
-        if all(one.device == "cpu" for one in candidate.inputs if isinstance(one, TensorInput)):
+        if not candidate.accelerated:
             return impossible(candidate)
         report = run_forked(lambda tell: tell({"why": impossible(candidate)}), timeout_s=max(self.timeout_s, 60.0))
         why: str | None = next((message["why"] for message in report.messages if "why" in message), None)

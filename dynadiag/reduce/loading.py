@@ -13,7 +13,7 @@ import torch
 from torch.fx import Graph, GraphModule
 
 from dynadiag.errors import UnreadableInputError
-from dynadiag.fx.rebuild import rebuild
+from dynadiag.fx.rebuild import RebuildOptions, rebuild
 from dynadiag.fx.refusal import NotRebuildableError
 from dynadiag.fx.running import is_here, missing_device
 from dynadiag.reduce.candidate import Candidate
@@ -48,7 +48,8 @@ def load_candidate(folder: Path, configs: tuple[tuple[str, Any], ...]) -> Candid
     except (OSError, ValueError, RuntimeError, EOFError, UnpicklingError) as error:
         raise _unreadable(folder, error) from error
     try:
-        rebuilt = rebuild(text, details=details)
+        # All values on the CPU: the process that loads them forks, and must not initialise CUDA before.
+        rebuilt = rebuild(text, details=details, options=RebuildOptions(values_on="cpu"))
     except NotRebuildableError as error:
         raise UnreadableInputError(f"the captured graph cannot be rebuilt: {error}", exit_code=1) from error
     homes = [home for home in saved["homes"] if home is not None] if saved is not None else []
@@ -57,9 +58,11 @@ def load_candidate(folder: Path, configs: tuple[tuple[str, Any], ...]) -> Candid
         raise UnreadableInputError(f"the captured graph needs the device {missing}, which this machine does not have", exit_code=1)
     module = rebuilt.graph_module
     if saved is None:
-        inputs = rebuilt.example_inputs()
-        made = [(one.name, functools.reduce(getattr, one.name.split("."), module)) for one in rebuilt.attributes]
-        attributes = {name: {"value": value, "home": str(value.device)} for name, value in made if isinstance(value, torch.Tensor)}
+        inputs = [
+            _value(value, _wants_grad(value), spec.device) for value, spec in zip(rebuilt.example_inputs(), rebuilt.inputs, strict=True)
+        ]
+        made = [(one, functools.reduce(getattr, one.name.split("."), module)) for one in rebuilt.attributes]
+        attributes = {one.name: {"value": value, "home": one.device or "cpu"} for one, value in made if isinstance(value, torch.Tensor)}
     else:
         inputs = [_value(*three) for three in zip(saved["inputs"], saved["requires_grad"], saved["homes"], strict=True)]
     inputs += _lifted(module.graph, attributes or {})
@@ -99,6 +102,10 @@ def _value(value: Any, wants_grad: bool, home: str | None) -> Any:
             setattr(value, HOME, home)
         value.requires_grad_(wants_grad)
     return value
+
+
+def _wants_grad(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.requires_grad
 
 
 def _configs(state: dict[str, Any]) -> tuple[tuple[str, Any], ...]:

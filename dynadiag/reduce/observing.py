@@ -18,7 +18,7 @@ import torch
 from dynadiag.reduce import comparing
 from dynadiag.reduce.candidate import Candidate, own_copy
 from dynadiag.reduce.failure import Failure, chain_of, environment_trouble, from_exception, out_of_memory, ran_out_of_memory
-from dynadiag.reduce.inputs import TensorInput, make_values
+from dynadiag.reduce.inputs import make_values
 from dynadiag.reduce.setting import Setting
 from dynadiag.torch_compat import reduce_compile
 
@@ -120,7 +120,8 @@ def run(candidate: Candidate, setting: Setting, function: Callable[..., Any], en
 
 
 def _synchronise(candidate: Candidate) -> None:
-    if any(isinstance(one, TensorInput) and one.device.startswith("cuda") for one in candidate.inputs):
+    """Wait for the GPU, which tells of its errors only then."""
+    if candidate.accelerated and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.synchronize()
 
 

@@ -71,10 +71,11 @@ def shows(failure: Failure, status: int | None, output: str) -> bool:
         return status is None or (status == 1 and "Timeout (" in output)
     if failure.kind == "crash":
         return status is not None and status == _crash_status(failure)
-    if status != 1:
+    if status != 1 and not (status == -signal.SIGABRT and "CUDA error:" in failure.message):
+        # After an error of a kernel the interpreter may abort while it frees what lives on the GPU; the traceback stands before that.
         return False
     if failure.kind == "oom":
-        return any(sign in output for sign in ("can't allocate memory", "OutOfMemoryError", "MemoryError"))
+        return any(sign in output for sign in ("can't allocate memory", "OutOfMemoryError", "MemoryError", "CUDA error: out of memory"))
     if failure.kind in ("wrong_result", "wrong_gradient", "wrong_mutation", "nan"):
         return "AssertionError: wrong result" in output
     if not failure.exceptions or failure.exceptions[-1].rsplit(".", 1)[-1] not in output:

@@ -26,7 +26,6 @@ from dynadiag.reduce.candidate import Candidate
 from dynadiag.reduce.concluding import ConcludeOptions, Conclusion, conclude
 from dynadiag.reduce.finishing import FinishOptions, finish
 from dynadiag.reduce.hunt import Hunt, HuntOptions, hunt
-from dynadiag.reduce.inputs import TensorInput
 from dynadiag.reduce.loading import load_capture
 from dynadiag.reduce.outcome import claims_of, to_json, write_json
 from dynadiag.reduce.reducer import Progress, Stopped
@@ -76,7 +75,7 @@ class _Interrupts:
 def _reduce(folder: Path, out: Path, job: dict[str, Any], interrupts: _Interrupts, began: float) -> None:
     candidate, setting = load_capture(folder)
     setting = _checked(setting, candidate, job)
-    if not uses_accelerator(candidate):
+    if not candidate.accelerated:
         # Then the server may compile once to warm up: with a GPU in sight even a CPU compile would initialise it.
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     _warm_up(setting.backend)
@@ -113,13 +112,13 @@ def _conclude_options(found: Hunt, job: dict[str, Any], interrupts: _Interrupts)
     return ConcludeOptions(
         level=job.get("level", "auto"),
         bisect=job.get("bisect", True),
-        on_gpu=uses_accelerator(found.best),
+        on_gpu=found.best.accelerated,
         stop=lambda: interrupts.asked,
     )
 
 
 def _finish_options(last: Conclusion, job: dict[str, Any], interrupts: _Interrupts) -> FinishOptions:
-    accelerated = uses_accelerator(last.hunt.best)
+    accelerated = last.hunt.best.accelerated
     return FinishOptions(
         ablation_timeout_s=max(LEAST_CELL_S, last.hunt.confirmed.timeout_s) if job.get("ablation", True) else None,
         with_gpu=accelerated,
@@ -127,12 +126,6 @@ def _finish_options(last: Conclusion, job: dict[str, Any], interrupts: _Interrup
         warm_up=lambda: None if accelerated else _warm_up("inductor"),
         stop=lambda: "interrupted" if interrupts.asked else None,
     )
-
-
-def uses_accelerator(candidate: Candidate) -> bool:
-    """Whether an input lives on a device other than the CPU, or the graph names one."""
-    inputs = any(isinstance(one, TensorInput) and one.device != "cpu" for one in candidate.inputs)
-    return inputs or "cuda" in candidate.text
 
 
 def _checked(setting: Setting, candidate: Candidate, job: dict[str, Any]) -> Setting:

@@ -71,6 +71,7 @@ class GraphWatch:
             watch._quietly(lambda: watch._before_call(number, call, args))
             try:
                 result = compiled(*args)
+                watch._settle()
             except Exception as error:
                 raised = error
                 watch._quietly(lambda: watch._failed(number, "call", call, raised))
@@ -81,6 +82,18 @@ class GraphWatch:
         with contextlib.suppress(AttributeError, TypeError):
             vars(dynadiag_call).update(vars(compiled))
         return disguise(dynadiag_call, sys.modules["torch._dynamo.output_graph"].__file__)
+
+    def _settle(self) -> None:
+        """Wait for the GPU, so that an error of a kernel is told of the graph that started it and not of whichever call comes later."""
+        cuda = sys.modules["torch"].cuda
+        if not cuda.is_initialized():
+            return
+        prior = self._switch(None)
+        try:
+            if not cuda.is_current_stream_capturing():
+                cuda.synchronize()
+        finally:
+            self._switch(prior)
 
     def _quietly(self, work: Callable[[], None]) -> None:
         prior = self._switch(None)

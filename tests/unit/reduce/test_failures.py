@@ -125,6 +125,8 @@ class InvalidCxxCompiler(RuntimeError):
         (RuntimeError("fatal error: error writing to /tmp/x: No space left on device"), "the disk is full"),
         (MemoryError(), "memory ran out"),
         (RuntimeError("g++: fatal error: Killed signal terminated program cc1plus"), "memory ran out in the C++ compiler"),
+        (RuntimeError("CUDA error: out of memory\nSearch for it"), "the memory of the GPU ran out"),
+        (RuntimeError("CUDA error: device-side assert triggered"), None),
         (ValueError("a real bug"), None),
         (FileNotFoundError(2, "No such file", "/tmp/generated.so"), None),
     ],

@@ -7,6 +7,7 @@ import pytest
 from dynadiag.reduce.failure import Failure
 from dynadiag.reduce.proving import Proof, prove, run_fresh, shows
 
+ASSERT = Failure(kind="runtime_error", phase="call", exceptions=("torch.AcceleratorError",), message="CUDA error: device-side assert")
 ERROR = Failure(kind="compile_error", phase="compile", exceptions=("a.Outer", "b.Inner"), message="cannot do N of relu")
 
 
@@ -18,6 +19,10 @@ ERROR = Failure(kind="compile_error", phase="compile", exceptions=("a.Outer", "b
         (ERROR, 1, "Traceback\nOther: cannot do 17 of relu_3", False),
         (ERROR, 0, "b.Inner: cannot do 17 of relu_3", False),
         (ERROR, None, "b.Inner: cannot do 17 of relu_3", False),
+        (ERROR, -6, "b.Inner: cannot do 17 of relu_3", False),
+        (ASSERT, -6, "torch.AcceleratorError: CUDA error: device-side assert triggered", True),
+        (ASSERT, -6, "terminate called", False),
+        (ASSERT, -11, "torch.AcceleratorError: CUDA error: device-side assert triggered", False),
         (Failure(kind="crash", phase="call", message="SIGSEGV"), -11, "", True),
         (Failure(kind="crash", phase="call", message="SIGSEGV"), -6, "", False),
         (Failure(kind="crash", phase="call", message="SIGSEGV"), 1, "", False),
