@@ -4,10 +4,11 @@ The source is `torch._dynamo.utils.same` (torch 2.11 to 2.15), which torch's dyn
 eager result, or when its distance to a float64 run of the same program is at most a small multiple of the eager result's own distance
 (2; 3 for half precision and for fewer than 1,000 elements; 10 for at most 10 elements), plus a tenth of the tolerance.
 What differs here: the tolerance is relative to the size of the tensor's values (in `same` an absolute 1e-4 lets a dropped gradient of 1e-5
-pass), what two eager runs differ by is allowed as well, and integers must be equal. Whatever eager's own distance, half the size of the
-float64 values (or 1.25 times eager's distance, where that is more) is never exceeded, so that a value which is dropped or doubled is always
-caught. Only a tensor that holds nothing but rounding, its float64 values being below a tenth of eager's distance from them (such as the
-gradient of an attention's key bias, zero in exact arithmetic), may be 10 times as far off: it tells no right program from a wrong one.
+pass), what two eager runs differ by is allowed as well, and integers must be equal. Where 10 times applies, half the size of the float64
+values is not exceeded, and nowhere are nine tenths of it (or 1.25 times eager's distance, where that is more), so that a value which is
+dropped or doubled is caught. Where eager's distance is over 0.8 of the size, no rule can tell a dropped value, and only the multiple counts
+(an optimizer's running mean of such gradients as the next ones). A tensor that holds nothing but rounding, its float64 values being below a
+tenth of eager's distance from them (the gradient of an attention's key bias, zero in exact arithmetic), may be 10 times as far off.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ TOLERANCE = 1e-4
 _HALF_TOLERANCE = 1e-3
 _ONLY_ROUNDING = 0.1
 _ROUNDING_TIMES = 10.0
-_LARGEST_SHARE = 0.5
+_LARGEST_SHARE, _LARGEST_NOISY_SHARE = 0.5, 0.9
 _OVER_EAGER = 1.25
+_USUAL_TIMES = 3.0
 _FEW, _VERY_FEW = 1000, 10
 
 
@@ -144,7 +146,10 @@ def _allowed(eager_error: float, truth: float, times: float) -> float:
     """How far a result may be from a truth of that size, when eager is `eager_error` from it."""
     if truth < _ONLY_ROUNDING * eager_error:
         return _ROUNDING_TIMES * eager_error
-    return min(times * eager_error, max(_LARGEST_SHARE * truth, _OVER_EAGER * eager_error))
+    usual = min(times, _USUAL_TIMES) * eager_error
+    if truth < _OVER_EAGER * eager_error:
+        return usual
+    return min(times * eager_error, max(_LARGEST_SHARE * truth, min(usual, _LARGEST_NOISY_SHARE * truth), _OVER_EAGER * eager_error))
 
 
 def _multiplier(count: int, *, half: bool) -> float:

@@ -92,6 +92,16 @@ def test_no_inexact_eager_hides_a_dropped_or_doubled_value(count, share):
         assert close_to(eager, exact=exact, other=factor * exact) == "WRONG"
 
 
+@pytest.mark.parametrize(("share", "other_share"), [(0.42, 0.8), (1.55, 2.8)])
+def test_two_roundings_of_one_running_mean_are_both_right(share, other_share):
+    """Figures of the key bias of a small BERT: its `exp_avg` keeps what was rounding, so the float64 run starts from that."""
+    generator = torch.Generator().manual_seed(3)
+    exact, one, two = (torch.randn(32, generator=generator, dtype=torch.float64) for _ in range(3))
+    eager, other = exact + share * one * (exact.norm() / one.norm()), exact + other_share * two * (exact.norm() / two.norm())
+    assert close_to(eager, exact=exact, other=other) == "PASS"
+    assert close_to(eager, exact=exact, other=exact + 4 * other_share * two) == "WRONG"
+
+
 def test_pure_rounding_may_differ_but_not_grow_beyond_itself():
     generator = torch.Generator().manual_seed(3)
     eager, other = (1e-9 * torch.randn(500, generator=generator) for _ in range(2))
