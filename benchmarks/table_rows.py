@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 from dynadiag.bench.arms import EAGER, ArmSpec
 from dynadiag.bench.json_result import to_dict
 from dynadiag.bench.rounds import Budget
-from dynadiag.bench.session import BenchOptions, bench
+from dynadiag.bench.session import BenchOptions, Session
 
 HERE = Path(__file__).resolve().parent
 TARGET = f"{HERE / 'table_models.py'}:step"
@@ -30,18 +33,57 @@ class Rows:
         self.path = path
         self.rows: dict[str, Any] = json.loads(path.read_text("utf-8")) if go_on and path.exists() else {}
 
-    def run(self, name: str, arms: Sequence[ArmSpec], *, max_s: float) -> None:
-        """Measure one row unless it is there."""
-        if name in self.rows:
-            return
-        began = time.monotonic()
+    def run(self, wanted: Mapping[str, Sequence[ArmSpec]], *, max_s: float, together: int) -> None:
+        """Measure the rows that are not there: `together` of them are compiled at the same time, and then timed one after the other."""
+        missing = [name for name in wanted if name not in self.rows]
+        for names in (missing[start : start + together] for start in range(0, len(missing), together)):
+            turns = Turns(len(names))
+            with ThreadPoolExecutor(len(names)) as pool:
+                for done in [pool.submit(self._row, name, wanted[name], max_s, turns) for name in names]:
+                    done.result()
+
+    def _row(self, name: str, arms: Sequence[ArmSpec], max_s: float, turns: Turns) -> None:
         options = BenchOptions(budget=Budget(max_s=max_s), prepare_together=True, timeout_s=400)
-        result = bench(arms, options)
-        self.rows[name] = {**to_dict(result), "date": time.strftime("%Y-%m-%d"), "took_s": round(time.monotonic() - began, 1)}
+        with turns.party() as turn:
+            result = Session(arms, options, turn=turn).run()
+        self.rows[name] = {**to_dict(result), "date": time.strftime("%Y-%m-%d")}
         self.path.write_text(json.dumps(self.rows, indent=1) + "\n", "utf-8")
-        print(f"{name}: {self.rows[name]['took_s']} s", flush=True)
+        print(f"{name}: {' '.join(f'{phase} {seconds:.0f} s' for phase, seconds in result.phases_s.items())}", flush=True)
         for line in lines_of(self.rows[name]):
             print("   ", line, flush=True)
+
+
+class Turns:
+    """Lets so many parties through one at a time, the first of them when all are ready or gone."""
+
+    def __init__(self, parties: int) -> None:
+        self._missing = parties
+        self._changed = threading.Condition()
+        self._one = threading.Lock()
+
+    @contextmanager
+    def party(self) -> Iterator[AbstractContextManager[None]]:
+        """One party, and what it enters for its turn; a party that ends without a turn holds nobody up."""
+        ready = threading.Event()
+
+        def arrive() -> None:
+            with self._changed:
+                self._missing -= not ready.is_set()
+                ready.set()
+                self._changed.notify_all()
+
+        @contextmanager
+        def turn() -> Iterator[None]:
+            arrive()
+            with self._changed:
+                self._changed.wait_for(lambda: not self._missing)
+            with self._one:
+                yield
+
+        try:
+            yield turn()
+        finally:
+            arrive()
 
 
 def lines_of(row: Mapping[str, Any]) -> list[str]:

@@ -18,7 +18,7 @@ DYNAMIC = ("dynamic", "dynamic_optimized")
 TEXT = (
     "BERT-base for masked language modelling (random weights, no dropout), AdamW, sequence 128; fp16 is autocast without a loss scale. "
     "`dynamic` arms run five steps of lengths 128, 96, 64, 112 and 80 per call. Made by `python benchmarks/train_step_table.py`. "
-    "All arms were compiled at the same time, so the cold seconds are those of a busy machine."
+    "Several arms were compiled at the same time, so the cold seconds are those of a busy machine."
 )
 
 
@@ -29,18 +29,21 @@ def main() -> None:
     parser.add_argument("--dynamic", default="tf32:16", help="settings of which the dynamic variants are measured as well")
     parser.add_argument("--continue", action="store_true", dest="go_on")
     parser.add_argument("--max-time", type=float, default=8.0)
+    parser.add_argument("--together", type=int, default=1, help="rows that are compiled at the same time")
     parser.add_argument("--json", type=Path, default=Path("train_step_table.json"))
     parser.add_argument("--markdown", type=Path)
     options = parser.parse_args()
     rows = Rows(options.json, go_on=options.go_on)
+    wanted = {}
     for setting in filter(None, options.settings.split(",")):
         precision, batch = setting.split(":")
         what = f"bert:train:{precision}:{batch}"
         arms = [arm("base", f"{what}:base", eager=True), *(arm(variant, f"{what}:{variant}") for variant in VARIANTS)]
-        rows.run(f"batch {batch}, {precision}", arms, max_s=options.max_time)
+        wanted[f"batch {batch}, {precision}"] = arms
         if setting in options.dynamic.split(","):
             arms = [arm("base", f"{what}:dynamic_base", eager=True), *(arm(variant, f"{what}:{variant}") for variant in DYNAMIC)]
-            rows.run(f"batch {batch}, {precision}, five lengths", arms, max_s=options.max_time)
+            wanted[f"batch {batch}, {precision}, five lengths"] = arms
+    rows.run(wanted, max_s=options.max_time, together=options.together)
     if options.markdown:
         options.markdown.write_text(markdown(rows.rows, "Train steps of BERT", TEXT), "utf-8")
 

@@ -8,7 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -62,10 +62,20 @@ class _Runner:
 
 
 class Session:
-    """Runs the arms of one target. `progress` is told what is going on and how many seconds are left, where that is known."""
+    """Runs the arms of one target. `progress` is told what is going on and how many seconds are left, where that is known.
 
-    def __init__(self, arms: Sequence[ArmSpec], options: BenchOptions, progress: Progress = lambda _text, _left_s: None) -> None:
+    `turn` is entered when all arms are prepared and left after the look back: sessions that share a device time within their turns only.
+    """
+
+    def __init__(
+        self,
+        arms: Sequence[ArmSpec],
+        options: BenchOptions,
+        progress: Progress = lambda _text, _left_s: None,
+        turn: AbstractContextManager[object] | None = None,
+    ) -> None:
         self._arms = list(arms)
+        self._turn = turn or nullcontext()
         self._options = options
         self._progress = progress
         self._result = BenchResult(target=arms[0].target)
@@ -83,15 +93,21 @@ class Session:
             began = time.monotonic()
             self._start(folder, stack)
             result.phases_s["prepare"] = time.monotonic() - began
-            self._each("warm", self._warm)
-            result.phases_s["warm_up"] = time.monotonic() - began - result.phases_s["prepare"]
-            self._rounds()
-            began = time.monotonic()
-            self._each("finish", self._finish)
-            find_limits(result, self._ask_baseline(), remeasure=self._options.remeasure)
-            result.phases_s["look_back"] = time.monotonic() - began
+            with self._turn:
+                self._time()
         self._conclude()
         return result
+
+    def _time(self) -> None:
+        """Warm-up, rounds and look back."""
+        began = time.monotonic()
+        self._each("warm", self._warm)
+        self._result.phases_s["warm_up"] = time.monotonic() - began
+        self._rounds()
+        began = time.monotonic()
+        self._each("finish", self._finish)
+        find_limits(self._result, self._ask_baseline(), remeasure=self._options.remeasure)
+        self._result.phases_s["look_back"] = time.monotonic() - began
 
     def study(self, count: int) -> Iterator[BenchResult]:
         """So many benchmarks from one set of warm processes, each with fresh samples and statistics: how often verdicts are right."""
