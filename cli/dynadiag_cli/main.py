@@ -1,53 +1,33 @@
-"""The command line: registers the verbs and turns our errors into one line and an exit status."""
+"""Where the command starts: runs the command line and turns our errors into one line and an exit status."""
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-import typer
-
-import dynadiag
 from dynadiag.errors import DynadiagError
-from dynadiag_cli import verb_bench, verb_doctor, verb_explain, verb_graph, verb_minify, verb_parity
-from dynadiag_cli.command_line import TargetCommand
+from dynadiag_cli import quick
 
-app = typer.Typer(
-    name="dynadiag",
-    help="Say where a torch.compile program breaks, recompiles or runs eager, why, and what to change.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+if TYPE_CHECKING:
+    from dynadiag_cli.app import app
+
+__all__ = ["app", "main"]
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"dynadiag {dynadiag.__version__}")
-        raise typer.Exit
+def __getattr__(name: str) -> Any:
+    """`app`, imported when somebody asks for it: Typer alone takes a third of the time in which a small log is read."""
+    if name != "app":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from dynadiag_cli.app import app
 
-
-@app.callback()
-def _root(
-    version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and stop.")] = False,
-) -> None:
-    """Say where a torch.compile program breaks, recompiles or runs eager, why, and what to change."""
-
-
-app.command("explain", cls=TargetCommand, epilog=verb_explain.EXAMPLES)(verb_explain.explain)
-app.command("graph", epilog=verb_graph.EXAMPLES)(verb_graph.graph)
-app.command("bench", epilog=verb_bench.EXAMPLES)(verb_bench.bench)
-app.command("minify", cls=TargetCommand, epilog=verb_minify.EXAMPLES)(verb_minify.minify)
-app.command("parity", cls=TargetCommand, epilog=verb_parity.EXAMPLES)(verb_parity.parity)
-app.command("doctor", epilog=verb_doctor.EXAMPLES)(verb_doctor.doctor)
+    return app
 
 
 def main() -> NoReturn:
     """Run the command line and leave with its exit status; an error of ours is one line on stderr."""
     try:
-        app()
+        _run(sys.argv[1:])
     except DynadiagError as error:
         print(f"dynadiag: error: {error.message}", file=sys.stderr)
         sys.exit(error.exit_code)
@@ -58,3 +38,15 @@ def main() -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     sys.exit(0)
+
+
+def _run(words: list[str]) -> None:
+    reading = None if any(name.endswith("_COMPLETE") for name in os.environ) else quick.reading(words)
+    if reading is not None:
+        from dynadiag_cli import showing
+
+        showing.explain_recording(reading.path, out=None, force=False, options=showing.ShowOptions(**reading.options))
+        return
+    from dynadiag_cli.app import app
+
+    app()

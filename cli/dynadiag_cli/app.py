@@ -1,0 +1,41 @@
+"""The command line as Typer sees it: the verbs and what they have in common."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+import dynadiag
+from dynadiag_cli import verb_bench, verb_doctor, verb_explain, verb_graph, verb_minify, verb_parity
+from dynadiag_cli.command_line import TargetCommand
+
+app = typer.Typer(
+    name="dynadiag",
+    help="Say where a torch.compile program breaks, recompiles or runs eager, why, and what to change.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"dynadiag {dynadiag.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and stop.")] = False,
+) -> None:
+    """Say where a torch.compile program breaks, recompiles or runs eager, why, and what to change."""
+
+
+app.command("explain", cls=TargetCommand, epilog=verb_explain.EXAMPLES)(verb_explain.explain)
+app.command("graph", epilog=verb_graph.EXAMPLES)(verb_graph.graph)
+app.command("bench", epilog=verb_bench.EXAMPLES)(verb_bench.bench)
+app.command("minify", cls=TargetCommand, epilog=verb_minify.EXAMPLES)(verb_minify.minify)
+app.command("parity", cls=TargetCommand, epilog=verb_parity.EXAMPLES)(verb_parity.parity)
+app.command("doctor", epilog=verb_doctor.EXAMPLES)(verb_doctor.doctor)
