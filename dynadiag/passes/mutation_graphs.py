@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -145,10 +145,12 @@ def _lines_with(words: Iterable[str], text: str, begin: int) -> list[tuple[int, 
     return sorted((start, end) for start, end in lines if not text[start:end].lstrip().startswith("#"))
 
 
-def read_nodes(graph: Graph, *, having: str = "") -> tuple[Node, ...]:
-    """The nodes of a graph's text; empty when there is none, it cannot be read any more, or it does not hold the words `having`."""
-    text = _read(graph)
-    return trace.graph_nodes(text) if having in text else ()
+def read_nodes(graph: Graph, *needed: Callable[[str], object]) -> tuple[Node, ...]:
+    """The nodes of a graph's text; empty when there is none, it cannot be read any more, or one of the `needed` tests fits none of its ops.
+
+    The ops were counted while the log was read, so most texts need no parsing, which takes longer than everything else.
+    """
+    return trace.graph_nodes(_read(graph)) if all(any(map(fits, graph.ops)) for fits in needed) else ()
 
 
 def _read(graph: Graph) -> str:

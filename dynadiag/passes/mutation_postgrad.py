@@ -18,6 +18,9 @@ _SCATTERS = re.compile(
     r"masked_scatter|index_fill)\."
 )
 _VIEW = re.compile(r"\.(?:as_strided|view|reshape|select|slice|permute|t|transpose|squeeze|unsqueeze|expand|alias)\.")
+_COPY = re.compile(r"\.copy_\.")
+_CLONE = re.compile(r"\.clone\.")
+_INPLACE = re.compile(r"_\.\w+$")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 MISSED = "DM14"
 
@@ -30,10 +33,10 @@ def whole_copies(view: GraphView) -> frozenset[int]:
     """
     found: set[int] = set()
     for graph in view.post_grad:
-        nodes = read_nodes(graph, having=".copy_.")
+        nodes = read_nodes(graph, _COPY.search, _SCATTERS.search)
         by_name = {node.name: node for node in nodes}
         for node in nodes:
-            if ".copy_." not in node.target or len(node.args) < 2:
+            if not _COPY.search(node.target) or len(node.args) < 2:
                 continue
             index = _index(node.args[0])
             if index is not None and _from_scatter(node.args[1], by_name):
@@ -66,10 +69,10 @@ def copy_effect(size: int | None) -> Effect:
 def missed_reinplacing(view: GraphView, run: Run) -> Iterator[Fact]:
     """Tensors made in the graph that inductor clones because an op writes them while their old value is still needed."""
     for graph in view.post_grad:
-        nodes = read_nodes(graph, having=".clone.")
+        nodes = read_nodes(graph, _CLONE.search, _writes)
         users = _users(nodes)
         for node in nodes:
-            if ".clone." in node.target and "clone" not in (node.location.code if node.location and node.location.code else ""):
+            if _CLONE.search(node.target) and "clone" not in (node.location.code if node.location and node.location.code else ""):
                 writer = _writer(node.name, users)
                 if writer is not None:
                     yield _missed(view.frame, view, node, writer, run)
@@ -83,10 +86,14 @@ def _users(nodes: Sequence[Node]) -> Mapping[str, list[Node]]:
     return found
 
 
+def _writes(op: str) -> bool:
+    return PRIVATE_OPERATOR.match(op) is not None or _INPLACE.search(op) is not None
+
+
 def _writer(name: str, users: Mapping[str, list[Node]], depth: int = 4) -> Node | None:
     """The op that writes the clone, also through a view of it."""
     for user in users.get(name, ()):
-        if PRIVATE_OPERATOR.match(user.target) or re.search(r"_\.\w+$", user.target):
+        if _writes(user.target):
             return user
         if depth and _VIEW.search(user.target) and (found := _writer(user.name, users, depth - 1)) is not None:
             return found
