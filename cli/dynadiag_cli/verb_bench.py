@@ -18,7 +18,7 @@ from dynadiag_cli.progress import StatusLine
 if TYPE_CHECKING:
     from dynadiag.bench.arms import ArmSpec
     from dynadiag.bench.outcome import BenchResult
-    from dynadiag.bench.session import Progress
+    from dynadiag.bench.round_loop import Progress
 
 EXAMPLES = """Examples:
 
@@ -43,6 +43,12 @@ def bench(
     call: Annotated[int, typer.Option("--call", metavar="N", min=1, help="Take a script over at the N-th call of what it compiles.")] = 3,
     chosen: Annotated[
         str | None, typer.Option("--callable", metavar="NAME", help="Which compiled callable of the script, by its name or number.")
+    ] = None,
+    shapes: Annotated[
+        int | None,
+        typer.Option(
+            "--shapes", metavar="N", min=1, help="Watch the script's first N calls, and replay each shape that they had with a verdict."
+        ),
     ] = None,
     variants: Annotated[
         list[str] | None,
@@ -81,8 +87,8 @@ def bench(
     """
     from dynadiag.bench.arms import ScriptCall, parse_arms, parse_variants
     from dynadiag.bench.regression import read_base
+    from dynadiag.bench.round_loop import BenchOptions
     from dynadiag.bench.rounds import Budget
-    from dynadiag.bench.session import BenchOptions
     from dynadiag.bench.session import bench as run
 
     versions = after is not None or revision is not None
@@ -91,9 +97,11 @@ def bench(
         specs = parse_variants([*variants, *(arguments or ())], where, loop=loop)
     else:
         where = _target(target, function)
-        script = ScriptCall(arguments=tuple(arguments or ()), call=call, chosen=chosen) if where == str(target) else None
+        taken = ScriptCall(arguments=tuple(arguments or ()), call=shapes or call, chosen=chosen, shapes=shapes is not None)
+        script = taken if where == str(target) else None
         specs = parse_arms(arms, where, arguments=tuple(arguments or ()), script=script)
         _refuse_together(in_process=in_process, versions=versions, script=script is not None, chosen=chosen, loop=loop)
+    _refuse_shapes(shapes is not None, taken_over=specs[0].script is not None, versions=versions)
     base = None if check is None else read_base(check)
     directory = _directory(where, out, force)
     budget = Budget(max_rounds=rounds, max_s=max_s)
@@ -118,6 +126,13 @@ def _refuse_together(*, in_process: bool, versions: bool, script: bool, chosen: 
         raise UsageError("--in-process: a script can be taken over once in a process; mark its step with @dynadiag.benchmark")
     if chosen is not None and not script:
         raise UsageError("--callable chooses among what a script compiles; here the step is named already")
+
+
+def _refuse_shapes(wanted: bool, *, taken_over: bool, versions: bool) -> None:
+    if wanted and not taken_over:
+        raise UsageError("--shapes replays the calls of a script that is taken over: give a FILE without a mark, and no --fn or --variants")
+    if wanted and versions:
+        raise UsageError("--shapes: two versions of a program may be called with other shapes; leave out --after and --git")
 
 
 def _script(file: Path | None, *, alone: bool) -> str:

@@ -24,11 +24,15 @@ _NAME = re.compile(r"[A-Za-z0-9_.+:-]{1,60}")
 
 @dataclass(frozen=True, kw_only=True)
 class ScriptCall:
-    """Where to take a script over: at the `call`-th of the compiled callable `chosen` (its name or number; None where there is one)."""
+    """Where to take a script over: at the `call`-th of the compiled callable `chosen` (its name or number; None where there is one).
+
+    With `shapes` the arguments of each shape until then are kept, and the step is the call with the shapes that most calls had.
+    """
 
     arguments: tuple[str, ...] = ()
     call: int = 3
     chosen: str | None = None
+    shapes: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import dynadiag
 from dynadiag.bench.arms import AGAIN
-from dynadiag.bench.outcome import ArmResult, BenchResult, Comparison
+from dynadiag.bench.outcome import ArmResult, BenchResult, Comparison, ShapeResult, ShapeStudy
 from dynadiag.bench.statistics import Interval
 
 SCHEMA_VERSION = 1
@@ -18,6 +18,18 @@ _EAGER = "this arm compiles nothing"
 _ON_CUDA = ("kernels", "busy_share", "peak_bytes")
 _OF_COMPILED = ("graphs", "breaks", "recompiles", "limit_hits", "cudagraph_skips", "compile_cold_s", "compile_warm_s", "cold_phases_s")
 _COMPILE_SECONDS = ("compile_cold_s", "compile_warm_s", "cold_phases_s", "warm_phases_s", "break_even_calls")
+_OF_SHAPES = (
+    "name",
+    "status",
+    "reason",
+    "samples_ms",
+    "device_samples_ms",
+    "calls_per_block",
+    "median_ms",
+    "ci95_ms",
+    "regions",
+    "late_blocks",
+)
 _TIMES = ("median_ms", "ci95_ms", "calls_per_block", "warm_up_calls", "regions", "lookups", "lookup_us")
 
 
@@ -44,6 +56,7 @@ def to_dict(result: BenchResult) -> dict[str, Any]:
         "ceilings": result.ceilings,
         "floor_ms": None if result.floor is None else result.floor.get("floor_ms"),
         "floor": result.floor,
+        "shapes": None if result.shapes is None else _shapes(result.shapes, cuda),
         "notes": list(result.notes),
         "unknown": _unknown_above(result),
     }
@@ -81,6 +94,38 @@ def _why(row: ArmResult, name: str, cuda: bool) -> str:
     return "nothing was timed" if not row.samples_ms else "not measured"
 
 
+def _shapes(study: ShapeStudy, cuda: bool) -> dict[str, Any]:
+    return {
+        "replayed": [_shape(one, cuda) for one in study.shapes],
+        "means": [{**dataclasses.asdict(mean), "unknown": {} if mean.reason == "" else {"speedup": mean.reason}} for mean in study.means],
+        "compiled": {name: dict(facts) for name, facts in study.compiled.items()},
+        "left_out": [{"reason": reason, "calls": calls} for reason, calls in study.left_out.items()],
+        "failed": dict(study.failed),
+    }
+
+
+def _shape(one: ShapeResult, cuda: bool) -> dict[str, Any]:
+    timing = one.timing
+    return {
+        "label": one.label,
+        "tensors": [dict(tensor) for tensor in one.tensors],
+        "calls": one.calls,
+        "first_call": one.first_call,
+        "rounds": timing.rounds,
+        "arms": [_shape_row(row, cuda) for row in timing.arms],
+        "same_again": None if timing.same_again is None else _shape_row(timing.same_again, cuda),
+        "comparisons": [_comparison(item) for item in timing.comparisons],
+        "correctness": [dataclasses.asdict(item) for item in timing.correctness],
+        "notes": list(timing.notes),
+    }
+
+
+def _shape_row(row: ArmResult, cuda: bool) -> dict[str, Any]:
+    whole = _arm(row, cuda)
+    kept = {name: whole[name] for name in _OF_SHAPES}
+    return {**kept, "unknown": {name: why for name, why in whole["unknown"].items() if name in kept}}
+
+
 def _comparison(item: Comparison) -> dict[str, Any]:
     decision = item.decision
     return {
@@ -108,6 +153,7 @@ def _unknown_above(result: BenchResult) -> Mapping[str, str]:
         "clocks": None if result.clocks is not None else "nvidia-smi gave no clocks",
         "ceilings": None if result.ceilings is not None else result.no_limits or _NO_CUDA,
         "floor_ms": None if result.floor is not None and result.floor["floor_ms"] is not None else result.no_limits or _NO_CUDA,
+        "shapes": None if result.shapes is not None else result.no_shapes or "shapes are replayed with --shapes only",
         "floor": None if result.floor is not None else result.no_limits or "nothing was timed",
     }
     return {name: reason for name, reason in reasons.items() if reason is not None}

@@ -81,11 +81,49 @@ class Comparison:
 
 
 @dataclass(kw_only=True)
+class ShapeResult:
+    """One shape that the script called its compiled callable with: its tensors, how many of the watched calls had it, and its verdicts.
+
+    `label` names what tells it from the other shapes; `timing` has rows, checks and comparisons of its own.
+    """
+
+    label: str
+    tensors: Sequence[Mapping[str, Any]]
+    calls: int
+    first_call: int
+    timing: BenchResult
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShapeMean:
+    """The geometric mean of an arm's speed-ups over shapes, each weighted by its calls; None with a reason where no shape has one."""
+
+    baseline: str
+    arm: str
+    speedup: float | None
+    reason: str
+    shapes: int
+    calls: int
+    left_out: Sequence[str]
+
+
+@dataclass(kw_only=True)
+class ShapeStudy:
+    """All shapes that were replayed, what each arm compiled for them together, and calls that were not replayed with the reason."""
+
+    shapes: list[ShapeResult] = field(default_factory=list)
+    means: list[ShapeMean] = field(default_factory=list)
+    compiled: dict[str, Mapping[str, int]] = field(default_factory=dict)
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(kw_only=True)
 class BenchResult:
     """The whole benchmark.
 
     `outside_share` is the wall time outside timed blocks between the first and the last timed round, and `no_limits` says why `ceilings` or
-    `floor` are not known.
+    `floor` are not known, `no_shapes` why no shapes were replayed.
     """
 
     target: str
@@ -104,6 +142,8 @@ class BenchResult:
     ceilings: Mapping[str, Any] | None = None
     floor: Mapping[str, Any] | None = None
     no_limits: str = ""
+    shapes: ShapeStudy | None = None
+    no_shapes: str = ""
 
     @property
     def exit_status(self) -> int:
@@ -111,4 +151,5 @@ class BenchResult:
         if self.arms[0].failed:
             return 2
         bad = {Verdict.SLOWER, Verdict.WRONG, Verdict.VACUOUS}
-        return int(any(comparison.verdict in bad for comparison in self.comparisons))
+        in_shapes = [item for one in (self.shapes.shapes if self.shapes else ()) for item in one.timing.comparisons]
+        return int(any(comparison.verdict in bad for comparison in (*self.comparisons, *in_shapes)))

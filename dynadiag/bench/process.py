@@ -105,6 +105,11 @@ class ArmProcess:
         said = next((line.strip() for line in reversed(lines) if line.strip()), "")
         return f": {said[:200]}" if said else ""
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process is gone."""
+        return self._child.poll() is not None
+
     def tail(self) -> str:
         """The end of what the process printed."""
         try:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,44 +21,9 @@ from dynadiag.bench.judging import compare_arms, summarise
 from dynadiag.bench.measured_limits import find_limits
 from dynadiag.bench.outcome import ArmResult, BenchResult, Correctness
 from dynadiag.bench.process import ArmEndedError, ArmFailedError, ArmProcess, default_python
-from dynadiag.bench.rounds import SHORTEST_S, Budget, calls_for, enough, orders
+from dynadiag.bench.round_loop import BenchOptions, Progress, RoundLoop, Runner
+from dynadiag.bench.shapes import replay_shapes
 from dynadiag.errors import UsageError
-
-Progress = Callable[[str, float | None], None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class BenchOptions:
-    """How to measure. `timeout_s` is what one command to an arm may take; `log_folder` keeps what the arms print (else it is dropped).
-
-    `prepare_together` checks and compiles all arms at once: sooner ready on a machine with many cores, but compile seconds are then those
-    of a busy machine. `remeasure` measures the device's ceilings anew where they are kept from an earlier run.
-    """
-
-    budget: Budget = field(default_factory=Budget)
-    in_process: bool = False
-    python: str | None = None
-    timeout_s: float = 900.0
-    seed: int = 0
-    log_folder: Path | None = None
-    prepare_together: bool = False
-    remeasure: bool = False
-
-
-@dataclass(kw_only=True)
-class _Runner:
-    """An arm that takes part: where it runs, and its row."""
-
-    spec: ArmSpec
-    process: ArmProcess
-    row: ArmResult
-    renew: Callable[[], ArmProcess]
-    call_s: float = 0.0
-
-    def ask(self, what: str, options: BenchOptions, on_phase: Callable[[str], None] = lambda _phase: None, **more: Any) -> Any:
-        """One command to this arm."""
-        command = {"do": what, "arm": self.spec.name, **more}
-        return self.process.ask(command, timeout_s=options.timeout_s, on_phase=on_phase)
 
 
 class Session:
@@ -79,10 +44,9 @@ class Session:
         self._options = options
         self._progress = progress
         self._result = BenchResult(target=arms[0].target)
-        self._runners: list[_Runner] = []
+        self._runners: list[Runner] = []
         self._kept: Path | None = None
         self._unit = ""
-        self._ended = False
         self._last_calls: dict[tuple[str, str | None], int] = {}
 
     def run(self) -> BenchResult:
@@ -108,6 +72,10 @@ class Session:
         self._each("finish", self._finish)
         find_limits(self._result, self._ask_baseline(), remeasure=self._options.remeasure)
         self._result.phases_s["look_back"] = time.monotonic() - began
+        began = time.monotonic()
+        if self._arms[0].script is not None and self._arms[0].script.shapes:
+            replay_shapes(self._result, self._runners, self._options, self._progress)
+            self._result.phases_s["shapes"] = time.monotonic() - began
 
     def study(self, count: int) -> Iterator[BenchResult]:
         """So many benchmarks from one set of warm processes, each with fresh samples and statistics: how often verdicts are right."""
@@ -134,7 +102,7 @@ class Session:
         self._kept = folder / "baseline.pt"
         again = replace(baseline, name=AGAIN)
         shared: ArmProcess | None = None
-        waiting: list[_Runner] = []
+        waiting: list[Runner] = []
         for number, spec in enumerate([baseline, again, *self._arms[1:]]):
             row = ArmResult(name=spec.name)
             if spec is again:
@@ -147,19 +115,19 @@ class Session:
             process = shared or renew()
             if self._options.in_process:
                 shared = process
-            runner = _Runner(spec=spec, process=process, row=row, renew=renew)
+            runner = Runner(spec=spec, process=process, row=row, renew=renew)
             if self._options.prepare_together:
                 waiting.append(runner)
             else:
                 self._prepare(runner)
         self._prepare_together(waiting)
 
-    def _prepare_together(self, runners: Sequence[_Runner]) -> None:
+    def _prepare_together(self, runners: Sequence[Runner]) -> None:
         with ThreadPoolExecutor(max(1, len(runners))) as pool:
             for done in [pool.submit(self._prepare, runner) for runner in runners]:
                 done.result()
         if runners:
-            self._runners = [runner for runner in runners if runner in self._runners]
+            self._runners[:] = [runner for runner in runners if runner in self._runners]
             names = [arm.name for arm in self._arms]
             self._result.correctness.sort(key=lambda check: names.index(check.arm))
 
@@ -178,7 +146,7 @@ class Session:
         stack.callback(process.close)
         return process
 
-    def _prepare(self, runner: _Runner) -> None:
+    def _prepare(self, runner: Runner) -> None:
         spec, first = runner.spec, self._result.arms[0]
         if spec.script is not None and not spec.after and runner.row is not first and first.status == "crashed":
             runner.row.status, runner.row.reason = "crashed", f"not started, since {first.name} {first.reason}"
@@ -198,13 +166,13 @@ class Session:
         self._note_prepared(runner, facts)
         self._runners.append(runner)
 
-    def _loop_is_ready(self, runner: _Runner, about: dict[str, Any]) -> None:
+    def _loop_is_ready(self, runner: Runner, about: dict[str, Any]) -> None:
         self._result.environment = self._result.environment or about
         self._result.unit = runner.row.unit = self._unit
         runner.row.timed = "iteration"
         self._runners.append(runner)
 
-    def _load(self, runner: _Runner) -> dict[str, Any]:
+    def _load(self, runner: Runner) -> dict[str, Any]:
         """Let an arm load its program. A script that ends before the call that was waited for is run again, up to the last call it made."""
         script = runner.spec.script
         if script is not None:
@@ -222,7 +190,7 @@ class Session:
             runner.process = runner.renew()
             return self._ask_load(runner, replace(script, call=ended.calls))
 
-    def _ask_load(self, runner: _Runner, script: ScriptCall | None) -> dict[str, Any]:
+    def _ask_load(self, runner: Runner, script: ScriptCall | None) -> dict[str, Any]:
         spec = runner.spec
         about: dict[str, Any] = runner.ask(
             "load",
@@ -247,7 +215,7 @@ class Session:
             return {"save": str(self._kept)}
         return {"same_as": str(self._kept)} if spec.after else {}
 
-    def _note_prepared(self, runner: _Runner, facts: dict[str, Any]) -> None:
+    def _note_prepared(self, runner: Runner, facts: dict[str, Any]) -> None:
         row = runner.row
         outcome = facts.pop("outcome")
         row.unit = facts.pop("unit")
@@ -261,15 +229,15 @@ class Session:
     def _phase(self, name: str) -> Callable[[str], None]:
         return lambda phase: self._progress(f"{name}: {phase}", None)
 
-    def _failed(self, runner: _Runner, error: ArmFailedError) -> None:
+    def _failed(self, runner: Runner, error: ArmFailedError) -> None:
         runner.row.status, runner.row.reason = error.status, error.message
-        self._runners = [other for other in self._runners if other is not runner]
+        self._runners[:] = [other for other in self._runners if other is not runner]
         if self._options.in_process and error.status in ("crashed", "timeout"):
             for other in self._runners:
                 other.row.status, other.row.reason = error.status, f"shared the process of {runner.spec.name}, which {error.message}"
-            self._runners = []
+            self._runners.clear()
 
-    def _each(self, what: str, action: Callable[[_Runner], None]) -> None:
+    def _each(self, what: str, action: Callable[[Runner], None]) -> None:
         for runner in list(self._runners):
             if runner in self._runners:
                 self._progress(f"{runner.spec.name}: {'warming up' if what == 'warm' else 'looking back'}", None)
@@ -278,7 +246,7 @@ class Session:
                 except ArmFailedError as error:
                     self._failed(runner, error)
 
-    def _warm(self, runner: _Runner) -> None:
+    def _warm(self, runner: Runner) -> None:
         facts = runner.ask("warm", self._options)
         facts.pop("phases_s", None)
         runner.call_s = facts.pop("call_s")
@@ -287,7 +255,7 @@ class Session:
             runner.row.notes.append("after a minute of calls something was still being compiled")
         _fill(runner.row, facts)
 
-    def _finish(self, runner: _Runner) -> None:
+    def _finish(self, runner: Runner) -> None:
         try:
             facts = runner.ask("finish", self._options)
         except ArmFailedError:
@@ -308,83 +276,15 @@ class Session:
         runner = next((one for one in self._runners if one.spec is self._arms[0] and one.spec.kind != LOOP), None)
         return None if runner is None else lambda what: runner.ask(what, self._options)
 
-    def _names(self) -> list[str]:
-        names = [runner.spec.name for runner in self._runners]
-        return [*names, AGAIN] if self._options.in_process and names else names
-
     def _rounds(self) -> None:
-        """Rounds until every arm is settled or the budget is used up; a round in which an arm fails is not counted."""
-        if self._arms[0].name not in self._names() or AGAIN not in self._names():
-            return
-        began = time.monotonic()
+        """The timed rounds, with the device's clocks watched."""
+        loop = RoundLoop(self._result, self._runners, self._options, failed=self._failed, progress=self._progress)
         watch = ClockWatch()
         watch.start()
         try:
-            timed_s = self._go_round(began)
+            loop.run()
         finally:
             self._result.clocks = watch.stop()
-        elapsed_s = time.monotonic() - began
-        self._result.phases_s["rounds"], self._result.timed_s = elapsed_s, timed_s
-
-    def _go_round(self, began: float) -> float:
-        """The rounds themselves; seconds inside timed blocks."""
-        timed_s = 0.0
-        drawn = orders(self._names(), seed=self._options.seed)
-        while True:
-            blocks = self._round(next(drawn))
-            if blocks is None:
-                if self._ended or self._arms[0].name not in self._names() or len(self._names()) < 2 or AGAIN not in self._names():
-                    break
-                drawn = orders(self._names(), seed=self._options.seed + self._result.rounds + 1)
-                continue
-            self._result.rounds += 1
-            timed_s += self._keep(blocks)
-            elapsed_s = time.monotonic() - began
-            self._progress(f"round {self._result.rounds}", self._left_s(elapsed_s))
-            if self._done(elapsed_s):
-                self._result.outside_share = 1 - timed_s / elapsed_s
-                break
-        return timed_s
-
-    def _round(self, order: Sequence[str]) -> dict[str, Any] | None:
-        blocks = {}
-        by_name = {runner.spec.name: runner for runner in self._runners}
-        for name in order:
-            runner = by_name.get(name) or by_name[self._arms[0].name]
-            calls = runner.row.calls_per_block or calls_for(runner.call_s)
-            runner.row.calls_per_block = calls
-            try:
-                blocks[name] = runner.ask("block", self._options, calls=calls)
-            except ArmEndedError as ended:
-                self._result.notes.append(f"{name}: {ended.message}; no further round was timed")
-                self._ended = True
-                return None
-            except ArmFailedError as error:
-                self._failed(runner, error)
-                return None
-            if blocks[name]["wall_s"] < SHORTEST_S:
-                runner.row.calls_per_block = max(calls + 1, calls_for(blocks[name]["wall_s"] / calls))
-        return blocks
-
-    def _keep(self, blocks: dict[str, Any]) -> float:
-        rows = {row.name: row for row in (*self._result.arms, self._result.same_again) if row is not None}
-        for name, block in blocks.items():
-            row = rows[name]
-            row.samples_ms.append(block["wall_s"] * 1e3 / block["calls"])
-            if block["device_s"] is not None:
-                row.device_samples_ms.append(block["device_s"] * 1e3 / block["calls"])
-            row.late_blocks += block["late"]
-        return float(sum(block["wall_s"] for block in blocks.values()))
-
-    def _left_s(self, elapsed_s: float) -> float:
-        budget = self._options.budget
-        per_round = elapsed_s / self._result.rounds
-        return min(max(0.0, budget.max_s - elapsed_s), (budget.max_rounds - self._result.rounds) * per_round)
-
-    def _done(self, elapsed_s: float) -> bool:
-        rows = [row for row in (*self._result.arms, self._result.same_again) if row is not None]
-        samples = {row.name: row.samples_ms for row in rows if len(row.samples_ms) == self._result.rounds}
-        return enough(samples, baseline=self._arms[0].name, same_again=AGAIN, elapsed_s=elapsed_s, budget=self._options.budget)
 
     def _conclude(self) -> None:
         result = self._result

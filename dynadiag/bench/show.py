@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 
 from dynadiag.bench.outcome import ArmResult, BenchResult, Comparison, Correctness
+from dynadiag.bench.show_shapes import among_shapes, print_shapes
 from dynadiag.bench.verdict import Verdict
 from dynadiag.render.page import Column, Page
 from dynadiag.render.sanitise import clean
@@ -30,9 +31,11 @@ def print_result(result: BenchResult, console: Console) -> None:
     page.blank()
     checks = {check.arm: check for check in result.correctness}
     for comparison in result.comparisons:
-        page.line(verdict_line(comparison, checks.get(comparison.arm)), style=_STYLES[comparison.verdict])
+        line = verdict_line(comparison, checks.get(comparison.arm)) + clean(among_shapes(comparison, result.shapes))
+        page.line(line, style=_STYLES[comparison.verdict])
     page.blank()
     _arms(page, result, checks)
+    print_shapes(page, result)
     _compiling(page, result)
     _limits(page, result)
     _notes(page, result)

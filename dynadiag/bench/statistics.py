@@ -96,6 +96,15 @@ def geometric_mean(ratios: Iterable[float]) -> float:
     return math.exp(math.fsum(logs) / len(logs))
 
 
+def weighted_geometric_mean(ratios: Sequence[float], weights: Sequence[float]) -> float:
+    """The geometric mean in which a ratio with the weight 2 counts as two. Raises ValueError as `geometric_mean` does."""
+    geometric_mean(ratios)
+    if len(ratios) != len(weights) or not all(weight > 0 and math.isfinite(weight) for weight in weights):
+        raise ValueError("each ratio needs a positive weight")
+    total = math.fsum(weight * math.log(ratio) for ratio, weight in zip(ratios, weights, strict=True))
+    return math.exp(total / math.fsum(weights))
+
+
 def spread(values: Sequence[float]) -> float:
     """How much samples vary: half the distance between the quartiles over the median (robust, no unit; 0 for fewer than 4)."""
     if len(values) < 4:

@@ -15,6 +15,7 @@ from dynadiag.bench.inside.loading import load_step
 from dynadiag.bench.inside.patching import EAGER, CompileSwitch
 from dynadiag.bench.inside.probing import probe
 from dynadiag.bench.inside.reference import Expected, collect, prime_and_expect
+from dynadiag.bench.inside.shapes import ShapeReplay
 from dynadiag.bench.inside.snapshot import cuda_in_use, seed_generators
 from dynadiag.bench.inside.state import State
 from dynadiag.bench.inside.steps import CallUnit, Step
@@ -50,6 +51,7 @@ class Arm:
     timer: Timer
     cuda: bool
     shared: bool = False
+    shapes: ShapeReplay | None = None
 
     @property
     def eager(self) -> bool:
@@ -80,7 +82,9 @@ class Arm:
         def make(unit: Callable[[], CallUnit]) -> Arm:
             step = unit()
             cuda = cuda_in_use()
-            return cls(name=command["arm"], switch=switch, step=step, timer=Timer(step.run, cuda=cuda), cuda=cuda)
+            if run.replay is not None:
+                run.replay.eager, run.replay.cuda = switch.arm == EAGER, cuda
+            return cls(name=command["arm"], switch=switch, step=step, timer=Timer(step.run, cuda=cuda), cuda=cuda, shapes=run.replay)
 
         run = ScriptRun(command["target"], **script, switch=switch, hand_over=lambda unit: hand_over(lambda: make(unit)))
         run.run()

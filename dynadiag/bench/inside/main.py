@@ -20,6 +20,7 @@ from dynadiag.bench.inside.arm import Arm
 from dynadiag.bench.inside.ceilings import measure_ceilings
 from dynadiag.bench.inside.loading import one_line
 from dynadiag.bench.inside.looping import LoopRun, find_loop
+from dynadiag.bench.inside.shapes import ShapeReplay
 from dynadiag.errors import DynadiagError
 
 
@@ -117,7 +118,24 @@ class Server:
             return arm.work()
         if command["do"] == "ceilings":
             return measure_ceilings()
+        if command["do"] == "shapes" and arm.shapes is not None:
+            return _about_shapes(arm.shapes, command)
         raise DynadiagError(f"an arm knows no command {command['do']!r}")
+
+
+def _about_shapes(shapes: ShapeReplay, command: dict[str, Any]) -> Any:
+    index, what = int(command.get("index", 0)), command["shape"]
+    if what == "list":
+        return shapes.listed()
+    if what == "check":
+        return shapes.check(index)
+    if what == "settle":
+        return shapes.settle()
+    if what == "warm":
+        return shapes.warm(index)
+    if what == "block":
+        return asdict(shapes.block(index, int(command["calls"])))
+    return shapes.regions(index)
 
 
 def _settings(command: dict[str, Any]) -> None:

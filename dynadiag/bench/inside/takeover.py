@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 from dynadiag.bench.inside.loading import UserCodeError, is_out_of_memory, one_line
 from dynadiag.bench.inside.patching import EAGER, CompileSwitch
+from dynadiag.bench.inside.shapes import Mode, Seen, ShapeLog, ShapeReplay, most_seen
 from dynadiag.bench.inside.snapshot import seed_generators, take_snapshot
 from dynadiag.bench.inside.state import find_state
 from dynadiag.bench.inside.steps import CallUnit
@@ -65,7 +66,10 @@ class ScriptRun:
         chosen: str | None,
         switch: CompileSwitch,
         hand_over: Callable[[Callable[[], CallUnit]], NoReturn],
+        shapes: bool = False,
     ) -> None:
+        self.replay: ShapeReplay | None = None
+        self._log = ShapeLog(without_history) if shapes else None
         self._path = path
         self._arguments = list(arguments)
         self._call = call
@@ -110,6 +114,8 @@ class ScriptRun:
     def _before(self, number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._calls[number] += 1
         watched = self._watched[number - 1]
+        if self._log is not None and self._is_meant(watched):
+            self._log.note(number, self._calls[number], original_of(watched.compiled), args, kwargs)
         if self._calls[number] >= self._call and self._is_meant(watched):
             self._hand_over(lambda: self._take(watched, args, kwargs))
 
@@ -124,11 +130,32 @@ class ScriptRun:
         others = {other.group for other in self._watched if self._calls[other.number] and self._is_meant(other)}
         if len(others) > 1:
             raise UsageError(f"{self._path} calls several compiled callables: {self._list()}; choose one with --callable")
-        unit = _unit(watched, args, kwargs, self._switch, f"call {self._calls[watched.number]} of {watched.name} ({watched.place})")
+        where = f"call {self._calls[watched.number]} of {watched.name} ({watched.place})"
+        unit = _unit(watched, args, kwargs, self._switch, where) if self._log is None else self._most_seen(watched, args, kwargs, where)
         _settle(unit)
+        if self._log is not None:
+            self.replay = self._replay(watched, unit, self._log)
         if self._switch.arm != EAGER:
             torch.compiler.set_stance("default")
         return unit
+
+    def _most_seen(self, watched: Watched, args: tuple[Any, ...], kwargs: dict[str, Any], where: str) -> CallUnit:
+        """The call with the shapes that most calls had; the last one where no other's arguments are there."""
+        assert self._log is not None
+        mode = Mode.of(original_of(watched.compiled))
+        found = most_seen(self._log.seen(watched.number), mode)
+        if found is None or found.arguments is None:
+            return _unit(watched, args, kwargs, self._switch, where)
+        share = f"the shapes of {found.calls} of the first {self._calls[watched.number]} calls"
+        where = f"call {found.first_call} of {watched.name} ({watched.place}), {share}"
+        return _unit(watched, found.arguments, found.keywords, self._switch, where)
+
+    def _replay(self, watched: Watched, unit: CallUnit, log: ShapeLog) -> ShapeReplay:
+        def make(one: Seen) -> CallUnit:
+            assert one.arguments is not None
+            return _unit(watched, one.arguments, one.keywords, self._switch, f"call {one.first_call}")
+
+        return ShapeReplay.of(unit, log.seen(watched.number), Mode.of(unit.original), make)
 
     def _list(self) -> str:
         called = [one for one in self._watched if self._calls[one.number]]

@@ -1,0 +1,152 @@
+"""Arms that take turns: rounds in random order until every verdict stands or the budget is used up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dynadiag.bench.arms import AGAIN, ArmSpec
+from dynadiag.bench.outcome import ArmResult, BenchResult
+from dynadiag.bench.process import ArmEndedError, ArmFailedError, ArmProcess
+from dynadiag.bench.rounds import SHORTEST_S, Budget, calls_for, enough, orders
+
+Progress = Callable[[str, float | None], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchOptions:
+    """How to measure. `timeout_s` is what one command to an arm may take; `log_folder` keeps what the arms print (else it is dropped).
+
+    `prepare_together` checks and compiles all arms at once: sooner ready on a machine with many cores, but compile seconds are then those
+    of a busy machine. `remeasure` measures the device's ceilings anew where they are kept from an earlier run.
+    """
+
+    budget: Budget = field(default_factory=Budget)
+    in_process: bool = False
+    python: str | None = None
+    timeout_s: float = 900.0
+    seed: int = 0
+    log_folder: Path | None = None
+    prepare_together: bool = False
+    remeasure: bool = False
+
+
+@dataclass(kw_only=True)
+class Runner:
+    """An arm that takes part: where it runs, and its row. `block` are the words of a command that times calls."""
+
+    spec: ArmSpec
+    process: ArmProcess
+    row: ArmResult
+    renew: Callable[[], ArmProcess]
+    call_s: float = 0.0
+    block: Mapping[str, Any] = field(default_factory=lambda: {"what": "block"})
+
+    def ask(self, what: str, options: BenchOptions, on_phase: Callable[[str], None] = lambda _phase: None, **more: Any) -> Any:
+        """One command to this arm."""
+        command = {"do": what, "arm": self.spec.name, **more}
+        return self.process.ask(command, timeout_s=options.timeout_s, on_phase=on_phase)
+
+
+class RoundLoop:
+    """Times `runners`, the list that `failed` may shorten; the samples go to the rows of `result`.
+
+    `called` stands before each round's number in what `progress` is told.
+    """
+
+    def __init__(
+        self,
+        result: BenchResult,
+        runners: list[Runner],
+        options: BenchOptions,
+        *,
+        failed: Callable[[Runner, ArmFailedError], None],
+        progress: Progress,
+        called: str = "round",
+    ) -> None:
+        self._result = result
+        self._runners = runners
+        self._options = options
+        self._failed = failed
+        self._progress = progress
+        self._called = called
+        self._baseline = result.arms[0].name
+        self._ended = False
+
+    def run(self) -> None:
+        """Rounds until every arm is settled or the budget is used up; a round in which an arm fails is not counted."""
+        if not self._can_go_on():
+            return
+        began = time.monotonic()
+        self._result.timed_s = self._go_round(began)
+        self._result.phases_s["rounds"] = time.monotonic() - began
+
+    def _names(self) -> list[str]:
+        names = [runner.spec.name for runner in self._runners]
+        return [*names, AGAIN] if self._options.in_process and names else names
+
+    def _can_go_on(self) -> bool:
+        return self._baseline in self._names() and AGAIN in self._names()
+
+    def _go_round(self, began: float) -> float:
+        """The rounds themselves; seconds inside timed blocks."""
+        timed_s = 0.0
+        drawn = orders(self._names(), seed=self._options.seed)
+        while True:
+            blocks = self._round(next(drawn))
+            if blocks is None:
+                if self._ended or not self._can_go_on() or len(self._names()) < 2:
+                    break
+                drawn = orders(self._names(), seed=self._options.seed + self._result.rounds + 1)
+                continue
+            self._result.rounds += 1
+            timed_s += self._keep(blocks)
+            elapsed_s = time.monotonic() - began
+            self._progress(f"{self._called} {self._result.rounds}", self._left_s(elapsed_s))
+            if self._done(elapsed_s):
+                self._result.outside_share = 1 - timed_s / elapsed_s
+                break
+        return timed_s
+
+    def _round(self, order: Sequence[str]) -> dict[str, Any] | None:
+        blocks = {}
+        by_name = {runner.spec.name: runner for runner in self._runners}
+        for name in order:
+            runner = by_name.get(name) or by_name[self._baseline]
+            calls = runner.row.calls_per_block or calls_for(runner.call_s)
+            runner.row.calls_per_block = calls
+            try:
+                blocks[name] = runner.ask(options=self._options, calls=calls, **runner.block)
+            except ArmEndedError as ended:
+                self._result.notes.append(f"{name}: {ended.message}; no further round was timed")
+                self._ended = True
+                return None
+            except ArmFailedError as error:
+                self._failed(runner, error)
+                return None
+            if blocks[name]["wall_s"] < SHORTEST_S:
+                runner.row.calls_per_block = max(calls + 1, calls_for(blocks[name]["wall_s"] / calls))
+        return blocks
+
+    def _keep(self, blocks: dict[str, Any]) -> float:
+        rows = {row.name: row for row in (*self._result.arms, self._result.same_again) if row is not None}
+        for name, block in blocks.items():
+            row = rows[name]
+            row.samples_ms.append(block["wall_s"] * 1e3 / block["calls"])
+            if block["device_s"] is not None:
+                row.device_samples_ms.append(block["device_s"] * 1e3 / block["calls"])
+            row.late_blocks += block["late"]
+        return float(sum(block["wall_s"] for block in blocks.values()))
+
+    def _left_s(self, elapsed_s: float) -> float:
+        budget = self._options.budget
+        per_round = elapsed_s / self._result.rounds
+        return min(max(0.0, budget.max_s - elapsed_s), (budget.max_rounds - self._result.rounds) * per_round)
+
+    def _done(self, elapsed_s: float) -> bool:
+        rows = [row for row in (*self._result.arms, self._result.same_again) if row is not None]
+        samples = {row.name: row.samples_ms for row in rows if len(row.samples_ms) == self._result.rounds}
+        return enough(samples, baseline=self._baseline, same_again=AGAIN, elapsed_s=elapsed_s, budget=self._options.budget)
