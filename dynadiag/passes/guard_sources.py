@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import keyword
 import re
+from functools import lru_cache
 
 _LOCAL = re.compile(r"L\[\s*(?P<quote>['\"])(?P<name>.*?)(?P=quote)\s*\]")
 _GLOBAL = re.compile(r"G\[\s*(?P<quote>['\"])(?P<name>\w+)(?P=quote)\s*\]")
@@ -15,6 +16,8 @@ _SHAPE = re.compile(r"\.(?P<what>size|stride)\(\)\[(?P<index>\d+)\]")
 _AS_TENSOR = re.compile(r"___as_tensor\((?P<inner>[^()]*)\)\.item\(\)")
 _FROM_NUMPY = re.compile(r"___from_numpy\((?P<inner>[^()]*)\)")
 _ROOT = re.compile(r"[A-Za-z_]\w*")
+_NAMED = re.compile(r"[A-Za-z_][\w.\[\]'\"]*(?:\.(?:size|stride)\(\)\[\d+\]|\.storage_offset\(\))|[A-Za-z_]\w*(?:[.\[][\w.\[\]'\"]*)?")
+_NO_SOURCES = frozenset({"not", "and", "or", "Eq", "Ne", "Mod", "Max", "Min", "math", "True", "False", "None", "is", "in"})
 
 
 def stripped(text: str) -> str:
@@ -22,6 +25,7 @@ def stripped(text: str) -> str:
     return _LOCAL.sub(lambda match: match["name"], text)
 
 
+@lru_cache(maxsize=8192)  # each recompile names the sources of all earlier ones again
 def readable(source: str) -> str:
     """The source as a person would write it in the program; parts that have no such spelling stay as they are."""
     text = _AS_TENSOR.sub(lambda match: match["inner"], _FROM_NUMPY.sub(lambda match: match["inner"], stripped(source.strip())))
@@ -53,11 +57,8 @@ def dimension(source: str) -> tuple[str, int] | None:
     return None if match is None else (match["tensor"], int(match["index"]))
 
 
+@lru_cache(maxsize=8192)
 def named_in(text: str) -> tuple[str, ...]:
     """The sources that a condition such as `2 <= x.size()[0] <= 6` speaks of, readable, in order."""
-    text = _AS_TENSOR.sub(lambda match: match["inner"], text)
-    found = re.findall(
-        r"[A-Za-z_][\w.\[\]'\"]*(?:\.(?:size|stride)\(\)\[\d+\]|\.storage_offset\(\))|[A-Za-z_]\w*(?:[.\[][\w.\[\]'\"]*)?", text
-    )
-    ignored = {"not", "and", "or", "Eq", "Ne", "Mod", "Max", "Min", "math", "True", "False", "None", "is", "in"}
-    return tuple(dict.fromkeys(readable(one) for one in found if one.split(".")[0] not in ignored))
+    found = _NAMED.findall(_AS_TENSOR.sub(lambda match: match["inner"], text))
+    return tuple(dict.fromkeys(readable(one) for one in found if one.split(".")[0] not in _NO_SOURCES))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from dynadiag.model.report import Change
 from dynadiag.model.run import Frame, RecompileEvent, Run, Symbol
@@ -218,6 +219,7 @@ def _expected(guard: FailedGuard, known: Known) -> str | None:
     return symbol or value_text(guard)
 
 
+@lru_cache(maxsize=8192)
 def _type_of_literal(text: str) -> str | None:
     """`an int` for "2": how a type guard on such a value reads; None if the text is no literal of a simple type."""
     return next((name for pattern, name in _LITERALS if pattern.fullmatch(text)), None)

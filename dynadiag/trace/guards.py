@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Set
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import islice
 from operator import itemgetter
 
 from dynadiag.model.run import Guard, GuardSet
@@ -14,12 +16,14 @@ _SOURCE = re.compile(r"[LG](?:\[[^\[\]]*\]|\.\w+)+")
 _LOCAL = re.compile(r"\b[LG]\['([^']*)'\]")
 _PATH = re.compile(r"[A-Za-z_]\w*(?:\.\w+|\[[^\[\]]*\])*")
 _Leaf = tuple[str, str]
+_Match = re.Match[str] | None
 _MODULES = "._modules["
 _LATENCY_WORDS = "Guard latency = "
 _LATENCY = re.compile(r"Guard latency = (\d+(?:\.\d+)?) us\s*$")
 _LONGEST_CODE = 1000
 _LONGEST_SOURCES = 3
 _MOST_WATCHED = 16
+_LONGER_IN_GUARDS = len("L['']")
 
 
 def read_guards(text: str, reasons: tuple[str, ...] = ()) -> tuple[GuardSet | None, float | None]:
@@ -32,25 +36,28 @@ def read_guards(text: str, reasons: tuple[str, ...] = ()) -> tuple[GuardSet | No
     leaves = _LEAF.findall(text)
     guards = None
     if leaves:
-        ordered = sorted(leaves, key=_length_of_body, reverse=True)
-        sources = list(map(_SOURCE.search, map(_body, ordered)))
+        sources = list(map(_SOURCE.search, map(_body, leaves)))
         kinds = Counter(map(_kind, leaves))
         first = dict(reversed(leaves))
-        shown = [*((kind, first[kind]) for kind in kinds), *_longest(ordered, sources)]
+        shown = [*((kind, first[kind]) for kind in kinds), *_longest(leaves, sources)]
         examples = dict.fromkeys(_guard(kind, body) for kind, body in shown)
-        watched = tuple(_watched(leaves, {found.group() for found in sources if found}, reasons)) if reasons else ()
+        watched = tuple(_watched(leaves, sources, reasons)) if reasons else ()
         inside = sum(_MODULES in body and _MODULES in body.partition("  # ")[0] for _, body in leaves)
         guards = GuardSet(count=len(leaves), by_kind=dict(kinds), examples=tuple(examples), watched=watched, on_modules=inside)
     return guards, float(latency.group(1)) if latency else None
 
 
-def _longest(leaves: list[_Leaf], sources: list[re.Match[str] | None]) -> list[_Leaf]:
-    """The leaves with the longest sources; `sources` holds the match of each."""
+def _longest(leaves: Sequence[_Leaf], sources: Sequence[_Match]) -> list[_Leaf]:
+    """The leaves with the longest sources; `sources` holds the match of each. The longest leaves come first: most others are no match."""
     found: list[tuple[int, str, str]] = []
     shortest = 0
-    for source, (kind, body) in zip(sources, leaves, strict=True):
+    lengths = [len(body) for _, body in leaves]
+    for position in sorted(range(len(leaves)), key=lengths.__getitem__, reverse=True):
+        if lengths[position] <= shortest:
+            break
+        source = sources[position]
         if source is not None and source.end() - source.start() > shortest:
-            found = sorted([*found, (len(source.group()), kind, body)], reverse=True)[:_LONGEST_SOURCES]
+            found = sorted([*found, (len(source.group()), *leaves[position])], reverse=True)[:_LONGEST_SOURCES]
             shortest = found[-1][0] if len(found) == _LONGEST_SOURCES else 0
     return [(kind, body) for _, kind, body in found]
 
@@ -59,20 +66,27 @@ _kind = itemgetter(0)
 _body = itemgetter(1)
 
 
-def _length_of_body(leaf: _Leaf) -> int:
-    return len(leaf[1])
+def _watched(leaves: Sequence[_Leaf], sources: Sequence[_Match], reasons: Sequence[str]) -> list[Guard]:
+    """The guards on the sources that reasons name."""
+    names = frozenset().union(*map(_names_in, reasons))
+    longest = max(map(len, names), default=0) + _LONGER_IN_GUARDS  # nothing longer is remembered, whatever a log may hold
+    wanted = (
+        leaf
+        for leaf, source in zip(leaves, sources, strict=True)
+        if source is not None and source.end() - source.start() <= longest and _bare(source.group()) in names
+    )
+    return [_guard(kind, body) for kind, body in islice(wanted, _MOST_WATCHED)]
 
 
-def _watched(leaves: list[_Leaf], sources: Set[str], reasons: tuple[str, ...]) -> list[Guard]:
-    """The guards on the sources that reasons name; torch 2.15 writes `x.y` there for `L['x'].y`."""
-    names = {name for reason in reasons for name in _PATH.findall(_LOCAL.sub(r"\1", reason.partition("  #")[0].partition("\n")[0]))}
-    wanted = {source for source in sources if _LOCAL.sub(r"\1", source, count=1) in names}
-    found = []
-    for kind, body in leaves if wanted else ():
-        source = _SOURCE.search(body)
-        if source is not None and source.group() in wanted:
-            found.append(_guard(kind, body))
-    return found[:_MOST_WATCHED]
+@lru_cache(maxsize=8192)  # each recompile repeats the reasons of the earlier ones
+def _names_in(reason: str) -> frozenset[str]:
+    """What a reason may name; torch 2.15 writes `x.y` there for `L['x'].y`."""
+    return frozenset(_PATH.findall(_LOCAL.sub(r"\1", reason.partition("  #")[0].partition("\n")[0])))
+
+
+@lru_cache(maxsize=8192)
+def _bare(source: str) -> str:
+    return _LOCAL.sub(r"\1", source, count=1)
 
 
 def _guard(kind: str, body: str) -> Guard:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from dynadiag.trace import load
 from dynadiag.trace.graph_text import count_graph
+from dynadiag.trace.guards import read_guards
 from dynadiag.trace.records import untab
 
 TENSOR = {
@@ -106,3 +107,24 @@ def test_the_ends_of_a_probe_record_tell_as_much_as_the_whole(new_log, tmp_path)
 def test_a_probe_record_with_a_damaged_middle_is_counted(new_log, tmp_path):
     run = probed(new_log, tmp_path, lambda payload: payload.replace(b'{"index"', b'{"index'))
     assert run.processes[0].skipped == {"payload is not JSON": 1} and run.graphs[0].probe is None
+
+
+SOURCES = st.lists(
+    st.sampled_from(["L['x']", "G['f']", "L['self'].w", "L['long_name'].a.b.c", "L['x'][0]", "L['self']._modules['lin']"]), max_size=12
+)
+NAMED = st.lists(st.sampled_from(["x", "f", "self.w", "L['x']", "L['long_name'].a.b.c", "nothing", "x[0]"]), max_size=4)
+
+
+@given(SOURCES, NAMED)
+def test_guards_on_what_reasons_name_are_watched_and_the_longest_sources_are_shown(sources, named):
+    leaves = "".join(f"\n| +- EQUALS_MATCH: {source} == {number}  # line" for number, source in enumerate(sources))
+    found, _ = read_guards(f"\tTREE_GUARD_MANAGER:{leaves}", tuple(f"0/0: {name} == 4  # here" for name in named))
+    if not sources:
+        assert found is None
+        return
+    names = {name.replace("L['x']", "x").replace("L['long_name']", "long_name") for name in named}
+    bare = [source.replace("L['", "", 1).replace("G['", "", 1).replace("']", "", 1) for source in sources]
+    wanted = [f"{source} == {number}" for number, source in enumerate(sources) if bare[number] in names]
+    assert [guard.code for guard in found.watched] == wanted
+    longest = sorted((len(guard.source) for guard in found.examples), reverse=True)
+    assert longest[:3] == sorted(map(len, sources), reverse=True)[: len(longest[:3])] and len(longest) >= min(3, len(set(sources)))
