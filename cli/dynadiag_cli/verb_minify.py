@@ -86,6 +86,10 @@ def minify(
     bisect: Annotated[
         bool, typer.Option("--bisect/--no-bisect", help="Look for the guilty pass of the compiler and for an option that helps.")
     ] = True,
+    jobs: Annotated[
+        int | None,
+        typer.Option("--jobs", metavar="N", min=1, max=64, help="Questions judged at a time [default: half the cores, at most 4]."),
+    ] = None,
     timeout_s: Annotated[
         float,
         typer.Option("--timeout", metavar="S", min=1, help="Seconds for the script and for its graph; then it hangs."),
@@ -113,6 +117,7 @@ def minify(
         ablation=ablation,
         level=level.value,
         bisect=bisect,
+        jobs=jobs,
         memory_limit_mib=memory_limit_mib,
     )
     sys.exit(_minify(program, directory, options, source, backend))

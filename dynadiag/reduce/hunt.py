@@ -16,8 +16,10 @@ from dynadiag.reduce.ladder import same_cause
 from dynadiag.reduce.reducer import Progress, Reducer
 from dynadiag.reduce.repeating import CONFIRMATIONS, repeats_for, wants_more
 from dynadiag.reduce.setting import Setting
+from dynadiag.reduce.speculation import PoolOptions
 from dynadiag.reduce.strategy import reduce_fully
 from dynadiag.reduce.verdict import Verdict
+from dynadiag.torch_compat.reduce_compile import gpus_to_share
 
 _LEAST_HANG_S = 5.0
 
@@ -26,7 +28,7 @@ _LEAST_HANG_S = 5.0
 class HuntOptions:
     """`timeout_s` is for the first run; later ones get ten times what it took. `kind` and `match` (a regular expression searched in the
     message and the traceback) say which failure is meant, `like` that it must have the same cause as another; `journal` and `resume` as in
-    `minify`.
+    `minify`. `width` questions at most are judged at a time; what is found does not depend on it.
     """
 
     timeout_s: float = 300.0
@@ -38,6 +40,7 @@ class HuntOptions:
     simplify: bool = True
     on_query: Callable[[Progress], None] | None = None
     wait: Callable[[], None] | None = None
+    width: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,18 +137,25 @@ def _why_nothing(seen: list[Observation], options: HuntOptions) -> str:
 def hunt(candidate: Candidate, setting: Setting, options: HuntOptions) -> Hunt:
     """Confirm and reduce. Raises what `confirm` raises."""
     confirmed = confirm(candidate, setting, options)
-    oracle = IsolatedOracle(setting, confirmed.failure, timeout_s=confirmed.timeout_s, repeats=repeats_for(confirmed.failed, confirmed.of))
+    oracle = IsolatedOracle(
+        setting,
+        confirmed.failure,
+        timeout_s=confirmed.timeout_s,
+        repeats=repeats_for(confirmed.failed, confirmed.of),
+        pool=_pool(candidate, confirmed, options),
+    )
     if options.wait is not None:
         oracle.wait = options.wait
     subject = f"{candidate.key} {setting.to_json()} {confirmed.failure.signature()}"
     journal = Journal(options.journal, subject=subject, resume=options.resume)
     if journal.get(candidate.key) is None:
         journal.put(candidate.key, Verdict.INTERESTING)
-    reducer = Reducer(candidate, oracle, journal=journal, on_query=options.on_query)
+    reducer = Reducer(candidate, oracle, journal=journal, on_query=options.on_query, ahead=oracle)
     try:
         reducer.confirm()
         complete = reduce_fully(reducer, simplify=options.simplify)
     finally:
+        oracle.close()
         journal.close()
     counts = reducer.progress.queries
     return Hunt(
@@ -161,3 +171,10 @@ def hunt(candidate: Candidate, setting: Setting, options: HuntOptions) -> Hunt:
         other_failures=dict(reducer.other_failures),
         broken_passes=dict(reducer.broken_passes),
     )
+
+
+def _pool(candidate: Candidate, confirmed: Confirmed, options: HuntOptions) -> PoolOptions:
+    """Children that fight for one memory would fail because of each other: then one at a time."""
+    width = 1 if confirmed.failure.kind == "oom" else max(1, options.width)
+    gpus = gpus_to_share(candidate.text) if width > 1 and candidate.accelerated else ()
+    return PoolOptions(width=width, timeout_s=confirmed.timeout_s, gpus=gpus)

@@ -14,7 +14,7 @@ import tempfile
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,14 +40,20 @@ class ChildReport:
 
 def run_forked(work: Callable[[Tell], None], *, timeout_s: float) -> ChildReport:
     """Run `work` in a forked child with a process group, a folder and an inductor cache of its own; all is killed after `timeout_s`."""
+    return start_forked(work, timeout_s=timeout_s).wait()
+
+
+def start_forked(work: Callable[[Tell], None], *, timeout_s: float, environment: Mapping[str, str] | None = None) -> Child:
+    """Start `work` as `run_forked` does and do not wait for it. `environment` holds variables for the child alone."""
     folder = Path(tempfile.mkdtemp(prefix="dynadiag-child-"))
     try:
-        return _run_forked(work, timeout_s, folder)
-    finally:
+        return _start(work, timeout_s, folder, environment or {})
+    except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
-def _run_forked(work: Callable[[Tell], None], timeout_s: float, folder: Path) -> ChildReport:
+def _start(work: Callable[[Tell], None], timeout_s: float, folder: Path, environment: Mapping[str, str]) -> Child:
     reading, writing = os.pipe()
     began = time.monotonic()
     sys.stdout.flush()
@@ -57,26 +63,76 @@ def _run_forked(work: Callable[[Tell], None], timeout_s: float, folder: Path) ->
         warnings.simplefilter("ignore", DeprecationWarning)
         pid = os.fork()
     if pid == 0:
+        os.environ.update(environment)
         _be_child(work, writing, reading, timeout_s, folder)
     os.close(writing)
-    try:
-        raw, in_time = _read(reading, began + timeout_s)
-    except BaseException:
-        _kill(pid)
-        os.waitpid(pid, 0)
-        raise
-    finally:
-        os.close(reading)
-    status, cpu_s, ended = _reap(pid, None if not in_time else _GRACE_S)
-    return ChildReport(
-        messages=_parsed(raw),
-        exit_status=os.WEXITSTATUS(status) if os.WIFEXITED(status) else None,
-        signal=signal.Signals(os.WTERMSIG(status)).name if os.WIFSIGNALED(status) and in_time and ended else None,
-        timed_out=not in_time,
-        output=_tail(folder / "output"),
-        wall_s=time.monotonic() - began,
-        cpu_s=cpu_s,
-    )
+    return Child(pid=pid, reading=reading, folder=folder, began=began, deadline=began + timeout_s)
+
+
+class Child:
+    """A running child. Several may run at a time: whoever waits for one reads what the others tell, so that none is held up by it."""
+
+    def __init__(self, *, pid: int, reading: int, folder: Path, began: float, deadline: float) -> None:
+        self._pid, self._reading, self._folder, self._began, self._deadline = pid, reading, folder, began, deadline
+        self._raw = b""
+        self._told_at: float | None = None
+        self._report: ChildReport | None = None
+
+    @property
+    def told(self) -> bool:
+        """Whether it has told all that it had to tell."""
+        return self._told_at is not None
+
+    def wait(self, others: Sequence[Child] = ()) -> ChildReport:
+        """What it told, when it has ended or its time is over."""
+        try:
+            while not self.told and listen((self, *others), until=self._deadline):
+                pass
+        except BaseException:
+            self.end()
+            raise
+        return self.end()
+
+    def end(self) -> ChildReport:
+        """What it told until now; what still runs of it is killed."""
+        if self._report is None:
+            os.close(self._reading)
+            try:
+                self._report = self._reaped()
+            finally:
+                shutil.rmtree(self._folder, ignore_errors=True)
+        return self._report
+
+    def _reaped(self) -> ChildReport:
+        status, cpu_s, ended = _reap(self._pid, _GRACE_S if self.told else None)
+        return ChildReport(
+            messages=_parsed(self._raw),
+            exit_status=os.WEXITSTATUS(status) if os.WIFEXITED(status) else None,
+            signal=signal.Signals(os.WTERMSIG(status)).name if os.WIFSIGNALED(status) and self.told and ended else None,
+            timed_out=not self.told,
+            output=_tail(self._folder / "output"),
+            wall_s=(self._told_at or time.monotonic()) - self._began,
+            cpu_s=cpu_s,
+        )
+
+    def fileno(self) -> int:
+        """For `select`."""
+        return self._reading
+
+    def read(self) -> None:
+        """Read what is there; at the end of it the child has told all."""
+        piece = os.read(self._reading, 1 << 16)
+        self._raw += piece
+        if not piece or len(self._raw) > _MESSAGES_LIMIT:
+            self._told_at = time.monotonic()
+
+
+def listen(children: Sequence[Child], *, until: float) -> bool:
+    """Read once what any of the children tells; False when none did until that time (of `time.monotonic`)."""
+    ready = select.select([child for child in children if not child.told], [], [], max(until - time.monotonic(), 0.0))[0]
+    for child in ready:
+        child.read()
+    return bool(ready)
 
 
 def _be_child(work: Callable[[Tell], None], writing: int, reading: int, timeout_s: float, folder: Path) -> None:
@@ -133,21 +189,6 @@ def _redirect(folder: Path) -> None:
         import resource
 
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-
-def _read(reading: int, deadline: float) -> tuple[bytes, bool]:
-    """All that the child tells; False when its time was over first."""
-    raw = b""
-    while True:
-        left = deadline - time.monotonic()
-        if left <= 0:
-            return raw, False
-        if not select.select([reading], [], [], left)[0]:
-            return raw, False
-        piece = os.read(reading, 1 << 16)
-        if not piece or len(raw) > _MESSAGES_LIMIT:
-            return raw, True
-        raw += piece
 
 
 def _reap(pid: int, patience_s: float | None) -> tuple[int, float, bool]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,11 @@ from dynadiag.reduce.candidate import Candidate
 from dynadiag.reduce.failure import Failure, crash_frames, from_json
 from dynadiag.reduce.inputs import HOME
 from dynadiag.reduce.isolation import ChildReport, run_forked
-from dynadiag.reduce.observing import observe
+from dynadiag.reduce.observing import Tell, observe
 from dynadiag.reduce.reducer import Judgement, impossible
 from dynadiag.reduce.running import eager_values
 from dynadiag.reduce.setting import Setting
+from dynadiag.reduce.speculation import Pool, PoolOptions
 from dynadiag.reduce.verdict import Verdict
 
 _CRASHES = ("SIGSEGV", "SIGABRT", "SIGFPE", "SIGILL", "SIGBUS", "SIGTRAP", "SIGSYS")
@@ -81,14 +82,35 @@ def _late(phase: str, kind: str, message: str, detail: str = "") -> dict[str, An
 class IsolatedOracle:
     """Judges candidates by whether a child shows the same failure as the original."""
 
-    def __init__(self, setting: Setting, target: Failure, *, timeout_s: float, repeats: int = 1) -> None:
+    def __init__(self, setting: Setting, target: Failure, *, timeout_s: float, repeats: int = 1, pool: PoolOptions | None = None) -> None:
         self.setting = setting
         self.target = target
         self.timeout_s = timeout_s
         self.repeats = repeats
         self.children = 0
-        self.cpu_s = 0.0
         self.wait: Callable[[], None] = lambda: None
+        self._cpu_s = 0.0
+        width = pool.width if pool is not None and repeats == 1 else 1
+        self.ahead = width - 1
+        self._pool = Pool(self._work, pool) if pool is not None and width > 1 else None
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU seconds of all children, of those too that were started ahead in vain."""
+        return self._cpu_s + (self._pool.wasted_cpu_s if self._pool is not None else 0.0)
+
+    def prepare(self, candidates: Sequence[Candidate]) -> None:
+        """Start judging these, the next question first."""
+        if self._pool is not None:
+            self._pool.prepare(candidates)
+
+    def close(self) -> None:
+        """End all children."""
+        if self._pool is not None:
+            self._pool.close()
+
+    def _work(self, candidate: Candidate) -> Callable[[Tell], None]:
+        return lambda tell: observe(candidate, self.setting, tell)
 
     def judge(self, candidate: Candidate) -> Judgement:
         """The verdict; a flaky failure is given `repeats` chances to show itself."""
@@ -101,9 +123,9 @@ class IsolatedOracle:
         return judgement
 
     def _judge_once(self, candidate: Candidate) -> Judgement:
-        seen = observe_isolated(candidate, self.setting, timeout_s=self.timeout_s)
+        seen = self._observed(candidate)
         self.children += 1
-        self.cpu_s += seen.cpu_s
+        self._cpu_s += seen.cpu_s
         if seen.invalid is not None:
             return Verdict.INVALID, seen.invalid
         if seen.failure is None:
@@ -112,6 +134,11 @@ class IsolatedOracle:
             return Verdict.INTERESTING, ""
         verdict = Verdict.TIMEOUT if seen.failure.kind == "hang" else Verdict.DIFFERENT
         return verdict, f"{seen.failure.kind} ({seen.failure.phase}): {seen.failure.title()}"
+
+    def _observed(self, candidate: Candidate) -> Observation:
+        if self._pool is None:
+            return observe_isolated(candidate, self.setting, timeout_s=self.timeout_s)
+        return observation(self._pool.report(candidate))
 
     def values(self, candidate: Candidate) -> Mapping[str, Any]:
         """The values of an uncompiled run in a child, loaded as plain tensors on the CPU."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -15,6 +16,8 @@ from dynadiag.torch_compat.reduce_fake import why_it_cannot_run
 
 Phase = Literal["confirm", "cut", "simplify", "minimal"]
 Judgement = tuple[Verdict, str]
+Upcoming = Callable[[], "Iterable[Candidate]"]
+_LOOKED_AT = 4  # proposals that are looked at for each that may be judged ahead
 
 
 class Stopped(Exception):  # noqa: N818 - no error: the search is asked to end and gives its best
@@ -34,6 +37,17 @@ class Oracle(Protocol):
 
     def impossible(self, candidate: Candidate) -> str | None:
         """Why the candidate cannot run, found without data (`impossible` below); None when it may run."""
+        ...
+
+
+class Ahead(Protocol):
+    """An oracle that judges likely questions beside the one that is asked."""
+
+    ahead: int
+    """How many further questions it wants to hear of."""
+
+    def prepare(self, candidates: Sequence[Candidate]) -> None:
+        """The question that comes next, and behind it `ahead` likely ones at most: they may be judged at the same time."""
         ...
 
 
@@ -57,6 +71,7 @@ class Reducer:
         journal: Journal | None = None,
         on_query: Callable[[Progress], None] | None = None,
         query_limit: int | None = None,
+        ahead: Ahead | None = None,
     ) -> None:
         self.best = original
         self.progress = Progress(best=original)
@@ -67,7 +82,9 @@ class Reducer:
         self._journal = journal or Journal()
         self._on_query = on_query
         self._query_limit = query_limit
+        self._ahead = ahead if ahead is not None and ahead.ahead > 0 else None
         self._fake_rules = True
+        self._possible: dict[str, bool] = {}
 
     def confirm(self) -> Verdict:
         """The verdict on the original. Fake tensors filter candidates only when the original passes them itself."""
@@ -93,15 +110,16 @@ class Reducer:
             self.other_failures[remark] += known is None or not self.other_failures[remark]
         return verdict
 
-    def offer(self, candidate: Candidate, phase: Phase, *, checked: bool = False) -> bool:
+    def offer(self, candidate: Candidate, phase: Phase, *, checked: bool = False, upcoming: Upcoming = lambda: ()) -> bool:
         """Adopt the candidate if it is simpler than the best and fails in the same way.
 
-        Unless `checked`, a candidate that cannot run on fake tensors is refused without a query.
+        Unless `checked`, a candidate that cannot run on fake tensors is refused without a query. `upcoming` are those that are likely to
+        be offered next; they decide nothing.
         """
-        if candidate.measure >= self.best.measure:
+        if not self._is_worth_a_query(candidate, checked=checked):
             return False
-        if not checked and self._fake_rules and self._oracle.impossible(candidate) is not None:
-            return False
+        if self._ahead is not None and self._journal.get(candidate.key) is None:
+            self._prepare(self._ahead, candidate, upcoming, checked=checked)
         verdict = self.ask(candidate, phase)
         if verdict is Verdict.INTERESTING:
             self.best = self.progress.best = candidate
@@ -110,6 +128,20 @@ class Reducer:
         if verdict is Verdict.BORING and (self.almost is None or candidate.measure > self.almost.measure):
             self.almost = candidate
         return False
+
+    def _is_worth_a_query(self, candidate: Candidate, *, checked: bool) -> bool:
+        if candidate.measure >= self.best.measure:
+            return False
+        if checked or not self._fake_rules:
+            return True
+        if candidate.key not in self._possible:
+            self._possible[candidate.key] = self._oracle.impossible(candidate) is None
+        return self._possible[candidate.key]
+
+    def _prepare(self, ahead: Ahead, candidate: Candidate, upcoming: Upcoming, *, checked: bool) -> None:
+        likely = itertools.islice(upcoming(), _LOOKED_AT * ahead.ahead)
+        unknown = (one for one in likely if self._journal.get(one.key) is None and self._is_worth_a_query(one, checked=checked))
+        ahead.prepare([candidate, *itertools.islice(unknown, ahead.ahead)])
 
     def values(self) -> Mapping[str, Any]:
         """The values of the nodes of the best candidate."""

@@ -8,8 +8,9 @@ debugging: Zeller and Hildebrandt, "Simplifying and isolating failure-inducing i
 
 from __future__ import annotations
 
+import heapq
 import itertools
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 
 Fails = Callable[[frozenset[int]], bool]
 
@@ -86,3 +87,43 @@ def _longest_deletion(runs: list[list[int]], position: int, fails: Fails) -> int
         else:
             kept = middle
     return deleted
+
+
+def foresee(procedure: Callable[[Fails], object], answers: Sequence[bool], *, chance: float) -> Iterator[frozenset[int]]:
+    """The questions that `procedure` may ask after the one that follows `answers`, the likeliest first, each once.
+
+    `procedure` asks the function that it is given, and nothing else decides what it asks next; it is run again for each guess. `chance` is
+    how probable it is that an answer is yes.
+    """
+    found: set[frozenset[int]] = set()
+    guesses: list[tuple[float, tuple[bool, ...]]] = [(-1.0, ())]
+    while guesses:
+        weight, guess = heapq.heappop(guesses)
+        question = _next_question(procedure, [*answers, *guess])
+        if question is None:
+            continue
+        if guess and question not in found:
+            found.add(question)
+            yield question
+        for answer in (False, True):
+            heapq.heappush(guesses, (weight * (chance if answer else 1 - chance), (*guess, answer)))
+
+
+class _AskedError(Exception):
+    """The first question without an answer."""
+
+
+def _next_question(procedure: Callable[[Fails], object], answers: Sequence[bool]) -> frozenset[int] | None:
+    left, asked = list(reversed(answers)), []
+
+    def fails(kept: frozenset[int]) -> bool:
+        if left:
+            return left.pop()
+        asked.append(kept)
+        raise _AskedError
+
+    try:
+        procedure(fails)
+    except _AskedError:
+        return asked[0]
+    return None

@@ -25,7 +25,7 @@ class SessionOptions:
     """`timeout_s` is for the first run of the captured graph; `kind` and `match` choose the failure; `resume` continues a journal;
     `memory_limit_mib` is what a run of the graph may take besides what the process has; `ablation` runs the result with each layer of the
     compiler for the report; `level` is auto, dynamo or aot; `bisect` looks for the
-    guilty pass and option.
+    guilty pass and option; `jobs` questions are judged at a time (None: half the cores, at most four).
     """
 
     timeout_s: float = 300.0
@@ -36,6 +36,7 @@ class SessionOptions:
     memory_limit_mib: int | None = None
     level: str = "auto"
     bisect: bool = True
+    jobs: int | None = None
 
 
 def reduce_captured(
@@ -57,6 +58,7 @@ def reduce_captured(
         "memory_limit_mib": options.memory_limit_mib,
         "level": options.level,
         "bisect": options.bisect,
+        "jobs": options.jobs,
     }
     (out / "job.json").write_text(json.dumps(job, indent=1), "utf-8")
     last = _run_worker(out / "job.json", out, on_message)

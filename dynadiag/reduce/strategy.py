@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import traceback
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 
 from dynadiag.reduce import search
 from dynadiag.reduce.candidate import Candidate
@@ -13,6 +14,8 @@ from dynadiag.reduce.passes import ALL_PASSES, ReductionPass
 from dynadiag.reduce.reducer import Phase, Reducer, Stopped
 
 _FRUITLESS_LIMIT = 400
+_CHANCES: dict[Phase, float] = {"cut": 0.5, "minimal": 0.1}
+"""How often a question is answered with yes: decides which questions are worth asking ahead, and nothing else."""
 
 
 def reduce_fully(reducer: Reducer, *, simplify: bool = True, passes: Sequence[ReductionPass] = ALL_PASSES) -> bool:
@@ -29,41 +32,89 @@ def reduce_fully(reducer: Reducer, *, simplify: bool = True, passes: Sequence[Re
 
 def _cut(reducer: Reducer) -> None:
     cutter = Cutter(reducer.best, reducer.values())
-    search.cut(cutter.items, lambda kept: _still_fails(reducer, cutter, kept, "cut"), blocks=cutter.block_of)
+    _searched(reducer, cutter, lambda fails: search.cut(cutter.items, fails, blocks=cutter.block_of), "cut")
 
 
 def _one_minimal(reducer: Reducer) -> None:
     cutter = Cutter(reducer.best, reducer.values())
-    search.one_minimal(cutter.items, lambda kept: _still_fails(reducer, cutter, kept, "minimal"))
+    _searched(reducer, cutter, lambda fails: search.one_minimal(cutter.items, fails), "minimal")
 
 
-def _still_fails(reducer: Reducer, cutter: Cutter, kept: frozenset[int], phase: Phase) -> bool:
-    # A cut runs wherever the original ran: its inputs are the values that the original had there.
-    candidate = cutter.build(kept)
-    return candidate.key == reducer.best.key or reducer.offer(candidate, phase, checked=True)
+def _searched(reducer: Reducer, cutter: Cutter, procedure: Callable[[search.Fails], object], phase: Phase) -> None:
+    """Run the search; what it may ask next follows from its answers so far."""
+    answers: list[bool] = []
+
+    def upcoming() -> Iterator[Candidate]:
+        return map(cutter.build, search.foresee(procedure, answers, chance=_CHANCES[phase]))
+
+    def fails(kept: frozenset[int]) -> bool:
+        # A cut runs wherever the original ran: its inputs are the values that the original had there.
+        candidate = cutter.build(kept)
+        answers.append(candidate.key == reducer.best.key or reducer.offer(candidate, phase, checked=True, upcoming=upcoming))
+        return answers[-1]
+
+    procedure(fails)
 
 
 def _simplify(reducer: Reducer, passes: Sequence[ReductionPass]) -> bool:
     """One round of all passes; whether anything was adopted."""
-    adopted = [_run_pass(reducer, one) for one in passes]
+    adopted = [_run_pass(reducer, one, passes[position + 1 :]) for position, one in enumerate(passes)]
     return any(adopted)
 
 
-def _run_pass(reducer: Reducer, reduction: ReductionPass) -> bool:
+def _run_pass(reducer: Reducer, reduction: ReductionPass, later: Sequence[ReductionPass]) -> bool:
     """Offer what a pass proposes; after each adoption it proposes anew, from the new best."""
     adopted, again = False, True
     while again:
         again = False
-        for proposal in itertools.islice(_proposals(reducer, reduction), _FRUITLESS_LIMIT):
-            if reducer.offer(proposal, "simplify"):
+        proposals = _Proposals(reduction(reducer.best))
+        for proposal in itertools.islice(proposals, _FRUITLESS_LIMIT):
+            if reducer.offer(proposal, "simplify", upcoming=lambda: _upcoming(reducer, reduction, later, proposals, proposal)):  # noqa: B023
                 adopted = again = True
                 break
+        if proposals.broken is not None:
+            reducer.broken_passes[getattr(reduction, "__name__", repr(reduction))] = proposals.broken
     return adopted
 
 
-def _proposals(reducer: Reducer, reduction: ReductionPass) -> Iterator[Candidate]:
-    """What a pass proposes; one that breaks is noted and proposes nothing more."""
-    try:
-        yield from reduction(reducer.best)
-    except Exception:  # noqa: BLE001 - the border around one pass
-        reducer.broken_passes[getattr(reduction, "__name__", repr(reduction))] = traceback.format_exc()
+def _upcoming(
+    reducer: Reducer, reduction: ReductionPass, later: Sequence[ReductionPass], proposals: _Proposals, asked: Candidate
+) -> Iterator[Candidate]:
+    """What comes when the one that is asked is not adopted, and what comes when it is, by turns."""
+    behind = itertools.chain.from_iterable(_Proposals(one(reducer.best)).coming() for one in later)
+    refused = itertools.chain(proposals.coming(), behind)
+    adopted = itertools.chain.from_iterable(_Proposals(one(asked)).coming() for one in (reduction, *later))
+    for pair in itertools.zip_longest(refused, adopted):
+        yield from (one for one in pair if one is not None)
+
+
+class _Proposals:
+    """What a pass proposes, which may be looked at before its turn; one that breaks proposes nothing more: `broken` is its traceback."""
+
+    def __init__(self, proposals: Iterator[Candidate]) -> None:
+        self.broken: str | None = None
+        self._left = proposals
+        self._seen: deque[Candidate] = deque()
+        self._error: str | None = None
+
+    def __iter__(self) -> Iterator[Candidate]:
+        while self._seen or self._look():
+            yield self._seen.popleft()
+        self.broken = self._error
+
+    def coming(self) -> Iterator[Candidate]:
+        """The next ones, which stay next."""
+        for position in itertools.count():
+            if position >= len(self._seen) and not self._look():
+                return
+            yield self._seen[position]
+
+    def _look(self) -> bool:
+        try:
+            self._seen.append(next(self._left))
+        except StopIteration:
+            return False
+        except Exception:  # noqa: BLE001 - the border around one pass
+            self._error, self._left = traceback.format_exc(), iter(())
+            return False
+        return True

@@ -30,6 +30,7 @@ from dynadiag.reduce.loading import load_capture
 from dynadiag.reduce.outcome import claims_of, to_json, write_json
 from dynadiag.reduce.reducer import Progress, Stopped
 from dynadiag.reduce.setting import Setting
+from dynadiag.reduce.speculation import default_width
 from dynadiag.torch_compat.reduce_compile import warm_up
 
 LEAST_CELL_S = 60.0
@@ -88,6 +89,7 @@ def _reduce(folder: Path, out: Path, job: dict[str, Any], interrupts: _Interrupt
         resume=job["resume"],
         on_query=_show,
         wait=interrupts.check,
+        width=job.get("jobs") or default_width(),
     )
     found = hunt(candidate, setting, options)
     last = conclude(found, out, options, _conclude_options(found, job, interrupts))

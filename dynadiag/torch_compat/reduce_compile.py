@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -96,3 +98,18 @@ def warm_up(backend: Any) -> None:
     for layer in layers:
         torch.compile(torch.sin, backend=layer)(torch.ones(2))
     torch._dynamo.reset()
+
+
+def gpus_to_share(text: str) -> tuple[str, ...]:
+    """The GPUs over which children that run the graph of this text can be spread: none when it names another than the first.
+
+    Asks NVML, which does not initialise CUDA (`torch.cuda._raw_device_count_nvml`, 2.11 to 2.15).
+    """
+    if set(re.findall(r"cuda:(\d+)|index=(\d+)", text)) - {("0", ""), ("", "0")}:
+        return ()
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        names = tuple(name.strip() for name in visible.split(",") if name.strip())
+    else:
+        names = tuple(str(number) for number in range(max(0, getattr(torch.cuda, "_raw_device_count_nvml", int)())))
+    return names if len(names) > 1 else ()
