@@ -30,6 +30,12 @@ def _own(code: str, name: str | None, shared: bool, undeclared: str | None) -> t
     if code == "DM40":
         text = f"Return the new value instead of writing {name} in place. A custom operator that returns its argument must return a clone."
         return (Advice(slug="out-of-place", text=text),)
+    if code == "DM45":
+        text = (
+            "Clone what you keep: y = compiled(x).clone(). Under mode='reduce-overhead' an output lives in the memory of a CUDA graph, "
+            "which the next call fills again; torch.compiler.cudagraph_mark_step_begin() says where a step begins."
+        )
+        return (Advice(slug="clone-what-is-kept", text=text, options=("torch.compiler.cudagraph_mark_step_begin",)),)
     if code in ("DM42", "DM43"):
         text = (
             "With a custom operator: give its fake implementation the sizes, strides, dtype and aliases of the real one. "

@@ -13,9 +13,10 @@ Verdict = Literal["equal", "different", "not_compared"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParityDifference:
-    """One thing that differs: `where` is output or input (after the call), `eager` and `compiled` what each gave, as text.
+    """One thing that differs: `where` is output, input (after the call) or gradient, `eager` and `compiled` what each gave, as text.
 
-    Kinds: value, shape, stride, dtype, device, requires_grad, alias, missing, raises. `stack` is that of the op that makes the output.
+    Kinds: value, shape, stride, dtype, device, requires_grad, alias, missing, raises, overwritten (by a later call). `stack` is that of
+    the op that makes the output, for a gradient that of the last op that reads the input.
     """
 
     kind: str
@@ -47,7 +48,8 @@ class ParityCall:
     """One `dynadiag_parity` record: the how-many-th call of a graph, how its inputs shared memory, and what was found.
 
     `graph` numbers the graphs of the process; `shared` holds (input, input, how). `random_values`: so many outputs and inputs depend on
-    random numbers, and their values were not compared.
+    random numbers, and their values were not compared. `backward` True: compared were the gradients of the first backward through that
+    call; `awaits_backward` True: they were to be, once it came.
     """
 
     process: int
@@ -61,6 +63,8 @@ class ParityCall:
     more_differences: int = 0
     writes: tuple[ParityWrite, ...] = ()
     random_values: int = 0
+    backward: bool = False
+    awaits_backward: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +81,7 @@ class Parity:
     """What `explain --parity` compared. `graphs_compared` had at least one call compared; `not_shown` says what no graph can show.
 
     `random_values`: outputs and inputs whose values depend on random numbers; only their sizes, dtypes and memory were compared.
+    `gradients_...`: backwards through those calls; `no_backward`: calls that waited for one which never came.
     """
 
     graphs_compared: int
@@ -86,3 +91,6 @@ class Parity:
     random_values: int
     different: tuple[ParityCall, ...]
     not_shown: str
+    gradients_equal: int = 0
+    gradients_different: int = 0
+    no_backward: int = 0

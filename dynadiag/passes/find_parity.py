@@ -14,8 +14,8 @@ from dynadiag.passes.parity_calls import Wrong, calls_in_words, in_words, sharin
 from dynadiag.passes.places import source_function
 
 NOT_SHOWN = (
-    "A graph cannot show guards on Python state that should have failed, Python side effects that are replayed, effects across graphs, "
-    "or gradients; `dynadiag parity` tries gradients and other calls."
+    "A graph cannot show guards on Python state that should have failed, Python side effects that are replayed, or effects across graphs; "
+    "`dynadiag parity` tries other calls."
 )
 TITLES = {
     "DM40": "Silently wrong: after the call {what} is not what eager makes of it",
@@ -23,6 +23,8 @@ TITLES = {
     "DM42": "{what} has another {kind} than in eager",
     "DM43": "{what} shares memory otherwise than in eager",
     "DM44": "The compiled call raises where eager does not",
+    "DM45": "Silently wrong: {what}, still held, is overwritten by a later call",
+    "DM46": "Silently wrong: the gradient of {what} is not eager's",
 }
 _MOST_TOLD = 4
 Key = tuple[object, ...]
@@ -35,7 +37,7 @@ def find_parity(run: Run) -> PassResult:
     groups: dict[Key, list[Wrong]] = {}
     for wrong in wrong_things(run):
         groups.setdefault(_key(wrong, run), []).append(wrong)
-    return PassResult(parity=_parity(run), findings=tuple(_finding(group, run) for group in groups.values()))
+    return PassResult(parity=_parity(run), findings=tuple(_finding(_sorted(group), run) for group in groups.values()))
 
 
 def _not_installed(run: Run) -> Iterator[str]:
@@ -48,9 +50,16 @@ def _key(wrong: Wrong, run: Run) -> Key:
     """What makes differences of several calls and compilations one: the function, the input or output, and the line."""
     frame = run.frame(wrong.call.frame) if wrong.call.frame else None
     function = (frame.file, source_function(frame.name)) if frame is not None else (wrong.call.process, wrong.call.graph)
+    if wrong.code == "DM46":
+        return wrong.code, function
     line = (wrong.where.file, wrong.where.line) if wrong.where is not None else None
     subject = wrong.input or (wrong.difference.index, wrong.difference.kind)
     return wrong.code, function, subject, line
+
+
+def _sorted(group: list[Wrong]) -> list[Wrong]:
+    """Of gradients, which one wrong place spreads over many inputs, the smallest first; else as they came."""
+    return sorted(group, key=lambda wrong: wrong.difference.elements or 0) if group[0].code == "DM46" else group
 
 
 def _finding(group: Sequence[Wrong], run: Run) -> Finding:
@@ -58,7 +67,7 @@ def _finding(group: Sequence[Wrong], run: Run) -> Finding:
     frame = run.frame(first.call.frame) if first.call.frame else None
     where = first.where or _entry(frame)
     calls = [wrong.call for wrong in group]
-    name = first.input or f"output {first.difference.index}"
+    name = first.input or (first.difference.name if first.code == "DM45" else f"output {first.difference.index}")
     return Finding(
         id="",
         fingerprint=fingerprint(first.code, where, run, name=name),
@@ -105,11 +114,14 @@ def _why(group: Sequence[Wrong], frame: Frame | None) -> str:
     how = "" if sharing is None else f" In that call {sharing}."
     hidden = _undeclared(first)
     lies = "" if hidden is None else f" {hidden} writes {first.input} without declaring it."
-    return f"In {calls_in_words(wrong.call for wrong in group)}{whose}: {'; '.join(told)}{rest}.{how}{lies}"
+    part = "the backward of " if first.call.backward else ""
+    return f"In {part}{calls_in_words(wrong.call for wrong in group)}{whose}: {'; '.join(told)}{rest}.{how}{lies}"
 
 
 def _parity(run: Run) -> Parity:
-    compared = [call for call in run.parity if call.verdict != "not_compared"]
+    judged = [call for call in run.parity if call.verdict != "not_compared"]
+    compared = [call for call in judged if not call.backward]
+    backwards = [call for call in judged if call.backward]
     reasons: dict[str, list[ParityCall]] = {}
     for call in run.parity:
         if call.verdict == "not_compared":
@@ -120,9 +132,18 @@ def _parity(run: Run) -> Parity:
         calls_different=sum(call.verdict == "different" for call in compared),
         not_compared=tuple(_not_compared(why, calls) for why, calls in reasons.items()),
         random_values=max((call.random_values for call in compared), default=0) and _random(compared),
-        different=tuple(call for call in compared if call.verdict == "different"),
+        different=tuple(call for call in judged if call.verdict == "different"),
         not_shown=NOT_SHOWN,
+        gradients_equal=sum(call.verdict == "equal" for call in backwards),
+        gradients_different=sum(call.verdict == "different" for call in backwards),
+        no_backward=_no_backward(run),
     )
+
+
+def _no_backward(run: Run) -> int:
+    """Calls that waited for their backward, of which nothing was heard again."""
+    heard = {_of_call(call) for call in run.parity if call.backward}
+    return len({_of_call(call) for call in run.parity if call.awaits_backward} - heard)
 
 
 def _random(calls: Sequence[ParityCall]) -> int:

@@ -38,6 +38,10 @@ def _wrong(one: ParityDifference, call: ParityCall, run: Run) -> Wrong:
     if one.kind == "raises":
         write = _shared_write(call)
         return Wrong("DM44", call, one, write.input if write else None, _line(write, run) if write else None)
+    if one.where == "gradient":
+        return Wrong("DM46", call, one, one.name, own_frame(one.stack, run))
+    if one.kind == "overwritten":
+        return Wrong("DM45", call, one, None, own_frame(one.stack, run))
     if one.where == "input":
         writes = [write for write in call.writes if write.input == one.name]
         lines = [line for write in writes if (line := _line(write, run)) is not None]
@@ -62,18 +66,28 @@ def _line(write: ParityWrite, run: Run) -> Location | None:
 
 def in_words(one: ParityDifference) -> str:
     """The difference as a sentence without its end: what eager gives and what the compiled call gave."""
-    subject = one.name if one.where == "input" else f"output {one.index}"
+    subject = {"input": one.name, "gradient": f"the gradient of {one.name}"}.get(one.where, f"output {one.index}")
     after = " after the call" if one.where == "input" else ""
     if one.kind == "raises":
         return f"the compiled call raised {one.compiled}; in eager it does not"
+    if one.kind == "overwritten":
+        return f"{one.name}{_at(one)}, still held: {one.eager} before this call, {one.compiled} after it{_count(one)}"
     if one.kind == "alias":
         return f"{subject} and {one.name}: {one.eager} in eager, {one.compiled} compiled"
+    if one.kind == "missing" and one.where == "gradient":
+        return f"{subject}: {one.eager} in eager, {one.compiled} compiled"
     if one.kind != "value":
         return f"{subject}{after}: {one.kind.replace('_', ' ')} {one.eager} in eager, {one.compiled} compiled"
-    count = "" if one.elements is None else f", {one.wrong_elements} of {plural(one.elements, 'element')} wrong"
-    at = "" if not one.first_wrong else f" at {list(one.first_wrong)}"
+    return f"{subject}{after}{_at(one)}: {one.eager} in eager, {one.compiled} compiled{_count(one)}"
+
+
+def _at(one: ParityDifference) -> str:
+    return "" if not one.first_wrong else f" at {list(one.first_wrong)}"
+
+
+def _count(one: ParityDifference) -> str:
     most = "" if one.largest is None else f", by up to {one.largest:.3g}"
-    return f"{subject}{after}{at}: {one.eager} in eager, {one.compiled} compiled{count}{most}"
+    return most if one.elements is None else f", {one.wrong_elements} of {plural(one.elements, 'element')} wrong{most}"
 
 
 def calls_in_words(calls: Iterable[ParityCall]) -> str:

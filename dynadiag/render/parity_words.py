@@ -14,9 +14,11 @@ def verdict(parity: Parity) -> str:
     total = parity.calls_equal + parity.calls_different
     if not total:
         return "no call could be compared with eager" if parity.not_compared else "no compiled graph was called"
+    gradients = parity.gradients_equal + parity.gradients_different
+    backwards = f"; gradients of {plural(gradients, 'call')}: {parity.gradients_equal} equal, {parity.gradients_different} different"
     return (
         f"{plural(total, 'call')} of {plural(parity.graphs_compared, 'graph')} compared with eager: "
-        f"{parity.calls_equal} equal, {parity.calls_different} different"
+        f"{parity.calls_equal} equal, {parity.calls_different} different{backwards if gradients else ''}"
     )
 
 
@@ -24,6 +26,8 @@ def details(parity: Parity) -> Iterator[str]:
     """What was not compared and why, what was random, and what no comparison of graphs shows."""
     for one in parity.not_compared:
         yield f"{plural(one.graphs, 'graph')} not compared: {clean(one.why, limit=300)}"
+    if parity.no_backward:
+        yield f"gradients of {plural(parity.no_backward, 'call')} not compared: no backward came"
     if parity.random_values:
         yield f"{plural(parity.random_values, 'random value')}: only sizes, dtypes and memory compared"
     yield parity.not_shown

@@ -2,34 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch.fx import Node, map_arg
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from dynadiag.shadow.graph_copy import GraphCopy
-from dynadiag.shadow.memory import is_plain, relation, snapshot
-from dynadiag.torch_compat.shadow_state import RandomState
+from dynadiag.shadow.memory import is_plain, relation, snapshot, with_history
+from dynadiag.torch_compat.shadow_state import RandomState, is_triton
 
 # Results whose memory nobody has written: they are filled, each call with another value.
 _EMPTY = frozenset(
     {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted", "empty_quantized", "Tensor", "FloatTensor"}
 )
+T = TypeVar("T")
 _HALVES = (torch.bfloat16, torch.float16)
 
 
 @dataclass
 class Execution:
-    """What one call gave. `written` has the nodes that wrote each input, `random` the positions whose values depend on random numbers."""
+    """What one call gave. `written` has the nodes that wrote each input, `random_...` the positions whose values depend on random numbers.
+
+    `random` says whether any were drawn at all.
+    """
 
     outputs: list[Any] = field(default_factory=list)
     nodes: list[Node | None] = field(default_factory=list)
     written: dict[int, list[Node]] = field(default_factory=dict)
     random_outputs: frozenset[int] = frozenset()
     random_inputs: frozenset[int] = frozenset()
+    random: bool = False
     coarsest: torch.dtype | None = None
 
 
@@ -85,6 +90,8 @@ class _Runner:
         args, kwargs = map_arg(node.args, self._value), map_arg(node.kwargs, self._value)
         if self._how.wide:
             args, kwargs = tree_map_only(torch.dtype, _wider, (args, kwargs))
+            if is_triton(node.target):
+                raise TypeError("a Triton kernel is not called with another dtype than the user's")
         if node.op == "call_method":
             name = {"float": "double", "half": "double", "bfloat16": "double"}.get(str(node.target), str(node.target))
             result = getattr(args[0], name if self._how.wide else str(node.target))(*args[1:], **kwargs)
@@ -150,12 +157,13 @@ class _Runner:
         self._done.outputs = [self._env[one] if isinstance(one, Node) else one for one in made]
         self._done.nodes = [one if isinstance(one, Node) else None for one in made]
         self._done.random_outputs = frozenset(at for at, one in enumerate(made) if one in self._tainted)
+        self._done.random = bool(self._tainted)
         self._done.random_inputs = frozenset(at for at, one in self._places.items() if one in self._tainted)
 
 
 def _writes(node: Node) -> bool:
     name = str(getattr(node.target, "__name__", node.target)).split(".")[0]
-    return name.endswith("_") or name in ("setitem", "auto_functionalized") or "out" in node.kwargs
+    return name.endswith("_") or name in ("setitem", "auto_functionalized") or "out" in node.kwargs or is_triton(node.target)
 
 
 def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
@@ -184,8 +192,8 @@ def _last_uses(graph: Any) -> dict[Node, list[Node]]:
     return spent
 
 
-def noise_anchors(copy: GraphCopy, pristine: Sequence[Any], coarsest: torch.dtype | None) -> list[tuple[list[Any], list[Any]]]:
-    """Outputs and inputs after eager calls that differ only by noise: in float64, and with inputs changed in their last digits.
+def noise_anchors(pristine: Sequence[Any], coarsest: torch.dtype | None, call: Callable[[list[Any], How], T]) -> list[T]:
+    """What `call(inputs, how)` gives on inputs that differ only by noise: in float64, and changed in their last digits.
 
     They fill unwritten memory with other values, one with NaN: what depends on it may be anything. A call that does not run is left out.
     """
@@ -194,10 +202,9 @@ def noise_anchors(copy: GraphCopy, pristine: Sequence[Any], coarsest: torch.dtyp
         values = snapshot(pristine)
         try:
             changed = _in_float64(values) if seed is None else _shaken(values, seed, coarsest)
-            call = execute(copy, changed, How(filling=float("nan") if seed == 1 else 3.0, wide=seed is None))
+            found.append(call(changed, How(filling=float("nan") if seed == 1 else 3.0, wide=seed is None)))
         except Exception:  # noqa: BLE001 - border: a graph that names its dtypes may not run in float64; the other calls stay
             continue
-        found.append((call.outputs, changed))
     return found
 
 
@@ -212,7 +219,9 @@ def _in_float64(values: list[Any]) -> list[Any]:
 def _double(value: torch.Tensor) -> torch.Tensor:
     with torch.no_grad():
         wide = torch.empty_strided(value.shape, value.stride(), dtype=torch.float64, device=value.device).copy_(value)
-    return wide.requires_grad_() if value.requires_grad and value.is_leaf else wide
+    if not value.requires_grad:
+        return wide
+    return wide.requires_grad_() if value.is_leaf else with_history(wide)
 
 
 def _shaken(values: list[Any], seed: int, coarsest: Any) -> list[Any]:

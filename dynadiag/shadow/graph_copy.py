@@ -42,6 +42,17 @@ class GraphCopy:
     names: tuple[str, ...]
     why_not: str | None
 
+    def last_reader(self, position: int) -> Node | None:
+        """The last node that takes the how-many-th of `names` directly."""
+        taken = [node for node in self.graph.nodes if node.op == "placeholder"]
+        held = [name for name, value in self.attributes.items() if isinstance(value, torch.Tensor)]
+        target = held[position - len(taken)] if position >= len(taken) else None
+        sources = (
+            [taken[position]] if target is None else [node for node in self.graph.nodes if node.op == "get_attr" and node.target == target]
+        )
+        readers = [node for node in self.graph.nodes if node.op != "output" and any(one in sources for one in node.all_input_nodes)]
+        return readers[-1] if readers else None
+
 
 def copy_graph(module: GraphModule, sources: Any) -> GraphCopy:
     """The graph as Dynamo made it; `sources` maps names of attributes to Dynamo's sources."""

@@ -9,20 +9,25 @@ from __future__ import annotations
 import functools
 import itertools
 import sys
+import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch.fx import Node
 
+from dynadiag.shadow.backward import Backward, Edge, SeenBackward, edges_of
 from dynadiag.shadow.comparing import Difference, compare, compare_sharing
 from dynadiag.shadow.execution import Execution, How, execute, noise_anchors
+from dynadiag.shadow.gradients import CopiedCall, gradient_differences
 from dynadiag.shadow.graph_copy import GraphCopy, copy_graph
+from dynadiag.shadow.held import HeldOutputs
 from dynadiag.shadow.memory import AliasPattern, alias_pattern, bytes_of, is_plain, snapshot
 from dynadiag.torch_compat import context
+from dynadiag.torch_compat.autograd_state import casting, compiled_autograd_is_on, set_casting
 from dynadiag.torch_compat.hooks import Hooks, Sink, callback_switch, disguise
-from dynadiag.torch_compat.shadow_state import aside, why_not_now
+from dynadiag.torch_compat.shadow_state import aside, is_no_error, is_triton, why_not_now
 
 _MORE_PATTERNS = 8
 _MOST_DIFFERENCES = 20
@@ -50,6 +55,7 @@ class _Region:
     calls: int = 0
     patterns: dict[AliasPattern, int] = field(default_factory=dict)
     told: set[str] = field(default_factory=set)
+    held: HeldOutputs | None = None
 
     @property
     def attributes(self) -> list[Any]:
@@ -59,14 +65,24 @@ class _Region:
 
 @dataclass(frozen=True)
 class _Expectation:
-    """What the call should give: eager's results on copies, and copies as they were before."""
+    """What the call should give: eager's results on copies, and copies as they were before; `edges` is where its gradients go.
+
+    `held` are outputs of the call before that it must leave alone. A call with nothing but those is not compared.
+    """
 
     number: int
     pattern: AliasPattern
-    pristine: list[Any]
-    inputs: list[Any]
-    eager: Execution | None
-    raised: str | None
+    pristine: list[Any] = field(default_factory=list)
+    inputs: list[Any] = field(default_factory=list)
+    eager: Execution | None = None
+    raised: str | None = None
+    edges: dict[int, Edge] = field(default_factory=dict)
+    held: HeldOutputs | None = None
+
+    @property
+    def compared(self) -> bool:
+        """Whether eager was called."""
+        return self.eager is not None or self.raised is not None
 
 
 class Shadow:
@@ -75,6 +91,7 @@ class Shadow:
     def __init__(self, sink: Sink, options: ShadowOptions, epoch: Callable[[], int]) -> None:
         self._sink, self._options, self._epoch = sink, options, epoch
         self._ordinals = itertools.count()
+        self._waiting_bytes = 0
 
     def watch(self, output_graph: Any, hooks: Hooks) -> None:
         """Compare calls of every graph that is compiled from now on, but those that torch serialises or exports."""
@@ -145,13 +162,17 @@ class Shadow:
                 return None
             tensors = [*args, *region.attributes]
             pattern = alias_pattern(tensors)
+            held, region.held = region.held, None
+            if held:
+                held.settle(tensors)
+            plain = _Expectation(number, pattern, held=held) if held else None
             if not self._wanted(region, number, pattern):
-                return None
+                return plain
             why_not = self._why_not(tensors)
             if why_not is not None:
                 self._not_compared(region, number, pattern, why_not)
-                return None
-            return self._expect(region, number, pattern, tensors)
+                return plain
+            return self._expect(region, _Expectation(number, pattern, held=held), tensors)
         except Exception as error:  # noqa: BLE001 - border: our hooks in the user's process
             self._sink.failed("parity", error)
             self._not_compared(region, region.calls, (), f"dynadiag failed: {_short(error)}")
@@ -176,32 +197,50 @@ class Shadow:
             return f"copies of its inputs need {size * _MEMORY_FACTOR} bytes, the cap is {self._options.cap_bytes}"
         return why_not_now(tensors)
 
-    def _expect(self, region: _Region, number: int, pattern: AliasPattern, tensors: list[Any]) -> _Expectation:
+    def _expect(self, region: _Region, plain: _Expectation, tensors: list[Any]) -> _Expectation:
         assert region.copy is not None
-        eager, raised = None, None
+        eager, raised, edges = None, None, {}
         with aside():
             with torch.inference_mode(False):
                 pristine = snapshot(tensors)
                 inputs = snapshot(pristine)
+            if torch.is_grad_enabled():
+                edges = edges_of(tensors)
             try:
                 eager = execute(region.copy, inputs, How())
             except Exception as error:  # noqa: BLE001 - border: what eager raises is compared too
                 raised = _short(error)
-        return _Expectation(number, pattern, pristine, inputs, eager, raised)
+        return replace(plain, pristine=pristine, inputs=inputs, eager=eager, raised=raised, edges=edges)
 
     def _after(self, region: _Region, expected: _Expectation, args: tuple[Any, ...], results: Any) -> None:
         try:
-            if expected.eager is None:
-                self._not_compared(region, expected.number, expected.pattern, f"the call in eager raised {expected.raised}")
-                return
             with aside():
-                found = self._compare(region, expected, [*args, *region.attributes], list(results))
-                self._tell(region, expected, found)
+                overwritten = expected.held.overwritten() if expected.held is not None else ()
+                if expected.eager is None:
+                    self._without_eager(region, expected, overwritten)
+                    return
+                made, passed = list(results), [*args, *region.attributes]
+                found = (*overwritten, *self._compare(region, expected, passed, made))
+                awaits = self._await_backward(region, expected, [*made, *passed]) if not found else False
+                if not found:
+                    cap = self._options.cap_bytes
+                    random = expected.eager.random_outputs
+                    region.held = HeldOutputs.of_call(expected.number, made, expected.eager.outputs, random, cap_bytes=cap)
+                self._tell(region, expected, found, awaits=awaits)
         except Exception as error:  # noqa: BLE001 - border: our hooks in the user's process
             self._sink.failed("parity", error)
             self._not_compared(region, expected.number, expected.pattern, f"dynadiag failed: {_short(error)}")
 
+    def _without_eager(self, region: _Region, expected: _Expectation, overwritten: tuple[Difference, ...]) -> None:
+        """The call raised in eager, or only what was held of the one before was watched."""
+        if overwritten:
+            self._tell(region, expected, overwritten)
+        if expected.raised is not None:
+            self._not_compared(region, expected.number, expected.pattern, f"the call in eager raised {expected.raised}")
+
     def _raised(self, region: _Region, expected: _Expectation, error: Exception) -> None:
+        if not expected.compared or is_no_error(error):
+            return
         prior = callback_switch()(None)
         try:
             if expected.eager is None:
@@ -218,7 +257,11 @@ class Shadow:
         eager, copy = expected.eager, region.copy
         assert eager is not None
         assert copy is not None
-        noise = functools.cache(lambda: noise_anchors(copy, expected.pristine, eager.coarsest))
+
+        def again(values: list[Any], how: How) -> tuple[list[Any], list[Any]]:
+            return execute(copy, values, how).outputs, values
+
+        noise = functools.cache(lambda: noise_anchors(expected.pristine, eager.coarsest, again))
         outputs = compare(
             eager.outputs,
             results,
@@ -240,24 +283,73 @@ class Shadow:
         sharing = compare_sharing((eager.outputs, expected.inputs), (results, tensors), copy.names)
         return (*inputs, *outputs, *sharing)
 
+    # -- gradients
+
+    def _await_backward(self, region: _Region, expected: _Expectation, values: list[Any]) -> bool:
+        """Watch the program's own backward through this call; False where there is none to watch."""
+        eager, copy = expected.eager, region.copy
+        assert eager is not None
+        assert copy is not None
+        if not expected.edges or not any(isinstance(one, torch.Tensor) and one.requires_grad for one in values[: len(eager.outputs)]):
+            return False
+        size = bytes_of(expected.pristine)
+        why_not = "compiled autograd would compile the hooks too" if compiled_autograd_is_on() else None
+        if why_not is None and _writes_shared(expected):
+            why_not = "inputs that require grad share memory, and one is written"
+        if why_not is None and self._waiting_bytes + size > self._options.cap_bytes:
+            why_not = f"copies of inputs of calls that wait for their backward need more than {self._options.cap_bytes} bytes"
+        watching = None
+        if why_not is None:
+            watching = self._watch(region, expected, CopiedCall(copy, expected.pristine, eager.coarsest, eager.random), size)
+            why_not = watching.attach(values)
+        if why_not is not None:
+            self._not_compared(region, expected.number, expected.pattern, f"gradients: {why_not}")
+        return why_not is None and watching is not None and watching.watches
+
+    def _watch(self, region: _Region, expected: _Expectation, call: CopiedCall, size: int) -> Backward:
+        number, pattern, around = expected.number, expected.pattern, casting()
+
+        def finished(seen: SeenBackward) -> None:
+            waits()
+            try:
+                with aside():
+                    set_casting(around)
+                    found = gradient_differences(call, seen)
+                    self._tell(region, _Expectation(number, pattern), found, backward=True)
+            except Exception as error:  # noqa: BLE001 - border: user code in eager's backward, and our hooks in the user's process
+                self._not_compared(region, number, pattern, f"gradients: eager's backward raised {_short(error)}")
+
+        watching = Backward(expected.edges, finished, lambda error: self._sink.failed("parity", error))
+        self._waiting_bytes += size
+        waits = weakref.finalize(watching, self._no_longer_waiting, size)
+        return watching
+
+    def _no_longer_waiting(self, size: int) -> None:
+        self._waiting_bytes -= size
+
     # -- records
 
-    def _tell(self, region: _Region, expected: _Expectation, found: tuple[Difference, ...]) -> None:
+    def _tell(
+        self, region: _Region, expected: _Expectation, found: tuple[Difference, ...], *, awaits: bool = False, backward: bool = False
+    ) -> None:
         random = 0 if expected.eager is None else len(expected.eager.random_outputs) + len(expected.eager.random_inputs)
         told: dict[str, Any] = {"verdict": "different" if found else "equal", "random_values": random}
+        told |= {"awaits_backward": awaits, "backward": backward}
         if found:
             told |= {
-                "differences": [self._described(one, expected) for one in found[:_MOST_DIFFERENCES]],
+                "differences": [self._described(region, one, expected) for one in found[:_MOST_DIFFERENCES]],
                 "more_differences": max(len(found) - _MOST_DIFFERENCES, 0),
-                "writes": self._writes(region, expected),
+                "writes": self._writes(region, expected) if expected.eager is not None else [],
             }
         self._record(region, expected.number, expected.pattern, told)
 
-    def _described(self, one: Difference, expected: _Expectation) -> dict[str, Any]:
-        """A difference and, for an output, the node that makes it."""
+    def _described(self, region: _Region, one: Difference, expected: _Expectation) -> dict[str, Any]:
+        """A difference and, for an output, the node that makes it; for a gradient, the last node that reads the input."""
         nodes = [] if expected.eager is None else expected.eager.nodes
-        made_by = nodes[one.index] if one.where == "output" and one.index < len(nodes) and one.kind != "raises" else None
-        return {**one.to_json(), **_place(made_by)}
+        node = nodes[one.index] if one.where == "output" and one.index < len(nodes) and one.kind != "raises" else None
+        if one.where == "gradient" and region.copy is not None:
+            node = region.copy.last_reader(one.index)
+        return {**one.to_json(), **_place(node)}
 
     def _writes(self, region: _Region, expected: _Expectation) -> list[dict[str, Any]]:
         """Which inputs eager writes and on which line; an operator that does not declare its write is found by the values."""
@@ -266,10 +358,10 @@ class Shadow:
             again = execute(region.copy, snapshot(expected.pristine), How(watch_values=True)) if expected.eager is not None else Execution()
         declared = expected.eager.written if expected.eager is not None else {}
         through = {at for one, other, how in expected.pattern if how != "one storage" for at in (one, other)}
-        hidden = [at for at in again.written if at not in declared and not (at in through and through & declared.keys())]
+        unseen = [at for at in again.written if at not in declared and not (at in through and through & declared.keys())]
         return [
-            {"input": at, "name": region.copy.names[at], "declared": at in declared, **_place(node)}
-            for at in sorted([*declared, *hidden])
+            {"input": at, "name": region.copy.names[at], "declared": at in declared or is_triton(node.target), **_place(node)}
+            for at in sorted([*declared, *unseen])
             for node in (declared.get(at) or again.written[at])[-5:]
         ]
 
@@ -284,6 +376,12 @@ class Shadow:
         shared = [{"inputs": [names[one], names[other]], "positions": [one, other], "how": how} for one, other, how in pattern[:50]]
         head = {"format": 1, "graph": region.graph, "epoch": region.epoch, "call": number}
         self._sink.artifact("dynadiag_parity", {**head, **told, "shared": shared}, compile_ids=region.compile_ids)
+
+
+def _writes_shared(expected: _Expectation) -> bool:
+    """Whether memory that two inputs share may be written while one of them requires grad: copies do not keep what autograd knows of it."""
+    shared = {at for one, other, how in expected.pattern if how != "one storage" for at in (one, other)}
+    return bool(expected.eager is not None and shared & expected.edges.keys() and shared & expected.eager.written.keys())
 
 
 def _place(node: Node | None) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def relation(one: torch.Tensor, other: torch.Tensor) -> Relation | None:
     """How two tensors share memory: one object, ranges of bytes that overlap, one storage without overlap; None if they do not."""
     if one is other:
         return "same tensor"
-    if _storage(one) != _storage(other) or one.untyped_storage().nbytes() == 0:
+    if storage_key(one) != storage_key(other) or one.untyped_storage().nbytes() == 0:
         return None
     (start, end), (first, last) = byte_range(one), byte_range(other)
     return "overlap" if start < last and first < end else "one storage"
@@ -50,7 +50,7 @@ def alias_pattern(values: Sequence[object]) -> AliasPattern:
     by_storage: dict[tuple[str, int], list[tuple[int, int, int]]] = {}
     for position, value in enumerate(values):
         if isinstance(value, torch.Tensor) and is_plain(value):
-            by_storage.setdefault(_storage(value), []).append((*byte_range(value), position))
+            by_storage.setdefault(storage_key(value), []).append((*byte_range(value), position))
     found: list[tuple[int, int, Relation]] = []
     for group in by_storage.values():
         for one, other in _pairs(sorted(group)):
@@ -85,19 +85,19 @@ def snapshot(values: Sequence[Any]) -> list[Any]:
 def bytes_of(values: Sequence[object]) -> int:
     """The memory that a snapshot of the values takes."""
     storages = {
-        _storage(value): value.untyped_storage().nbytes() for value in values if isinstance(value, torch.Tensor) and is_plain(value)
+        storage_key(value): value.untyped_storage().nbytes() for value in values if isinstance(value, torch.Tensor) and is_plain(value)
     }
     return sum(storages.values())
 
 
-def _storage(value: torch.Tensor) -> tuple[str, int]:
-    """What names the storage of a tensor: storages of no bytes have no address and are told apart by the tensor."""
+def storage_key(value: torch.Tensor) -> tuple[str, int]:
+    """Names the storage of a tensor: storages of no bytes have no address and are told apart by the tensor."""
     address = value.untyped_storage().data_ptr()
     return str(value.device), address or -id(value)
 
 
 def _copy(value: torch.Tensor, storages: dict[tuple[str, int], torch.UntypedStorage]) -> torch.Tensor:
-    key = _storage(value)
+    key = storage_key(value)
     if key not in storages:
         storages[key] = value.untyped_storage().clone()  # type: ignore[no-untyped-call]
     with torch.no_grad():
@@ -107,10 +107,13 @@ def _copy(value: torch.Tensor, storages: dict[tuple[str, int], torch.UntypedStor
         copy = torch.conj(copy)
     if not value.requires_grad:
         return copy
-    if value.is_leaf:
-        return copy.requires_grad_()
+    return copy.requires_grad_() if value.is_leaf else with_history(copy)
+
+
+def with_history(value: torch.Tensor) -> torch.Tensor:
+    """The tensor as if it had been computed: it requires grad and is no leaf."""
     with torch.enable_grad():
-        joined: torch.Tensor = _WithHistory.apply(torch.zeros((), requires_grad=True), copy)
+        joined: torch.Tensor = _WithHistory.apply(torch.zeros((), requires_grad=True), value)
     return joined
 
 

@@ -114,6 +114,16 @@ def is_higher_order(target: Any) -> bool:
     return isinstance(target, torch._ops.HigherOrderOperator)
 
 
+def is_triton(target: Any) -> bool:
+    """Whether it launches a user-defined Triton kernel, whose writes torch finds in its code, not in a schema."""
+    return is_higher_order(target) and str(getattr(target, "_name", "")).startswith("triton_kernel_wrapper")
+
+
+def is_no_error(error: BaseException) -> bool:
+    """Whether it only stops early what activation checkpointing computes again (`torch/utils/checkpoint.py`)."""
+    return type(error).__name__ == "_StopRecomputationError" and type(error).__module__ == "torch.utils.checkpoint"
+
+
 def operator_schema(target: Any) -> Any:
     """The schema of an operator, of a packet its first; None for other functions."""
     if isinstance(target, torch._ops.OpOverloadPacket):

@@ -38,6 +38,8 @@ def parity(run: RunDraft, process: ProcessDraft, record: Record) -> None:
         more_differences=as_id(facts.get("more_differences")) or 0,
         writes=tuple(_write(as_dict(entry)) for entry in as_list(facts.get("writes"))[:_MOST]),
         random_values=as_id(facts.get("random_values")) or 0,
+        backward=as_bool(facts.get("backward")) is True,
+        awaits_backward=as_bool(facts.get("awaits_backward")) is True,
     )
     run.parity.append(found)
 
