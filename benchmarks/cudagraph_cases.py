@@ -172,6 +172,8 @@ CASES = {
     "leaf under no_grad": Case(under_no_grad, leaf),
     "new storage": Case(new_storage, ones),
     "behind a graph break": Case(behind_break, ones),
+    "behind a graph break, requires grad": Case(behind_break, leaf),
+    "behind a graph break, called under no_grad": Case(behind_break, leaf, no_grad=True),
     "static address, graph of a plain argument in the cache": Case(argument, marked, warmed_by="plain argument"),
 }
 

@@ -22,6 +22,7 @@ _OPTIMIZER_SOURCE = re.compile(r"\.param_groups\[|\.state\[.*\]\[")
 _STATISTICS = re.compile(r"\['?(?:running_mean|running_var|num_batches_tracked)'?\]$|\.(?:running_mean|running_var|num_batches_tracked)$")
 _HIDDEN = re.compile(r"\.data\b|\.detach\(\)")
 _ALWAYS_SKIPS_STORAGE = (2, 15)
+_NO_CUDA_GRAPH_BEFORE = "the compiled region that makes this tensor does not itself run as a CUDA graph"
 
 STATIC, PLAIN, COPIED, HIDDEN, STORAGE, METADATA = "DM01", "DM02", "DM03", "DM04", "DM06", "DM05"
 MERGED, BACKEND, OPTIMIZER, STATISTICS, ACROSS_BREAK = "DM10", "DM15", "DM16", "DM17", "DM19"
@@ -64,7 +65,10 @@ def _conditional_skip(fact: Fact, view: GraphView) -> Iterator[Effect]:
         "in this run the copy comes after the graph and skips no CUDA graph; called under no_grad the same line is written inside the "
         "graph, and the input keeps no fixed address"
     )
-    yield Effect("cudagraph_skip", "predicted", detail, condition="when the function is called under torch.no_grad or inference_mode")
+    condition = "when the function is called under torch.no_grad or inference_mode"
+    if _is_resume_local(fact):
+        condition += f", and {_NO_CUDA_GRAPH_BEFORE}"
+    yield Effect("cudagraph_skip", "predicted", detail, condition=condition)
 
 
 def _in_graph(fact: Fact, view: GraphView, run: Run) -> Iterator[Effect]:
@@ -82,10 +86,12 @@ def _skip(fact: Fact, run: Run) -> Effect:
     told = fact.frame.metrics.cudagraph_skip_reason if fact.frame.metrics is not None else None
     if told is not None and "mutated inputs" in told:
         return Effect("cudagraph_skip", "observed", f"torch skipped CUDA graphs for this graph: {told.splitlines()[0]}")
-    detail = "the graph writes an input that keeps no fixed address, so CUDA graphs would be skipped (mode='reduce-overhead', on a GPU)"
+    detail = (
+        "the graph writes an input that keeps no fixed address, so CUDA graphs would be skipped (mode='reduce-overhead', on a GPU), "
+        "unless the tensor comes from a region that runs as a CUDA graph"
+    )
     if _is_resume_local(fact):
-        condition = "when the compiled region that makes this tensor does not itself run as a CUDA graph"
-        return Effect("cudagraph_skip", "predicted", detail, condition=condition)
+        return Effect("cudagraph_skip", "predicted", detail, condition=f"when {_NO_CUDA_GRAPH_BEFORE}")
     return Effect("cudagraph_skip", "predicted", detail)
 
 

@@ -132,8 +132,12 @@ def problem(run: RunDraft, process: ProcessDraft, record: Record) -> None:
 
 
 def reset(run: RunDraft, process: ProcessDraft, record: Record) -> None:
-    """`dynadiag_reset`: `torch._dynamo.reset()` was called; compile ids begin again."""
-    process.epoch += 1
+    """`dynadiag_reset`: `torch._dynamo.reset()` was called; compile ids begin again. A log that begins later names a later epoch."""
+    try:
+        told = as_id(record.object().get("epoch"))
+    except BadRecordError:
+        told = None
+    process.epoch = max(process.epoch + 1, told or 0)
 
 
 def hooks(run: RunDraft, process: ProcessDraft, record: Record) -> None:

@@ -70,6 +70,15 @@ def test_an_input_that_requires_grad_is_copied_back(log, build, tmp_path):
     assert next(effect for effect in found.effects if effect["kind"] == "cudagraph_skip")["condition"]
 
 
+def test_behind_a_break_a_skip_under_no_grad_needs_the_region_before_it_to_be_no_cuda_graph(build, tmp_path):
+    log = build.LogBuilder().start(name="torch_dynamo_resume_in_fn_at_6", line=6).tensor("L['y']")
+    log.graph('L_y_: "f32[4]"', "# File: /home/me/train.py:7 in fn, code: y.relu_()", "relu_ = L_y_.relu_()", "return (relu_,)")
+    log.artifact("aot_forward_graph_fw_metadata", build.metadata({"data": True, "grad": True}))
+    found = one(log.metrics(co_name="torch_dynamo_resume_in_fn_at_6"), tmp_path)
+    condition = next(effect for effect in found.effects if effect["kind"] == "cudagraph_skip")["condition"]
+    assert "torch.no_grad" in condition and "does not itself run as a CUDA graph" in condition
+
+
 def test_a_write_through_data_is_copied_back_and_has_its_own_code(build, tmp_path):
     log = build.LogBuilder().start().tensor("L['w']", is_parameter=True)
     log.graph(
@@ -284,3 +293,14 @@ def test_new_keyword_arguments_of_a_call_are_no_mutation(build, tmp_path):
     log.artifact("recompile_reasons", "0/0: len(kwargs) == 6", again=1).start(again=1).artifact("dynamo_side_effects", side, again=1)
     found = one(log.metrics(again=1), tmp_path)
     assert (found.code, kinds(found)) == ("DM12", [("free", "observed")])
+
+
+def test_a_compared_call_finds_its_frame_in_a_log_that_begins_after_many_resets(build, tmp_path):
+    log = build.LogBuilder().artifact("dynadiag_reset", {"epoch": 38}, frame=None).artifact("dynadiag_reset", {"epoch": 39}, frame=None)
+    log.start().tensor("L['x']").graph(X, "# File: /home/me/train.py:7 in fn, code: x.add_(1)", "add_ = L_x_.add_(1)", "return (add_,)")
+    log.artifact("aot_forward_graph_fw_metadata", build.metadata({"data": True})).metrics()
+    difference = {"kind": "value", "where": "input", "index": 0, "name": "L['x']", "eager": "2", "compiled": "1"}
+    write = {"input": "L['x']", "declared": True, "op": "add_", "stack": []}
+    compared = {"format": 1, "graph": 0, "call": 2, "verdict": "different", "epoch": 39, "differences": [difference], "writes": [write]}
+    found = one(log.artifact("dynadiag_parity", compared), tmp_path)
+    assert (found.frame, kinds(found)[0]) == ("f0", ("silent_wrong", "observed"))
