@@ -111,14 +111,14 @@ def _as_method(node: Node) -> Node:
 
 
 def _only_writes(text: str, ops: Sequence[str], known: Set[str | None]) -> str:
-    """The text of a graph with its signature and, of its body, only the lines that call one of the ops and the user lines above them.
+    """The text of a graph without inputs and, of its body, only the lines that call one of the ops and the user lines above them.
 
     Lines that assign one of the `known` names are left out.
     """
     signature = _SIGNATURE.search(text)
     if signature is None:
         return ""
-    kept = [text[: signature.end()].rstrip("\n")]
+    kept = ["    def forward(self):"]
     for start, end in _lines_with(map(_written_op, ops), text, signature.end()):
         assigned = _ASSIGNED.match(text, start)
         if assigned is None or assigned[1] not in known:

@@ -6,7 +6,7 @@ Paths are text from a log that may come from another machine and system: they ar
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from dynadiag.model.run import Frame, Location, Run
@@ -40,10 +40,15 @@ def is_own_file(file: str, run: Run) -> bool:
 
     The recorded prefixes of the interpreter decide first; the general patterns cover logs without them and further environments.
     """
-    return _is_own(normal_path(file), run.site_prefixes)
+    return _judge(run.site_prefixes)(file)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=16)
+def _judge(prefixes: tuple[str, ...]) -> Callable[[str], bool]:
+    """`is_own_file` for runs with these prefixes; the same few files are asked for tens of thousands of times."""
+    return lru_cache(maxsize=4096)(lambda file: _is_own(normal_path(file), prefixes))
+
+
 def _is_own(path: str, prefixes: tuple[str, ...]) -> bool:
     if not path or path.startswith("<"):
         return bool(_TYPED.match(path))
@@ -60,7 +65,11 @@ def _below(path: str, prefix: str) -> bool:
 
 def own_frame(stack: Sequence[Location], run: Run) -> Location | None:
     """The innermost frame of the user's own code (stacks run from the outermost frame to the innermost), or None if there is none."""
-    return next((location for location in reversed(stack) if is_own_file(location.file, run)), None)
+    is_own = _judge(run.site_prefixes)
+    for location in reversed(stack):
+        if is_own(location.file):
+            return location
+    return None
 
 
 def callers(frame: Frame) -> tuple[Location, ...]:

@@ -47,7 +47,7 @@ def _write(values: Mapping[str, Any]) -> ProbedWrite:
     return ProbedWrite(
         node=as_text(values.get("node")),
         op=as_text(values.get("op")) or "?",
-        stack=tuple(_location(as_list(entry)) for entry in as_list(values.get("stack"))[:100] if as_list(entry)),
+        stack=tuple(_location(entry) for entry in as_list(values.get("stack"))[:100] if entry and type(entry) is list),
         no_grad=as_bool(values.get("no_grad")),
         kind=as_text(values.get("kind")) or ("metadata" if values.get("metadata") is True else "data"),
         through=as_texts(values.get("through")),
@@ -56,7 +56,7 @@ def _write(values: Mapping[str, Any]) -> ProbedWrite:
 
 
 def _location(entry: list[Any]) -> Location:
-    padded = (*entry, None, None, None, None)[:4]
+    padded = entry if len(entry) == 4 else [*entry, None, None, None, None][:4]
     try:
         return _known(*padded)
     except TypeError:  # a list or an object where a text should stand
