@@ -122,6 +122,8 @@ def plain_model(name: str, batch_size: int):
 
     options = {"dropout": 0.0} if name in ("alexnet", "vgg16", "mobilenet_v2", "mnasnet1_0", "squeezenet1_1") else {}
     model = getattr(torchvision.models, name)(weights=None, **options).to(DEVICE)
+    if name == "vit_b_16":  # its head starts at zero, and then every output is the same constant
+        torch.nn.init.normal_(model.heads.head.weight, std=0.02)
     images = torch.randn(batch_size, 3, 224, 224, device=DEVICE)
     labels = torch.randint(0, 1000, (batch_size,), device=DEVICE)
     return model, images, lambda output: torch.nn.functional.cross_entropy(output.float(), labels)

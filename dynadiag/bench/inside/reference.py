@@ -9,7 +9,7 @@ from typing import Any
 
 from dynadiag.bench.inside.comparing import Difference, Reference, compare_all
 from dynadiag.bench.inside.results import numbers_in, tensors_in
-from dynadiag.bench.inside.snapshot import Snapshot, generator_states, take_snapshot
+from dynadiag.bench.inside.snapshot import Snapshot, cuda_in_use, generator_states, take_snapshot
 from dynadiag.bench.inside.state import Held, State, find_state
 from dynadiag.bench.inside.steps import Step
 
@@ -134,7 +134,7 @@ def _fill(expected: Expected, step: Step) -> None:
     exact = _exact(expected, step, first, changed=False)
     # A number that two eager runs do not share (a clock, a counter of objects) is no result.
     unstable = {name for name, value in first.items() if value.dim() == 0 and name in second and _number_moved(value, second[name])}
-    expected.recorded = _reference(first, second, exact, leave_out=unstable)
+    expected.recorded = _reference(first, second, exact, leave_out=unstable, tf32=_may_use_tf32(snapshot.state.modules))
     expected.eager_differences = compare_all(expected.recorded, {name: second[name] for name in second if name not in unstable})
     expected.changed = _on_changed_data(expected, step, unstable)
 
@@ -145,8 +145,22 @@ def _number_moved(value: Any, other: Any) -> bool:
     return value.dtype is torch.float64 and not value.is_cuda and bool(value != other) and not bool(value.isnan() & other.isnan())
 
 
-def _reference(first: Mapping[str, Any], second: Mapping[str, Any], exact: Mapping[str, Any], *, leave_out: set[str]) -> Reference:
-    return Reference(first={name: value for name, value in first.items() if name not in leave_out}, second=second, exact=exact)
+def _may_use_tf32(modules: Mapping[str, Any]) -> bool:
+    """Whether float32 products of this step may be computed in TF32; convolutions may by default, products of matrices may not."""
+    import torch
+
+    if not cuda_in_use():
+        return False
+    parts = [part for module in modules.values() for part in module.modules()]
+    convolves = not parts or any(isinstance(part, torch.nn.modules.conv._ConvNd) for part in parts)
+    return bool(torch.backends.cuda.matmul.allow_tf32) or (convolves and bool(torch.backends.cudnn.allow_tf32))
+
+
+def _reference(
+    first: Mapping[str, Any], second: Mapping[str, Any], exact: Mapping[str, Any], *, leave_out: set[str], tf32: bool
+) -> Reference:
+    kept = {name: value for name, value in first.items() if name not in leave_out}
+    return Reference(first=kept, second=second, exact=exact, tf32=tf32)
 
 
 def _exact(expected: Expected, step: Step, first: Mapping[str, Any], *, changed: bool) -> dict[str, Any]:
@@ -243,7 +257,8 @@ def _on_changed_data(expected: Expected, step: Step, unstable: set[str]) -> Refe
     except Exception as error:  # noqa: BLE001 - the border around user code: it may refuse the changed data
         expected.notes.append(f"results were compared on one set of data only: on rotated data eager raised {type(error).__name__}")
         return None
-    return _reference(runs[0], runs[1], _exact(expected, step, runs[0], changed=True), leave_out=unstable)
+    exact = _exact(expected, step, runs[0], changed=True)
+    return _reference(runs[0], runs[1], exact, leave_out=unstable, tf32=expected.recorded.tf32)
 
 
 def _vacuous(first: Mapping[str, Any], snapshot: Snapshot) -> str:
