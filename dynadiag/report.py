@@ -43,6 +43,7 @@ def build(run: Run, passes: Sequence[Pass] = ALL_PASSES) -> Report:
         ranks=_joined(results, lambda result: result.ranks),
         findings=_ranked(finding for result in results for finding in result.findings),
         parity=next((result.parity for result in results if result.parity is not None), None),
+        replayed=next((result.replayed for result in results if result.replayed is not None), None),
         notes=tuple(dict.fromkeys((*run.notes, *(note for result in results for note in result.notes)))),
     )
 

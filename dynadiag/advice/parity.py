@@ -20,6 +20,27 @@ def parity_advice(code: str, name: str | None, shared: bool, undeclared: str | N
     return (*_own(code, name, shared, undeclared), _NARROW)
 
 
+_REPLAYED = {
+    "DM30": (
+        "no-shared-memory",
+        "Never pass overlapping tensors where disjoint ones were passed before: clone one, or pass the base.",
+    ),
+    "DM31": ("one-layout", "Keep to one way of sharing memory for one compiled function, or compile one function for each."),
+    "DM32": ("pass-a-clone", "Pass a clone of the second one."),
+    "DM33": (
+        "no-cache",
+        "Do not mix such calls under one cache on disk, or set torch._functorch.config.enable_autograd_cache = False.",
+    ),
+    "DM35": ("fake-like-real", "Declare the alias in the operator's schema, or return a clone; its fake must give the real one's sizes."),
+}
+
+
+def replay_advice(code: str) -> tuple[Advice, ...]:
+    """The ways out of what `dynadiag parity` found on calls that were not recorded."""
+    known = _REPLAYED.get(code)
+    return (_NARROW,) if known is None else (Advice(slug=known[0], text=known[1]), _NARROW)
+
+
 def _own(code: str, name: str | None, shared: bool, undeclared: str | None) -> tuple[Advice, ...]:
     if undeclared is not None:
         text = f"{undeclared} writes {name} and does not say so: name the argument in mutates_args, or mark it (a!) in the schema."

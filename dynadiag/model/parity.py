@@ -68,6 +68,42 @@ class ParityCall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CouldDiffer:
+    """One finding of `parity.json`: how a graph, compiled, `would` go wrong on calls that were not recorded.
+
+    `layer` is the first back end that shows it; the rest says what differs of the smallest tensor (`docs/parity.schema.json`), `others` how
+    many more differ, `line` where it is written or made, `test` which test was written for it.
+    """
+
+    code: str
+    title: str
+    graph: str
+    would: str
+    layer: str
+    where: str
+    name: str
+    source: str | None
+    aspect: str
+    eager: str
+    compiled: str
+    elements: int | None
+    wrong_elements: int | None
+    others: int
+    line: Location | None
+    test: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed:
+    """What `dynadiag parity` left in the run directory: of so many graphs so many could be `compared`, with which torch, what it found."""
+
+    torch: str | None
+    graphs: int
+    compared: int
+    findings: tuple[CouldDiffer, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NotCompared:
     """Why calls of some graphs could not be compared, and of which frames the graphs are."""
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from dynadiag.model.parity import Parity
+from dynadiag.model.parity import Parity, Replayed
 from dynadiag.model.run import Guard, Location, Run
 
 SCHEMA_VERSION = 1
@@ -258,6 +258,7 @@ class PassResult:
     compile_time: CompileTime | None = None
     ranks: tuple[RankDifference, ...] = ()
     parity: Parity | None = None
+    replayed: Replayed | None = None
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -280,3 +281,4 @@ class Report:
     notes: tuple[str, ...]
     pictures: Mapping[str, str] = field(default_factory=dict)
     parity: Parity | None = None
+    replayed: Replayed | None = None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from dynadiag.model.parity import ParityCall
+    from dynadiag.model.parity import ParityCall, Replayed
 
 UNFINISHED = "the log ends before this frame was finished"
 Outcome = Literal["compiled", "broke", "skipped", "failed"]
@@ -386,6 +386,7 @@ class Run:
     mutation_records: tuple[MutationRecord, ...] = ()
     traced_inputs: tuple[TracedInput, ...] = ()
     parity: tuple[ParityCall, ...] = ()
+    replayed: Replayed | None = None
     notes: tuple[str, ...] = ()
     site_prefixes: tuple[str, ...] = ()
 

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
+
+from dynadiag.passes.parity_replay_words import TITLES, plain_source
 
 SCHEMA_VERSION = 1
 LIMITS = (
     "A graph does not show: guards on Python state, side effects that Dynamo replays, effects across graphs, values of the user's tensors "
     "(inputs are made up to the recorded sizes). `dynadiag explain --parity` compares the calls that really happen."
 )
-TITLES = {
-    "DM30": "Wrong when two inputs overlap",
-    "DM31": "Raises after the way inputs share memory has changed",
-    "DM32": "Wrong when one tensor is passed twice",
-    "DM33": "Wrong with a graph from the cache on disk",
-    "DM34": "Compiled values differ from eager's",
-    "DM35": "Sizes, strides, dtype or sharing of memory differ from eager's",
-    "DM36": "Gradients differ from eager's",
-}
-_LOCAL = re.compile(r"L\[(['\"])([A-Za-z_]\w*)\1\]")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,11 +135,6 @@ def smallest(entries: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     return min(entries, key=lambda entry: (entry["aspect"] != "values", entry["elements"] or 0))
 
 
-def plain_source(source: str) -> str:
-    """How the user writes what Dynamo calls "L['self'].cache"."""
-    return _LOCAL.sub(r"\2", source)
-
-
 def would_be(tried: Mapping[str, Any], entry: Mapping[str, Any]) -> str:
     """For which calls it would be wrong, in words."""
     names = [f"`{plain_source(name)}`" for name in tried["pair"]]
@@ -172,14 +158,3 @@ def _overlap_first(verb: str, pair: str, shared: str, call: int) -> str:
     if call == 0:
         return f"{verb} if {pair} {shared}, already on the first call"
     return f"{verb} if {pair} lay apart, on a call after one where they {shared}"
-
-
-def tensor_in_words(tensor: Mapping[str, Any]) -> str:
-    """What differs, in words: "output 0: 2 of 4 elements, the first -1.06 in eager and 0.47 compiled"."""
-    name = f"`{plain_source(tensor['source'])}`" if tensor["source"] else tensor["name"]
-    subject = {"input": f"{name} after the call", "gradient": f"the gradient of {name}"}.get(tensor["where"], name)
-    if tensor["aspect"] == "values" and tensor["elements"]:
-        some = f"{tensor['wrong_elements']} of {tensor['elements']} elements"
-        return f"{subject}: {some}, the first {tensor['eager']} in eager and {tensor['compiled']} compiled"
-    what = {"values": "", "raises": ""}.get(tensor["aspect"], f" ({tensor['aspect'].replace('_', ' ')})")
-    return f"{subject}{what}: {tensor['eager']} in eager, {tensor['compiled']} compiled"

@@ -22,6 +22,7 @@ _NAMES = (
     "find_compile_time",
     "find_mutations",
     "find_parity",
+    "find_parity_replayed",
     "find_rank_differences",
 )
 

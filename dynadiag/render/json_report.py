@@ -28,6 +28,7 @@ from dynadiag.render.sanitise import encodable
 NOT_PROBED = "not tried: the probe did not run on this graph"
 DEVICE_WHY = "no record says so (the recorder asks only a CUDA that the script has initialised)"
 NO_COMPILE_TIME = "no compile time was recorded"
+NO_REPLAY = "calls that were not made were not tried: `dynadiag parity` was not run on this recording"
 NO_PARITY = "calls were not compared with eager: the script was not run with --parity"
 NO_MUTATION_PASS = "mutations were not looked for"
 _LISTS = frozenset(
@@ -95,6 +96,8 @@ def to_dict(report: Report) -> dict[str, Any]:
         "compile_time": _compile_time(report.compile_time),
         "parity": _parity(report),
         "parity_why": _known(report.parity, NO_PARITY),
+        "could_happen": _could_happen(report),
+        "could_happen_why": _known(report.replayed, NO_REPLAY),
         "ranks": plain(report.ranks),
         "notes": plain(report.notes),
         "pictures": plain(dict(sorted(report.pictures.items()))),
@@ -294,6 +297,14 @@ def _parity(report: Report) -> dict[str, Any] | None:
         return None
     entry: dict[str, Any] = plain(report.parity)
     return entry
+
+
+def _could_happen(report: Report) -> dict[str, Any] | None:
+    """What was replayed; its findings stand in `findings`, by their codes."""
+    if report.replayed is None:
+        return None
+    told = report.replayed
+    return {"torch": plain(told.torch), "graphs": told.graphs, "compared": told.compared, "findings": len(told.findings)}
 
 
 def _compile_time(item: CompileTime | None) -> dict[str, Any]:

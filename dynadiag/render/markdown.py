@@ -169,6 +169,8 @@ def _tables(report: Report, rows: int) -> Iterator[str]:
     yield from mutation_table(report, rows, _folded)
     if report.parity is not None:
         yield prose(". ".join([f"Parity: {parity_words.verdict(report.parity)}", *parity_words.details(report.parity)]), limit=2000)
+    if report.replayed is not None:
+        yield prose(f"Could happen: {parity_words.could_happen(report.replayed)}", limit=2000)
     yield from _graphs_and_times(report, rows)
 
 

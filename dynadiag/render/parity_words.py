@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dynadiag.model.parity import Parity
+from dynadiag.model.parity import Parity, Replayed
 from dynadiag.passes.base import plural
 from dynadiag.render.sanitise import clean
 
@@ -19,6 +19,16 @@ def verdict(parity: Parity) -> str:
     return (
         f"{plural(total, 'call')} of {plural(parity.graphs_compared, 'graph')} compared with eager: "
         f"{parity.calls_equal} equal, {parity.calls_different} different{backwards if gradients else ''}"
+    )
+
+
+def could_happen(replayed: Replayed) -> str:
+    """How many graphs `dynadiag parity` replayed over calls that were not made, and what that gave."""
+    found = len(replayed.findings)
+    ways = f"{plural(found, 'way')} to go wrong" if found else "no difference"
+    by = f" by torch {clean(replayed.torch, limit=60)}" if replayed.torch else ""
+    return (
+        f"{replayed.compared} of {plural(replayed.graphs, 'graph')} replayed{by} over calls that were not made: {ways} (`dynadiag parity`)"
     )
 
 

@@ -148,10 +148,12 @@ def _rank_line(row: RankDifference, view: View) -> str:
 
 
 def print_parity(report: Report, page: Page, view: View, title: str) -> None:
-    """What `--parity` compared; nothing without it."""
-    if report.parity is None:
-        return
-    page.blank()
-    page.line(f"{title}: {parity_words.verdict(report.parity)}", style="bold")
-    for line in parity_words.details(report.parity):
-        page.line(line, prefix="  ", style="dim")
+    """What `--parity` compared, and what `dynadiag parity` tried; nothing without them."""
+    if report.parity is not None:
+        page.blank()
+        page.line(f"{title}: {parity_words.verdict(report.parity)}", style="bold")
+        for line in parity_words.details(report.parity):
+            page.line(line, prefix="  ", style="dim")
+    if report.replayed is not None:
+        page.blank()
+        page.line(f"Could happen: {parity_words.could_happen(report.replayed)}", style="bold")

@@ -35,6 +35,7 @@ class Sources:
     info: RunInfo
     notes: tuple[str, ...] = ()
     is_run: bool = False
+    folder: Path | None = None
 
 
 def find_sources(path: str | os.PathLike[str]) -> Sources:
@@ -87,7 +88,7 @@ def _from_folder(folder: Path) -> Sources:
     logs = traces or [file for file in files if _LOG_NAME.search(file.name)]
     if not logs and info is None:
         raise UnreadableInputError(f"no logs in {shown(folder)}; looked for {WANTED}")
-    return Sources(tuple(logs), info or RunInfo(), notes, is_run=info is not None)
+    return Sources(tuple(logs), info or RunInfo(), notes, is_run=info is not None, folder=folder)
 
 
 def _order(name: str) -> list[tuple[int, int, str]]:

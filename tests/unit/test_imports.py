@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "replay": {"errors", "model", "torch_compat", "record"},
     "reduce": {"errors", "model", "torch_compat", "record", "trace", "fx", "passes", "advice", "report", "replay", "render"},
     "bench": {"errors", "model", "torch_compat", "record", "trace", "report", "replay", "render"},
-    "parity": {"errors", "model", "torch_compat", "shadow", "record", "trace", "fx", "report", "reduce", "render"},
+    "parity": {"errors", "model", "torch_compat", "shadow", "record", "trace", "fx", "passes", "report", "reduce", "render"},
     "api": {"errors", "model", "torch_compat", "record", "trace", "report"},
     "__init__": {"api", "bench", "record", "reduce"},
 }

@@ -9,6 +9,8 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from dynadiag import report, trace
+
 HERE = Path(__file__).parent
 PROGRAM = HERE / "offline_program.py"
 SCHEMA = json.loads((HERE.parents[2] / "docs" / "parity.schema.json").read_text())
@@ -57,6 +59,17 @@ def test_a_finding_has_the_line_of_the_write_and_the_smallest_tensor(result):
     assert (finding["where"]["line"], finding["where"]["code"]) == (7, "x.mul_(2)")
     assert (finding["tensor"]["where"], finding["tensor"]["elements"]) == ("output", 4)
     assert finding["would"] == "would be wrong if `x` and `y` overlapped in memory, on a call after one where they do not"
+
+
+def test_a_report_on_the_run_tells_what_could_happen_apart_from_what_did(done, result):
+    made = report.build(trace.load(done.folder / "run"))
+    could = [one for one in made.findings if one.title.startswith("Could happen: ")]
+    assert [(one.code, one.severity, one.where.code) for one in could] == [
+        ("DM30", "warning", "x.mul_(2)"),
+        ("DM31", "warning", "x.mul_(2)"),
+    ]
+    assert {graph(result, "later")["graph"]} == {one.evidence[0] for one in could}
+    assert (made.parity.calls_different, made.replayed.compared) == (0, result["summary"]["compared"])
 
 
 def test_each_graph_says_what_was_tried_and_what_not(result):

@@ -1,0 +1,48 @@
+"""What `dynadiag parity` found on calls that were not recorded: it could happen, and is kept apart from what did happen."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from dynadiag.advice.parity import replay_advice
+from dynadiag.model.parity import CouldDiffer
+from dynadiag.model.report import Finding, PassResult
+from dynadiag.model.run import Frame, Graph, Location, Run
+from dynadiag.passes.base import Rank, frame_location, plural
+from dynadiag.passes.fingerprint import fingerprint
+from dynadiag.passes.parity_replay_words import TITLES, tensor_in_words
+
+
+def find_parity_replayed(run: Run) -> PassResult:
+    """One warning for each way to go wrong that the replay of this run's graphs showed; nothing where `dynadiag parity` did not run."""
+    if run.replayed is None:
+        return PassResult()
+    graphs = {graph.id: graph for graph in run.graphs}
+    findings = tuple(_finding(one, graphs.get(one.graph), at, run) for at, one in enumerate(run.replayed.findings))
+    unknown = sum(one.graph not in graphs for one in run.replayed.findings)
+    notes = (f"parity.json names graphs that this recording does not hold ({plural(unknown, 'finding')}).",) if unknown else ()
+    return PassResult(replayed=run.replayed, findings=findings, notes=notes)
+
+
+def _finding(one: CouldDiffer, graph: Graph | None, at: int, run: Run) -> Finding:
+    frame = run.frame(graph.frame) if graph is not None and graph.frame is not None else None
+    where = one.line or _entry(frame)
+    more = f"; {one.others} more" if one.others else ""
+    test = f" A test that shows it: {one.test}." if one.test else ""
+    return Finding(
+        id="",
+        fingerprint=fingerprint(one.code, where, run, name=one.source or f"{one.where} {one.aspect}"),
+        code=one.code,
+        severity="warning",
+        title=f"Could happen: {TITLES.get(one.code, one.title)}",
+        where=where,
+        why=f"Replayed beside eager, {one.graph} {one.would}: {tensor_in_words(asdict(one))}{more}. It first shows in {one.layer}.{test}",
+        fix=replay_advice(one.code),
+        cost=None,
+        evidence=tuple(known.id for known in (graph, frame) if known is not None),
+        rank=(float(Rank.LIMIT_HIT), 0.5, float(at)),
+    )
+
+
+def _entry(frame: Frame | None) -> Location | None:
+    return None if frame is None else frame_location(frame)
