@@ -95,7 +95,7 @@ def confirm(candidate: Candidate, setting: Setting, options: HuntOptions) -> Con
             target = one.failure
             timeout_s = _later_timeout(one, options.timeout_s)
     if target is None:
-        raise NothingFoundError(_why_nothing(seen, options), exit_code=1)
+        raise NothingFoundError(_why_nothing(seen, setting, options), exit_code=1)
     return Confirmed(
         failure=target,
         failed=_failed(seen, target),
@@ -124,14 +124,15 @@ def _later_timeout(first: Observation, limit_s: float) -> float:
     return timeout_for(first.wall_s)
 
 
-def _why_nothing(seen: list[Observation], options: HuntOptions) -> str:
+def _why_nothing(seen: list[Observation], setting: Setting, options: HuntOptions) -> str:
     others = [one.failure for one in seen if one.failure is not None]
     if others:
         return f"the graph fails, but not as asked for (--kind, --match): {others[0].kind} in phase {others[0].phase}: {others[0].title()}"
     invalid = next((one.invalid for one in seen if one.invalid is not None), None)
     if invalid is not None:
         return f"the captured graph does not run: {invalid}"
-    return f"the captured graph alone does not fail (0 of {len(seen)} runs): the failure needs what is around it"
+    lost = f" (not captured: the options {', '.join(setting.lost_options)})" if setting.lost_options else ""
+    return f"the captured graph alone does not fail (0 of {len(seen)} runs): the failure needs what is around it{lost}"
 
 
 def hunt(candidate: Candidate, setting: Setting, options: HuntOptions) -> Hunt:

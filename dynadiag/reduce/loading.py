@@ -20,6 +20,7 @@ from dynadiag.reduce.candidate import Candidate
 from dynadiag.reduce.inputs import HOME, from_value
 from dynadiag.reduce.setting import Setting, from_json
 from dynadiag.reduce.stored_inputs import stored_inputs
+from dynadiag.torch_compat.reduce_backend import option_value
 from dynadiag.torch_compat.reduce_compile import has_option
 
 # Options that the harness sets itself, or that only say where to put files and logs.
@@ -111,11 +112,14 @@ def _wants_grad(value: Any) -> bool:
 def _configs(state: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
     """Without those that this torch does not have: a recording may come from another."""
     known = [(name, value) for name, value in state["configs"] if not any(part in name for part in _OURS)]
-    return tuple((name, value) for name, value in known if has_option(name))
+    try:
+        return tuple((name, option_value(value)) for name, value in known if has_option(name))
+    except (ValueError, ImportError, KeyError, SyntaxError) as error:
+        raise UnreadableInputError(f"an option of the captured graph cannot be set: {error}", exit_code=1) from error
 
 
 def _setting(state: dict[str, Any]) -> Setting:
-    setting = from_json(state)
+    setting = replace(from_json(state), lost_options=tuple(map(str, state.get("configs_lost", ()))))
     if setting.backend_source is None:
         return setting
     # The function of the user's own script, which ran a moment ago; its source is what the reproducer will hold.

@@ -17,14 +17,22 @@ def captures_to_resume(directory: Path, script: Path) -> list[Path]:
     try:
         folders = [Path(path) for path in json.loads((directory / "job.json").read_text("utf-8"))["captures"]]
         inside = all(folder.resolve().is_relative_to(directory.resolve()) for folder in folders)
-        sources = [json.loads((folder / "setting.json").read_text("utf-8")).get("backend_source") for folder in folders] if inside else []
+        sources = [source for folder in folders for source in _sources(folder)] if inside else []
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UnreadableInputError(f"{directory} holds no reduction that can be resumed: {error}") from error
     if not inside:
         raise UnreadableInputError(f"{directory}/job.json names captured graphs outside of {directory}: they are not read")
     if not all(_is_part_of(source, script) for source in sources if source is not None):
-        raise UnreadableInputError(f"the backend stored in {directory} is not the text of {script}: start again without --resume")
+        raise UnreadableInputError(
+            f"a function stored in {directory} (the backend, an option) is not the text of {script}: start again without --resume"
+        )
     return folders
+
+
+def _sources(folder: Path) -> list[object]:
+    """The texts that loading the capture would run: of the backend, and of functions that are options."""
+    state = json.loads((folder / "setting.json").read_text("utf-8"))
+    return [state.get("backend_source"), *(value.get("source") for _, value in state.get("configs", ()) if isinstance(value, dict))]
 
 
 def _is_part_of(source: object, script: Path) -> bool:

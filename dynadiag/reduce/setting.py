@@ -16,7 +16,7 @@ class Setting:
     `check` is what is compared: "raises" nothing (only errors count), "forward" the results, "gradient" also the gradients, "mutation" also
     the inputs as the call left them; `backward` says whether there is one. `memory_limit_mib` is what a run may take besides what the
     process has already; then running out of memory is a failure like others. `autocast` is a device type and a dtype name.
-    `backend_source` is the source of a backend of the user's script.
+    `backend_source` is the source of a backend of the user's script; `lost_options` are options that could not be captured.
     """
 
     backend: Any = "inductor"
@@ -33,6 +33,7 @@ class Setting:
     check: Check = "raises"
     backend_source: str | None = None
     memory_limit_mib: int | None = None
+    lost_options: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Plain data; the backend by its name."""

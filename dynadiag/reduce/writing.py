@@ -16,6 +16,7 @@ from dynadiag.reduce.candidate import Candidate, own_copy
 from dynadiag.reduce.failure import Failure
 from dynadiag.reduce.inputs import DRAWN, PlainInput, TensorInput
 from dynadiag.reduce.setting import Setting
+from dynadiag.torch_compat.reduce_backend import OptionFunction
 from dynadiag.torch_compat.reduce_compile import config_path
 
 _INLINE_ELEMENTS = 64
@@ -45,8 +46,11 @@ def reproducer(candidate: Candidate, setting: Setting, header: Header, *, expect
         imports = imports | {"import faulthandler"}
     if setting.memory_limit_mib is not None:
         imports = imports | {"import resource"}
-    configs = [f"{config_path(name)} = {value!r}" for name, value in candidate.configs]
+    functions = [value for _, value in candidate.configs if isinstance(value, OptionFunction)]
+    configs = [line for one in functions if one.source is not None for line in (*one.source.rstrip().splitlines(), "", "")]
+    configs += [f"{config_path(name)} = {value!r}" for name, value in candidate.configs]
     needed = imports | {"import torch"} | {f"import {config_path(name).split('.config.')[0]}.config" for name, _ in candidate.configs}
+    needed |= {f"import {one.module}" for one in functions if one.module is not None}
     opening = _docstring(header, expect_failure=expect_failure)
     parts = [*opening, "", *sorted(needed), "", *configs, *([""] if configs else []), "", *classes, "", "", *body, ""]
     return "\n".join(parts)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import sys
 import textwrap
 from collections.abc import Iterator
-from types import CodeType, FunctionType, ModuleType
+from dataclasses import dataclass, field
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 _PARTS_LIMIT = 20
+FUNCTION = "dynadiag_function"
+"""The key of plain data that stands for a function."""
 
 
 def describe_backend(compiler_fn: Any) -> tuple[dict[str, Any], str | None]:
@@ -25,6 +29,66 @@ def name_backend(compiler_fn: Any) -> dict[str, Any]:
     """Plain data without a source; `registered` says whether any process that has torch finds the backend by this name."""
     described, function = _named(compiler_fn)
     return {**described, "registered": function is None}
+
+
+@dataclass(frozen=True)
+class OptionFunction:
+    """A function that is the value of an option: one of torch, named by `module` and `name`, or one of the script, with its `source`.
+
+    Its `repr` is how a script spells it.
+    """
+
+    name: str
+    module: str | None = None
+    source: str | None = None
+    function: Any = field(default=None, compare=False)
+
+    def __repr__(self) -> str:
+        return self.name if self.module is None else f"{self.module}.{self.name}"
+
+
+def describe_option(value: Any) -> Any:
+    """Plain data for the value of an option, None where there is none: numbers, texts, lists of them, functions (`OptionFunction`)."""
+    if isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, list | tuple):
+        items = [describe_option(item) for item in value]
+        return None if any(item is None or isinstance(item, dict) for item in items) else items
+    if not isinstance(value, FunctionType | BuiltinFunctionType | type):
+        return None
+    module, name = str(getattr(value, "__module__", "")), str(value.__qualname__)
+    if module.partition(".")[0] == "torch" and _found(module, name) is value:
+        return {FUNCTION: name, "module": module}
+    source, _ = _source_of(value)
+    return None if source is None else {FUNCTION: value.__name__, "source": source}
+
+
+def option_value(described: Any) -> Any:
+    """The value behind `describe_option`. Raises ValueError for a function that this torch does not have.
+
+    A source is run: it is that of the script which ran a moment ago.
+    """
+    if not isinstance(described, dict):
+        return described
+    name, module, source = described.get(FUNCTION), described.get("module"), described.get("source")
+    if isinstance(source, str) and isinstance(name, str):
+        names: dict[str, Any] = {"__name__": "option_of_the_script"}
+        exec(compile(source, "<option of the script>", "exec"), names)
+        return OptionFunction(name, source=source, function=names[name])
+    if not isinstance(name, str) or not isinstance(module, str) or module.partition(".")[0] != "torch":
+        raise ValueError(f"{described!r} names no function of torch")
+    importlib.import_module(module)
+    found = _found(module, name)
+    if found is None:
+        raise ValueError(f"this torch has no {module}.{name}")
+    return OptionFunction(name, module=module, function=found)
+
+
+def _found(module: str, name: str) -> Any:
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found
 
 
 def _named(compiler_fn: Any) -> tuple[dict[str, Any], Any]:
@@ -73,6 +137,8 @@ def _source_of(function: Any) -> tuple[str | None, str | None]:
     """The source of a function with all that it names in its module; or why that cannot be had."""
     if not isinstance(function, FunctionType):
         return None, f"the backend is {type(function).__name__}, no function with a source"
+    if not function.__name__.isidentifier():
+        return None, "the backend is a lambda, which has no name"
     parts: dict[str, str] = {}
     try:
         _collect(function, parts)

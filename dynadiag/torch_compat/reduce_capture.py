@@ -20,7 +20,7 @@ from typing import Any
 
 from dynadiag.torch_compat import configuration
 from dynadiag.torch_compat.hooks import callback_switch, disguise
-from dynadiag.torch_compat.reduce_backend import describe_backend
+from dynadiag.torch_compat.reduce_backend import describe_backend, describe_option
 
 STATE = struct.Struct("<qqq")
 IDLE, COMPILING, CALLING = 0, 1, 2
@@ -121,6 +121,7 @@ class GraphWatch:
     def _save_graph(self, folder: str, graph: Any, module: Any) -> None:
         torch = sys.modules["torch"]
         described, trouble = describe_backend(graph.compiler_fn)
+        configs, lost = _described_configs()
         state = {
             **described,
             "trouble": trouble,
@@ -130,7 +131,8 @@ class GraphWatch:
             "default_dtype": str(torch.get_default_dtype()).removeprefix("torch."),
             "deterministic": bool(torch.are_deterministic_algorithms_enabled()),
             "matmul_precision": torch.get_float32_matmul_precision(),
-            "configs": _plain_configs(),
+            "configs": configs,
+            "configs_lost": lost,
         }
         _save_text(folder, module)
         _write(folder, "setting.json", json.dumps(state))
@@ -214,11 +216,10 @@ def _autocast(torch: Any) -> tuple[str, str] | None:
     return None
 
 
-def _plain_configs() -> list[tuple[str, Any]]:
-    """Options that are not at their default and that a script can spell."""
-    return [
-        (f"{area}.{name}", value)
-        for area, options in configuration.changes().items()
-        for name, value in options.items()
-        if isinstance(value, bool | int | float | str | None)
-    ]
+def _described_configs() -> tuple[list[tuple[str, Any]], list[str]]:
+    """Options that are not at their default, as plain data; and the names of those that a script cannot spell."""
+    found = {f"{area}.{name}": value for area, options in configuration.changes().items() for name, value in options.items()}
+    described = {name: describe_option(value) for name, value in found.items() if value is not None}
+    described |= {name: None for name, value in found.items() if value is None}
+    lost = [name for name, value in described.items() if value is None and found[name] is not None]
+    return [(name, value) for name, value in described.items() if name not in lost], lost

@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from dynadiag.torch_compat.reduce_backend import OptionFunction
+
 _CONFIGS = {"dynamo": "torch._dynamo.config", "functorch": "torch._functorch.config", "inductor": "torch._inductor.config"}
 LAYERS = ("eager", "aot_eager", "aot_eager_decomp_partition", "inductor")
 """Backends that each add one layer to the one before: Dynamo, AOTAutograd, decompositions, inductor (`torch/_dynamo/backends`)."""
@@ -46,7 +48,7 @@ def configured(configs: Sequence[tuple[str, Any]]) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for name, value in configs:
             module, option = config_module(name)
-            stack.enter_context(module.patch({option: value}))
+            stack.enter_context(module.patch({option: value.function if isinstance(value, OptionFunction) else value}))
         yield
 
 

@@ -1,4 +1,4 @@
-"""How many questions a reduction asks, on real AOT graphs: the bounds of `docs/minify.md`. BERT-12 runs in `benchmarks/minify.py`."""
+"""How many questions a reduction asks, on real AOT graphs: the bounds of `docs/minify.md`. BERT-12 runs in `benchmarks/minify_vs_torch.py`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 
 @pytest.fixture(scope="module")
 def benchmark():
-    spec = importlib.util.spec_from_file_location("benchmark_minify", Path(__file__).parents[2] / "benchmarks" / "minify.py")
+    spec = importlib.util.spec_from_file_location("benchmark_minify", Path(__file__).parents[2] / "benchmarks" / "minify_vs_torch.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -32,6 +32,17 @@ def test_a_backend_that_is_not_in_the_script_is_refused(earlier):
         captures_to_resume(earlier / "out", earlier / "train.py")
 
 
+def test_a_function_that_is_an_option_is_held_to_the_same(earlier):
+    stored = {
+        "configs": [["inductor.max_fusion_size", 1], ["inductor.joint_custom_pre_pass", {"dynadiag_function": "f", "source": "def f(): 1"}]]
+    }
+    (earlier / "out" / "capture" / "setting.json").write_text(json.dumps(stored))
+    with pytest.raises(UnreadableInputError, match="start again without --resume"):
+        captures_to_resume(earlier / "out", earlier / "train.py")
+    (earlier / "train.py").write_text("def f(): 1\n")
+    assert len(captures_to_resume(earlier / "out", earlier / "train.py")) == 1
+
+
 @pytest.mark.parametrize(
     "job", ["", "[]", '{"captures": ["/etc"]}', '{"captures": 3}', '{"captures": [null]}', '{"captures": ["../elsewhere"]}']
 )
