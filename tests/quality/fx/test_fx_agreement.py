@@ -62,13 +62,14 @@ def ours(probed):
     return {index: found for index, found in told.items() if found[0]}
 
 
-def compare(run):
-    """(graphs with metadata, mutated inputs, what differs) over all Dynamo graphs of a run."""
+def compare(run, epoch=None):
+    """(graphs with metadata, mutated inputs, what differs) over all Dynamo graphs of a run, or of one reset epoch of it."""
+    epochs = {frame.id: frame.key.epoch for frame in run.frames}
     metadata = {(one.frame, one.attempt): trace.aot_metadata(one.payload) for one in run.mutation_records if one.kind == "aot_metadata"}
     graphs, inputs, differ = 0, 0, []
     for graph in run.graphs:
         said = metadata.get((graph.frame, graph.attempt))
-        if graph.kind != "dynamo" or said is None:
+        if graph.kind != "dynamo" or said is None or epoch not in (None, epochs[graph.frame]):
             continue
         graphs, inputs = graphs + 1, inputs + len(theirs(said))
         probed = trace.probe_result(graph.probe)
@@ -109,12 +110,24 @@ def test_each_mutation_of_the_corpus_has_a_line_of_its_snippet_or_of_the_optimiz
     assert without == []
 
 
+# Graphs and mutated inputs at least: statistics of BatchNorm, what the optimizer writes, keys and values of the caches.
+LEAST = {
+    "resnet_training": (2, 180),
+    "bert_step": (2, 120),
+    "gpt2_generate": (1, 0),
+    "llama_static_cache": (1, 4),
+    "detection_training": (5, 150),
+}
+
+
 @pytest.mark.slow
 @pytest.mark.models
-def test_probe_agrees_with_aotautograd_on_models(models):
-    graphs, inputs, differ = compare(models)
-    print(f"\nmodels: {graphs - len(differ)} of {graphs} graphs agree, {inputs} mutated inputs")
-    assert graphs >= 7 and inputs >= 300
+@pytest.mark.parametrize("number", range(1, 6), ids=list(LEAST))
+def test_probe_agrees_with_aotautograd_on_models(models, number):
+    name, (least_graphs, least_inputs) = list(LEAST.items())[number - 1]
+    graphs, inputs, differ = compare(models, number)
+    print(f"\n{name}: {graphs - len(differ)} of {graphs} graphs agree, {inputs} mutated inputs")
+    assert graphs >= least_graphs and inputs >= least_inputs
     assert differ == []
 
 
