@@ -23,6 +23,8 @@ from dynadiag.reduce.repeating import WRONG_VERDICT, repeats_for
 from dynadiag.reduce.writing import Header, reproducer
 
 SCHEMA_VERSION = 1
+WARM = "compile-cache"
+"""The folder of the worker's own compile cache in its directory."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +66,7 @@ def write_reproducer(hunt: Hunt, ladder: Ladder, out: Path, *, timeout_s: float,
         return Written(path=None, proof=Proof(runs=0, reproduced=0), why_not=why, almost_why="there is no reproducer")
     path = out / "repro_min.py"
     write_text(source, path)
-    proof = prove(source, hunt.confirmed.failure, timeout_s=timeout_s)
+    proof = prove(source, hunt.confirmed.failure, timeout_s=timeout_s, warm=out / WARM)
     return replace(_with_almost(hunt, header, out, timeout_s), path=path, proof=proof)
 
 
@@ -79,7 +81,7 @@ def _with_almost(hunt: Hunt, header: Header, out: Path, timeout_s: float) -> Wri
     except NotRebuildableError as error:
         return replace(none, almost_why=f"it cannot be written as a script: {error}")
     for _ in range(repeats_for(hunt.confirmed.failed, hunt.confirmed.of)):
-        status, _output = run_fresh(source, timeout_s=timeout_s)
+        status, _output = run_fresh(source, timeout_s=timeout_s, warm=out / WARM)
         if status != 0:
             return replace(none, almost_why=f"the closest passing graph did not pass in a fresh process (exit status {status})")
     write_text(source, out / "almost.py")

@@ -1,8 +1,10 @@
-"""Whether a reproducer shows the failure: run in fresh processes, each in an empty directory with an empty compile cache."""
+"""Whether a reproducer shows the failure: run in fresh processes, each in an empty directory, with a compile cache that holds no graph."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -31,18 +33,24 @@ class Proof:
         return self.reproduced == self.runs > 0
 
 
-def prove(source: str, failure: Failure, *, timeout_s: float, runs: int = RUNS, python: str = sys.executable) -> Proof:
-    """Run the source `runs` times, each in a fresh process."""
-    results = [run_fresh(source, timeout_s=timeout_s, python=python) for _ in range(runs)]
+def prove(
+    source: str, failure: Failure, *, timeout_s: float, runs: int = RUNS, python: str = sys.executable, warm: Path | None = None
+) -> Proof:
+    """Run the source `runs` times, each in a fresh process; `warm` as in `run_fresh`."""
+    results = [run_fresh(source, timeout_s=timeout_s, python=python, warm=warm) for _ in range(runs)]
     return Proof(runs=runs, reproduced=sum(shows(failure, *result) for result in results), output=results[-1][1] if results else "")
 
 
-def run_fresh(source: str, *, timeout_s: float, python: str = sys.executable) -> tuple[int | None, str]:
-    """The exit status (negative for a signal, None when it did not end in time) and the end of the output."""
+def run_fresh(source: str, *, timeout_s: float, python: str = sys.executable, warm: Path | None = None) -> tuple[int | None, str]:
+    """The exit status (negative for a signal, None when it did not end in time) and the end of the output.
+
+    `warm` is a compile cache whose answers about the machine (which instructions the C++ compiler knows) are used again: half the CPU time
+    of such a process. The graphs in it are not.
+    """
     with tempfile.TemporaryDirectory(prefix="dynadiag-proof-", ignore_cleanup_errors=True) as folder:
         empty, elsewhere = Path(folder) / "empty", Path(folder) / "elsewhere"
         empty.mkdir()
-        elsewhere.mkdir()
+        _copy_cache(warm, elsewhere)
         (empty / "repro_min.py").write_text(source, "utf-8")
         environment = {name: value for name, value in os.environ.items() if name not in _DROPPED}
         environment |= {"TORCHINDUCTOR_CACHE_DIR": str(elsewhere), "TORCHINDUCTOR_COMPILE_THREADS": "1", "OMP_NUM_THREADS": "1"}
@@ -63,6 +71,17 @@ def run_fresh(source: str, *, timeout_s: float, python: str = sys.executable) ->
             output, _ = child.communicate()
             status = None
         return status, output[-_OUTPUT_BYTES:].decode("utf-8", "replace")
+
+
+_GRAPHS = ("fxgraph", "aotautograd")
+"""Folders of inductor's cache that hold compiled graphs (`torch/_inductor/codecache.py`, 2.11 to 2.15)."""
+
+
+def _copy_cache(warm: Path | None, to: Path) -> None:
+    to.mkdir()
+    if warm is not None and warm.is_dir():
+        with contextlib.suppress(OSError, shutil.Error):
+            shutil.copytree(warm, to, ignore=shutil.ignore_patterns(*_GRAPHS), dirs_exist_ok=True)
 
 
 def shows(failure: Failure, status: int | None, output: str) -> bool:

@@ -52,6 +52,15 @@ def test_each_run_is_fresh_and_alone(monkeypatch, tmp_path):
     assert not prove("pass", failure, timeout_s=30, runs=1).holds and not Proof(runs=0, reproduced=0).holds
 
 
+def test_what_is_known_of_the_machine_is_used_again_and_no_graph(tmp_path):
+    for name in ("ab/isa.so", "fxgraph/x/graph", "aotautograd/graph"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text("")
+    look = "import os, pathlib; print(sorted(p.name for p in pathlib.Path(os.environ['TORCHINDUCTOR_CACHE_DIR']).rglob('*')))"
+    assert run_fresh(look, timeout_s=60, warm=tmp_path) == (0, "['ab', 'isa.so']\n")
+    assert run_fresh(look, timeout_s=60, warm=tmp_path / "gone") == (0, "[]\n")
+
+
 def test_a_run_that_does_not_end_is_ended():
     assert run_fresh("import time\nprint('here', flush=True)\ntime.sleep(600)", timeout_s=1.5) == (None, "here\n")
 
