@@ -50,6 +50,9 @@ def bench(
             "--shapes", metavar="N", min=1, help="Watch the script's first N calls, and replay each shape that they had with a verdict."
         ),
     ] = None,
+    prices: Annotated[
+        bool, typer.Option("--prices", help="Measure what each graph break costs per call; compiles a graph a place more.")
+    ] = False,
     variants: Annotated[
         list[str] | None,
         typer.Option("--variants", metavar='"NAME: ARGS"...', help="Compare whole steps of a script, started with these arguments each."),
@@ -106,7 +109,7 @@ def bench(
     directory = _directory(where, out, force)
     budget = Budget(max_rounds=rounds, max_s=max_s)
     options = BenchOptions(
-        budget=budget, in_process=in_process, python=python, timeout_s=timeout_s, log_folder=directory, remeasure=remeasure
+        budget=budget, in_process=in_process, python=python, timeout_s=timeout_s, log_folder=directory, remeasure=remeasure, prices=prices
     )
     with tempfile.TemporaryDirectory(prefix="dynadiag-git-") as folder, _progress() as progress:
         result = run(_before_and_after(specs, where, after, revision, Path(folder)), options, progress)

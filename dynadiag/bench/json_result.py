@@ -57,6 +57,7 @@ def to_dict(result: BenchResult) -> dict[str, Any]:
         "floor_ms": None if result.floor is None else result.floor.get("floor_ms"),
         "floor": result.floor,
         "shapes": None if result.shapes is None else _shapes(result.shapes, cuda),
+        "prices": None if result.prices is None else [dict(one) for one in result.prices],
         "notes": list(result.notes),
         "unknown": _unknown_above(result),
     }
@@ -153,6 +154,7 @@ def _unknown_above(result: BenchResult) -> Mapping[str, str]:
         "clocks": None if result.clocks is not None else "nvidia-smi gave no clocks",
         "ceilings": None if result.ceilings is not None else result.no_limits or _NO_CUDA,
         "floor_ms": None if result.floor is not None and result.floor["floor_ms"] is not None else result.no_limits or _NO_CUDA,
+        "prices": None if result.prices is not None else "prices are measured with --prices only",
         "shapes": None if result.shapes is not None else result.no_shapes or "shapes are replayed with --shapes only",
         "floor": None if result.floor is not None else result.no_limits or "nothing was timed",
     }

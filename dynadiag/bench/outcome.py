@@ -144,6 +144,7 @@ class BenchResult:
     no_limits: str = ""
     shapes: ShapeStudy | None = None
     no_shapes: str = ""
+    prices: list[Mapping[str, Any]] | None = None
 
     @property
     def exit_status(self) -> int:

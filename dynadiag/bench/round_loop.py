@@ -22,6 +22,7 @@ class BenchOptions:
 
     `prepare_together` checks and compiles all arms at once: sooner ready on a machine with many cores, but compile seconds are then those
     of a busy machine. `remeasure` measures the device's ceilings anew where they are kept from an earlier run.
+    `prices` asks what each graph break costs.
     """
 
     budget: Budget = field(default_factory=Budget)
@@ -32,6 +33,7 @@ class BenchOptions:
     log_folder: Path | None = None
     prepare_together: bool = False
     remeasure: bool = False
+    prices: bool = False
 
 
 @dataclass(kw_only=True)

@@ -20,6 +20,7 @@ from dynadiag.bench.finding import find_loop
 from dynadiag.bench.judging import compare_arms, summarise
 from dynadiag.bench.measured_limits import find_limits
 from dynadiag.bench.outcome import ArmResult, BenchResult, Correctness
+from dynadiag.bench.prices import find_prices
 from dynadiag.bench.process import ArmEndedError, ArmFailedError, ArmProcess, default_python
 from dynadiag.bench.round_loop import BenchOptions, Progress, RoundLoop, Runner
 from dynadiag.bench.shapes import replay_shapes
@@ -72,6 +73,8 @@ class Session:
         self._each("finish", self._finish)
         find_limits(self._result, self._ask_baseline(), remeasure=self._options.remeasure)
         self._result.phases_s["look_back"] = time.monotonic() - began
+        if self._options.prices:
+            find_prices(self._result, self._runners, self._options, self._progress)
         began = time.monotonic()
         if self._arms[0].script is not None and self._arms[0].script.shapes:
             replay_shapes(self._result, self._runners, self._options, self._progress)

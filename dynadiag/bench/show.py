@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 
 from dynadiag.bench.outcome import ArmResult, BenchResult, Comparison, Correctness
+from dynadiag.bench.prices import price_lines
 from dynadiag.bench.show_shapes import among_shapes, print_shapes
 from dynadiag.bench.verdict import Verdict
 from dynadiag.render.page import Column, Page
@@ -95,7 +96,7 @@ def _compiling(page: Page, result: BenchResult) -> None:
 
 def _limits(page: Page, result: BenchResult) -> None:
     """What a step has to do, what arms keep for backward, and how far each arm is from the floor."""
-    lines = limit_lines(result)
+    lines = [*limit_lines(result), *price_lines(result.prices or ())]
     if lines:
         page.blank()
     for line in lines:

@@ -13,6 +13,7 @@ from dynadiag.bench.inside.about import about_here
 from dynadiag.bench.inside.checking import Outcome, check_arm, check_eager, needs_own_setting
 from dynadiag.bench.inside.loading import load_step
 from dynadiag.bench.inside.patching import EAGER, CompileSwitch
+from dynadiag.bench.inside.prices import prices_of
 from dynadiag.bench.inside.probing import probe
 from dynadiag.bench.inside.reference import Expected, collect, prime_and_expect
 from dynadiag.bench.inside.shapes import ShapeReplay
@@ -182,6 +183,10 @@ class Arm:
     def work(self) -> dict[str, Any]:
         """What a step computes and moves."""
         return step_work(self.step, self.switch)
+
+    def prices(self, max_s: float) -> dict[str, Any]:
+        """What each graph break of a step costs."""
+        return prices_of(self.step, self.switch, cuda=self.cuda, max_s=max_s)
 
     def _clear_peak(self) -> None:
         if self.cuda:

@@ -116,6 +116,8 @@ class Server:
             return arm.finish()
         if command["do"] == "work":
             return arm.work()
+        if command["do"] == "prices":
+            return arm.prices(float(command["max_s"]))
         if command["do"] == "ceilings":
             return measure_ceilings()
         if command["do"] == "shapes" and arm.shapes is not None:

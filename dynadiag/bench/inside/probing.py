@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any
@@ -60,6 +61,18 @@ def probe_steps(*, cuda: bool) -> Generator[None, None, Probe]:
         lookups=len(lookups) / _CALLS,
         lookup_us=sum(event.cpu_time_total for event in lookups) / _CALLS,
     )
+
+
+def regions_entered(call: Callable[[], Any]) -> dict[str, float]:
+    """How often one call enters each compiled region, by compile id."""
+    import torch
+
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+        for _ in range(_CALLS):
+            call()
+    names = (event.name for event in profiler.events() or () if event.name.startswith(_REGION) and _is_on(event, "CPU"))
+    counted = Counter(name.removeprefix(_REGION).strip(": ") for name in names)
+    return {name: count / _CALLS for name, count in counted.items()}
 
 
 def _is_on(event: Any, device: str) -> bool:

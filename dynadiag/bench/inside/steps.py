@@ -56,7 +56,7 @@ class CallUnit(Step):
     """One call with its arguments: forward, and backward with fixed cotangents where grad mode is on and an output needs it.
 
     `own_backward` says that the callable runs a backward itself, `where` which call of a script this is, `autocast` for which devices the
-    script had autocast on; backward runs without, as torch advises.
+    script had autocast on; backward runs without, as torch advises. `options` are those that the script compiled the callable with.
     """
 
     cotangents: dict[str, Any] = field(default_factory=dict)
@@ -65,20 +65,22 @@ class CallUnit(Step):
     leaves: tuple[Any, ...] | None = None
     where: str = ""
     autocast: tuple[str, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     def run(self, function: Callable[..., Any] | None = None) -> Any:
         """Forward, then backward; gradients are dropped first, as a training loop does."""
         if self.own_backward:
             return self._chosen(function)(*self.arguments, **self.keywords)
-        self._drop_gradients()
+        self.drop_gradients()
         output = self._chosen(function)(*self.arguments, **self.keywords)
         outputs = {name: value for name, value in tensors_in("output", output).items() if value.requires_grad}
         self.backward = bool(outputs)
         if outputs:
-            self._go_back(outputs)
+            self.go_back(outputs)
         return output
 
-    def _go_back(self, outputs: Mapping[str, Any]) -> None:
+    def go_back(self, outputs: Mapping[str, Any]) -> None:
+        """Backward from outputs, named as in the output of the call, with the fixed cotangents."""
         import torch
 
         with ExitStack() as stack:
@@ -105,7 +107,8 @@ class CallUnit(Step):
             self.cotangents[name] = made
         return made
 
-    def _drop_gradients(self) -> None:
+    def drop_gradients(self) -> None:
+        """As a training loop does before each step."""
         if self.leaves is None:
             self.leaves = tuple(value for owner in (self.original, *self.arguments) for value in _leaves(owner))
         for value in self.leaves:

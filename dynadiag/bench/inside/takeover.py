@@ -222,6 +222,7 @@ def _unit(watched: Watched, args: tuple[Any, ...], kwargs: Mapping[str, Any], sw
         compiled_by="program",
         taken=True,
         where=where,
+        options=watched.options,
         leaves=tuple(leaf for leaf in leaves if leaf.is_leaf and leaf.requires_grad),
         autocast=tuple(device for device in ("cuda", "cpu") if torch.is_autocast_enabled(device)),
     )

@@ -1,0 +1,302 @@
+"""What graph breaks cost in milliseconds per call, by ablation: the call's own graphs, joined where a break was, timed beside the call.
+
+Three things take turns in random order: the call as it is; all its graphs joined to one; and, for each place that breaks, the graphs joined
+everywhere but there, with the host's pause that the real call makes at that place. The price of a place is the last less the second.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from time import perf_counter
+from typing import Any
+
+from dynadiag.bench.inside.joining import CannotJoinError, Part, join
+from dynadiag.bench.inside.loading import one_line
+from dynadiag.bench.inside.patching import CompileSwitch
+from dynadiag.bench.inside.probing import regions_entered
+from dynadiag.bench.inside.results import tensors_in
+from dynadiag.bench.inside.snapshot import take_snapshot
+from dynadiag.bench.inside.state import find_state
+from dynadiag.bench.inside.steps import CallUnit, Step
+from dynadiag.bench.inside.timing import Timer
+from dynadiag.torch_compat.bench_prices import Entered, GuardTimes, Watch, compiled_names, timed_guards, watched_backend
+
+MOST_PLACES = 8
+_PAUSE_CALLS = 15
+_WARM_CALLS = 3
+_MIN_ROUNDS, _MAX_ROUNDS = 20, 60
+
+
+@dataclass(kw_only=True)
+class Place:
+    """A place where graphs end: the boundaries (after which call of the tape), why, and whether a break is what ends them."""
+
+    where: str
+    reason: str
+    is_break: bool
+    boundaries: list[int] = field(default_factory=list)
+    why_not: str = ""
+    pause_s: float = 0.0
+
+
+def prices_of(step: Step, switch: CompileSwitch, *, cuda: bool, max_s: float) -> dict[str, Any]:
+    """Samples of the call, of its joined graphs and of each place; guard sets and copies. `why_not` says why there are none."""
+    if not isinstance(step, CallUnit) or step.own_backward or (step.compiled_by == "program" and not step.taken):
+        return {"why_not": "only a call whose backward is ours can be taken apart, not a whole step"}
+    import torch
+
+    snapshot = take_snapshot(find_state(step.original, step.arguments, step.keywords))
+    try:
+        torch.compiler.reset()
+        with torch.compiler.set_stance("default"):
+            return _Pricing(step, switch, cuda=cuda).measure(max_s)
+    except CannotJoinError as error:
+        return {"why_not": str(error)}
+    finally:
+        torch.compiler.reset()
+        snapshot.restore()
+
+
+class _Pricing:
+    """One call, its tape, and the joined graphs made from it."""
+
+    def __init__(self, unit: CallUnit, switch: CompileSwitch, *, cuda: bool) -> None:
+        self._unit = unit
+        self._switch = switch
+        self._options = switch.merged(unit.options)
+        self._cuda = cuda
+        self._watch = Watch()
+        self._guards = GuardTimes()
+        self._tape: list[Entered] = []
+        self._outputs: dict[str, Any] = {}
+
+    def measure(self, max_s: float) -> dict[str, Any]:
+        """Everything; raises CannotJoinError where graphs cannot be joined."""
+        function = self._compiled(self._unit.original, self._watch)
+        with timed_guards(self._guards):
+            for _ in range(_WARM_CALLS):
+                self._unit.run(function)
+        self._record(function)
+        guards = self._guard_sets(function)
+        copies = [self._copy(call, at, name) for call in self._tape for at, name in call.piece.copied_back]
+        places = self._places()
+        facts = {"guards": guards, "copy_backs": copies, "graph_calls": len(self._tape)}
+        if not places:
+            return {**facts, "places": [], "why_not": ""}
+        pauses = self._pauses(function)
+        variants: dict[str, Callable[[], Any]] = {"step": lambda: self._unit.run(function)}
+        whole = self._segment(0, len(self._tape))
+        variants["unbroken"] = self._replay([whole], [], direct=False)
+        variants["joined"] = self._replay([whole], [])
+        for number, place in enumerate(places):
+            if not place.why_not:
+                variants[f"place {number}"] = self._cut(place, pauses)
+        samples = _take_turns(variants, cuda=self._cuda, max_s=max_s)
+        listed = [
+            {
+                "where": place.where,
+                "reason": place.reason,
+                "is_break": place.is_break,
+                "times": len(place.boundaries),
+                "why_not": place.why_not,
+                "pause_ms": place.pause_s * 1e3,
+                "samples_ms": samples.get(f"place {number}", []),
+            }
+            for number, place in enumerate(places)
+        ]
+        return {
+            **facts,
+            "places": listed,
+            "step_ms": samples["step"],
+            "unbroken_ms": samples["unbroken"],
+            "joined_ms": samples["joined"],
+            "why_not": "",
+        }
+
+    def _compiled(self, function: Any, watch: Watch, **more: Any) -> Any:
+        kept = {name: value for name, value in self._options.items() if name in ("dynamic", "fullgraph")}
+        return self._switch.original(function, backend=watched_backend(self._options, watch), **{**kept, **more})
+
+    def _record(self, function: Any) -> None:
+        self._watch.tape = self._tape
+        output = self._unit.run(function)
+        self._watch.tape = None
+        self._outputs = tensors_in("output", output)
+        if not self._tape:
+            raise CannotJoinError("no compiled graph was called")
+        given = {id(value) for call in self._tape for value in call.outputs}
+        outside = [name for name, value in self._outputs.items() if value.requires_grad and id(value) not in given]
+        if outside and self._unit.backward:
+            raise CannotJoinError(f"{outside[0]} needs a gradient and is made outside its graphs")
+
+    def _places(self) -> list[Place]:
+        """The boundaries of the tape by place, the dearest unknown yet; beyond the limit they are listed without a price."""
+        places: dict[tuple[str, str], Place] = {}
+        for at, call in enumerate(self._tape[:-1]):
+            ending = call.piece.ending
+            where = f"{ending.file}:{ending.line}" if ending.file else "between two compiled calls"
+            place = places.setdefault((where, ending.reason), Place(where=where, reason=ending.reason, is_break=ending.is_break))
+            place.boundaries.append(at)
+            place.why_not = place.why_not or self._made_between(at)
+        found = list(places.values())
+        for place in found[MOST_PLACES:]:
+            place.why_not = place.why_not or f"only the first {MOST_PLACES} places are measured"
+        return found
+
+    def _made_between(self, at: int) -> str:
+        """Why a boundary has no price of its own: eager code there makes a tensor that later graphs take."""
+        import torch
+
+        state = find_state(self._unit.original, self._unit.arguments, self._unit.keywords)
+        before = {id(held.tensor) for held in state.held.values()}
+        before |= {id(value) for call in self._tape[: at + 1] for value in (*call.inputs, *call.outputs)}
+        new = [value for value in self._tape[at + 1].inputs if isinstance(value, torch.Tensor) and id(value) not in before]
+        if any(value.requires_grad and not value.is_leaf for value in new):
+            raise CannotJoinError("eager code between two graphs takes part in the backward, which joined graphs would not")
+        made = [value for value in new if value.numel() > 1]
+        return "eager code there makes a tensor for a later graph: what a fix would still have to compute is not known" if made else ""
+
+    def _segment(self, begin: int, end: int) -> Part:
+        """The calls from `begin` up to `end` as one graph, which gives what later ones take, and what nothing takes."""
+        calls = self._tape[begin:end]
+        later = {id(value) for call in self._tape[end:] for value in call.inputs}
+        taken = {id(value) for call in self._tape for value in call.inputs}
+        results = {id(value) for value in self._outputs.values()}
+        given = {id(value) for call in calls for value in call.outputs}
+        return join(calls, {key for key in given if key in later or key in results or key not in taken})
+
+    def _cut(self, place: Place, pauses: Sequence[float]) -> Callable[[], Any]:
+        """The joined graphs, but for this place."""
+        place.pause_s = sum(pauses[at] for at in place.boundaries)
+        ends = [at + 1 for at in place.boundaries]
+        parts = [self._segment(begin, end) for begin, end in zip([0, *ends], [*ends, len(self._tape)], strict=True)]
+        return self._replay(parts, [pauses[at] for at in place.boundaries])
+
+    def _replay(self, parts: Sequence[Part], pauses: Sequence[float], *, direct: bool = True) -> Callable[[], Any]:
+        """Call the parts one after the other, then go backward as the unit does.
+
+        Between two parts the host waits for what the pause of the real call is longer than the replay's own. With `direct` the backend's
+        functions are called without Dynamo, whose look-ups are in the pauses already.
+        """
+        watch = Watch()
+        compiled = [self._compiled(_function(part.module), watch, dynamic=False, fullgraph=True) for part in parts]
+        results = [(name, id(value)) for name, value in self._outputs.items() if value.requires_grad]
+        waits = [0.0] * len(parts)
+
+        def run() -> Any:
+            self._unit.drop_gradients()
+            values: dict[int, Any] = {}
+            for part, function, wait_s in zip(parts, compiled, waits, strict=True):
+                outputs = function(*[values.get(id(value), value) for value in part.inputs])
+                values.update(zip(part.outputs, outputs, strict=True))
+                until = perf_counter() + wait_s
+                while wait_s and perf_counter() < until:
+                    pass
+            if self._unit.backward:
+                self._unit.go_back({name: values[key] for name, key in results})
+            return values
+
+        try:
+            for _ in range(_WARM_CALLS):
+                run()
+            if direct:
+                watch.tape = []
+                values = run()
+                compiled[:] = [_direct(part, call, values) for part, call in zip(parts, watch.tape, strict=True)]
+                watch.tape = None
+                run()
+            own = self._measured_pauses(run, watch, len(parts)) if pauses else []
+        except CannotJoinError:
+            raise
+        except Exception as error:  # the border around a candidate: a graph that torch cannot compile when joined
+            raise CannotJoinError(f"the joined graphs do not run: {one_line(error)[:200]}") from error
+        waits[: len(own)] = [max(0.0, pause - found) for pause, found in zip(pauses, own, strict=True)]
+        return run
+
+    def _pauses(self, function: Any) -> list[float]:
+        return self._measured_pauses(lambda: self._unit.run(function), self._watch, len(self._tape))
+
+    def _measured_pauses(self, run: Callable[[], Any], watch: Watch, count: int) -> list[float]:
+        """Seconds from the return of each graph to the entry of the next: medians over some calls."""
+        rows = []
+        for _ in range(_PAUSE_CALLS):
+            watch.times = []
+            run()
+            times, watch.times = watch.times, None
+            if len(times) == count:
+                rows.append([after[0] - before[1] for before, after in pairwise(times)])
+        if not rows:
+            raise CannotJoinError("the call does not enter the same graphs each time")
+        return [statistics.median(column) for column in zip(*rows, strict=True)]
+
+    def _guard_sets(self, function: Any) -> list[dict[str, Any]]:
+        """Each guard set that a call evaluates, with its evaluations per call and what one takes."""
+        entered = regions_entered(lambda: self._unit.run(function))
+        names = compiled_names()
+        rows = []
+        for key, calls in sorted(entered.items()):
+            found = self._guards.found.get(key)
+            rows.append({"id": key, "function": names.get(key, ""), "calls": calls, "us": found})
+        return rows
+
+    def _copy(self, call: Entered, at: int, name: str) -> dict[str, Any]:
+        """The time of copying a tensor of this shape and layout onto this input, as the epilogue does."""
+        import torch
+
+        value = call.inputs[at]
+        source = value.detach().clone()
+        with torch.no_grad():
+            timer = Timer(lambda: value.detach().copy_(source), cuda=self._cuda)
+            calls = Timer.calls_for(timer.warm_up().call_s)
+            samples = [block.wall_s * 1e3 / block.calls for block in (timer.block(calls) for _ in range(_MIN_ROUNDS // 2))]
+        return {"name": name, "bytes": value.numel() * value.element_size(), "samples_ms": samples}
+
+
+def _function(module: Any) -> Callable[..., Any]:
+    """A plain function around a graph, with code of its own: Dynamo counts what it compiled by code."""
+
+    def joined(*args: Any) -> Any:
+        return module(*args)
+
+    joined.__code__ = joined.__code__.replace()
+    return joined
+
+
+def _direct(part: Part, call: Entered, values: dict[int, Any]) -> Callable[..., Any]:
+    """The backend's own function for a part, taking and giving what the part does.
+
+    Dynamo may hand a graph its inputs in another order, and give fewer or more outputs than the function; identity tells which is which.
+    """
+    given = {id(values.get(id(value), value)): at for at, value in enumerate(part.inputs)}
+    places = [given.get(id(value)) for value in call.inputs]
+    came = {id(value): at for at, value in enumerate(call.outputs)}
+    wanted = [came.get(id(values[key])) for key in part.outputs]
+    if None in wanted:
+        raise CannotJoinError("a joined graph gives what its backend's function does not")
+    run, constants = call.run, call.inputs
+
+    def direct(*args: Any) -> Any:
+        outputs = run(*[constants[at] if place is None else args[place] for at, place in enumerate(places)])
+        return [outputs[at] for at in wanted if at is not None]
+
+    return direct
+
+
+def _take_turns(variants: dict[str, Callable[[], Any]], *, cuda: bool, max_s: float) -> dict[str, list[float]]:
+    """Blocks of each in random order per round, at least 20 rounds, until the time is used up; milliseconds per call."""
+    timers = {name: Timer(call, cuda=cuda) for name, call in variants.items()}
+    calls = {name: Timer.calls_for(timer.warm_up().call_s) for name, timer in timers.items()}
+    samples: dict[str, list[float]] = {name: [] for name in timers}
+    source, began = random.Random(0), time.monotonic()
+    for number in range(_MAX_ROUNDS):
+        if number >= _MIN_ROUNDS and time.monotonic() - began > max_s:
+            break
+        for name in source.sample(list(timers), len(timers)):
+            block = timers[name].block(calls[name])
+            samples[name].append(block.wall_s * 1e3 / block.calls)
+    return samples

@@ -1,0 +1,126 @@
+"""What each graph break, guard set, copy-back and CUDA-graph skip of an arm costs per call, from samples that its process took."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dynadiag.bench.arms import AGAIN, COMPILED
+from dynadiag.bench.outcome import ArmResult, BenchResult
+from dynadiag.bench.process import ArmFailedError
+from dynadiag.bench.round_loop import BenchOptions, Progress, Runner
+from dynadiag.bench.statistics import median_interval
+
+ABLATION = "ablation: the call's graphs joined everywhere but here, with the pause that the call makes here, less all of them joined"
+TIMED_GUARDS = "the guard set evaluated 200 times on the real locals when it was made, times its evaluations per call"
+TIMED_COPY = "a copy of this tensor timed by itself"
+_NO_SKIP_PRICE = "nothing shows what the call would take if CUDA graphs were not skipped"
+_MOST_S = 20.0
+
+
+def find_prices(result: BenchResult, runners: Sequence[Runner], options: BenchOptions, progress: Progress) -> None:
+    """Fill `result.prices`: one entry for each compiled arm that was timed."""
+    result.prices = []
+    for runner in runners:
+        if runner.spec.kind != COMPILED or runner.spec.name == AGAIN or runner.row.status != "ok":
+            continue
+        progress(f"{runner.spec.name}: pricing its graph breaks", None)
+        try:
+            raw = runner.ask("prices", options, max_s=min(options.budget.max_s, _MOST_S))
+        except ArmFailedError as error:
+            raw = {"why_not": error.message}
+        result.prices.append(prices_from(runner.row, raw))
+
+
+def prices_from(row: ArmResult, raw: Mapping[str, Any]) -> dict[str, Any]:
+    """The entry of one arm. `total` is what all its breaks cost together (the call less its graphs joined to one), measured apart from the
+    prices; what these leave of it is `unexplained`, and is given to none of them.
+    """
+    prices: dict[str, Any] = {"arm": row.name, "why_not": raw["why_not"], "graph_calls": raw.get("graph_calls"), "breaks": []}
+    prices |= {"step": None, "total": None, "unexplained": None, "rounds": len(raw.get("step_ms", ()))}
+    prices["guards"] = [_guard(one) for one in raw.get("guards", ())]
+    prices["copy_backs"] = [
+        {"name": one["name"], "bytes": one["bytes"], **_figure(one["samples_ms"]), "how": TIMED_COPY} for one in raw.get("copy_backs", ())
+    ]
+    prices["cudagraph_skips"] = [_skip(row, reason) for reason in row.cudagraph_skip_reasons]
+    if raw.get("step_ms"):
+        _fill_breaks(prices, raw)
+    return prices
+
+
+def _fill_breaks(prices: dict[str, Any], raw: Mapping[str, Any]) -> None:
+    joined = raw["joined_ms"]
+    differences = []
+    for number, place in enumerate(raw["places"], 1):
+        known = {key: place[key] for key in ("where", "reason", "is_break", "times", "pause_ms")}
+        figure: dict[str, Any] = {"ms": None, "ci95_ms": None}
+        if not place["why_not"]:
+            differences.append(_less(place["samples_ms"], joined))
+            figure = _figure(differences[-1])
+        unknown = dict.fromkeys(("ms", "ci95_ms"), place["why_not"]) if place["why_not"] else {}
+        prices["breaks"].append({"id": f"p{number}", **known, **figure, "how": ABLATION, "unknown": unknown})
+    total = _less(raw["step_ms"], raw["unbroken_ms"])
+    prices["step"], prices["total"] = _figure(raw["step_ms"]), _figure(total)
+    prices["sum"] = _figure([sum(found) for found in zip(*differences, strict=True)]) if differences else None
+    prices["unexplained"] = _figure([whole - sum(found) for whole, *found in zip(total, *differences, strict=True)])
+
+
+def _less(first: Sequence[float], second: Sequence[float]) -> list[float]:
+    return [one - other for one, other in zip(first, second, strict=True)]
+
+
+def _figure(samples: Sequence[float]) -> dict[str, Any]:
+    interval = median_interval(samples)
+    return {"ms": interval.estimate, "ci95_ms": [interval.low, interval.high]}
+
+
+def _guard(one: Mapping[str, Any]) -> dict[str, Any]:
+    """A guard set of the code behind a break is part of that break's price, since it would go with the break."""
+    us = one["us"]
+    unknown = {"ms": "this guard set was not made while it could be timed"} if us is None else {}
+    known = {"id": one["id"], "function": one["function"], "calls": one["calls"], "ms": None if us is None else us * one["calls"] / 1e3}
+    return {**known, "in_a_break": one["function"].startswith("torch_dynamo_resume_in_"), "how": TIMED_GUARDS, "unknown": unknown}
+
+
+def _skip(row: ArmResult, reason: str) -> dict[str, Any]:
+    idle = None if row.busy_share is None or row.median_ms is None else max(0.0, (1 - row.busy_share) * row.median_ms)
+    unknown = {"ms": _NO_SKIP_PRICE} | ({"at_most_ms": "how long the device waits was not measured"} if idle is None else {})
+    return {"reason": reason, "ms": None, "at_most_ms": idle, "how": "at most the time in which the device waits", "unknown": unknown}
+
+
+def price_lines(prices: Sequence[Mapping[str, Any]]) -> list[str]:
+    """One line a price, dearest first, what stays unexplained, and why there are none."""
+    lines: list[str] = []
+    for one in prices:
+        if one["why_not"]:
+            lines.append(f"{one['arm']}: no prices: {one['why_not']}")
+            continue
+        lines += [f"{one['arm']}: {text}" for text in _lines(one)]
+    return lines
+
+
+def _lines(one: Mapping[str, Any]) -> list[str]:
+    lines = []
+    if one["total"] is None:
+        lines.append("no graph break in this call")
+    else:
+        share = one["total"]["ms"] / one["step"]["ms"] if one["step"]["ms"] else 0.0
+        lines.append(f"all graph breaks together: {_words(one['total'])}, {share:.0%} of the call, measured by joining its graphs to one")
+        for place in sorted(one["breaks"], key=lambda item: -(item["ms"] or 0.0)):
+            times = f", {place['times']} times a call" if place["times"] > 1 else ""
+            price = f"no price: {place['unknown']['ms']}" if place["ms"] is None else _words(place)
+            lines.append(f"break at {place['where']} ({place['reason'][:80]}{times}): {price}")
+        lines.append(f"unexplained: {_words(one['unexplained'])}")
+    for guard in one["guards"]:
+        inside = ", part of its break's price" if guard["in_a_break"] else ""
+        price = f"no price: {guard['unknown']['ms']}" if guard["ms"] is None else f"{guard['ms']:.4f} ms"
+        lines.append(f"guards of {guard['function'] or guard['id']}: {price}{inside}")
+    lines += [f"copied back: {copy['name']} ({copy['bytes']} bytes): {_words(copy)}" for copy in one["copy_backs"]]
+    for skip in one["cudagraph_skips"]:
+        most = "" if skip["at_most_ms"] is None else f", at most {skip['at_most_ms']:.3f} ms"
+        lines.append(f"CUDA graphs skipped ({skip['reason'][:80]}): no price{most}: {skip['unknown']['ms']}")
+    return lines
+
+
+def _words(figure: Mapping[str, Any]) -> str:
+    return f"{figure['ms']:.3f} ms [{figure['ci95_ms'][0]:.3f}, {figure['ci95_ms'][1]:.3f}]"
