@@ -13,6 +13,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from dynadiag.fx.rebuild import Rebuilt
+from dynadiag.shadow.memory import byte_range, overlaps_itself, relation
 from dynadiag.torch_compat.fx_groups import fake_process_groups
 from dynadiag.torch_compat.fx_state import kept_global_state
 
@@ -64,14 +65,10 @@ def _kept(value: Any) -> Any:
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
         return value
     with torch.no_grad():
-        if _overlaps_itself(value):
+        if overlaps_itself(value):
             return value.detach().clone().requires_grad_(value.requires_grad)
         copy = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device).copy_(value.detach())
     return copy.requires_grad_(value.requires_grad)
-
-
-def _overlaps_itself(value: torch.Tensor) -> bool:
-    return any(step == 0 and size > 1 for step, size in zip(value.stride(), value.shape, strict=True))
 
 
 def _origin(value: torch.Tensor) -> Any:
@@ -110,18 +107,13 @@ def _relations(tensors: Sequence[tuple[str, int, torch.Tensor]]) -> frozenset[tu
 
 
 def _relation(one: torch.Tensor, other: torch.Tensor) -> str | None:
-    if not one.numel() or not other.numel() or one.untyped_storage().data_ptr() != other.untyped_storage().data_ptr():
+    if not one.numel() or not other.numel():
         return None
-    (start, end), (first, last) = _bytes(one), _bytes(other)
-    if (start, one.shape, one.stride()) == (first, other.shape, other.stride()):
-        return "the same memory"
-    return "overlapping memory" if start < last and first < end else "one storage"
-
-
-def _bytes(value: torch.Tensor) -> tuple[int, int]:
-    start = int(value.data_ptr())
-    reach = 1 + sum((size - 1) * step for size, step in zip(value.shape, value.stride(), strict=True))
-    return start, start + int(reach) * value.dtype.itemsize
+    how = relation(one, other)
+    if how in (None, "one storage"):
+        return how
+    layouts = [(byte_range(value), value.shape, value.stride()) for value in (one, other)]
+    return "the same memory" if layouts[0] == layouts[1] else "overlapping memory"
 
 
 @contextlib.contextmanager

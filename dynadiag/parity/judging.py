@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 
 from dynadiag.parity.calling import Call, Seen
-from dynadiag.shadow.measures import NOISE_FACTOR, as_text, root_mean_square, strides, tolerance_of
+from dynadiag.shadow.measures import NOISE_FACTOR, as_text, root_mean_square, special, strides, tolerance_of
 
 Aspect = Literal["values", "shape", "stride", "dtype", "layout", "requires_grad", "aliasing", "missing_gradient", "raises"]
 Anchors = Callable[[], Sequence[Call | None]]
@@ -104,14 +104,14 @@ def _wrong_floats(compiled: torch.Tensor, eager: torch.Tensor, anchors: Callable
     wide = torch.complex128 if eager.is_complex() else torch.float64
     got, expected = compiled.to(wide), eager.to(wide)
     finite = torch.isfinite(expected) & torch.isfinite(got)
-    same_others = torch.equal(_special(got)[~finite], _special(expected)[~finite])
+    same_others = torch.equal(special(got)[~finite], special(expected)[~finite])
     tolerance = tolerance_of(eager.dtype)
     error, size = root_mean_square((got - expected)[finite]), root_mean_square(expected[finite])
     if same_others and error <= tolerance * size + 1e-12:
         return 0
     others = [other.to(wide) for other in anchors() if isinstance(other, torch.Tensor) and other.shape == eager.shape]
     if not same_others:
-        stable = all(torch.equal(_special(other), _special(expected)) for other in others)
+        stable = all(torch.equal(special(other), special(expected)) for other in others)
         if not stable:
             return 0
     else:
@@ -120,12 +120,6 @@ def _wrong_floats(compiled: torch.Tensor, eager: torch.Tensor, anchors: Callable
             return 0
     near = torch.isclose(got, expected, rtol=tolerance, atol=tolerance * size, equal_nan=True)
     return max(int((~near).sum()), 1)
-
-
-def _special(values: torch.Tensor) -> torch.Tensor:
-    """0 for finite numbers, else which kind of infinity or NaN."""
-    real = values.real if values.is_complex() else values
-    return torch.isnan(real) * 3 + torch.isposinf(real) * 1 + torch.isneginf(real) * 2
 
 
 def _values(one: Seen, eager: torch.Tensor, compiled: torch.Tensor, wrong: int) -> Difference:

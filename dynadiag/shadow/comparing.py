@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import torch
 
-from dynadiag.shadow.measures import NOISE_FACTOR, as_text, root_mean_square, strides, tolerance_of
+from dynadiag.shadow.measures import NOISE_FACTOR, as_text, root_mean_square, special, strides, tolerance_of
 from dynadiag.shadow.memory import alias_pattern, is_plain
 
 Kind = Literal["value", "shape", "stride", "dtype", "device", "requires_grad", "alias", "missing", "raises", "overwritten"]
@@ -164,7 +164,7 @@ def _wrong_floats(eager: torch.Tensor, compiled: torch.Tensor, others: Callable[
     finite = torch.isfinite(expected) & torch.isfinite(got)
     scale = root_mean_square(expected[finite])
     allowed = tolerance * (expected.abs().nan_to_num() + scale) + 1e-12
-    wrong = torch.where(finite, (got - expected).abs() > allowed, _special(got) != _special(expected))
+    wrong = torch.where(finite, (got - expected).abs() > allowed, special(got) != special(expected))
     if not bool(wrong.any()):
         return None
     for anchor in others():
@@ -172,7 +172,7 @@ def _wrong_floats(eager: torch.Tensor, compiled: torch.Tensor, others: Callable[
             continue
         other = anchor.detach().to(wide)
         noise = (other - expected).abs().nan_to_num(nan=float("inf"), posinf=float("inf"))
-        noise[_special(other) == _special(expected)] = (other - expected).abs().nan_to_num()[_special(other) == _special(expected)]
+        noise[special(other) == special(expected)] = (other - expected).abs().nan_to_num()[special(other) == special(expected)]
         spread = root_mean_square(noise[torch.isfinite(noise)])
         wrong &= torch.where(finite, (got - expected).abs() > allowed + NOISE_FACTOR * (noise + spread), torch.isfinite(noise))
     return wrong if bool(wrong.any()) else None
@@ -180,12 +180,6 @@ def _wrong_floats(eager: torch.Tensor, compiled: torch.Tensor, others: Callable[
 
 def _tolerance(dtype: torch.dtype | None) -> float:
     return 0.0 if dtype is None else tolerance_of(dtype)
-
-
-def _special(values: torch.Tensor) -> torch.Tensor:
-    """0 for finite numbers, else which kind of infinity or NaN."""
-    real = torch.view_as_real(values).sum(-1) if values.is_complex() else values
-    return torch.isnan(real) * 3 + torch.isposinf(real) * 1 + torch.isneginf(real) * 2
 
 
 def _value_difference(eager: torch.Tensor, compiled: torch.Tensor, wrong: torch.Tensor, place: _Place) -> Difference:

@@ -11,7 +11,7 @@ from torch.fx import Node, map_arg
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from dynadiag.shadow.graph_copy import GraphCopy
-from dynadiag.shadow.memory import is_plain, relation, snapshot, with_history
+from dynadiag.shadow.memory import is_plain, overlaps_itself, relation, snapshot, with_history
 from dynadiag.torch_compat.shadow_state import RandomState, is_triton
 
 # Results whose memory nobody has written: they are filled, each call with another value.
@@ -237,10 +237,6 @@ def _shaken(values: list[Any], seed: int, coarsest: Any) -> list[Any]:
             with torch.no_grad():
                 flat = value.detach()
                 noise = torch.rand(flat.shape, generator=generators[value.device], dtype=torch.float32, device=value.device) * 2 - 1
-                if not _overlaps_itself(flat):
+                if not overlaps_itself(flat):
                     flat.mul_((1 + size * noise).to(flat.dtype))
     return values
-
-
-def _overlaps_itself(value: torch.Tensor) -> bool:
-    return any(step == 0 and size > 1 for step, size in zip(value.stride(), value.shape, strict=True))

@@ -42,6 +42,11 @@ def relation(one: torch.Tensor, other: torch.Tensor) -> Relation | None:
     return "overlap" if start < last and first < end else "one storage"
 
 
+def overlaps_itself(value: torch.Tensor) -> bool:
+    """Whether elements of an expanded tensor lie in one place: it cannot be written element by element."""
+    return any(step == 0 and size > 1 for step, size in zip(value.stride(), value.shape, strict=True))
+
+
 def alias_pattern(values: Sequence[object]) -> AliasPattern:
     """Which of the values share memory, as (position, position, how); other values than plain tensors are left out.
 

@@ -25,6 +25,9 @@ TEXT = """class GraphModule(torch.nn.Module):
 """
 
 
+NAN_IN_PART = complex(1, float("nan"))
+
+
 @pytest.fixture
 def ready():
     rebuilt = rebuild(TEXT)
@@ -93,6 +96,9 @@ def test_copies_in_another_dtype_share_memory_as_before():
         ([float("nan"), 2.0], [float("nan"), 2.0], [], 0),
         ([1, 5], [1, 2], [[1, 2]], 1),
         ([1, 5], [1, 2], [[1, 3]], 0),
+        ([1 + 2j, NAN_IN_PART], [1 + 2j, NAN_IN_PART], [], 0),
+        ([1 + 2j, NAN_IN_PART], [1 + 2j, 3 + 4j], [[1 + 2j, 3 + 4j]], 1),
+        ([1 + 2j, complex(1, float("inf"))], [1 + 2j, complex(float("inf"), 1)], [[1 + 2j, complex(float("inf"), 1)]], 1),
     ],
 )
 def test_a_value_is_wrong_only_beyond_the_noise_of_eager(compiled, eager, anchors, wrong):

@@ -94,6 +94,16 @@ def test_infinities_must_agree():
     assert kinds(eager, torch.tensor([2.0, 1.0, float("nan")]), anchors=lambda: [[torch.tensor([2.0, 1.0, float("nan")])]]) == []
 
 
+def test_infinities_and_nan_of_complex_numbers_are_told_by_their_parts():
+    eager = torch.tensor([complex(1, float("nan")), complex(float("inf"), 1), 1j])
+    assert kinds(eager, eager.clone()) == []
+    nan, infinite, other = eager.tolist()
+    for wrong in (complex(1, 1), complex(1, float("inf"))):
+        assert kinds(eager, torch.tensor([wrong, infinite, other])) == ["value"]
+    assert kinds(eager, torch.tensor([nan, complex(1, float("inf")), other])) == ["value"]
+    assert kinds(eager, torch.tensor([complex(float("nan"), 2), infinite, other])) == []
+
+
 def test_values_that_are_random_are_left_out_but_not_their_sizes():
     assert kinds(torch.ones(2), torch.zeros(2), no_values=frozenset({0})) == []
     assert kinds(torch.ones(2), torch.zeros(3), no_values=frozenset({0})) == ["shape"]
