@@ -37,11 +37,11 @@ def watch_graphs(output_graph: ModuleType, hooks: Hooks, cost: CostMeter | None)
 
 
 def _note_failure(hooks: Hooks, raised: Exception) -> None:
-    """The backend raised; say whether AOTAutograd refused the graph or what came after it failed."""
+    """The backend raised; say whether AOTAutograd, which inductor calls and which calls inductor, refused the graph or what came after failed."""
     cause = raised.__cause__ or raised
     files = [frame.filename for frame in traceback.extract_tb(cause.__traceback__)]
-    inside_aot = any("/torch/_functorch/" in file for file in files) and not any("/torch/_inductor/" in file for file in files)
-    kind = "aot_rejected" if inside_aot else "backend_error"
+    parts = [part for file in files for part in ("/torch/_functorch/", "/torch/_inductor/") if part in file]
+    kind = "aot_rejected" if parts and parts[-1] == "/torch/_functorch/" else "backend_error"
     text = f"{type(cause).__name__}: {str(cause).strip()[:4000]}"
     hooks.sink.artifact("dynadiag_problem", {"kind": kind, "text": text, "stack": []})
 

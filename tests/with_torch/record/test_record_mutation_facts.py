@@ -39,3 +39,36 @@ def test_attributes_static_inputs_and_the_last_exception(tmp_path: Path) -> None
     assert any(source.endswith("['weight']") and kind for source, kind in static.items())
     problem = next(one for one in run.problems if one.kind == "uncaught")
     assert problem.text == "ValueError: the end" and problem.location is not None and problem.location.line == 13
+
+
+REFUSED_UNDER_INDUCTOR = """
+import torch
+import torch._inductor.config
+
+torch._dynamo.config.suppress_errors = True
+
+@torch.compile
+def refused(x, y):
+    x.mul_(0.5)
+    return x[:1] + y[:1]
+
+@torch.compile
+def failed(x):
+    return x + 1
+
+def broken_pass(graph):
+    raise RuntimeError("a pass of inductor")
+
+x = torch.zeros(64)
+refused(x, x.view(torch.int32))
+with torch._inductor.config.patch(post_grad_custom_pre_pass=broken_pass, force_disable_caches=True):
+    failed(x)
+"""
+
+
+def test_what_aotautograd_refuses_under_inductor_is_told_from_what_inductor_cannot_compile(run_recorded) -> None:
+    outcome = run_recorded(REFUSED_UNDER_INDUCTOR)
+    run = trace.load(outcome.result.directory)
+    kinds = {problem.kind: problem.text for problem in run.problems if problem.kind in ("aot_rejected", "backend_error")}
+    assert "views with different dtypes" in kinds["aot_rejected"]
+    assert "a pass of inductor" in kinds["backend_error"]
