@@ -37,7 +37,7 @@ def watch_graphs(output_graph: ModuleType, hooks: Hooks, cost: CostMeter | None)
 
 
 def _note_failure(hooks: Hooks, raised: Exception) -> None:
-    """The backend raised; say whether AOTAutograd, which inductor calls and which calls inductor, refused the graph or what came after failed."""
+    """The backend raised; say whether AOTAutograd refused the graph or what came after it failed. Inductor calls it, and it inductor."""
     cause = raised.__cause__ or raised
     files = [frame.filename for frame in traceback.extract_tb(cause.__traceback__)]
     parts = [part for file in files for part in ("/torch/_functorch/", "/torch/_inductor/") if part in file]
