@@ -63,7 +63,7 @@ class Candidate:
             len(self.configs),
             sum(size.bit_length() for size in sizes if size > 1),
             sum(sizes) + len(sizes),
-            sum(one.requires_grad for one in tensors),
+            sum(one.requires_grad + (not one.leaf) for one in tensors),
             len(numbers) - len(set(numbers)),
             sum(not one.contiguous for one in tensors),
             sum(_DTYPE_RANK.get(one.dtype, 2) for one in tensors),

@@ -17,20 +17,25 @@ NOISE_FACTOR = 10.0
 TOLERANCE = {torch.float64: 1e-7, torch.complex128: 1e-7, torch.bfloat16: 2e-2, torch.float16: 4e-3}
 """Relative error (root mean square) that is always allowed, by dtype; 1e-4 for others."""
 DEFAULT_TOLERANCE = 1e-4
+DISCRETE = "other integers or booleans"
 
 
 def wrong(results: Sequence[Any], eager: Sequence[Any], exact: Sequence[Any] | None) -> tuple[str, str] | None:
     """The kind ("nan" or "wrong_result") and a description of the first result that is wrong; None when all are right.
 
-    `exact` are the results in float64, None when the graph does not run so: then only the tolerance counts.
+    `exact` are the results in float64, None when the graph does not run so: then only the tolerance counts. Integers and booleans come
+    last: rounding alone turns a comparison.
     """
     if len(results) != len(eager):
         return "wrong_result", f"{len(results)} results instead of {len(eager)}"
+    discrete = None
     for position, (result, expected) in enumerate(zip(results, eager, strict=True)):
         found = _wrong_one(result, expected, exact[position] if exact is not None and len(exact) == len(eager) else None)
-        if found is not None:
+        if found is not None and found[1] != DISCRETE:
             return found[0], f"result {position}: {found[1]}"
-    return None
+        if found is not None and discrete is None:
+            discrete = found[0], f"result {position}: {found[1]}"
+    return discrete
 
 
 def _wrong_one(result: Any, expected: Any, exact: Any) -> tuple[str, str] | None:
@@ -39,7 +44,7 @@ def _wrong_one(result: Any, expected: Any, exact: Any) -> tuple[str, str] | None
     if result.shape != expected.shape or result.dtype != expected.dtype:
         return "wrong_result", "another shape or dtype"
     if not (expected.is_floating_point() or expected.is_complex()):
-        return None if torch.equal(result, expected) else ("wrong_result", "other integers")
+        return None if torch.equal(result, expected) else ("wrong_result", DISCRETE)
     return _wrong_floats(result, expected, exact)
 
 

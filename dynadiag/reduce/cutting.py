@@ -86,7 +86,8 @@ class Cutter:
             return value, []
         placeholder = graph.placeholder(node.name)
         placeholder.meta = {key: node.meta[key] for key in ("val", "tensor_meta") if key in node.meta}
-        return placeholder, [from_value(value, f"{self._candidate.key[:12]} {self._position[node]}")]
+        # A leaf: what a part of the graph computes its gradients for.
+        return placeholder, [from_value(value, f"{self._candidate.key[:12]} {self._position[node]}", as_leaf=True)]
 
     def _is_output(self, node: Node, inside: set[Node]) -> bool:
         return isinstance(self._values.get(node.name), torch.Tensor) and not any(user in inside for user in node.users)

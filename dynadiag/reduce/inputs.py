@@ -9,10 +9,14 @@ from typing import Any, Literal
 
 import torch
 
+from dynadiag.fx.inputs import computed
+
 Fill = Literal["data", "random", "ones", "zeros"]
 SEED = 0
 HOME = "dynadiag_home"
 """Attribute of a tensor that was loaded onto the CPU: the device where it lived."""
+COMPUTED = "dynadiag_computed"
+"""Attribute of a loaded tensor that needs a gradient: it was no leaf of the autograd graph."""
 _FILL_RANK = {"zeros": 0, "ones": 1, "random": 2, "data": 3}
 
 
@@ -20,7 +24,8 @@ _FILL_RANK = {"zeros": 0, "ones": 1, "random": 2, "data": 3}
 class TensorInput:
     """A tensor. With `fill` "data" its values are those of `data`, whose memory other inputs may share; `token` names those values.
 
-    "random" is `torch.randn` (integers: `torch.randint(high)`), drawn in the order of the inputs after one `torch.manual_seed`.
+    "random" is `torch.randn` (integers: `torch.randint(high)`), drawn in the order of the inputs after one `torch.manual_seed`. Without
+    `leaf` it needs a gradient and was computed from something.
     """
 
     shape: tuple[int, ...]
@@ -32,6 +37,7 @@ class TensorInput:
     token: str = ""
     data: torch.Tensor | None = None
     high: int = 2
+    leaf: bool = True
 
     @property
     def contiguous(self) -> bool:
@@ -41,7 +47,7 @@ class TensorInput:
     def key(self) -> str:
         """What distinguishes this input from others."""
         values = f"data {self.token}" if self.fill == "data" else f"{self.fill} {self.high if self.fill == 'random' else ''}"
-        return f"{self.shape} {self.stride} {self.dtype} {self.device} {self.requires_grad} {values}"
+        return f"{self.shape} {self.stride} {self.dtype} {self.device} {self.requires_grad} {values}{'' if self.leaf else ' computed'}"
 
     def with_data(self, data: torch.Tensor, token: str) -> TensorInput:
         """The same kind of input with other values, shape and strides."""
@@ -75,8 +81,11 @@ def contiguous_stride(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def from_value(value: Any, token: str) -> Input:
-    """The recipe that holds a real value; the tensor itself is kept, not copied. Tensors without strides are kept as plain objects."""
+def from_value(value: Any, token: str, *, as_leaf: bool = False) -> Input:
+    """The recipe that holds a real value; the tensor itself is kept, not copied. Tensors without strides are kept as plain objects.
+
+    With `as_leaf` a tensor that was computed becomes a leaf.
+    """
     if type(value) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer) or value.layout is not torch.strided or value.is_quantized:
         return PlainInput(value=value)
     plain = value.detach()
@@ -89,6 +98,7 @@ def from_value(value: Any, token: str) -> Input:
         fill="data",
         token=token,
         data=plain,
+        leaf=as_leaf or not value.requires_grad or (value.is_leaf and not hasattr(value, COMPUTED)),
     )
 
 
@@ -157,4 +167,4 @@ DRAWN = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.comp
 def _with_grad(value: Any, one: Input) -> Any:
     if not isinstance(one, TensorInput) or not one.requires_grad:
         return value
-    return value.requires_grad_()
+    return value.requires_grad_() if one.leaf else computed(value)

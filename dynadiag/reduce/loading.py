@@ -17,7 +17,7 @@ from dynadiag.fx.rebuild import RebuildOptions, rebuild
 from dynadiag.fx.refusal import NotRebuildableError
 from dynadiag.fx.running import is_here, missing_device
 from dynadiag.reduce.candidate import Candidate
-from dynadiag.reduce.inputs import HOME, from_value
+from dynadiag.reduce.inputs import COMPUTED, HOME, from_value
 from dynadiag.reduce.setting import Setting, from_json
 from dynadiag.reduce.stored_inputs import stored_inputs
 from dynadiag.torch_compat.reduce_backend import option_value
@@ -66,6 +66,9 @@ def load_candidate(folder: Path, configs: tuple[tuple[str, Any], ...]) -> Candid
         attributes = {one.name: {"value": value, "home": one.device or "cpu"} for one, value in made if isinstance(value, torch.Tensor)}
     else:
         inputs = [_value(*three) for three in zip(saved["inputs"], saved["requires_grad"], saved["homes"], strict=True)]
+        for value, is_computed in zip(inputs, saved.get("computed", ()), strict=False):
+            if is_computed:
+                setattr(value, COMPUTED, True)
     inputs += _lifted(module.graph, attributes or {})
     recipes = tuple(from_value(value, f"input {position}") for position, value in enumerate(inputs))
     return Candidate(GraphModule(module, module.graph), recipes, configs)

@@ -83,6 +83,8 @@ def _input(one: Input, other: Input) -> Iterator[str]:
         before, after = getattr(one, what), getattr(other, what)
         if before != after and not (what == "stride" and one.shape != other.shape):
             yield f"has the {what} {after} instead of {before}"
+    if one.requires_grad and other.requires_grad and one.leaf != other.leaf:
+        yield "is a leaf" if other.leaf else "is computed from another tensor"
     if one.requires_grad != other.requires_grad:
         yield "needs a gradient" if other.requires_grad else "needs no gradient"
     if (one.fill, one.high) != (other.fill, other.high) or (one.fill == "data" and one.token != other.token):

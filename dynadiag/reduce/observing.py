@@ -92,7 +92,9 @@ def _wrong(found: tuple[str, str], setting: Setting, candidate: Candidate) -> Fa
         kind = "wrong_gradient"
     if setting.check == "mutation" and text.startswith("result ") and position >= (count := _result_count(candidate)):
         kind, text = "wrong_mutation", f"input {position - count}{text[text.index(':') :]}, as the call left it"
-    return Failure(kind=kind, phase="backward" if is_gradient else "call", detail=text)
+    # A graph with wrong numbers is not reduced to one with wrong booleans: they may be another bug, or rounding.
+    message = comparing.DISCRETE if comparing.DISCRETE in text else ""
+    return Failure(kind=kind, phase="backward" if is_gradient else "call", message=message, detail=text)
 
 
 def _result_count(candidate: Candidate) -> int:
@@ -110,7 +112,7 @@ def run(candidate: Candidate, setting: Setting, function: Callable[..., Any], en
         if enter is not None:
             enter("backward")
         loss = comparing.loss_of(results)
-        wanted = [value for value in values if isinstance(value, torch.Tensor) and value.requires_grad and value.is_leaf]
+        wanted = [value for value in values if isinstance(value, torch.Tensor) and value.requires_grad]
         if loss is not None and wanted:
             flat += torch.autograd.grad(loss, wanted, allow_unused=True)
             _synchronise(candidate)

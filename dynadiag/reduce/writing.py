@@ -98,7 +98,9 @@ def _input(one: TensorInput | PlainInput) -> str:
     text = _data(one) if one.fill == "data" else _made(one)
     if one.device != "cpu":
         text += f".to({one.device!r})"
-    return f"{text}.requires_grad_()" if one.requires_grad else text
+    if not one.requires_grad:
+        return text
+    return f"{text}.requires_grad_()" if one.leaf else f"{text}.requires_grad_().clone()"
 
 
 def _made(one: TensorInput) -> str:

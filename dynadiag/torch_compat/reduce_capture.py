@@ -179,8 +179,9 @@ def _save_values(folder: str, values: Any) -> None:
     wanted = [isinstance(value, torch.Tensor) and bool(value.requires_grad) for value in values]
     homes = [str(value.device) if isinstance(value, torch.Tensor) else None for value in values]
     target = os.path.join(folder, "inputs.pt")  # noqa: PTH118
+    computed = [isinstance(value, torch.Tensor) and not value.is_leaf for value in values]
     with torch.no_grad():
-        torch.save({"inputs": inputs, "requires_grad": wanted, "homes": homes}, f"{target}.part")
+        torch.save({"inputs": inputs, "requires_grad": wanted, "homes": homes, "computed": computed}, f"{target}.part")
     os.replace(f"{target}.part", target)  # noqa: PTH105
 
 

@@ -16,7 +16,8 @@ from dynadiag.reduce.passes.editing import changed_inputs, edited
 
 def plain_inputs(candidate: Candidate) -> Iterator[Candidate]:
     """Gradients first, since they cost a whole backward; then each plain input."""
-    yield from changed_inputs(candidate, lambda one: replace(one, requires_grad=False) if one.requires_grad else None)
+    yield from changed_inputs(candidate, lambda one: replace(one, requires_grad=False, leaf=True) if one.requires_grad else None)
+    yield from changed_inputs(candidate, lambda one: None if one.leaf else replace(one, leaf=True))
     for position, one in enumerate(candidate.inputs):
         if isinstance(one, PlainInput) and isinstance(one.value, bool | int | float | str | None):
             yield _inlined(candidate, position, one.value)
