@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 import time
@@ -27,6 +28,7 @@ EXAMPLES = """Examples:
   dynadiag bench --fn mypackage.steps:train_step --check base/bench.json
 """
 _REDRAW_S = 0.2
+_LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "mpirun", "horovodrun")
 
 
 def bench(
@@ -94,6 +96,7 @@ def bench(
     from dynadiag.bench.rounds import Budget
     from dynadiag.bench.session import bench as run
 
+    _refuse_launchers(target)
     versions = after is not None or revision is not None
     if variants:
         where = _script(target, alone=not (function or versions or in_process or chosen))
@@ -129,6 +132,17 @@ def _refuse_together(*, in_process: bool, versions: bool, script: bool, chosen: 
         raise UsageError("--in-process: a script can be taken over once in a process; mark its step with @dynadiag.benchmark")
     if chosen is not None and not script:
         raise UsageError("--callable chooses among what a script compiles; here the step is named already")
+
+
+def _refuse_launchers(target: Path | None) -> None:
+    """Scripts of several processes: an arm is one process, and its ranks could not wait for each other's turns."""
+    size = os.environ.get("WORLD_SIZE", "1")
+    if size != "1":
+        raise UsageError(
+            f"bench compares single processes, and WORLD_SIZE={size[:20]!r} says that this one has others beside it: start it alone"
+        )
+    if target is not None and target.name in _LAUNCHERS and not target.is_file():
+        raise UsageError(f"bench compares single processes: {target.name} starts several; name the script, and let it run alone")
 
 
 def _refuse_shapes(wanted: bool, *, taken_over: bool, versions: bool) -> None:

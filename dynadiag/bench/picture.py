@@ -5,11 +5,13 @@ from __future__ import annotations
 import xml.etree.ElementTree as ElementTree
 
 from dynadiag.bench.outcome import ArmResult, BenchResult
+from dynadiag.bench.picture_shapes import draw_shapes, height_of
 from dynadiag.bench.verdict import Verdict
 from dynadiag.render.sanitise import clean, xml_text
 from dynadiag.render.svg import FONTS, NAMESPACE
 
 _WIDTH, _LEFT, _RIGHT, _ROW, _TOP = 760, 170, 190, 34, 60
+_LONGEST_TITLE = 72
 _COLOURS = {Verdict.FASTER: "#2a7f3f", Verdict.SLOWER: "#b3261e", Verdict.WRONG: "#b3261e", Verdict.VACUOUS: "#b3261e"}
 _PLAIN = "#5b6b7b"
 
@@ -17,21 +19,32 @@ _PLAIN = "#5b6b7b"
 def draw(result: BenchResult) -> str:
     """The picture as SVG text."""
     rows = [row for row in (*result.arms, result.same_again) if row is not None]
-    height = _TOP + _ROW * len(rows) + 30
+    above = _TOP + _ROW * len(rows) + 30
+    height = above + height_of(result.shapes)
     root = ElementTree.Element("svg", xmlns=NAMESPACE, width=str(_WIDTH), height=str(height), viewBox=f"0 0 {_WIDTH} {height}", role="img")
     title = f"{result.target}: milliseconds per call on {result.environment.get('device') or 'CPU'}"
     ElementTree.SubElement(root, "title").text = xml_text(clean(title))
     ElementTree.SubElement(root, "rect", width="100%", height="100%", fill="white")
-    _text(root, 12, 24, title, size=15, weight="bold")
-    _text(root, 12, 44, "lines are 95 % intervals; A/A is the baseline again", size=11)
+    _text(root, 12, 24, _ending(clean(result.target)), size=15, weight="bold")
+    device = clean(str(result.environment.get("device") or "CPU"), limit=40)
+    _text(root, 12, 44, f"milliseconds per call on {device}; lines are 95 % intervals; A/A is the baseline again", size=11)
     longest = max((row.ci95_ms[1] for row in rows if row.ci95_ms), default=0.0)
-    verdicts = {comparison.arm: comparison for comparison in result.comparisons}
+    # An arm after a change is compared with itself before it as well; the bars stand beside the baseline.
+    verdicts = {comparison.arm: comparison for comparison in result.comparisons if comparison.baseline == rows[0].name}
     for number, row in enumerate(rows):
         comparison = verdicts.get(row.name)
         colour = _COLOURS.get(comparison.verdict, _PLAIN) if comparison is not None else _PLAIN
         label = f"{comparison.verdict}" if comparison is not None else ""
         _bar(root, row, _TOP + _ROW * number, longest, colour, label)
+    if result.shapes is not None and result.shapes.shapes:
+        room = _WIDTH - _LEFT - _RIGHT
+        draw_shapes(root, result.shapes, above - 10, left=_LEFT, room=room, colours=_COLOURS, plain=_PLAIN, text=_text)
     return ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def _ending(target: str) -> str:
+    """The end of a long target: that is where the file and the function are."""
+    return target if len(target) <= _LONGEST_TITLE else f"...{target[3 - _LONGEST_TITLE :]}"
 
 
 def _bar(root: ElementTree.Element, row: ArmResult, top: int, longest: float, colour: str, label: str) -> None:

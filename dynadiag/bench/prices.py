@@ -61,8 +61,16 @@ def _fill_breaks(prices: dict[str, Any], raw: Mapping[str, Any]) -> None:
         prices["breaks"].append({"id": f"p{number}", **known, **figure, "how": ABLATION, "unknown": unknown})
     total = _less(raw["step_ms"], raw["unbroken_ms"])
     prices["step"], prices["total"] = _figure(raw["step_ms"]), _figure(total)
-    prices["sum"] = _figure([sum(found) for found in zip(*differences, strict=True)]) if differences else None
-    prices["unexplained"] = _figure([whole - sum(found) for whole, *found in zip(total, *differences, strict=True)])
+    known_ms = sum(place["ms"] for place in prices["breaks"] if place["ms"] is not None)
+    prices["sum"] = _around(known_ms, [sum(found) for found in zip(*differences, strict=True)]) if differences else None
+    left = [whole - sum(found) for whole, *found in zip(total, *differences, strict=True)]
+    prices["unexplained"] = _around(prices["total"]["ms"] - known_ms, left)
+
+
+def _around(estimate: float, samples: Sequence[float]) -> dict[str, Any]:
+    """`estimate`, so that the rows add up, with the interval of `samples`: the median of sums is not the sum of medians."""
+    interval = median_interval(samples)
+    return {"ms": estimate, "ci95_ms": [min(interval.low, estimate), max(interval.high, estimate)]}
 
 
 def _less(first: Sequence[float], second: Sequence[float]) -> list[float]:

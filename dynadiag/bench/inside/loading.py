@@ -54,6 +54,8 @@ def _find(target: str) -> Callable[..., Any]:
         raise UsageError(f"{place} has no {name!r}")
     if not callable(found):
         raise UsageError(f"{target} is a {type(found).__name__}, not a callable")
+    if inspect.iscoroutinefunction(found) or inspect.isgeneratorfunction(found) or inspect.isasyncgenfunction(found):
+        raise UsageError(f"{target} is a coroutine or a generator function: calling it runs nothing, so wrap it in a plain function")
     _refuse_arguments(found, target)
     return found  # type: ignore[no-any-return]
 
@@ -68,6 +70,8 @@ def _import(place: str) -> Any:
         if error.name is not None and (place == error.name or place.startswith(f"{error.name}.")):
             raise UsageError(f"there is no module {place!r} to import from {Path.cwd()}") from None
         raise UserCodeError(f"importing {place} raised {one_line(error)}") from error
+    except DynadiagError:
+        raise
     except Exception as error:  # the border around user code
         raise UserCodeError(f"importing {place} raised {one_line(error)}") from error
 

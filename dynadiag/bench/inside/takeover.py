@@ -95,7 +95,7 @@ class ScriptRun:
         except Exception as error:  # the border around user code
             if "torch" in sys.modules and is_out_of_memory(error):
                 raise
-            raise UserCodeError(f"{self._path} raised {one_line(error)}, before {self._awaited()}") from error
+            raise UserCodeError(f"{self._path} raised {one_line(error)}, before {self._awaited()}{_launcher(error)}") from error
         raise self._ended("")
 
     def _torch_is_there(self, _torch: Any) -> None:
@@ -180,6 +180,12 @@ class ScriptRun:
         if not calls:
             return ScriptEndedError(f"{ended} and never called what it compiled: {meant[0].name} ({meant[0].place})", 0)
         return ScriptEndedError(f"{ended} before {self._awaited()}", calls)
+
+
+def _launcher(error: Exception) -> str:
+    """A hint where a script misses what torchrun would have set."""
+    missing = "environment variable" in str(error) and "expected, but not set" in str(error)
+    return "; bench runs one process: let the script run alone, without torchrun" if missing else ""
 
 
 def _times(count: int) -> str:

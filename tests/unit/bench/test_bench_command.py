@@ -81,6 +81,7 @@ def test_marks_are_found_without_running_the_file(tmp_path):
         (["twice.py"], "has 2 marked functions; choose one: --fn twice.py:one"),
         (["program.py", "--arms", "eager"], "--arms needs a baseline"),
         (["program.py", "--check", "missing.json"], "missing.json cannot be read"),
+        (["torchrun", "--", "train.py"], "torchrun starts several"),
         (["program.py", "--python", "/nowhere/python"], "/nowhere/python cannot be started"),
     ],
 )
@@ -93,6 +94,14 @@ def test_bad_usage_is_one_line_and_two(tmp_path, monkeypatch, arguments, says):
     assert isinstance(done.exception, DynadiagError), done.output
     assert says in done.exception.message and "\n" not in done.exception.message
     assert done.exception.exit_code == 2
+
+
+def test_a_rank_among_others_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    Path("program.py").write_text(MARKED)
+    done = CliRunner().invoke(app, ["bench", "program.py"])
+    assert isinstance(done.exception, UsageError) and "WORLD_SIZE='4'" in done.exception.message and not Path("dynadiag-runs").exists()
 
 
 FAKE = """

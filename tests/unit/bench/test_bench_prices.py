@@ -5,6 +5,8 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dynadiag.bench import json_result
 from dynadiag.bench.arms import ArmSpec
@@ -45,6 +47,16 @@ def test_what_prices_leave_stands_apart_and_is_given_to_none():
         "default: unexplained: 1.000 ms [1.000, 1.000]",
     ]
     jsonschema.Draft202012Validator(SCHEMA).validate(document([prices]))
+
+
+@given(st.lists(st.tuples(*[st.floats(0.5, 50)] * 5), min_size=20, max_size=30))
+def test_the_rows_add_up_whatever_the_noise(rows):
+    step, unbroken, joined, first, second = (list(column) for column in zip(*rows, strict=True))
+    places = [{**place("a.py:1", 0.0), "samples_ms": first}, {**place("a.py:2", 0.0), "samples_ms": second}]
+    prices = prices_from(ArmResult(name="default"), {**raw(*places), "step_ms": step, "unbroken_ms": unbroken, "joined_ms": joined})
+    assert sum(one["ms"] for one in prices["breaks"]) + prices["unexplained"]["ms"] == pytest.approx(prices["total"]["ms"], abs=1e-9)
+    for figure in (prices["sum"], prices["unexplained"], prices["total"], *prices["breaks"]):
+        assert figure["ci95_ms"][0] <= figure["ms"] <= figure["ci95_ms"][1]
 
 
 def test_a_place_without_a_price_is_null_and_its_cost_stays_unexplained():

@@ -227,3 +227,18 @@ def test_a_disk_that_fills_up_leaves_the_earlier_file_whole(tmp_path, monkeypatc
     with pytest.raises(OutputError, match="No space left"):
         verb_bench._write(result_of(arm_ms=7.0), tmp_path)
     assert (tmp_path / "bench.json").read_bytes() == before
+
+
+def test_the_picture_ends_a_long_title_and_shows_the_verdict_beside_the_baseline():
+    result = result_of()
+    result.target = "folder/" * 30 + "train.py:step"
+    after = ArmResult(name="after:default", samples_ms=[5.0] * 30)
+    summarise(after, result.arms[0])
+    result.arms.append(after)
+    result.correctness.append(check("after:default"))
+    result.comparisons.clear()
+    compare_arms(result, in_process=False)
+    texts = [item.text for item in ElementTree.fromstring(picture.draw(result)).iter() if item.tag.endswith("text")]
+    assert texts[0].startswith("...") and texts[0].endswith("train.py:step") and len(texts[0]) <= 72
+    # Beside itself before the change it is the SAME.
+    assert texts.count("5.000 ms FASTER") == 2

@@ -2,6 +2,7 @@
 
 import io
 import json
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import jsonschema
@@ -9,7 +10,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from dynadiag.bench import json_result, show
+from dynadiag.bench import json_result, picture, show
 from dynadiag.bench.arms import ArmSpec
 from dynadiag.bench.judging import compare_arms, summarise
 from dynadiag.bench.outcome import ArmResult, BenchResult, Correctness
@@ -134,6 +135,14 @@ def test_a_win_that_vanishes_in_another_shape_is_in_the_line_of_the_verdict():
     assert "weighted by their 4 calls" in text and "2 of the watched calls not replayed: in another mode" in text
     assert "default for all shapes together: graphs 2, recompiles 1" in text
     assert result.exit_status == 1
+
+
+def test_the_picture_has_a_row_for_each_shape_and_arm():
+    root = ElementTree.fromstring(picture.draw(study(Arm([5.0, -2.0]))))
+    texts = [item.text for item in root.iter() if item.tag.endswith("text")]
+    assert "x 8 (3 calls)" in texts and "x 9 (1 call)" in texts and "2.000 FASTER" in texts and "WRONG" in texts
+    assert len([item for item in root.iter() if item.tag.endswith("circle")]) == 1, "what is wrong has no speed"
+    assert max(float(item.get("y") or 0) for item in root.iter()) < float(root.get("height"))
 
 
 def test_a_win_that_holds_says_so():

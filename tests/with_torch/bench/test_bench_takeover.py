@@ -8,7 +8,7 @@ import textwrap
 import pytest
 import torch
 
-from dynadiag.bench.inside.loading import UserCodeError
+from dynadiag.bench.inside.loading import UserCodeError, load_step
 from dynadiag.bench.inside.patching import CompileSwitch
 from dynadiag.bench.inside.snapshot import take_snapshot
 from dynadiag.bench.inside.state import find_state
@@ -236,6 +236,13 @@ def test_a_script_that_raises_is_one_line(take):
         take("torch.compile(lambda x: x + 1)(torch.ones(1))\nraise ValueError('no data\\nat all')")
 
 
+def test_a_script_that_waits_for_torchrun_is_told_to_run_alone(take, monkeypatch):
+    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(UserCodeError, match="RANK expected, but not set, before call 3 of a compiled callable; bench runs one process"):
+        take("import torch.distributed\ntorch.distributed.init_process_group('gloo')")
+
+
 def test_a_callable_that_nobody_compiles_is_told(take):
     with pytest.raises(ScriptEndedError, match="compiles no 'three', but 1: one"):
         take(SEVERAL, chosen="three")
@@ -289,3 +296,21 @@ def test_restoring_puts_back_parameters_buffers_inputs_and_random_numbers(take):
     before, _, after = runs[0]
     assert before[:3] == [[0.0] * 3, [4.0] * 3, [0.25] * 3] and before[5] == 2
     assert after[0] != after[1] != [0.0] * 3
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("ones", "is a coroutine or a generator function"),
+        ("later", "is a coroutine or a generator function"),
+        ("number", "is a int, not a callable"),
+    ],
+)
+def test_what_runs_nothing_when_it_is_called_is_refused(tmp_path, monkeypatch, name, says):
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    (tmp_path / "steps_that_wait.py").write_text("def ones():\n    yield 1\n\nasync def later():\n    return 1\n\nnumber = 3\n")
+    switch = CompileSwitch(arm="eager", overrides={})
+    with pytest.raises(UsageError, match=says):
+        load_step(f"{tmp_path / 'steps_that_wait.py'}:{name}", switch)
+    with pytest.raises(UsageError, match=r"missing.py does not exist"):
+        load_step(f"{tmp_path / 'missing.py'}:{name}", switch)
