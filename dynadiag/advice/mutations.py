@@ -10,17 +10,28 @@ from typing import Final
 from dynadiag.advice.mutation_lines import out_of_place, receiver, under_no_grad
 from dynadiag.model.report import Advice, Mutation
 from dynadiag.model.run import Run
+from dynadiag.passes.places import normal_path, source_function
 
 _Rule = Callable[[Mutation], tuple[Advice, ...]]
+_OPTIMIZER = re.compile(r"/torch/optim/")
 _MARK = "torch._dynamo.mark_static_address"
 
 
 def mutation_advice(mutation: Mutation, run: Run) -> tuple[Advice, ...]:
     """The changes that end what this mutation costs; empty for one that costs nothing."""
     rule = _RULES.get(mutation.code)
-    if rule is None or mutation.worst in (None, "free"):
+    if rule is None or mutation.worst in (None, "free") or _is_apart(mutation, run):
         return ()
     return tuple(one if one.after is not None else replace(one, before=None) for one in rule(mutation))
+
+
+def _is_apart(mutation: Mutation, run: Run) -> bool:
+    """Whether an optimizer writes this in a step that is compiled for itself: no function that calls `step()` is compiled as well."""
+    sites = [site for site in mutation.sites if _OPTIMIZER.search(normal_path(str(site.get("library") or "")))]
+    if not sites or len(sites) < len(mutation.sites):
+        return False
+    compiled = {(frame.file, source_function(frame.name)) for frame in run.frames}
+    return not any((site.get("file"), source_function(str(site.get("function")))) in compiled for site in sites)
 
 
 def _line(mutation: Mutation) -> str | None:

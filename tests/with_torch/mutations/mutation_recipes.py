@@ -213,6 +213,99 @@ def hook_after(x):
     return y * y
 
 
+class BodyCounter(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.n = 0
+
+    def body(self, x):
+        self.n += 1
+        return torch.sin(x)
+
+    def forward(self, x):
+        return torch.utils.checkpoint.checkpoint(self.body, x, use_reentrant=False)
+
+
+class OuterCounter(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.n = 0
+
+    def forward(self, x):
+        y = torch.utils.checkpoint.checkpoint(torch.sin, x, use_reentrant=False)
+        self.n += 1
+        return y
+
+
+class BufferCache(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("cache", torch.zeros(4))
+
+    def forward(self, x):
+        self.cache.add_(x)
+        return self.cache * 2
+
+
+def buffer_before(_m, cache, x):
+    cache.add_(x)
+    return cache * 2
+
+
+def buffer_after(m, _cache, x):
+    return m(x)
+
+
+def losses_before(seen, x, w):
+    loss = (x * w).sum()
+    seen.append(loss.item())
+    return loss
+
+
+def losses_after(seen, x, w):
+    loss = (x * w).sum()
+    seen.append(loss.detach())
+    return loss
+
+
+def train_step(model, optimizer, x):
+    optimizer.zero_grad()
+    loss = model(x).sum()
+    loss.backward()
+    optimizer.step()
+    return loss.detach()
+
+
+def training(after):
+    model = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    if after:
+        model.compile(backend="aot_eager")
+        optimizer.step = torch.compile(optimizer.step, backend="aot_eager")
+    return model, optimizer, torch.ones(2, 4)
+
+
+def add_and_sum(x):
+    return x.add_(1).sum()
+
+
+LIBRARY = torch.library.Library("dynadiag_recipes", "FRAGMENT")
+for schema in ("undeclared(Tensor x) -> Tensor", "declared(Tensor(a!) x) -> Tensor"):
+    name = LIBRARY.define(schema)
+    LIBRARY.impl(name, add_and_sum, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"dynadiag_recipes::{name}", lambda x: x.new_empty(()), lib=LIBRARY)
+
+
+def undeclared_before(x):
+    torch.ops.dynadiag_recipes.undeclared.default(x)
+    return x * 2
+
+
+def undeclared_after(x):
+    torch.ops.dynadiag_recipes.declared.default(x)
+    return x * 2
+
+
 def leaf(*shape):
     return nn.Parameter(torch.ones(*shape))
 
@@ -252,6 +345,11 @@ RECIPES = {
     "stacked": (stacked_before, stacked_after, caches),
     "branch": (branch_before, branch_after, lambda after: (torch.zeros(4), torch.ones(4))),
     "hook": (hook_before, hook_after, lambda after: (torch.ones(4, requires_grad=True),)),
+    "body counter": (counter_before, counter_after, lambda after: (nn.ModuleList([BodyCounter(), OuterCounter()]), leaf(4))),
+    "buffer": (buffer_before, buffer_after, lambda after: (BufferCache(), torch.zeros(4), torch.ones(4))),
+    "losses": (losses_before, losses_after, lambda after: ([], torch.ones(4), leaf(4))),
+    "train step": (train_step, train_step, training),
+    "undeclared": (undeclared_before, undeclared_after, lambda after: (torch.ones(4),)),
     "parameter": (parameter_before, parameter_after, lambda after: (nn.PReLU(4), torch.ones(4))),
 }
 
@@ -271,10 +369,11 @@ def main(folder):
     for name, (before, after, make) in RECIPES.items():
         for side, function in (("before", before), ("after", after)):
             torch._dynamo.reset()
-            with dynadiag.observe(folder / f"{name}-{side}"), contextlib.suppress(Exception):
+            with dynadiag.observe(folder / f"{name}-{side}", parity_calls=2), contextlib.suppress(Exception):
                 arguments = make(side == "after")
-                # What was copied is in the graph behind inductor's passes alone.
+                # What was copied is in the graph behind inductor's passes alone. The train step's cure compiles its parts.
                 compiled = torch.compile(function, backend="inductor" if name == "stacked" else "aot_eager")
+                compiled = function if (name, side) == ("train step", "after") else compiled
                 for _ in range(1 if name in ("transpose", "out") else 2):
                     compiled(*arguments)
             probe.main([str(folder / f"{name}-{side}")])

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from dynadiag import report
 from dynadiag.passes.find_mutations import find_mutations
 from dynadiag.trace import load
 
@@ -28,8 +29,13 @@ PROMISES = {
     "stacked": ("DM14", "extra_copy", "cudagraph_skip"),
     "branch": ("DM13", "error", "cudagraph_skip"),
     "hook": ("DM13", "graph_break", None),
+    "body counter": ("DM13", "graph_break", "recompile"),
+    "buffer": ("DM02", "cudagraph_skip", "free"),
+    "undeclared": ("DM40", "silent_wrong", "cudagraph_skip"),
     "parameter": ("DM22", "graph_break", "free"),
 }
+# Recipes whose promise is a finding that goes: its code, and the slug of its advice.
+FINDINGS = {"losses": ("GB0124", "item-append"), "train step": ("DB02", "compile-model-apart")}
 
 
 @pytest.fixture(scope="module")
@@ -66,15 +72,31 @@ def test_the_verdict_changes_as_promised(recorded, name):
     assert {worst for _, worst in after} <= {left, "free"}
 
 
-@pytest.mark.parametrize("name", sorted(set(PROMISES) - NEW))
+# What was seen to be wrong has its advice in the finding.
+@pytest.mark.parametrize("name", sorted(set(PROMISES) - NEW - {"undeclared"}))
 def test_the_mutation_before_has_advice(recorded, name):
     code = PROMISES[name][0]
     blamed = [one for one in find_mutations(load(recorded / f"{name}-before")).mutations if one.code == code]
     assert all(one.advice for one in blamed)
 
 
+@pytest.mark.parametrize("name", sorted(FINDINGS))
+def test_the_finding_goes_as_promised(recorded, name):
+    code, slug = FINDINGS[name]
+    before = {one.code: [fix.slug for fix in one.fix] for one in report.build(load(recorded / f"{name}-before")).findings}
+    assert slug in before[code]
+    assert code not in {one.code for one in report.build(load(recorded / f"{name}-after")).findings}
+
+
+def test_an_optimizer_that_is_compiled_apart_has_no_advice(recorded):
+    for side, expected in (("before", {"optimizer-apart"}), ("after", set())):
+        found = find_mutations(load(recorded / f"train step-{side}")).mutations
+        written = [one for one in found if one.code == "DM16"]
+        assert written and {advice.slug for one in written for advice in one.advice} == expected
+
+
 # `torch.cond` refuses a branch that writes a tensor in eager, too.
-@pytest.mark.parametrize("name", sorted(set(PROMISES) - {"overlap", "branch"}))
+@pytest.mark.parametrize("name", sorted((set(PROMISES) | set(FINDINGS)) - {"overlap", "branch"}))
 def test_results_are_equal(recipes, name):
     before, after, make = recipes[name]
     torch.manual_seed(0)
