@@ -37,6 +37,10 @@ def main() -> NoReturn:
         # The reader of our output went away; Python would complain again when it flushes stdout at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
+    except OSError as error:
+        # A folder that cannot be written, a full disk: the line says which file.
+        print(f"dynadiag: error: {error.strerror or error}{f': {error.filename}' if error.filename else ''}", file=sys.stderr)
+        sys.exit(2)
     sys.exit(0)
 
 

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dynadiag.errors import OutputError
+
 Tell = Callable[[dict[str, Any]], None]
 _GRACE_S = 5
 _MESSAGES_LIMIT = 64 << 20
@@ -44,8 +46,14 @@ def run_forked(work: Callable[[Tell], None], *, timeout_s: float) -> ChildReport
 
 
 def start_forked(work: Callable[[Tell], None], *, timeout_s: float, environment: Mapping[str, str] | None = None) -> Child:
-    """Start `work` as `run_forked` does and do not wait for it. `environment` holds variables for the child alone."""
-    folder = Path(tempfile.mkdtemp(prefix="dynadiag-child-"))
+    """Start `work` as `run_forked` does and do not wait for it. `environment` holds variables for the child alone.
+
+    Raises OutputError when there is no room for it.
+    """
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="dynadiag-child-"))
+    except OSError as error:
+        raise OutputError(f"cannot make a folder for a child process: {error.strerror or error}") from error
     try:
         return _start(work, timeout_s, folder, environment or {})
     except BaseException:

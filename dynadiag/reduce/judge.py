@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from dynadiag.errors import DynadiagError
 from dynadiag.reduce.candidate import Candidate
 from dynadiag.reduce.failure import Failure, crash_frames, from_json
 from dynadiag.reduce.inputs import HOME
@@ -146,7 +147,7 @@ class IsolatedOracle:
             path = Path(folder) / "values.pt"
             report = run_forked(lambda tell: _save_values(candidate, path, grad=self.setting.grad), timeout_s=max(self.timeout_s, 60.0))
             if report.exit_status != 0 or not path.exists():
-                raise RuntimeError(f"the uncompiled run for the values of the graph failed: {report.messages} {report.output}")
+                raise DynadiagError(f"the values of the graph could not be kept: {_last_words(report)}", slug="no-values", exit_code=1)
             loaded: dict[str, Any] = torch.load(path, weights_only=True, map_location="cpu")
             return {name: _as_it_was(value, name, loaded) for name, value in loaded["values"].items()}
 
@@ -157,6 +158,12 @@ class IsolatedOracle:
         report = run_forked(lambda tell: tell({"why": impossible(candidate)}), timeout_s=max(self.timeout_s, 60.0))
         why: str | None = next((message["why"] for message in report.messages if "why" in message), None)
         return why
+
+
+def _last_words(report: ChildReport) -> str:
+    said = next((str(message["broken"]) for message in report.messages if "broken" in message), report.output).strip().splitlines()
+    ended = "it did not end in time" if report.timed_out else report.signal or f"exit {report.exit_status}"
+    return said[-1][:300] if said else ended
 
 
 def _save_values(candidate: Candidate, path: Path, *, grad: bool) -> None:

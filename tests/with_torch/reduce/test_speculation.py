@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from dynadiag.errors import DynadiagError, OutputError
 from dynadiag.reduce import search
 from dynadiag.reduce.candidate import Candidate, candidate_of
 from dynadiag.reduce.failure import Failure
@@ -205,3 +206,21 @@ def test_a_child_that_tells_much_holds_nobody_up():
 def test_a_flaky_failure_is_judged_one_at_a_time():
     oracle = IsolatedOracle(Setting(), FAULT, timeout_s=60.0, repeats=5, pool=PoolOptions(width=8))
     assert oracle.ahead == 0
+
+
+@needs_fork
+def test_a_disk_without_room_is_one_line(monkeypatch, tmp_path):
+    import resource
+
+    def small(candidate):
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+        return {"x": torch.ones(1000)}
+
+    oracle = IsolatedOracle(Setting(), FAULT, timeout_s=60.0)
+    monkeypatch.setattr("dynadiag.reduce.judge.eager_values", lambda candidate, grad: small(candidate))
+    with pytest.raises(DynadiagError, match="the values of the graph could not be kept: "):
+        oracle.values(subject())
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
+    with pytest.raises(OutputError, match="cannot make a folder for a child process: No such file"):
+        start_forked(lambda tell: None, timeout_s=60.0)
