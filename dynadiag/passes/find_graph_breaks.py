@@ -190,6 +190,8 @@ def _consequence(run: Run, group: Sequence[GraphBreak]) -> list[str]:
         parts.append(f"goes on in {plural(len(resumed), 'compiled resume frame')}")
     if all(site.cached for site in group):
         parts.append("replayed from a compile cache")
+    if not run.graphs and any(frame.metrics is not None for frame in run.frames):  # a text log need not show its graphs
+        parts.append("no graph was captured in the whole run, so no operation ran compiled")
     return parts
 
 

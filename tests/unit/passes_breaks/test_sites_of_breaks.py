@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from dynadiag.model import CompileCall, Location, RegionCost, RegistryEntry, Run, RunInfo
+from dynadiag.model import CompileCall, CompileMetrics, Location, RegionCost, RegistryEntry, Run, RunInfo
 from dynadiag.passes.break_categories import category
 from dynadiag.passes.find_graph_breaks import find_graph_breaks
 
@@ -256,3 +256,17 @@ def test_torchs_long_words_for_an_unknown_number_are_cut_and_are_control_flow(ma
     maker.breaks_at(maker.frame("step", line=1, outcome="failed"), at(4), source="metrics", gb_id=None, gb_type=words)
     (finding,) = find_graph_breaks(maker.run()).findings
     assert finding.title.endswith("(data-dependent control flow: Could not guard on data-dependent expression zuf0 > 0.0)")
+
+
+def test_a_run_of_breaks_without_any_graph_is_said_to_have_run_eager(maker, at):
+    said = "no graph was captured in the whole run, so no operation ran compiled"
+    frame = maker.frame("step", line=1, outcome="broke", metrics=CompileMetrics(has_guarded_code=True))
+    maker.breaks_at(frame, at(8))
+    assert said in find_graph_breaks(maker.run()).findings[0].why
+    maker.graph(frame)
+    assert said not in find_graph_breaks(maker.run()).findings[0].why
+
+
+def test_a_text_log_without_graphs_does_not_tell_that_none_was_captured(maker, at):
+    maker.breaks_at(maker.frame("step", line=1, outcome="broke"), at(8))
+    assert "no graph was captured" not in find_graph_breaks(maker.run()).findings[0].why
