@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from dynadiag.model.report import Advice, Cost, Finding, GuardReport, PassResult
 from dynadiag.model.run import Frame, Guard, Location, Run
-from dynadiag.passes.base import Rank, frame_location, frames_by_code, listed, process_of, short_place
+from dynadiag.passes.base import Rank, frame_location, frames_by_code, listed, process_of, short_place, unique
 from dynadiag.passes.fingerprint import Subject, fingerprints
 from dynadiag.passes.guard_sources import readable
 from dynadiag.passes.guard_text import parse_reason
@@ -129,7 +129,7 @@ def _finding(number: int, frame: Frame, reports: dict[str, GuardReport], mark: s
     report = reports[frame.id]
     latency = _latency(frame)
     kinds = sorted(report.by_kind.items(), key=lambda item: (-item[1], item[0]))
-    odd = [f"`{readable(guard.source)}` ({oddity(guard)})" for guard in report.odd if guard.source]
+    odd = unique(f"`{readable(guard.source)}` ({oddity(guard)})" for guard in report.odd if guard.source)
     return Finding(
         id=f"n{number}",
         fingerprint=mark,

@@ -221,7 +221,8 @@ def _frame(report: Report, frame_id: str | None) -> str:
 
 def _closing(report: Report, rows: int) -> Iterator[str]:
     config = next((process.config for process in report.run.processes if process.config), {})
-    settings = [(f"{area}.{name}", str(value)) for area, options in config.items() for name, value in sorted(options.items())]
+    options = [(f"{area}.{name}", str(value)) for area, names in config.items() for name, value in sorted(names.items())]
+    settings = [one for one in options if one != ("torch.grad_mode", "True")]  # always recorded, and that is its default
     yield from _folded(
         "Non-default options", ("option", "value"), settings, rows, lambda item: (code(item[0], limit=100), code(item[1], limit=160))
     )

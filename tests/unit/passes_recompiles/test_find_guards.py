@@ -63,6 +63,13 @@ def test_a_slow_check_with_many_guards_is_a_finding(builders):
     assert "cold CPU caches" in finding.why
 
 
+def test_a_source_with_two_odd_guards_is_named_once(builders):
+    odd = tuple(Guard(kind, "L['f'].__closure__[0].cell_contents", f"{kind} of it") for kind in ("TYPE_MATCH", "ID_MATCH"))
+    guards = GuardSet(count=300, by_kind={"TYPE_MATCH": 300}, examples=odd)
+    finding = find_guards(builders.recompiled(metrics=CompileMetrics(guard_latency_us=450.0), guards=guards)).findings[0]
+    assert finding.why.count("a closure or default value") == 1
+
+
 @pytest.mark.parametrize(("latency", "count"), [(450.0, 20), (150.0, 300), (None, 300)])
 def test_no_finding_without_both(builders, latency, count):
     assert find_guards(builders.recompiled(**guarded(builders, latency, count=count))).findings == ()

@@ -114,3 +114,11 @@ def test_a_log_of_strangers_is_marked_as_such(samples):
     report = samples.sample_report()
     text = markdown.render(replace(report, run=replace(report.run, info=RunInfo())))
     assert "- recorded by: not known (foreign log)" in text
+
+
+@pytest.mark.parametrize(("grad_mode", "shown"), [(True, False), (False, True)])
+def test_the_recorded_grad_mode_is_an_option_only_when_it_is_off(samples, grad_mode, shown):
+    report = samples.empty_report()
+    process = replace(report.run.processes[0], config={"torch": {"grad_mode": grad_mode}})
+    text = markdown.render(replace(report, run=replace(report.run, processes=(process,))))
+    assert ("Non-default options" in text, "`torch.grad_mode` | `False`" in text) == (shown, shown)
