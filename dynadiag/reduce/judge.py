@@ -100,6 +100,11 @@ class IsolatedOracle:
         """CPU seconds of all children, of those too that were started ahead in vain."""
         return self._cpu_s + (self._pool.wasted_cpu_s if self._pool is not None else 0.0)
 
+    def begin(self, candidate: Candidate) -> None:
+        """Start judging it when there is room."""
+        if self._pool is not None:
+            self._pool.begin(candidate)
+
     def prepare(self, candidates: Sequence[Candidate]) -> None:
         """Start judging these, the next question first."""
         if self._pool is not None:

@@ -46,6 +46,10 @@ class Ahead(Protocol):
     ahead: int
     """How many further questions it wants to hear of."""
 
+    def begin(self, candidate: Candidate) -> None:
+        """The question that comes next: it may be judged from now on, where there is room."""
+        ...
+
     def prepare(self, candidates: Sequence[Candidate]) -> None:
         """The question that comes next, and behind it `ahead` likely ones at most: they may be judged at the same time."""
         ...
@@ -139,8 +143,12 @@ class Reducer:
         return self._possible[candidate.key]
 
     def _prepare(self, ahead: Ahead, candidate: Candidate, upcoming: Upcoming, *, checked: bool) -> None:
+        ahead.begin(candidate)
         likely = itertools.islice(upcoming(), _LOOKED_AT * ahead.ahead)
-        unknown = (one for one in likely if self._journal.get(one.key) is None and self._is_worth_a_query(one, checked=checked))
+        # Fake tensors on a GPU need a child of their own: dearer than to let the child of the question find out.
+        unknown = (
+            one for one in likely if self._journal.get(one.key) is None and self._is_worth_a_query(one, checked=checked or one.accelerated)
+        )
         ahead.prepare([candidate, *itertools.islice(unknown, ahead.ahead)])
 
     def values(self) -> Mapping[str, Any]:

@@ -49,8 +49,13 @@ class Pool:
         for key in [key for key in self._running if key not in wanted]:
             self._give_up(key)
         for one in candidates:
-            if len(self._running) < self._options.width and one.key not in self._running and one.key not in self._done:
-                self._start(one)
+            self.begin(one)
+
+    def begin(self, candidate: Candidate) -> None:
+        """Start a candidate that is not known yet, if there is room."""
+        known = candidate.key in self._running or candidate.key in self._done
+        if len(self._running) < self._options.width and not known:
+            self._start(candidate)
 
     def report(self, candidate: Candidate) -> ChildReport:
         """The report on a candidate: waits for it, started before or now."""

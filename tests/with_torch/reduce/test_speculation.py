@@ -49,7 +49,7 @@ class InVirtualTime:
         self.ahead, self.needed, self.clock = width - 1, needed, 0
         self.ends, self.begun = {}, 0
 
-    def _begin(self, candidate):
+    def begin(self, candidate):
         if candidate.key not in self.ends:
             self.begun += 1
             self.ends[candidate.key] = self.clock + 1 + int(hashlib.sha256(candidate.key.encode()).hexdigest(), 16) % 50
@@ -57,10 +57,10 @@ class InVirtualTime:
     def prepare(self, candidates):
         assert len(candidates) <= self.ahead + 1
         for one in candidates:
-            self._begin(one)
+            self.begin(one)
 
     def judge(self, candidate):
-        self._begin(candidate)
+        self.begin(candidate)
         self.clock = max(self.clock, self.ends[candidate.key])
         present = {node.target for node in candidate.module.graph.nodes}
         if self.needed <= present:
@@ -188,6 +188,8 @@ def test_a_slot_is_given_to_what_comes_next_and_nothing_stays_behind(tmp_path):
     pool.prepare([three])
     assert pool.report(three).messages == ({"who": 2},) and pool.wasted == 1
     pool.prepare([one, three])
+    pool.begin(two)
+    pool.begin(one)
     pool.close()
     assert pool.wasted >= 2 and not children_of_this_process()
 
