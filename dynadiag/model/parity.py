@@ -116,7 +116,7 @@ class NotCompared:
 class Parity:
     """What `explain --parity` compared. `graphs_compared` had at least one call compared; `not_shown` says what no graph can show.
 
-    `random_values`: outputs and inputs whose values depend on random numbers; only their sizes, dtypes and memory were compared.
+    `random_values`: outputs, inputs and gradients whose values depend on random numbers; only sizes, dtypes and memory were compared.
     `gradients_...`: backwards through those calls; `no_backward`: calls that waited for one which never came.
     """
 

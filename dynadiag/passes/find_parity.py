@@ -131,7 +131,7 @@ def _parity(run: Run) -> Parity:
         calls_equal=sum(call.verdict == "equal" for call in compared),
         calls_different=sum(call.verdict == "different" for call in compared),
         not_compared=tuple(_not_compared(why, calls) for why, calls in reasons.items()),
-        random_values=max((call.random_values for call in compared), default=0) and _random(compared),
+        random_values=_random(compared) + _random(backwards),
         different=tuple(call for call in judged if call.verdict == "different"),
         not_shown=NOT_SHOWN,
         gradients_equal=sum(call.verdict == "equal" for call in backwards),

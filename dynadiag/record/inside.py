@@ -165,7 +165,8 @@ class Recorder:
 
     def _compare_calls(self, output_graph: ModuleType) -> None:
         """The shadow call needs torch itself, which is there by now."""
-        from dynadiag.shadow.live import Shadow, ShadowOptions
+        from dynadiag.shadow.live import Shadow
+        from dynadiag.shadow.regions import ShadowOptions
 
         options = ShadowOptions(calls=self._parity_calls, cap_bytes=self._parity_cap_bytes)
         Shadow(self, options, lambda: self._epoch).watch(output_graph, self.hooks)

@@ -39,5 +39,5 @@ def details(parity: Parity) -> Iterator[str]:
     if parity.no_backward:
         yield f"gradients of {plural(parity.no_backward, 'call')} not compared: no backward came"
     if parity.random_values:
-        yield f"{plural(parity.random_values, 'random value')}: only sizes, dtypes and memory compared"
+        yield f"{plural(parity.random_values, 'random value')}: only sizes, dtypes and memory compared, and which gradients there are"
     yield parity.not_shown

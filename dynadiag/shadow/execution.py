@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -18,6 +18,9 @@ from dynadiag.torch_compat.shadow_state import RandomState, is_triton
 _EMPTY = frozenset(
     {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted", "empty_quantized", "Tensor", "FloatTensor"}
 )
+# Methods and functions that make whole numbers of floats.
+_CONVERSIONS = frozenset({"long", "int", "short", "to", "type", "type_as", "_to_copy", "convert_element_type", "multinomial"})
+ASSERTING_DEVICES = ("cuda",)
 T = TypeVar("T")
 _HALVES = (torch.bfloat16, torch.float16)
 
@@ -26,7 +29,8 @@ _HALVES = (torch.bfloat16, torch.float16)
 class Execution:
     """What one call gave. `written` has the nodes that wrote each input, `random_...` the positions whose values depend on random numbers.
 
-    `random` says whether any were drawn at all.
+    `random` says whether any were drawn at all. `indices` are whole numbers made of floats, which may be used as an index, on a device
+    where an index out of range ends the process.
     """
 
     outputs: list[Any] = field(default_factory=list)
@@ -35,16 +39,21 @@ class Execution:
     random_outputs: frozenset[int] = frozenset()
     random_inputs: frozenset[int] = frozenset()
     random: bool = False
+    indices: dict[Node, torch.Tensor] = field(default_factory=dict)
     coarsest: torch.dtype | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class How:
-    """The value that unwritten memory is filled with; whether to compute in float64; whether to look at values to see who writes."""
+    """The value that unwritten memory is filled with; whether to compute in float64; whether to look at values to see who writes.
+
+    `indices` are used as they are: a call on other inputs must not make others, as a device assertion would end the user's process.
+    """
 
     filling: float = 0.0
     wide: bool = False
     watch_values: bool = False
+    indices: Mapping[Node, torch.Tensor] = field(default_factory=dict)
 
 
 def execute(copy: GraphCopy, tensors: Sequence[Any], how: How) -> Execution:
@@ -87,6 +96,8 @@ class _Runner:
         return self._done
 
     def _call(self, node: Node) -> Any:
+        if node in self._how.indices:
+            return self._how.indices[node].clone()
         args, kwargs = map_arg(node.args, self._value), map_arg(node.kwargs, self._value)
         if self._how.wide:
             args, kwargs = tree_map_only(torch.dtype, _wider, (args, kwargs))
@@ -98,7 +109,7 @@ class _Runner:
         else:
             target: Any = node.target if node.op == "call_function" else self._copy.attributes[str(node.target)]
             result = target(*args, **kwargs)
-        if str(getattr(node.target, "__name__", node.target)).split(".")[0] in _EMPTY and is_plain(result):
+        if _name(node) in _EMPTY and is_plain(result):
             _fill(result, self._how.filling)
         self._note(node, result, (args, kwargs))
         return result
@@ -110,6 +121,8 @@ class _Runner:
         for value in tree_leaves(result):
             if isinstance(value, torch.Tensor) and value.dtype in _HALVES:
                 self._done.coarsest = torch.bfloat16 if torch.bfloat16 in (value.dtype, self._done.coarsest) else torch.float16
+        if _name(node) in _CONVERSIONS and is_plain(result) and _is_index(result) and result.device.type in ASSERTING_DEVICES:
+            self._done.indices[node] = result.clone()
         drew = self._dice.moved()
         random = drew or any(source in self._tainted for source in node.all_input_nodes)
         written = self._note_writes(node)
@@ -161,8 +174,16 @@ class _Runner:
         self._done.random_inputs = frozenset(at for at, one in self._places.items() if one in self._tainted)
 
 
+def _name(node: Node) -> str:
+    return str(getattr(node.target, "__name__", node.target)).split(".")[0]
+
+
+def _is_index(value: torch.Tensor) -> bool:
+    return not (value.is_floating_point() or value.is_complex() or value.dtype is torch.bool)
+
+
 def _writes(node: Node) -> bool:
-    name = str(getattr(node.target, "__name__", node.target)).split(".")[0]
+    name = _name(node)
     return name.endswith("_") or name in ("setitem", "auto_functionalized") or "out" in node.kwargs or is_triton(node.target)
 
 
@@ -192,7 +213,9 @@ def _last_uses(graph: Any) -> dict[Node, list[Node]]:
     return spent
 
 
-def noise_anchors(pristine: Sequence[Any], coarsest: torch.dtype | None, call: Callable[[list[Any], How], T]) -> list[T]:
+def noise_anchors(
+    pristine: Sequence[Any], coarsest: torch.dtype | None, indices: Mapping[Node, torch.Tensor], call: Callable[[list[Any], How], T]
+) -> list[T]:
     """What `call(inputs, how)` gives on inputs that differ only by noise: in float64, and changed in their last digits.
 
     They fill unwritten memory with other values, one with NaN: what depends on it may be anything. A call that does not run is left out.
@@ -202,7 +225,7 @@ def noise_anchors(pristine: Sequence[Any], coarsest: torch.dtype | None, call: C
         values = snapshot(pristine)
         try:
             changed = _in_float64(values) if seed is None else _shaken(values, seed, coarsest)
-            found.append(call(changed, How(filling=float("nan") if seed == 1 else 3.0, wide=seed is None)))
+            found.append(call(changed, How(filling=float("nan") if seed == 1 else 3.0, wide=seed is None, indices=indices)))
         except Exception:  # noqa: BLE001 - border: a graph that names its dtypes may not run in float64; the other calls stay
             continue
     return found

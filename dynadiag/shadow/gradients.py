@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.fx import Node
 
 from dynadiag.shadow.backward import SeenBackward
 from dynadiag.shadow.comparing import Difference, compare
@@ -26,6 +27,7 @@ class CopiedCall:
     pristine: Sequence[Any]
     coarsest: torch.dtype | None
     random: bool
+    indices: Mapping[Node, torch.Tensor]
 
 
 def gradient_differences(call: CopiedCall, seen: SeenBackward) -> tuple[Difference, ...]:
@@ -41,7 +43,9 @@ def gradient_differences(call: CopiedCall, seen: SeenBackward) -> tuple[Differen
     rows = list(zip(positions, names, eager, compiled, strict=True)) if seen.complete else []
     found = [_missing(at, name, one) for at, name, one, other in rows if (one is None) != (other is None) and at not in seen.unwanted]
     both = [number for number in range(len(positions)) if eager[number] is not None and compiled[number] is not None]
-    anchors = functools.cache(lambda: noise_anchors(call.pristine, call.coarsest, _runner(call, positions, seen.cotangents, both)))
+    anchors = functools.cache(
+        lambda: noise_anchors(call.pristine, call.coarsest, call.indices, _runner(call, positions, seen.cotangents, both))
+    )
     different = compare(
         [eager[number] for number in both],
         [_detached(compiled[number]) for number in both],

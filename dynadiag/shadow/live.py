@@ -11,19 +11,20 @@ import itertools
 import sys
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch.fx import Node
 
-from dynadiag.shadow.backward import Backward, Edge, SeenBackward, edges_of
+from dynadiag.shadow.backward import Backward, SeenBackward, edges_of
 from dynadiag.shadow.comparing import Difference, compare, compare_sharing
 from dynadiag.shadow.execution import Execution, How, execute, noise_anchors
 from dynadiag.shadow.gradients import CopiedCall, gradient_differences
 from dynadiag.shadow.graph_copy import GraphCopy, copy_graph
 from dynadiag.shadow.held import HeldOutputs
 from dynadiag.shadow.memory import AliasPattern, alias_pattern, bytes_of, is_plain, snapshot
+from dynadiag.shadow.regions import Expectation, Region, ShadowOptions
 from dynadiag.torch_compat import context
 from dynadiag.torch_compat.autograd_state import casting, compiled_autograd_is_on, set_casting
 from dynadiag.torch_compat.hooks import Hooks, Sink, callback_switch, disguise
@@ -33,56 +34,6 @@ _MORE_PATTERNS = 8
 _MOST_DIFFERENCES = 20
 _TEXT = 500
 _MEMORY_FACTOR = 3
-
-
-@dataclass(frozen=True, kw_only=True)
-class ShadowOptions:
-    """How many calls of each graph are compared at first, and the most memory that copies of one call's inputs may take."""
-
-    calls: int = 3
-    cap_bytes: int = 2 << 30
-
-
-@dataclass
-class _Region:
-    """One compiled graph: where it belongs, and which calls were compared."""
-
-    copy: GraphCopy | None
-    why_not: str | None
-    compile_ids: dict[str, Any]
-    epoch: int
-    graph: int
-    calls: int = 0
-    patterns: dict[AliasPattern, int] = field(default_factory=dict)
-    told: set[str] = field(default_factory=set)
-    held: HeldOutputs | None = None
-
-    @property
-    def attributes(self) -> list[Any]:
-        """The tensors that the graph holds itself."""
-        return [] if self.copy is None else [value for value in self.copy.attributes.values() if isinstance(value, torch.Tensor)]
-
-
-@dataclass(frozen=True)
-class _Expectation:
-    """What the call should give: eager's results on copies, and copies as they were before; `edges` is where its gradients go.
-
-    `held` are outputs of the call before that it must leave alone. A call with nothing but those is not compared.
-    """
-
-    number: int
-    pattern: AliasPattern
-    pristine: list[Any] = field(default_factory=list)
-    inputs: list[Any] = field(default_factory=list)
-    eager: Execution | None = None
-    raised: str | None = None
-    edges: dict[int, Edge] = field(default_factory=dict)
-    held: HeldOutputs | None = None
-
-    @property
-    def compared(self) -> bool:
-        """Whether eager was called."""
-        return self.eager is not None or self.raised is not None
 
 
 class Shadow:
@@ -111,7 +62,7 @@ class Shadow:
         file = sys.modules[owner.__module__].__file__
         hooks.replace(owner, "call_user_compiler", functools.wraps(original)(disguise(dynadiag_watch, file)))
 
-    def _begin(self, output_graph: Any, module: Any) -> _Region | None:
+    def _begin(self, output_graph: Any, module: Any) -> Region | None:
         """Before the backend gets the graph, which it may change."""
         graph = next(self._ordinals)
         if getattr(output_graph, "package", None) is not None or getattr(output_graph, "export", False):
@@ -126,9 +77,9 @@ class Shadow:
         except Exception as error:  # noqa: BLE001 - border: our hooks in the user's process
             self._sink.failed("parity", error)
             copy, why_not = None, f"its graph could not be copied: {_short(error)}"
-        return _Region(copy if why_not is None else None, why_not, ids, self._epoch(), graph)
+        return Region(copy if why_not is None else None, why_not, ids, self._epoch(), graph)
 
-    def _wrapped(self, compiled: Callable[..., Any], region: _Region) -> Callable[..., Any]:
+    def _wrapped(self, compiled: Callable[..., Any], region: Region) -> Callable[..., Any]:
         before, after, failed, switch = self._before, self._after, self._raised, callback_switch()
 
         def shadowed(*args: Any) -> Any:
@@ -153,7 +104,7 @@ class Shadow:
 
         return functools.update_wrapper(shadowed, compiled, updated=())
 
-    def _before(self, region: _Region, args: tuple[Any, ...]) -> _Expectation | None:
+    def _before(self, region: Region, args: tuple[Any, ...]) -> Expectation | None:
         region.calls += 1
         try:
             number = region.calls
@@ -165,20 +116,20 @@ class Shadow:
             held, region.held = region.held, None
             if held:
                 held.settle(tensors)
-            plain = _Expectation(number, pattern, held=held) if held else None
+            plain = Expectation(number, pattern, held=held) if held else None
             if not self._wanted(region, number, pattern):
                 return plain
             why_not = self._why_not(tensors)
             if why_not is not None:
                 self._not_compared(region, number, pattern, why_not)
                 return plain
-            return self._expect(region, _Expectation(number, pattern, held=held), tensors)
+            return self._expect(region, Expectation(number, pattern, held=held), tensors)
         except Exception as error:  # noqa: BLE001 - border: our hooks in the user's process
             self._sink.failed("parity", error)
             self._not_compared(region, region.calls, (), f"dynadiag failed: {_short(error)}")
             return None
 
-    def _wanted(self, region: _Region, number: int, pattern: AliasPattern) -> bool:
+    def _wanted(self, region: Region, number: int, pattern: AliasPattern) -> bool:
         new = pattern not in region.patterns
         if new:
             region.patterns[pattern] = number
@@ -197,7 +148,7 @@ class Shadow:
             return f"copies of its inputs need {size * _MEMORY_FACTOR} bytes, the cap is {self._options.cap_bytes}"
         return why_not_now(tensors)
 
-    def _expect(self, region: _Region, plain: _Expectation, tensors: list[Any]) -> _Expectation:
+    def _expect(self, region: Region, plain: Expectation, tensors: list[Any]) -> Expectation:
         assert region.copy is not None
         eager, raised, edges = None, None, {}
         with aside():
@@ -212,7 +163,7 @@ class Shadow:
                 raised = _short(error)
         return replace(plain, pristine=pristine, inputs=inputs, eager=eager, raised=raised, edges=edges)
 
-    def _after(self, region: _Region, expected: _Expectation, args: tuple[Any, ...], results: Any) -> None:
+    def _after(self, region: Region, expected: Expectation, args: tuple[Any, ...], results: Any) -> None:
         try:
             with aside():
                 overwritten = expected.held.overwritten() if expected.held is not None else ()
@@ -231,14 +182,14 @@ class Shadow:
             self._sink.failed("parity", error)
             self._not_compared(region, expected.number, expected.pattern, f"dynadiag failed: {_short(error)}")
 
-    def _without_eager(self, region: _Region, expected: _Expectation, overwritten: tuple[Difference, ...]) -> None:
+    def _without_eager(self, region: Region, expected: Expectation, overwritten: tuple[Difference, ...]) -> None:
         """The call raised in eager, or only what was held of the one before was watched."""
         if overwritten:
             self._tell(region, expected, overwritten)
         if expected.raised is not None:
             self._not_compared(region, expected.number, expected.pattern, f"the call in eager raised {expected.raised}")
 
-    def _raised(self, region: _Region, expected: _Expectation, error: Exception) -> None:
+    def _raised(self, region: Region, expected: Expectation, error: Exception) -> None:
         if not expected.compared or is_no_error(error):
             return
         prior = callback_switch()(None)
@@ -253,7 +204,7 @@ class Shadow:
         finally:
             callback_switch()(prior)
 
-    def _compare(self, region: _Region, expected: _Expectation, tensors: list[Any], results: list[Any]) -> tuple[Difference, ...]:
+    def _compare(self, region: Region, expected: Expectation, tensors: list[Any], results: list[Any]) -> tuple[Difference, ...]:
         eager, copy = expected.eager, region.copy
         assert eager is not None
         assert copy is not None
@@ -261,7 +212,7 @@ class Shadow:
         def again(values: list[Any], how: How) -> tuple[list[Any], list[Any]]:
             return execute(copy, values, how).outputs, values
 
-        noise = functools.cache(lambda: noise_anchors(expected.pristine, eager.coarsest, again))
+        noise = functools.cache(lambda: noise_anchors(expected.pristine, eager.coarsest, eager.indices, again))
         outputs = compare(
             eager.outputs,
             results,
@@ -285,7 +236,7 @@ class Shadow:
 
     # -- gradients
 
-    def _await_backward(self, region: _Region, expected: _Expectation, values: list[Any]) -> bool:
+    def _await_backward(self, region: Region, expected: Expectation, values: list[Any]) -> bool:
         """Watch the program's own backward through this call; False where there is none to watch."""
         eager, copy = expected.eager, region.copy
         assert eager is not None
@@ -294,19 +245,19 @@ class Shadow:
             return False
         size = bytes_of(expected.pristine)
         why_not = "compiled autograd would compile the hooks too" if compiled_autograd_is_on() else None
-        if why_not is None and _writes_shared(expected):
+        if why_not is None and expected.writes_shared():
             why_not = "inputs that require grad share memory, and one is written"
         if why_not is None and self._waiting_bytes + size > self._options.cap_bytes:
             why_not = f"copies of inputs of calls that wait for their backward need more than {self._options.cap_bytes} bytes"
         watching = None
         if why_not is None:
-            watching = self._watch(region, expected, CopiedCall(copy, expected.pristine, eager.coarsest, eager.random), size)
+            watching = self._watch(region, expected, CopiedCall(copy, expected.pristine, eager.coarsest, eager.random, eager.indices), size)
             why_not = watching.attach(values)
         if why_not is not None:
             self._not_compared(region, expected.number, expected.pattern, f"gradients: {why_not}")
         return why_not is None and watching is not None and watching.watches
 
-    def _watch(self, region: _Region, expected: _Expectation, call: CopiedCall, size: int) -> Backward:
+    def _watch(self, region: Region, expected: Expectation, call: CopiedCall, size: int) -> Backward:
         number, pattern, around = expected.number, expected.pattern, casting()
 
         def finished(seen: SeenBackward) -> None:
@@ -315,7 +266,8 @@ class Shadow:
                 with aside():
                     set_casting(around)
                     found = gradient_differences(call, seen)
-                    self._tell(region, _Expectation(number, pattern), found, backward=True)
+                    random = len(seen.gradients) if call.random else 0
+                    self._tell(region, Expectation(number, pattern), found, backward=True, random=random)
             except Exception as error:  # noqa: BLE001 - border: user code in eager's backward, and our hooks in the user's process
                 self._not_compared(region, number, pattern, f"gradients: eager's backward raised {_short(error)}")
 
@@ -330,9 +282,17 @@ class Shadow:
     # -- records
 
     def _tell(
-        self, region: _Region, expected: _Expectation, found: tuple[Difference, ...], *, awaits: bool = False, backward: bool = False
+        self,
+        region: Region,
+        expected: Expectation,
+        found: tuple[Difference, ...],
+        *,
+        awaits: bool = False,
+        backward: bool = False,
+        random: int = 0,
     ) -> None:
-        random = 0 if expected.eager is None else len(expected.eager.random_outputs) + len(expected.eager.random_inputs)
+        if expected.eager is not None:
+            random = len(expected.eager.random_outputs) + len(expected.eager.random_inputs)
         told: dict[str, Any] = {"verdict": "different" if found else "equal", "random_values": random}
         told |= {"awaits_backward": awaits, "backward": backward}
         if found:
@@ -343,7 +303,7 @@ class Shadow:
             }
         self._record(region, expected.number, expected.pattern, told)
 
-    def _described(self, region: _Region, one: Difference, expected: _Expectation) -> dict[str, Any]:
+    def _described(self, region: Region, one: Difference, expected: Expectation) -> dict[str, Any]:
         """A difference and, for an output, the node that makes it; for a gradient, the last node that reads the input."""
         nodes = [] if expected.eager is None else expected.eager.nodes
         node = nodes[one.index] if one.where == "output" and one.index < len(nodes) and one.kind != "raises" else None
@@ -351,7 +311,7 @@ class Shadow:
             node = region.copy.last_reader(one.index)
         return {**one.to_json(), **_place(node)}
 
-    def _writes(self, region: _Region, expected: _Expectation) -> list[dict[str, Any]]:
+    def _writes(self, region: Region, expected: Expectation) -> list[dict[str, Any]]:
         """Which inputs eager writes and on which line; an operator that does not declare its write is found by the values."""
         assert region.copy is not None
         with aside():
@@ -365,23 +325,17 @@ class Shadow:
             for node in (declared.get(at) or again.written[at])[-5:]
         ]
 
-    def _not_compared(self, region: _Region, number: int, pattern: AliasPattern, why: str) -> None:
+    def _not_compared(self, region: Region, number: int, pattern: AliasPattern, why: str) -> None:
         """Said once for each reason of a graph."""
         if why not in region.told:
             region.told.add(why)
             self._record(region, number, pattern, {"verdict": "not_compared", "why": why[:_TEXT]})
 
-    def _record(self, region: _Region, number: int, pattern: AliasPattern, told: dict[str, Any]) -> None:
+    def _record(self, region: Region, number: int, pattern: AliasPattern, told: dict[str, Any]) -> None:
         names = region.copy.names if region.copy is not None else ()
         shared = [{"inputs": [names[one], names[other]], "positions": [one, other], "how": how} for one, other, how in pattern[:50]]
         head = {"format": 1, "graph": region.graph, "epoch": region.epoch, "call": number}
         self._sink.artifact("dynadiag_parity", {**head, **told, "shared": shared}, compile_ids=region.compile_ids)
-
-
-def _writes_shared(expected: _Expectation) -> bool:
-    """Whether memory that two inputs share may be written while one of them requires grad: copies do not keep what autograd knows of it."""
-    shared = {at for one, other, how in expected.pattern if how != "one storage" for at in (one, other)}
-    return bool(expected.eager is not None and shared & expected.edges.keys() and shared & expected.eager.written.keys())
 
 
 def _place(node: Node | None) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import fx
 
+from dynadiag.shadow import execution
 from dynadiag.shadow.graph_copy import copy_graph, outside_effect
 
 COUNT = 0
@@ -84,3 +85,19 @@ def test_an_operator_that_only_acts_is_not_called_twice():
     library.define("log(Tensor x) -> ()")
     copy = copy_graph(graph_of(torch.ops.shadowgraph.log.default), {})
     assert copy.why_not == "the custom operator shadowgraph::log returns and writes nothing, so it has effects outside the graph"
+
+
+def test_an_index_made_of_floats_stays_when_inputs_are_changed_where_a_wrong_one_ends_the_process(monkeypatch):
+    monkeypatch.setattr(execution, "ASSERTING_DEVICES", ("cpu",))
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    index = graph.call_method("long", (graph.call_function(torch.mul, (x, 2)),))
+    graph.output((graph.call_function(torch.index_select, (x, 0, index)), index))
+    copy = copy_graph(fx.GraphModule({}, graph), {})
+    inputs = torch.tensor([0.0, 0.5, 0.999])
+    eager = execution.execute(copy, [inputs], execution.How())
+    assert [value.tolist() for value in eager.indices.values()] == [[0, 1, 1]]
+    changed = execution.execute(copy, [inputs + 5], execution.How(indices=eager.indices))
+    assert changed.outputs[0].tolist() == [5.0, 5.5, 5.5]
+    monkeypatch.undo()
+    assert execution.execute(copy, [inputs], execution.How()).indices == {}
