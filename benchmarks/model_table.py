@@ -19,8 +19,9 @@ MODELS = (*IMAGE_MODELS[:-1], "bert", IMAGE_MODELS[-1])
 MODES = ("default", "reduce-overhead")
 TEXT = (
     "Random weights, synthetic data, TF32 on; images 224 x 224. Training is forward, backward and SGD in train mode without dropout. "
-    "Made by `python benchmarks/model_table.py`. Several rows were compiled at the same time, so the cold seconds are "
-    "those of a busy machine."
+    "Made by `python benchmarks/model_table.py`. Several rows were compiled at the same time, so the cold seconds are those of a busy "
+    "machine; they were timed one after the other, while the processes of the others waited. Where the GPU is busy for less than half of "
+    "the time, the CPU decides, and on a shared host its A/A interval is wide: read it before the speed-up."
 )
 
 

@@ -47,7 +47,7 @@ class Rows:
         with turns.party() as turn:
             result = Session(arms, options, turn=turn).run()
         self.rows[name] = {**to_dict(result), "date": time.strftime("%Y-%m-%d")}
-        self.path.write_text(json.dumps(self.rows, indent=1) + "\n", "utf-8")
+        self.path.write_text(text_of(self.rows), "utf-8")
         print(f"{name}: {' '.join(f'{phase} {seconds:.0f} s' for phase, seconds in result.phases_s.items())}", flush=True)
         for line in lines_of(self.rows[name]):
             print("   ", line, flush=True)
@@ -84,6 +84,11 @@ class Turns:
             yield turn()
         finally:
             arrive()
+
+
+def text_of(rows: Mapping[str, Any]) -> str:
+    """JSON with one line a row."""
+    return "{\n" + ",\n".join(f"{json.dumps(name)}: {json.dumps(row)}" for name, row in rows.items()) + "\n}\n"
 
 
 def lines_of(row: Mapping[str, Any]) -> list[str]:
