@@ -23,7 +23,7 @@ TITLES = {
     "DM42": "{what} has another {kind} than in eager",
     "DM43": "{what} shares memory otherwise than in eager",
     "DM44": "The compiled call raises where eager does not",
-    "DM45": "Silently wrong: {what}, still held, is overwritten by a later call",
+    "DM45": "Overwritten by a later call: {what}, which is still held",
     "DM46": "Silently wrong: the gradient of {what} is not eager's",
 }
 _MOST_TOLD = 4
