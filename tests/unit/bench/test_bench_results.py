@@ -75,6 +75,14 @@ def test_every_result_fits_the_schema_and_can_be_shown(name):
     ElementTree.fromstring(picture.draw(result))
 
 
+def test_each_table_names_its_arms_in_80_columns():
+    result = result_of(busy_share=0.4, peak_bytes=2 << 30, kernels=125.0)
+    result.arms[1].name = "reduce-overhead"
+    lines = text_of(result, width=80).splitlines()
+    assert sum(line.startswith("  reduce-overhead ") for line in lines) == 3
+    assert any(line.split() == ["reduce-overhead", "125", "40%", "2,048"] for line in lines)
+
+
 def test_the_schema_refuses_a_null_without_its_reason():
     document = json_result.to_dict(result_of(device=None))
     assert document["arms"][0]["kernels"] is None
