@@ -61,7 +61,7 @@ def verdict_line(comparison: Comparison, check: Correctness | None) -> str:
 
 
 def _arms(page: Page, result: BenchResult, checks: dict[str, Correctness]) -> None:
-    columns = [Column("arm"), Column("ms per call", True), Column("95 % interval", True), Column("results"), Column("graphs", True)]
+    columns = [Column("arm"), Column("ms", True), Column("95 % interval", True), Column("results"), Column("graphs", True)]
     columns += [Column("breaks", True), Column("recompiles", True)]
     every = (*result.arms, *([result.same_again] if result.same_again is not None else []))
     rows = []
