@@ -15,6 +15,9 @@ COMPILE_DYNAMIC = Advice(
 )
 _INTEGER = re.compile(r"-?\d+$")
 _FLOAT = re.compile(r"-?(?:\d+\.\d*(?:e[-+]?\d+)?|\d+e[-+]?\d+|inf|nan)$")
+# A part of a compiled module of torch's own: `fn` of the function through which torch enters it (`inner` of `_dynamo/external_utils.py`).
+_MODULE_PART = re.compile(r"module[.\[]")
+_ENTERED = re.compile(r"(?:L\['fn'\]|fn)\._modules\b")
 
 
 def value_advice(cause: Cause) -> Iterable[Advice]:
@@ -130,6 +133,16 @@ def type_advice(cause: Cause) -> Iterable[Advice]:
     """Something that comes with different types."""
     if "None" in cause.values:
         yield from absent(cause)
+        return
+    if _MODULE_PART.match(cause.source) and _ENTERED.match(cause.raw_source):
+        yield Advice(
+            slug="bounded-versions",
+            text=(
+                f"`{cause.source}` is of another class: either another compiled module came (torch enters all of its own classes, such "
+                "as `nn.Sequential`, through one function; each module takes one of its versions, and no change is needed while there "
+                "are fewer modules than versions), or a part of the module was replaced between its calls."
+            ),
+        )
         return
     yield Advice(
         slug="one-type",

@@ -149,3 +149,16 @@ def test_nothing_is_said_of_a_value_that_has_no_name_in_the_program(source):
 @pytest.mark.parametrize(("source", "slug"), [("self.step", "attribute-as-tensor"), ("rows.step", "split-by-value")])
 def test_a_counter_called_step_is_no_step_of_a_range(source, slug):
     assert caused("value", source, values=("0", "1"))[0].slug == slug
+
+
+@pytest.mark.parametrize(
+    ("source", "raw", "slug"),
+    [
+        ("module[0]", "fn._modules['0']", "bounded-versions"),
+        ("module[0]", "module._modules['0']", "one-type"),  # a variable of the program
+        ("x", "x", "one-type"),
+    ],
+)
+def test_a_part_of_a_compiled_module_of_another_class_may_be_another_module(source, raw, slug):
+    first = caused("type", source, raw=raw, values=("a Linear",))[0]
+    assert (first.slug, "another compiled module came" in first.text) == (slug, slug == "bounded-versions")
