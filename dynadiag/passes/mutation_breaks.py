@@ -44,7 +44,7 @@ def break_facts(run: Run) -> Iterator[Fact]:
 def _fact(event: BreakEvent, frame: Frame, found: Found, run: Run) -> Fact:
     own = own_frame(event.stack, run) or event.torch_frame
     failed = frame.outcome == "failed"
-    what = f"Dynamo cannot trace this write ({event.gb_type.splitlines()[0][:120]}{_in_hook(event)})"
+    what = f"Dynamo cannot trace this write ({_cause(event)}{_in_hook(event)})"
     effect = (
         Effect("error", "observed", f"{what}, and here it may not break the graph: the compilation failed")
         if failed
@@ -65,6 +65,12 @@ def _fact(event: BreakEvent, frame: Frame, found: Found, run: Run) -> Fact:
         doubts=doubts,
         unknown=unknown,
     )
+
+
+def _cause(event: BreakEvent) -> str:
+    """What torch calls the break, shortened; of a body that must be captured completely the cause, which stands below that heading."""
+    lines = [line for line in event.gb_type.splitlines() if line.strip()] or [""]
+    return (lines[1] if lines[0].endswith("Got graph break/error:") and len(lines) > 1 else lines[0])[:120]
 
 
 def _in_hook(event: BreakEvent) -> str:

@@ -286,6 +286,22 @@ def test_breaks_that_a_mutation_causes(build, tmp_path, kind, code, expected):
     assert (kinds(found), lines(found)) == ([("graph_break", "observed")], [7])
 
 
+def test_a_body_that_cannot_be_captured_is_told_with_the_cause_not_with_torchs_heading(build, tmp_path):
+    reason = (
+        "Graph break in user code at /home/me/train.py:7\n"
+        "Graph Break Reason: This higher order operator doesn't work unless it is captured completely with torch.compile. "
+        "Got graph break/error:\n\nEncountered input mutation during higher order op tracing\n"
+        "  Explanation: Higher order ops do not support input mutation. Found in while_loop\n\n\n"
+        "  Developer debug context: Input mutation detected at [l_log_] in\n graph():\n\n\nUser code traceback:\n"
+        '  File "/home/me/train.py", line 30, in <module>\n    fn(x)\n'
+        '  File "/home/me/train.py", line 7, in fn\n    while_loop(a, b, (x,))\n'
+    )
+    found = one(build.LogBuilder().start().artifact("dynamo_graph_break_reason", reason).metrics(), tmp_path)
+    detail = found.effects[0]["detail"]
+    assert (found.code, "Encountered input mutation during higher order op tracing" in detail) == ("DM13", True)
+    assert "Got graph break" not in detail
+
+
 def test_new_keyword_arguments_of_a_call_are_no_mutation(build, tmp_path):
     place = '      File "/home/me/train.py", line 8, in fn\n        kwargs["a"] = 1\n'
     side = f"Mutating object of type dict (source name: L['kwargs'])\n\n{place}"
