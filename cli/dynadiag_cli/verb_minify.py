@@ -11,6 +11,7 @@ import typer
 
 from dynadiag_cli.command_line import MODE
 from dynadiag_cli.progress import StatusLine
+from dynadiag_cli.script_reduction import IN_A_SCRIPT, check_script, is_script_job, reduce
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,11 +25,6 @@ EXAMPLES = """Examples:
   dynadiag minify --kind wrong_result dynadiag-runs/latest#g3
 """
 _SILENT = ("oom", "wrong_result", "wrong_gradient", "wrong_mutation", "nan")
-_NOT_IN_A_GRAPH = {
-    "graph_break": "a graph break lies between graphs, in the script's own code, and scripts are not reduced yet: `explain` names its line",
-    "recompile": "a recompile needs two calls of the script, and scripts are not reduced yet: `explain` names what changed",
-    "cudagraph_skip": "a skipped CUDA graph shows only on a GPU, and it is not reduced yet: `explain` names the mutation that causes it",
-}
 
 
 class Kind(enum.StrEnum):
@@ -45,6 +41,7 @@ class Kind(enum.StrEnum):
     nan = "nan"
     graph_break = "graph_break"
     recompile = "recompile"
+    fallback = "fallback"
     cudagraph_skip = "cudagraph_skip"
 
 
@@ -106,9 +103,11 @@ def minify(
 
     _check_kind(kind, memory_limit_mib)
     source = _source(target)
-    directory = _directory(target[0], out, force, resume)
     program = Target("module" if ctx.meta.get(MODE) == "module" else "script", tuple(target))
     failure = kind.value if kind else None
+    if failure in IN_A_SCRIPT:
+        check_script(program, failure, recorded=source is not None)
+    directory = _directory(target[0], out, force, resume)
     options = SessionOptions(
         timeout_s=timeout_s,
         kind=failure,
@@ -127,8 +126,6 @@ def _check_kind(kind: Kind | None, memory_limit_mib: int | None) -> None:
     """Refuse in one line what cannot be reduced."""
     from dynadiag.errors import UsageError
 
-    if kind is not None and kind.value in _NOT_IN_A_GRAPH:
-        raise UsageError(f"--kind {kind.value} cannot be reduced: {_NOT_IN_A_GRAPH[kind.value]}")
     if memory_limit_mib is not None and kind is not Kind.oom:
         raise UsageError("--memory-limit belongs to --kind oom")
     if memory_limit_mib is not None and not sys.platform.startswith("linux"):
@@ -159,6 +156,8 @@ def _minify(program: Target, directory: Path, options: Any, source: tuple[Path, 
     from dynadiag.reduce.session import reduce_captured
 
     _say(f"writing to {directory}")
+    if options.kind in IN_A_SCRIPT or (options.resume and is_script_job(directory)):
+        return reduce(program, directory, options, why=IN_A_SCRIPT.get(options.kind, "the captured graph alone did not show it"))
     if options.resume:
         from dynadiag.reduce.resuming import captures_to_resume
 

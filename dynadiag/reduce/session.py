@@ -60,20 +60,41 @@ def reduce_captured(
         "bisect": options.bisect,
         "jobs": options.jobs,
     }
+    return _worked("dynadiag.reduce.worker", job, out, on_message)
+
+
+def reduce_script(
+    script: Path, arguments: Sequence[str], out: Path, options: SessionOptions, on_message: Callable[[Message], None], *, why: str
+) -> Message:
+    """Run the worker for scripts; gives `minify.json`, whose `level_why` is `why`. Raises as `reduce_captured` does."""
+    job = {
+        "script": str(script.absolute()),
+        "arguments": list(arguments),
+        "out": str(out),
+        "timeout_s": options.timeout_s,
+        "kind": options.kind,
+        "match": options.match,
+        "resume": options.resume,
+        "level_why": why,
+    }
+    return _worked("dynadiag.reduce.scripts.worker", job, out, on_message)
+
+
+def _worked(module: str, job: Mapping[str, Any], out: Path, on_message: Callable[[Message], None]) -> Message:
     (out / "job.json").write_text(json.dumps(job, indent=1), "utf-8")
-    last = _run_worker(out / "job.json", out, on_message)
+    last = _run_worker(module, out / "job.json", out, on_message)
     if "error" in last:
         raise DynadiagError(str(last["error"]), slug="not-reduced", exit_code=int(last.get("exit_code", 1)))
     result: Message = json.loads((out / "minify.json").read_text("utf-8"))
     return result
 
 
-def _run_worker(job: Path, out: Path, on_message: Callable[[Message], None]) -> Message:
+def _run_worker(module: str, job: Path, out: Path, on_message: Callable[[Message], None]) -> Message:
     """Start the worker, hand its messages on, and give the last one; what it prints besides goes into `worker.log`."""
     last: Message = {"error": f"the reducer ended without a result; see {out / 'worker.log'}"}
     with (out / "worker.log").open("wb") as log:
         child = subprocess.Popen(
-            [sys.executable, "-m", "dynadiag.reduce.worker", str(job)],
+            [sys.executable, "-m", module, str(job)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=log,

@@ -42,7 +42,7 @@ def main(job_file: str) -> int:
     began = time.monotonic()
     job = json.loads(Path(job_file).read_text("utf-8"))
     torch.set_num_threads(1)
-    interrupted = _Interrupts()
+    interrupted = Interrupts()
     error: DynadiagError | None = None
     for folder in job["captures"]:
         try:
@@ -51,11 +51,11 @@ def main(job_file: str) -> int:
             error = raised
             continue
         return 0
-    _say(error=error.message if error else "nothing was captured", exit_code=error.exit_code if error else 1)
+    say(error=error.message if error else "nothing was captured", exit_code=error.exit_code if error else 1)
     return 1
 
 
-class _Interrupts:
+class Interrupts:
     """The first Ctrl-C asks for an end; the second is Python's own."""
 
     def __init__(self) -> None:
@@ -73,21 +73,21 @@ class _Interrupts:
             raise Stopped
 
 
-def _reduce(folder: Path, out: Path, job: dict[str, Any], interrupts: _Interrupts, began: float) -> None:
+def _reduce(folder: Path, out: Path, job: dict[str, Any], interrupts: Interrupts, began: float) -> None:
     candidate, setting = load_capture(folder)
     setting = _checked(setting, candidate, job)
     if not candidate.accelerated:
         # Then the server may compile once to warm up: with a GPU in sight even a CPU compile would initialise it.
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     _warm_up(setting.backend)
-    _say(ready_cpu_s=round(time.process_time(), 2), nodes=candidate.nodes)
+    say(ready_cpu_s=round(time.process_time(), 2), nodes=candidate.nodes)
     options = HuntOptions(
         timeout_s=job["timeout_s"],
         kind=job["kind"],
         match=job["match"],
         journal=out / "journal.jsonl",
         resume=job["resume"],
-        on_query=_show,
+        on_query=show,
         wait=interrupts.check,
         width=job.get("jobs") or default_width(),
     )
@@ -99,7 +99,7 @@ def _reduce(folder: Path, out: Path, job: dict[str, Any], interrupts: _Interrupt
     result["server_cpu_s"] = round(time.process_time(), 2)
     write_json(result, out / "minify.json")
     proof = last.written.proof
-    _say(done=True, proven=proof.holds, output="" if proof.holds else proof.output[-2000:])
+    say(done=True, proven=proof.holds, output="" if proof.holds else proof.output[-2000:])
 
 
 def _warm_up(backend: Any) -> None:
@@ -110,7 +110,7 @@ def _warm_up(backend: Any) -> None:
         traceback.print_exc()
 
 
-def _conclude_options(found: Hunt, job: dict[str, Any], interrupts: _Interrupts) -> ConcludeOptions:
+def _conclude_options(found: Hunt, job: dict[str, Any], interrupts: Interrupts) -> ConcludeOptions:
     return ConcludeOptions(
         level=job.get("level", "auto"),
         bisect=job.get("bisect", True),
@@ -119,7 +119,7 @@ def _conclude_options(found: Hunt, job: dict[str, Any], interrupts: _Interrupts)
     )
 
 
-def _finish_options(last: Conclusion, job: dict[str, Any], interrupts: _Interrupts) -> FinishOptions:
+def _finish_options(last: Conclusion, job: dict[str, Any], interrupts: Interrupts) -> FinishOptions:
     accelerated = last.hunt.best.accelerated
     return FinishOptions(
         ablation_timeout_s=max(LEAST_CELL_S, last.hunt.confirmed.timeout_s) if job.get("ablation", True) else None,
@@ -137,12 +137,14 @@ def _checked(setting: Setting, candidate: Candidate, job: dict[str, Any]) -> Set
     return replace(setting, check=check, backward=backward, memory_limit_mib=job.get("memory_limit_mib"))  # type: ignore[arg-type]
 
 
-def _show(progress: Progress) -> None:
+def show(progress: Progress) -> None:
+    """Say how far the search is."""
     best = progress.best.nodes if progress.best is not None else None
-    _say(nodes=best, queries=progress.queries.total(), phase=progress.phase)
+    say(nodes=best, queries=progress.queries.total(), phase=progress.phase)
 
 
-def _say(**message: Any) -> None:
+def say(**message: Any) -> None:
+    """One line to who started this process."""
     try:
         print(json.dumps(message), flush=True)
     except BrokenPipeError:

@@ -12,18 +12,18 @@ from dynadiag_cli.main import main
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--kind", "graph_break"], "--kind graph_break cannot be reduced: a graph break lies between graphs"),
-        (["--kind", "graph_break", "--match", "GB0170"], "--kind graph_break cannot be reduced"),
-        (["--kind", "recompile"], "--kind recompile cannot be reduced"),
-        (["--kind", "cudagraph_skip"], "shows only on a GPU"),
-        (["--memory-limit", "100"], "--memory-limit belongs to --kind oom"),
-        (["--kind", "nan", "--memory-limit", "100"], "--memory-limit belongs to --kind oom"),
+        (["--kind", "graph_break", "-m", "json.tool"], "--kind graph_break needs a script, not -m MODULE: a graph break lies between"),
+        (["--kind", "recompile", "run#g1"], "--kind recompile needs a script, not a recording: a recompile needs two calls"),
+        (["--kind", "cudagraph_skip", "run#g1"], "decided over a whole call, so the script itself is reduced"),
+        (["--kind", "fallback", "missing.py"], "no such script: missing.py"),
+        (["--memory-limit", "100", "script.py"], "--memory-limit belongs to --kind oom"),
+        (["--kind", "nan", "--memory-limit", "100", "script.py"], "--memory-limit belongs to --kind oom"),
     ],
 )
 def test_what_cannot_be_reduced_is_refused_in_one_line(options, said, monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "script.py").write_text("open('ran', 'w')")
-    monkeypatch.setattr(sys, "argv", ["dynadiag", "minify", *options, "script.py"])
+    monkeypatch.setattr(sys, "argv", ["dynadiag", "minify", *options])
     with pytest.raises(SystemExit) as ended:
         main()
     error = capsys.readouterr().err

@@ -1,0 +1,85 @@
+"""`dynadiag minify` where a whole script is reduced: which kinds ask for it, what is refused, and what is said in the end."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dynadiag_cli.progress import StatusLine
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dynadiag.record import Target
+
+IN_A_SCRIPT = {
+    "graph_break": "a graph break lies between graphs",
+    "recompile": "a recompile needs two calls",
+    "fallback": "what runs eager is in no graph",
+    "cudagraph_skip": "what CUDA graphs refuse is decided over a whole call",
+}
+
+
+def check_script(program: Target, kind: str, *, recorded: bool) -> None:
+    """Raise in one line when there is no script to reduce: a module, a recording, a missing file, something that is no Python."""
+    from dynadiag.errors import UsageError
+    from dynadiag.record.target import check_script as check_python
+
+    if recorded or program.kind != "script":
+        what = "a recording" if recorded else "-m MODULE"
+        raise UsageError(f"--kind {kind} needs a script, not {what}: {IN_A_SCRIPT[kind]}, so the script itself is reduced")
+    path = Path(program.argv[0])
+    check_python(path, sys.executable)
+    if path.is_dir() or path.suffix in (".pyc", ".pyo", ".pyz"):
+        raise UsageError(f"--kind {kind} needs a script in one text file: {path} is none")
+
+
+def is_script_job(directory: Path) -> bool:
+    """Whether the earlier run in this directory reduced a script."""
+    try:
+        return "script" in json.loads((directory / "job.json").read_text("utf-8"))
+    except (OSError, ValueError, TypeError):
+        return False
+
+
+def reduce(program: Target, directory: Path, options: Any, *, why: str) -> int:
+    """Reduce the script and say what came of it; the exit status."""
+    from dynadiag.reduce.session import reduce_script
+
+    line = StatusLine()
+
+    def show(message: Mapping[str, Any]) -> None:
+        if "nodes" in message:
+            line.draw(f"{message['nodes']} statements, {message.get('queries', 0)} queries {message.get('phase', '')}")
+
+    result = reduce_script(Path(program.argv[0]), program.argv[1:], directory, options, show, why=why)
+    line.wipe()
+    return _report(result, directory)
+
+
+def _report(result: Mapping[str, Any], directory: Path) -> int:
+    before, after, proven = result["size_before"]["statements"], result["size_after"]["statements"], result["proven"]
+    signature = " ".join(result["signature"]["message"].split())[:200]
+    _say(f"{result['kind']}: {signature}")
+    _say(f"{before} statements reduced to {after} in {sum(result['queries'].values())} queries")
+    for text in result["left_out"]:
+        _say(f"left out first, since candidates may not touch what is not their own: {text[:200]}")
+    if result["flaky"]:
+        _say(f"flaky: it came in {result['flaky']['failed']} of {result['flaky']['of']} runs")
+    if not result["complete"]:
+        _say("the search was interrupted: this is the best so far (--resume goes on)")
+    print(directory / result["reproducer"])
+    where = f"in {proven['reproduced']} of {proven['runs']} fresh processes"
+    if proven["reproduced"] < proven["runs"]:
+        _say(f"not proven: it showed the same {where}")
+        return 1
+    _say(f"proven: it showed the same {where}, each in an empty directory")
+    if result["almost"]:
+        _say(f"{result['almost']} does not show it: {result['almost_differs']}")
+    return 0
+
+
+def _say(text: str) -> None:
+    print(f"dynadiag: {text}", file=sys.stderr, flush=True)

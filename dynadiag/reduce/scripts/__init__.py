@@ -1,0 +1,1 @@
+"""Reduction of a whole script: for failures that no graph alone shows (graph breaks, recompiles, a second call, state)."""

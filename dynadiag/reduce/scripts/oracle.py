@@ -1,0 +1,150 @@
+"""The oracle over scripts: a forked child runs a candidate, and what it showed is compared with the failure that is looked for."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dynadiag.reduce.failure import Failure, crash_frames, from_json
+from dynadiag.reduce.isolation import ChildReport, run_forked
+from dynadiag.reduce.reducer import Judgement
+from dynadiag.reduce.scripts.phenomena import KINDS, phenomena
+from dynadiag.reduce.scripts.program import Program, why_it_cannot_run
+from dynadiag.reduce.scripts.running import RunOptions, run_program
+from dynadiag.reduce.verdict import Verdict
+
+_CRASHES = ("SIGSEGV", "SIGABRT", "SIGFPE", "SIGILL", "SIGBUS", "SIGTRAP", "SIGSYS")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """What one run showed: `failures` of all kinds, the one that ended it last; `refused` what the guard kept it from, at
+    `refused_line`; `environment` why the machine is to blame. `wall_s` and `cpu_s` are what it took; `namespace` is what `argparse` gave.
+    """
+
+    failures: tuple[Failure, ...] = ()
+    ended: Failure | None = None
+    refused: str | None = None
+    refused_line: int | None = None
+    environment: str | None = None
+    wall_s: float = 0.0
+    cpu_s: float = 0.0
+    namespace: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conditions:
+    """How candidates run: `recorded` for kinds that only a recording tells, within `timeout_s`."""
+
+    recorded: bool
+    timeout_s: float
+    arguments: tuple[str, ...] = ()
+
+
+def see(program: Program, conditions: Conditions, *, eager: bool = False) -> Seen:
+    """Run a program in a child."""
+    with tempfile.TemporaryDirectory(prefix="dynadiag-script-", ignore_cleanup_errors=True) as folder:
+        log = Path(folder) / "run" if conditions.recorded and not eager else None
+        options = RunOptions(log=log, eager=eager, arguments=conditions.arguments)
+        report = run_forked(lambda tell: run_program(program.text, options, tell), timeout_s=conditions.timeout_s)
+        shown = phenomena(log) if log is not None and log.exists() else ()
+    return _seen(report, shown)
+
+
+def _seen(report: ChildReport, shown: tuple[Failure, ...]) -> Seen:
+    told: dict[str, Any] = {}
+    for message in report.messages:
+        told |= message
+    ended = from_json(told["failure"]) if "failure" in told else _end_of(report, told)
+    return Seen(
+        failures=(*shown, *([ended] if ended is not None else [])),
+        ended=ended,
+        refused=told.get("refused"),
+        refused_line=told.get("refused_line"),
+        environment=told.get("environment") or (f"the oracle itself failed: {told['broken']}" if "broken" in told else None),
+        wall_s=report.wall_s,
+        cpu_s=report.cpu_s,
+        namespace=told.get("namespace"),
+    )
+
+
+def _end_of(report: ChildReport, told: Mapping[str, Any]) -> Failure | None:
+    """How a child ended that could not tell it."""
+    if "ended" in told or "broken" in told:
+        return None
+    if report.timed_out:
+        return Failure(kind="hang", phase="call", message="it did not end in time")
+    if report.signal in _CRASHES:
+        output = report.output
+        return Failure(kind="crash", phase="call", message=str(report.signal), frames=crash_frames(output), detail=output)
+    if report.signal is not None:
+        return Failure(kind="killed", phase="call", message=report.signal)
+    return None if report.exit_status == 0 else Failure(kind="exit", phase="run", message=f"exit {report.exit_status}")
+
+
+class ScriptOracle:
+    """Judges programs by whether they show the failure that is looked for.
+
+    Those that show one of KINDS must also end well, others must pass uncompiled.
+    """
+
+    def __init__(self, target: Failure, conditions: Conditions, *, repeats: int = 1) -> None:
+        self.target = target
+        self.conditions = conditions
+        self.repeats = repeats
+        self.children = 0
+        self.cpu_s = 0.0
+        self.wait: Callable[[], None] = lambda: None
+        """Called before each question, between two children: the place to show progress or to raise."""
+
+    def judge(self, program: Program) -> Judgement:
+        """The verdict, from up to `repeats` children."""
+        verdict, remark = Verdict.BORING, ""
+        for _ in range(self.repeats):
+            verdict, remark = self._judge_once(program)
+            if verdict is not Verdict.BORING:
+                break
+        return verdict, remark
+
+    def _judge_once(self, program: Program) -> Judgement:
+        self.wait()
+        seen = self._see(program)
+        if (why := seen.refused or seen.environment) is not None:
+            return Verdict.INVALID, why
+        if any(one.same_as(self.target) for one in seen.failures):
+            return self._controlled(program, seen)
+        if seen.ended is None:
+            return Verdict.BORING, ""
+        if seen.ended.kind == "hang":
+            return Verdict.TIMEOUT, seen.ended.message
+        if self.target.kind in KINDS:
+            return Verdict.INVALID, seen.ended.title()
+        control = self._see(program, eager=True)
+        if control.ended is not None:
+            return Verdict.INVALID, f"without the compiler: {control.ended.title()}"
+        return Verdict.DIFFERENT, f"{seen.ended.kind} ({seen.ended.phase}): {seen.ended.title()}"
+
+    def _controlled(self, program: Program, seen: Seen) -> Judgement:
+        """It shows the failure: is it the compiler's?"""
+        if self.target.kind in KINDS:
+            return (Verdict.INTERESTING, "") if seen.ended is None else (Verdict.INVALID, seen.ended.title())
+        control = self._see(program, eager=True)
+        why = control.refused or control.environment or (control.ended.title() if control.ended is not None else None)
+        return (Verdict.INTERESTING, "") if why is None else (Verdict.INVALID, f"without the compiler: {why}")
+
+    def _see(self, program: Program, *, eager: bool = False) -> Seen:
+        seen = see(program, self.conditions, eager=eager)
+        self.children += 1
+        self.cpu_s += seen.cpu_s
+        return seen
+
+    def values(self, program: Program) -> Mapping[str, Any]:
+        """A script has no nodes."""
+        raise NotImplementedError
+
+    def impossible(self, program: Program) -> str | None:
+        """Why the program cannot run, found without running it."""
+        return why_it_cannot_run(program)

@@ -1,0 +1,65 @@
+"""A name that is assigned once gives way to its value, a function that is called once to its body."""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Iterator
+
+from dynadiag.reduce.scripts.passes.editing import blocks_of, has_long_line, names_in
+from dynadiag.reduce.scripts.program import Program, of_tree
+
+
+def inline_names(program: Program) -> Iterator[Program]:
+    """One program for each assignment of one name; constants go everywhere, other values where they are read once."""
+    for block, (_, statements) in enumerate(blocks_of(program.tree)):
+        for place, node in enumerate(statements):
+            name = _assigned(node)
+            if name is None:
+                continue
+            tree = program.tree
+            body = blocks_of(tree)[block][1]
+            value = body.pop(place).value  # type: ignore[attr-defined]
+            reads, stores = names_in(tree, ast.Load), names_in(tree, ast.Store)
+            uses = [one for one in reads if one.id == name]
+            if any(one.id == name for one in stores) or not (len(uses) == 1 or (uses and isinstance(value, ast.Constant))):
+                continue
+            made = of_tree(_Inlining(name, value).visit(tree))
+            if not has_long_line(made):
+                yield made
+
+
+def inline_functions(program: Program) -> Iterator[Program]:
+    """One program for each statement that only calls a function of the script that takes nothing."""
+    for block, (_, statements) in enumerate(blocks_of(program.tree)):
+        for place, node in enumerate(statements):
+            called = _called(node)
+            functions = (one for one in ast.walk(program.tree) if isinstance(one, ast.FunctionDef) and not one.args.args)
+            function = next((one for one in functions if one.name == called), None)
+            if function is None or any(isinstance(one, ast.Return | ast.Yield | ast.Nonlocal) for one in ast.walk(function)):
+                continue
+            tree = program.tree
+            blocks_of(tree)[block][1][place : place + 1] = function.body
+            for _, body in blocks_of(tree):
+                body[:] = [one for one in body if not (isinstance(one, ast.FunctionDef) and one.name == called)]
+            yield of_tree(tree)
+
+
+def _assigned(node: ast.stmt) -> str | None:
+    if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+        return node.targets[0].id
+    return node.target.id if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None else None
+
+
+def _called(node: ast.stmt) -> str | None:
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Name):
+        return node.value.func.id if not node.value.args and not node.value.keywords else None
+    return None
+
+
+class _Inlining(ast.NodeTransformer):
+    def __init__(self, name: str, value: ast.expr) -> None:
+        self._name, self._value = name, value
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        return copy.deepcopy(self._value) if node.id == self._name and isinstance(node.ctx, ast.Load) else node

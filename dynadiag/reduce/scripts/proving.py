@@ -1,0 +1,33 @@
+"""Whether the file of a reduced script shows the failure in fresh processes. Without torch."""
+
+from __future__ import annotations
+
+from dynadiag.reduce import proving
+from dynadiag.reduce.failure import Failure, without_accidents
+
+_SIGNS = {"graph_break": "AssertionError: graph break", "cudagraph_skip": "AssertionError: cudagraph skip"}
+
+
+def prove(source: str, failure: Failure, *, timeout_s: float, runs: int = proving.RUNS) -> proving.Proof:
+    """Run the source `runs` times, each in a fresh process and an empty directory."""
+    results = [proving.run_fresh(source, timeout_s=timeout_s) for _ in range(runs)]
+    return proving.Proof(runs=runs, reproduced=sum(shows(failure, *result) for result in results), output=results[-1][1] if results else "")
+
+
+def shows(failure: Failure, status: int | None, output: str) -> bool:
+    """Whether a run that ended so shows the failure."""
+    if failure.kind == "graph_break":
+        return status == 1 and f"{_SIGNS['graph_break']}" in output and _reason(failure) in without_accidents(output)
+    if failure.kind == "recompile":
+        return status == 1 and "RecompileError" in output
+    if failure.kind == "fallback":
+        return status == 1 and ("AssertionError: eager fallback" in output or "FailOnRecompileLimitHit" in output)
+    if failure.kind in _SIGNS:
+        return status == 1 and _SIGNS[failure.kind] in output
+    return proving.shows(failure, status, output)
+
+
+def _reason(failure: Failure) -> str:
+    """The first line without the id: torch's name for the break."""
+    first = failure.message.splitlines()[0]
+    return without_accidents(first.partition(" ")[2] if first.startswith("GB") else first)

@@ -1,0 +1,130 @@
+"""In the child: one run of a candidate as `__main__`, recorded, guarded, in a folder of its own; what it raised is told."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import linecache
+import os
+import sys
+import tempfile
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import dynadiag
+from dynadiag.reduce.failure import Failure, environment_trouble, from_exception, out_of_memory, ran_out_of_memory
+from dynadiag.reduce.scripts.guarding import Guard
+
+FILE = "repro_min.py"
+_LARGEST_FILE = 1 << 30
+Tell = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """`log` is where to record, None not to; `eager` runs without the compiler; `arguments` become `sys.argv[1:]`."""
+
+    log: Path | None = None
+    eager: bool = False
+    arguments: tuple[str, ...] = ()
+
+
+def run_program(text: str, options: RunOptions, tell: Tell) -> None:
+    """Run the text and tell how it ended: `ended`, `failure` (with `environment`), and `refused` when the guard stepped in."""
+    path = Path(FILE).absolute()
+    folders = [os.getcwd(), tempfile.gettempdir(), *([str(options.log)] if options.log is not None else [])]  # noqa: PTH109
+    guard = Guard(folders, script=str(path))
+    _limit_files()
+    path.write_text(text, "utf-8")
+    code = compile(text, str(path), "exec", dont_inherit=True)
+    linecache.clearcache()
+    module = _main_module(path, options.arguments)
+    _tell_parsed_arguments(tell)
+    guard.install()
+    _watch_saving(guard)
+    tell({"step": "run"})
+    with _recorded(options.log):
+        problem = _execute(code, module, eager=options.eager)
+    if guard.refusals:
+        tell({"refused": guard.refusals[0], "refused_line": guard.line})
+    tell(problem if problem is not None else {"ended": True})
+
+
+def _execute(code: types.CodeType, module: types.ModuleType, *, eager: bool) -> dict[str, Any] | None:
+    try:
+        if eager:
+            torch.compiler.set_stance("force_eager")
+        exec(code, vars(module))
+    except SystemExit as ended:
+        return None if ended.code in (None, 0) else {"failure": Failure(kind="exit", phase="run", message=f"exit {ended.code}").to_json()}
+    except BaseException as error:  # noqa: BLE001 - the border around a candidate
+        # A file that is missing is the script's own matter: it runs in an empty directory.
+        trouble = None if isinstance(error, FileNotFoundError) else environment_trouble(error)
+        return {"failure": _failure(error).to_json(), "environment": trouble}
+    return None
+
+
+def _failure(error: BaseException) -> Failure:
+    """The failure of a script: its own functions and lines are no part of the signature, they go while it shrinks."""
+    found = out_of_memory(error, "call") if ran_out_of_memory(error) else from_exception(error, "call")
+    compiling = any(name.startswith(("torch._dynamo.exc.", "torch._inductor.exc.")) for name in found.exceptions)
+    frames = tuple(frame for frame in found.frames if not frame.startswith(f"{FILE}:"))
+    return replace(found, frames=frames, phase="compile" if compiling else "call", kind="compile_error" if compiling else found.kind)
+
+
+def _main_module(path: Path, arguments: tuple[str, ...]) -> types.ModuleType:
+    module = types.ModuleType("__main__")
+    module.__file__ = str(path)
+    sys.modules["__main__"] = module
+    sys.argv = [str(path), *arguments]
+    sys.path[0:0] = [str(path.parent)]
+    sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115, PTH123 - it stays open as long as the process
+    sys.dont_write_bytecode = True
+    return module
+
+
+@contextlib.contextmanager
+def _recorded(log: Path | None) -> Iterator[None]:
+    if log is None:
+        yield
+        return
+    with dynadiag.observe(log, force=True):
+        yield
+
+
+def _tell_parsed_arguments(tell: Tell) -> None:
+    """What `parse_args` gave, so that a pass can put it in its place."""
+    plain = argparse.ArgumentParser.parse_args
+
+    def parse_args(self: argparse.ArgumentParser, *args: Any, **kwargs: Any) -> Any:
+        found = plain(self, *args, **kwargs)
+        with contextlib.suppress(TypeError, ValueError):
+            if all(value is None or isinstance(value, bool | int | float | str | list) for value in vars(found).values()):
+                tell({"namespace": vars(found)})
+        return found
+
+    argparse.ArgumentParser.parse_args = parse_args  # type: ignore[method-assign]
+
+
+def _watch_saving(guard: Guard) -> None:
+    """`torch.save` writes in C++ (`PyTorchFileWriter`), which no audit hook sees."""
+    plain = torch.save
+
+    def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
+        guard.check_write(f)
+        plain(obj, f, *args, **kwargs)
+
+    torch.save = torch.serialization.save = save
+
+
+def _limit_files() -> None:
+    """What prints without end shall not fill the disk."""
+    with contextlib.suppress(ImportError, ValueError, OSError):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_FSIZE, (_LARGEST_FILE, _LARGEST_FILE))

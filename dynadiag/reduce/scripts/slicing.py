@@ -1,0 +1,110 @@
+"""Parts of a script that still hang together: a set of statements, and all that those need to be defined. Without torch."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+
+from dynadiag.reduce.scripts.names import SCOPES, Statement, block_places, scopes_seen_from, statements_of
+from dynadiag.reduce.scripts.program import Program, of_tree
+
+
+class Slicer:
+    """Cuts one program. `items` are the numbers of the statements that hold no other one."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._statements = statements_of(program.tree)
+        self.items = [one.number for one in self._statements if one.is_leaf and not isinstance(one.node, ast.Pass)]
+        self._attributes: dict[str, list[int]] = {}
+        for one in self._statements:
+            own = one.binds_attributes | (one.binds if one.scope.is_class else frozenset())
+            for name in own:
+                self._attributes.setdefault(name, []).append(one.number)
+
+    def block_of(self, item: int) -> int:
+        """A name for the function, class or outermost block that holds a statement."""
+        at = self._statements[item]
+        while at.parent is not None and not isinstance(self._statements[at.parent].node, SCOPES):
+            at = self._statements[at.parent]
+        return at.number if at.parent is None else at.parent
+
+    def build(self, kept: Iterable[int]) -> Program:
+        """The program of the kept statements, with the blocks that hold them and one definition of each name that they need."""
+        return self._without(self._closed(kept))
+
+    def _closed(self, kept: Iterable[int]) -> set[int]:
+        wanted = set(kept)
+        waiting = sorted(wanted)
+        while waiting:
+            for more in self._needs(self._statements[waiting.pop()], wanted):
+                if more not in wanted:
+                    wanted.add(more)
+                    waiting.append(more)
+        return wanted
+
+    def _needs(self, one: Statement, wanted: set[int]) -> list[int]:
+        needs = [] if one.parent is None else [one.parent]
+        needs += [self._nearest(name, one, wanted) for name in sorted(one.reads)]
+        needs += [one.scope.declared[name] for name in sorted(one.binds) if name in one.scope.declared]
+        for name in sorted(one.attributes):
+            binders = self._attributes.get(name, [])
+            if binders and wanted.isdisjoint(binders):
+                needs.append(binders[0])
+        return [number for number in needs if number >= 0]
+
+    def _nearest(self, name: str, one: Statement, wanted: set[int]) -> int:
+        """The statement that binds the name where `one` reads it; -1 when one is kept already or none is needed."""
+        for scope in scopes_seen_from(one.scope):
+            if name in scope.parameters:
+                # A parameter that is bound again is there in any case.
+                return -1
+            # A statement such as `n += 1` binds what it reads, but cannot be the first to do so.
+            if binders := [number for number in scope.binders.get(name, ()) if number != one.number]:
+                return _choice(binders, one.number if scope is one.scope else None, wanted)
+        return -1
+
+    def _without(self, wanted: set[int]) -> Program:
+        tree = self._program.tree
+        counter = iter(range(len(self._statements)))
+
+        def keep(body: list[ast.stmt]) -> list[ast.stmt]:
+            left = []
+            for node in body:
+                number = next(counter)
+                for block_owner, name in block_places(node):
+                    setattr(block_owner, name, keep(getattr(block_owner, name)))
+                if number in wanted:
+                    left.append(_whole(node))
+            return left
+
+        tree.body = keep(tree.body)
+        return of_tree(tree)
+
+
+def without_line(program: Program, line: int) -> Program | None:
+    """The program without the innermost statement of a line and what only makes sense with it; None when that cannot be cut out."""
+    numbered = statements_of(program.tree)
+    here = [one for one in numbered if one.node.lineno <= line <= (one.node.end_lineno or one.node.lineno)]
+    if not here:
+        return None
+    gone = min(here, key=lambda one: ((one.node.end_lineno or 0) - one.node.lineno, -one.number)).number
+    slicer = Slicer(program)
+    made = slicer.build(number for number in slicer.items if number != gone)
+    return made if made.key != program.key else None
+
+
+def _choice(binders: list[int], before: int | None, wanted: set[int]) -> int:
+    there = [number for number in binders if before is None or number < before]
+    if any(number in wanted for number in there):
+        return -1
+    if there:
+        return there[-1] if before is not None else there[0]
+    return -1 if any(number in wanted for number in binders) else binders[0]
+
+
+def _whole(node: ast.stmt) -> ast.stmt:
+    """A statement that is still one after it lost parts: `else` without `if` body keeps a `pass`."""
+    if isinstance(node, ast.Try | ast.TryStar) and not node.handlers and not node.finalbody:
+        node.finalbody = [ast.Pass()]
+    return node

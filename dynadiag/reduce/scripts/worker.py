@@ -1,0 +1,94 @@
+"""The process that reduces a script: it has imported torch and forks a child for each question. Started by `dynadiag minify`.
+
+    python -m dynadiag.reduce.scripts.worker JOB.json
+
+Speaks as `dynadiag.reduce.worker` does: a JSON line a query, at the end one with "done" or "error".
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import importlib
+import json
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dynadiag.errors import DynadiagError, UsageError
+from dynadiag.reduce.outcome import write_json
+from dynadiag.reduce.reducer import Stopped
+from dynadiag.reduce.scripts.hunting import ScriptOptions, hunt_script
+from dynadiag.reduce.scripts.outcome import to_json, write_report, write_reproducer
+from dynadiag.reduce.scripts.program import Program
+from dynadiag.reduce.scripts.source import imported, read_script
+from dynadiag.reduce.worker import Interrupts, say, show
+
+_LEAST_PROOF_S = 120.0
+_IMPORTED_ONCE = ("numpy", "torchvision", "transformers")
+"""Packages that cost seconds to import and start nothing: imported here, so that the children have them."""
+
+
+def main(job_file: str) -> int:
+    """Do the job; gives the exit status."""
+    began = time.monotonic()
+    job = json.loads(Path(job_file).read_text("utf-8"))
+    torch.set_num_threads(1)
+    interrupts = Interrupts()
+    try:
+        _reduce(Path(job["script"]), Path(job["out"]), job, interrupts, began)
+    except DynadiagError as error:
+        say(error=error.message, exit_code=error.exit_code)
+        return 1
+    except Stopped:
+        say(error="interrupted before the failure was confirmed: there is nothing to write", exit_code=1)
+        return 1
+    return 0
+
+
+def _reduce(script: Path, out: Path, job: dict[str, Any], interrupts: Interrupts, began: float) -> None:
+    if job["kind"] == "cudagraph_skip" and not torch.cuda.is_available():
+        raise UsageError("--kind cudagraph_skip: a skipped CUDA graph shows only on a GPU, and torch finds none here")
+    program = read_script(script, job["arguments"])
+    _import_once(program)
+    say(ready_cpu_s=round(time.process_time(), 2), nodes=program.nodes)
+    options = ScriptOptions(
+        timeout_s=job["timeout_s"],
+        kind=job["kind"],
+        match=job["match"],
+        journal=out / "journal.jsonl",
+        resume=job["resume"],
+        on_query=show,
+        wait=interrupts.check,
+    )
+    found = hunt_script(program, options)
+    written = write_reproducer(found, out, timeout_s=max(_LEAST_PROOF_S, found.confirmed.timeout_s))
+    write_report(found, written, out, with_gpu="cuda" in found.best.text)
+    result = to_json(found, written, wall_s=time.monotonic() - began, level_why=job["level_why"])
+    result["server_cpu_s"] = round(time.process_time(), 2)
+    write_json(result, out / "minify.json")
+    proof = written.proof
+    say(done=True, proven=proof.holds, output="" if proof.holds else proof.output[-2000:])
+
+
+def _import_once(program: Program) -> None:
+    """Import what the script imports of torch and of packages that are known to do no more; its own modules are left to the children."""
+    importlib.import_module("torch._dynamo")
+    names = imported(program)
+    for statement in (one for name in ("torch", *_IMPORTED_ONCE) for one in names.get(name, ())):
+        with contextlib.suppress(Exception):
+            exec(compile(ast.Module([statement], []), "imports", "exec"), {})
+
+
+if __name__ == "__main__":
+    try:
+        status = main(sys.argv[1])
+    except Exception as error:  # noqa: BLE001 - our own error: its traceback goes to the log, one line to the person
+        traceback.print_exc()
+        say(error=f"the reducer failed: {type(error).__name__}: {error}", exit_code=2)
+        status = 2
+    sys.exit(status)
