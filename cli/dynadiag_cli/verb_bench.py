@@ -109,13 +109,21 @@ def bench(
         _refuse_together(in_process=in_process, versions=versions, script=script is not None, chosen=chosen, loop=loop)
     _refuse_shapes(shapes is not None, taken_over=specs[0].script is not None, versions=versions)
     base = None if check is None else read_base(check)
-    directory = _directory(where, out, force)
     budget = Budget(max_rounds=rounds, max_s=max_s)
-    options = BenchOptions(
-        budget=budget, in_process=in_process, python=python, timeout_s=timeout_s, log_folder=directory, remeasure=remeasure, prices=prices
-    )
     with tempfile.TemporaryDirectory(prefix="dynadiag-git-") as folder, _progress() as progress:
-        result = run(_before_and_after(specs, where, after, revision, Path(folder)), options, progress)
+        # First what may be refused: a refusal leaves no directory behind.
+        specs = _before_and_after(specs, where, after, revision, Path(folder))
+        directory = _directory(where, out, force)
+        options = BenchOptions(
+            budget=budget,
+            in_process=in_process,
+            python=python,
+            timeout_s=timeout_s,
+            log_folder=directory,
+            remeasure=remeasure,
+            prices=prices,
+        )
+        result = run(specs, options, progress)
     _write(result, directory)
     _print(result, as_json)
     print(f"dynadiag: wrote {directory / 'bench.json'} and bench.svg", file=sys.stderr)

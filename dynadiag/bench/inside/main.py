@@ -64,6 +64,10 @@ class Server:
         except DynadiagError as error:
             traceback.print_exc()
             reply = {"error": error.slug, "text": error.message, "calls": getattr(error, "calls", None)}
+        except SystemExit as error:
+            # Not left to go on: a script that was taken over would seem to have ended before it was.
+            traceback.print_exc()
+            reply = {"error": "user-code", "text": f"the program left with exit status {error.code}"[:300]}
         except ImportError as error:
             traceback.print_exc()
             reply = {"error": "torch-unsupported", "text": f"torch cannot be imported: {error}"}

@@ -94,6 +94,7 @@ def test_bad_usage_is_one_line_and_two(tmp_path, monkeypatch, arguments, says):
     assert isinstance(done.exception, DynadiagError), done.output
     assert says in done.exception.message and "\n" not in done.exception.message
     assert done.exception.exit_code == 2
+    assert not Path("dynadiag-runs").exists() or "--python" in arguments
 
 
 def test_a_rank_among_others_is_refused(tmp_path, monkeypatch):

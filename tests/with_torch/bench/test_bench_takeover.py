@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import sys
 import textwrap
 
@@ -9,6 +11,7 @@ import pytest
 import torch
 
 from dynadiag.bench.inside.loading import UserCodeError, load_step
+from dynadiag.bench.inside.main import Server
 from dynadiag.bench.inside.patching import CompileSwitch
 from dynadiag.bench.inside.snapshot import take_snapshot
 from dynadiag.bench.inside.state import find_state
@@ -314,3 +317,12 @@ def test_what_runs_nothing_when_it_is_called_is_refused(tmp_path, monkeypatch, n
         load_step(f"{tmp_path / 'steps_that_wait.py'}:{name}", switch)
     with pytest.raises(UsageError, match=r"missing.py does not exist"):
         load_step(f"{tmp_path / 'missing.py'}:{name}", switch)
+
+
+def test_a_call_that_leaves_the_program_is_told_as_that():
+    (commands, feed), (heard, replies) = os.pipe(), os.pipe()
+    server = Server(commands, replies)
+    server._answer(lambda: sys.exit(7))
+    with os.fdopen(heard) as lines, os.fdopen(feed), server._commands, server._replies:
+        reply = json.loads(lines.readline())
+    assert reply == {"error": "user-code", "text": "the program left with exit status 7"}
