@@ -11,6 +11,7 @@ import torch
 
 from dynadiag.shadow.comparing import Difference, compare
 from dynadiag.shadow.memory import bytes_of, is_plain, storage_key
+from dynadiag.torch_compat.autograd_state import unseen
 
 
 @dataclass
@@ -36,7 +37,7 @@ class HeldOutputs:
 
     def _keep(self, at: int, result: torch.Tensor, expected: torch.Tensor) -> None:
         kept = self._kept
-        self._kept[at] = weakref.ref(result, lambda _: kept.pop(at, None)), result._version, expected
+        self._kept[at] = weakref.ref(result, unseen(lambda _: kept.pop(at, None))), result._version, expected
 
     def settle(self, inputs: Sequence[Any]) -> None:
         """Before the next call: forget what the program has changed meanwhile, or passes in again."""

@@ -26,7 +26,7 @@ from dynadiag.shadow.held import HeldOutputs
 from dynadiag.shadow.memory import AliasPattern, alias_pattern, bytes_of, is_plain, snapshot
 from dynadiag.shadow.regions import Expectation, Region, ShadowOptions
 from dynadiag.torch_compat import context
-from dynadiag.torch_compat.autograd_state import casting, compiled_autograd_is_on, set_casting
+from dynadiag.torch_compat.autograd_state import casting, compiled_autograd_is_on, set_casting, unseen
 from dynadiag.torch_compat.hooks import Hooks, Sink, callback_switch, disguise
 from dynadiag.torch_compat.shadow_state import aside, is_no_error, is_triton, why_not_now
 
@@ -42,7 +42,7 @@ class Shadow:
     def __init__(self, sink: Sink, options: ShadowOptions, epoch: Callable[[], int]) -> None:
         self._sink, self._options, self._epoch = sink, options, epoch
         self._ordinals = itertools.count()
-        self._waiting_bytes = 0
+        self._waiting: dict[object, tuple[int, weakref.ref[Backward]]] = {}
 
     def watch(self, output_graph: Any, hooks: Hooks) -> None:
         """Compare calls of every graph that is compiled from now on, but those that torch serialises or exports."""
@@ -247,7 +247,8 @@ class Shadow:
         why_not = "compiled autograd would compile the hooks too" if compiled_autograd_is_on() else None
         if why_not is None and expected.writes_shared():
             why_not = "inputs that require grad share memory, and one is written"
-        if why_not is None and self._waiting_bytes + size > self._options.cap_bytes:
+        waiting = sum(of_one for of_one, _ in list(self._waiting.values()))
+        if why_not is None and waiting + size > self._options.cap_bytes:
             why_not = f"copies of inputs of calls that wait for their backward need more than {self._options.cap_bytes} bytes"
         watching = None
         if why_not is None:
@@ -258,10 +259,10 @@ class Shadow:
         return why_not is None and watching is not None and watching.watches
 
     def _watch(self, region: Region, expected: Expectation, call: CopiedCall, size: int) -> Backward:
-        number, pattern, around = expected.number, expected.pattern, casting()
+        number, pattern, around, key = expected.number, expected.pattern, casting(), object()
 
         def finished(seen: SeenBackward) -> None:
-            waits()
+            self._waiting.pop(key, None)
             try:
                 with aside():
                     set_casting(around)
@@ -272,12 +273,9 @@ class Shadow:
                 self._not_compared(region, number, pattern, f"gradients: eager's backward raised {_short(error)}")
 
         watching = Backward(expected.edges, finished, lambda error: self._sink.failed("parity", error))
-        self._waiting_bytes += size
-        waits = weakref.finalize(watching, self._no_longer_waiting, size)
+        # No weakref.finalize: its frames in the standard library would be compiled.
+        self._waiting[key] = size, weakref.ref(watching, unseen(lambda _: self._waiting.pop(key, None)))
         return watching
-
-    def _no_longer_waiting(self, size: int) -> None:
-        self._waiting_bytes -= size
 
     # -- records
 
@@ -318,10 +316,10 @@ class Shadow:
             again = execute(region.copy, snapshot(expected.pristine), How(watch_values=True)) if expected.eager is not None else Execution()
         declared = expected.eager.written if expected.eager is not None else {}
         through = {at for one, other, how in expected.pattern if how != "one storage" for at in (one, other)}
-        unseen = [at for at in again.written if at not in declared and not (at in through and through & declared.keys())]
+        undeclared = [at for at in again.written if at not in declared and not (at in through and through & declared.keys())]
         return [
             {"input": at, "name": region.copy.names[at], "declared": at in declared or is_triton(node.target), **_place(node)}
-            for at in sorted([*declared, *unseen])
+            for at in sorted([*declared, *undeclared])
             for node in (declared.get(at) or again.written[at])[-5:]
         ]
 

@@ -269,7 +269,16 @@ SCRIPT = """
         y = y + torch.rand(4)
         torch._dynamo.graph_break()
         return x + y
+    @torch.compile(backend="aot_eager")
+    def release(x):
+        y = x * 2
+        torch._dynamo.graph_break()
+        z = y.detach() + 1
+        del y
+        torch._dynamo.graph_break()
+        return z * 3
     for number in range(5):
+        print(release(torch.ones(4, requires_grad=True)).tolist())
         loss = step(torch.randn(8, 4)).square().sum()
         loss.backward()
         print(loss.item().hex(), write(torch.ones(4), torch.full((4,), float(number))).tolist())
