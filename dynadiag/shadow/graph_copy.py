@@ -122,9 +122,10 @@ def _node_why_not(module: GraphModule, node: Node) -> str | None:
 def _operator_why_not(name: str, target: Any) -> str | None:
     schema = operator_schema(target)
     writes = any(argument.alias_info is not None and argument.alias_info.is_write for argument in schema.arguments)
-    if not schema.returns and not writes:
+    kernels = python_kernels(name)
+    if not schema.returns and not writes and not kernels:
         return f"the custom operator {name} returns and writes nothing, so it has effects outside the graph"
-    for kernel in python_kernels(name):
+    for kernel in kernels:
         if (effect := outside_effect(kernel)) is not None:
             return f"the custom operator {name} {effect}, so it is not called twice"
     return None

@@ -28,7 +28,7 @@ from dynadiag.shadow.regions import Expectation, Region, ShadowOptions
 from dynadiag.torch_compat import context
 from dynadiag.torch_compat.autograd_state import casting, compiled_autograd_is_on, set_casting, unseen
 from dynadiag.torch_compat.hooks import Hooks, Sink, callback_switch, disguise
-from dynadiag.torch_compat.shadow_state import aside, is_no_error, is_triton, why_not_now
+from dynadiag.torch_compat.shadow_state import aside, declares_writes, is_no_error, is_triton, why_not_now
 
 _MORE_PATTERNS = 8
 _MOST_DIFFERENCES = 20
@@ -318,7 +318,12 @@ class Shadow:
         through = {at for one, other, how in expected.pattern if how != "one storage" for at in (one, other)}
         undeclared = [at for at in again.written if at not in declared and not (at in through and through & declared.keys())]
         return [
-            {"input": at, "name": region.copy.names[at], "declared": at in declared or is_triton(node.target), **_place(node)}
+            {
+                "input": at,
+                "name": region.copy.names[at],
+                "declared": is_triton(node.target) or (at in declared and declares_writes(node.target)),
+                **_place(node),
+            }
             for at in sorted([*declared, *undeclared])
             for node in (declared.get(at) or again.written[at])[-5:]
         ]

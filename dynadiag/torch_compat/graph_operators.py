@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 # Namespaces that come with torch: their schemas can be asked of any torch.
-_TORCHS_OWN = frozenset({"aten", "prims", "prim", "inductor", "_c10d_functional", "quantized", "torchvision"})
+TORCHS_OWN = frozenset({"aten", "prims", "prim", "inductor", "_c10d_functional", "quantized", "torchvision"})
 
 
 def operator_schemas(module: Any) -> dict[str, str]:
@@ -28,4 +28,4 @@ def _schemas(target: Any, torch: Any) -> list[Any]:
         overloads = [getattr(target, name) for name in target.overloads()]
     elif isinstance(target, torch._ops.OpOverload):
         overloads = [target]
-    return [overload._schema for overload in overloads if overload._schema.name.split("::")[0] not in _TORCHS_OWN]
+    return [overload._schema for overload in overloads if overload._schema.name.split("::")[0] not in TORCHS_OWN]

@@ -109,6 +109,29 @@ def test_an_overlap_that_appears_on_a_later_call(compared):
     assert find_parity(run).parity.calls_equal == 3
 
 
+@torch.library.custom_op("shadowlive::silent_bump", mutates_args=())
+def silent_bump(x: torch.Tensor) -> None:
+    x.add_(1)
+
+
+@silent_bump.register_fake
+def _(x):
+    return None
+
+
+def test_a_write_that_an_operator_does_not_declare_and_that_is_all_it_does(compared):
+    """The commonest lie: compiled code leaves the call out (x stays as it was), since it seems to do nothing."""
+
+    def fn(x):
+        silent_bump(x)
+        return x * 2
+
+    run = compared(lambda: torch.compile(fn, backend="aot_eager")(torch.ones(4)))
+    (finding,) = find_parity(run).findings
+    assert (finding.code, finding.where.code) == ("DM40", "silent_bump(x)")
+    assert finding.fix[0].slug == "declare-the-write"
+
+
 def test_an_operator_that_returns_its_argument(compared):
     library = torch.library.Library("shadowlive", "FRAGMENT")
     library.define("ident(Tensor x) -> Tensor")
