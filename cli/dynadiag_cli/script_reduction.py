@@ -66,6 +66,8 @@ def _report(result: Mapping[str, Any], directory: Path) -> int:
     _say(f"{before} statements reduced to {after} in {sum(result['queries'].values())} queries")
     for text in result["left_out"]:
         _say(f"left out first, since candidates may not touch what is not their own: {text[:200]}")
+    for text in result["not_inlined"]:
+        _say(text[:300])
     if result["flaky"]:
         _say(f"flaky: it came in {result['flaky']['failed']} of {result['flaky']['of']} runs")
     if not result["complete"]:

@@ -31,13 +31,14 @@ def _with_arguments(program: Program, arguments: Sequence[str]) -> Program:
     if not arguments:
         return program
     tree = program.tree
-    first = [_must_be_first(node) for node in tree.body]
+    first = [must_be_first(node) for node in tree.body]
     place = first.index(False) if False in first else len(first)
     tree.body[place:place] = ast.parse(f"import sys\nsys.argv[1:] = {list(arguments)!r}").body
     return of_tree(tree)
 
 
-def _must_be_first(node: ast.stmt) -> bool:
+def must_be_first(node: ast.stmt) -> bool:
+    """Whether it is a docstring or an import from `__future__`."""
     docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
     return docstring or (isinstance(node, ast.ImportFrom) and node.module == "__future__")
 

@@ -23,6 +23,7 @@ from dynadiag.errors import DynadiagError, UsageError
 from dynadiag.reduce.outcome import write_json
 from dynadiag.reduce.reducer import Stopped
 from dynadiag.reduce.scripts.hunting import ScriptOptions, hunt_script
+from dynadiag.reduce.scripts.inlining import join_local_modules
 from dynadiag.reduce.scripts.outcome import to_json, write_report, write_reproducer
 from dynadiag.reduce.scripts.program import Program
 from dynadiag.reduce.scripts.source import imported, read_script
@@ -53,7 +54,8 @@ def main(job_file: str) -> int:
 def _reduce(script: Path, out: Path, job: dict[str, Any], interrupts: Interrupts, began: float) -> None:
     if job["kind"] == "cudagraph_skip" and not torch.cuda.is_available():
         raise UsageError("--kind cudagraph_skip: a skipped CUDA graph shows only on a GPU, and torch finds none here")
-    program = read_script(script, job["arguments"])
+    joined = join_local_modules(read_script(script, job["arguments"]), script.parent)
+    program = joined.program
     _import_once(program)
     say(ready_cpu_s=round(time.process_time(), 2), nodes=program.nodes)
     options = ScriptOptions(
@@ -69,6 +71,7 @@ def _reduce(script: Path, out: Path, job: dict[str, Any], interrupts: Interrupts
     written = write_reproducer(found, out, timeout_s=max(_LEAST_PROOF_S, found.confirmed.timeout_s))
     write_report(found, written, out, with_gpu="cuda" in found.best.text)
     result = to_json(found, written, wall_s=time.monotonic() - began, level_why=job["level_why"])
+    result["not_inlined"] = list(joined.stay)
     result["server_cpu_s"] = round(time.process_time(), 2)
     write_json(result, out / "minify.json")
     proof = written.proof
