@@ -103,7 +103,8 @@ def test_the_command_takes_the_quick_way_and_leaves_it_for_completion(folder, mo
     with pytest.raises(SystemExit) as end:
         command.main()
     assert (end.value.code, calls) == (0, [folder / "trace.log"])
-    monkeypatch.setenv("_DYNADIAG_COMPLETE", "complete_bash")
+    for name, value in {"_DYNADIAG_COMPLETE": "complete_bash", "COMP_WORDS": "dynadiag ex", "COMP_CWORD": "1"}.items():
+        monkeypatch.setenv(name, value)  # Typer asks for the words once another test has prepared its completion
     monkeypatch.setattr(quick, "reading", lambda words: pytest.fail("a completion was taken for a command"))
     with pytest.raises(SystemExit):
         command.main()
