@@ -166,7 +166,7 @@ def _explain(place: Path, device: str) -> list[str]:
 
 
 def _replay(place: Path) -> list[str]:
-    return ["parity", "--load", str(place / "program.py"), "--budget", "40", "--timeout", "30", str(place / "run")]
+    return ["parity", "--load", str(place / "program.py"), "--budget", "150", "--timeout", "30", str(place / "run")]
 
 
 def _all(commands: list[list[str]]) -> list[str]:
