@@ -8,15 +8,16 @@ What differs here: the tolerance is relative to the size of the tensor's values 
 float16, counts as half precision: eager may use it for a convolution for which compiled code does not, or the other way round. So does
 float32 whose distance from float64 is over 1e-4, as under autocast. Where 10 times applies, half the size of the float64 values is not
 exceeded, and nowhere are nine tenths of it, so that a value which is dropped or doubled is caught. Where three times eager's distance is
-more than that size, no rule can tell a dropped value from rounding (an attention's key bias has gradients that are zero in exact
-arithmetic, and an optimizer keeps their mean): 10 times eager's distance is allowed.
+more than that size, or than what the step changed of a value that was there before, no rule can tell a dropped value from rounding (an
+attention's key bias has gradients that are zero in exact arithmetic, and an optimizer keeps means of them and of their squares): 10 times
+eager's distance is allowed.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from dynadiag.bench.inside.snapshot import cuda_in_use
@@ -51,12 +52,16 @@ class Difference:
 
 @dataclass(frozen=True, kw_only=True)
 class Reference:
-    """The eager results of one run by name, of a second run, and in float64 where that was possible; `tf32` says whether it may be used."""
+    """The eager results of one run by name, of a second run, and in float64 where that was possible.
+
+    `tf32` says whether it may be used; `before` has what held a value already when the step began.
+    """
 
     first: Mapping[str, Any]
     second: Mapping[str, Any]
     exact: Mapping[str, Any]
     tf32: bool = False
+    before: Mapping[str, Any] = field(default_factory=dict)
 
 
 def compare_all(reference: Reference, result: Mapping[str, Any]) -> list[Difference]:
@@ -68,15 +73,18 @@ def compare_all(reference: Reference, result: Mapping[str, Any]) -> list[Differe
             found.append(Difference(name=name, status="WRONG", error=None, allowed=None, detail="missing"))
         else:
             again, exact = reference.second.get(name), reference.exact.get(name)
-            found.append(compare(name, value, other, again=again, exact=exact, tf32=reference.tf32))
+            before = reference.before.get(name)
+            found.append(compare(name, value, other, again=again, exact=exact, before=before, tf32=reference.tf32))
     extra = [name for name in result if name not in reference.first]
     return found + [Difference(name=name, status="WRONG", error=None, allowed=None, detail="eager has no such value") for name in extra]
 
 
-def compare(name: str, value: Any, other: Any, *, again: Any = None, exact: Any = None, tf32: bool = False) -> Difference:
+def compare(
+    name: str, value: Any, other: Any, *, again: Any = None, exact: Any = None, before: Any = None, tf32: bool = False
+) -> Difference:
     """Whether the tensor `other` is as right as the eager `value`; where the tensors live does not matter."""
     device = _fastest_device()
-    value, other, again, exact = (None if tensor is None else tensor.to(device) for tensor in (value, other, again, exact))
+    value, other, again, exact, before = (None if tensor is None else tensor.to(device) for tensor in (value, other, again, exact, before))
     if value.dtype != other.dtype:
         detail = f"{_short(value.dtype)} in eager, {_short(other.dtype)} here"
         return Difference(name=name, status="DTYPE_CHANGED", error=None, allowed=None, detail=detail)
@@ -85,7 +93,9 @@ def compare(name: str, value: Any, other: Any, *, again: Any = None, exact: Any 
         return Difference(name=name, status="WRONG", error=None, allowed=None, detail=detail)
     if not (value.is_floating_point() or value.is_complex()):
         return _equal(name, value, other)
-    return _close(name, value, other, again, exact, _tolerance(value, tf32=tf32))
+    if before is not None and before.shape != value.shape:
+        before = None
+    return _close(name, value, other, again, exact, before, _tolerance(value, tf32=tf32))
 
 
 def _fastest_device() -> str:
@@ -109,7 +119,7 @@ def _tolerance(value: Any, *, tf32: bool) -> float:
     return _HALF_TOLERANCE if half else TOLERANCE
 
 
-def _close(name: str, value: Any, other: Any, again: Any, exact: Any, tolerance: float) -> Difference:
+def _close(name: str, value: Any, other: Any, again: Any, exact: Any, before: Any, tolerance: float) -> Difference:
     import torch
 
     value, other = _wide(value), _wide(other)
@@ -126,7 +136,8 @@ def _close(name: str, value: Any, other: Any, again: Any, exact: Any, tolerance:
         eager_error = max(eager_error, _rms(truth - _wide(again)[finite]))
     error = _rms(truth - other)
     times = _multiplier(value.numel(), half=tolerance == _HALF_TOLERANCE or eager_error > TOLERANCE * size)
-    allowed = _allowed(eager_error, _rms(truth), times) + tolerance / 10 * size
+    made = _rms(truth) if before is None else min(_rms(truth), _rms(truth - _wide(before)[finite]))
+    allowed = _allowed(eager_error, _rms(truth), made, times) + tolerance / 10 * size
     passes = _allclose(value, other, tolerance, size) or error <= allowed
     scale = max(size, 1e-300)
     detail = "" if passes else f"off by {error / scale:.1e} of its size, eager by {eager_error / scale:.1e}, allowed {allowed / scale:.1e}"
@@ -149,10 +160,10 @@ def _allclose(value: Any, other: Any, tolerance: float, size: float) -> bool:
     return torch.allclose(value, other, rtol=tolerance, atol=tolerance * size)
 
 
-def _allowed(eager_error: float, truth: float, times: float) -> float:
-    """How far a result may be from a truth of that size, when eager is `eager_error` from it."""
+def _allowed(eager_error: float, truth: float, made: float, times: float) -> float:
+    """How far a result may be from a truth of that size, of which the step made `made`, when eager is `eager_error` from it."""
     usual = _USUAL_TIMES * eager_error
-    if usual > truth:
+    if usual > made:
         return _ROUNDING_TIMES * eager_error
     return min(times * eager_error, max(_LARGEST_SHARE * truth, min(usual, _LARGEST_USUAL_SHARE * truth)))
 

@@ -134,7 +134,8 @@ def _fill(expected: Expected, step: Step) -> None:
     exact = _exact(expected, step, first, changed=False)
     # A number that two eager runs do not share (a clock, a counter of objects) is no result.
     unstable = {name for name, value in first.items() if value.dim() == 0 and name in second and _number_moved(value, second[name])}
-    expected.recorded = _reference(first, second, exact, leave_out=unstable, tf32=_may_use_tf32(snapshot.state.modules))
+    tf32 = _may_use_tf32(snapshot.state.modules)
+    expected.recorded = _reference(first, second, exact, leave_out=unstable, tf32=tf32, before=snapshot.copies)
     expected.eager_differences = compare_all(expected.recorded, {name: second[name] for name in second if name not in unstable})
     expected.changed = _on_changed_data(expected, step, unstable)
 
@@ -157,10 +158,16 @@ def _may_use_tf32(modules: Mapping[str, Any]) -> bool:
 
 
 def _reference(
-    first: Mapping[str, Any], second: Mapping[str, Any], exact: Mapping[str, Any], *, leave_out: set[str], tf32: bool
+    first: Mapping[str, Any],
+    second: Mapping[str, Any],
+    exact: Mapping[str, Any],
+    *,
+    leave_out: set[str],
+    tf32: bool,
+    before: Mapping[str, Any],
 ) -> Reference:
     kept = {name: value for name, value in first.items() if name not in leave_out}
-    return Reference(first=kept, second=second, exact=exact, tf32=tf32)
+    return Reference(first=kept, second=second, exact=exact, tf32=tf32, before=before)
 
 
 def _exact(expected: Expected, step: Step, first: Mapping[str, Any], *, changed: bool) -> dict[str, Any]:
@@ -258,7 +265,7 @@ def _on_changed_data(expected: Expected, step: Step, unstable: set[str]) -> Refe
         expected.notes.append(f"results were compared on one set of data only: on rotated data eager raised {type(error).__name__}")
         return None
     exact = _exact(expected, step, runs[0], changed=True)
-    return _reference(runs[0], runs[1], exact, leave_out=unstable, tf32=expected.recorded.tf32)
+    return _reference(runs[0], runs[1], exact, leave_out=unstable, tf32=expected.recorded.tf32, before=snapshot.copies)
 
 
 def _vacuous(first: Mapping[str, Any], snapshot: Snapshot) -> str:

@@ -102,6 +102,18 @@ def test_two_roundings_of_one_running_mean_are_both_right(share, other_share):
     assert close_to(eager, exact=exact, other=exact + 8 * other_share * two) == "WRONG"
 
 
+def test_a_running_mean_of_squares_of_rounding_is_judged_by_what_the_step_adds():
+    """Figures of Adam's `exp_avg_sq` for the key bias of a small BERT: what the step adds is rounding, what was there is not."""
+    generator = torch.Generator().manual_seed(3)
+    before, one, two = (torch.rand(32, generator=generator, dtype=torch.float64) for _ in range(3))
+    exact, eager, other = 0.999 * before, 0.999 * before + 0.17 * one, 0.999 * before + 0.6 * two
+    result = [compare("x", eager.float(), other.float(), exact=exact, before=known).status for known in (None, before)]
+    assert result == ["WRONG", "PASS"]
+    assert compare("x", eager.float(), (before + 8 * two).float(), exact=exact, before=before).status == "WRONG"
+    learnt = before + 5
+    assert compare("x", (learnt + 0.01 * one).float(), before.float(), exact=learnt, before=before).status == "WRONG"
+
+
 def test_tf32_counts_as_half_precision():
     """Figures of a mean that ResNet-18's BatchNorm keeps, on an H200: eager took no TF32 for that convolution, compiled code did."""
     generator = torch.Generator().manual_seed(3)
