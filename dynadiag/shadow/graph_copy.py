@@ -15,6 +15,7 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from dynadiag.torch_compat.fx_state import lazy_graph_module
+from dynadiag.torch_compat.fx_writes import declared_writes
 from dynadiag.torch_compat.graph_attributes import source_name
 from dynadiag.torch_compat.shadow_state import is_higher_order, operator_names, operator_schema, python_kernels
 
@@ -121,9 +122,8 @@ def _node_why_not(module: GraphModule, node: Node) -> str | None:
 
 def _operator_why_not(name: str, target: Any) -> str | None:
     schema = operator_schema(target)
-    writes = any(argument.alias_info is not None and argument.alias_info.is_write for argument in schema.arguments)
     kernels = python_kernels(name)
-    if not schema.returns and not writes and not kernels:
+    if not schema.returns and not declared_writes(schema) and not kernels:
         return f"the custom operator {name} returns and writes nothing, so it has effects outside the graph"
     for kernel in kernels:
         if (effect := outside_effect(kernel)) is not None:

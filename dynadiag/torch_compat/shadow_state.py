@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from dynadiag.torch_compat.fx_state import kept_global_state
+from dynadiag.torch_compat.fx_writes import declared_writes
 from dynadiag.torch_compat.graph_operators import TORCHS_OWN
 from dynadiag.torch_compat.hooks import callback_switch
 
@@ -135,6 +136,4 @@ def operator_schema(target: Any) -> Any:
 def declares_writes(target: Any) -> bool:
     """Whether it may write what it is given: any function but an operator of the program without such an argument in its schema."""
     schema = operator_schema(target)
-    if schema is None or schema.name.split("::")[0] in TORCHS_OWN:
-        return True
-    return any(argument.alias_info is not None and argument.alias_info.is_write for argument in schema.arguments)
+    return schema is None or schema.name.split("::")[0] in TORCHS_OWN or bool(declared_writes(schema))
