@@ -62,26 +62,27 @@ def reduce(program: Target, directory: Path, options: Any, *, why: str) -> int:
 def _report(result: Mapping[str, Any], directory: Path) -> int:
     before, after, proven = result["size_before"]["statements"], result["size_after"]["statements"], result["proven"]
     signature = " ".join(result["signature"]["message"].split())[:200]
-    _say(f"{result['kind']}: {signature}")
-    _say(f"{before} statements reduced to {after} in {sum(result['queries'].values())} queries")
+    say(f"{result['kind']}: {signature}")
+    say(f"{before} statements reduced to {after} in {sum(result['queries'].values())} queries")
     for text in result["left_out"]:
-        _say(f"left out first, since candidates may not touch what is not their own: {text[:200]}")
+        say(f"left out first, since candidates may not touch what is not their own: {text[:200]}")
     for text in result["not_inlined"]:
-        _say(text[:300])
+        say(text[:300])
     if result["flaky"]:
-        _say(f"flaky: it came in {result['flaky']['failed']} of {result['flaky']['of']} runs")
+        say(f"flaky: it came in {result['flaky']['failed']} of {result['flaky']['of']} runs")
     if not result["complete"]:
-        _say("the search was interrupted: this is the best so far (--resume goes on)")
+        say("the search was interrupted: this is the best so far (--resume goes on)")
     print(directory / result["reproducer"])
     where = f"in {proven['reproduced']} of {proven['runs']} fresh processes"
     if proven["reproduced"] < proven["runs"]:
-        _say(f"not proven: it showed the same {where}")
+        say(f"not proven: it showed the same {where}")
         return 1
-    _say(f"proven: it showed the same {where}, each in an empty directory")
+    say(f"proven: it showed the same {where}, each in an empty directory")
     if result["almost"]:
-        _say(f"{result['almost']} does not show it: {result['almost_differs']}")
+        say(f"{result['almost']} does not show it: {result['almost_differs']}")
     return 0
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
+    """One line on stderr."""
     print(f"dynadiag: {text}", file=sys.stderr, flush=True)

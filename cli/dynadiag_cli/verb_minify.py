@@ -11,7 +11,7 @@ import typer
 
 from dynadiag_cli.command_line import MODE
 from dynadiag_cli.progress import StatusLine
-from dynadiag_cli.script_reduction import IN_A_SCRIPT, check_script, is_script_job, reduce
+from dynadiag_cli.script_reduction import IN_A_SCRIPT, check_script, is_script_job, reduce, say
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -155,7 +155,7 @@ def _minify(program: Target, directory: Path, options: Any, source: tuple[Path, 
     from dynadiag.reduce.script import CaptureOptions, find_and_capture
     from dynadiag.reduce.session import reduce_captured
 
-    _say(f"writing to {directory}")
+    say(f"writing to {directory}")
     if options.kind in IN_A_SCRIPT or (options.resume and is_script_job(directory)):
         return reduce(program, directory, options, why=IN_A_SCRIPT.get(options.kind, "the captured graph alone did not show it"))
     if options.resume:
@@ -169,7 +169,7 @@ def _minify(program: Target, directory: Path, options: Any, source: tuple[Path, 
         every = options.kind in _SILENT
         suspect, captures = find_and_capture(program, directory, CaptureOptions(timeout_s=options.timeout_s, every=every))
     if suspect is not None:
-        _say(f"graph {suspect.graph} fails in phase {suspect.phase}: {' '.join(suspect.title.split())[:200]}")
+        say(f"graph {suspect.graph} fails in phase {suspect.phase}: {' '.join(suspect.title.split())[:200]}")
     line = StatusLine()
 
     def show(message: Mapping[str, Any]) -> None:
@@ -194,10 +194,10 @@ def _captured(source: tuple[Path, str | None], directory: Path, options: Any, ba
     if not is_torch_repro(path):
         return capture_all_recorded(path, directory, backend=backend), options
     repro, captures = capture_script(path, directory, backend=backend)
-    _say(f"{path} was made by torch (after {repro.after}): its graph and inputs are read, nothing of it is run")
+    say(f"{path} was made by torch (after {repro.after}): its graph and inputs are read, nothing of it is run")
     missing = not_saved(repro, path.absolute().parent)
     if missing:
-        _say(f"{missing} of {len(repro.storages)} tensors were not saved beside it: their values are made up")
+        say(f"{missing} of {len(repro.storages)} tensors were not saved beside it: their values are made up")
     wanted = options.kind or ("wrong_result" if repro.accuracy else None)
     return captures, replace(options, kind=wanted)
 
@@ -227,29 +227,25 @@ def _report(result: Mapping[str, Any], directory: Path) -> int:
     """Say what was found; the exit status."""
     before, after, proven = result["size_before"]["nodes"], result["size_after"]["nodes"], result["proven"]
     queries = sum(result["queries"].values())
-    _say(f"{result['kind']}: {before} nodes reduced to {after} in {queries} queries; guilty layer: {result['guilty']['layer']}")
-    _say(f"level: {result['level']} ({result['level_why']})")
+    say(f"{result['kind']}: {before} nodes reduced to {after} in {queries} queries; guilty layer: {result['guilty']['layer']}")
+    say(f"level: {result['level']} ({result['level_why']})")
     for found in ("pass", "config"):
         if result["guilty"][found] is not None:
-            _say(f"tested: {result['guilty'][found + '_why']}")
+            say(f"tested: {result['guilty'][found + '_why']}")
     if result["flaky"]:
-        _say(f"flaky: the failure came in {result['flaky']['failed']} of {result['flaky']['of']} runs")
+        say(f"flaky: the failure came in {result['flaky']['failed']} of {result['flaky']['of']} runs")
     if result["other_failures"]:
-        _say(f"{len(result['other_failures'])} other failures were met on the way; see minify.json")
+        say(f"{len(result['other_failures'])} other failures were met on the way; see minify.json")
     if not result["complete"]:
-        _say("the search was interrupted: this is the best so far (--resume goes on)")
+        say("the search was interrupted: this is the best so far (--resume goes on)")
     if result["reproducer"] is None:
-        _say(f"there is no reproducer: {result['why_not']}")
+        say(f"there is no reproducer: {result['why_not']}")
         return 1
     print(directory / result["reproducer"])
     if proven["reproduced"] < proven["runs"]:
-        _say(f"not proven: it failed in the same way in {proven['reproduced']} of {proven['runs']} fresh processes")
+        say(f"not proven: it failed in the same way in {proven['reproduced']} of {proven['runs']} fresh processes")
         return 1
-    _say(f"proven: it failed in the same way in {proven['reproduced']} of {proven['runs']} fresh processes, each in an empty directory")
+    say(f"proven: it failed in the same way in {proven['reproduced']} of {proven['runs']} fresh processes, each in an empty directory")
     if result["almost"]:
-        _say(f"{result['almost']} does not fail: {result['almost_differs']}")
+        say(f"{result['almost']} does not fail: {result['almost_differs']}")
     return 0
-
-
-def _say(text: str) -> None:
-    print(f"dynadiag: {text}", file=sys.stderr, flush=True)
