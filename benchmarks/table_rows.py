@@ -46,7 +46,7 @@ class Rows:
         options = BenchOptions(budget=Budget(max_s=max_s), prepare_together=True, timeout_s=400)
         with turns.party() as turn:
             result = Session(arms, options, turn=turn).run()
-        self.rows[name] = {**to_dict(result), "date": time.strftime("%Y-%m-%d")}
+        self.rows[name] = {**to_dict(result), "target": f"benchmarks/{TARGET.rpartition('/')[2]}", "date": time.strftime("%Y-%m-%d")}
         self.path.write_text(text_of(self.rows), "utf-8")
         print(f"{name}: {' '.join(f'{phase} {seconds:.0f} s' for phase, seconds in result.phases_s.items())}", flush=True)
         for line in lines_of(self.rows[name]):

@@ -17,20 +17,24 @@ _MOVED = 0.05
 
 
 class ClockWatch:
-    """Watches the first visible GPU between `start` and `stop`; without `nvidia-smi` it sees nothing."""
+    """Watches one GPU, named by its UUID ("GPU-..."), between `start` and `stop`; without a GPU or `nvidia-smi` it sees nothing.
 
-    def __init__(self) -> None:
+    Not by its number: that of `nvidia-smi` knows neither CUDA_VISIBLE_DEVICES nor CUDA's own order.
+    """
+
+    def __init__(self, gpu: str | None) -> None:
+        self._gpu = gpu
         self._child: subprocess.Popen[bytes] | None = None
         self._output: IO[bytes] | None = None
 
     def start(self) -> None:
         """Begin to read twice a second."""
         program = shutil.which("nvidia-smi")
-        if program is None:
+        if program is None or self._gpu is None:
             return
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop
         query = f"--query-gpu={','.join(_FIELDS.values())}"
-        command = [program, "-i", "0", query, "--format=csv,noheader,nounits", "-lms", _EVERY_MS]
+        command = [program, "-i", self._gpu, query, "--format=csv,noheader,nounits", "-lms", _EVERY_MS]
         self._child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self._output, stderr=subprocess.DEVNULL)
 
     def stop(self) -> dict[str, Any] | None:

@@ -16,6 +16,7 @@ def about_here(*, cuda: bool) -> dict[str, Any]:
         "python": platform.python_version(),
         "cuda": torch.version.cuda,
         "device": torch.cuda.get_device_name() if cuda else None,
+        "gpu": f"GPU-{torch.cuda.get_device_properties(torch.cuda.current_device()).uuid}" if cuda else None,
         "cuda_available": torch.cuda.is_available(),
         "threads": torch.get_num_threads(),
         "tf32": torch.backends.cuda.matmul.allow_tf32,
