@@ -1,6 +1,6 @@
 """Six models with planted graph breaks, for `prices_study.py`: `DYNADIAG_PLANTED` names the model and whether its breaks are there.
 
-"mlp:broken" is the model with its breaks, "mlp:fixed" the same computation without them.
+"mlp:broken" is the model with its breaks, "mlp:fixed" the same computation without them. `DYNADIAG_DEVICE` is "cuda" where there is one.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import os
 
 import torch
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+DEVICE = os.environ.get("DYNADIAG_DEVICE") or ("cuda" if torch.cuda.is_available() else "cpu")
 WIDTH, ROWS = (1024, 256) if DEVICE == "cuda" else (128, 32)
 MODELS = ("mlp", "mlp_inference", "residual", "attention", "convolution", "recurrent")
 BROKEN = True

@@ -11,7 +11,10 @@ from dynadiag.bench.process import ArmFailedError
 from dynadiag.bench.round_loop import BenchOptions, Progress, Runner
 from dynadiag.bench.statistics import median_interval
 
-ABLATION = "ablation: the call's graphs joined everywhere but here, with the pause that the call makes here, less all of them joined"
+ABLATION = (
+    "ablation: the call's graphs with and without this place joined, with the pause that the call makes here; the mean of two orders: with "
+    "only the places before it broken, and with only those behind it"
+)
 TIMED_GUARDS = "the guard set evaluated 200 times on the real locals when it was made, times its evaluations per call"
 TIMED_COPY = "a copy of this tensor timed by itself"
 _NO_SKIP_PRICE = "nothing shows what the call would take if CUDA graphs were not skipped"
@@ -49,13 +52,12 @@ def prices_from(row: ArmResult, raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _fill_breaks(prices: dict[str, Any], raw: Mapping[str, Any]) -> None:
-    joined = raw["joined_ms"]
     differences = []
     for number, place in enumerate(raw["places"], 1):
         known = {key: place[key] for key in ("where", "reason", "is_break", "times", "pause_ms")}
         figure: dict[str, Any] = {"ms": None, "ci95_ms": None}
         if not place["why_not"]:
-            differences.append(_less(place["samples_ms"], joined))
+            differences.append(place["price_samples_ms"])
             figure = _figure(differences[-1])
         unknown = dict.fromkeys(("ms", "ci95_ms"), place["why_not"]) if place["why_not"] else {}
         prices["breaks"].append({"id": f"p{number}", **known, **figure, "how": ABLATION, "unknown": unknown})

@@ -1,7 +1,9 @@
 """What graph breaks cost in milliseconds per call, by ablation: the call's own graphs, joined where a break was, timed beside the call.
 
-Three things take turns in random order: the call as it is; all its graphs joined to one; and, for each place that breaks, the graphs joined
-everywhere but there, with the host's pause that the real call makes at that place. The price of a place is the last less the second.
+These take turns in random order: the call as it is; all its graphs joined to one; and its graphs joined but for the first places that
+break, and but for the last ones, with the host's pauses that the real call makes there. The price of a place is what the call gains when
+it goes, the mean of two orders: places fixed from the last to the first, and from the first to the last. A price then holds its half of
+what two breaks cost only together (a device that waits for the host), and prices add up to the call with all places less that with none.
 """
 
 from __future__ import annotations
@@ -71,6 +73,9 @@ class _Pricing:
         self._options = switch.merged(unit.options)
         self._cuda = cuda
         self._watch = Watch()
+        self._joined = Watch()
+        self._parts: dict[tuple[int, int], Part] = {}
+        self._direct: dict[int, Callable[..., Any]] = {}
         self._guards = GuardTimes()
         self._tape: list[Entered] = []
         self._outputs: dict[str, Any] = {}
@@ -80,7 +85,7 @@ class _Pricing:
         function = self._compiled(self._unit.original, self._watch)
         with timed_guards(self._guards):
             for _ in range(_WARM_CALLS):
-                self._unit.run(function)
+                self._call(function)
         self._record(function)
         guards = self._guard_sets(function)
         copies = [self._copy(call, at, name) for call in self._tape for at, name in call.piece.copied_back]
@@ -89,13 +94,12 @@ class _Pricing:
         if not places:
             return {**facts, "places": [], "why_not": ""}
         pauses = self._pauses(function)
-        variants: dict[str, Callable[[], Any]] = {"step": lambda: self._unit.run(function)}
-        whole = self._segment(0, len(self._tape))
-        variants["unbroken"] = self._replay([whole], [], direct=False)
-        variants["joined"] = self._replay([whole], [])
-        for number, place in enumerate(places):
-            if not place.why_not:
-                variants[f"place {number}"] = self._cut(place, pauses)
+        for place in places:
+            place.pause_s = sum(pauses[at] for at in place.boundaries)
+        variants: dict[str, Callable[[], Any]] = {"step": lambda: self._call(function)}
+        variants["unbroken"] = self._replay([self._segment(0, len(self._tape))], [], direct=False)
+        cuts = _cuts([number for number, place in enumerate(places) if not place.why_not])
+        variants |= {_name(cut): self._cut([places[number] for number in cut], pauses) for cut in cuts}
         samples = _take_turns(variants, cuda=self._cuda, max_s=max_s)
         listed = [
             {
@@ -105,18 +109,11 @@ class _Pricing:
                 "times": len(place.boundaries),
                 "why_not": place.why_not,
                 "pause_ms": place.pause_s * 1e3,
-                "samples_ms": samples.get(f"place {number}", []),
+                "price_samples_ms": [] if place.why_not else _prices(number, cuts, samples),
             }
             for number, place in enumerate(places)
         ]
-        return {
-            **facts,
-            "places": listed,
-            "step_ms": samples["step"],
-            "unbroken_ms": samples["unbroken"],
-            "joined_ms": samples["joined"],
-            "why_not": "",
-        }
+        return {**facts, "places": listed, "step_ms": samples["step"], "unbroken_ms": samples["unbroken"], "why_not": ""}
 
     def _compiled(self, function: Any, watch: Watch, **more: Any) -> Any:
         kept = {name: value for name, value in self._options.items() if name in ("dynamic", "fullgraph")}
@@ -124,7 +121,7 @@ class _Pricing:
 
     def _record(self, function: Any) -> None:
         self._watch.tape = self._tape
-        output = self._unit.run(function)
+        output = self._call(function)
         self._watch.tape = None
         self._outputs = tensors_in("output", output)
         if not self._tape:
@@ -162,33 +159,38 @@ class _Pricing:
         return "eager code there makes a tensor for a later graph: what a fix would still have to compute is not known" if made else ""
 
     def _segment(self, begin: int, end: int) -> Part:
-        """The calls from `begin` up to `end` as one graph, which gives what later ones take, and what nothing takes."""
-        calls = self._tape[begin:end]
-        later = {id(value) for call in self._tape[end:] for value in call.inputs}
-        taken = {id(value) for call in self._tape for value in call.inputs}
-        results = {id(value) for value in self._outputs.values()}
-        given = {id(value) for call in calls for value in call.outputs}
-        return join(calls, {key for key in given if key in later or key in results or key not in taken})
+        """The calls from `begin` up to `end` as one graph, which gives what later ones take, and what nothing takes; made once."""
+        if (begin, end) not in self._parts:
+            calls = self._tape[begin:end]
+            later = {id(value) for call in self._tape[end:] for value in call.inputs}
+            taken = {id(value) for call in self._tape for value in call.inputs}
+            results = {id(value) for value in self._outputs.values()}
+            given = {id(value) for call in calls for value in call.outputs}
+            self._parts[begin, end] = join(calls, {key for key in given if key in later or key in results or key not in taken})
+        return self._parts[begin, end]
 
-    def _cut(self, place: Place, pauses: Sequence[float]) -> Callable[[], Any]:
-        """The joined graphs, but for this place."""
-        place.pause_s = sum(pauses[at] for at in place.boundaries)
-        ends = [at + 1 for at in place.boundaries]
+    def _cut(self, places: Sequence[Place], pauses: Sequence[float]) -> Callable[[], Any]:
+        """The joined graphs, but for these places."""
+        boundaries = sorted(at for place in places for at in place.boundaries)
+        ends = [at + 1 for at in boundaries]
         parts = [self._segment(begin, end) for begin, end in zip([0, *ends], [*ends, len(self._tape)], strict=True)]
-        return self._replay(parts, [pauses[at] for at in place.boundaries])
+        return self._replay(parts, [pauses[at] for at in boundaries])
 
     def _replay(self, parts: Sequence[Part], pauses: Sequence[float], *, direct: bool = True) -> Callable[[], Any]:
         """Call the parts one after the other, then go backward as the unit does.
 
         Between two parts the host waits for what the pause of the real call is longer than the replay's own. With `direct` the backend's
-        functions are called without Dynamo, whose look-ups are in the pauses already.
+        functions are called without Dynamo, whose look-ups are in the pauses already; a part that another replay has is not compiled again.
         """
-        watch = Watch()
-        compiled = [self._compiled(_function(part.module), watch, dynamic=False, fullgraph=True) for part in parts]
+        known = self._direct if direct else {}
+        compiled = [
+            known.get(id(part)) or self._compiled(_function(part.module), self._joined, dynamic=False, fullgraph=True) for part in parts
+        ]
         results = [(name, id(value)) for name, value in self._outputs.items() if value.requires_grad]
         waits = [0.0] * len(parts)
 
         def run() -> Any:
+            self._begin()
             self._unit.drop_gradients()
             values: dict[int, Any] = {}
             for part, function, wait_s in zip(parts, compiled, waits, strict=True):
@@ -205,12 +207,9 @@ class _Pricing:
             for _ in range(_WARM_CALLS):
                 run()
             if direct:
-                watch.tape = []
-                values = run()
-                compiled[:] = [_direct(part, call, values) for part, call in zip(parts, watch.tape, strict=True)]
-                watch.tape = None
+                self._call_directly(parts, compiled, run)
                 run()
-            own = self._measured_pauses(run, watch, len(parts)) if pauses else []
+            own = self._measured_pauses(run, self._joined, len(parts)) if pauses else []
         except CannotJoinError:
             raise
         except Exception as error:  # the border around a candidate: a graph that torch cannot compile when joined
@@ -218,8 +217,30 @@ class _Pricing:
         waits[: len(own)] = [max(0.0, pause - found) for pause, found in zip(pauses, own, strict=True)]
         return run
 
+    def _call_directly(self, parts: Sequence[Part], compiled: list[Any], run: Callable[[], Any]) -> None:
+        """Put the backend's own functions in the places of the compiled ones."""
+        self._joined.tape = []
+        values = run()
+        tape, self._joined.tape = self._joined.tape, None
+        for part, call in zip(parts, tape, strict=True):
+            if id(part) not in self._direct:
+                self._direct[id(part)] = _direct(part, call, values)
+        compiled[:] = [self._direct[id(part)] for part in parts]
+
+    def _begin(self) -> None:
+        """Each call is a step of its own: what CUDA graphs gave to the last one may be written over, as behind a call of Dynamo's."""
+        if self._cuda:
+            import torch
+
+            mark_step: Any = torch.compiler.cudagraph_mark_step_begin
+            mark_step()
+
+    def _call(self, function: Any) -> Any:
+        self._begin()
+        return self._unit.run(function)
+
     def _pauses(self, function: Any) -> list[float]:
-        return self._measured_pauses(lambda: self._unit.run(function), self._watch, len(self._tape))
+        return self._measured_pauses(lambda: self._call(function), self._watch, len(self._tape))
 
     def _measured_pauses(self, run: Callable[[], Any], watch: Watch, count: int) -> list[float]:
         """Seconds from the return of each graph to the entry of the next: medians over some calls."""
@@ -236,7 +257,7 @@ class _Pricing:
 
     def _guard_sets(self, function: Any) -> list[dict[str, Any]]:
         """Each guard set that a call evaluates, with its evaluations per call and what one takes."""
-        entered = regions_entered(lambda: self._unit.run(function))
+        entered = regions_entered(lambda: self._call(function))
         names = compiled_names()
         rows = []
         for key, calls in sorted(entered.items()):
@@ -255,6 +276,25 @@ class _Pricing:
             calls = Timer.calls_for(timer.warm_up().call_s)
             samples = [block.wall_s * 1e3 / block.calls for block in (timer.block(calls) for _ in range(_MIN_ROUNDS // 2))]
         return {"name": name, "bytes": value.numel() * value.element_size(), "samples_ms": samples}
+
+
+def _cuts(places: Sequence[int]) -> list[tuple[int, ...]]:
+    """The sets of places that are timed: none, the first ones, and the last ones."""
+    firsts = [tuple(places[:count]) for count in range(len(places) + 1)]
+    lasts = [tuple(places[at:]) for at in range(len(places))]
+    return list(dict.fromkeys([*firsts, *lasts]))
+
+
+def _name(cut: Sequence[int]) -> str:
+    return f"places {' '.join(map(str, cut))}"
+
+
+def _prices(number: int, cuts: Sequence[tuple[int, ...]], samples: dict[str, list[float]]) -> list[float]:
+    """Milliseconds that a place adds to those before it and to those behind it, the mean of the two, round by round."""
+    every = max(cuts, key=len)
+    upto, behind = [place for place in every if place <= number], [place for place in every if place >= number]
+    columns = [samples[_name(cut)] for cut in (upto, upto[:-1], behind, behind[1:])]
+    return [((first - without) + (last - left)) / 2 for first, without, last, left in zip(*columns, strict=True)]
 
 
 def _function(module: Any) -> Callable[..., Any]:
@@ -278,7 +318,8 @@ def _direct(part: Part, call: Entered, values: dict[int, Any]) -> Callable[..., 
     wanted = [came.get(id(values[key])) for key in part.outputs]
     if None in wanted:
         raise CannotJoinError("a joined graph gives what its backend's function does not")
-    run, constants = call.run, call.inputs
+    # Only what no part gives: the rest would keep a call's tensors in memory, and a CUDA graph from ending.
+    run, constants = call.run, [value if place is None else None for place, value in zip(places, call.inputs, strict=True)]
 
     def direct(*args: Any) -> Any:
         outputs = run(*[constants[at] if place is None else args[place] for at, place in enumerate(places)])
