@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from dynadiag.bench.inside.patching import CompileSwitch
@@ -19,11 +21,11 @@ def step_work(step: Step, switch: CompileSwitch) -> dict[str, Any]:
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
-    with eager_stance(False), FlopCounterMode(display=False) as counter:
+    with eager_stance(False), _no_fused_layers(), FlopCounterMode(display=False) as counter:
         step.run(step.original)
     torch.compiler.reset()
     work = StepWork()
-    with torch.compiler.set_stance("default"):
+    with torch.compiler.set_stance("default"), _no_fused_layers():
         function = switch.original(step.original, backend=counting_backend(work), dynamic=False)
         step.run(function)
         work.forget_runs()
@@ -33,6 +35,19 @@ def step_work(step: Step, switch: CompileSwitch) -> dict[str, Any]:
     matmul: Any = torch.backends.cuda.matmul
     flags = {"tf32_matmul": bool(matmul.allow_tf32), "tf32_convolution": bool(torch.backends.cudnn.allow_tf32)}
     return {"eager_flops": int(counter.get_total_flops()), "graph_flops": work.flops(), "graphs": graphs, **flags}
+
+
+@contextmanager
+def _no_fused_layers() -> Iterator[None]:
+    """nn.MultiheadAttention and encoder layers by their parts: the one operator of inference has no formula (2.11, 2.15)."""
+    import torch
+
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
 
 
 def saved_for_backward(step: Step) -> dict[str, Any]:

@@ -69,6 +69,15 @@ def test_graphs_compute_what_eager_computes(name):
     assert all(graph["bytes"] > 0 and graph["runs"] == 1 for graph in work["graphs"])
 
 
+def test_the_fused_layer_of_inference_is_counted():
+    torch.compiler.reset()
+    layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, dropout=0.0).eval()
+    with torch.no_grad():
+        work = step_work(unit(layer, torch.randn(2, 8, 16)), switch())
+    assert work["graph_flops"] == work["eager_flops"] > 0
+    assert torch.backends.mha.get_fastpath_enabled()
+
+
 def test_bytes_are_distinct_inputs_and_outputs():
     torch.compiler.reset()
     model = nn.Linear(16, 32, bias=False)
