@@ -1,8 +1,9 @@
 """How often verdicts are right on this machine: the same step twice (A/A), and one with 2 % more work.
 
-    python benchmarks/verdict_study.py [--same 100] [--slower 60] [--verdict-seconds 15] [--json FILE]
+    python benchmarks/verdict_study.py [--same 100] [--slower 60] [--verdict-seconds 15] [--continue] [--json FILE]
 
-Each verdict has fresh samples and statistics; the processes are started once.
+Each verdict has fresh samples and statistics; the processes are started once. Verdicts are kept in FILE as they come, so that `--continue`
+goes on from there, with processes of its own.
 """
 
 from __future__ import annotations
@@ -12,13 +13,15 @@ import json
 import math
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from dynadiag.bench.arms import EAGER, ArmSpec
 from dynadiag.bench.outcome import BenchResult
 from dynadiag.bench.rounds import Budget
 from dynadiag.bench.session import BenchOptions, Session
+from dynadiag.bench.verdict import Decision
 
 HERE = Path(__file__).resolve().parent
 PRODUCTS = 50
@@ -31,55 +34,71 @@ def main() -> None:
     parser.add_argument("--slower", type=int, default=60)
     parser.add_argument("--seconds", type=float, default=math.inf, help="begin no further verdict of a study after so many seconds")
     parser.add_argument("--verdict-seconds", type=float, default=15.0, help="what the rounds of one verdict may take")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--continue", action="store_true", dest="go_on")
+    parser.add_argument("--json", type=Path, default=Path("verdict_study.json"))
     options = parser.parse_args()
-    figures: dict[str, object] = {}
+    kept: dict[str, dict[str, Any]] = json.loads(options.json.read_text("utf-8")) if options.go_on and options.json.exists() else {}
     for name, products, count in (("same", PRODUCTS, options.same), ("slower by 2 %", PRODUCTS + 1, options.slower)):
-        if count:
-            figures[name] = study(name, products, count, options.seconds, options.verdict_seconds)
-            if options.json:
-                options.json.write_text(json.dumps(figures, indent=1) + "\n", "utf-8")
+        rows = kept.setdefault(name, {}).setdefault("rows", [])
+        for row in study(name, products, count - len(rows), options.seconds, options.verdict_seconds):
+            rows.append(row)
+            kept[name] |= summary(rows, PRODUCTS / products)
+            options.json.write_text(json.dumps(kept) + "\n", "utf-8")
+        if rows:
+            found = summary(rows, PRODUCTS / products)
+            print(f"{name}: {found['verdicts']} verdicts, {found['counts']}, truth inside {found['truth in the interval']}", end=", ")
+            print(
+                f"{found['seconds'][0]} to {found['seconds'][1]} s each, at most {found['outside blocks']:.1%} outside blocks", flush=True
+            )
 
 
-def study(name: str, products: int, count: int, seconds: float, verdict_s: float) -> dict[str, object]:
+def study(name: str, products: int, count: int, seconds: float, verdict_s: float) -> Iterator[dict[str, Any]]:
     """Verdicts on a step of so many products beside one of 50; one line each as it comes."""
+    if count <= 0:
+        return
     target = f"{HERE / 'study_steps.py'}:step"
     arms = [
         ArmSpec(name="fifty", kind=EAGER, target=target, environment={"DYNADIAG_STUDY": str(PRODUCTS)}),
         ArmSpec(name="arm", kind=EAGER, target=target, environment={"DYNADIAG_STUDY": str(products)}),
     ]
-    results: list[BenchResult] = []
     began = time.monotonic()
     for result in Session(arms, BenchOptions(budget=Budget(max_s=verdict_s))).study(count):
-        results.append(result)
         for comparison in result.comparisons:
             found = comparison.decision
             if found:
                 span = f"{found.speedup.estimate:.4f} [{found.speedup.low:.4f}, {found.speedup.high:.4f}] A/A {found.noise.high:.4f}"
                 print(f"{name}: {found.verdict} {span} {result.rounds} rounds {result.phases_s['rounds']:.1f} s", flush=True)
+                yield _row(result, found)
+        for arm in result.arms:
+            if arm.reason:
+                print(f"{name}: {arm.name}: {arm.reason}", flush=True)
         if time.monotonic() - began > seconds:
             break
-    figures = summary(results, PRODUCTS / products)
-    print(f"{name}: {figures['verdicts']} verdicts, {figures['counts']}, truth inside {figures['truth in the interval']}", flush=True)
-    return figures
 
 
-def summary(results: Sequence[BenchResult], truth: float) -> dict[str, object]:
-    """The counts, and every figure they come from."""
-    decisions = [comparison.decision for result in results for comparison in result.comparisons if comparison.decision]
+def _row(result: BenchResult, found: Decision) -> dict[str, Any]:
+    """One verdict with every figure that it comes from."""
     return {
-        "verdicts": len(decisions),
-        "counts": Counter(str(decision.verdict) for decision in decisions),
-        "truth in the interval": sum(not decision.speedup.excludes(truth) for decision in decisions),
-        "estimates": [round(decision.speedup.estimate, 5) for decision in decisions],
-        "intervals": [[round(decision.speedup.low, 5), round(decision.speedup.high, 5)] for decision in decisions],
-        "noise reach": [round(decision.noise.high, 5) for decision in decisions],
-        "rounds": [result.rounds for result in results],
-        "seconds": [round(result.phases_s["rounds"], 2) for result in results],
-        "outside blocks": [round(result.outside_share or 0, 3) for result in results],
-        "ms": [round(result.arms[0].median_ms or 0, 3) for result in results[:3]],
-        "clocks": results[0].clocks if results else None,
-        "reasons": [row.reason for result in results[:1] for row in result.arms if row.reason],
+        "verdict": str(found.verdict),
+        "estimate": round(found.speedup.estimate, 5),
+        "interval": [round(found.speedup.low, 5), round(found.speedup.high, 5)],
+        "noise": round(found.noise.high, 5),
+        "rounds": result.rounds,
+        "seconds": round(result.phases_s["rounds"], 2),
+        "outside": round(result.outside_share or 0, 3),
+        "ms": round(result.arms[0].median_ms or 0, 3),
+        "clocks": result.clocks,
+    }
+
+
+def summary(rows: Sequence[dict[str, Any]], truth: float) -> dict[str, Any]:
+    """The counts."""
+    return {
+        "verdicts": len(rows),
+        "counts": dict(Counter(row["verdict"] for row in rows)),
+        "truth in the interval": sum(row["interval"][0] <= truth <= row["interval"][1] for row in rows),
+        "seconds": [min(row["seconds"] for row in rows), max(row["seconds"] for row in rows)],
+        "outside blocks": max(row["outside"] for row in rows),
     }
 
 
