@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from dynadiag.reduce.candidate import Candidate
 from dynadiag.reduce.failure import Failure
 from dynadiag.reduce.judge import Observation, observe_isolated
-from dynadiag.reduce.setting import Setting, backend_name
+from dynadiag.reduce.setting import INNER, Setting, compiler_name
 from dynadiag.torch_compat.reduce_compile import LAYERS
 
 SIZES = {"static": False, "dynamic": True}
 """The columns: what `torch.compile(dynamic=...)` is given."""
+_TAKES_SIZES = "the inner compiler takes the sizes as they are"
 Stop = Callable[[], "str | None"]
 
 
@@ -30,11 +31,11 @@ def ablate(candidate: Candidate, setting: Setting, failure: Failure, *, timeout_
 
     `stop` is asked before each cell; a reason that it gives is written into this cell and all that follow.
     """
-    own = backend_name(setting.backend)
+    own = compiler_name(setting)
     cells: list[Cell] = []
     for backend in (*LAYERS, *(() if own in LAYERS else (own,))):
         for sizes, dynamic in SIZES.items():
-            why = stop()
+            why = stop() or (_TAKES_SIZES if backend == INNER and dynamic else None)
             said = f"not run: {why}" if why else _said(_run(candidate, setting, backend, dynamic, timeout_s), failure)
             cells.append(Cell(backend=backend, sizes=sizes, said=said))
     return tuple(cells)
@@ -42,9 +43,9 @@ def ablate(candidate: Candidate, setting: Setting, failure: Failure, *, timeout_
 
 def _run(candidate: Candidate, setting: Setting, backend: str, dynamic: bool, timeout_s: float) -> Observation:
     """Modes and options belong to the backend that the user chose."""
-    if backend == backend_name(setting.backend):
+    if backend == compiler_name(setting):
         return observe_isolated(candidate, replace(setting, dynamic=dynamic), timeout_s=timeout_s)
-    other = replace(setting, backend=backend, dynamic=dynamic, mode=None, options={}, backend_source=None)
+    other = replace(setting, backend=backend, dynamic=dynamic, mode=None, options={}, backend_source=None, inner=False)
     return observe_isolated(candidate, other, timeout_s=timeout_s)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from dynadiag.reduce.ablation import SIZES, Cell
 from dynadiag.reduce.failure import Failure
+from dynadiag.reduce.setting import INNER
 from dynadiag.render.markdown_text import code, prose, table
 from dynadiag.render.sanitise import clean_block
 
@@ -42,7 +43,7 @@ def render(report: BugReport) -> str:
     parts = [
         f"# {prose(failure.title())}",
         "## Describe the bug",
-        f"`torch.compile` with the backend {code(report.backend)}: {what}. Without the compiler the same program passes.",
+        f"{_compiler(report.backend)}: {what}. Without the compiler the same program passes.",
         prose(report.story, limit=1000),
         *(prose(note, limit=1000) for note in report.notes),
         *_ablation(report.cells),
@@ -55,6 +56,12 @@ def render(report: BugReport) -> str:
         _fence("\n".join(f"{name}: {value}" for name, value in report.facts.items()), "text"),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _compiler(name: str) -> str:
+    if name == INNER:
+        return f"Inductor's inner compiler {code(name)}, which gets this ATen graph as it is (without `torch.compile`)"
+    return f"`torch.compile` with the backend {code(name)}"
 
 
 def _ablation(cells: Sequence[Cell]) -> list[str]:

@@ -14,7 +14,7 @@ from dynadiag.reduce.bug_report import BugReport, render
 from dynadiag.reduce.facts import machine_facts
 from dynadiag.reduce.hunt import Hunt
 from dynadiag.reduce.outcome import Papers, Written, flaky_note, story_of, write_text
-from dynadiag.reduce.setting import backend_name
+from dynadiag.reduce.setting import compiler_name
 from dynadiag.reduce.sketches import draw_both
 
 
@@ -74,7 +74,7 @@ def _page(hunt: Hunt, written: Written, cells: tuple[Cell, ...], options: Finish
         notes.append(f"`almost.py` is the closest program that was met and does not fail: {written.almost_differs}.")
     return BugReport(
         failure=hunt.confirmed.failure,
-        backend=backend_name(hunt.setting.backend),
+        backend=compiler_name(hunt.setting),
         story=story_of(hunt),
         source=written.path.read_text("utf-8") if written.path is not None else None,
         source_why=written.why_not,

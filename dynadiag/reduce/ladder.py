@@ -39,7 +39,7 @@ def climb(candidate: Candidate, setting: Setting, failure: Failure, *, timeout_s
     steps: dict[str, str] = {}
     for layer in layers:
         # Modes and options belong to the backend that the user chose.
-        one = replace(setting, backend=layer, mode=None, options={}, backend_source=None)
+        one = replace(setting, backend=layer, mode=None, options={}, backend_source=None, inner=False)
         for _ in range(repeats):
             steps[layer] = _step(observe_isolated(candidate, one, timeout_s=timeout_s), failure)
             if steps[layer] != "passes":

@@ -13,7 +13,7 @@ from dynadiag.reduce.judge import Observation, observe_isolated
 from dynadiag.reduce.ladder import Ladder, same_cause
 from dynadiag.reduce.lowering import Lowered, Lowering, aot_setting, aten_operators, is_aten, lower
 from dynadiag.reduce.repeating import repeats_for
-from dynadiag.reduce.setting import Setting
+from dynadiag.reduce.setting import Setting, inner_of
 
 Level = Literal["auto", "dynamo", "aot"]
 LEVELS: tuple[Level, ...] = ("auto", "dynamo", "aot")
@@ -38,7 +38,7 @@ class Descent:
 def descend(found: Hunt, ladder: Ladder, options: HuntOptions, level: Level) -> Descent:
     """Lower the survivor of Dynamo's level and reduce again the first of its AOT graphs that shows the same failure alone."""
     if is_aten(found.best.module):
-        return Descent(spent=found, found=None, why="the captured graph is an ATen graph", level="aot")
+        return Descent(spent=found, found=None, why=f"the captured graph is an ATen graph{_where(found.setting)}", level="aot")
     refusal = _why_not_at_all(found, ladder, level)
     if refusal is not None:
         return Descent(spent=found, found=None, why=refusal)
@@ -52,7 +52,25 @@ def descend(found: Hunt, ladder: Ladder, options: HuntOptions, level: Level) -> 
     found = replace(found, queries=_sum(found.queries, {"confirm": asked}))
     if failing is None:
         return Descent(spent=found, found=None, why=f"no ATen graph fails alone ({said})")
-    return _reduced(found, failing, lowering, options, level)
+    return _reduced(found, *failing, lowering, options, level)
+
+
+def hunt_captured(candidate: Candidate, setting: Setting, options: HuntOptions) -> Hunt:
+    """`hunt`; an ATen graph that does not fail through `torch.compile` is given to inductor's inner compiler, as inductor had got it.
+
+    `torch.compile` takes an ATen graph through AOTAutograd and its passes again, which may leave another graph.
+    """
+    try:
+        return hunt(candidate, setting, options)
+    except NothingFoundError as error:
+        inner = inner_of(aot_setting(setting)) if is_aten(candidate.module) else None
+        if inner is None or error.slug == "environment":
+            raise
+        try:
+            return hunt(candidate, inner, options)
+        except NothingFoundError as second:
+            what = f"{error.message}; given to inductor's inner compiler alone: {second.message}"
+            raise NothingFoundError(what, exit_code=1) from second
 
 
 def _why_not_at_all(found: Hunt, ladder: Ladder, level: Level) -> str | None:
@@ -63,21 +81,36 @@ def _why_not_at_all(found: Hunt, ladder: Ladder, level: Level) -> str | None:
     return f"the failure is above ATen, in the layer {ladder.layer}" if ladder.layer in _ABOVE_ATEN else None
 
 
-def _first_failing(found: Hunt, lowering: Lowering) -> tuple[Lowered | None, str, int]:
-    """The graph, what the others did, and how many were asked."""
+def _first_failing(found: Hunt, lowering: Lowering) -> tuple[tuple[Lowered, Setting] | None, str, int]:
+    """The graph with its setting, what the others did, and how many were asked. First as `torch.compile` takes them."""
     said: list[str] = []
     asked = 0
-    for graph in lowering.graphs:
-        if graph.candidate is None:
-            said.append(f"{graph.kind} not run: {graph.why_not}")
-            continue
-        for _ in range(repeats_for(found.confirmed.failed, found.confirmed.of)):
-            asked += 1
-            seen = observe_isolated(graph.candidate, aot_setting(found.setting), timeout_s=found.confirmed.timeout_s)
-            if seen.failure is not None and same_cause(seen.failure, found.confirmed.failure):
-                return graph, "", asked
-        said.append(f"{graph.kind} {_said(seen)}")
+    outer = aot_setting(found.setting)
+    for setting in [outer, *filter(None, [inner_of(outer)])]:
+        for graph in lowering.graphs:
+            if graph.candidate is None or (setting.inner and graph.kind == "joint"):
+                said += [] if setting.inner else [f"{graph.kind} not run: {graph.why_not}"]
+                continue
+            seen, count = _asked(graph.candidate, setting, found)
+            asked += count
+            if seen is None:
+                return (graph, setting), "", asked
+            said.append(f"{graph.kind}{_where(setting)} {_said(seen)}")
     return None, ", ".join(said), asked
+
+
+def _asked(candidate: Candidate, setting: Setting, found: Hunt) -> tuple[Observation | None, int]:
+    """None when it showed the failure, else what it did last; and how many times it ran."""
+    repeats = repeats_for(found.confirmed.failed, found.confirmed.of)
+    for count in range(1, repeats + 1):
+        seen = observe_isolated(candidate, setting, timeout_s=found.confirmed.timeout_s)
+        if seen.failure is not None and same_cause(seen.failure, found.confirmed.failure):
+            return None, count
+    return seen, repeats
+
+
+def _where(setting: Setting) -> str:
+    return " in inductor's inner compiler" if setting.inner else ""
 
 
 def _said(seen: Observation) -> str:
@@ -86,12 +119,12 @@ def _said(seen: Observation) -> str:
     return "passes" if seen.failure is None else f"fails in another way: {seen.failure.title()}"
 
 
-def _reduced(found: Hunt, graph: Lowered, lowering: Lowering, options: HuntOptions, level: Level) -> Descent:
+def _reduced(found: Hunt, graph: Lowered, setting: Setting, lowering: Lowering, options: HuntOptions, level: Level) -> Descent:
     assert graph.candidate is not None
     journal = options.journal.with_name("journal-aot.jsonl") if options.journal is not None else None
     own = replace(options, kind=None, match=None, like=found.confirmed.failure, timeout_s=found.confirmed.timeout_s, journal=journal)
     try:
-        lower_one = _hunted(graph.candidate, aot_setting(found.setting), own)
+        lower_one = _hunted(graph.candidate, setting, own)
     except NothingFoundError as error:
         return Descent(spent=found, found=None, why=f"the {graph.kind} graph failed alone, and then did not: {error.message}")
     spent = _with_costs(found, lower_one, found)
@@ -100,7 +133,7 @@ def _reduced(found: Hunt, graph: Lowered, lowering: Lowering, options: HuntOptio
     sizes = f"{before[0]} ATen operators before, {after[0]} now"
     if after >= before and level == "auto":
         return Descent(spent=spent, found=None, why=f"the ATen graph is no simpler ({sizes})")
-    return Descent(spent=spent, found=joined, why=f"the {graph.kind} graph fails alone ({sizes})")
+    return Descent(spent=spent, found=joined, why=f"the {graph.kind} graph fails alone{_where(setting)} ({sizes})")
 
 
 def _hunted(candidate: Candidate, setting: Setting, options: HuntOptions) -> Hunt:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.fx import GraphModule
 
 from dynadiag.reduce import comparing
 from dynadiag.reduce.candidate import Candidate, own_copy
@@ -21,6 +22,7 @@ from dynadiag.reduce.failure import Failure, chain_of, environment_trouble, from
 from dynadiag.reduce.inputs import make_values
 from dynadiag.reduce.setting import Setting
 from dynadiag.torch_compat import reduce_compile
+from dynadiag.torch_compat.reduce_inner import inner_compiled, inner_options
 
 Tell = Callable[[dict[str, Any]], None]
 
@@ -68,7 +70,7 @@ def _subject(candidate: Candidate, setting: Setting, eager: list[Any], exact: li
 
     try:
         with reduce_compile.configured(candidate.configs), reduce_compile.loudly(), reduce_compile.phases(enter):
-            results = run(candidate, setting, compiled(own_copy(candidate.module), setting), enter)
+            results = run(candidate, setting, compiled(own_copy(candidate.module), setting, enter), enter)
     except Exception as error:  # noqa: BLE001 - the border around a candidate
         if ran_out_of_memory(error) and _memory_is_meant(error, setting):
             return {"failure": out_of_memory(error, phase).to_json()}
@@ -127,9 +129,11 @@ def _synchronise(candidate: Candidate) -> None:
         torch.cuda.synchronize()
 
 
-def compiled(module: torch.nn.Module, setting: Setting) -> Callable[..., Any]:
+def compiled(module: GraphModule, setting: Setting, enter: Callable[[str], None] = lambda phase: None) -> Callable[..., Any]:
     """The module compiled as the user compiled it; what was compiled before is forgotten."""
     reduce_compile.reset()
+    if setting.inner:
+        return inner_compiled(module, inner_options(setting.mode, setting.options), enter)
     arguments: dict[str, Any] = {"backend": setting.backend, "dynamic": setting.dynamic}
     if setting.mode is not None:
         arguments["mode"] = setting.mode

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 Check = Literal["raises", "forward", "gradient", "mutation"]
@@ -17,6 +17,7 @@ class Setting:
     the inputs as the call left them; `backward` says whether there is one. `memory_limit_mib` is what a run may take besides what the
     process has already; then running out of memory is a failure like others. `autocast` is a device type and a dtype name.
     `backend_source` is the source of a backend of the user's script; `lost_options` are options that could not be captured.
+    With `inner` an ATen graph goes to inductor's inner compiler as it is, without `torch.compile`.
     """
 
     backend: Any = "inductor"
@@ -34,6 +35,7 @@ class Setting:
     backend_source: str | None = None
     memory_limit_mib: int | None = None
     lost_options: tuple[str, ...] = ()
+    inner: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Plain data; the backend by its name."""
@@ -53,3 +55,17 @@ def from_json(data: Mapping[str, Any]) -> Setting:
 def backend_name(backend: Any) -> str:
     """A name for a backend."""
     return backend if isinstance(backend, str) else str(getattr(backend, "__name__", type(backend).__name__))
+
+
+INNER = "compile_fx_inner"
+"""The name of inductor's inner compiler, which is no backend."""
+
+
+def inner_of(setting: Setting) -> Setting | None:
+    """The setting with which inductor's inner compiler gets the graph as it is; None for another backend, or where it does already."""
+    return replace(setting, inner=True) if setting.backend == "inductor" and not setting.inner else None
+
+
+def compiler_name(setting: Setting) -> str:
+    """The backend, or the inner compiler."""
+    return INNER if setting.inner else backend_name(setting.backend)

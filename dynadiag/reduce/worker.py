@@ -25,7 +25,8 @@ from dynadiag.errors import DynadiagError
 from dynadiag.reduce.candidate import Candidate
 from dynadiag.reduce.concluding import ConcludeOptions, Conclusion, conclude
 from dynadiag.reduce.finishing import FinishOptions, finish
-from dynadiag.reduce.hunt import Hunt, HuntOptions, hunt
+from dynadiag.reduce.hunt import Hunt, HuntOptions
+from dynadiag.reduce.levels import hunt_captured
 from dynadiag.reduce.loading import load_capture
 from dynadiag.reduce.outcome import claims_of, to_json, write_json
 from dynadiag.reduce.reducer import Progress, Stopped
@@ -91,7 +92,7 @@ def _reduce(folder: Path, out: Path, job: dict[str, Any], interrupts: Interrupts
         wait=interrupts.check,
         width=job.get("jobs") or default_width(),
     )
-    found = hunt(candidate, setting, options)
+    found = hunt_captured(candidate, setting, options)
     last = conclude(found, out, options, _conclude_options(found, job, interrupts))
     papers = finish(last.hunt, last.written, out, _finish_options(last, job, interrupts))
     wall_s = time.monotonic() - began

@@ -18,6 +18,7 @@ from dynadiag.reduce.inputs import DRAWN, PlainInput, TensorInput
 from dynadiag.reduce.setting import Setting
 from dynadiag.torch_compat.reduce_backend import OptionFunction
 from dynadiag.torch_compat.reduce_compile import config_path
+from dynadiag.torch_compat.reduce_inner import inner_options
 
 _INLINE_ELEMENTS = 64
 _WIDTH = 100
@@ -37,7 +38,7 @@ def reproducer(candidate: Candidate, setting: Setting, header: Header, *, expect
     """The source of the file. Raises NotRebuildableError for a function or a value that has no spelling."""
     classes, imports = module_source(_without_notes(own_copy(candidate.module)), "Repro")
     inputs = _inputs(candidate)
-    body = [*_surroundings(setting), *_inputs_function(inputs), "", "", *_backend(setting)]
+    body = [*_surroundings(setting), *_inputs_function(inputs), "", "", *_backend(setting), *_inner(setting)]
     body += _main(candidate, setting, header.failure, expect_failure=expect_failure)
     if "decoded(" in "\n".join(inputs):
         body = [*_DECODER.splitlines(), "", "", *body]
@@ -50,6 +51,7 @@ def reproducer(candidate: Candidate, setting: Setting, header: Header, *, expect
     configs = [line for one in functions if one.source is not None for line in (*one.source.rstrip().splitlines(), "", "")]
     configs += [f"{config_path(name)} = {value!r}" for name, value in candidate.configs]
     needed = imports | {"import torch"} | {f"import {config_path(name).split('.config.')[0]}.config" for name, _ in candidate.configs}
+    needed |= {"import torch._inductor.compile_fx"} if setting.inner else set()
     needed |= {f"import {one.module}" for one in functions if one.module is not None}
     opening = _docstring(header, expect_failure=expect_failure)
     parts = [*opening, "", *sorted(needed), "", *configs, *([""] if configs else []), "", *classes, "", "", *body, ""]
@@ -179,7 +181,20 @@ def _backend(setting: Setting) -> list[str]:
     return [*setting.backend_source.rstrip().splitlines(), "", ""] if setting.backend_source else []
 
 
+def _inner(setting: Setting) -> list[str]:
+    """How inductor's inner compiler is called without `torch.compile`, which would take the graph through AOTAutograd again."""
+    options = inner_options(setting.mode, setting.options) if setting.inner else {}
+    if not setting.inner:
+        return []
+    lines = ["def compile_inner(model):", "    def call(*inputs):", "        graph = torch.fx.symbolic_trace(model)"]
+    lines += [f"        with torch._inductor.config.patch({options!r}):"] if options else []
+    made = "compiled = torch._inductor.compile_fx.compile_fx_inner(graph, list(inputs))"
+    return [*lines, f"        {'    ' if options else ''}{made}", "        return compiled(list(inputs))", "", "    return call", "", ""]
+
+
 def _compile_call(setting: Setting) -> str:
+    if setting.inner:
+        return "compile_inner(model)"
     backend = setting.backend if isinstance(setting.backend, str) else None
     parts = [f"backend={backend!r}" if backend is not None else f"backend={setting.backend.__name__}"]
     if setting.mode is not None:

@@ -5,6 +5,7 @@ The cases run in one process of their own, as the verb's worker is one: autograd
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -17,13 +18,16 @@ import torch
 from functorch.compile import make_boxed_func
 from torch._dynamo.backends.common import aot_autograd
 
+from dynadiag.reduce import levels
 from dynadiag.reduce.bisecting import Subject, bisect
 from dynadiag.reduce.candidate import candidate_of
 from dynadiag.reduce.hunt import HuntOptions, hunt
+from dynadiag.reduce.judge import Observation
 from dynadiag.reduce.ladder import climb
-from dynadiag.reduce.levels import descend
+from dynadiag.reduce.levels import descend, hunt_captured
 from dynadiag.reduce.lowering import lower
 from dynadiag.reduce.setting import Setting
+from dynadiag.reduce.writing import Header, reproducer
 from dynadiag.torch_compat.reduce_compile import warm_up
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -169,6 +173,59 @@ def inputs_of_a_training_graph():
     return inputs | {"operators": lowering.operators, "why_not": lowering.why_not}
 
 
+def refuses(*args, **kwargs):
+    raise ValueError("no lowering today")
+
+
+@contextlib.contextmanager
+def without_lowering(target):
+    from torch._inductor.lowering import lowerings
+
+    before = lowerings.pop(target, None)
+    lowerings[target] = refuses
+    try:
+        yield
+    finally:
+        del lowerings[target]
+        lowerings.update({} if before is None else {target: before})
+
+
+def fails_when_run(source):
+    try:
+        exec(compile(source, "repro_min.py", "exec"), {"__name__": "repro"})
+    except Exception as error:
+        return str(error)
+    return "it passes"
+
+
+def a_captured_aten_graph_that_only_the_inner_compiler_refuses():
+    """`aten.t` is gone when AOTAutograd has taken the graph again; what is left needs no C++."""
+    graph = torch.fx.symbolic_trace(lambda x, w: (ATEN.mm.default(x, ATEN.t.default(ATEN.mm.default(w, w))),))
+    made = Setting(backend="inductor", options={"max_autotune": False})
+    with without_lowering(ATEN.t.default):
+        inputs = [torch.randn(2, 3), torch.randn(3, 3)]
+        found = hunt_captured(candidate_of(graph, inputs), made, HuntOptions(timeout_s=600, simplify=False))
+        ladder = climb(found.best, found.setting, found.confirmed.failure, timeout_s=600)
+        source = reproducer(found.best, found.setting, Header(failure=found.confirmed.failure, made_by="", versions="", story=""))
+        return told(found, ladder) | {"source": source, "said": fails_when_run(source), "steps": dict(ladder.steps)}
+
+
+def a_lowered_graph_that_only_the_inner_compiler_refuses():
+    """As if `torch.compile` left another graph of the ATen graph."""
+    asked = levels.observe_isolated
+
+    def passes_outside(candidate, setting, *, timeout_s):
+        return asked(candidate, setting, timeout_s=timeout_s) if setting.inner else Observation()
+
+    with without_lowering(ATEN.mm.default):
+        found, ladder = reduced(lambda x, w: torch.mm(x, w), [torch.randn(2, 3), torch.randn(3, 3)], backend="inductor", grad=False)
+        levels.observe_isolated = passes_outside
+        try:
+            return told(found, ladder, "aot")
+        finally:
+            levels.observe_isolated = asked
+
+
 CASES = (
     a_fault_in_the_backward_only,
     a_fault_below_a_decomposition,
@@ -177,6 +234,8 @@ CASES = (
     a_fault_that_nothing_cures,
     a_write_in_place_without_gradients,
     inputs_of_a_training_graph,
+    a_captured_aten_graph_that_only_the_inner_compiler_refuses,
+    a_lowered_graph_that_only_the_inner_compiler_refuses,
 )
 
 
@@ -230,6 +289,21 @@ def test_a_training_graph_has_three_graphs_with_inputs_of_their_own(results):
     assert found["why_not"] is None
     assert {kind: found[kind][0] for kind in ("forward", "backward", "joint")} == {"forward": None, "backward": None, "joint": None}
     assert found["joint"][1] == 2 and found["operators"] >= 5
+
+
+def test_an_aten_graph_that_passes_through_torch_compile_is_given_to_the_inner_compiler(results):
+    found = results["a_captured_aten_graph_that_only_the_inner_compiler_refuses"]
+    assert found["before"] == ["aten.t.default"] and found["layer"] == "inductor"
+    assert found["why"] == "the captured graph is an ATen graph in inductor's inner compiler"
+    assert found["steps"] == {"eager": "passes", "aot_eager": "passes", "aot_eager_decomp_partition": "passes", "inductor": "fails"}
+    assert "compile_fx_inner(graph, list(inputs))" in found["source"] and "'max_autotune': False" in found["source"]
+    assert "no lowering today" in found["said"]
+
+
+def test_a_lowered_graph_that_passes_through_torch_compile_is_given_to_the_inner_compiler(results):
+    found = results["a_lowered_graph_that_only_the_inner_compiler_refuses"]
+    assert found["after"] == ["aten.mm.default"] and found["original"]
+    assert found["why"].startswith("the inference graph fails alone in inductor's inner compiler")
 
 
 if __name__ == "__main__":
