@@ -47,6 +47,6 @@ def agree(expected: Expected, kept: dict[str, dict[str, Any]]) -> Outcome | None
     shared = {name: value for name, value in before.items() if name in now.first}
     if not any(name.startswith("output") for name in shared):
         return Outcome(status="NOT_COMPARED", detail="the two programs share no output, so nothing says that they compute the same")
-    here = type(now)(first={name: now.first[name] for name in shared}, second=now.second, exact=now.exact)
+    here = type(now)(first={name: now.first[name] for name in shared}, second=now.second, exact=now.exact, nudged=now.nudged)
     outcome = judge(compare_all(here, shared), "eager is after, here is before the change")
     return None if outcome.status == "PASS" else outcome
