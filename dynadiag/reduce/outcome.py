@@ -18,7 +18,7 @@ from dynadiag.reduce.ablation import Cell
 from dynadiag.reduce.hunt import Hunt
 from dynadiag.reduce.ladder import Ladder
 from dynadiag.reduce.neighbour import difference
-from dynadiag.reduce.proving import Proof, prove, run_fresh
+from dynadiag.reduce.proving import Proof, prove, run_in_child
 from dynadiag.reduce.repeating import WRONG_VERDICT, repeats_for
 from dynadiag.reduce.writing import Header, reproducer
 
@@ -29,7 +29,7 @@ WARM = "compile-cache"
 
 @dataclass(frozen=True, kw_only=True)
 class Written:
-    """The reproducer and its proof; `why_not` says why there is none. `almost` passed in a fresh process, `almost_differs` says how it
+    """The reproducer and its proof; `why_not` says why there is none. `almost` passed as a file in a child, `almost_differs` says how it
     differs from the reproducer; `almost_why` says why there is none.
     """
 
@@ -71,7 +71,7 @@ def write_reproducer(hunt: Hunt, ladder: Ladder, out: Path, *, timeout_s: float,
 
 
 def _with_almost(hunt: Hunt, header: Header, out: Path, timeout_s: float) -> Written:
-    """`almost.py`, kept only when it passes in a fresh process: as often as a flaky failure needs to show itself."""
+    """`almost.py`, kept only when its file passes in a child of its own: as often as a flaky failure needs to show itself."""
     none = Written(path=None, proof=Proof(runs=0, reproduced=0))
     (out / "almost.py").unlink(missing_ok=True)
     if hunt.almost is None:
@@ -81,9 +81,9 @@ def _with_almost(hunt: Hunt, header: Header, out: Path, timeout_s: float) -> Wri
     except NotRebuildableError as error:
         return replace(none, almost_why=f"it cannot be written as a script: {error}")
     for _ in range(repeats_for(hunt.confirmed.failed, hunt.confirmed.of)):
-        status, _output = run_fresh(source, timeout_s=timeout_s, warm=out / WARM)
+        status = run_in_child(source, timeout_s=timeout_s)
         if status != 0:
-            return replace(none, almost_why=f"the closest passing graph did not pass in a fresh process (exit status {status})")
+            return replace(none, almost_why=f"the closest passing graph did not pass as a file (exit status {status})")
     write_text(source, out / "almost.py")
     return replace(none, almost=out / "almost.py", almost_differs=difference(hunt.best, hunt.almost))
 

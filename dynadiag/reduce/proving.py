@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import runpy
 import shutil
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dynadiag.reduce.failure import Failure, without_accidents
+from dynadiag.reduce.isolation import Tell, run_forked
 
 RUNS = 3
 _OUTPUT_BYTES = 8 << 20  # a C++ compiler can say its one error before megabytes of warnings
@@ -71,6 +73,19 @@ def run_fresh(source: str, *, timeout_s: float, python: str = sys.executable, wa
             output, _ = child.communicate()
             status = None
         return status, output[-_OUTPUT_BYTES:].decode("utf-8", "replace")
+
+
+def run_in_child(source: str, *, timeout_s: float) -> int | None:
+    """The exit status of the file in a forked child with a directory of its own, told as by `run_fresh`; cheaper, torch is there already."""
+
+    def work(tell: Tell) -> None:
+        Path("program.py").write_text(source, "utf-8")
+        runpy.run_path("program.py", run_name="__main__")
+
+    report = run_forked(work, timeout_s=timeout_s)
+    if report.timed_out:
+        return None
+    return -int(signal.Signals[report.signal]) if report.signal is not None else report.exit_status
 
 
 _GRAPHS = ("fxgraph", "aotautograd")

@@ -15,6 +15,7 @@ from types import FrameType
 from typing import Any
 
 from dynadiag.errors import DynadiagError
+from dynadiag.reduce.machine_answers import take_over, users_cache
 from dynadiag.reduce.script import Suspect
 
 Message = Mapping[str, Any]
@@ -60,6 +61,7 @@ def reduce_captured(
         "bisect": options.bisect,
         "jobs": options.jobs,
     }
+    take_over(users_cache(), out / "compile-cache")
     return _worked("dynadiag.reduce.worker", job, out, on_message)
 
 

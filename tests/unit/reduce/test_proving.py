@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 import pytest
 
 from dynadiag.reduce.failure import Failure
-from dynadiag.reduce.proving import Proof, prove, run_fresh, shows
+from dynadiag.reduce.proving import Proof, prove, run_fresh, run_in_child, shows
 
 ASSERT = Failure(kind="runtime_error", phase="call", exceptions=("torch.AcceleratorError",), message="CUDA error: device-side assert")
 ERROR = Failure(kind="compile_error", phase="compile", exceptions=("a.Outer", "b.Inner"), message="cannot do N of relu")
@@ -63,6 +66,15 @@ def test_what_is_known_of_the_machine_is_used_again_and_no_graph(tmp_path):
 
 def test_a_run_that_does_not_end_is_ended():
     assert run_fresh("import time\nprint('here', flush=True)\ntime.sleep(600)", timeout_s=1.5) == (None, "here\n")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize(
+    ("source", "status"),
+    [("import os; assert os.listdir() == ['output', 'program.py']", 0), ("1 / 0", 1), ("import os; os.abort()", -signal.SIGABRT)],
+)
+def test_a_file_is_run_in_a_child(source, status):
+    assert run_in_child(source, timeout_s=60) == status
 
 
 def test_an_error_before_much_noise_is_still_seen():

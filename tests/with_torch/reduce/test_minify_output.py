@@ -160,17 +160,17 @@ def test_how_the_neighbour_differs_is_said(failing, passing, said):
 
 
 def test_a_neighbour_is_written_only_when_it_passes_alone(tmp_path, monkeypatch):
-    """The fresh process has the last word; nothing that fails is ever called `almost.py`."""
+    """The file has the last word; nothing that fails is ever called `almost.py`."""
     monkeypatch.setattr(outcome, "prove", lambda source, failure, timeout_s, warm: Proof(runs=3, reproduced=3))
     found = hunted(RELU, graph(lambda x: (x + 1,), torch.ones(2, 2)))
     for status, kept in ((0, True), (1, False), (None, False)):
-        monkeypatch.setattr(outcome, "run_fresh", lambda source, timeout_s, warm, status=status: (status, ""))
+        monkeypatch.setattr(outcome, "run_in_child", lambda source, timeout_s, status=status: status)
         written = write_reproducer(found, LADDER, tmp_path, timeout_s=60)
         assert (written.almost is not None) is kept is (tmp_path / "almost.py").exists()
         assert (written.almost_why is None) is kept
-    assert "in a fresh process (exit status None)" in written.almost_why
+    assert "as a file (exit status None)" in written.almost_why
     hang = replace(FAILURE, kind="hang")
-    monkeypatch.setattr(outcome, "run_fresh", lambda source, timeout_s, warm: (0, ""))
+    monkeypatch.setattr(outcome, "run_in_child", lambda source, timeout_s: 0)
     write_reproducer(hunted(RELU, found.almost, failure=hang), LADDER, tmp_path, timeout_s=60)
     source = (tmp_path / "almost.py").read_text()
     assert "# passes too" in source and "it hangs" not in source and "# fails" not in source
