@@ -11,7 +11,19 @@ from typing import Any
 
 from dynadiag.record import environment, settings, writer
 from dynadiag.record.import_hook import ImportWatcher
-from dynadiag.torch_compat import calls, configuration, context, counters, frames, graphs, registry, stacks, trace_log, uncaught
+from dynadiag.torch_compat import (
+    calls,
+    configuration,
+    context,
+    counters,
+    frames,
+    graphs,
+    library_kernels,
+    registry,
+    stacks,
+    trace_log,
+    uncaught,
+)
 from dynadiag.torch_compat.cost import CostMeter
 from dynadiag.torch_compat.hooks import Hooks
 
@@ -34,6 +46,7 @@ class Recorder:
         self._watcher = ImportWatcher(
             {
                 "torch._logging._internal": self._on_trace_log,
+                "torch.library": self._on_library,
                 "torch": lambda torch: calls.watch_compile(torch, self.hooks),
                 "torch._dynamo.eval_frame": lambda module: calls.watch_stance(module, self.hooks),
                 "torch._dynamo.decorators": lambda module: calls.watch_disable(module, self.hooks),
@@ -157,6 +170,11 @@ class Recorder:
 
     def _on_trace_log(self, internal: ModuleType) -> None:
         trace_log.listen(internal, self.on_record, self.hooks)
+
+    def _on_library(self, library: ModuleType) -> None:
+        """Operators that come later are known by their code when calls are compared."""
+        if self._parity_calls:
+            library_kernels.watch_library(library, self.hooks)
 
     def _on_output_graph(self, output_graph: ModuleType) -> None:
         graphs.watch_graphs(output_graph, self.hooks, self.cost)

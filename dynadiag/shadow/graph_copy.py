@@ -8,7 +8,7 @@ import math
 import operator
 from collections.abc import Iterator
 from dataclasses import dataclass
-from types import CodeType, FunctionType, ModuleType
+from types import BuiltinMethodType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
@@ -124,7 +124,7 @@ def _operator_why_not(name: str, target: Any) -> str | None:
     schema = operator_schema(target)
     kernels = python_kernels(name)
     if not schema.returns and not declared_writes(schema) and not kernels:
-        return f"the custom operator {name} returns and writes nothing, so it has effects outside the graph"
+        return f"the custom operator {name} returns and writes nothing by its schema, and its code is not known"
     for kernel in kernels:
         if (effect := outside_effect(kernel)) is not None:
             return f"the custom operator {name} {effect}, so it is not called twice"
@@ -166,7 +166,15 @@ def outside_effect(function: Any, depth: int = _DEPTH) -> str | None:
                 return effect
         elif not isinstance(value, _PLAIN) and not callable(value):
             return f"uses {name}, which it may change"
+        elif (owner := _owner(value)) is not None:
+            return f"uses {name}, which may change a {owner}"
     return None
+
+
+def _owner(value: Any) -> str | None:
+    """The type of the object that a method belongs to; None for functions, whose owner is a module or a class if anything."""
+    owner = value.__self__ if isinstance(value, MethodType | BuiltinMethodType) else None
+    return None if owner is None or isinstance(owner, _PLAIN) else type(owner).__name__
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:

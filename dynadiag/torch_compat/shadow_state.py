@@ -14,6 +14,7 @@ from dynadiag.torch_compat.fx_state import kept_global_state
 from dynadiag.torch_compat.fx_writes import declared_writes
 from dynadiag.torch_compat.graph_operators import TORCHS_OWN
 from dynadiag.torch_compat.hooks import callback_switch
+from dynadiag.torch_compat.library_kernels import library_kernels
 
 
 @contextlib.contextmanager
@@ -93,11 +94,11 @@ def why_not_now(values: Any) -> str | None:
 
 
 def python_kernels(name: str) -> list[Any]:
-    """The Python functions of an operator made by `torch.library.custom_op` (`torch._library.custom_ops.OPDEFS`, 2.11 to 2.15)."""
+    """The Python functions of an operator: of `custom_op` (`OPDEFS` in `torch._library.custom_ops`, 2.11 to 2.15), or of a library."""
     custom_ops = sys.modules.get("torch._library.custom_ops")
     definition = getattr(custom_ops, "OPDEFS", {}).get(name)
     if definition is None:
-        return []
+        return library_kernels(name)
     functions = list(getattr(definition, "_backend_fns", {}).values())
     return [getattr(definition, "_init_fn", None), *functions]
 

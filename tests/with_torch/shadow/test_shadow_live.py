@@ -175,6 +175,32 @@ def test_an_operator_with_effects_outside_is_not_called_twice(compared):
     assert "shadowlive::count uses calls, which it may change" in reason.why
 
 
+def test_operators_of_a_library(compared):
+    """What `lib.impl` registers is known by its code too: a hidden write is found, and what counts its calls is not called twice."""
+    calls = []
+    note = calls.append
+    library = torch.library.Library("shadowlib", "FRAGMENT")
+
+    def bumped(x):
+        torch.ops.shadowlib.bump(x)
+        return x * 2
+
+    def program():
+        library.define("bump(Tensor x) -> ()")
+        library.impl("bump", lambda x: (x.add_(1), None)[1], "CompositeExplicitAutograd")
+        library.define("count(Tensor x) -> Tensor")
+        library.impl("count", lambda x: (note(1), x * 2)[1], "CompositeExplicitAutograd")
+        torch.library.register_fake("shadowlib::count", lambda x: torch.empty_like(x), lib=library)
+        torch.compile(bumped, backend="aot_eager")(torch.ones(4))
+        torch.compile(lambda x: torch.ops.shadowlib.count(x) + 1, backend="aot_eager")(torch.ones(4))
+
+    run = compared(program)
+    assert findings(run) == [("DM40", "torch.ops.shadowlib.bump(x)")]
+    assert len(calls) == 1
+    (reason,) = find_parity(run).parity.not_compared
+    assert "shadowlib::count uses note, which may change a list" in reason.why
+
+
 def test_hooks_on_saved_tensors_do_not_see_the_shadow(compared):
     packed = []
 
