@@ -46,6 +46,9 @@ def _name(mutation: Mutation) -> str:
 
 
 def _plain_input(mutation: Mutation) -> tuple[Advice, ...]:
+    if mutation.input.endswith(".grad") and any("compiled autograd passes it" in effect["detail"] for effect in mutation.effects):
+        text = "Clear the gradients before backward (zero_grad(set_to_none=True)): it then makes new ones and adds to none."
+        return (Advice(slug="clear-gradients", text=text, after="optimizer.zero_grad(set_to_none=True)"),)
     name = _name(mutation)
     made = Advice(
         slug="static-address",
@@ -216,8 +219,21 @@ def _autograd(mutation: Mutation) -> tuple[Advice, ...]:
 
 
 def _optimizer(mutation: Mutation) -> tuple[Advice, ...]:
+    kept_out = next((str(site.get("op")) for site in mutation.sites if mutation.graph is None), None)
+    if kept_out is not None:
+        return (_kept_out(kept_out, mutation),)
     text = "Compile the model and the optimizer's step apart; inside torch.optim the one break costs next to nothing."
     return (Advice(slug="optimizer-apart", text=text, after="step = torch.compile(optimizer.step)"),)
+
+
+def _kept_out(op: str, mutation: Mutation) -> Advice:
+    """For what torch itself never compiles."""
+    if op.endswith("zero_grad"):
+        text = "Call zero_grad outside the compiled function; torch keeps Dynamo out of it."
+        return Advice(slug="zero-grad-outside", text=text, before=_line(mutation))
+    text = f"Call the step outside the compiled function: torch never compiles {op}."
+    more = " It is one kernel already; foreach=True instead of fused=True makes a step that compiles." if "fused" in op else ""
+    return Advice(slug="step-outside", text=text + more, before=_line(mutation))
 
 
 _RULES: Final[Mapping[str, _Rule]] = {

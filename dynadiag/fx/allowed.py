@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from dynadiag.fx import backward_calls
 from dynadiag.fx.refusal import NotRebuildableError, shorten
 from dynadiag.torch_compat import fx_functions, fx_operators
 
@@ -33,6 +34,9 @@ def function(name: str, *, extra_namespaces: frozenset[str] = frozenset()) -> Ca
     if name.startswith("torch.ops."):
         return operator(name, extra_namespaces=extra_namespaces)
     found = fx_functions.function_table().get(name) or fx_functions.rare_function(name)
+    if found is None and name.startswith(backward_calls.OPERATORS):
+        said = shorten(name.removeprefix(backward_calls.OPERATORS), 80)
+        raise NotRebuildableError(f"it calls `{said}`, a backward function in C++ that exists only while compiled autograd runs")
     if found is None:
         raise NotRebuildableError(f"it calls `{shorten(name, 80)}`, which is not in the allow-list of functions")
     return found

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
-from dynadiag.fx import allowed
+from dynadiag.fx import allowed, backward_calls
 from dynadiag.fx.refusal import NotRebuildableError, shorten
 from dynadiag.fx.source_text import GraphSource, annotation_text
 from dynadiag.fx.stack_notes import StackNote
@@ -124,7 +124,10 @@ class _Builder:
                 self._annotations[statement.target.id] = annotation_text(statement.annotation)
         names = [parameter.name for parameter in self._source.parameters] if flattened is None else flattened
         for name in names:
-            self._placeholder(name, renames.get(name, name))
+            if self._annotations.get(name) == "list":
+                self._list_input(name, renames.get(name, name), statements)
+            else:
+                self._placeholder(name, renames.get(name, name))
         for statement in statements:
             self._note = self._source.note(statement)
             self._statement(statement)
@@ -136,6 +139,17 @@ class _Builder:
         node.meta[ANNOTATION] = self._annotations.get(name)
         self._names[name] = self._names[node_name] = node
         self.built.placeholders.append(node)
+
+    def _list_input(self, name: str, node_name: str, statements: list[ast.stmt]) -> None:
+        """One input for each item, as AOTAutograd counts them (`flatten_graph_inputs`); the items that the graph reads are annotated."""
+        said = backward_calls.item_annotations(statements)
+        items = []
+        for position, reader in enumerate(backward_calls.list_items((name, node_name), statements)):
+            item = self._graph.create_node("placeholder", f"{name}{position}", (), {}, name=f"{node_name}{position}")
+            item.meta[ANNOTATION] = annotation_text(said[reader]) if reader in said else "Sym(0)"
+            items.append(item)
+        self._names[name] = self._names[node_name] = items
+        self.built.placeholders += items
 
     def _statement(self, statement: ast.stmt) -> None:
         self._annotation = None
@@ -190,7 +204,7 @@ class _Builder:
         if isinstance(value, ast.Attribute):
             return self._attribute(name, value)
         if isinstance(value, ast.Subscript):
-            return self._call(operator.getitem, (self._node(value.value), self._values.make(value.slice)), name=name)
+            return self._item(name, self._node(value.value), self._values.make(value.slice), value)
         if isinstance(value, ast.BinOp) and type(value.op) in _OPERATORS and not _is_number(value):
             return self._call(_OPERATORS[type(value.op)], (self._value(value.left), self._value(value.right)), name=name)
         if isinstance(value, ast.UnaryOp) and type(value.op) in _OPERATORS and not _is_number(value):
@@ -198,6 +212,13 @@ class _Builder:
         if isinstance(value, ast.Compare) and len(value.ops) == 1 and type(value.ops[0]) in _OPERATORS:
             return self._call(_OPERATORS[type(value.ops[0])], (self._value(value.left), self._value(value.comparators[0])), name=name)
         return self._value(value)
+
+    def _item(self, name: str, base: Any, key: Any, value: ast.Subscript) -> Any:
+        if not isinstance(base, list):
+            return self._call(operator.getitem, (base, key), name=name)
+        if type(key) is not int or not -len(base) <= key < len(base):
+            raise refused(value)
+        return base[key]
 
     def _attribute(self, name: str, value: ast.Attribute) -> Any:
         path = _self_path(value)
@@ -229,6 +250,10 @@ class _Builder:
         if target in ("device", "torch.device", "slice", "torch.Size", "complex"):
             return self._values.make(call)
         arguments, named = self._arguments(call)
+        if target.startswith(backward_calls.PREFIX) and not named:
+            results = backward_calls.expanded(target, arguments, self._call_plain_method)
+            if results is not None:
+                return results
         function = self._function(target)
         node = self._call(function, arguments, named, name=name)
         node.meta[TARGET] = target
@@ -238,7 +263,8 @@ class _Builder:
         try:
             return allowed.function(target, extra_namespaces=self._options.extra_namespaces)
         except NotRebuildableError:
-            if self._options.stand_ins is None or not (is_private_operator(target) or target == TRITON):
+            known = is_private_operator(target) or target == TRITON or target.startswith(backward_calls.OPERATORS)
+            if self._options.stand_ins is None or not known:
                 raise
             return StandIn(target, self._options.stand_ins)
 
@@ -265,6 +291,11 @@ class _Builder:
         if self._options.device is not None and method in _MOVES_TO_DEVICE:
             method, arguments, named = "to", (self._options.device,), {}
         node = self._graph.create_node("call_method", method, (self._node(function.value), *arguments), named, name=name)
+        self._describe(node)
+        return node
+
+    def _call_plain_method(self, method: str, arguments: tuple[Any, ...]) -> Node:
+        node = self._graph.create_node("call_method", method, arguments)
         self._describe(node)
         return node
 

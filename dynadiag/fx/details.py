@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dynadiag.fx.inputs import InputSpec
@@ -23,12 +23,20 @@ def attribute_specs(details: Mapping[str, Any] | None) -> dict[str, InputSpec]:
 def _specs(details: Mapping[str, Any] | None, key: str) -> dict[str, InputSpec]:
     specs: dict[str, InputSpec] = {}
     entries = details.get(key) if isinstance(details, Mapping) else None
-    for entry in entries if isinstance(entries, Sequence) else ():
-        if isinstance(entry, Mapping) and isinstance(entry.get("name"), str):
+    for entry in flat_entries(entries):
+        if isinstance(entry.get("name"), str):
             spec = _spec(entry)
             if spec is not None:
                 specs[spec.name] = spec
     return specs
+
+
+def flat_entries(entries: object) -> Iterator[Mapping[str, Any]]:
+    """The entries, each list input replaced by its items, as AOTAutograd counts inputs."""
+    for entry in entries if isinstance(entries, list) else ():
+        if isinstance(entry, Mapping):
+            items = entry.get("items")
+            yield from [item for item in items if isinstance(item, Mapping)] if isinstance(items, list) else [entry]
 
 
 def stack_traces(details: Mapping[str, Any] | None) -> dict[str, str]:

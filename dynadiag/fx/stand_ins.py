@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from dynadiag.fx.backward_calls import OPERATORS
 from dynadiag.torch_compat.fx_writes import declared_writes, parse_schema, returned_arguments
 
 TRITON = "torch.ops.higher_order.triton_kernel_wrapper_mutation"
@@ -52,6 +53,8 @@ class StandIn:
         """The arguments that this call writes; None when nothing recorded says."""
         if self.printed == TRITON:
             return self._triton_writes(kwargs)
+        if self.printed.startswith(OPERATORS):
+            return ()  # torch's own backward functions give new gradients and write nothing
         if self._schema is None:
             return None
         bound = dict(zip((argument.name for argument in self._schema.arguments), args, strict=False)) | dict(kwargs)

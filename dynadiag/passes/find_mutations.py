@@ -4,6 +4,7 @@ inductor's post-grad graphs and the probe, joined. Reads records only.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -28,7 +29,9 @@ from dynadiag.passes.mutation_python import python_facts
 from dynadiag.passes.places import is_own_file, source_function
 
 Key = tuple[object, ...]
-_OF_BREAKS = frozenset(("DM05", "DM06", "DM07", "DM13", "DM20", "DM21", "DM22"))
+_OF_BREAKS = frozenset(("DM05", "DM06", "DM07", "DM13", "DM16", "DM20", "DM21", "DM22"))
+# Each backward graph of compiled autograd is a function of a file of its own.
+_MADE_FILE = re.compile(r"<eval_with_key>\.\d+")
 
 
 class _Unprobed(NamedTuple):
@@ -63,7 +66,7 @@ def _of_graph(view: GraphView, breaks: Mapping[int, tuple[Effect, ...]], run: Ru
         yield from refused(facts, problem, view, run)
         return
     copied = whole_copies(view) if facts else frozenset()
-    by_name = {known.source or known.name: known for known in view.inputs}
+    by_name = {known.known_as or known.source or known.name: known for known in view.inputs}
     for fact in facts:
         known = by_name.get(fact.input)
         if known is not None and known.index in copied:
@@ -96,7 +99,7 @@ def _key(fact: Fact) -> Key:
     where = _where(fact)
     if fact.code in _OF_BREAKS and fact.graph is None and where is not None:
         return fact.code, fact.kind, where.file, where.line
-    return fact.code, fact.kind, fact.input, fact.frame.file, source_function(fact.frame.name)
+    return fact.code, fact.kind, fact.input, _MADE_FILE.sub("<eval_with_key>", fact.frame.file or ""), source_function(fact.frame.name)
 
 
 def _order(fact: Fact) -> tuple[int, int, str, str]:

@@ -13,11 +13,14 @@ from dataclasses import dataclass
 from dynadiag.advice.source import dotted, parse_line
 from dynadiag.model.run import BreakEvent, Frame, Location, Run
 from dynadiag.passes.mutation_facts import Effect, Fact, Site
-from dynadiag.passes.places import own_frame, source_function
+from dynadiag.passes.places import normal_path, own_frame, source_function
 
 METADATA, STORAGE, REQUIRES_GRAD, BODY, OUT, STATE, PARAMETER = "DM05", "DM06", "DM07", "DM13", "DM20", "DM21", "DM22"
+OPTIMIZER = "DM16"
 _Rule = Callable[[BreakEvent, Frame, Run], "Found | None"]
 _CALLED = re.compile(r"calling `(?P<source>.+)\.(?P<method>\w+)`")
+# What torch itself keeps Dynamo out of: fused kernels, LBFGS (torch/_dynamo/eval_frame.py `TorchPatcher`, 2.11 to 2.15) and `zero_grad`.
+_EAGER_STEP = re.compile(r"<function (?P<disabled>_fused_\w+|\w+\.step) at|qualname: (?P<skipped>\w+\.(?:step|zero_grad)),")
 _RNG = re.compile(r"\b(set_rng_state|manual_seed|manual_seed_all|seed|seed_all|set_rng_state_all|default_generator)\b")
 
 
@@ -207,6 +210,18 @@ def local_source(name: str, place: Location | None, frame: Frame) -> str:
     return f"L['{first}']{dot}{rest}" if same and first.isidentifier() else name
 
 
+def _eager_step(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
+    """A step of torch.optim that Dynamo may not trace."""
+    match = _EAGER_STEP.search(event.context or "")
+    name = (match["disabled"] or match["skipped"]) if match is not None else ""
+    files = [normal_path(place.file) for place in (*event.stack, event.torch_frame) if place is not None]
+    if not name or not (name.startswith(("LBFGS.", "Optimizer.")) or any("/torch/optim/" in file for file in files)):
+        return None
+    if name.endswith("zero_grad"):
+        return Found(OPTIMIZER, "the gradients of an optimizer's parameters", "python", name)
+    return Found(OPTIMIZER, "what an optimizer's step writes", "data", name)
+
+
 def _method(code: str, kind: str, *names: str) -> _Rule:
     """The tensor that one of these methods is called on, by the user's line."""
 
@@ -263,6 +278,8 @@ _RULES: tuple[tuple[str, _Rule], ...] = (
     ("Unsafe side effect", _unsafe_side_effect),
     ("Non-nullified side effect", _not_undone),
     ("Encountered input mutation during higher order op", _body_mutates),
+    ("torch.compiler.disable()", _eager_step),
+    ("marked as skipped", _eager_step),
     ("ContextVar", _context_variable),
     ("random", _rng),
     ("torch.nn.Parameter()", _parameter),

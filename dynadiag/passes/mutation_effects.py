@@ -17,7 +17,8 @@ from dynadiag.passes.mutation_facts import Effect, Fact, size_text
 from dynadiag.passes.mutation_graphs import GraphView
 from dynadiag.passes.places import normal_path, resume_line, source_function
 
-_OPTIMIZER = re.compile(r"/torch/optim/")
+_OPTIMIZER = re.compile(r"/torch/optim/(?!swa_utils)")
+_OWN_BREAK = "torch._dynamo.graph_break()"
 _OPTIMIZER_SOURCE = re.compile(r"\.param_groups\[|\.state\[.*\]\[")
 _STATISTICS = re.compile(r"\['?(?:running_mean|running_var|num_batches_tracked)'?\]$|\.(?:running_mean|running_var|num_batches_tracked)$")
 _HIDDEN = re.compile(r"\.data\b|\.detach\(\)")
@@ -35,15 +36,31 @@ def with_effects(fact: Fact, view: GraphView, run: Run) -> Fact:
         found.append(_merged(fact))
     if _made_before_break(fact, run):
         found.append(_from_break(fact))
-    return replace(fact, code=_code(fact, view, run), effects=tuple(found))
+    code = _code(fact, view, run)
+    if fact.where == "epilogue" and not view.aot_ran:
+        why = "AOTAutograd left no trace for this back end: how it writes is not recorded"
+        unknown = {**fact.unknown, "where": why, "bytes_written_back": why}
+        fact = replace(fact, where=None, bytes_written_back=None, unknown=unknown)
+    if fact.known_as is not None:
+        said = f"(compiled autograd passes it as {fact.input})"
+        found = [replace(effect, detail=f"{effect.detail} {said}") for effect in found]
+    return replace(fact, code=code, input=fact.known_as or fact.input, effects=tuple(found))
 
 
 def _written_by(fact: Fact, view: GraphView, run: Run) -> Iterator[Effect]:
-    if fact.where == "epilogue":
+    if fact.where == "epilogue" and not view.aot_ran:
+        yield _copy_back_elsewhere(fact)
+    elif fact.where == "epilogue":
         yield _copy_back(fact)
         yield from _conditional_skip(fact, view)
     elif fact.where == "in_graph":
         yield from _in_graph(fact, view, run)
+
+
+def _copy_back_elsewhere(fact: Fact) -> Effect:
+    other = replace(_copy_back(fact), basis="predicted")
+    detail = f"AOTAutograd left no trace for this back end; with one that goes through it (aot_eager, inductor), {other.detail}"
+    return replace(other, detail=detail)
 
 
 def _copy_back(fact: Fact) -> Effect:
@@ -61,10 +78,8 @@ def _conditional_skip(fact: Fact, view: GraphView) -> Iterator[Effect]:
         detail = "inductor would keep this write in its graph, and the input keeps no fixed address: CUDA graphs would be skipped there"
         yield Effect("cudagraph_skip", "predicted", detail)
         return
-    detail = (
-        "in this run the copy comes after the graph and skips no CUDA graph; called under no_grad the same line is written inside the "
-        "graph, and the input keeps no fixed address"
-    )
+    here = "in this run the copy comes after the graph and skips no CUDA graph; " if view.aot_ran else ""
+    detail = f"{here}called under no_grad the same line is written inside the graph, and the input keeps no fixed address"
     condition = "when the function is called under torch.no_grad or inference_mode"
     if _is_resume_local(fact):
         condition += f", and {_NO_CUDA_GRAPH_BEFORE}"
@@ -168,7 +183,8 @@ def optimizer_breaks(run: Run) -> Mapping[int, tuple[Effect, ...]]:
     found: dict[int, tuple[Effect, ...]] = {}
     for event in run.breaks:
         place, process = event.torch_frame, processes.get(event.frame)
-        if process is not None and process not in found and place is not None and _OPTIMIZER.search(normal_path(place.file)):
+        own = _OWN_BREAK in event.gb_type and place is not None and _OPTIMIZER.search(normal_path(place.file)) is not None
+        if process is not None and process not in found and place is not None and own:
             detail = f"torch breaks the graph itself around an optimizer's step (at {short_place(place)}): one break a step, harmless"
             found[process] = (Effect("graph_break", "observed", detail),)
     return found

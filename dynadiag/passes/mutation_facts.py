@@ -69,6 +69,7 @@ class Fact:
     overlaps: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
     refusal: str | None = None
+    known_as: str | None = None
     frames: tuple[str, ...] = ()
     unknown: Mapping[str, str] = field(default_factory=dict)
 

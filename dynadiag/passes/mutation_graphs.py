@@ -37,6 +37,7 @@ class KnownInput:
     static: bool | None = None
     requires_grad: bool | None = None
     is_leaf: bool | None = None
+    known_as: str | None = None
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ class GraphView:
     merged_inputs: bool = False
     post_grad: tuple[Graph, ...] = ()
     details: Mapping[str, Any] | None = None
+    aot_ran: bool = True
 
     @property
     def why_not_probed(self) -> str | None:
@@ -181,6 +183,7 @@ class _Index:
     post_grad: Mapping[Compilation, list[Graph]]
     metadata: Mapping[Compilation, list[MutationRecord]]
     traced: Mapping[str, list[TracedInput]]
+    lowered: frozenset[Compilation]
 
     @staticmethod
     def of(run: Run) -> _Index:
@@ -195,7 +198,8 @@ class _Index:
         traced: dict[str, list[TracedInput]] = {}
         for tensor in run.traced_inputs:
             traced.setdefault(tensor.frame, []).append(tensor)
-        return _Index({frame.id: frame for frame in run.frames}, graphs["dynamo"], graphs["post_grad"], metadata, traced)
+        lowered = frozenset((graph.frame, graph.attempt) for graph in run.graphs if graph.kind != "dynamo")
+        return _Index({frame.id: frame for frame in run.frames}, graphs["dynamo"], graphs["post_grad"], metadata, traced, lowered)
 
     def behind(self, graph: Graph, record: int | None) -> bool:
         """Whether a record lies between this Dynamo graph and the next one of the same compilation."""
@@ -214,12 +218,13 @@ def _view(graph: Graph, frame: Frame, index: _Index) -> GraphView:
     if found is not None and not any(one.is_mutated for one in found.inputs) and not (probe is not None and probe.mutations):
         return GraphView(graph, frame, (), found, None, probe, False, made)  # most graphs: nobody asks for their inputs
     details = _details(graph)
-    inputs = _inputs(graph, details, index.traced.get(frame.id, ()))
+    inputs = _inputs(graph, details, index.traced.get(frame.id, ()), len(found.inputs) if found is not None else 0)
     merged = found is not None and bool(inputs) and len(found.inputs) < len(inputs)
     aot, why = (None, _MERGED) if merged else (found, why)
     if aot is not None and len(aot.inputs) > len(inputs):
         inputs = _with_attributes(inputs, probe, len(aot.inputs) - len(inputs))
-    return GraphView(graph, frame, inputs, aot, why, probe, merged, made, details)
+    ran = bool(records) or frame.outcome != "compiled" or key in index.lowered
+    return GraphView(graph, frame, inputs, aot, why, probe, merged, made, details, ran)
 
 
 def _probe(graph: Graph) -> ProbedGraph | None:
@@ -245,14 +250,32 @@ def _metadata(records: list[MutationRecord]) -> tuple[AotMetadata | None, str | 
     return found, None if found is not None else "AOTAutograd's metadata cannot be read"
 
 
-def _inputs(graph: Graph, details: Mapping[str, Any], traced: Sequence[TracedInput]) -> tuple[KnownInput, ...]:
-    entries = [*_objects(details.get("attributes")), *_objects(details.get("inputs"))]
+def _inputs(graph: Graph, details: Mapping[str, Any], traced: Sequence[TracedInput], count: int) -> tuple[KnownInput, ...]:
+    entries = [*_objects(details.get("attributes")), *flat_inputs(_objects(details.get("inputs")), count)]
     if entries:
         return tuple(_recorded(index, entry) for index, entry in enumerate(entries))
     by_name = {_NOT_IN_NAMES.sub("_", one.source).lower(): one for one in traced}
     signature = _SIGNATURE.search(_read(graph))
     placeholders = [node for node in trace.graph_nodes(signature[0] if signature else "") if node.op == "placeholder"]
     return tuple(_described(index, node, by_name.get(node.name.lower())) for index, node in enumerate(placeholders))
+
+
+def flat_inputs(entries: list[Mapping[str, Any]], count: int) -> list[Mapping[str, Any]]:
+    """The inputs as AOTAutograd counts them: a list (of a backward graph of compiled autograd) is replaced by its items.
+
+    Where a record has no items, `count` says how many inputs there are in all.
+    """
+    found: list[Mapping[str, Any]] = []
+    for entry in entries:
+        items = _objects(entry.get("items"))
+        if not items and entry.get("type") == "list" and count >= len(entries):
+            items = [{"name": f"{entry.get('name')}{i}", "source": f"{entry.get('source')}[{i}]"} for i in range(count - len(entries) + 1)]
+        for item in items or [entry]:
+            holder = item.get("grad_of")
+            if isinstance(holder, int) and 0 <= holder < len(items):
+                item = {**item, "grad_of": items[holder].get("known_as") or items[holder].get("source")}
+            found.append(item)
+    return found
 
 
 def _details(graph: Graph) -> Mapping[str, Any]:
@@ -280,7 +303,28 @@ def _recorded(index: int, entry: Mapping[str, Any]) -> KnownInput:
         static=marked if marked or "static" in entry else None,
         requires_grad=_flag(entry.get("requires_grad")),
         is_leaf=_flag(entry.get("is_leaf")),
+        known_as=_called(entry),
     )
+
+
+def _called(entry: Mapping[str, Any]) -> str | None:
+    """What an item of a backward graph's list is elsewhere: the `.grad` of another item, or what an earlier graph called it."""
+    holder, known = entry.get("grad_of"), entry.get("known_as")
+    if isinstance(holder, str):
+        return f"{holder}.grad"
+    return known if isinstance(known, str) else None
+
+
+def list_names(run: Run) -> Mapping[tuple[str, str], str]:
+    """By frame and source (`L['inputs'][2]`), what items of a backward graph's list are elsewhere."""
+    found: dict[tuple[str, str], str] = {}
+    for graph in run.graphs:
+        entries = _objects(_details(graph).get("inputs")) if graph.kind == "dynamo" and "compiled_autograd" in " ".join(graph.ops) else []
+        for item in flat_inputs(entries, 0):
+            called = _called(item)
+            if called is not None:
+                found[graph.frame, str(item.get("source"))] = called
+    return found
 
 
 def _flag(value: object) -> bool | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from dynadiag.model.mutations import AotInput, ProbedMutation
@@ -9,6 +10,7 @@ from dynadiag.model.run import Run
 from dynadiag.passes.mutation_facts import Fact, Site, site_of
 from dynadiag.passes.mutation_graphs import GraphView, KnownInput
 
+_UNNAMED_SCOPE = re.compile(r"^G\['___unnamed_scope_\d+_c\d+'\]")
 UNNAMED = "an input that the log does not name"
 
 
@@ -84,7 +86,8 @@ def _fact(view: GraphView, known: KnownInput, aot: AotInput | None, mutation: Pr
         code="",
         frame=view.frame,
         graph=view.graph.id,
-        input=known.source or (known.name if known.name else UNNAMED),
+        input=readable(known.source or (known.name if known.name else UNNAMED)),
+        known_as=known.known_as,
         kind=kind,
         sites=sites,
         where=where,
@@ -97,6 +100,11 @@ def _fact(view: GraphView, known: KnownInput, aot: AotInput | None, mutation: Pr
         overlaps=tuple(_source_of(view, name) for name in mutation.overlaps) if mutation is not None else (),
         unknown=unknown,
     )
+
+
+def readable(source: str) -> str:
+    """Dynamo's name, but for the number of a namespace that no module has: it is another one in each process."""
+    return _UNNAMED_SCOPE.sub("G", source)
 
 
 def _where(aot: AotInput | None, mutation: ProbedMutation | None) -> str | None:

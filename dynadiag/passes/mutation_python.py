@@ -17,6 +17,7 @@ from dynadiag.passes.guard_parts import FailedGuard
 from dynadiag.passes.guard_sources import is_global, readable
 from dynadiag.passes.guard_text import parse_reason
 from dynadiag.passes.mutation_facts import Effect, Fact, Site
+from dynadiag.passes.mutation_graphs import list_names
 from dynadiag.passes.places import own_frame
 
 RECOMPILES, REPLAYED = "DM11", "DM12"
@@ -59,6 +60,7 @@ def _same_code(one: Frame, other: Frame) -> bool:
 
 def _side_effects(run: Run) -> Iterator[Fact]:
     frames = {frame.id: frame for frame in run.frames}
+    names = list_names(run)
     for record in run.mutation_records:
         frame = frames.get(record.frame)
         if record.kind != "side_effects" or frame is None or record.attempt < frame.attempts - 1:
@@ -68,7 +70,8 @@ def _side_effects(run: Run) -> Iterator[Fact]:
         except UnreadableInputError:
             continue
         for effect in effects:
-            yield from _facts(effect, frame, run)
+            called = names.get((frame.id, effect.source or ""))
+            yield from _facts(effect if called is None else replace(effect, source=called), frame, run)
 
 
 def _facts(effect: SideEffect, frame: Frame, run: Run) -> Iterator[Fact]:
@@ -101,6 +104,10 @@ def _what(own: Location, inner: Location, name: str, effect: SideEffect) -> tupl
                 return f"{name}.{target.attr}", "attribute"
     if effect.source is None:
         return None, None
+    if inner is not own and effect.type not in _CONTAINERS:
+        assigned = next((one for one in parse_line(inner.code).nodes if isinstance(one, ast.Assign)), None)
+        if assigned is not None and isinstance(assigned.targets[0], ast.Attribute):
+            return f"{name}.{assigned.targets[0].attr}", "attribute"
     call = next((node for node in line.nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)), None)
     return name, call.func.attr if call is not None and isinstance(call.func, ast.Attribute) else "assignment"
 

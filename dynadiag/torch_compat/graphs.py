@@ -14,14 +14,18 @@ from dynadiag.torch_compat.graph_operators import operator_schemas
 from dynadiag.torch_compat.hooks import Hooks
 from dynadiag.torch_compat.reduce_backend import name_backend
 
+# By the identity of a parameter: what a graph called it, and its shape.
+Names = dict[int, tuple[str, tuple[int, ...]]]
+
 
 def watch_graphs(output_graph: ModuleType, hooks: Hooks, cost: CostMeter | None) -> None:
     """Record each graph before it goes to the backend, and what the backend raised (`OutputGraph.call_user_compiler`, 2.11 to 2.15)."""
     ordinals = itertools.count()
+    names: Names = {}
 
     def before(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         with sys.modules["torch"]._C.DisableTorchFunctionSubclass():
-            description = _describe(*args[:3])
+            description = _describe(names, *args[:3])
         hooks.sink.artifact("dynadiag_graph", {"graph": next(ordinals), **description})
 
     def error(args: tuple[Any, ...], kwargs: dict[str, Any], raised: BaseException) -> None:
@@ -46,14 +50,14 @@ def _note_failure(hooks: Hooks, raised: Exception) -> None:
     hooks.sink.artifact("dynadiag_problem", {"kind": kind, "text": text, "stack": []})
 
 
-def _describe(output_graph: Any, module: Any, inputs: Any) -> dict[str, Any]:
+def _describe(names: Names, output_graph: Any, module: Any, inputs: Any) -> dict[str, Any]:
     torch = sys.modules["torch"]
     storages: dict[int, int] = {}
     strings: dict[str, int] = {}
     placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
     pairs = zip(placeholders, inputs, strict=False)
     return {
-        "inputs": [{"name": node.name, **_origin(node), **_describe_value(value, storages)} for node, value in pairs],
+        "inputs": [_describe_input(node, value, storages, names) for node, value in pairs],
         "attributes": describe_attributes(module, output_graph, lambda value: _describe_value(value, storages)),
         "operators": operator_schemas(module),
         "nodes": [_describe_node(node, strings) for node in module.graph.nodes],
@@ -64,6 +68,34 @@ def _describe(output_graph: Any, module: Any, inputs: Any) -> dict[str, Any]:
         "deterministic": bool(torch.are_deterministic_algorithms_enabled()),
         "backend": name_backend(output_graph.compiler_fn),
     }
+
+
+def _describe_input(node: Any, value: Any, storages: dict[int, int], names: Names) -> dict[str, Any]:
+    """One input; of a list (the `inputs` of a backward graph of compiled autograd) each item."""
+    entry = {"name": node.name, **_origin(node), **_describe_value(value, storages)}
+    if isinstance(value, list):
+        return entry | {"items": _describe_items(entry, value, storages, names)}
+    if isinstance(value, sys.modules["torch"].nn.Parameter) and entry["source"]:
+        names[id(value)] = (entry["source"], tuple(value.shape))
+    return entry
+
+
+def _describe_items(entry: dict[str, Any], values: list[Any], storages: dict[int, int], names: Names) -> list[dict[str, Any]]:
+    """Each item, with what an earlier graph called it (`known_as`), and the position of the item whose `.grad` it is (`grad_of`)."""
+    grads = {id(item.grad): position for position, item in enumerate(values) if _may_hold_grad(item) and item.grad is not None}
+    items = []
+    for position, item in enumerate(values):
+        source = f"{entry['source']}[{position}]" if entry["source"] else None
+        described = {"name": f"{entry['name']}{position}", "source": source, "static": None, **_describe_value(item, storages)}
+        known, shape = names.get(id(item), (None, None))
+        described |= {"known_as": known} if known is not None and described.get("shape") == list(shape or ()) else {}
+        items.append(described | ({"grad_of": grads[id(item)]} if id(item) in grads else {}))
+    return items
+
+
+def _may_hold_grad(item: Any) -> bool:
+    """Whether `.grad` may be read: of a tensor that is no leaf torch warns."""
+    return isinstance(item, sys.modules["torch"].Tensor) and bool(item.is_leaf)
 
 
 def _origin(node: Any) -> dict[str, Any]:
@@ -86,7 +118,7 @@ def _describe_value(value: Any, storages: dict[int, int]) -> dict[str, Any]:
     torch = sys.modules["torch"]
     if not isinstance(value, torch.Tensor):
         scalar = isinstance(value, int | float | bool | str | torch.SymInt | torch.SymFloat | torch.SymBool)
-        return {"type": type(value).__name__} | ({"value": str(value)[:200]} if scalar else {})
+        return {"type": type(value).__name__} | ({"value": str(value)[:200]} if scalar else {}) | _hint(value)
     described = {
         "type": type(value).__name__,
         "shape": [_size(size) for size in value.shape],
@@ -97,6 +129,12 @@ def _describe_value(value: Any, storages: dict[int, int]) -> dict[str, Any]:
         "is_view": bool(value._is_view()),
     }
     return described | _describe_memory(value, storages, torch)
+
+
+def _hint(value: Any) -> dict[str, Any]:
+    """The number behind a symbolic one in this call (`SymNode.hint`); nothing when there is none."""
+    hint = getattr(getattr(value, "node", None), "hint", None)
+    return {"hint": hint} if type(hint) in (int, float, bool) else {}
 
 
 def _describe_memory(value: Any, storages: dict[int, int], torch: Any) -> dict[str, Any]:

@@ -70,6 +70,45 @@ def test_an_input_that_requires_grad_is_copied_back(log, build, tmp_path):
     assert next(effect for effect in found.effects if effect["kind"] == "cudagraph_skip")["condition"]
 
 
+def test_a_back_end_without_aotautograd_copies_nothing_back(log, build, tmp_path):
+    log.probe(build.probed(0, "L['x']", build.write(7, "x.add_(1)"), where="epilogue", requires_grad=True)).metrics()
+    found = one(log, tmp_path)
+    assert (found.code, found.where, found.bytes_written_back) == ("DM03", None, None)
+    assert ("copy_back", "predicted") in kinds(found) and not any(basis == "derived" for _, basis in kinds(found))
+    assert "left no trace for this back end" in found.unknown["where"]
+
+
+def test_list_inputs_are_counted_by_item_and_named_by_what_they_are_elsewhere(build, tmp_path):
+    log = build.LogBuilder().start(name="forward")
+    ops = "torch__dynamo_compiled_autograd_ops_"
+    log.graph("L_inputs_ : list", "l_inputs_ = L_inputs_", f"accumulate_grad = {ops}AccumulateGrad([g], l_inputs_[1], l_inputs_[2], False)")
+    tensor = {"type": "Tensor", "shape": [4], "dtype": "torch.float32"}
+    items = [tensor, {**tensor, "known_as": "L['m'].weight"}, {**tensor, "grad_of": 1}, {**tensor, "grad_of": 0}]
+    items = [{**item, "name": f"l_inputs_{number}", "source": f"L['inputs'][{number}]"} for number, item in enumerate(items)]
+    log.artifact("dynadiag_graph", {"graph": 0, "inputs": [{"name": "l_inputs_", "source": "L['inputs']", "type": "list", "items": items}]})
+    log.artifact("aot_forward_graph_fw_metadata", build.metadata({}, {}, {"data": True}, {"data": True})).metrics(co_name="forward")
+    found = find_mutations(log.load(tmp_path)).mutations
+    assert sorted(mutation.input for mutation in found) == ["L['inputs'][0].grad", "L['m'].weight.grad"]
+    assert any("(compiled autograd passes it as L['inputs'][2])" in mutation.effects[0]["detail"] for mutation in found)
+    assert [advice.slug for advice in found[0].advice] == ["clear-gradients"]
+
+
+def test_items_of_a_list_that_nobody_recorded_are_counted_by_aotautograd(build, tmp_path):
+    log = build.LogBuilder().start(name="forward").graph('L_inputs_ : list, L_x_: "f32[4]"', "return ()")
+    inputs = [{"name": "l_inputs_", "source": "L['inputs']", "type": "list"}, {"name": "l_x_", "source": "L['x']", "type": "Tensor"}]
+    log.artifact("dynadiag_graph", {"graph": 0, "inputs": inputs})
+    log.artifact("aot_forward_graph_fw_metadata", build.metadata({}, {"data": True}, {"data": True})).metrics(co_name="forward")
+    found = find_mutations(log.load(tmp_path)).mutations
+    assert sorted(mutation.input for mutation in found) == ["L['inputs'][1]", "L['x']"]
+
+
+def test_a_number_of_one_process_is_no_part_of_a_name(build, tmp_path):
+    log = build.LogBuilder().start().tensor("G['___unnamed_scope_140_c7']['LOG']")
+    log.graph('G_unnamed_scope_140_c7_LOG_: "f32[4]"', "add_ = G_unnamed_scope_140_c7_LOG_.add_(1)", "return ()")
+    log.artifact("aot_forward_graph_fw_metadata", build.metadata({"data": True})).metrics()
+    assert one(log, tmp_path).input == "G['LOG']"
+
+
 def test_behind_a_break_a_skip_under_no_grad_needs_the_region_before_it_to_be_no_cuda_graph(build, tmp_path):
     log = build.LogBuilder().start(name="torch_dynamo_resume_in_fn_at_6", line=6).tensor("L['y']")
     log.graph('L_y_: "f32[4]"', "# File: /home/me/train.py:7 in fn, code: y.relu_()", "relu_ = L_y_.relu_()", "return (relu_,)")

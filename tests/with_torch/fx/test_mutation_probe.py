@@ -222,6 +222,67 @@ def test_triton_kernels_write_what_aotautograd_printed(printed):
     assert unknown.mutations == () and "is not recorded" in unknown.error
 
 
+OPS = "torch__dynamo_compiled_autograd_ops_"
+BACKWARD = (
+    'getitem: "f32[4][1]cpu" = l_inputs_[0]',
+    'getitem_1: "f32[4][1]cpu" = l_inputs_[2]',
+    'getitem_2: "f32[4][1]cpu" = l_inputs_[3];  l_inputs_ = None',
+    f"validate_outputs = {OPS}validate_outputs([getitem], [((None, None, device(type='cpu'), 6, 0, None), [4], False, 6)])",
+    'getitem_7: "f32[4][1]cpu" = validate_outputs[0];  validate_outputs = None',
+    "prologue = torch__dynamo_compiled_autograd_call_aot_bwd_prologue((getitem_1,), [], [], (getitem_7,));  getitem_7 = None",
+    'primals_2: "f32[4][1]cpu" = prologue[0]',
+    'tangents_1: "f32[4][1]cpu" = prologue[1];  prologue = None',
+    "mul = torch.ops.aten.mul.Tensor(tangents_1, primals_2);  primals_2 = None",
+)
+
+
+def test_backward_of_compiled_autograd_adds_to_the_gradients_that_are_there(printed):
+    text = printed(
+        'L_inputs_ : list, L_x_: "f32[4][1]cpu"',
+        "l_inputs_ = L_inputs_",
+        *BACKWARD,
+        f"accumulate_grad = {OPS}AccumulateGrad([mul], getitem_1, getitem_2, False);  getitem_2 = mul = None",
+        'call_accumulate_grad: "f32[4][1]cpu" = accumulate_grad[0];  accumulate_grad = None',
+        f"fresh = {OPS}AccumulateGrad([tangents_1], getitem_1, None, False);  getitem_1 = tangents_1 = None",
+        "new = fresh[0];  fresh = None",
+        "add_ = L_x_.add_(new)",
+        "return (call_accumulate_grad, new)",
+    )
+    rebuilt = rebuild(text)
+    assert [spec.name for spec in rebuilt.inputs] == ["l_inputs_0", "l_inputs_1", "l_inputs_2", "l_inputs_3", "L_x_"]
+    gradient, parameter, held, plain = torch.full((4,), 2.0), torch.full((4,), 3.0), torch.ones(4), torch.zeros(4)
+    with torch.no_grad():
+        added, new = rebuilt.graph_module(gradient, 0, parameter, held, plain)
+    assert added is held and held.tolist() == [7.0] * 4 and new.tolist() == plain.tolist() == [2.0] * 4
+    told = {one.index: [site.op for site in one.sites] for one in probe(rebuilt).mutations}
+    assert told == {3: ["aten.add_.Tensor"], 4: ["aten.add_.Tensor"]}
+
+
+def test_backward_functions_of_cpp_are_followed_and_said_to_be_elsewhere(printed):
+    text = printed(
+        "L_inputs_ : list",
+        "l_inputs_ = L_inputs_",
+        *BACKWARD,
+        f"mm = {OPS}MmBackward0([mul], [True, False], getitem_1)",
+        'left: "f32[4][1]cpu" = mm[0]',
+        f"accumulate_grad = {OPS}AccumulateGrad([left], getitem_1, getitem_2, False)",
+        "return ()",
+    )
+    with pytest.raises(NotRebuildableError, match="it calls `MmBackward0`, a backward function in C"):
+        rebuild(text)
+    result = probe(rebuild(text, options=RebuildOptions(stand_ins=OperatorFacts())))
+    assert result.error is None and [one.index for one in result.mutations] == [3]
+
+
+@pytest.mark.parametrize(
+    "call", ["AccumulateGrad(getitem_1)", "AccumulateGrad([], getitem_1, None, False)", "validate_outputs([getitem_1], [7])"]
+)
+def test_calls_of_compiled_autograd_in_another_form_are_refused(printed, call):
+    text = printed("L_inputs_ : list", 'getitem_1: "f32[4][1]cpu" = L_inputs_[0]', f"other = {OPS}{call}", "return (getitem_1,)")
+    with pytest.raises(NotRebuildableError, match="in a form that is not known"):
+        rebuild(text)
+
+
 def test_subclass_is_followed_as_a_plain_tensor_and_sizes_stay_unknown(printed):
     text = printed('t: "TwoTensor(f32[4][1]cpu)"', "add_ = t.add_(1)", "return (add_,)")
     with pytest.raises(NotRebuildableError, match="is a TwoTensor"):
