@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dynadiag.bench.inside.comparing import Difference, Reference, compare_all
-from dynadiag.bench.inside.reference import Expected, change_inputs, run_and_collect
+from dynadiag.bench.inside.nudged import change_inputs
+from dynadiag.bench.inside.reference import Expected, random_pair, run_and_collect
 from dynadiag.bench.inside.steps import Step
 from dynadiag.torch_compat.bench_compile import eager_random_numbers
 
@@ -53,11 +54,30 @@ def check_arm(step: Step, expected: Expected, *, first: dict[str, Any] | None) -
         outcomes.append(_judged(expected.recorded, first, "in the first call"))
         for _ in range(_CALLS_BEFORE_CHANGED_DATA):
             expected.snapshot.restore()
-            again = run_and_collect(step)
-        outcomes.append(_judged(expected.recorded, again, "in a later call"))
+            outcomes.append(_judged(expected.recorded, run_and_collect(step), "in a later call"))
         outcomes.extend(_check_changed(step, expected))
     expected.snapshot.restore()
     return next((outcome for outcome in outcomes if outcome.status != "PASS"), outcomes[0])
+
+
+def check_random(step: Step, expected: Expected) -> Outcome | None:
+    """Whether a step that draws random numbers in eager draws them here as well, in the program that is timed; None when it does.
+
+    Masks may differ from eager's, but a call from another state of the generators has to give something else. The third and fourth calls
+    are compared, since a CUDA graph is recorded in the second.
+    """
+    if not expected.random:
+        return None
+    for _ in range(_CALLS_BEFORE_CHANGED_DATA):
+        expected.snapshot.restore()
+        step.run()
+    first, second = random_pair(step, expected.snapshot)
+    expected.snapshot.restore()
+    shared = sorted(name for name in expected.random if name in first and name in second)
+    if not shared or any(not first[name].equal(second[name]) for name in shared):
+        return None
+    detail = "eager draws random numbers for it, but here two calls from other states of the generators give the same"
+    return Outcome(status="WRONG", worst=shared[0], detail=detail, compared=len(expected.recorded.first))
 
 
 def check_setting(expected: Expected) -> AbstractContextManager[Any]:

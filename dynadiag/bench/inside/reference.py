@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dynadiag.bench.inside.comparing import Difference, Reference, compare_all
-from dynadiag.bench.inside.nudged import TF32_EPS, nudge
+from dynadiag.bench.inside.nudged import TF32_EPS, change_inputs, nudge
 from dynadiag.bench.inside.results import numbers_in, tensors_in
-from dynadiag.bench.inside.snapshot import Snapshot, cuda_in_use, generator_states, take_snapshot
+from dynadiag.bench.inside.snapshot import Snapshot, cuda_in_use, generator_states, seed_generators, take_snapshot
 from dynadiag.bench.inside.state import Held, State, find_state
 from dynadiag.bench.inside.steps import Step
 from dynadiag.torch_compat.bench_rounding import CoarsestRounding
@@ -18,11 +18,17 @@ from dynadiag.torch_compat.bench_rounding import CoarsestRounding
 # With random numbers in the step, float64 is a truth only where it drew the same ones.
 _SAME_DRAWS = 1e-2
 _LARGE_BYTES = 256 << 20
+# What a value that would be wrong is compared with once more: so many runs from a state that is off by at most half of this.
+_NUDGES, _NUDGE = 6, 2.0**-18
+_OTHER_SEED = 977
 
 
 @dataclass(kw_only=True)
 class Expected:
-    """The references on the recorded data and on changed data (None when that raised), where to start from, and what was done for it."""
+    """The references on the recorded data and on changed data (None when that raised), where to start from, and what was done for it.
+
+    `random` names the results that differ in eager when generators are in other states.
+    """
 
     snapshot: Snapshot
     recorded: Reference
@@ -32,16 +38,18 @@ class Expected:
     draws: bool
     dropouts: list[tuple[Any, float]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    random: frozenset[str] = frozenset()
 
     @contextmanager
     def without_dropout(self) -> Iterator[None]:
         """The check's own setting: dropout probabilities at 0, so that eager, float64 and compiled runs see the same masks."""
+        before = [module.p for module, _ in self.dropouts]
         for module, _ in self.dropouts:
             module.p = 0.0
         try:
             yield
         finally:
-            for module, probability in self.dropouts:
+            for (module, _), probability in zip(self.dropouts, before, strict=True):
                 module.p = probability
 
 
@@ -102,9 +110,14 @@ def prime_and_expect(step: Step, *, eager_arm: bool, change: Callable[[State], N
         expected.draws = _draws(step, snapshot)
         if expected.draws:
             expected.dropouts = _dropouts(state.modules)
+            expected.random = _random_outputs(step, snapshot)
+            expected.snapshot = snapshot = _without_probabilities(snapshot, expected.dropouts)
         with expected.without_dropout():
             _fill(expected, step)
         snapshot.restore()
+    expected.recorded = replace(expected.recorded, nudges=Nudges(expected, step, eager_arm=eager_arm, changed=False))
+    if expected.changed is not None:
+        expected.changed = replace(expected.changed, nudges=Nudges(expected, step, eager_arm=eager_arm, changed=True))
     return expected
 
 
@@ -113,6 +126,29 @@ def _draws(step: Step, snapshot: Snapshot) -> bool:
     before = generator_states()
     step.run(step.original)
     return generator_states() != before
+
+
+def _random_outputs(step: Step, snapshot: Snapshot) -> frozenset[str]:
+    """The results that differ when the generators are in other states."""
+    first, second = random_pair(step, snapshot, step.original)
+    return frozenset(name for name, value in first.items() if name in second and not _same_bits(value, second[name]))
+
+
+def random_pair(step: Step, snapshot: Snapshot, function: Callable[..., Any] | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The results of two calls from one state, but for the generators."""
+    snapshot.restore()
+    first = run_and_collect(step, function)
+    snapshot.restore()
+    seed_generators(_OTHER_SEED)
+    return first, run_and_collect(step, function)
+
+
+def _without_probabilities(snapshot: Snapshot, dropouts: Sequence[tuple[Any, float]]) -> Snapshot:
+    """The same snapshot, which does not put back the probabilities that the check sets to 0."""
+    owners = {id(module.__dict__) for module, _ in dropouts}
+    return replace(
+        snapshot, slots=tuple((slot, value) for slot, value in snapshot.slots if slot.key != "p" or id(slot.owner) not in owners)
+    )
 
 
 def _dropouts(modules: Mapping[str, Any]) -> list[tuple[Any, float]]:
@@ -139,8 +175,17 @@ def _fill(expected: Expected, step: Step) -> None:
     tf32 = _may_use_tf32(snapshot.state.modules)
     nudged = {} if exact else _nudged(expected, step, tf32=tf32, changed=False)
     expected.recorded = _reference(first, second, exact, nudged, leave_out=unstable, tf32=tf32, before=snapshot.copies)
-    expected.eager_differences = compare_all(expected.recorded, {name: second[name] for name in second if name not in unstable})
+    expected.eager_differences = _eager_differences(expected.recorded, unstable)
     expected.changed = _on_changed_data(expected, step, unstable)
+
+
+def _eager_differences(recorded: Reference, unstable: set[str]) -> list[Difference]:
+    """The second eager run beside the first. What the two differ by is no excuse here, nor for outputs what a nudge moves: it moves
+    everything where a program does not agree with itself.
+    """
+    second = {name: value for name, value in recorded.second.items() if name not in unstable}
+    nudged = {name: value for name, value in recorded.nudged.items() if not name.startswith("output")}
+    return compare_all(replace(recorded, second={}, nudged=nudged), second)
 
 
 def _number_moved(value: Any, other: Any) -> bool:
@@ -200,23 +245,56 @@ def _nudged(expected: Expected, step: Step, *, tf32: bool, changed: bool) -> dic
 
     Where there is no float64 run, this says which results are rounding: without it an attention's key bias was called wrong (2.11, CUDA).
     """
-    state = expected.snapshot.state
-
-    def start(eps: float) -> None:
-        expected.snapshot.restore()
-        if changed:
-            change_inputs(state.held)
-        if eps:
-            nudge(state.held, eps)
-
-    start(0.0)
-    with CoarsestRounding() as seen:
-        step.run(step.original)
-    start(max(seen.eps, TF32_EPS if tf32 else 0.0))
+    _start(expected, changed=changed)
+    nudge(expected.snapshot.state.held, _coarsest(expected, step, tf32=tf32, changed=changed))
     try:
         return run_and_collect(step, step.original)
     finally:
         expected.snapshot.restore()
+
+
+def _start(expected: Expected, *, changed: bool) -> None:
+    expected.snapshot.restore()
+    if changed:
+        change_inputs(expected.snapshot.state.held)
+
+
+def _coarsest(expected: Expected, step: Step, *, tf32: bool, changed: bool) -> float:
+    """The rounding of the coarsest dtype that the step computes in; the state is as at the start again."""
+    _start(expected, changed=changed)
+    with CoarsestRounding() as seen:
+        step.run(step.original)
+    _start(expected, changed=changed)
+    return max(float(seen.eps), TF32_EPS if tf32 else 0.0)
+
+
+@dataclass(kw_only=True)
+class Nudges:
+    """Called with names, runs eager some times from a state that is a little off and gives these results of each run.
+
+    The state is as at the start of a step before and after, and what is compiled stays as it is.
+    """
+
+    expected: Expected
+    step: Step
+    eager_arm: bool
+    changed: bool
+    _eps: float | None = None
+
+    def __call__(self, names: Collection[str]) -> list[dict[str, Any]]:
+        """The runs. An error of the step ends them: what came until then counts."""
+        expected = self.expected
+        runs: list[dict[str, Any]] = []
+        with eager_stance(self.eager_arm), expected.without_dropout():
+            if self._eps is None:
+                self._eps = max(_coarsest(expected, self.step, tf32=expected.recorded.tf32, changed=self.changed), _NUDGE)
+            for seed in range(_NUDGES):
+                _start(expected, changed=self.changed)
+                nudge(expected.snapshot.state.held, self._eps, seed)
+                result = run_and_collect(self.step, self.step.original)
+                runs.append({name: value for name, value in result.items() if name in names})
+            expected.snapshot.restore()
+        return runs
 
 
 def _give_back_memory() -> None:
@@ -261,32 +339,6 @@ def _in_float64(held: Mapping[str, Held]) -> Iterator[None]:
         for tensor, data in zip(changed, before, strict=True):
             tensor.grad = None
             tensor.data = data
-
-
-def change_inputs(held: Mapping[str, Held]) -> int:
-    """Other data of the same kind, in place; how many tensors were changed.
-
-    Inputs are rotated along their last axis. Then fractions shrink by a quarter, and of integers the last becomes the first (so that they
-    stay in range): a plain rotation would leave every sum as it was. Integers in one dimension may be offsets that have to ascend: left.
-    """
-    import torch
-
-    changed = 0
-    with torch.no_grad():
-        for item in held.values():
-            tensor = item.tensor
-            if item.kind != "input" or tensor.dim() == 0 or tensor.shape[-1] < 2 or tensor.layout != torch.strided:
-                continue
-            rotated = tensor.roll(1, -1)
-            if tensor.is_floating_point():
-                tensor.copy_(rotated * 0.75)
-            elif tensor.dim() > 1:
-                rotated[..., -1] = rotated[..., 0]
-                tensor.copy_(rotated)
-            else:
-                continue
-            changed += 1
-    return changed
 
 
 def _on_changed_data(expected: Expected, step: Step, unstable: set[str]) -> Reference | None:

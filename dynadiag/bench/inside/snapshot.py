@@ -57,6 +57,7 @@ class Snapshot:
     copies: dict[str, Any]
     gradients: dict[str, Any]
     slots: tuple[tuple[Slot, Any], ...]
+    containers: tuple[tuple[Any, Any], ...]
     generators: Generators
 
     def restore(self) -> None:
@@ -66,6 +67,8 @@ class Snapshot:
         """
         import torch
 
+        for container, held in self.containers:
+            _put_back(container, held)
         for slot, value in self.slots:
             if slot.get() is not value:
                 slot.put(value)
@@ -92,21 +95,33 @@ def take_snapshot(state: State) -> Snapshot:
         copies={name: held.tensor.detach().clone() for name, held in state.held.items()},
         gradients={name: gradient.detach().clone() for name, gradient in state.gradients().items()},
         slots=tuple((slot, slot.get()) for slot in state.slots.values()),
+        containers=tuple((container, container.copy()) for container in state.containers),
         generators=Generators.now(),
     )
 
 
-def seed_generators() -> None:
+def _put_back(container: Any, held: Any) -> None:
+    """Let a list or a dict hold what it held: a loss that each step appends would else be a new result each time."""
+    if isinstance(container, list):
+        if len(container) != len(held):
+            container[:] = held
+    elif container.keys() != held.keys():
+        for key in [key for key in container if key not in held]:
+            del container[key]
+        container.update({key: value for key, value in held.items() if key not in container})
+
+
+def seed_generators(seed: int = _SEED) -> None:
     """Seed the generators of Python, torch (of every device) and NumPy where it is loaded."""
     import random
 
     import torch
 
-    random.seed(_SEED)
-    torch.manual_seed(_SEED)
+    random.seed(seed)
+    torch.manual_seed(seed)
     numpy = sys.modules.get("numpy")
     if numpy is not None:
-        numpy.random.seed(_SEED)
+        numpy.random.seed(seed)
 
 
 def cuda_in_use() -> bool:

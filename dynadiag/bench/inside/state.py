@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import types
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
@@ -47,12 +48,16 @@ class Slot:
 
 @dataclass(kw_only=True)
 class State:
-    """What was reached, by name; `compiled` says whether something on the way is compiled, which changes no name."""
+    """What was reached, by name; `compiled` says whether something on the way is compiled, which changes no name.
+
+    `containers` are the lists and dicts on the way, which a step may let grow.
+    """
 
     modules: dict[str, Any] = field(default_factory=dict)
     optimizers: dict[str, Any] = field(default_factory=dict)
     held: dict[str, Held] = field(default_factory=dict)
     slots: dict[str, Slot] = field(default_factory=dict)
+    containers: list[Any] = field(default_factory=list)
     compiled: bool = False
 
     def optimizer_tensors(self) -> dict[str, Any]:
@@ -162,8 +167,10 @@ class _Finder:
             for at, item in enumerate((value.func, value.args, value.keywords)):
                 self.visit(item, f"{name}.partial[{at}]", depth + 1)
         elif isinstance(value, dict):
+            self._contain(value)
             self._entries(value, list(islice(value, _LONGEST)), name, "[{!r}]", depth)
         elif isinstance(value, list):
+            self._contain(value)
             self._entries(value, list(range(min(len(value), _LONGEST))), name, "[{}]", depth)
         elif isinstance(value, tuple):
             for at, item in enumerate(value[:_LONGEST]):
@@ -172,6 +179,10 @@ class _Finder:
             attributes = getattr(value, "__dict__", None)
             if isinstance(attributes, dict):
                 self._entries(attributes, list(islice(attributes, _LONGEST)), name, ".{}", depth)
+
+    def _contain(self, value: Any) -> None:
+        if type(value) in (list, dict, OrderedDict, defaultdict):
+            self.state.containers.append(value)
 
     def _function(self, function: types.FunctionType, depth: int) -> None:
         """Free variables, then the globals that the code names, unless they are functions of another module."""

@@ -195,6 +195,52 @@ def attention_with_a_key_bias():
     return Attention(), torch.randn(4, 16, 32)
 
 
+def no_dropout(graph, _inputs):
+    for node in graph.graph.nodes:
+        if node.target is torch.nn.functional.dropout:
+            node.replace_all_uses_with(node.args[0])
+    graph.recompile()
+    return graph
+
+
+def second_call_wrong(graph, _inputs):
+    calls = []
+
+    def run(*args):
+        calls.append(1)
+        return tuple(value * 1.01 if _floating(value) and len(calls) == 2 else value for value in graph(*args))
+
+    return run
+
+
+def half_the_step(graph, _inputs):
+    """The learning rate, and what an optimizer adds with it, is halved."""
+    for node in graph.graph.nodes:
+        if node.kwargs.get("alpha") == -SMALL_LR:
+            node.kwargs = {**node.kwargs, "alpha": -SMALL_LR / 2}
+    graph.recompile()
+    return graph
+
+
+SMALL_LR = 1e-6
+
+
+def small_steps():
+    """What a step adds to a parameter is a millionth of it; each appends its loss to a list."""
+    model, losses = network(), []
+    optimizer = torch.optim.SGD(model.parameters(), lr=SMALL_LR, foreach=True)
+    batch = torch.randn(8, 16)
+
+    def step():
+        optimizer.zero_grad()
+        loss = (model(batch) * 100).square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+
+    return step
+
+
 def all_zero():
     return lambda x: x * 0, torch.randn(8, 16)
 

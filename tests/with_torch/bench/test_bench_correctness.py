@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from dynadiag.bench.inside.checking import check_arm, check_eager
+from dynadiag.bench.inside.checking import check_arm, check_eager, check_random
 from dynadiag.bench.inside.comparing import compare
 from dynadiag.bench.inside.loading import load_step
 from dynadiag.bench.inside.patching import CompileSwitch
@@ -53,6 +53,8 @@ WRONG = [
     ("inexact_in_eager", "doubled", "WRONG", "output"),
     ("inexact_in_eager", "dropped", "WRONG", "output"),
     ("attention_with_a_key_bias", "drop_gradient", "WRONG", ""),
+    ("small_steps", "half_the_step", "WRONG", ""),
+    ("forward_and_backward", "second_call_wrong", "WRONG", ""),
 ]
 
 
@@ -72,6 +74,7 @@ RIGHT = [
     "in_place",
     "indices",
     "train_step",
+    "small_steps",
     "with_dropout",
 ]
 
@@ -138,6 +141,21 @@ def test_right_programs_pass(program):
     outcome = outcome_of(program, "aot_eager")
     assert outcome.status == "PASS", outcome
     assert outcome.compared > 0
+
+
+@pytest.mark.parametrize(("backend", "status"), [("aot_eager", None), (planted.no_dropout, "WRONG")])
+def test_a_program_that_draws_no_random_numbers_is_told_though_results_are_compared_without_dropout(backend, status):
+    torch.compiler.reset()
+    step = load_step(f"{PROGRAMS}:with_dropout", switch_to(backend))
+    expected = prime_and_expect(step, eager_arm=False)
+    assert expected.random == {"output", *(name for name in expected.recorded.first if name.startswith("gradient"))}
+    assert all(module.p == 0.5 for module, _ in expected.dropouts)
+    assert expected.recorded.first["step.1.p"].item() == 0.0, "the references were made without dropout"
+    outcome = check_arm(step, expected, first=None)
+    assert outcome.status == "PASS" and [module.p for module, _ in expected.dropouts] == [0.5]
+    torch.compiler.reset()
+    told = check_random(step, expected)
+    assert (told and told.status) == status
 
 
 @pytest.mark.parametrize(
