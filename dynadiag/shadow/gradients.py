@@ -15,19 +15,24 @@ from dynadiag.shadow.comparing import Difference, compare
 from dynadiag.shadow.execution import Execution, How, execute, noise_anchors
 from dynadiag.shadow.graph_copy import GraphCopy
 from dynadiag.shadow.memory import is_plain, snapshot
+from dynadiag.torch_compat.shadow_state import RandomState
 
 Gradients = list[torch.Tensor | None]
 
 
 @dataclass(frozen=True)
 class CopiedCall:
-    """A graph and copies of what one call of it got; `random` says that eager drew random numbers in it."""
+    """A graph and copies of what one call of it got; `random` says that eager drew other random numbers in it than the compiled call.
+
+    `draws` are the generators as they were before it, where both drew the same.
+    """
 
     copy: GraphCopy
     pristine: Sequence[Any]
     coarsest: torch.dtype | None
     random: bool
     indices: Mapping[Node, torch.Tensor]
+    draws: RandomState | None = None
 
 
 def gradient_differences(call: CopiedCall, seen: SeenBackward) -> tuple[Difference, ...]:
@@ -44,7 +49,9 @@ def gradient_differences(call: CopiedCall, seen: SeenBackward) -> tuple[Differen
     found = [_missing(at, name, one) for at, name, one, other in rows if (one is None) != (other is None) and at not in seen.unwanted]
     both = [number for number in range(len(positions)) if eager[number] is not None and compiled[number] is not None]
     anchors = functools.cache(
-        lambda: noise_anchors(call.pristine, call.coarsest, call.indices, _runner(call, positions, seen.cotangents, both))
+        lambda: noise_anchors(
+            call.pristine, call.coarsest, call.indices, _runner(call, positions, seen.cotangents, both), wide=call.draws is None
+        )
     )
     different = compare(
         [eager[number] for number in both],
@@ -78,6 +85,8 @@ def _runner(call: CopiedCall, positions: Sequence[int], cotangents: Mapping[int,
 
 
 def _eager(call: CopiedCall, positions: Sequence[int], cotangents: Mapping[int, torch.Tensor], values: list[Any], how: How) -> Gradients:
+    if call.draws is not None:
+        call.draws.set_back()
     with torch.enable_grad():
         needing = [_origin(values[at]) for at in positions]
         done: Execution = execute(call.copy, values, how)

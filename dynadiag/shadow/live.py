@@ -19,6 +19,7 @@ from torch.fx import Node
 
 from dynadiag.shadow.backward import Backward, SeenBackward, edges_of
 from dynadiag.shadow.comparing import Difference, compare, compare_sharing
+from dynadiag.shadow.drawing import same_draws
 from dynadiag.shadow.execution import Execution, How, execute, noise_anchors
 from dynadiag.shadow.gradients import CopiedCall, gradient_differences
 from dynadiag.shadow.graph_copy import GraphCopy, copy_graph
@@ -28,7 +29,7 @@ from dynadiag.shadow.regions import Expectation, Region, ShadowOptions
 from dynadiag.torch_compat import context
 from dynadiag.torch_compat.autograd_state import casting, compiled_autograd_is_on, set_casting, unseen
 from dynadiag.torch_compat.hooks import Hooks, Sink, callback_switch, disguise
-from dynadiag.torch_compat.shadow_state import aside, declares_writes, is_no_error, is_triton, why_not_now
+from dynadiag.torch_compat.shadow_state import RandomState, aside, declares_writes, is_no_error, is_triton, why_not_now
 
 _MORE_PATTERNS = 8
 _MOST_DIFFERENCES = 20
@@ -152,6 +153,7 @@ class Shadow:
         assert region.copy is not None
         eager, raised, edges = None, None, {}
         with aside():
+            draws = RandomState()
             with torch.inference_mode(False):
                 pristine = snapshot(tensors)
                 inputs = snapshot(pristine)
@@ -161,7 +163,7 @@ class Shadow:
                 eager = execute(region.copy, inputs, How())
             except Exception as error:  # noqa: BLE001 - border: what eager raises is compared too
                 raised = _short(error)
-        return replace(plain, pristine=pristine, inputs=inputs, eager=eager, raised=raised, edges=edges)
+        return replace(plain, pristine=pristine, inputs=inputs, eager=eager, raised=raised, edges=edges, draws=draws)
 
     def _after(self, region: Region, expected: Expectation, args: tuple[Any, ...], results: Any) -> None:
         try:
@@ -172,6 +174,8 @@ class Shadow:
                     return
                 made, passed = list(results), [*args, *region.attributes]
                 found = (*overwritten, *self._compare(region, expected, passed, made))
+                if not found and expected.eager.random:
+                    expected = replace(expected, drawn_alike=_drawn_alike(region, expected, passed, made))
                 awaits = self._await_backward(region, expected, [*made, *passed]) if not found else False
                 if not found:
                     cap = self._options.cap_bytes
@@ -252,7 +256,11 @@ class Shadow:
             why_not = f"copies of inputs of calls that wait for their backward need more than {self._options.cap_bytes} bytes"
         watching = None
         if why_not is None:
-            watching = self._watch(region, expected, CopiedCall(copy, expected.pristine, eager.coarsest, eager.random, eager.indices), size)
+            draws = expected.draws if expected.drawn_alike else None
+            random = eager.random and not expected.drawn_alike
+            watching = self._watch(
+                region, expected, CopiedCall(copy, expected.pristine, eager.coarsest, random, eager.indices, draws), size
+            )
             why_not = watching.attach(values)
         if why_not is not None:
             self._not_compared(region, expected.number, expected.pattern, f"gradients: {why_not}")
@@ -289,7 +297,7 @@ class Shadow:
         backward: bool = False,
         random: int = 0,
     ) -> None:
-        if expected.eager is not None:
+        if expected.eager is not None and not expected.drawn_alike:
             random = len(expected.eager.random_outputs) + len(expected.eager.random_inputs)
         told: dict[str, Any] = {"verdict": "different" if found else "equal", "random_values": random}
         told |= {"awaits_backward": awaits, "backward": backward}
@@ -339,6 +347,27 @@ class Shadow:
         shared = [{"inputs": [names[one], names[other]], "positions": [one, other], "how": how} for one, other, how in pattern[:50]]
         head = {"format": 1, "graph": region.graph, "epoch": region.epoch, "call": number}
         self._sink.artifact("dynadiag_parity", {**head, **told, "shared": shared}, compile_ids=region.compile_ids)
+
+
+def _drawn_alike(region: Region, expected: Expectation, passed: list[Any], made: list[Any]) -> bool:
+    """Whether all that depends on random numbers is what eager has, and would not be for other random numbers."""
+    eager, draws, copy = expected.eager, expected.draws, region.copy
+    assert eager is not None
+    assert draws is not None
+    assert copy is not None
+
+    def random_ones(outputs: list[Any], inputs: list[Any]) -> list[Any]:
+        return [outputs[at] for at in sorted(eager.random_outputs)] + [inputs[at] for at in sorted(eager.random_inputs)]
+
+    def otherwise(seed: int) -> list[Any]:
+        draws.reseed(seed)
+        values = snapshot(expected.pristine)
+        return random_ones(execute(copy, values, How(indices=eager.indices)).outputs, values)
+
+    try:
+        return same_draws(random_ones(eager.outputs, expected.inputs), random_ones(made, passed), otherwise, eager.coarsest)
+    except Exception:  # noqa: BLE001 - border: a graph that does not run on other random numbers tells nothing
+        return False
 
 
 def _place(node: Node | None) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from dynadiag.shadow.execution import Execution
 from dynadiag.shadow.graph_copy import GraphCopy
 from dynadiag.shadow.held import HeldOutputs
 from dynadiag.shadow.memory import AliasPattern
+from dynadiag.torch_compat.shadow_state import RandomState
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +47,8 @@ class Region:
 class Expectation:
     """What the call should give: eager's results on copies, and copies as they were before; `edges` is where its gradients go.
 
-    `held` are outputs of the call before that it must leave alone. A call with nothing but those is not compared.
+    `held` are outputs of the call before that it must leave alone. A call with nothing but those is not compared. `draws` are the random
+    generators before the call; `drawn_alike` says that the compiled call drew the same numbers.
     """
 
     number: int
@@ -57,6 +59,8 @@ class Expectation:
     raised: str | None = None
     edges: dict[int, Edge] = field(default_factory=dict)
     held: HeldOutputs | None = None
+    draws: RandomState | None = None
+    drawn_alike: bool = False
 
     @property
     def compared(self) -> bool:

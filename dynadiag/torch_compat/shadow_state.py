@@ -74,6 +74,17 @@ class RandomState:
                 for device, state in zip(self._cuda, before[1:], strict=True):
                     torch.cuda.set_rng_state(state, device)
 
+    def set_back(self) -> None:
+        """The generators as they were when this was made, whatever was drawn since; nobody may have asked `moved` before."""
+        torch.set_rng_state(self._states[0])
+        for device, state in zip(self._cuda, self._states[1:], strict=True):
+            torch.cuda.set_rng_state(state, device)
+
+    def reseed(self, seed: int) -> None:
+        """Other random numbers; a device that is not in use stays asleep, which `torch.manual_seed` would not leave it."""
+        for generator in (torch.default_generator, *(torch.cuda.default_generators[device] for device in self._cuda)):
+            generator.manual_seed(seed)
+
     def _now(self) -> list[torch.Tensor]:
         return [torch.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in self._cuda)]
 

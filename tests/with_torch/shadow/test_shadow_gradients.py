@@ -78,6 +78,31 @@ def test_a_wrong_gradient_is_found(compared, planted):
         assert "L['x']" not in finding.why
 
 
+def dropped(x, w):
+    return F.dropout(x * w, 0.5).sin()
+
+
+RANDOM = {
+    "right": (lambda module, _: module, (3, 0)),
+    "too large": (lambda module, _: lambda *inputs: [Twice.apply(one) for one in module(*inputs)], (0, 3)),
+    "other numbers": (lambda module, _: lambda *inputs: (torch.rand(1), [Twice.apply(one) for one in module(*inputs)])[1], (3, 0)),
+}
+
+
+@pytest.mark.parametrize("planted", RANDOM)
+def test_gradients_of_what_draws_random_numbers_are_compared_where_both_draw_the_same(compared, planted):
+    backend, expected = RANDOM[planted]
+
+    def program():
+        compiled = torch.compile(dropped, backend=backend)
+        for _ in range(3):
+            compiled(*leaves(8, 8)).sum().backward()
+
+    parity = compared(program).parity
+    assert (parity.gradients_equal, parity.gradients_different) == expected
+    assert (parity.random_values > 0) == (planted == "other numbers")
+
+
 def test_an_operator_whose_registered_backward_is_wrong_for_its_compiled_form(compared):
     library = torch.library.Library("shadowgrad", "FRAGMENT")
     library.define("cube(Tensor x) -> Tensor")

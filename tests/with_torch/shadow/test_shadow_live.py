@@ -303,7 +303,7 @@ def test_correct_programs_have_no_finding(compared):
     assert result.findings == ()
     assert result.parity.calls_equal >= 12
     assert result.parity.not_compared == ()
-    assert result.parity.random_values >= 2
+    assert result.parity.random_values == 0  # each draws the same numbers as in eager
 
 
 SCRIPT = """
