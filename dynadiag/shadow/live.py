@@ -169,18 +169,18 @@ class Shadow:
         try:
             with aside():
                 overwritten = expected.held.overwritten() if expected.held is not None else ()
-                if expected.eager is None:
+                eager = expected.eager
+                if eager is None:
                     self._without_eager(region, expected, overwritten)
                     return
                 made, passed = list(results), [*args, *region.attributes]
                 found = (*overwritten, *self._compare(region, expected, passed, made))
-                if not found and expected.eager.random:
+                if not found and eager.random:
                     expected = replace(expected, drawn_alike=_drawn_alike(region, expected, passed, made))
                 awaits = self._await_backward(region, expected, [*made, *passed]) if not found else False
                 if not found:
                     cap = self._options.cap_bytes
-                    random = expected.eager.random_outputs
-                    region.held = HeldOutputs.of_call(expected.number, made, expected.eager.outputs, random, cap_bytes=cap)
+                    region.held = HeldOutputs.of_call(expected.number, made, eager.outputs, eager.random_outputs, cap_bytes=cap)
                 self._tell(region, expected, found, awaits=awaits)
         except Exception as error:  # noqa: BLE001 - border: our hooks in the user's process
             self._sink.failed("parity", error)
