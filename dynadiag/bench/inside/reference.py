@@ -268,7 +268,7 @@ def _coarsest(expected: Expected, step: Step, *, tf32: bool, changed: bool) -> f
     return max(float(seen.eps), TF32_EPS if tf32 else 0.0)
 
 
-@dataclass(kw_only=True)
+@dataclass
 class Nudges:
     """Called with names, runs eager some times from a state that is a little off and gives these results of each run.
 
@@ -279,18 +279,18 @@ class Nudges:
     step: Step
     eager_arm: bool
     changed: bool
-    _eps: float | None = None
+    eps: float | None = None
 
     def __call__(self, names: Collection[str]) -> list[dict[str, Any]]:
         """The runs. An error of the step ends them: what came until then counts."""
         expected = self.expected
         runs: list[dict[str, Any]] = []
         with eager_stance(self.eager_arm), expected.without_dropout():
-            if self._eps is None:
-                self._eps = max(_coarsest(expected, self.step, tf32=expected.recorded.tf32, changed=self.changed), _NUDGE)
+            if self.eps is None:
+                self.eps = max(_coarsest(expected, self.step, tf32=expected.recorded.tf32, changed=self.changed), _NUDGE)
             for seed in range(_NUDGES):
                 _start(expected, changed=self.changed)
-                nudge(expected.snapshot.state.held, self._eps, seed)
+                nudge(expected.snapshot.state.held, self.eps, seed)
                 result = run_and_collect(self.step, self.step.original)
                 runs.append({name: value for name, value in result.items() if name in names})
             expected.snapshot.restore()
