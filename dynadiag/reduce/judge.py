@@ -165,8 +165,14 @@ class IsolatedOracle:
         return why
 
 
+_UNWRITTEN = ("inline_container.cc", "iostream error", "No space left on device", "File too large")
+"""What `torch.save` says when it cannot write (`caffe2/serialize/inline_container.cc`, 2.11 to 2.15)."""
+
+
 def _last_words(report: ChildReport) -> str:
     said = next((str(message["broken"]) for message in report.messages if "broken" in message), report.output).strip().splitlines()
+    if any(sign in line for line in said for sign in _UNWRITTEN):
+        return f"no room to write them into {tempfile.gettempdir()} (the disk is full, or files may not grow so far)"
     ended = "it did not end in time" if report.timed_out else report.signal or f"exit {report.exit_status}"
     return said[-1][:300] if said else ended
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import platform
 import time
@@ -13,6 +14,7 @@ from typing import Any
 import torch
 
 import dynadiag
+from dynadiag.errors import OutputError
 from dynadiag.fx.refusal import NotRebuildableError
 from dynadiag.reduce.ablation import Cell
 from dynadiag.reduce.hunt import Hunt
@@ -205,7 +207,12 @@ def write_json(data: Mapping[str, Any], path: Path) -> None:
 
 
 def write_text(text: str, path: Path) -> None:
-    """Write it aside and rename it, so that a reader never sees half of it."""
+    """Write it aside and rename it, so that a reader never sees half of it. Raises OutputError where there is no room."""
     temporary = path.with_name(f"{path.name}.tmp")
-    temporary.write_text(text, "utf-8", errors="backslashreplace")
-    temporary.replace(path)
+    try:
+        temporary.write_text(text, "utf-8", errors="backslashreplace")
+        temporary.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error

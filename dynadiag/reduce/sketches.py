@@ -8,6 +8,7 @@ from pathlib import Path
 
 from dynadiag.model.run import Node
 from dynadiag.reduce.candidate import Candidate, own_copy
+from dynadiag.reduce.outcome import write_text
 from dynadiag.render.backends import draw
 from dynadiag.render.graph_sketch import graph_sketch
 from dynadiag.trace import graph_nodes
@@ -23,7 +24,7 @@ def draw_both(before: Candidate, after: Candidate, out: Path) -> tuple[Mapping[s
         if drawing.suffix != ".svg":
             names[name], why = None, "; ".join(drawing.falls)
             continue
-        (out / f"{name}.svg").write_text(drawing.text, "utf-8", errors="backslashreplace")
+        write_text(drawing.text, out / f"{name}.svg")
         names[name] = f"{name}.svg"
     return names, why
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from torch.fx import Graph, GraphModule, Node
@@ -19,7 +20,7 @@ def shrink_bodies(candidate: Candidate) -> Iterator[Candidate]:
         for body in _bodies(candidate.module, node_at(candidate.module.graph, position)):
             for operands in _operands(node_at(candidate.module.graph, position)):
                 if len(operands) == len(_placeholders(getattr(candidate.module, body).graph)):
-                    yield _inlined(candidate, position, body, [_position_of(candidate.module.graph, node) for node in operands])
+                    yield _inlined(candidate, position, body, operands)
     for body in _all_bodies(candidate.module):
         yield from _bypassed(candidate, body)
 
@@ -34,30 +35,42 @@ def _all_bodies(module: GraphModule) -> list[str]:
     return [name for name in named if isinstance(getattr(module, name, None), GraphModule)]
 
 
-def _operands(node: Node) -> Iterator[list[Node]]:
-    """What the operator may give to its body: a list among its arguments, or all arguments that are no bodies."""
-    for argument in reversed(node.args):
-        if isinstance(argument, list | tuple) and argument and all(isinstance(item, Node) for item in argument):
-            yield list(argument)  # type: ignore[arg-type]
-    yield [argument for argument in node.args if isinstance(argument, Node) and argument.op != "get_attr"]
+@dataclass(frozen=True)
+class _Operand:
+    """What a body gets: the value of the node at `position`, or its first `slice`."""
+
+    position: int
+    sliced: bool = False
+
+
+def _operands(node: Node) -> Iterator[list[_Operand]]:
+    """What the operator may give to its body: a list among its arguments, all arguments that are no bodies, or all lists one after another
+    (`scan`: init, xs, additional inputs; `while_loop`: carried, additional inputs), of the second the first slices too.
+    """
+    order = {other: position for position, other in enumerate(node.graph.nodes)}
+    lists = [list(one) for one in node.args if isinstance(one, list | tuple) and one and all(isinstance(item, Node) for item in one)]
+    for one in reversed(lists):
+        yield [_Operand(order[item]) for item in one]
+    yield [_Operand(order[argument]) for argument in node.args if isinstance(argument, Node) and argument.op != "get_attr"]
+    for sliced in (False, True) if len(lists) > 1 else ():
+        yield [_Operand(order[item], sliced and which == 1) for which, one in enumerate(lists) for item in one]
 
 
 def _placeholders(graph: Graph) -> list[Node]:
     return [node for node in graph.nodes if node.op == "placeholder"]
 
 
-def _position_of(graph: Graph, node: Node) -> int:
-    return list(graph.nodes).index(node)
-
-
-def _inlined(candidate: Candidate, position: int, body: str, operands: list[int]) -> Candidate:
+def _inlined(candidate: Candidate, position: int, body: str, operands: list[_Operand]) -> Candidate:
     module = own_copy(candidate.module)
     graph, inner = module.graph, getattr(module, body)
     nodes = list(graph.nodes)
     call = nodes[position]
-    made = dict(zip(_placeholders(inner.graph), (nodes[operand] for operand in operands), strict=True))
     _hoist_attributes(module, inner, body)
     with graph.inserting_before(call):
+        values = [
+            graph.call_function(operator.getitem, (nodes[one.position], 0)) if one.sliced else nodes[one.position] for one in operands
+        ]
+        made = dict(zip(_placeholders(inner.graph), values, strict=True))
         result = graph.graph_copy(inner.graph, made)
     _replace_results(graph, call, result)
     return tidied(module, candidate.inputs, candidate.configs)

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from dynadiag.errors import NothingFoundError
+from dynadiag.errors import DynadiagError, NothingFoundError
 from dynadiag.reduce.candidate import candidate_of
+from dynadiag.reduce.failure import Failure
 from dynadiag.reduce.hunt import HuntOptions, confirm, hunt
 from dynadiag.reduce.isolation import run_forked
-from dynadiag.reduce.judge import observe_isolated
+from dynadiag.reduce.judge import IsolatedOracle, observe_isolated
 from dynadiag.reduce.setting import Setting
 from dynadiag.torch_compat.reduce_compile import warm_up
 
@@ -210,6 +211,19 @@ def test_no_process_is_left_behind(tmp_path):
             os.kill(int(pids.read_text()), 0)
             if Path(f"/proc/{pids.read_text()}/stat").exists() and " Z " in Path(f"/proc/{pids.read_text()}/stat").read_text():
                 raise ProcessLookupError
+
+
+def test_values_that_find_no_room_on_the_disk_are_one_line():
+    import resource
+
+    oracle = IsolatedOracle(Setting(backend="eager"), Failure(kind="crash", phase="call"), timeout_s=60.0)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64, limits[1]))
+    try:
+        with pytest.raises(DynadiagError, match="the values of the graph could not be kept: no room to write them"):
+            oracle.values(candidate_of(torch.fx.symbolic_trace(lambda x: (x + 1,)), [torch.ones(100)]))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def test_two_observations_agree():

@@ -12,6 +12,7 @@ import jsonschema
 import pytest
 import torch
 
+from dynadiag.errors import OutputError
 from dynadiag.reduce import ablation, finishing, outcome
 from dynadiag.reduce.ablation import Cell, ablate
 from dynadiag.reduce.candidate import Candidate, candidate_of
@@ -102,6 +103,17 @@ def test_what_cannot_be_drawn_costs_only_itself(tmp_path, monkeypatch):
     assert "There is none: no spelling." in (tmp_path / "report.md").read_text()
     data = to_json(hunted(RELU), LADDER, written, wall_s=1.0, level="dynamo", papers=papers)
     jsonschema.Draft202012Validator(SCHEMA).validate(json.loads(json.dumps(data)))
+
+
+def test_what_cannot_be_written_is_one_line_and_leaves_no_half_file(tmp_path, monkeypatch):
+    def half(path, text, *args, **kwargs):
+        path.write_bytes(text[:5].encode())
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", half)
+    with pytest.raises(OutputError, match=r"cannot write .*minify\.json: No space left on device"):
+        write_json({"some": "thing"}, tmp_path / "minify.json")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_error_of_the_page_names_no_folder_of_this_machine():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+
 import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -112,6 +114,24 @@ def test_bodies_of_higher_order_operators_are_inlined_or_shrunk():
         oracle=lambda g, i: g(*i) is not None and {torch.ops.higher_order.cond, aten.sinh.default} <= everything(g),
     )
     assert aten.tanh.default not in everything(kept.graph_module) and torch.ops.higher_order.cond in everything(kept.graph_module)
+
+
+def test_one_step_of_a_scan_takes_its_place():
+    """Its body gets the carried values, slices of the others, and what both read."""
+    graph = torch.fx.Graph()
+    init, xs, weight = (graph.placeholder(name) for name in ("init", "xs", "weight"))
+    body = graph.get_attr("step")
+    both = graph.call_function(torch.ops.higher_order.scan, (body, [init], [xs], [weight]))
+    graph.output(tuple(graph.call_function(operator.getitem, (both, which)) for which in (0, 1)))
+    step = torch.fx.Graph()
+    carried, value, factor = (step.placeholder(name) for name in ("carried", "value", "factor"))
+    new = step.call_function(torch.add, (step.call_function(torch.matmul, (carried, factor)), value))
+    step.output((new, step.call_function(torch.sinh, (new,))))
+    gm = torch.fx.GraphModule({"step": torch.fx.GraphModule({}, step)}, graph)
+    inputs = [torch.ones(2, 3), torch.ones(4, 2, 3), torch.ones(3, 3)]
+    everything = lambda g: {n.target for m in g.modules() if isinstance(m, torch.fx.GraphModule) for n in m.graph.nodes}  # noqa: E731
+    found = dynadiag.minify(gm, inputs, oracle=lambda g, i: g(*i) is not None and torch.sinh in everything(g))
+    assert targets(found.graph_module) == [torch.sinh]
 
 
 def test_proposals_are_new_candidates_and_leave_the_old_one_alone():
