@@ -18,7 +18,9 @@ from dynadiag.reduce.isolation import Tell, run_forked
 
 RUNS = 3
 _OUTPUT_BYTES = 8 << 20  # a C++ compiler can say its one error before megabytes of warnings
-_DROPPED = ("PYTHONPATH", "DYNADIAG_RECORD", "DYNADIAG_CAPTURE", "TORCH_TRACE", "TORCH_LOGS", "TORCHINDUCTOR_FORCE_DISABLE_CACHES")
+DROPPED = ("DYNADIAG_RECORD", "DYNADIAG_CAPTURE", "TORCH_TRACE", "TORCHDYNAMO_REPRO_AFTER", "TORCHDYNAMO_REPRO_LEVEL")
+"""Variables that no question inherits: with the last two torch's own minifier would begin at each failure, and tell of another one."""
+_DROPPED_IN_PROOFS = (*DROPPED, "PYTHONPATH", "TORCH_LOGS", "TORCHINDUCTOR_FORCE_DISABLE_CACHES")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +56,7 @@ def run_fresh(source: str, *, timeout_s: float, python: str = sys.executable, wa
         empty.mkdir()
         _copy_cache(warm, elsewhere)
         (empty / "repro_min.py").write_text(source, "utf-8")
-        environment = {name: value for name, value in os.environ.items() if name not in _DROPPED}
+        environment = {name: value for name, value in os.environ.items() if name not in _DROPPED_IN_PROOFS}
         environment |= {"TORCHINDUCTOR_CACHE_DIR": str(elsewhere), "TORCHINDUCTOR_COMPILE_THREADS": "1", "OMP_NUM_THREADS": "1"}
         child = subprocess.Popen(
             [python, "repro_min.py"],
@@ -76,7 +78,7 @@ def run_fresh(source: str, *, timeout_s: float, python: str = sys.executable, wa
 
 
 def run_in_child(source: str, *, timeout_s: float) -> int | None:
-    """The exit status of the file in a forked child with a directory of its own, told as by `run_fresh`; cheaper, torch is there already."""
+    """The exit status of the file in a forked child with a directory of its own, told as by `run_fresh`; torch is there already."""
 
     def work(tell: Tell) -> None:
         Path("program.py").write_text(source, "utf-8")

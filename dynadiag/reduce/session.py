@@ -16,6 +16,7 @@ from typing import Any
 
 from dynadiag.errors import DynadiagError
 from dynadiag.reduce.machine_answers import take_over, users_cache
+from dynadiag.reduce.proving import DROPPED
 from dynadiag.reduce.script import Suspect
 
 Message = Mapping[str, Any]
@@ -145,7 +146,7 @@ def _interrupts_to(child: subprocess.Popen[str]) -> Iterator[None]:
 
 def _environment(out: Path) -> dict[str, str]:
     """One thread, a compile cache of its own, and CUDA looked at without being initialised (a child could not use it after a fork)."""
-    environment = {name: value for name, value in os.environ.items() if name not in ("DYNADIAG_CAPTURE", "DYNADIAG_RECORD", "TORCH_TRACE")}
+    environment = {name: value for name, value in os.environ.items() if name not in DROPPED}
     return environment | {
         "OMP_NUM_THREADS": "1",
         "TORCHINDUCTOR_COMPILE_THREADS": "1",

@@ -7,8 +7,9 @@ import signal
 
 import pytest
 
+from dynadiag.reduce import session
 from dynadiag.reduce.failure import Failure
-from dynadiag.reduce.proving import Proof, prove, run_fresh, run_in_child, shows
+from dynadiag.reduce.proving import DROPPED, Proof, prove, run_fresh, run_in_child, shows
 
 ASSERT = Failure(kind="runtime_error", phase="call", exceptions=("torch.AcceleratorError",), message="CUDA error: device-side assert")
 ERROR = Failure(kind="compile_error", phase="compile", exceptions=("a.Outer", "b.Inner"), message="cannot do N of relu")
@@ -62,6 +63,16 @@ def test_what_is_known_of_the_machine_is_used_again_and_no_graph(tmp_path):
     look = "import os, pathlib; print(sorted(p.name for p in pathlib.Path(os.environ['TORCHINDUCTOR_CACHE_DIR']).rglob('*')))"
     assert run_fresh(look, timeout_s=60, warm=tmp_path) == (0, "['ab', 'isa.so']\n")
     assert run_fresh(look, timeout_s=60, warm=tmp_path / "gone") == (0, "[]\n")
+
+
+def test_torchs_own_minifier_does_not_begin_in_a_question(monkeypatch, tmp_path):
+    """With it a failure comes wrapped, and of layers that pass another failure is told."""
+    for name in DROPPED:
+        monkeypatch.setenv(name, "aot")
+    assert not set(DROPPED) & set(session._environment(tmp_path))
+    assert {"TORCHDYNAMO_REPRO_AFTER", "TORCHDYNAMO_REPRO_LEVEL"} < set(DROPPED)
+    look = f"import os; print(sorted(set(os.environ) & set({DROPPED!r})))"
+    assert run_fresh(look, timeout_s=60) == (0, "[]\n")
 
 
 def test_a_run_that_does_not_end_is_ended():
