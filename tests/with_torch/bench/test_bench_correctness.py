@@ -117,6 +117,14 @@ def test_a_running_mean_of_squares_of_rounding_is_judged_by_what_the_step_adds()
     assert compare("x", (learnt + 0.01 * one).float(), before.float(), exact=learnt, before=before).status == "WRONG"
 
 
+def test_what_a_step_adds_is_not_excused_by_states_that_are_further_off():
+    before, count = torch.full((1,), 150000.0), torch.full((1,), 150001.0)
+    nudges = [count * (1 + 2.0**-19), count * (1 - 2.0**-19)]
+    result = compare("step", count, before, exact=count.double(), before=before.double(), nudges=nudges)
+    assert result.status == "WRONG" and "what the step adds to it is off by 9.6e-01" in result.detail
+    assert compare("step", count, count, exact=count.double(), before=before.double(), nudges=nudges).status == "PASS"
+
+
 def test_tf32_counts_as_half_precision():
     """Figures of a mean that ResNet-18's BatchNorm keeps, on an H200: eager took no TF32 for that convolution, compiled code did."""
     generator = torch.Generator().manual_seed(3)
