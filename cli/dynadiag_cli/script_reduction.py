@@ -12,6 +12,7 @@ from dynadiag_cli.progress import StatusLine
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from dynadiag.errors import DynadiagError
     from dynadiag.record import Target
 
 IN_A_SCRIPT = {
@@ -36,6 +37,33 @@ def check_script(program: Target, kind: str, *, recorded: bool) -> None:
         raise UsageError(f"--kind {kind} needs a script in one text file: {path} is none")
 
 
+_GOES_ON = ("passes-alone", "not-rebuilt", "no-graph-failed", "not-captured")
+
+
+def goes_on(error: DynadiagError, program: Target, options: Any) -> bool:
+    """Whether the script itself is worth a try where its graph alone does not show the failure, or cannot be taken out of it."""
+    path = Path(program.argv[0])
+    is_text = program.kind == "script" and path.is_file() and path.suffix not in (".pyc", ".pyo", ".pyz")
+    return error.slug in _GOES_ON and is_text and not options.resume
+
+
+def reduce_instead(program: Target, directory: Path, options: Any, error: DynadiagError, said: tuple[str, str] | None) -> int:
+    """Go on with the script after its graph; the exit status. Wrong numbers show in a script only by an assertion of its own."""
+    from dataclasses import replace
+
+    from dynadiag.errors import DynadiagError, NothingFoundError
+    from dynadiag.reduce.session import SILENT
+
+    say(f"{error.message}; going on with the script")
+    if options.kind not in SILENT:
+        return reduce(program, directory, options, why=error.message, said=said)
+    try:
+        return reduce(program, directory, replace(options, kind=None), why=error.message)
+    except DynadiagError as raised:
+        only = f"a script shows {options.kind} only by an assertion of its own that fails when it is compiled"
+        raise NothingFoundError(f"{raised.message} ({only})", exit_code=raised.exit_code) from raised
+
+
 def is_script_job(directory: Path) -> bool:
     """Whether the earlier run in this directory reduced a script."""
     try:
@@ -44,8 +72,8 @@ def is_script_job(directory: Path) -> bool:
         return False
 
 
-def reduce(program: Target, directory: Path, options: Any, *, why: str) -> int:
-    """Reduce the script and say what came of it; the exit status."""
+def reduce(program: Target, directory: Path, options: Any, *, why: str, said: tuple[str, str] | None = None) -> int:
+    """Reduce the script and say what came of it; the exit status. `said` is what the exception said that is meant."""
     from dynadiag.reduce.session import reduce_script
 
     line = StatusLine()
@@ -54,7 +82,7 @@ def reduce(program: Target, directory: Path, options: Any, *, why: str) -> int:
         if "nodes" in message:
             line.draw(f"{message['nodes']} statements, {message.get('queries', 0)} queries {message.get('phase', '')}")
 
-    result = reduce_script(Path(program.argv[0]), program.argv[1:], directory, options, show, why=why)
+    result = reduce_script(Path(program.argv[0]), program.argv[1:], directory, options, show, why=why, said=said)
     line.wipe()
     return _report(result, directory)
 

@@ -11,12 +11,13 @@ import typer
 
 from dynadiag_cli.command_line import MODE
 from dynadiag_cli.progress import StatusLine
-from dynadiag_cli.script_reduction import IN_A_SCRIPT, check_script, is_script_job, reduce, say
+from dynadiag_cli.script_reduction import IN_A_SCRIPT, check_script, goes_on, is_script_job, reduce, reduce_instead, say
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dynadiag.record import Target
+    from dynadiag.reduce.script import Suspect
 
 EXAMPLES = """Examples:
 
@@ -24,7 +25,6 @@ EXAMPLES = """Examples:
 
   dynadiag minify --kind wrong_result dynadiag-runs/latest#g3
 """
-_SILENT = ("oom", "wrong_result", "wrong_gradient", "wrong_mutation", "nan")
 
 
 class Kind(enum.StrEnum):
@@ -152,32 +152,50 @@ def _source(target: list[str]) -> tuple[Path, str | None] | None:
 
 
 def _minify(program: Target, directory: Path, options: Any, source: tuple[Path, str | None] | None, backend: str | None) -> int:
-    from dynadiag.reduce.script import CaptureOptions, find_and_capture
-    from dynadiag.reduce.session import reduce_captured
-
     say(f"writing to {directory}")
     if options.kind in IN_A_SCRIPT or (options.resume and is_script_job(directory)):
         return reduce(program, directory, options, why=IN_A_SCRIPT.get(options.kind, "the captured graph alone did not show it"))
     if options.resume:
         from dynadiag.reduce.resuming import captures_to_resume
 
-        suspect, captures = None, captures_to_resume(directory, Path(program.argv[0]))
-    elif source is not None:
-        suspect = None
+        return _reduced(captures_to_resume(directory, Path(program.argv[0])), None, directory, options)
+    if source is not None:
         captures, options = _captured(source, directory, options, backend)
-    else:
-        every = options.kind in _SILENT
-        suspect, captures = find_and_capture(program, directory, CaptureOptions(timeout_s=options.timeout_s, every=every))
-    if suspect is not None:
-        say(f"graph {suspect.graph} fails in phase {suspect.phase}: {' '.join(suspect.title.split())[:200]}")
+        return _reduced(captures, None, directory, options)
+    return _of_script(program, directory, options)
+
+
+def _of_script(program: Target, directory: Path, options: Any) -> int:
+    """Down the ladder: the graph that fails, the calls of it, the script."""
+    from dynadiag.errors import DynadiagError
+    from dynadiag.reduce.script import CaptureOptions, find_and_capture
+    from dynadiag.reduce.session import SILENT
+
+    suspect = None
+    try:
+        suspect, captures = find_and_capture(program, directory, CaptureOptions(timeout_s=options.timeout_s, every=options.kind in SILENT))
+        if suspect is not None:
+            say(f"graph {suspect.graph} fails in phase {suspect.phase}: {' '.join(suspect.title.split())[:200]}")
+        return _reduced(captures, suspect, directory, options)
+    except DynadiagError as error:
+        if not goes_on(error, program, options):
+            raise
+        return reduce_instead(program, directory, options, error, suspect.said if suspect is not None else None)
+
+
+def _reduced(captures: list[Path], suspect: Suspect | None, directory: Path, options: Any) -> int:
+    from dynadiag.reduce.session import reduce_captured
+
     line = StatusLine()
 
     def show(message: Mapping[str, Any]) -> None:
         if "nodes" in message:
             line.draw(f"{message['nodes']} nodes, {message.get('queries', 0)} queries {message.get('phase', '')}")
 
-    result = reduce_captured(captures, suspect, directory, options, show)
-    line.wipe()
+    try:
+        result = reduce_captured(captures, suspect, directory, options, show)
+    finally:
+        line.wipe()
     return _report(result, directory)
 
 

@@ -14,6 +14,8 @@ Kind = Literal["compile_error", "runtime_error", "crash", "hang", "oom", "wrong_
 KINDS: tuple[Kind, ...] = (
     *("compile_error", "runtime_error", "crash", "hang", "oom", "wrong_result", "wrong_gradient", "wrong_mutation", "nan"),
 )
+Said = tuple[str, str]
+"""The class of an exception without its module, and its normalised message: the same wherever it was raised and caught."""
 _INNERMOST = 3
 _MESSAGE_LIMIT = 1000
 _DETAIL_LIMIT = 20_000
@@ -41,6 +43,10 @@ class Failure:
         """Whether both are the same failure, shown perhaps by another layer of the compiler, so in another phase and other functions."""
         return (self.kind, self.exceptions[-1:], self.message) == (other.kind, other.exceptions[-1:], other.message)
 
+    def said(self) -> Said | None:
+        """What the innermost exception said; None of a failure that is no exception."""
+        return (self.exceptions[-1].rsplit(".", 1)[-1], self.message) if self.exceptions else None
+
     def signature(self) -> tuple[Any, ...]:
         """What is compared."""
         return (self.kind, self.phase, self.exceptions, self.message, self.frames)
@@ -53,6 +59,11 @@ class Failure:
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
         return asdict(self)
+
+
+def said_by(exception: str, message: str) -> Said:
+    """What an exception said, from the name of its class and its whole message."""
+    return exception.rsplit(".", 1)[-1], normalised(message)
 
 
 def from_json(data: Mapping[str, Any]) -> Failure:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dynadiag.errors import NothingFoundError
 from dynadiag.reduce.candidate import Candidate
-from dynadiag.reduce.failure import Failure
+from dynadiag.reduce.failure import Failure, Said
 from dynadiag.reduce.journal import Journal
 from dynadiag.reduce.judge import IsolatedOracle, Observation, observe_isolated, timeout_for
 from dynadiag.reduce.ladder import same_cause
@@ -22,12 +22,15 @@ from dynadiag.reduce.verdict import Verdict
 from dynadiag.torch_compat.reduce_compile import gpus_to_share
 
 _LEAST_HANG_S = 5.0
+PASSES_ALONE = "passes-alone"
+"""The slug of what is raised where the graph alone does not show the failure of the script."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class HuntOptions:
     """`timeout_s` is for the first run; later ones get ten times what it took. `kind` and `match` (a regular expression searched in the
-    message and the traceback) say which failure is meant, `like` that it must have the same cause as another; `journal` and `resume` as in
+    message and the traceback) say which failure is meant, `said` what the exception of the script said, `like` that it must have the same
+    cause as another; `journal` and `resume` as in
     `minify`. `width` questions at most are judged at a time; what is found does not depend on it.
     """
 
@@ -35,6 +38,7 @@ class HuntOptions:
     kind: str | None = None
     match: str | None = None
     like: Failure | None = None
+    said: Said | None = None
     journal: Path | None = None
     resume: bool = False
     simplify: bool = True
@@ -95,7 +99,7 @@ def confirm(candidate: Candidate, setting: Setting, options: HuntOptions) -> Con
             target = one.failure
             timeout_s = _later_timeout(one, options.timeout_s)
     if target is None:
-        raise NothingFoundError(_why_nothing(seen, setting, options), exit_code=1)
+        raise NothingFoundError(_why_nothing(seen, setting, options), slug=PASSES_ALONE, exit_code=1)
     return Confirmed(
         failure=target,
         failed=_failed(seen, target),
@@ -115,6 +119,8 @@ def _is_meant(failure: Failure, options: HuntOptions) -> bool:
         return False
     if options.kind is not None and failure.kind != options.kind:
         return False
+    if options.said is not None and failure.said() != options.said:
+        return False
     return options.match is None or bool(re.search(options.match, f"{failure.title()}\n{failure.message}\n{failure.detail}"))
 
 
@@ -127,7 +133,8 @@ def _later_timeout(first: Observation, limit_s: float) -> float:
 def _why_nothing(seen: list[Observation], setting: Setting, options: HuntOptions) -> str:
     others = [one.failure for one in seen if one.failure is not None]
     if others:
-        return f"the graph fails, but not as asked for (--kind, --match): {others[0].kind} in phase {others[0].phase}: {others[0].title()}"
+        asked = "as in the script" if options.said is not None and others[0].said() != options.said else "as asked for (--kind, --match)"
+        return f"the graph fails, but not {asked}: {others[0].kind} in phase {others[0].phase}: {others[0].title()}"
     invalid = next((one.invalid for one in seen if one.invalid is not None), None)
     if invalid is not None:
         return f"the captured graph does not run: {invalid}"

@@ -26,6 +26,9 @@ from dynadiag.torch_compat.reduce_compile import has_option
 # Options that the harness sets itself, or that only say where to put files and logs.
 _OURS = ("compile_threads", "suppress_errors", "debug_dir", "trace", "cache", "log", "verbose", "repro_", "worker")
 
+NOT_REBUILT = "not-rebuilt"
+"""The slug of what is raised where the graph, or its backend, cannot be made again outside of the script."""
+
 
 def load_capture(folder: Path) -> tuple[Candidate, Setting]:
     """The candidate and its setting. Raises UnreadableInputError when the folder is not whole or the graph cannot be rebuilt."""
@@ -34,7 +37,7 @@ def load_capture(folder: Path) -> tuple[Candidate, Setting]:
     except (OSError, ValueError) as error:
         raise _unreadable(folder, error) from error
     if state.get("trouble"):
-        raise UnreadableInputError(f"a reproducer cannot name the backend: {state['trouble']}", exit_code=1)
+        raise UnreadableInputError(f"a reproducer cannot name the backend: {state['trouble']}", slug=NOT_REBUILT, exit_code=1)
     return load_candidate(folder, _configs(state)), _setting(state)
 
 
@@ -52,7 +55,7 @@ def load_candidate(folder: Path, configs: tuple[tuple[str, Any], ...]) -> Candid
         # All values on the CPU: the process that loads them forks, and must not initialise CUDA before.
         rebuilt = rebuild(text, details=details, options=RebuildOptions(values_on="cpu"))
     except NotRebuildableError as error:
-        raise UnreadableInputError(f"the captured graph cannot be rebuilt: {error}", exit_code=1) from error
+        raise UnreadableInputError(f"the captured graph cannot be rebuilt: {error}", slug=NOT_REBUILT, exit_code=1) from error
     homes = [home for home in saved["homes"] if home is not None] if saved is not None else []
     missing = missing_device(rebuilt) or next((home for home in homes if not is_here(home)), None)
     if missing is not None:

@@ -12,22 +12,30 @@ from pathlib import Path
 
 from dynadiag.errors import NothingFoundError
 from dynadiag.record import RecordOptions, RecordResult, Target, record
+from dynadiag.reduce.failure import Said, said_by
 from dynadiag.replay.settings import VARIABLE, CaptureSettings
 
 _STATE = struct.Struct("<qqq")
 _COMPILING, _CALLING = 1, 2
 _EVERY = -2
+NO_GRAPH_FAILED = "no-graph-failed"
+"""The slug of what is raised where the script fails, but in no compile and no call of a graph."""
+NOT_CAPTURED = "not-captured"
 _PHASES = {_COMPILING: "compile", _CALLING: "call"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Suspect:
-    """Where a script failed: the number of the graph in its process, in `phase`, at its `call`-th call; `title` says how."""
+    """Where a script failed: the number of the graph in its process, in `phase`, at its `call`-th call; `title` says how.
+
+    `said` is what the exception said, None where it was none.
+    """
 
     graph: int
     phase: str
     call: int
     title: str
+    said: Said | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +59,8 @@ def find_and_capture(target: Target, out: Path, options: CaptureOptions) -> tupl
     folder, result = _run(target, out, "first-run", CaptureSettings(str(out / "first-run")), options)
     suspect = _suspect(folder, result)
     if suspect is None:
-        raise NothingFoundError(_why_nothing(folder, result), exit_code=1)
+        slug = NO_GRAPH_FAILED if result.exit_status or result.signal or result.timed_out else None
+        raise NothingFoundError(_why_nothing(folder, result), slug=slug, exit_code=1)
     call = suspect.call if suspect.phase != "compile" else 0
     wanted = CaptureSettings(str(out / "capture"), graph=suspect.graph, call=call)
     folder, again = _run(target, out, "capture", wanted, options)
@@ -60,7 +69,7 @@ def find_and_capture(target: Target, out: Path, options: CaptureOptions) -> tupl
         raise NothingFoundError(f"the failure did not come back: it came in 1 of 2 runs ({suspect.title})", exit_code=1)
     captured = _whole(folder)
     if not captured:
-        raise NothingFoundError(f"the failing graph could not be captured: {_problems(folder)}", exit_code=1)
+        raise NothingFoundError(f"the failing graph could not be captured: {_problems(folder)}", slug=NOT_CAPTURED, exit_code=1)
     return suspect, captured
 
 
@@ -109,7 +118,9 @@ def _failures(path: Path) -> Iterator[Suspect]:
     for line in path.read_text("utf-8", errors="replace").splitlines():
         with contextlib.suppress(ValueError, KeyError, TypeError):
             found = json.loads(line)
-            yield Suspect(graph=int(found["graph"]), phase=str(found["phase"]), call=int(found["call"]), title=str(found["title"]))
+            said = said_by(str(found["exception"]), str(found["message"])) if "exception" in found else None
+            where = {"graph": int(found["graph"]), "call": int(found["call"])}
+            yield Suspect(**where, phase=str(found["phase"]), title=str(found["title"]), said=said)
 
 
 def _state(path: Path) -> tuple[int, int, int] | None:

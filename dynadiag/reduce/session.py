@@ -15,11 +15,14 @@ from types import FrameType
 from typing import Any
 
 from dynadiag.errors import DynadiagError
+from dynadiag.reduce.failure import Said
 from dynadiag.reduce.machine_answers import take_over, users_cache
 from dynadiag.reduce.proving import DROPPED
 from dynadiag.reduce.script import Suspect
 
 Message = Mapping[str, Any]
+SILENT = ("oom", "wrong_result", "wrong_gradient", "wrong_mutation", "nan")
+"""Kinds that no exception tells: each graph is looked at."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +58,7 @@ def reduce_captured(
         "timeout_s": options.timeout_s,
         "kind": options.kind,
         "match": options.match,
+        "said": suspect.said if suspect is not None and options.kind not in SILENT else None,
         "resume": options.resume,
         "ablation": options.ablation,
         "memory_limit_mib": options.memory_limit_mib,
@@ -67,9 +71,19 @@ def reduce_captured(
 
 
 def reduce_script(
-    script: Path, arguments: Sequence[str], out: Path, options: SessionOptions, on_message: Callable[[Message], None], *, why: str
+    script: Path,
+    arguments: Sequence[str],
+    out: Path,
+    options: SessionOptions,
+    on_message: Callable[[Message], None],
+    *,
+    why: str,
+    said: Said | None = None,
 ) -> Message:
-    """Run the worker for scripts; gives `minify.json`, whose `level_why` is `why`. Raises as `reduce_captured` does."""
+    """Run the worker for scripts; gives `minify.json`, whose `level_why` is `why`. Raises as `reduce_captured` does.
+
+    `said` is what the exception said that is meant.
+    """
     job = {
         "script": str(script.absolute()),
         "arguments": list(arguments),
@@ -77,6 +91,7 @@ def reduce_script(
         "timeout_s": options.timeout_s,
         "kind": options.kind,
         "match": options.match,
+        "said": said,
         "resume": options.resume,
         "level_why": why,
     }
@@ -87,7 +102,7 @@ def _worked(module: str, job: Mapping[str, Any], out: Path, on_message: Callable
     (out / "job.json").write_text(json.dumps(job, indent=1), "utf-8")
     last = _run_worker(module, out / "job.json", out, on_message)
     if "error" in last:
-        raise DynadiagError(str(last["error"]), slug="not-reduced", exit_code=int(last.get("exit_code", 1)))
+        raise DynadiagError(str(last["error"]), slug=str(last.get("slug", "not-reduced")), exit_code=int(last.get("exit_code", 1)))
     result: Message = json.loads((out / "minify.json").read_text("utf-8"))
     return result
 

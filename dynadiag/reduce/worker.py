@@ -52,7 +52,8 @@ def main(job_file: str) -> int:
             error = raised
             continue
         return 0
-    say(error=error.message if error else "nothing was captured", exit_code=error.exit_code if error else 1)
+    slug, exit_code = (error.slug, error.exit_code) if error else ("not-captured", 1)
+    say(error=error.message if error else "nothing was captured", slug=slug, exit_code=exit_code)
     return 1
 
 
@@ -86,6 +87,7 @@ def _reduce(folder: Path, out: Path, job: dict[str, Any], interrupts: Interrupts
         timeout_s=job["timeout_s"],
         kind=job["kind"],
         match=job["match"],
+        said=tuple(job["said"]) if job.get("said") else None,
         journal=out / "journal.jsonl",
         resume=job["resume"],
         on_query=show,

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dynadiag.errors import NothingFoundError
-from dynadiag.reduce.failure import Failure
+from dynadiag.reduce.failure import Failure, Said
 from dynadiag.reduce.journal import Journal
 from dynadiag.reduce.reducer import Progress
 from dynadiag.reduce.repeating import CONFIRMATIONS, repeats_for, wants_more
+from dynadiag.reduce.scripts.exceptions import is_meant, later_timeout
 from dynadiag.reduce.scripts.oracle import Conditions, ScriptOracle, Seen, see
 from dynadiag.reduce.scripts.passes import BEFORE_CUTTING
 from dynadiag.reduce.scripts.passes.eager_backend import eager_backend
@@ -22,19 +22,20 @@ from dynadiag.reduce.scripts.slicing import without_line
 from dynadiag.reduce.scripts.strategy import ScriptReducer
 from dynadiag.reduce.verdict import Verdict
 
-_LEAST_TIMEOUT_S = 60.0
 _MOST_DROPPED = 50
 _OF_DYNAMO = ("graph_break", "recompile", "fallback")
-_UNCOMPILED = ("exit", "killed")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScriptOptions:
-    """`timeout_s` is for the first run; later ones get ten times what it took. `kind` and `match` say which failure is meant."""
+    """`timeout_s` is for the first run; later ones get ten times what it took. `kind` and `match` say which failure is meant, `said` what
+    its exception said.
+    """
 
     timeout_s: float = 300.0
     kind: str | None = None
     match: str | None = None
+    said: Said | None = None
     journal: Path | None = None
     resume: bool = False
     on_query: Callable[[Progress], None] | None = None
@@ -111,19 +112,20 @@ def confirm(program: Program, options: ScriptOptions) -> Confirmed:
         raise NothingFoundError(f"the machine is to blame, not the compiler: {first.environment}", slug="environment", exit_code=1)
     target = _target(first, options)
     seen = [first]
-    later = replace(conditions, timeout_s=max(_LEAST_TIMEOUT_S, 10 * first.wall_s))
+    control = None if target.kind in KINDS else _control(program, conditions)
+    passing_s = control.wall_s if control is not None else None
+    limit_s = later_timeout(target, failing_s=first.wall_s, passing_s=passing_s, asked_s=options.timeout_s)
+    later = replace(conditions, timeout_s=limit_s)
     while len(seen) < CONFIRMATIONS or (0 < (failed := _failed(seen, target)) < len(seen) and wants_more(failed, len(seen))):
         options.wait()
         seen.append(see(program, later))
-    if target.kind not in KINDS:
-        _check_control(program, later)
     return Confirmed(
         program=program,
         failure=target,
         failed=_failed(seen, target),
         of=len(seen),
         timeout_s=later.timeout_s,
-        cpu_s=sum(one.cpu_s for one in seen),
+        cpu_s=sum(one.cpu_s for one in (*seen, *([control] if control is not None else []))),
         namespace=first.namespace,
         dropped=dropped,
     )
@@ -164,9 +166,7 @@ def _target(seen: Seen, options: ScriptOptions) -> Failure:
 
 
 def _is_meant(failure: Failure, options: ScriptOptions) -> bool:
-    if failure.kind in _UNCOMPILED or (failure.kind != options.kind if options.kind is not None else failure.kind in KINDS):
-        return False
-    return options.match is None or bool(re.search(options.match, f"{failure.title()}\n{failure.message}\n{failure.detail}"))
+    return is_meant(failure, kind=options.kind, match=options.match, said=options.said)
 
 
 def _why_nothing(seen: Seen, options: ScriptOptions) -> str:
@@ -183,7 +183,9 @@ def _failed(seen: list[Seen], target: Failure) -> int:
     return sum(any(one.same_as(target) for one in run.failures) for run in seen)
 
 
-def _check_control(program: Program, conditions: Conditions) -> None:
+def _control(program: Program, conditions: Conditions) -> Seen:
+    """The run without the compiler, which must end well."""
     control = see(program, conditions, eager=True)
     if control.ended is not None:
         raise NothingFoundError(f"without the compiler the script fails too ({control.ended.title()}): nothing to reduce", exit_code=1)
+    return control

@@ -8,6 +8,7 @@ import linecache
 import os
 import sys
 import tempfile
+import traceback
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -22,6 +23,7 @@ from dynadiag.reduce.scripts.guarding import Guard
 
 FILE = "repro_min.py"
 _LARGEST_FILE = 1 << 30
+_CONVERTS = ("torch", "_dynamo", "convert_frame.py")
 Tell = Callable[[dict[str, Any]], None]
 
 
@@ -72,9 +74,14 @@ def _execute(code: types.CodeType, module: types.ModuleType, *, eager: bool) -> 
 def _failure(error: BaseException) -> Failure:
     """The failure of a script: its own functions and lines are no part of the signature, they go while it shrinks."""
     found = out_of_memory(error, "call") if ran_out_of_memory(error) else from_exception(error, "call")
-    compiling = any(name.startswith(("torch._dynamo.exc.", "torch._inductor.exc.")) for name in found.exceptions)
+    compiling = any(name.startswith(("torch._dynamo.exc.", "torch._inductor.exc.")) for name in found.exceptions) or _while_compiling(error)
     frames = tuple(frame for frame in found.frames if not frame.startswith(f"{FILE}:"))
     return replace(found, frames=frames, phase="compile" if compiling else "call", kind="compile_error" if compiling else found.kind)
+
+
+def _while_compiling(error: BaseException) -> bool:
+    """Whether it came out of Dynamo while it compiled a frame: broken constraints on sizes are raised as they are (2.11 to 2.15)."""
+    return any(Path(frame.filename).parts[-3:] == _CONVERTS for frame in traceback.extract_tb(error.__traceback__))
 
 
 def _main_module(path: Path, arguments: tuple[str, ...]) -> types.ModuleType:

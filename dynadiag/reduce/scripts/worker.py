@@ -62,6 +62,7 @@ def _reduce(script: Path, out: Path, job: dict[str, Any], interrupts: Interrupts
         timeout_s=job["timeout_s"],
         kind=job["kind"],
         match=job["match"],
+        said=tuple(job["said"]) if job.get("said") else None,
         journal=out / "journal.jsonl",
         resume=job["resume"],
         on_query=show,

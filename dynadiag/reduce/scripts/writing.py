@@ -43,6 +43,8 @@ def _shown_by(failure: Failure, form: str) -> tuple[str, str]:
         return "", "import torch._dynamo.utils\n\n" + _AFTER_BREAK.replace("SIGN", repr(sign)).replace(
             "REASONS", 'torch._dynamo.utils.counters["graph_break"]'
         )
+    if failure.kind == "hang":
+        return "import faulthandler\n\nfaulthandler.dump_traceback_later(30, exit=True)  # it hangs: show where, and end", ""
     if failure.kind == "recompile":
         return "import torch._dynamo\n\ntorch._dynamo.config.error_on_recompile = True", ""
     if failure.kind == "cudagraph_skip":

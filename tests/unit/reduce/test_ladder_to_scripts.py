@@ -1,0 +1,102 @@
+"""Where a graph alone does not show the failure, `dynadiag minify` goes on with the script: when it does, and what it then looks for."""
+
+from __future__ import annotations
+
+import pytest
+
+from dynadiag.errors import DynadiagError, NothingFoundError, UsageError
+from dynadiag.record import Target
+from dynadiag.reduce import session
+from dynadiag.reduce.failure import Failure, said_by
+from dynadiag.reduce.hunt import PASSES_ALONE
+from dynadiag.reduce.loading import NOT_REBUILT
+from dynadiag.reduce.script import NO_GRAPH_FAILED, NOT_CAPTURED, Suspect
+from dynadiag.reduce.scripts.exceptions import is_meant, later_timeout
+from dynadiag.reduce.session import SessionOptions
+from dynadiag_cli import script_reduction, verb_minify
+
+SAID = said_by("my.module.FoundError", "bad size 12 of layer_3")
+
+
+def failure(kind="compile_error", name="my.module.FoundError", message="bad size N of layer"):
+    return Failure(kind=kind, phase="compile", exceptions=("torch._dynamo.exc.BackendCompilerFailed", name), message=message)
+
+
+def test_an_exception_is_known_again_by_its_class_and_message():
+    assert failure().said() == failure(name="FoundError", message=SAID[1]).said() == SAID
+    assert Failure(kind="crash", phase="call", message="SIGSEGV").said() is None
+
+
+@pytest.mark.parametrize(
+    ("found", "asked", "expected"),
+    [
+        (failure(), {}, True),
+        (failure(), {"kind": "runtime_error"}, False),
+        (failure(), {"said": SAID}, True),
+        (failure(message="another"), {"said": SAID}, False),
+        (failure(), {"match": "bad size"}, True),
+        (failure(), {"match": "bad sizes"}, False),
+        (Failure(kind="exit", phase="run", message="exit 1"), {}, False),
+        (Failure(kind="graph_break", phase="trace"), {}, False),
+        (Failure(kind="graph_break", phase="trace"), {"kind": "graph_break"}, True),
+    ],
+)
+def test_which_failure_of_a_script_is_meant(found, asked, expected):
+    assert is_meant(found, **{"kind": None, "match": None, "said": None, **asked}) is expected
+
+
+def test_a_hang_is_waited_for_as_long_as_the_uncompiled_run_suggests():
+    hang = Failure(kind="hang", phase="call")
+    assert later_timeout(hang, failing_s=300.0, passing_s=1.0, asked_s=300.0) == 30.0
+    assert later_timeout(hang, failing_s=300.0, passing_s=9.0, asked_s=300.0) == 90.0
+    assert later_timeout(hang, failing_s=300.0, passing_s=9.0, asked_s=20.0) == 20.0
+    assert later_timeout(failure(), failing_s=30.0, passing_s=1.0, asked_s=300.0) == 300.0
+
+
+@pytest.fixture
+def ladder(monkeypatch, tmp_path):
+    """Runs `minify` of a script whose graph ends in an error with this slug; gives what the reduction of the script was asked for."""
+    (tmp_path / "script.py").write_text("pass\n")
+    asked = []
+
+    def run(slug, *, kind="script", ended=None, looking_for=None, **options):
+        suspect = Suspect(graph=0, phase="compile", call=0, title="FoundError", said=SAID)
+
+        def fails(*_):
+            raise DynadiagError("the graph alone passes", slug=slug, exit_code=1)
+
+        def reduces(program, directory, options, *, why, said=None):
+            asked.append((options.kind, why, said))
+            if ended is not None:
+                raise ended
+            return 0
+
+        monkeypatch.setattr("dynadiag.reduce.script.find_and_capture", lambda *_: (suspect, []))
+        monkeypatch.setattr(session, "reduce_captured", fails)
+        monkeypatch.setattr(script_reduction, "reduce", reduces)
+        program = Target(kind, (str(tmp_path / "script.py"),))
+        return verb_minify._of_script(program, tmp_path, SessionOptions(kind=looking_for, **options)), *asked
+
+    return run
+
+
+@pytest.mark.parametrize("slug", [PASSES_ALONE, NOT_REBUILT, NO_GRAPH_FAILED, NOT_CAPTURED])
+def test_what_no_graph_shows_goes_on_with_the_script(ladder, slug, capsys):
+    assert ladder(slug) == (0, (None, "the graph alone passes", SAID))
+    assert "dynadiag: the graph alone passes; going on with the script" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("slug", "options"), [("environment", {}), (PASSES_ALONE, {"kind": "module"}), (PASSES_ALONE, {"resume": True})])
+def test_what_a_script_cannot_help_ends_there(ladder, slug, options):
+    with pytest.raises(DynadiagError, match="the graph alone passes"):
+        ladder(slug, **options)
+
+
+def test_wrong_numbers_show_in_a_script_only_by_its_own_assertion(ladder):
+    with pytest.raises(NothingFoundError, match="it ends well .a script shows wrong_result only by an assertion of its own"):
+        ladder(PASSES_ALONE, kind="script", ended=NothingFoundError("it ends well", exit_code=1), looking_for="wrong_result")
+
+
+def test_a_usage_error_of_the_script_stays_one(ladder):
+    with pytest.raises(UsageError):
+        ladder(PASSES_ALONE, ended=UsageError("no script"))
