@@ -12,11 +12,20 @@ _NARROW = Advice(
 )
 
 
-def parity_advice(code: str, name: str | None, shared: bool, undeclared: str | None) -> tuple[Advice, ...]:
+_STRIDES = Advice(
+    slug="ask-for-the-layout",
+    text="Values are eager's. Where code after the call needs the layout (view, as_strided, a kernel of yours), call .contiguous() there. "
+    "With a custom operator: give its fake implementation the strides of the real one.",
+)
+
+
+def parity_advice(code: str, name: str | None, shared: bool, undeclared: str | None, *, strides: bool = False) -> tuple[Advice, ...]:
     """The ways out: the code's own, then how to find the layer that is to blame.
 
-    `shared`: inputs of the wrong call shared memory. `undeclared` is an operator that hides its write.
+    `shared`: inputs of the wrong call shared memory. `undeclared` is an operator that hides its write. `strides`: nothing else differs.
     """
+    if strides:
+        return (_STRIDES,)
     return (*_own(code, name, shared, undeclared), _NARROW)
 
 

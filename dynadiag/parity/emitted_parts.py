@@ -16,7 +16,8 @@ def call(function, module, given):
         needing = [one for one in given if isinstance(one, torch.Tensor) and one.requires_grad]
         needing = [one if one.is_leaf else torch.autograd.graph.get_gradient_edge(one) for one in needing]
         outputs = tree_leaves(function(*given))
-        seen = {"output": outputs, "input": given, "attribute": [*module.parameters(), *module.buffers()], "gradient": []}
+        seen = {"output": outputs, "input": given, "attribute": [*module.parameters(), *module.buffers()]}
+        seen["gradient"] = [None] * len(needing)
         parts = [one for one in outputs if isinstance(one, torch.Tensor) and one.grad_fn is not None]
         if needing and parts:
             seen["gradient"] = torch.autograd.grad(parts, needing, [weights(part) for part in parts], allow_unused=True)
@@ -25,9 +26,11 @@ def call(function, module, given):
 
 ALIASING = '''
 def relation(seen, names=PAIR):
-    """How two tensors share memory."""
+    """How two tensors share memory: how far one begins behind the other."""
     one, other = (seen[name.split()[0]][int(name.split()[1])] for name in names)
-    return "shared" if one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr() else "separate memory"
+    if one.untyped_storage().data_ptr() != other.untyped_storage().data_ptr():
+        return "separate memory"
+    return f"shared memory, {other.data_ptr() - one.data_ptr()} bytes apart"
 
 
 def check(expected, got):
@@ -36,13 +39,23 @@ def check(expected, got):
 
 CHECKS = {
     "values": """
+    if not isinstance(expected, torch.Tensor) or not isinstance(got, torch.Tensor):
+        assert isinstance(got, torch.Tensor) == isinstance(expected, torch.Tensor) and got == expected, (got, expected)
+        return
     wide = torch.complex128 if expected.is_complex() else torch.float64
-    error = (got.detach().to(wide) - expected.detach().to(wide)).abs().square().mean().sqrt()
-    size = expected.detach().to(wide).abs().square().mean().sqrt()
-    assert error <= tolerance * size + 1e-12, f"compiled {got.tolist()}, eager {expected.tolist()}"
+    got, expected = got.detach().to(wide), expected.detach().to(wide)
+    finite = torch.isfinite(expected)
+    assert torch.equal(torch.isfinite(got), finite), "not finite in other places"
+    assert torch.equal(got[~finite].nan_to_num(), expected[~finite].nan_to_num()), "another infinity, or NaN"
+    error = (got - expected)[finite].abs().square().sum().sqrt()
+    size = expected[finite].abs().square().sum().sqrt()
+    assert error <= tolerance * size + 1e-12, f"off by {error:g} of {size:g} (root of the sum of squares)"
 """,
     "shape": "    assert got.shape == expected.shape, (got.shape, expected.shape)",
-    "stride": "    assert got.stride() == expected.stride(), (got.stride(), expected.stride())",
+    "stride": """
+    steps = [[step for size, step in zip(one.shape, one.stride()) if size > 1] for one in (got, expected)]
+    assert steps[0] == steps[1], (got.stride(), expected.stride())
+""",
     "dtype": "    assert got.dtype == expected.dtype, (got.dtype, expected.dtype)",
     "layout": "    assert got.layout == expected.layout, (got.layout, expected.layout)",
     "requires_grad": "    assert got.requires_grad == expected.requires_grad, (got.requires_grad, expected.requires_grad)",

@@ -52,9 +52,16 @@ def _key(wrong: Wrong, run: Run) -> Key:
     function = (frame.file, source_function(frame.name)) if frame is not None else (wrong.call.process, wrong.call.graph)
     if wrong.code == "DM46":
         return wrong.code, function
+    if _only_strides(wrong):
+        return wrong.code, function, "stride"
     line = (wrong.where.file, wrong.where.line) if wrong.where is not None else None
     subject = wrong.input or (wrong.difference.index, wrong.difference.kind)
     return wrong.code, function, subject, line
+
+
+def _only_strides(wrong: Wrong) -> bool:
+    """Whether an output lies in memory in another order: its values are right, and often nobody sees it."""
+    return wrong.code == "DM42" and wrong.difference.kind == "stride"
 
 
 def _sorted(group: list[Wrong]) -> list[Wrong]:
@@ -72,18 +79,28 @@ def _finding(group: Sequence[Wrong], run: Run) -> Finding:
         id="",
         fingerprint=fingerprint(first.code, where, run, name=name),
         code=first.code,
-        severity="error",
-        title=_title(first, name),
+        severity="warning" if _only_strides(first) else "error",
+        title=_title(group, name),
         where=where,
         why=_why(group, frame),
-        fix=parity_advice(first.code, first.input, bool(first.call.shared), _undeclared(first)),
+        fix=parity_advice(first.code, first.input, bool(first.call.shared), _undeclared(first), strides=_only_strides(first)),
         cost=Cost(value=float(len(set(map(_of_call, calls)))), unit="calls", basis="counted"),
         evidence=unique(call.frame for call in calls if call.frame)[:20],
-        rank=(float(Rank.FAILED if first.code == "DM44" else Rank.WRONG_RESULT), float(int(first.code[2:])), -float(len(group))),
+        rank=(float(_rank(first)), float(int(first.code[2:])), -float(len(group))),
     )
 
 
-def _title(wrong: Wrong, name: str) -> str:
+def _rank(wrong: Wrong) -> Rank:
+    if _only_strides(wrong):
+        return Rank.RECOMPILED
+    return Rank.FAILED if wrong.code == "DM44" else Rank.WRONG_RESULT
+
+
+def _title(group: Sequence[Wrong], name: str) -> str:
+    wrong = group[0]
+    outputs = len({one.difference.index for one in group})
+    if _only_strides(wrong) and outputs > 1:
+        return f"{outputs} outputs have other strides than in eager"
     if wrong.code == "DM40" and wrong.difference.where == "output":
         return f"Silently wrong: output {wrong.difference.index}, which depends on memory shared with the written {wrong.input}"
     title = TITLES[wrong.code].format(what=name, kind=wrong.difference.kind.replace("_", " "))

@@ -83,9 +83,18 @@ def test_an_input_is_told_with_its_write_and_takes_the_outputs_with_it():
     assert one.fix[0].slug == "declare-the-write"
 
 
-@pytest.mark.parametrize(("kind", "code"), [("stride", "DM42"), ("dtype", "DM42"), ("alias", "DM43"), ("raises", "DM44")])
+@pytest.mark.parametrize(("kind", "code"), [("dtype", "DM42"), ("alias", "DM43"), ("raises", "DM44")])
 def test_other_kinds_have_codes_of_their_own(kind, code):
     assert found(different(replace(VALUE, kind=kind))) == [(code, 9 if kind != "raises" else 7, "error")]
+
+
+def test_outputs_that_only_lie_otherwise_in_memory_are_one_warning():
+    others = [replace(VALUE, kind="stride", index=at) for at in (0, 1, 2)]
+    (one,) = find_parity(run(different(*others))).findings
+    assert (one.code, one.severity, one.title) == ("DM42", "warning", "3 outputs have other strides than in eager")
+    assert [advice.slug for advice in one.fix] == ["ask-for-the-layout"]
+    (alone,) = find_parity(run(different(others[0]))).findings
+    assert alone.title == "Output 0 has another stride than in eager"
 
 
 def test_it_comes_first_and_fits_the_schema():
