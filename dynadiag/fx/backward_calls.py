@@ -65,7 +65,7 @@ def list_items(names: Sequence[str], statements: Sequence[ast.stmt]) -> list[str
     """The statement names that read each item of a list input (under one of its `names`), by position; None for items nobody reads."""
     found: dict[int, str] = {}
     for statement in statements:
-        target, value = _assigned(statement)
+        target, value = assigned(statement)
         if target is None or not isinstance(value, ast.Subscript) or not isinstance(value.value, ast.Name) or value.value.id not in names:
             continue
         if isinstance(value.slice, ast.Constant) and type(value.slice.value) is int and 0 <= value.slice.value < _LONGEST_LIST:
@@ -78,7 +78,8 @@ def item_annotations(statements: Sequence[ast.stmt]) -> dict[str, ast.expr]:
     return {one.target.id: one.annotation for one in statements if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)}
 
 
-def _assigned(statement: ast.stmt) -> tuple[str | None, ast.expr | None]:
+def assigned(statement: ast.stmt) -> tuple[str | None, ast.expr | None]:
+    """The name that a statement assigns, and the value; None for any other statement."""
     if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
         return statement.target.id, statement.value
     if isinstance(statement, ast.Assign) and len(statement.targets) == 1 and isinstance(statement.targets[0], ast.Name):

@@ -128,9 +128,12 @@ class _Builder:
                 self._list_input(name, renames.get(name, name), statements)
             else:
                 self._placeholder(name, renames.get(name, name))
-        for statement in statements:
+        for statement, following in zip(statements, [*statements[1:], None], strict=True):
             self._note = self._source.note(statement)
-            self._statement(statement)
+            if isinstance(statement, ast.AugAssign) and type(statement.op) in _IN_PLACE:
+                self._in_place(statement, following)
+            else:
+                self._statement(statement)
         if not any(node.op == "output" for node in self._graph.nodes):
             raise NotRebuildableError("the text has no return: it is cut short")
 
@@ -159,8 +162,6 @@ class _Builder:
             if statement.value is not None:
                 self._annotation = annotation_text(statement.annotation)
                 self._assign(statement.target.id, statement.value)
-        elif isinstance(statement, ast.AugAssign) and type(statement.op) in _IN_PLACE:
-            self._in_place(statement)
         elif isinstance(statement, ast.Assign):
             self._assignment(statement)
         else:
@@ -181,11 +182,15 @@ class _Builder:
         elif not (isinstance(target, ast.Tuple) and _is_flatten(statement.value)):
             raise refused(statement)
 
-    def _in_place(self, statement: ast.AugAssign) -> None:
+    def _in_place(self, statement: ast.AugAssign, following: ast.stmt | None) -> None:
         if not isinstance(statement.target, ast.Name):
             raise refused(statement)
         base = self._node(statement.target)
-        node = self._call(_IN_PLACE[type(statement.op)], (base, self._value(statement.value)))
+        name, value = backward_calls.assigned(following) if following is not None else (None, None)
+        same = isinstance(value, ast.Name) and value.id == statement.target.id
+        function, arguments = _IN_PLACE[type(statement.op)], (base, self._value(statement.value))
+        self._annotation = annotation_text(following.annotation) if same and isinstance(following, ast.AnnAssign) else None
+        node = self._call(function, arguments, name=name if same else None)
         # FX prints one node as two statements, "x += y;  iadd = x"; uses of x after it still mean the node x.
         self._in_place_result = (statement.target.id, node)
 
@@ -336,7 +341,8 @@ def _is_number(value: ast.expr) -> bool:
     if isinstance(value, ast.UnaryOp):
         return isinstance(value.op, ast.USub) and _is_number(value.operand)
     if isinstance(value, ast.BinOp):
-        return _is_number(value.left) and _is_number(value.right)
+        complex_part = isinstance(value.right, ast.Constant) and isinstance(value.right.value, complex)
+        return complex_part and isinstance(value.op, ast.Add | ast.Sub) and _is_number(value.left)
     return isinstance(value, ast.Constant)
 
 

@@ -252,6 +252,14 @@ def _generator(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
     return found if found is not None and found.input != "a tensor on this line" else None
 
 
+def _generator_given(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
+    """`torch.rand(4, generator=g)`: the call moves the state of the generator."""
+    calls = [node for node in parse_line(_code(event, run)).nodes if isinstance(node, ast.Call)]
+    given = next((one.value for call in calls for one in call.keywords if one.arg == "generator"), None)
+    owner = dotted(given) if given is not None and "Generator" in (event.context or "") else None
+    return Found(STATE, owner, "python", "generator=") if owner is not None else None
+
+
 _CHANGERS = frozenset((
     "append", "appendleft", "extend", "insert", "pop", "popleft", "popitem", "remove", "clear", "update", "setdefault", "add", "discard",
     "sort", "reverse", "rotate",
@@ -270,6 +278,7 @@ _RULES: tuple[tuple[str, _Rule], ...] = (
     ("combine_fn mutates", _body_mutates),
     ("torch.map: f mutates", _body_mutates),
     ("torch.Generator method", _generator),
+    ("Failed to convert args/kwargs to proxy", _generator_given),
     ("inplace view on a graph input", _inplace_view),
     ("requires_grad_()", _requires_grad),
     ("setattr() on Tensor.data", _data_setter),

@@ -21,6 +21,7 @@ _DTYPE_BYTES = {
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9]+")
 # `def forward(self, ...):` of a graph's text: the body is not parsed for its inputs alone.
 _SIGNATURE = re.compile(r"^ {4}def forward\(.*?\)(?: -> [^\n]*)?:[ \t]*\n", re.DOTALL | re.MULTILINE)
+_NAMES = re.compile(r"\w+")
 _ASSIGNED = re.compile(r'\s*(\w+)(?: ?: ?"[^"\n]*")? = ')
 _STATIC_SOURCE = re.compile(r"\._(?:buffers|parameters)\[|\.param_groups\[|\.state\[")
 
@@ -81,7 +82,10 @@ class GraphView:
             return self.text.inner
         ops = list(filter(names_write, self.graph.ops))
         nodes = trace.graph_nodes(_only_writes(_read(self.graph), ops, reach)) if ops else ()
-        return [_as_method(node) for node in nodes if node.op != "placeholder" and is_write(node) and node.name not in reach]
+        signature = _SIGNATURE.search(_read(self.graph))
+        inputs = set(_NAMES.findall(signature[0].lower() if signature else ""))
+        writes = [_as_method(node) for node in nodes if node.op != "placeholder" and is_write(node) and node.name not in reach]
+        return [node for node in writes if not node.args or node.args[0].lower() not in inputs]
 
     @cached_property
     def _stacks(self) -> trace.NodeStacks:

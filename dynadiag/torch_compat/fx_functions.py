@@ -22,6 +22,7 @@ from torch.overrides import get_overridable_functions
 Function = Callable[..., Any]
 _NUMPY_PREFIX = "torch__dynamo_utils_wrapped_"
 _NUMPY_ATTRIBUTE = "torch__dynamo_utils_numpy_attr_wrapper"
+_NUMPY_MODULES = ("torch._numpy._funcs", "torch._numpy._ufuncs", "torch._numpy._reductions", "torch._numpy.linalg", "torch._numpy.fft")
 _NUMPY_ATTRIBUTES = frozenset({"T", "real", "imag", "shape", "ndim", "size", "itemsize", "nbytes", "strides", "dtype"})
 _LOWER_VERSION = "torch__dynamo_variables_builtin__lower_version_count_by_1"
 
@@ -65,6 +66,7 @@ _LISTED: Mapping[str, str] = {
     "torch.nn.functional": "sigmoid tanh hardsigmoid hardswish upsample upsample_bilinear upsample_nearest",
     "torch.random": "manual_seed",
     "torch.nested": "nested_tensor as_nested_tensor narrow",
+    "torch.nested._internal.nested_tensor": "nested_view_from_values_offsets nested_view_from_values_offsets_lengths nested_from_padded",
     "torch.fx.experimental.symbolic_shapes": "guard_size_oblivious guard_or_true guard_or_false sym_eq sym_and sym_or"
     " size_hint constrain_range",
     "torch._utils": "_flatten_dense_tensors _unflatten_dense_tensors",
@@ -147,7 +149,9 @@ def spelling(printed: str) -> str:
     if numpy_wrapper(printed) is not None:
         name = printed.removeprefix(_NUMPY_PREFIX)
         kind = type(numpy_wrapper(printed)).__name__
-        inner = {"numpy_method_wrapper": repr(name), "numpy_operator_wrapper": f"operator.{name}"}.get(kind, f"torch._numpy.{name}")
+        inner = {"numpy_method_wrapper": repr(name), "numpy_operator_wrapper": f"operator.{name}"}.get(
+            kind, f"torch._numpy.{_numpy_owner(name)}{name}"
+        )
         return f"torch._dynamo.utils.{kind}({inner})"
     dotted = printed if "." in printed else _dotted_names().get(printed, printed)
     return dotted.removeprefix("builtins.").replace("_operator.", "operator.") if not dotted.startswith("torch.") else dotted
@@ -225,10 +229,24 @@ def numpy_wrapper(printed: str) -> Function | None:
         return utils.numpy_method_wrapper(name)
     if name in _LISTED["_operator"].split():
         return utils.numpy_operator_wrapper(getattr(operator, name))
+    candidate = _numpy_function(name)
+    return None if candidate is None else utils.numpy_to_tensor_wrapper(candidate)
+
+
+def _numpy_owner(name: str) -> str:
+    """Where torch has its version of the NumPy function: "linalg.", "fft." or nothing."""
+    last = getattr(_numpy_function(name), "__module__", "").rpartition(".")[2]
+    return f"{last}." if last in ("linalg", "fft") else ""
+
+
+def _numpy_function(name: str) -> Function | None:
+    """Torch's version of a NumPy function: `norm` of `numpy.linalg` too."""
     import torch._numpy as torch_numpy
 
-    candidate = getattr(torch_numpy, name, None) if name in getattr(torch_numpy, "__all__", ()) or name.isalpha() else None
-    module = getattr(candidate, "__module__", "") or ""
-    if callable(candidate) and module.startswith(("torch._numpy._funcs", "torch._numpy._ufuncs", "torch._numpy._reductions")):
-        return utils.numpy_to_tensor_wrapper(candidate)
+    if not name.isalpha() and name not in getattr(torch_numpy, "__all__", ()):
+        return None
+    for owner in (torch_numpy, torch_numpy.linalg, torch_numpy.fft):
+        candidate = getattr(owner, name, None)
+        if callable(candidate) and (getattr(candidate, "__module__", "") or "").startswith(_NUMPY_MODULES):
+            return candidate  # type: ignore[no-any-return]
     return None

@@ -59,6 +59,10 @@ def load_higher_order_operators() -> None:
         register_rng_prims()  # type: ignore[no-untyped-call]
 
 
+# Operators of ATen whose names look like Python's own (native_functions.yaml, 2.11 and 2.15).
+_DUNDER = frozenset({f"__{prefix}{name}__" for prefix in ("", "i") for name in ("and", "or", "xor", "lshift", "rshift")})
+
+
 def is_private_operator(printed: str) -> bool:
     """Whether "torch.ops.<namespace>.<name>..." is an operator of a namespace that is not torch's own."""
     parts = printed.split(".")
@@ -67,7 +71,7 @@ def is_private_operator(printed: str) -> bool:
 
 def find_operator(parts: tuple[str, ...], *, extra_namespaces: frozenset[str] = frozenset()) -> Operator | str:
     """The operator named by what follows `torch.ops`, or a sentence saying why a graph may not call it."""
-    if not 2 <= len(parts) <= 3 or not all(part.isidentifier() and not part.startswith("__") for part in parts):
+    if not 2 <= len(parts) <= 3 or not all(part.isidentifier() and (not part.startswith("__") or part in _DUNDER) for part in parts):
         return "is no operator name"
     namespace, name = parts[0], parts[1]
     printed = "::".join(parts[:2])

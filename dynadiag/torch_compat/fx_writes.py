@@ -20,6 +20,7 @@ _HIDDEN_WRITES = {
     "aten::batch_norm_gather_stats": _STATISTICS,
     "aten::batch_norm_gather_stats_with_counts": _STATISTICS,
     "aten::batch_norm_update_stats": _STATISTICS,
+    "inductor::resize_storage_bytes_": ("variable",),  # its schema declares no write
 }
 _TRAINING_ARGUMENTS = ("training", "train")
 _STORAGE_WRITES = frozenset(

@@ -102,6 +102,22 @@ def test_items_of_a_list_that_nobody_recorded_are_counted_by_aotautograd(build, 
     assert sorted(mutation.input for mutation in found) == ["L['inputs'][1]", "L['x']"]
 
 
+def test_augmented_assignment_of_an_input_is_no_write_on_a_tensor_of_the_graph(build, tmp_path):
+    log = build.LogBuilder().start().tensor("L['x']")
+    body = ["# File: /home/me/train.py:7 in fn, code: x += 1", 'L_x_ += 1;  x: "f32[4]" = L_x_;  L_x_ = None']
+    log.graph(X, *body, "# File: /home/me/train.py:8 in fn, code: x |= 2", "x |= 2;  x_1 = x;  x = None", "return (x_1,)")
+    sites = (build.write(7, "x += 1", node="x"), build.write(8, "x |= 2", node="x_1"))
+    log.artifact("aot_forward_graph_fw_metadata", build.metadata({"data": True})).probe(build.probed(0, "L['x']", *sites)).metrics()
+    assert (one(log, tmp_path).input, lines(one(log, tmp_path))) == ("L['x']", [7, 8])
+
+
+def test_what_aotautograd_does_not_count_is_no_write_on_a_tensor_of_the_graph(build, tmp_path):
+    log = build.LogBuilder().start().tensor("L['x']")
+    log.graph('L_x_: "f32[4]"', "l_x_ = L_x_", "resize = torch.ops.inductor.resize_storage_bytes_(l_x_, 0)", "return ()")
+    log.artifact("aot_forward_graph_fw_metadata", build.metadata({})).metrics()
+    assert find_mutations(log.load(tmp_path)).mutations == ()
+
+
 def test_a_number_of_one_process_is_no_part_of_a_name(build, tmp_path):
     log = build.LogBuilder().start().tensor("G['___unnamed_scope_140_c7']['LOG']")
     log.graph('G_unnamed_scope_140_c7_LOG_: "f32[4]"', "add_ = G_unnamed_scope_140_c7_LOG_.add_(1)", "return ()")

@@ -54,6 +54,10 @@ def summary(result):
         (["add = torch.add(L_y_, 1, out = L_x_)"], (("data",), "in_graph", ["aten.add.out"])),
         (["requires_grad_ = L_x_.requires_grad_()"], (("requires_grad",), "epilogue", ["aten::requires_grad_"])),
         (["_foreach_add_ = torch._foreach_add_([L_x_], [L_y_])"], (("data",), "in_graph", ["aten._foreach_add_.List"])),
+        (
+            ["resize = torch.ops.inductor.resize_storage_bytes_(L_x_, 0)"],
+            (("storage",), "rejected", ["inductor.resize_storage_bytes_.default"]),
+        ),
         (["normal_ = L_x_.normal_()"], (("data",), "in_graph", ["aten.normal_.default"])),
         (["add = L_x_ + 1", "add_ = add.add_(1)"], {}),
     ],

@@ -312,3 +312,34 @@ def test_left_over_functorch_levels_are_left_one_by_one(kinds):
     finally:
         getattr(functorch, f"_{kinds[0]}_decrement_nesting")()
     assert functorch.get_dynamic_layer_stack_depth() == 0
+
+
+def test_numpy_norm_and_operators_with_names_of_python(printed):
+    text = printed(
+        'L_x_: "i32[4][1]cpu"',
+        "shifted = torch.ops.aten.__lshift__.Scalar(L_x_, 2)",
+        "wide = torch.ops.aten._to_copy.default(shifted, dtype = torch.float64)",
+        "wrapped_norm = torch__dynamo_utils_wrapped_norm(wide)",
+        "return (shifted, wrapped_norm)",
+    )
+    rebuilt = rebuild(text)
+    shifted, norm = rebuilt.graph_module(torch.ones(4, dtype=torch.int32))
+    assert shifted.tolist() == [4] * 4 and float(norm) == 8.0
+    assert "torch._numpy.linalg.norm" in write_script(rebuilt, title=[])
+    with pytest.raises(NotRebuildableError, match="no operator name"):
+        rebuild(printed('L_x_: "i32[4][1]cpu"', "a = torch.ops.aten.__class__.default(L_x_)", "return (a,)"))
+
+
+def test_numbers_that_dynamo_did_not_fold_and_names_of_augmented_assignments(printed):
+    text = printed(
+        'L_x_: "f32[4][1]cpu"',
+        "l_x_ = L_x_",
+        'mul: "Sym(0.0125)" = 0.025 * 0.5',
+        'l_x_ *= mul;  x: "f32[4][1]cpu" = l_x_;  l_x_ = mul = None',
+        "shifted = x + (1-2j)",
+        "return (shifted,)",
+    )
+    rebuilt = rebuild(text)
+    (shifted,) = rebuilt.graph_module(torch.full((4,), 80.0))
+    assert shifted.tolist() == [2 - 2j] * 4
+    assert [node.name for node in rebuilt.graph_module.graph.nodes] == ["l_x_", "mul", "x", "shifted", "output"]
