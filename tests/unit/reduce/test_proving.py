@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
+import select
 import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -86,6 +90,23 @@ def test_a_run_that_does_not_end_is_ended():
 )
 def test_a_file_is_run_in_a_child(source, status):
     assert run_in_child(source, timeout_s=60) == status
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs Linux")
+def test_a_question_ends_with_the_process_that_asks():
+    """Killed, the reducer leaves no child that runs on until its time is over."""
+    text = """import os, time
+from dynadiag.reduce.isolation import start_forked
+child = start_forked(lambda tell: (tell({"pid": os.getpid()}), time.sleep(6000)), timeout_s=6000)
+child.read()
+print(child._raw.decode(), flush=True)
+time.sleep(6000)
+"""
+    with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True) as asking:
+        question = os.pidfd_open(json.loads(asking.stdout.readline())["pid"])
+        asking.kill()
+    assert select.select([question], [], [])[0] == [question]
+    os.close(question)
 
 
 def test_an_error_before_much_noise_is_still_seen():
