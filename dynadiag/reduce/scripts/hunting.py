@@ -12,15 +12,14 @@ from dynadiag.reduce.journal import Journal
 from dynadiag.reduce.reducer import Progress
 from dynadiag.reduce.repeating import CONFIRMATIONS, repeats_for, wants_more
 from dynadiag.reduce.scripts.exceptions import is_meant, later_timeout
+from dynadiag.reduce.scripts.looking import asked_once
 from dynadiag.reduce.scripts.oracle import Conditions, ScriptOracle, Seen, see
-from dynadiag.reduce.scripts.passes import BEFORE_CUTTING
+from dynadiag.reduce.scripts.passes import passes_before_cutting
 from dynadiag.reduce.scripts.passes.eager_backend import eager_backend
-from dynadiag.reduce.scripts.passes.freeze_arguments import freezing_arguments
 from dynadiag.reduce.scripts.phenomena import KINDS
 from dynadiag.reduce.scripts.program import Program
+from dynadiag.reduce.scripts.rounds import reduce_in_rounds
 from dynadiag.reduce.scripts.slicing import without_line
-from dynadiag.reduce.scripts.strategy import ScriptReducer
-from dynadiag.reduce.verdict import Verdict
 
 _MOST_DROPPED = 50
 _OF_DYNAMO = ("graph_break", "recompile", "fallback")
@@ -77,30 +76,30 @@ class ScriptHunt:
 def hunt_script(program: Program, options: ScriptOptions) -> ScriptHunt:
     """Confirm and reduce. Raises NothingFoundError (exit status 1) when the script does not show such a failure, or not on its own."""
     confirmed = confirm(program, options)
-    conditions = Conditions(recorded=confirmed.failure.kind in KINDS, timeout_s=confirmed.timeout_s)
+    shown_by_recording = confirmed.failure.kind in KINDS
+    conditions = Conditions(
+        recorded=shown_by_recording, timeout_s=confirmed.timeout_s, until=confirmed.failure if shown_by_recording else None
+    )
     oracle = ScriptOracle(confirmed.failure, conditions, repeats=repeats_for(confirmed.failed, confirmed.of))
     oracle.wait = options.wait
     journal = Journal(options.journal, subject=f"{confirmed.program.key} {confirmed.failure.signature()}", resume=options.resume)
-    if journal.get(confirmed.program.key) is None:
-        journal.put(confirmed.program.key, Verdict.INTERESTING)
-    search = ScriptReducer(confirmed.program, oracle, journal=journal, on_query=options.on_query)
-    first = BEFORE_CUTTING if confirmed.namespace is None else (freezing_arguments(confirmed.namespace), *BEFORE_CUTTING)
+    first = passes_before_cutting(asked_once(conditions, oracle.spend), confirmed.namespace)
     try:
-        complete = search.reduce(first=first)
+        found = reduce_in_rounds(confirmed.program, oracle, journal, first, options.on_query)
     finally:
         journal.close()
-    counts = search.reducer.progress.queries
+    counts = found.queries
     return ScriptHunt(
         original=program,
-        best=search.best,
-        almost=search.almost,
+        best=found.best,
+        almost=found.almost,
         confirmed=confirmed,
         queries={"confirm": confirmed.of, "cut": counts["cut"], "simplify": counts["simplify"], "minimal": counts["minimal"]},
         cpu_s=confirmed.cpu_s + oracle.cpu_s,
         search_cpu_s=oracle.cpu_s,
-        complete=complete,
-        other_failures=dict(search.reducer.other_failures),
-        broken_passes=dict(search.reducer.broken_passes),
+        complete=found.complete,
+        other_failures=dict(found.other_failures),
+        broken_passes=dict(found.broken_passes),
     )
 
 
@@ -115,7 +114,7 @@ def confirm(program: Program, options: ScriptOptions) -> Confirmed:
     control = None if target.kind in KINDS else _control(program, conditions)
     passing_s = control.wall_s if control is not None else None
     limit_s = later_timeout(target, failing_s=first.wall_s, passing_s=passing_s, asked_s=options.timeout_s)
-    later = replace(conditions, timeout_s=limit_s)
+    later = replace(conditions, timeout_s=limit_s, until=target if target.kind in KINDS else None)
     while len(seen) < CONFIRMATIONS or (0 < (failed := _failed(seen, target)) < len(seen) and wants_more(failed, len(seen))):
         options.wait()
         seen.append(see(program, later))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,15 @@ from dynadiag.reduce.scripts.program import Program, why_it_cannot_run
 from dynadiag.reduce.scripts.running import RunOptions, run_program
 from dynadiag.reduce.verdict import Verdict
 
+_TIMES_THE_BEST, _SPARE_CPU_S = 2, 3.0
 _CRASHES = ("SIGSEGV", "SIGABRT", "SIGFPE", "SIGILL", "SIGBUS", "SIGTRAP", "SIGSYS")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
     """What one run showed: `failures` of all kinds, the one that ended it last; `refused` what the guard kept it from, at
-    `refused_line`; `environment` why the machine is to blame. `wall_s` and `cpu_s` are what it took; `namespace` is what `argparse` gave.
+    `refused_line`; `environment` why the machine is to blame. `wall_s` and `cpu_s` are what it took; `namespace` is what `argparse` gave,
+    `lines` and `values` what `look` asked for.
     """
 
     failures: tuple[Failure, ...] = ()
@@ -33,24 +35,37 @@ class Seen:
     wall_s: float = 0.0
     cpu_s: float = 0.0
     namespace: Mapping[str, Any] | None = None
+    lines: frozenset[int] = frozenset()
+    values: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Conditions:
-    """How candidates run: `recorded` for kinds that only a recording tells, within `timeout_s`."""
+    """How candidates run: `recorded` for kinds that only a recording tells, within `timeout_s` and `cpu_s`.
+
+    Once `until` is seen, what is left of the program runs uncompiled.
+    """
 
     recorded: bool
     timeout_s: float
     arguments: tuple[str, ...] = ()
+    until: Failure | None = None
+    cpu_s: float | None = None
 
 
-def see(program: Program, conditions: Conditions, *, eager: bool = False) -> Seen:
+def see(program: Program, conditions: Conditions, *, eager: bool = False, look: bool = False) -> Seen:
     """Run a program in a child."""
     with tempfile.TemporaryDirectory(prefix="dynadiag-script-", ignore_cleanup_errors=True) as folder:
         log = Path(folder) / "run" if conditions.recorded and not eager else None
-        options = RunOptions(log=log, eager=eager, arguments=conditions.arguments)
+        options = RunOptions(
+            log=log, eager=eager, arguments=conditions.arguments, until=conditions.until, look=look, cpu_s=conditions.cpu_s
+        )
         report = run_forked(lambda tell: run_program(program.text, options, tell), timeout_s=conditions.timeout_s)
-        shown = phenomena(log) if log is not None and log.exists() else ()
+        kinds = () if conditions.until is None else (conditions.until.kind,)
+        if {"shown": True} in report.messages and conditions.until is not None:
+            shown: tuple[Failure, ...] = (conditions.until,)
+        else:
+            shown = phenomena(log, *kinds) if log is not None and log.exists() else ()
     return _seen(report, shown)
 
 
@@ -68,6 +83,8 @@ def _seen(report: ChildReport, shown: tuple[Failure, ...]) -> Seen:
         wall_s=report.wall_s,
         cpu_s=report.cpu_s,
         namespace=told.get("namespace"),
+        lines=frozenset(told.get("lines", ())),
+        values=told.get("values", {}),
     )
 
 
@@ -80,6 +97,8 @@ def _end_of(report: ChildReport, told: Mapping[str, Any]) -> Failure | None:
     if report.signal in _CRASHES:
         output = report.output
         return Failure(kind="crash", phase="call", message=str(report.signal), frames=crash_frames(output), detail=output)
+    if report.signal == "SIGXCPU":
+        return Failure(kind="hang", phase="call", message="it takes far longer than the program that it comes from")
     if report.signal is not None:
         return Failure(kind="killed", phase="call", message=report.signal)
     return None if report.exit_status == 0 else Failure(kind="exit", phase="run", message=f"exit {report.exit_status}")
@@ -97,8 +116,25 @@ class ScriptOracle:
         self.repeats = repeats
         self.children = 0
         self.cpu_s = 0.0
+        self.best_cpu_s: float | None = None
+        """What the cheapest program that showed the failure took."""
         self.wait: Callable[[], None] = lambda: None
         """Called before each question, between two children: the place to show progress or to raise."""
+
+    def thorough(self) -> ScriptOracle:
+        """An oracle that always runs the whole program compiled; itself when it does so already. It does not ask whether to stop."""
+        if self.conditions.until is None:
+            return self
+        return ScriptOracle(self.target, replace(self.conditions, until=None), repeats=self.repeats)
+
+    def add(self, other: ScriptOracle) -> None:
+        """Count what another one has cost so far, once."""
+        self.children, self.cpu_s = self.children + other.children, self.cpu_s + other.cpu_s
+        other.children, other.cpu_s = 0, 0.0
+
+    def spend(self, cpu_s: float) -> None:
+        """Count a child that was no question."""
+        self.children, self.cpu_s = self.children + 1, self.cpu_s + cpu_s
 
     def judge(self, program: Program) -> Judgement:
         """The verdict, from up to `repeats` children."""
@@ -130,16 +166,23 @@ class ScriptOracle:
     def _controlled(self, program: Program, seen: Seen) -> Judgement:
         """It shows the failure: is it the compiler's?"""
         if self.target.kind in KINDS:
-            return (Verdict.INTERESTING, "") if seen.ended is None else (Verdict.INVALID, seen.ended.title())
+            if seen.ended is not None:
+                return Verdict.INVALID, seen.ended.title()
+            self.best_cpu_s = min(seen.cpu_s, self.best_cpu_s or seen.cpu_s)
+            return Verdict.INTERESTING, ""
         control = self._see(program, eager=True)
         why = control.refused or control.environment or (control.ended.title() if control.ended is not None else None)
         return (Verdict.INTERESTING, "") if why is None else (Verdict.INVALID, f"without the compiler: {why}")
 
     def _see(self, program: Program, *, eager: bool = False) -> Seen:
-        seen = see(program, self.conditions, eager=eager)
+        seen = see(program, replace(self.conditions, cpu_s=self._cpu_limit()), eager=eager)
         self.children += 1
         self.cpu_s += seen.cpu_s
         return seen
+
+    def _cpu_limit(self) -> float | None:
+        """A simpler text may cost far more: without its argument `BertConfig(num_hidden_layers=2)` means twelve layers."""
+        return _TIMES_THE_BEST * self.best_cpu_s + _SPARE_CPU_S if self.best_cpu_s is not None and self.target.kind in KINDS else None
 
     def values(self, program: Program) -> Mapping[str, Any]:
         """A script has no nodes."""

@@ -38,7 +38,7 @@ def write_reproducer(hunt: ScriptHunt, out: Path, *, timeout_s: float) -> Writte
     """Write and prove `repro_min.py`, then `almost.py`."""
     header = Header(versions=versions(), story=story_of(hunt))
     failure = hunt.confirmed.failure
-    forms = FORMS if failure.kind == "graph_break" else FORMS[:1]
+    forms = FORMS if failure.kind in ("graph_break", "recompile") else FORMS[:1]
     for form in forms:
         source = reproducer(hunt.best, failure, header, form=form)
         proof = prove(source, failure, timeout_s=timeout_s)

@@ -42,13 +42,16 @@ class Program:
 
     @functools.cached_property
     def measure(self) -> Measure:
-        """The total order: less is simpler. A compiler that only traces first, since each later question then costs less."""
+        """The total order: less is simpler. A compiler that only traces first, since each later question then costs less.
+
+        What is written down (`[torch.randn(2, 3)]`) counts as nothing beside what must be computed or looked up.
+        """
         nodes = list(ast.walk(self.tree))
         constants = [node.value for node in nodes if isinstance(node, ast.Constant)]
         return (
             sum(map(_compiles_code, nodes)),
             self.statements,
-            sum(isinstance(node, ast.expr | ast.alias | ast.arg | ast.keyword) for node in nodes),
+            _expressions(self.tree),
             sum(map(_weight, constants)),
             len(self.text),
             self.text,
@@ -96,6 +99,35 @@ def _compiles_code(node: ast.AST) -> bool:
     if isinstance(node, ast.Call) and calls_compiler(node.func):
         return not any(one.arg == "backend" and isinstance(one.value, ast.Constant) and one.value.value == "eager" for one in node.keywords)
     return isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef) and any(map(calls_compiler, node.decorator_list))
+
+
+def _expressions(node: ast.AST) -> int:
+    """How many expressions and names of parts stand in it, those of values that are written down left out."""
+    if isinstance(node, ast.expr) and _is_written_down(node):
+        return 0
+    own = isinstance(node, ast.expr | ast.alias | ast.arg | ast.keyword)
+    return own + sum(map(_expressions, ast.iter_child_nodes(node)))
+
+
+def _is_written_down(node: ast.expr) -> bool:
+    if isinstance(node, ast.Constant):
+        return True
+    if isinstance(node, ast.List | ast.Tuple):
+        return all(map(_is_written_down, node.elts))
+    if isinstance(node, ast.Dict):
+        return all(map(_is_written_down, [one for one in (*node.keys, *node.values) if one is not None]))
+    if isinstance(node, ast.UnaryOp):
+        return _is_written_down(node.operand)
+    if isinstance(node, ast.Call) and ast.unparse(node.func) in _TENSORS:
+        return all(map(_is_written_down_or_dtype, [*node.args, *(one.value for one in node.keywords)]))
+    return False
+
+
+_TENSORS = ("torch.randn", "torch.randint", "torch.ones", "torch.zeros")
+
+
+def _is_written_down_or_dtype(node: ast.expr) -> bool:
+    return _is_written_down(node) or (isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "torch")
 
 
 def _weight(constant: object) -> int:

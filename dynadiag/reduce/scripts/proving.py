@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dynadiag.reduce import proving
 from dynadiag.reduce.failure import Failure, without_accidents
+from dynadiag.reduce.scripts.writing import guarded_name
 
 _SIGNS = {"graph_break": "AssertionError: graph break", "cudagraph_skip": "AssertionError: cudagraph skip"}
 
@@ -19,7 +20,8 @@ def shows(failure: Failure, status: int | None, output: str) -> bool:
     if failure.kind == "graph_break":
         return status == 1 and f"{_SIGNS['graph_break']}" in output and _reason(failure) in without_accidents(output)
     if failure.kind == "recompile":
-        return status == 1 and "RecompileError" in output
+        _, raised, said = output.rpartition("RecompileError" if "RecompileError" in output else "AssertionError: recompile")
+        return status == 1 and bool(raised) and guarded_name(failure) in said
     if failure.kind == "fallback":
         return status == 1 and ("AssertionError: eager fallback" in output or "FailOnRecompileLimitHit" in output)
     if failure.kind in _SIGNS:

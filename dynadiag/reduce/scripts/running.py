@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import linecache
+import math
 import os
 import sys
 import tempfile
+import time
 import traceback
 import types
 from collections.abc import Callable, Iterator
@@ -20,6 +22,9 @@ import torch
 import dynadiag
 from dynadiag.reduce.failure import Failure, environment_trouble, from_exception, out_of_memory, ran_out_of_memory
 from dynadiag.reduce.scripts.guarding import Guard
+from dynadiag.reduce.scripts.phenomena import MARKS, phenomena
+from dynadiag.reduce.scripts.tracing import Tracer
+from dynadiag.torch_compat.reduce_stop import stop_compiling_when
 
 FILE = "repro_min.py"
 _LARGEST_FILE = 1 << 30
@@ -29,11 +34,18 @@ Tell = Callable[[dict[str, Any]], None]
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """`log` is where to record, None not to; `eager` runs without the compiler; `arguments` become `sys.argv[1:]`."""
+    """`log` is where to record, None not to; `eager` runs without the compiler; `arguments` become `sys.argv[1:]`.
+
+    Once `until` was recorded the rest runs uncompiled. `look` tells which lines run and what values they give. The child is killed when it
+    has taken `cpu_s` CPU seconds.
+    """
 
     log: Path | None = None
     eager: bool = False
     arguments: tuple[str, ...] = ()
+    until: Failure | None = None
+    look: bool = False
+    cpu_s: float | None = None
 
 
 def run_program(text: str, options: RunOptions, tell: Tell) -> None:
@@ -41,7 +53,9 @@ def run_program(text: str, options: RunOptions, tell: Tell) -> None:
     path = Path(FILE).absolute()
     folders = [os.getcwd(), tempfile.gettempdir(), *([str(options.log)] if options.log is not None else [])]  # noqa: PTH109
     guard = Guard(folders, script=str(path))
-    _limit_files()
+    _limit("RLIMIT_FSIZE", _LARGEST_FILE)
+    if options.cpu_s is not None:
+        _limit("RLIMIT_CPU", math.ceil(time.process_time() + options.cpu_s))
     path.write_text(text, "utf-8")
     code = compile(text, str(path), "exec", dont_inherit=True)
     linecache.clearcache()
@@ -50,7 +64,9 @@ def run_program(text: str, options: RunOptions, tell: Tell) -> None:
     guard.install()
     _watch_saving(guard)
     tell({"step": "run"})
-    with _recorded(options.log):
+    with _recorded(options.log), _told(path, text, tell) if options.look else contextlib.nullcontext():
+        if options.until is not None and options.log is not None:
+            stop_compiling_when(_Watch(options.log, options.until, tell))
         problem = _execute(code, module, eager=options.eager)
     if guard.refusals:
         tell({"refused": guard.refusals[0], "refused_line": guard.line})
@@ -129,9 +145,45 @@ def _watch_saving(guard: Guard) -> None:
     torch.save = torch.serialization.save = save
 
 
-def _limit_files() -> None:
-    """What prints without end shall not fill the disk."""
+def _limit(name: str, most: int) -> None:
+    """What prints without end shall not fill the disk, and what costs far more than the program it comes from is none the better."""
     with contextlib.suppress(ImportError, ValueError, OSError):
         import resource
 
-        resource.setrlimit(resource.RLIMIT_FSIZE, (_LARGEST_FILE, _LARGEST_FILE))
+        resource.setrlimit(getattr(resource, name), (most, resource.RLIM_INFINITY if name == "RLIMIT_CPU" else most))
+
+
+@contextlib.contextmanager
+def _told(path: Path, text: str, tell: Tell) -> Iterator[None]:
+    tracer = Tracer(str(path), text)
+    try:
+        with tracer:
+            yield
+    finally:
+        tell({"lines": sorted(tracer.lines), "values": tracer.values})
+
+
+class _Watch:
+    """Whether the log that grows shows a phenomenon by now; read anew only when it has got a record that may be it."""
+
+    def __init__(self, log: Path, wanted: Failure, tell: Tell) -> None:
+        self._log, self._wanted, self._tell = log, wanted, tell
+        self._read: dict[Path, int] = {}
+
+    def __call__(self) -> bool:
+        if not self._has_news() or not any(one.same_as(self._wanted) for one in phenomena(self._log, self._wanted.kind)):
+            return False
+        self._tell({"shown": True})
+        return True
+
+    def _has_news(self) -> bool:
+        """Every log is looked at, so that each record is seen once."""
+        told = [self._tells(file) for file in self._log.glob("*.log")]
+        return any(told)
+
+    def _tells(self, file: Path) -> bool:
+        with file.open("rb") as stream:
+            stream.seek(self._read.get(file, 0))
+            news = stream.read()
+        self._read[file] = self._read.get(file, 0) + len(news)
+        return MARKS[self._wanted.kind] in news

@@ -8,12 +8,19 @@ from collections.abc import Iterable
 from dynadiag.reduce.scripts.names import SCOPES, Statement, block_places, scopes_seen_from, statements_of
 from dynadiag.reduce.scripts.program import Program, of_tree
 
+_ASKED_BY_PYTHON = ("__init__", "__len__", "__getitem__", "__iter__", "__next__", "__enter__", "__call__", "forward")
+
 
 class Slicer:
-    """Cuts one program. `items` are the numbers of the statements that hold no other one."""
+    """Cuts one program. `items` are the numbers of the statements that hold no other one.
 
-    def __init__(self, program: Program) -> None:
+    With `whole_functions` a function that is kept keeps what it returns, and a class the methods that are called without being named:
+    most programs fail without. What is needed no more goes when a slicer without it looks at the rest.
+    """
+
+    def __init__(self, program: Program, *, whole_functions: bool = False) -> None:
         self._program = program
+        self._whole_functions = whole_functions
         self._statements = statements_of(program.tree)
         self.items = [one.number for one in self._statements if one.is_leaf and not isinstance(one.node, ast.Pass)]
         self._attributes: dict[str, list[int]] = {}
@@ -51,7 +58,36 @@ class Slicer:
             binders = self._attributes.get(name, [])
             if binders and wanted.isdisjoint(binders):
                 needs.append(binders[0])
+        needs += self._base_first(one)
+        if self._whole_functions:
+            needs += self._parts(one)
         return [number for number in needs if number >= 0]
+
+    def _base_first(self, one: Statement) -> list[int]:
+        """A module takes no attributes before `super().__init__()`."""
+        inside = one.parent is not None and getattr(self._statements[one.parent].node, "name", None) == "__init__"
+        if not inside or not one.binds_attributes:
+            return []
+        return [
+            other.number
+            for other in self._statements
+            if other.parent == one.parent and other.number < one.number and ast.unparse(other.node).startswith("super(")
+        ][:1]
+
+    def _parts(self, one: Statement) -> list[int]:
+        if isinstance(one.node, ast.ClassDef):
+            inside = [other for other in self._statements if other.parent == one.number]
+            return [other.number for other in inside if getattr(other.node, "name", None) in _ASKED_BY_PYTHON]
+        if not isinstance(one.node, ast.FunctionDef | ast.AsyncFunctionDef):
+            return []
+        returns = [other for other in self._statements if isinstance(other.node, ast.Return) and self._function_of(other) == one.number]
+        return [other.number for other in returns if other.node.value is not None][-1:]  # type: ignore[attr-defined]
+
+    def _function_of(self, one: Statement) -> int | None:
+        at = one.parent
+        while at is not None and not isinstance(self._statements[at].node, SCOPES):
+            at = self._statements[at].parent
+        return at
 
     def _nearest(self, name: str, one: Statement, wanted: set[int]) -> int:
         """The statement that binds the name where `one` reads it; -1 when one is kept already or none is needed."""

@@ -11,7 +11,7 @@ from dynadiag.reduce import search
 from dynadiag.reduce.journal import Journal
 from dynadiag.reduce.reducer import Phase, Progress, Reducer, Stopped
 from dynadiag.reduce.scripts.oracle import ScriptOracle
-from dynadiag.reduce.scripts.passes import ALL_PASSES, BEFORE_CUTTING, ScriptPass
+from dynadiag.reduce.scripts.passes import ALL_PASSES, ScriptPass
 from dynadiag.reduce.scripts.program import Program
 from dynadiag.reduce.scripts.slicing import Slicer
 
@@ -23,6 +23,8 @@ class ScriptReducer:
 
     def __init__(self, program: Program, oracle: ScriptOracle, *, journal: Journal, on_query: Callable[[Progress], None] | None) -> None:
         self._reducer = Reducer(cast(Any, program), cast(Any, oracle), journal=journal, on_query=on_query)
+        self.adopted = [program]
+        """Each best program so far, the original first."""
 
     @property
     def best(self) -> Program:
@@ -39,7 +41,7 @@ class ScriptReducer:
         """The counts, the other failures and the broken passes."""
         return self._reducer
 
-    def reduce(self, passes: Sequence[ScriptPass] = ALL_PASSES, *, first: Sequence[ScriptPass] = BEFORE_CUTTING) -> bool:
+    def reduce(self, passes: Sequence[ScriptPass] = ALL_PASSES, *, first: Sequence[ScriptPass] = ()) -> bool:
         """Make the best program as simple as can be, `first` with passes that make each question cheaper; False when the search was
         stopped before its end.
         """
@@ -61,14 +63,16 @@ class ScriptReducer:
         return any(adopted)
 
     def _delete(self, phase: Phase, method: Callable[..., Any]) -> None:
-        slicer = Slicer(self.best)
+        slicer = Slicer(self.best, whole_functions=phase == "cut")
         method(slicer.items, lambda kept: self._still_fails(slicer.build(kept), phase), blocks=slicer.block_of)
 
     def _still_fails(self, program: Program, phase: Phase) -> bool:
         return program.key == self.best.key or self._offer(program, phase)
 
     def _offer(self, program: Program, phase: Phase) -> bool:
-        return self._reducer.offer(cast(Any, program), phase)
+        taken = self._reducer.offer(cast(Any, program), phase)
+        self.adopted += [program] if taken else []
+        return taken
 
     def _run_pass(self, reduction: ScriptPass, phase: Phase) -> bool:
         """Offer what a pass proposes; after each adoption it goes on at the same place of the new best.

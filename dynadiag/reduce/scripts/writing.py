@@ -45,15 +45,23 @@ def _shown_by(failure: Failure, form: str) -> tuple[str, str]:
         )
     if failure.kind == "hang":
         return "import faulthandler\n\nfaulthandler.dump_traceback_later(30, exit=True)  # it hangs: show where, and end", ""
+    if failure.kind == "recompile" and form == "trace":
+        return _TRACE.replace(*_RECOMPILES), _AFTER_RECOMPILE.replace("SIGN", repr(guarded_name(failure)))
     if failure.kind == "recompile":
         return "import torch._dynamo\n\ntorch._dynamo.config.error_on_recompile = True", ""
     if failure.kind == "cudagraph_skip":
         return "", _AFTER_CUDAGRAPHS
-    if failure.kind == "fallback" and failure.message == "recompile_limit":
+    if failure.kind == "fallback" and failure.phase == "recompile_limit":
         return "import torch._dynamo\n\ntorch._dynamo.config.fail_on_recompile_limit_hit = True", ""
     if failure.kind == "fallback":
-        return "", _AFTER_FALLBACK.replace("WHAT", failure.message.replace("_", " "))
+        return "", _AFTER_FALLBACK.replace("WHAT", failure.phase.replace("_", " "))
     return "", ""
+
+
+def guarded_name(failure: Failure) -> str:
+    """The name in the guard that failed; "" where it has none."""
+    name = failure.message.rpartition(" of ")[2].partition(".")[0]
+    return name if name.isidentifier() else ""
 
 
 _AFTER_BREAK = """breaks = [reason for reason in REASONS if SIGN in reason]
@@ -66,7 +74,7 @@ _reasons = []
 
 
 class _Breaks(logging.Handler):
-    """Keeps each graph break that torch writes into its trace (as with TORCH_TRACE)."""
+    """Keeps what torch writes into its trace of it (as with TORCH_TRACE)."""
 
     def emit(self, record):
         artifact = (getattr(record, "metadata", None) or {}).get("artifact", {})
@@ -76,6 +84,9 @@ class _Breaks(logging.Handler):
 
 torch._logging._internal.trace_log.addHandler(_Breaks())
 torch._logging._internal.trace_log.setLevel(logging.DEBUG)'''
+_RECOMPILES = ("dynamo_graph_break_reason", "recompile_reasons")
+_AFTER_RECOMPILE = """again = [reason for reason in _reasons if SIGN in reason]
+assert not again, f"recompile: {again[0]}\""""
 _AFTER_CUDAGRAPHS = """import torch._dynamo.utils
 
 skips = torch._dynamo.utils.counters["inductor"]["cudagraph_skips"]

@@ -10,16 +10,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dynadiag.errors import UnreadableInputError
+from dynadiag.reduce.scripts.facts import Facts
 from dynadiag.reduce.scripts.names import statements_of, undefined_names
 from dynadiag.reduce.scripts.passes.drop_parameters import drop_parameters
 from dynadiag.reduce.scripts.passes.drop_parts import drop_parts
 from dynadiag.reduce.scripts.passes.eager_backend import eager_backend
+from dynadiag.reduce.scripts.passes.executed_only import executing_only
+from dynadiag.reduce.scripts.passes.few_repeats import few_repeats
 from dynadiag.reduce.scripts.passes.freeze_arguments import freezing_arguments
 from dynadiag.reduce.scripts.passes.hoist_expressions import hoist_expressions
+from dynadiag.reduce.scripts.passes.identity_modules import identity_modules
 from dynadiag.reduce.scripts.passes.inline_names import inline_functions, inline_names
+from dynadiag.reduce.scripts.passes.known_values import plain_values
+from dynadiag.reduce.scripts.passes.parameter_values import parameter_values
 from dynadiag.reduce.scripts.passes.plain_definitions import plain_definitions
 from dynadiag.reduce.scripts.passes.plain_tensors import plain_tensors
 from dynadiag.reduce.scripts.passes.small_constants import small_constants
+from dynadiag.reduce.scripts.passes.unused import without_unused
 from dynadiag.reduce.scripts.passes.unwrap_blocks import unwrap_blocks
 from dynadiag.reduce.scripts.program import parsed, why_it_cannot_run
 from dynadiag.reduce.scripts.slicing import Slicer, without_line
@@ -71,6 +78,16 @@ def test_a_statement_brings_what_it_needs_and_no_more():
     assert why_it_cannot_run(parsed(text, "cut")) is None
 
 
+def test_a_function_keeps_what_it_returns_while_statements_are_cut():
+    whole = program(MODEL)
+    statements = {one.number: ast.unparse(one.node) for one in statements_of(whole.tree)}
+    wanted = [number for number in Slicer(whole).items if statements[number].startswith("print(")]
+    assert "return" not in Slicer(whole).build(wanted).text
+    cut = Slicer(whole, whole_functions=True).build(wanted)
+    assert "return x" in cut.text and "super().__init__()" not in cut.text and why_it_cannot_run(cut) is None
+    assert "super().__init__()" in kept(MODEL, "self.first"), "a module takes no attributes before"
+
+
 def test_the_nearest_binding_before_is_taken():
     assert kept("x = 1\nx = 2\nprint(x)\nx = 3\n", "print") == "x = 2\nprint(x)\n"
     assert (
@@ -118,6 +135,11 @@ def test_a_statement_on_a_refused_line_goes_alone():
     assert without_line(parsed("import shutil\nx = shutil.rmtree('x')\nprint(x)\n", "s"), 2) is None, "needed by another: not cut out"
 
 
+def seen(values):
+    """Facts of any program: these values."""
+    return lambda program: Facts(values=values)
+
+
 PASSES = [
     (unwrap_blocks, "for i in range(3):\n    print(i)", "i = 0\nprint(i)\n"),
     (unwrap_blocks, "with a() as b:\n    print(b)", "b = a()\nprint(b)\n"),
@@ -141,9 +163,86 @@ PASSES = [
     (
         freezing_arguments({"lr": 0.1}),
         "a = parser.parse_args()\nprint(a.lr)",
-        "a = __import__('types').SimpleNamespace(lr=0.1)\nprint(0.1)\n",
+        "print(0.1)\n",
+    ),
+    (
+        freezing_arguments({"lr": 0.1}),
+        "p = ArgumentParser()\np.add_argument('--lr')\na = p.parse_args()\nuse(a, a.lr)",
+        "a = __import__('types').SimpleNamespace(lr=0.1)\nuse(a, 0.1)\n",
+    ),
+    (parameter_values, "def f(b):\n    return net(b).loss\nf(1)", "def f(b):\n    return next(net.parameters()).sum()\nf(1)\n"),
+    (few_repeats, "Net(num_layers=12)\nfor i in range(5):\n    f(7)", "Net(num_layers=1)\nfor i in range(1):\n    f(7)\n"),
+    (
+        few_repeats,
+        "EPOCHS = 3\ndef f(depth=8, width=9):\n    g(depth, EPOCHS)",
+        "EPOCHS = 1\n\ndef f(depth=1, width=9):\n    g(depth, EPOCHS)\n",
+    ),
+    (
+        identity_modules,
+        "import torch\nclass A:\n    def __init__(self):\n        self.a = B()\n        self.b = B()\nA()",
+        "import torch\n\nclass A:\n\n    def __init__(self):\n        self.a = torch.nn.Identity()\n"
+        "        self.b = torch.nn.Identity()\nA()\n",
+    ),
+    (
+        plain_values(seen({"for x in loader()": "torch.randn((2, 3))"})),
+        "import torch\nfor x in loader():\n    f(x)",
+        "import torch\nfor x in [torch.randn((2, 3))]:\n    f(x)\n",
+    ),
+    (
+        plain_values(seen({"y = net(1)": "torch.randn((), requires_grad=True)"})),
+        "import torch\nnet = make()\ny = net(1)\ny.f()",
+        "import torch\ny = torch.randn(())\ny.f()\n",
     ),
 ]
+
+
+RUN = """
+    import torch
+    def unused():
+        return 1
+    def half(x):
+        if x:
+            y = 1
+        else:
+            y = 2
+        try:
+            return y
+        except ValueError:
+            return unused()
+    print(half(True))
+"""
+
+
+def test_what_did_not_run_goes_at_once():
+    whole = program(RUN)
+    ran = [
+        number
+        for number, line in enumerate(whole.text.splitlines(), start=1)
+        if not any(w in line for w in ("= 2", "unused()", "return 1"))
+    ]
+    facts = Facts(key=whole.key, lines=frozenset(ran))
+    proposals = [one.text for one in executing_only(lambda _: facts)(whole)]
+    assert proposals[0] == "def half(x):\n    y = 1\n    return y\nprint(half(True))\n"
+    other = parsed("f()\n", "s")
+    assert not list(executing_only(lambda _: facts)(other)), "lines of one program say nothing of another"
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("import os\na = os.getcwd()\nprint(1)", "print(1)\n"),
+        ("a = []\na.append(1)\na.b = 2\nprint(1)", "print(1)\n"),
+        ("t = Trainer()\nt.fit()", "t = Trainer()\nt.fit()\n"),
+        ("def f():\n    f()\nprint(1)", "print(1)\n"),
+        (
+            "class A:\n    x = 1\n    def f(self):\n        self.y = 2\nA()",
+            "class A:\n    x = 1\n\n    def f(self):\n        self.y = 2\nA()\n",
+        ),
+        ("n = 0\nn += 1\nprint(1)", "n = 0\nn += 1\nprint(1)\n"),
+    ],
+)
+def test_what_nothing_reads_goes(text, left):
+    assert without_unused(parsed(text, "s")).text == left
 
 
 @pytest.mark.parametrize(("reduction", "text", "wanted"), PASSES)
@@ -186,6 +285,12 @@ def test_what_is_no_script_is_said_in_one_line(tmp_path):
 
 def test_imports_are_found_by_their_first_name():
     assert set(imported(program("import a.b\nfrom c.d import e\nfrom . import f\ndef g():\n    import h"))) == {"a", "c", ".", "h"}
+
+
+def test_a_value_that_is_written_down_is_plainer_than_a_computed_one():
+    written, computed = "for x in [torch.randn((2, 3), dtype=torch.half)]:\n    f(x)", "for x in loader:\n    f(x)"
+    assert parsed(written, "s").measure < parsed(computed, "s").measure
+    assert parsed("f(torch.ones(2))", "s").measure < parsed("f(torch.ones(4))", "s").measure < parsed("f(torch.ones(n))", "s").measure
 
 
 def test_the_order_prefers_less_compiler_then_fewer_statements():

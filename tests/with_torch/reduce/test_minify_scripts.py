@@ -11,10 +11,12 @@ import pytest
 
 from dynadiag.errors import NothingFoundError
 from dynadiag.reduce.scripts.hunting import ScriptOptions, confirm
-from dynadiag.reduce.scripts.oracle import Conditions, see
+from dynadiag.reduce.scripts.oracle import Conditions, ScriptOracle, see
 from dynadiag.reduce.scripts.program import parsed
-from dynadiag.reduce.scripts.proving import prove
+from dynadiag.reduce.scripts.proving import prove, shows
+from dynadiag.reduce.scripts.worker import warm_up
 from dynadiag.reduce.scripts.writing import Header, reproducer
+from dynadiag.reduce.verdict import Verdict
 
 BREAKING = """
 import torch
@@ -29,6 +31,12 @@ def step(x):
 
 print(step(torch.arange(64.0)))
 """
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _what_the_worker_does_first():
+    """Else each child would import Dynamo and build its tables: seconds each."""
+    warm_up()
 
 
 def program(text):
@@ -54,44 +62,112 @@ def test_a_break_chosen_by_its_text_ends_as_a_proven_file(tmp_path):
     assert (tmp_path / "out" / "report.md").stat().st_size > 0
 
 
-def confirmed(text, kind):
-    """What is found in a script, and whether its file shows it in a fresh process."""
-    found = confirm(program(text), ScriptOptions(kind=kind, timeout_s=300))
-    source = reproducer(found.program, found.failure, Header(versions="", story=""))
-    return found, prove(source, found.failure, timeout_s=300, runs=1)
+TWO_CAUSES = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(3, 3)
+
+    def forward(self, x, y):
+        return self.linear(x) + y.sum()
+
+net = torch.compile(Net(), backend="aot_eager", dynamic=False)
+for rows in (2, 5):
+    net(torch.ones(rows, 3), torch.ones(4))
+for size in (7, 8):
+    net(torch.ones(2, 3), torch.ones(size))
+"""
 
 
-def test_a_recompile_is_told_by_the_kind_of_its_change():
-    found, proof = confirmed(
-        """
-        import torch
-        @torch.compile(backend="aot_eager", dynamic=False)
-        def f(x, scale):
-            return (x * scale).sum()
-        for size in (4, 6):
-            f(torch.ones(size, 3), 2)
-        """,
-        "recompile",
-    )
-    assert found.failure.message == "changed: size" and (found.failed, found.of) == (3, 3) and proof.holds, proof.output
+def test_a_recompile_is_told_by_what_changed_and_not_mixed_up_with_another():
+    found = confirm(program(TWO_CAUSES), ScriptOptions(kind="recompile", timeout_s=300))
+    assert found.failure.message == "changed: size of x.size(0)" and (found.failed, found.of) == (3, 3)
     assert "backend='eager'" in found.program.text, "questions that Dynamo alone can answer are asked of Dynamo alone"
+    oracle = ScriptOracle(found.failure, Conditions(recorded=True, timeout_s=300, until=found.failure))
+    only_x, only_y = (program(TWO_CAUSES.replace(gone, "(2,)")) for gone in ("(7, 8)", "(2, 5)"))
+    assert (oracle.judge(only_x)[0], oracle.judge(only_y)[0]) == (Verdict.INTERESTING, Verdict.BORING)
+    of_y = see(only_y, Conditions(recorded=True, timeout_s=300)).failures
+    assert {one.message for one in of_y} == {"changed: size of y.size(0)"}
+    source = reproducer(only_x, found.failure, Header(versions="", story=""), form="trace")
+    proof = prove(source, found.failure, timeout_s=300, runs=1)
+    assert proof.holds, proof.output
+    assert not shows(of_y[0], 1, proof.output), "the file of one cause is no proof of the other"
 
 
-def test_a_frame_that_runs_eager_is_found():
-    found, proof = confirmed(
-        """
+TWO_FALLBACKS = """
+import torch
+
+@torch.compile(backend="eager")
+def looping(x):
+    for i in range(2):
+        torch._dynamo.graph_break()
+        x = x + i
+    return x
+
+@torch.compile(backend="eager")
+def printing(x):
+    try:
+        print("a")
+        x = x + 1
+    finally:
+        x = x * 2
+    return x
+
+@torch.compile(backend="eager", dynamic=False)
+def limited(x, n):
+    return x + n
+
+torch._dynamo.config.recompile_limit = 2
+looping(torch.ones(2))
+printing(torch.ones(2))
+for n in range(4):
+    limited(torch.ones(2), n)
+"""
+
+
+def test_a_fallback_is_told_by_its_reason_and_not_mixed_up_with_another():
+    whole = program(TWO_FALLBACKS)
+    seen = see(whole, Conditions(recorded=True, timeout_s=300))
+    fallbacks = {one.phase: one for one in reversed(seen.failures) if one.kind == "fallback"}
+    assert fallbacks["recompile_limit"].message == "recompile_limit: value of n"
+    loop = fallbacks["skipped_frame"]
+    assert loop.message.endswith("(graph break in loop)") and "looping" not in loop.message
+    oracle = ScriptOracle(loop, Conditions(recorded=True, timeout_s=300, until=loop))
+    other = program(TWO_FALLBACKS.replace("looping(torch.ones(2))", ""))
+    assert (oracle.judge(whole)[0], oracle.judge(other)[0]) == (Verdict.INTERESTING, Verdict.BORING)
+    source = reproducer(
+        program(TWO_FALLBACKS.partition('@torch.compile(backend="eager")\ndef printing')[0] + "looping(torch.ones(2))"),
+        loop,
+        Header(versions="", story=""),
+    )
+    proof = prove(source, loop, timeout_s=300, runs=1)
+    assert proof.holds, proof.output
+
+
+def test_after_the_break_the_rest_runs_uncompiled_and_must_end_well():
+    text = """
         import torch
         @torch.compile(backend="eager")
         def f(x):
-            for i in range(2):
-                torch._dynamo.graph_break()
-                x = x + i
+            print("seen")
             return x
-        f(torch.ones(3))
-        """,
-        "fallback",
-    )
-    assert found.failure.message == "skipped_frame" and proof.holds, proof.output
+        @torch.compile(backend="eager")
+        def g(x):
+            compiled.append(torch.compiler.is_compiling())
+            return x + 1
+        compiled = []
+        f(torch.ones(1))
+        g(torch.ones(1))
+        {last}
+    """
+    seen = see(program(text.format(last="assert compiled")), Conditions(recorded=True, timeout_s=300))
+    wanted = next(one for one in seen.failures if one.kind == "graph_break")
+    oracle = ScriptOracle(wanted, Conditions(recorded=True, timeout_s=300, until=wanted))
+    assert oracle.judge(program(text.format(last="assert compiled == [False]")))[0] is Verdict.INTERESTING
+    assert oracle.judge(program(text.format(last="raise ValueError")))[0] is Verdict.INVALID
+    assert oracle.thorough().judge(program(text.format(last="assert compiled == [True]")))[0] is Verdict.INTERESTING
 
 
 GOOD = "import torch\nprint(torch.compile(lambda x: x + 1, backend='eager')(torch.ones(2)))\n"

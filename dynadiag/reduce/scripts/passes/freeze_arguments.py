@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from dynadiag.reduce.scripts.passes.editing import names_in
+from dynadiag.reduce.scripts.passes.unused import without_unused
 from dynadiag.reduce.scripts.program import Program, of_tree
 
 
@@ -19,7 +20,7 @@ def freezing_arguments(values: Mapping[str, Any]) -> Callable[[Program], Iterato
             _Freezing(values).visit(tree)
             if with_reads:
                 _Reading(values, _holders(program.tree)).visit(tree)
-            yield of_tree(tree)
+            yield without_unused(of_tree(tree))
 
     return freeze_arguments
 

@@ -1,0 +1,61 @@
+"""What never runs goes at once: statements, branches that are not taken, functions that nobody calls."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+
+from dynadiag.reduce.scripts.facts import Facts, FactsOf
+from dynadiag.reduce.scripts.names import block_places
+from dynadiag.reduce.scripts.passes.unused import without_unused
+from dynadiag.reduce.scripts.program import Program, of_tree
+
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
+def executing_only(facts_of: FactsOf) -> Callable[[Program], Iterator[Program]]:
+    """The pass for what a run without the compiler shows."""
+
+    def executed_only(program: Program) -> Iterator[Program]:
+        facts = facts_of(program)
+        if facts.key != program.key or not facts.lines:
+            return
+        for flat in (True, False):
+            tree = program.tree
+            tree.body = _kept(tree.body, facts, flat=flat)
+            made = of_tree(tree)
+            yield without_unused(made)
+            yield made
+
+    return executed_only
+
+
+def _kept(body: list[ast.stmt], facts: Facts, *, flat: bool) -> list[ast.stmt]:
+    left: list[ast.stmt] = []
+    for node in body:
+        if not (_ran(node, facts) or isinstance(node, ast.Global | ast.Nonlocal | ast.FunctionDef)):
+            continue
+        taken = _only_branch(node, facts) if flat else None
+        if taken is not None:
+            left += _kept(taken, facts, flat=flat)
+            continue
+        for owner, name in block_places(node):
+            setattr(owner, name, _kept(getattr(owner, name), facts, flat=flat))
+        if isinstance(node, ast.Try | ast.TryStar):
+            node.handlers = [one for one in node.handlers if one.body] or node.handlers[:1]
+        left.append(node)
+    return left
+
+
+def _only_branch(node: ast.stmt, facts: Facts) -> list[ast.stmt] | None:
+    """What stands in the one branch that is always taken; None for other statements."""
+    if isinstance(node, ast.If):
+        body, orelse = (any(_ran(one, facts) for one in part) for part in (node.body, node.orelse))
+        return None if body and orelse else node.body if body else node.orelse if orelse else []
+    if isinstance(node, ast.Try) and not any(_ran(one, facts) for handler in node.handlers for one in handler.body):
+        return [*node.body, *node.orelse, *node.finalbody]
+    return None
+
+
+def _ran(node: ast.stmt, facts: Facts) -> bool:
+    return any(line in facts.lines for line in range(node.lineno, (node.end_lineno or node.lineno) + 1))

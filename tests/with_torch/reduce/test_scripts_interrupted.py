@@ -1,0 +1,122 @@
+"""The reduction of a script that is killed or interrupted: the journal keeps every verdict, Ctrl-C writes the best so far."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from dynadiag.errors import OutputError, UnreadableInputError
+from dynadiag.reduce.scripts import hunting
+from dynadiag.reduce.scripts.hunting import ScriptOptions, hunt_script
+from dynadiag.reduce.scripts.oracle import Seen
+from dynadiag.reduce.scripts.phenomena import Failure
+from dynadiag.reduce.scripts.program import parsed
+
+SCRIPT = """
+import torch
+
+def helper(x):
+    y = x + 1
+    z = y * 2
+    return z
+
+@torch.compile(backend="eager")
+def step(x):
+    y = helper(x)
+    print("a break")
+    return helper(y)
+
+first = torch.ones(3)
+second = torch.ones(3)
+step(first)
+step(second)
+"""
+WANTED = Failure(kind="graph_break", phase="trace", message="GB0059 of a print")
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """The texts of all runs, of which one shows the break when it still prints: no child, so that many points can be tried."""
+    texts: list[str] = []
+
+    def see(program, conditions, *, eager=False, look=False):
+        texts.append(program.text)
+        shown = "print(" in program.text and "step(" in program.text and "torch.compile" in program.text
+        return Seen(failures=(WANTED,) if shown and not eager else ())
+
+    for module in ("hunting", "oracle", "looking"):
+        monkeypatch.setattr(f"dynadiag.reduce.scripts.{module}.see", see)
+    return texts
+
+
+def hunt(journal, **more):
+    return hunt_script(parsed(SCRIPT, "s"), ScriptOptions(kind="graph_break", journal=journal, **more))
+
+
+def test_resumed_after_a_kill_at_any_point_it_ends_the_same_and_asks_no_question_twice(asked, tmp_path):
+    whole = hunt(tmp_path / "whole.jsonl")
+    lines = (tmp_path / "whole.jsonl").read_bytes().splitlines(keepends=True)
+    assert len(lines) > 12 and sum(whole.queries.values()) == len(asked) - 1, "one look at what runs is no question"
+    for kept in (1, 2, 7, len(lines) - 2, len(lines)):
+        for torn in (b"", b'{"key": "cut sho'):
+            journal = tmp_path / "killed.jsonl"
+            journal.write_bytes(b"".join(lines[:kept]) + torn)
+            again = hunt(journal, resume=True)
+            assert again.best.text == whole.best.text and again.complete
+            keys = [json.loads(line)["key"] for line in journal.read_bytes().splitlines()[1:]]
+            assert len(keys) == len(set(keys)) and journal.read_bytes().splitlines(keepends=True)[:kept] == lines[:kept]
+            assert sum(again.queries.values()) == hunting.CONFIRMATIONS + len(lines) - max(kept, 2)
+
+
+def test_a_journal_of_another_script_or_a_folder_that_cannot_be_written_is_said_in_one_line(asked, tmp_path):
+    hunt(tmp_path / "j.jsonl")
+    with pytest.raises(UnreadableInputError, match="is not the journal of this reduction"):
+        hunt_script(
+            parsed("step = torch.compile\nprint(1)\nstep()", "s"),
+            ScriptOptions(kind="graph_break", journal=tmp_path / "j.jsonl", resume=True),
+        )
+    with pytest.raises(OutputError, match="cannot write the journal"):
+        hunt(tmp_path / "missing" / "j.jsonl")
+
+
+@pytest.mark.slow
+def test_killed_then_resumed_then_interrupted_it_writes_the_best_so_far(tmp_path):
+    (tmp_path / "script.py").write_text(SCRIPT)
+    out = tmp_path / "out"
+    worker = start(tmp_path, out, resume=False)
+    queries_before(worker, 4)
+    worker.kill()
+    worker.wait()
+    answered = len((out / "journal.jsonl").read_text().splitlines()) - 1
+    assert answered >= 4
+    resumed = start(tmp_path, out, resume=True)
+    queries_before(resumed, 1)
+    resumed.send_signal(signal.SIGINT)
+    messages = [json.loads(line) for line in resumed.stdout]
+    assert resumed.wait() == 0 and messages[-1]["proven"], messages
+    result = json.loads((out / "minify.json").read_text())
+    assert not result["complete"] and result["proven"] == {"runs": 3, "reproduced": 3}
+    keys = [json.loads(line)["key"] for line in (out / "journal.jsonl").read_text().splitlines()[1:]]
+    assert len(keys) == len(set(keys)) and len(keys) > answered
+
+
+def start(folder, out, *, resume):
+    """The worker, as `dynadiag minify` starts it."""
+    job = {"script": str(folder / "script.py"), "arguments": [], "out": str(out), "timeout_s": 300.0, "kind": "graph_break", "match": None}
+    out.mkdir(exist_ok=True)
+    (out / "job.json").write_text(json.dumps(job | {"resume": resume, "level_why": ""}))
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+    command = [sys.executable, "-m", "dynadiag.reduce.scripts.worker", str(out / "job.json")]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+
+
+def queries_before(worker, count):
+    """Read messages until so many queries were answered."""
+    for line in worker.stdout:
+        if json.loads(line).get("queries", 0) >= count:
+            return
