@@ -274,4 +274,7 @@ def _regressed(result: BenchResult, base: object) -> bool:
         print(f"dynadiag: --check: {note}", file=sys.stderr)
     for line in regressions.found:
         print(f"dynadiag: regression: {line}", file=sys.stderr)
+    if not regressions.checked:
+        # Green would say that nothing got worse.
+        raise UsageError("--check: the earlier run has none of these arms, so nothing was checked")
     return bool(regressions.found)

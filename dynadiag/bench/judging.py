@@ -10,6 +10,7 @@ from dynadiag.bench.verdict import Decision, Verdict, decide
 # Noise that is said: a quarter-to-quarter spread or a drift of the baseline beyond this share.
 _NOISY = 0.05
 _LATE_SHARE = 0.1
+ONE_PROCESS = "the arms shared one process: caches, flags and the recompile limit are common, and the A/A arm is the baseline"
 _NOT_RIGHT = {"WRONG": Verdict.WRONG, "DTYPE_CHANGED": Verdict.WRONG, "VACUOUS": Verdict.VACUOUS}
 
 
@@ -37,9 +38,7 @@ def compare_arms(result: BenchResult, *, in_process: bool) -> None:
             result.comparisons.append(_compare(result, before, row, checks))
     _say_noise(result, baseline)
     if in_process:
-        result.notes.append(
-            "the arms shared one process: caches, flags and the recompile limit are common, and the A/A arm is the baseline"
-        )
+        result.notes.append(ONE_PROCESS)
 
 
 def _compare(result: BenchResult, baseline: ArmResult, row: ArmResult, checks: dict[str, Correctness]) -> Comparison:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,13 @@ from dynadiag.bench.verdict import SMALLEST_EFFECT
 from dynadiag.errors import UnreadableInputError
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Regressions:
-    """What got worse, one line each, and what could not be compared."""
+    """What got worse, one line each, what could not be compared, and how many comparisons were."""
 
-    found: tuple[str, ...]
-    notes: tuple[str, ...]
+    found: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    checked: int = 0
 
 
 def read_base(path: Path) -> Mapping[str, Any]:
@@ -36,33 +37,60 @@ def read_base(path: Path) -> Mapping[str, Any]:
 
 
 def find_regressions(result: BenchResult, base: Mapping[str, Any]) -> Regressions:
-    """Speed-ups are compared, not times, since both arms of a speed-up were measured on the same day.
+    """Speed-ups are compared, not times, since both arms of a speed-up were measured on the same day; of each shape too.
 
     An arm got worse when its results were right and no longer are, when it was timed and no longer can be, or when the intervals of both
     speed-ups are disjoint and the new one is lower by more than 1 % and by more than the A/A noise of either run.
     """
-    old = {_key(item): item for item in base["comparisons"] if isinstance(item, dict)}
-    found: list[str] = []
-    notes: list[str] = []
+    found = Regressions()
     if base.get("device") != (result.environment.get("device") or "cpu"):
-        notes.append(f"the earlier run was on {base.get('device')!s:.80}: speed-ups of different devices are compared")
-    for comparison in result.comparisons:
-        before = old.pop((comparison.baseline, comparison.arm), None)
-        if before is None:
-            notes.append(f"{comparison.arm} beside {comparison.baseline} is not in the earlier run")
+        found.notes.append(f"the earlier run was on {base.get('device')!s:.80}: speed-ups of different devices are compared")
+    _compare(result.comparisons, base["comparisons"], "", found)
+    earlier = _shapes(base)
+    if earlier and result.shapes is None:
+        found.notes.append("the earlier run replayed shapes, this one did not: --shapes is missing")
+    for one in result.shapes.shapes if result.shapes else ():
+        before = earlier.pop(_shape_key(one.tensors), None)
+        if before is not None:
+            _compare(one.timing.comparisons, before, f" at {one.label}", found)
+        elif base.get("shapes"):
+            found.notes.append(f"shape {one.label} is not in the earlier run")
+    if earlier and result.shapes is not None:
+        found.notes.append(f"{len(earlier)} shapes are in the earlier run only")
+    return found
+
+
+def _compare(now: Sequence[Comparison], before: Any, where: str, into: Regressions) -> None:
+    old = {_key(item): item for item in before if isinstance(item, dict)} if isinstance(before, list) else {}
+    for comparison in now:
+        known = old.pop((comparison.baseline, comparison.arm), None)
+        if known is None:
+            into.notes.append(f"{comparison.arm} beside {comparison.baseline}{where} is not in the earlier run")
             continue
-        worse = _worse(comparison, before)
-        found.extend([worse] if worse else [])
-    notes.extend(f"{arm!s:.80} beside {baseline!s:.80} is in the earlier run only" for baseline, arm in old)
-    return Regressions(found=tuple(found), notes=tuple(notes))
+        into.checked += 1
+        worse = _worse(comparison, known, where)
+        into.found.extend([worse] if worse else [])
+    into.notes.extend(f"{arm!s:.80} beside {baseline!s:.80}{where} is in the earlier run only" for baseline, arm in old)
+
+
+def _shapes(base: Mapping[str, Any]) -> dict[str, Any]:
+    """The comparisons of the earlier run's shapes by their tensors: a label only tells a shape from the others of its run."""
+    study = base.get("shapes")
+    replayed = study.get("replayed") if isinstance(study, dict) else None
+    shapes = [one for one in replayed if isinstance(one, dict)] if isinstance(replayed, list) else []
+    return {_shape_key(one.get("tensors")): one.get("comparisons") for one in shapes}
+
+
+def _shape_key(tensors: Any) -> str:
+    return json.dumps(tensors, sort_keys=True, default=list)
 
 
 def _key(item: Mapping[str, Any]) -> tuple[str, str]:
     return str(item.get("baseline")), str(item.get("arm"))
 
 
-def _worse(now: Comparison, before: Mapping[str, Any]) -> str | None:
-    name = f"{now.arm} beside {now.baseline}"
+def _worse(now: Comparison, before: Mapping[str, Any], where: str) -> str | None:
+    name = f"{now.arm} beside {now.baseline}{where}"
     broken = {"WRONG", "VACUOUS"}
     if now.verdict in broken and before.get("verdict") not in broken:
         return f"{name}: {now.verdict}, was {before.get('verdict')!s:.20}: {now.reason}"

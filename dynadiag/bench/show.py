@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
+from dynadiag.bench.judging import ONE_PROCESS
 from dynadiag.bench.outcome import ArmResult, BenchResult, Comparison, Correctness
 from dynadiag.bench.prices import price_lines
 from dynadiag.bench.show_shapes import among_shapes, print_shapes
@@ -171,7 +172,8 @@ def _notes(page: Page, result: BenchResult) -> None:
     page.blank()
     if result.rounds:
         share = f", {result.outside_share:.0%} of the time outside timed blocks" if result.outside_share is not None else ""
-        page.line(f"{result.rounds} rounds in random order, {result.timed_s:.1f} s timed{share}; A/A is the baseline in a second process.")
+        again = "once more" if ONE_PROCESS in result.notes else "in a second process"
+        page.line(f"{result.rounds} rounds in random order, {result.timed_s:.1f} s timed{share}; A/A is the baseline {again}.")
     for line in dict.fromkeys(lines):
         page.line(clean(line), prefix="- ")
 

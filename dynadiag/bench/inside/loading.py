@@ -110,13 +110,17 @@ def _first_call(function: Callable[..., Any], target: str) -> Any:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether the device had no memory left."""
+    """Whether the device or the machine had no memory left; a compiler's error holds the one that it met."""
     import torch
 
-    return isinstance(error, torch.OutOfMemoryError)
+    inner = getattr(error, "inner_exception", None)
+    if isinstance(inner, BaseException) and inner is not error and is_out_of_memory(inner):
+        return True
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "DefaultCPUAllocator: can't allocate memory" in str(error)
 
 
 def one_line(error: BaseException) -> str:
-    """The class of an error and the first line of its text."""
-    text = str(error).strip()
-    return f"{type(error).__name__}: {text.splitlines()[0]}" if text else type(error).__name__
+    """The class of an error and the first line of its text, with the next one where that is only its heading."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = " ".join(lines[:2]) if lines and lines[0].endswith(":") else "".join(lines[:1])
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 from dynadiag.bench.inside.arm import Arm
 from dynadiag.bench.inside.ceilings import measure_ceilings
-from dynadiag.bench.inside.loading import one_line
+from dynadiag.bench.inside.loading import is_out_of_memory, one_line
 from dynadiag.bench.inside.looping import LoopRun, find_loop
 from dynadiag.bench.inside.shapes import ShapeReplay
 from dynadiag.errors import DynadiagError
@@ -73,7 +73,7 @@ class Server:
             reply = {"error": "torch-unsupported", "text": f"torch cannot be imported: {error}"}
         except Exception as error:  # noqa: BLE001 - the border around user code
             traceback.print_exc()
-            kind = "out-of-memory" if type(error).__name__ in ("OutOfMemoryError", "MemoryError") else "user-code"
+            kind = "out-of-memory" if "torch" in sys.modules and is_out_of_memory(error) else "user-code"
             reply = {"error": kind, "text": one_line(error)[:300]}
         self._say(reply)
         sys.stdout.flush()

@@ -11,10 +11,10 @@ import pytest
 from rich.console import Console
 
 from dynadiag.bench import json_result, picture, show
-from dynadiag.bench.judging import compare_arms, summarise
-from dynadiag.bench.outcome import ArmResult, BenchResult, Correctness
+from dynadiag.bench.judging import ONE_PROCESS, compare_arms, summarise
+from dynadiag.bench.outcome import ArmResult, BenchResult, Correctness, ShapeResult, ShapeStudy
 from dynadiag.bench.regression import find_regressions, read_base
-from dynadiag.errors import OutputError, UnreadableInputError
+from dynadiag.errors import OutputError, UnreadableInputError, UsageError
 from dynadiag_cli import verb_bench
 
 SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "bench.schema.json").read_text())
@@ -205,6 +205,39 @@ def test_a_base_from_elsewhere_is_compared_with_a_note():
     assert any("NVIDIA A100" in note for note in notes) and any("onnxrt" in note for note in notes)
 
 
+def test_where_the_baseline_ran_again_is_said():
+    assert "A/A is the baseline in a second process" in " ".join(text_of(result_of()).split())
+    shared = result_of()
+    shared.notes.append(ONE_PROCESS)
+    assert "A/A is the baseline once more" in " ".join(text_of(shared).split())
+
+
+def test_renamed_arms_leave_nothing_to_check_and_that_is_an_error():
+    base = base_of(result_of())
+    base["comparisons"][0]["arm"] = "old name"
+    with pytest.raises(UsageError, match="nothing was checked"):
+        verb_bench._regressed(result_of(), base)
+
+
+def with_shape(default_ms, *, rows=8, label="x 8"):
+    tensors = [{"name": "x", "shape": [rows, 4], "dtype": "float32", "device": "cpu", "requires_grad": False}]
+    result = result_of()
+    result.shapes = ShapeStudy(shapes=[ShapeResult(label=label, tensors=tensors, calls=3, first_call=1, timing=result_of(default_ms))])
+    return result
+
+
+def test_one_shape_that_got_slower_is_a_regression():
+    base = base_of(with_shape(5.0))
+    assert find_regressions(with_shape(5.0), base).found == []
+    (line,) = find_regressions(with_shape(6.0, label="another label"), base).found
+    assert line.startswith("default beside eager at another label: 1.667 times as fast")
+    assert find_regressions(with_shape(6.0, rows=9), base).found == []
+    assert any("1 shapes are in the earlier run only" in note for note in find_regressions(with_shape(6.0, rows=9), base).notes)
+    assert any("--shapes is missing" in note for note in find_regressions(result_of(), base).notes)
+    for odd in (3, {"replayed": 3}, {"replayed": [None, {"tensors": 1, "comparisons": {}}]}):
+        assert find_regressions(with_shape(6.0), base | {"shapes": odd}).found == []
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"schema_version": 2, "comparisons": []}', '{"schema_version": 1}', "[" * 100_000])
 def test_a_base_that_is_none_is_one_line(tmp_path, text):
     path = tmp_path / "base.json"
@@ -219,7 +252,7 @@ def test_a_base_that_is_none_is_one_line(tmp_path, text):
     "odd", [None, 3, {"speedup": "x"}, {"baseline": "eager", "arm": "default", "speedup": 0, "ci95": [1], "noise_ci95": None}]
 )
 def test_odd_entries_in_a_base_change_nothing(odd):
-    assert find_regressions(result_of(), {"device": 3, "comparisons": [odd]}).found == ()
+    assert find_regressions(result_of(), {"device": 3, "comparisons": [odd]}).found == []
 
 
 def test_a_disk_that_fills_up_leaves_the_earlier_file_whole(tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ import textwrap
 import pytest
 import torch
 
-from dynadiag.bench.inside.loading import UserCodeError, load_step
+from dynadiag.bench.inside.loading import UserCodeError, is_out_of_memory, load_step, one_line
 from dynadiag.bench.inside.main import Server
 from dynadiag.bench.inside.patching import CompileSwitch
 from dynadiag.bench.inside.snapshot import take_snapshot
@@ -326,3 +326,18 @@ def test_a_call_that_leaves_the_program_is_told_as_that():
     with os.fdopen(heard) as lines, os.fdopen(feed), server._commands, server._replies:
         reply = json.loads(lines.readline())
     assert reply == {"error": "user-code", "text": "the program left with exit status 7"}
+
+
+def test_the_error_of_a_compiler_names_its_cause_and_whether_memory_was_missing():
+    def greedy(_graph, _inputs):
+        raise MemoryError("no more")
+
+    torch.compiler.reset()
+    torch.compiler.set_stance("default")
+    with pytest.raises(Exception, match="greedy") as raised:
+        torch.compile(lambda x: x + 1, backend=greedy)(torch.ones(2))
+    assert one_line(raised.value) == "BackendCompilerFailed: backend='greedy' raised: MemoryError: no more"
+    assert is_out_of_memory(raised.value) and is_out_of_memory(torch.OutOfMemoryError("CUDA out of memory"))
+    assert is_out_of_memory(RuntimeError("[enforce fail] . DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes."))
+    assert not is_out_of_memory(ValueError("memory"))
+    assert [one_line(ValueError(text)) for text in ("", "a\nb", "a:\n\n b \nc")] == ["ValueError", "ValueError: a", "ValueError: a: b"]
