@@ -14,6 +14,8 @@ from dynadiag.passes.places import normal_path, source_function
 
 _Rule = Callable[[Mutation], tuple[Advice, ...]]
 _OPTIMIZER = re.compile(r"/torch/optim/")
+# Sources that are also code: variables, their attributes and items. `___stack0` and the like are Dynamo's own.
+_PLAIN_SOURCE = re.compile(r"[LG]\['(?P<root>(?!___)\w+)'\](?P<rest>(?:\.(?!_modules|_parameters|_buffers)\w+|\[\d+\]|\['\w+'\])*)")
 _MARK = "torch._dynamo.mark_static_address"
 
 
@@ -45,11 +47,21 @@ def _name(mutation: Mutation) -> str:
     return receiver(_line(mutation)) or re.sub(r"^L\['(\w+)'\]", r"\1", mutation.input)
 
 
+def _outer_name(mutation: Mutation) -> str:
+    """The tensor as the compiled function names it: a variable of a loop or helper is not there outside, and `.data` is another tensor."""
+    written = re.sub(r"\.data$", "", _name(mutation))
+    plain = _PLAIN_SOURCE.fullmatch(mutation.input)
+    if plain is None or re.split(r"\W", written)[0] == plain["root"]:
+        return written
+    return f"{plain['root']}{plain['rest']}"
+
+
 def _plain_input(mutation: Mutation) -> tuple[Advice, ...]:
     if mutation.input.endswith(".grad") and any("compiled autograd passes it" in effect["detail"] for effect in mutation.effects):
         text = "Clear the gradients before backward (zero_grad(set_to_none=True)): it then makes new ones and adds to none."
         return (Advice(slug="clear-gradients", text=text, after="optimizer.zero_grad(set_to_none=True)"),)
-    name = _name(mutation)
+    name = _outer_name(mutation)
+    attribute = next((word for word in reversed(re.findall(r"\w+", name)) if word.isidentifier()), "cache")
     made = Advice(
         slug="static-address",
         text=f"If {name} is the same tensor on every call, say so once where it is made; CUDA graphs then write it where it lies.",
@@ -59,7 +71,7 @@ def _plain_input(mutation: Mutation) -> tuple[Advice, ...]:
     buffer = Advice(
         slug="module-buffer",
         text="Or keep it on the module as a buffer: tensors of modules keep their address.",
-        after=f'self.register_buffer("{name.rpartition(".")[2]}", {name}, persistent=False)',
+        after=f'self.register_buffer("{attribute}", {name}, persistent=False)',
     )
     return (made, buffer)
 

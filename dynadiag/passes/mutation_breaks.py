@@ -252,6 +252,12 @@ def _generator(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
     return found if found is not None and found.input != "a tensor on this line" else None
 
 
+def _class_attribute(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
+    """`C.n += 1` on a class, which torch 2.11 does not trace."""
+    target = _assigned_attribute(event, run, None) if re.search(r"setattr \[.*ClassVariable", event.context or "") else None
+    return Found(STATE, target, "python", "assignment") if target is not None else None
+
+
 def _generator_given(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
     """`torch.rand(4, generator=g)`: the call moves the state of the generator."""
     calls = [node for node in parse_line(_code(event, run)).nodes if isinstance(node, ast.Call)]
@@ -289,6 +295,7 @@ _RULES: tuple[tuple[str, _Rule], ...] = (
     ("Encountered input mutation during higher order op", _body_mutates),
     ("torch.compiler.disable()", _eager_step),
     ("marked as skipped", _eager_step),
+    ("Failed to trace builtin operator", _class_attribute),
     ("ContextVar", _context_variable),
     ("random", _rng),
     ("torch.nn.Parameter()", _parameter),

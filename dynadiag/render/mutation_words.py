@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -31,12 +32,22 @@ _FREE_GROUPS: Mapping[str, tuple[str, str | None]] = {
     "DM01": ("static buffer or parameter", "static buffers and parameters"),
 }
 _OPTIMIZER = "DM16"
+_KEY = re.compile(r"list\(dict\.keys\([^()]*\)\)\[(\d+)\]")
 
 
 def is_folded(mutation: Mutation) -> bool:
     """Whether it goes under the one reassuring line: free, or an optimizer's own write behind torch's own break."""
     kinds = {effect.get("kind") for effect in mutation.effects}
-    return mutation.worst == "free" or (mutation.code == _OPTIMIZER and bool(kinds) and kinds <= {"free", "graph_break"})
+    in_step = mutation.code == _OPTIMIZER and mutation.graph is not None  # else torch keeps Dynamo out of it: eager code writes
+    return mutation.worst == "free" or (in_step and bool(kinds) and kinds <= {"free", "graph_break"})
+
+
+def source(mutation: Mutation, limit: int = 120) -> str:
+    """Dynamo's name of the input, `list(dict.keys(d))[0]` shortened to `key 0`: an optimizer's state has nothing but such names."""
+    text, before = mutation.input[:4000], ""
+    while text != before:
+        before, text = text, _KEY.sub(r"key \1", text)
+    return clean(text, limit=limit)
 
 
 def verdict(report: Report) -> str:

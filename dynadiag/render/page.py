@@ -17,13 +17,14 @@ _NARROWEST_BODY = 12
 class View:
     """How much to show: `limit` entries a list (None is all), full texts when `verbose`, paths relative to the absolute folder `base`.
 
-    `show_free` lists mutations that cost nothing one by one.
+    `show_free` lists mutations that cost nothing one by one; with `mutations_only` nothing else is printed.
     """
 
     limit: int | None
     verbose: bool
     base: Path
     show_free: bool = False
+    mutations_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)

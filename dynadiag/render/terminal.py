@@ -57,7 +57,7 @@ def print_report(
         show_free: list mutations that cost nothing one by one.
         mutations_only: only the headline and what is said of mutations.
     """
-    view = View(limit=limit, verbose=verbose, base=base or Path.cwd(), show_free=show_free)
+    view = View(limit=limit, verbose=verbose, base=base or Path.cwd(), show_free=show_free, mutations_only=mutations_only)
     page = Page(console)
     if mutations_only:
         report = only_mutations(report)

@@ -26,8 +26,11 @@ def print_mutations(report: Report, page: Page, view: View, title: str) -> None:
     page.line(f"{title}: {words.verdict(report)}", style="bold")
     costly = [one for one in report.mutations if not words.is_folded(one)]
     free = [one for one in report.mutations if words.is_folded(one)]
+    told = {one for finding in report.findings for one in finding.evidence}
     for mutation in costly[: view.limit]:
         _print(mutation, page, view)
+        if view.mutations_only and mutation.id not in told:  # its finding is one of a graph break or a recompile, which is left out
+            _print_advice(mutation, page)
     hidden = len(costly) - len(costly[: view.limit])
     if hidden:
         page.line(f"{wording.plural(hidden, 'more mutation')} not shown (--limit 0 for all)", prefix="  ")
@@ -43,10 +46,15 @@ def _free(free: Sequence[Mutation], page: Page, view: View) -> None:
 
 def _print(mutation: Mutation, page: Page, view: View) -> None:
     kind = "" if mutation.kind == "data" else f" [{clean(mutation.kind, limit=40)}]"
-    head = f"{clean(mutation.code, limit=10)}  {clean(mutation.input, limit=120)}{kind}: {words.effects(mutation)}"
+    head = f"{clean(mutation.code, limit=10)}  {words.source(mutation)}{kind}: {words.effects(mutation)}"
     page.line(head, prefix=f"  {mutation.id:<4} ")
     page.line(words.places(mutation, view.base), prefix="       ", style="dim")
     if mutation.refusal:
         page.line(clean_block(mutation.refusal, limit=1200, lines=6).replace("\n", " "), prefix="       torch: ", style="dim")
     for doubt in mutation.doubts:
         page.line(clean(doubt, limit=240), prefix="       unsure: ", style="dim")
+
+
+def _print_advice(mutation: Mutation, page: Page) -> None:
+    for advice in mutation.advice[:1]:
+        page.line(clean(advice.text, limit=400), prefix="       fix: ", style="dim")

@@ -118,6 +118,25 @@ def test_what_aotautograd_does_not_count_is_no_write_on_a_tensor_of_the_graph(bu
     assert find_mutations(log.load(tmp_path)).mutations == ()
 
 
+@pytest.mark.parametrize(
+    ("source", "code", "named"),
+    [
+        ("L['x']", "x.add_(1)", "x"),
+        ("L['self'].shadow[0]", "s.data.mul_(2)", "self.shadow[0]"),
+        ("L['x']", "b.data.mul_(2)", "x"),
+        ("G['CACHE']['k']", "CACHE['k'].copy_(y)", "CACHE['k']"),
+        ("L['___stack0']", "y.relu_()", "y"),
+    ],
+)
+def test_advice_names_the_tensor_that_the_compiled_function_has(build, tmp_path, source, code, named):
+    log = build.LogBuilder().start().tensor(source).graph(X, f"# File: /home/me/train.py:7 in fn, code: {code}", "add_ = L_x_.add_(1)")
+    log.artifact("dynadiag_graph", {"graph": 0, "inputs": [{"name": "l_x_", "source": source, "type": "Tensor"}]})
+    log.artifact("aot_forward_graph_fw_metadata", build.metadata({"data": True})).probe(
+        build.probed(0, source, build.write(7, code))
+    ).metrics()
+    assert f"mark_static_address({named})" in str([advice.after for advice in one(log, tmp_path).advice])
+
+
 def test_a_number_of_one_process_is_no_part_of_a_name(build, tmp_path):
     log = build.LogBuilder().start().tensor("G['___unnamed_scope_140_c7']['LOG']")
     log.graph('G_unnamed_scope_140_c7_LOG_: "f32[4]"', "add_ = G_unnamed_scope_140_c7_LOG_.add_(1)", "return ()")

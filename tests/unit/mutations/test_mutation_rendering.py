@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from dynadiag import report
-from dynadiag.model.report import Report
+from dynadiag.model.report import Advice, Report
 from dynadiag.model.run import Run, RunInfo
 from dynadiag.render import json_report, markdown, terminal
 
@@ -59,6 +59,28 @@ def test_mutations_only_leaves_out_other_sections(build):
     made = with_mutations(build.mutation())
     assert "Captured graphs" not in shown(made, mutations_only=True)
     assert "L['x']" in shown(made, mutations_only=True)
+
+
+def test_a_fix_whose_finding_is_left_out_stands_with_the_mutation(build):
+    recompiles = ({"kind": "recompile", "basis": "observed", "detail": "a guard failed"},)
+    advice = (Advice(slug="state-in-a-tensor", text="Keep the counter in a tensor."),)
+    made = with_mutations(build.mutation(code="DM11", effects=recompiles, advice=advice))
+    assert "fix: Keep the counter in a tensor." in shown(made, mutations_only=True)
+    assert "Keep the counter" not in shown(made)
+
+
+def test_keys_of_an_optimizers_state_are_shortened(build):
+    outer = "L['self'].state[list(dict.keys(L['self'].state))[0]]"
+    made = with_mutations(build.mutation(code="DM16", graph="g0", effects=FREE, input=f"{outer}[list(dict.keys({outer}))[2]]"))
+    assert "L['self'].state[key 0][key 2]: free" in shown(made, show_free=True)
+
+
+def test_what_torch_keeps_dynamo_out_of_is_not_folded_as_harmless(build):
+    broken = ({"kind": "graph_break", "basis": "observed", "detail": "Dynamo cannot trace this write"},)
+    kept_out = build.mutation(0, code="DM16", effects=broken, graph=None, input="what an optimizer's step writes")
+    in_step = build.mutation(1, code="DM16", effects=broken, graph="g0")
+    text = shown(with_mutations(kept_out, in_step))
+    assert "2 (1 with a cost, 1 free)" in text and "what an optimizer's step writes: graph break (observed)" in text
 
 
 def test_markdown_has_a_table_and_the_fold(build):
