@@ -51,6 +51,8 @@ class RunOptions:
 def run_program(text: str, options: RunOptions, tell: Tell) -> None:
     """Run the text and tell how it ended: `ended`, `failure` (with `environment`), and `refused` when the guard stepped in."""
     path = Path(FILE).absolute()
+    # Triton makes its folder before inductor names one: in the home directory, which the guard refuses (triton/runtime/cache.py, 3.5).
+    os.environ["TRITON_CACHE_DIR"] = str(path.with_name("triton"))
     folders = [os.getcwd(), tempfile.gettempdir(), *([str(options.log)] if options.log is not None else [])]  # noqa: PTH109
     guard = Guard(folders, script=str(path))
     _limit("RLIMIT_FSIZE", _LARGEST_FILE)
