@@ -2,12 +2,15 @@
 
     python benchmarks/minify_vs_torch.py [--parts search,isolated,runtime,dynamo,slips] [--models mlp,resnet18,bert12] [--json FILE]
                                          [--torch-limit-s 30] [--torch-isolated-limit-s 900] [--without-torch]
+                                         [--faults "C++ compile error"]
 
 search    AOT graphs with planted operators (`aten.sinh`, `aten.cosh`), one in the middle or two far apart; the oracle only looks for them,
           so the search alone is measured. torch's minifier gets the same graph and oracle for `--torch-limit-s` CPU seconds; repeated
           questions are counted by the text of the candidate.
-isolated  a script whose C++ code does not compile (`inductor.cpp.inject_relu_bug_TESTING_ONLY`), reduced end to end, each question in a
-          process of its own, beside torch's minifier after AOT (`TORCHDYNAMO_REPRO_AFTER=aot`), ended after `--torch-isolated-limit-s`.
+isolated  scripts with a fault in their C++ code (`inductor.cpp.inject_relu_bug_TESTING_ONLY`: compile error, runtime error, wrong
+          result), reduced end to end, each question in a process of its own; the same from the AOT graph that torch's minifier starts
+          with (its `minifier_launcher.py`); and torch's minifier after AOT (`TORCHDYNAMO_REPRO_AFTER=aot`), ended after
+          `--torch-isolated-limit-s` CPU seconds.
 runtime   `relu_runtime_error_TESTING_ONLY`, beside torch's minifier after Dynamo.
 dynamo    `relu_compile_error_TESTING_ONLY`, the same.
 slips     `benchmarks/minify_slips.py`.
@@ -32,7 +35,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch._inductor.lowering
@@ -69,6 +72,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--torch-limit-s", type=float, default=30.0)
     parser.add_argument("--torch-isolated-limit-s", type=float, default=900.0)
     parser.add_argument("--without-torch", action="store_true")
+    parser.add_argument("--faults", help="of the isolated part: these alone, by name")
     parser.add_argument("--json")
     return parser.parse_args()
 
@@ -215,27 +219,72 @@ for module in net.modules():
 )
 SCRIPTS = {"mlp": MLP, "resnet18": RESNET}
 CXX_BUG = """import torch._inductor.config
-torch._inductor.config.cpp.inject_relu_bug_TESTING_ONLY = 'compile_error'"""
+torch._inductor.config.cpp.inject_relu_bug_TESTING_ONLY = {!r}"""
 
 
-def measure_scripts(backend: str, config: str, after: str, level: str) -> Callable[[argparse.Namespace], Iterator[dict[str, Any]]]:
-    """Scripts reduced by the command, and by torch's minifier `after` Dynamo or AOT at a repro `level`."""
+class Fault(NamedTuple):
+    """A planted fault: the backend, a line that sets an option, and how torch's minifier is asked for it (after what, at which level).
+
+    `kind` is what we are asked for; `models` are the ones that it is measured on.
+    """
+
+    name: str
+    backend: str
+    config: str = ""
+    after: str = "dynamo"
+    level: str = "2"
+    kind: str | None = None
+    models: tuple[str, ...] = ("mlp", "resnet18")
+
+
+ISOLATED = (
+    Fault(name="C++ compile error", backend="inductor", config=CXX_BUG.format("compile_error"), after="aot"),
+    Fault(name="C++ runtime error", backend="inductor", config=CXX_BUG.format("runtime_error"), after="aot", models=("mlp",)),
+    Fault(
+        name="C++ wrong result",
+        backend="inductor",
+        config=CXX_BUG.format("accuracy"),
+        after="aot",
+        level="4",
+        kind="wrong_result",
+        models=("mlp",),
+    ),
+)
+RUNTIME = (Fault(name="runtime error after Dynamo", backend="relu_runtime_error_TESTING_ONLY"),)
+DYNAMO = (Fault(name="compile error after Dynamo", backend="relu_compile_error_TESTING_ONLY"),)
+
+
+def measure_scripts(faults: tuple[Fault, ...]) -> Callable[[argparse.Namespace], Iterator[dict[str, Any]]]:
+    """Scripts reduced by the command; the graph that torch's minifier starts with, reduced by the command; torch's minifier."""
 
     def rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-        for name in [one for one in options.models.split(",") if one in SCRIPTS]:
-            text = SCRIPT.format(model=SCRIPTS[name], config=config, backend=backend)
-            with tempfile.TemporaryDirectory(prefix="dynadiag-versus-") as folder:
-                row = {"model": name, "dynadiag": our_command(text, Path(folder) / "ours")}
-                if not options.without_torch:
-                    row["torch"] = their_command(text, Path(folder) / "theirs", after, level, options)
-                yield row
+        for fault in [one for one in faults if options.faults is None or one.name in options.faults.split(",")]:
+            for name in [one for one in options.models.split(",") if one in fault.models]:
+                with tempfile.TemporaryDirectory(prefix="dynadiag-versus-") as folder:
+                    yield {"fault": fault.name, "model": name} | measured(fault, name, Path(folder), options)
 
     return rows
 
 
-def our_command(text: str, folder: Path) -> dict[str, Any]:
+def measured(fault: Fault, model: str, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """One fault in one model."""
+    text = SCRIPT.format(model=SCRIPTS[model], config=fault.config, backend=fault.backend)
+    row: dict[str, Any] = {"dynadiag": our_command(text, folder / "ours", fault.kind)}
+    if options.without_torch:
+        return row
+    launcher, row["torch"] = their_launcher(text, folder / "theirs", fault)
+    if launcher is not None:
+        if fault.after == "aot":
+            # Where torch's minifier begins: AOTAutograd's graph, with the inputs that torch saved.
+            row["dynadiag_at_aot"] = our_command(None, launcher.parent, fault.kind, target=launcher.name)
+        row["torch"] |= their_search(launcher, folder / "theirs", fault, options)
+    return row
+
+
+def our_command(text: str | None, folder: Path, kind: str | None, *, target: str = "script.py") -> dict[str, Any]:
     """`dynadiag minify` with capture, confirmation, search, guilty part and three proofs; one question at a time."""
-    command = [sys.executable, "-m", "dynadiag", "minify", "--jobs", "1", "--no-ablation", "--out", "out", "script.py"]
+    wanted = [] if kind is None else ["--kind", kind]
+    command = [sys.executable, "-m", "dynadiag", "minify", "--jobs", "1", "--no-ablation", "--out", "out", *wanted, target]
     status, cpu_s, said = run(command, text, folder, {}, None)
     path = folder / "out" / "minify.json"
     if not path.exists():
@@ -247,18 +296,28 @@ def our_command(text: str, folder: Path) -> dict[str, Any]:
     return figures | {"search_cpu_s": found["search_cpu_s"], "questions_cpu_s": found["cpu_s"], "cpu_s_of_everything": cpu_s}
 
 
-def their_command(text: str, folder: Path, after: str, level: str, options: argparse.Namespace) -> dict[str, Any]:
-    """What torch does: the script writes a launcher, the launcher searches. Nodes are those of the smallest graph that it kept."""
-    names = {"TORCHDYNAMO_REPRO_AFTER": after, "TORCHDYNAMO_REPRO_LEVEL": level, "TORCH_COMPILE_DEBUG_DIR": str(folder)}
-    status, cpu_s, said = run([sys.executable, "script.py"], text, folder, names, options.torch_isolated_limit_s)
+def their_names(folder: Path, fault: Fault) -> dict[str, str]:
+    """The variables that torch's minifier listens to."""
+    return {"TORCHDYNAMO_REPRO_AFTER": fault.after, "TORCHDYNAMO_REPRO_LEVEL": fault.level, "TORCH_COMPILE_DEBUG_DIR": str(folder)}
+
+
+def their_launcher(text: str, folder: Path, fault: Fault) -> tuple[Path | None, dict[str, Any]]:
+    """The script run with torch's minifier asked for: the launcher that it writes, None where it writes none."""
+    status, cpu_s, said = run([sys.executable, "script.py"], text, folder, their_names(folder, fault), None)
     launcher = next(folder.rglob("minifier_launcher.py"), None)
-    if launcher is None:
-        return {"exit_status": status, "cpu_s_of_script": cpu_s, "launcher": None, "said": said[-300:]}
-    command = [sys.executable, str(launcher), *(["minify"] if after == "aot" else [])]
-    status, search_cpu_s, said = run(command, None, folder, names, options.torch_isolated_limit_s)
+    figures = {"cpu_s_of_script": cpu_s}
+    return launcher, figures if launcher is not None else figures | {"exit_status": status, "launcher": None, "said": said[-300:]}
+
+
+def their_search(launcher: Path, folder: Path, fault: Fault, options: argparse.Namespace) -> dict[str, Any]:
+    """What the launcher finds. Nodes are those of the smallest graph that it kept, None where it kept none."""
+    command = [sys.executable, str(launcher), *(["minify"] if fault.after == "aot" else [])]
+    limit_s = options.torch_isolated_limit_s
+    status, search_cpu_s, said = run(command, None, folder, their_names(folder, fault), limit_s)
     sizes = [int(number) for path in folder.rglob("checkpoints/*.py") for number in re.findall(r"\d+", path.name)[:1]]
-    figures = {"exit_status": status, "cpu_s_of_script": cpu_s, "search_cpu_s": search_cpu_s, "nodes": min(sizes, default=None)}
-    return figures | {"said": said[-300:]}
+    queries = len(re.findall(r"^(?:SUCCESS|FAIL)|Trying granularity|^Strategy", said, re.MULTILINE))
+    figures = {"exit_status": status, "search_cpu_s": search_cpu_s, "nodes": min(sizes, default=None)}
+    return figures | {"steps_said": queries, "limit_s": limit_s, "said": said[-300:]}
 
 
 Ended = tuple[int | str, float, str]
@@ -312,9 +371,9 @@ def measure_slips(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 _PARTS: dict[str, Callable[[argparse.Namespace], Iterator[dict[str, Any]]]] = {
     "search": measure_search,
-    "isolated": measure_scripts("inductor", CXX_BUG, "aot", "2"),
-    "runtime": measure_scripts("relu_runtime_error_TESTING_ONLY", "", "dynamo", "2"),
-    "dynamo": measure_scripts("relu_compile_error_TESTING_ONLY", "", "dynamo", "2"),
+    "isolated": measure_scripts(ISOLATED),
+    "runtime": measure_scripts(RUNTIME),
+    "dynamo": measure_scripts(DYNAMO),
     "slips": measure_slips,
 }
 
