@@ -99,6 +99,7 @@ def study(name: str, options: argparse.Namespace, turns: Turns) -> dict[str, Any
     prices = next((one for one in result.prices or () if one["arm"] == "broken"), {"why_not": before.reason or "it could not be timed"})
     row: dict[str, Any] = {"model": name, "overrides": overrides, "environment": result.environment, "load": os.getloadavg()[0]}
     row |= {"before_ms": before.median_ms, "after_ms": after.median_ms, "rounds": result.rounds, "prices": prices}
+    row["noise_ci95"] = next(([one.decision.noise.low, one.decision.noise.high] for one in result.comparisons if one.decision), None)
     row |= {"breaks": [before.breaks, after.breaks], "results": [check.status for check in result.correctness]}
     if prices["why_not"] or not prices.get("sum") or not before.samples_ms or not after.samples_ms:
         return row
