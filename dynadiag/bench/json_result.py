@@ -9,7 +9,7 @@ from typing import Any
 
 import dynadiag
 from dynadiag.bench.arms import AGAIN
-from dynadiag.bench.outcome import ArmResult, BenchResult, Comparison, ShapeResult, ShapeStudy
+from dynadiag.bench.outcome import ArmResult, BenchResult, Comparison, Correctness, ShapeResult, ShapeStudy
 from dynadiag.bench.statistics import Interval
 
 SCHEMA_VERSION = 1
@@ -47,7 +47,7 @@ def to_dict(result: BenchResult) -> dict[str, Any]:
         "arms": [_arm(row, cuda) for row in result.arms],
         "same_again": None if result.same_again is None else _arm(result.same_again, cuda),
         "comparisons": [_comparison(item) for item in result.comparisons],
-        "correctness": [dataclasses.asdict(item) for item in result.correctness],
+        "correctness": [_check(item, result) for item in result.correctness],
         "rounds": result.rounds,
         "timed_s": result.timed_s,
         "outside_share": result.outside_share,
@@ -55,7 +55,7 @@ def to_dict(result: BenchResult) -> dict[str, Any]:
         "clocks": result.clocks,
         "ceilings": result.ceilings,
         "floor_ms": None if result.floor is None else result.floor.get("floor_ms"),
-        "floor": result.floor,
+        "floor": None if result.floor is None else _floor(result),
         "shapes": None if result.shapes is None else _shapes(result.shapes, cuda),
         "prices": None if result.prices is None else [dict(one) for one in result.prices],
         "notes": list(result.notes),
@@ -75,6 +75,18 @@ def _arm(row: ArmResult, cuda: bool) -> dict[str, Any]:
     values["throughput_per_s"] = None if row.median_ms is None else 1e3 / row.median_ms
     values["unknown"] = {name: _why(row, name, cuda) for name, value in values.items() if value is None}
     return values
+
+
+def _check(item: Correctness, result: BenchResult) -> dict[str, Any]:
+    values = dataclasses.asdict(item)
+    is_baseline = bool(result.arms) and item.arm == result.arms[0].name and item.status == "PASS"
+    why = "the other arms are compared with this one" if is_baseline else item.detail or "what was compared has no distance"
+    return {**values, "unknown": {name: why for name in ("worst", "error", "allowed") if values[name] is None}}
+
+
+def _floor(result: BenchResult) -> dict[str, Any]:
+    floor = dict(result.floor or {})
+    return {**floor, "unknown": {name: result.no_limits or _NO_CUDA for name, value in floor.items() if value is None}}
 
 
 def _why(row: ArmResult, name: str, cuda: bool) -> str:
@@ -116,7 +128,7 @@ def _shape(one: ShapeResult, cuda: bool) -> dict[str, Any]:
         "arms": [_shape_row(row, cuda) for row in timing.arms],
         "same_again": None if timing.same_again is None else _shape_row(timing.same_again, cuda),
         "comparisons": [_comparison(item) for item in timing.comparisons],
-        "correctness": [dataclasses.asdict(item) for item in timing.correctness],
+        "correctness": [_check(item, timing) for item in timing.correctness],
         "notes": list(timing.notes),
     }
 

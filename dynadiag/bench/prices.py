@@ -40,7 +40,7 @@ def prices_from(row: ArmResult, raw: Mapping[str, Any]) -> dict[str, Any]:
     prices; what these leave of it is `unexplained`, and is given to none of them.
     """
     prices: dict[str, Any] = {"arm": row.name, "why_not": raw["why_not"], "graph_calls": raw.get("graph_calls"), "breaks": []}
-    prices |= {"step": None, "total": None, "unexplained": None, "rounds": len(raw.get("step_ms", ()))}
+    prices |= {"step": None, "total": None, "sum": None, "unexplained": None, "rounds": len(raw.get("step_ms", ()))}
     prices["guards"] = [_guard(one) for one in raw.get("guards", ())]
     prices["copy_backs"] = [
         {"name": one["name"], "bytes": one["bytes"], **_figure(one["samples_ms"]), "how": TIMED_COPY} for one in raw.get("copy_backs", ())
@@ -48,6 +48,8 @@ def prices_from(row: ArmResult, raw: Mapping[str, Any]) -> dict[str, Any]:
     prices["cudagraph_skips"] = [_skip(row, reason) for reason in row.cudagraph_skip_reasons]
     if raw.get("step_ms"):
         _fill_breaks(prices, raw)
+    why = prices["why_not"] or ("no place has a price" if prices["breaks"] else "no graph break in this call")
+    prices["unknown"] = {name: why for name in ("graph_calls", "step", "total", "sum", "unexplained") if prices.get(name) is None}
     return prices
 
 

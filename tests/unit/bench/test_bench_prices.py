@@ -67,6 +67,14 @@ def test_a_place_without_a_price_is_null_and_its_cost_stays_unexplained():
     jsonschema.Draft202012Validator(SCHEMA).validate(document([prices]))
 
 
+def test_what_is_null_says_why():
+    found = document([prices_from(ArmResult(name="default"), {"why_not": "a whole step"})])["prices"][0]
+    assert found["unknown"] == dict.fromkeys(("graph_calls", "step", "total", "sum", "unexplained"), "a whole step")
+    assert all(found[name] is None for name in found["unknown"])
+    none = prices_from(ArmResult(name="default"), raw(place("a.py:2", 0.0, why_not="eager code there")))
+    assert none["unknown"] == {"sum": "no place has a price"}
+
+
 def test_guards_copies_and_skips_say_how_they_were_measured():
     guards = [
         {"id": "0/0", "function": "forward (a.py:1)", "calls": 2.0, "us": 4.0},

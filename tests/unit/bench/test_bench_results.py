@@ -205,6 +205,16 @@ def test_a_base_from_elsewhere_is_compared_with_a_note():
     assert any("NVIDIA A100" in note for note in notes) and any("onnxrt" in note for note in notes)
 
 
+def test_checks_and_floors_say_why_they_are_null():
+    result = result_of()
+    result.floor = {"floor_ms": None, "bytes": 3}
+    found = json_result.to_dict(result)
+    assert found["floor"]["unknown"] == {"floor_ms": "no CUDA device was used"}
+    for item in found["correctness"]:
+        assert set(item["unknown"]) == {name for name in ("worst", "error", "allowed") if item[name] is None}
+        assert all(item["unknown"].values())
+
+
 def test_where_the_baseline_ran_again_is_said():
     assert "A/A is the baseline in a second process" in " ".join(text_of(result_of()).split())
     shared = result_of()
