@@ -360,6 +360,48 @@ def test_breaks_that_a_mutation_causes(build, tmp_path, kind, code, expected):
     assert (kinds(found), lines(found)) == ([("graph_break", "observed")], [7])
 
 
+@pytest.mark.parametrize(
+    ("kind", "context", "code", "expected"),
+    [
+        (
+            "Skip inlining `torch.compiler.disable()`d function",
+            "<function LBFGS.step at 0x7f>",
+            "opt.step(closure)",
+            ("DM16", "what an optimizer's step writes", "data"),
+        ),
+        (
+            "Attempted to inline function marked as skipped",
+            "qualname: Optimizer.zero_grad, name: inner, filename: `/site-packages/torch/_compile.py`",
+            "opt.zero_grad()",
+            ("DM16", "the gradients of an optimizer's parameters", "python"),
+        ),
+        (
+            "Failed to convert args/kwargs to proxy",
+            "call_function args: ConstantVariable(int: 4) UserDefinedObjectVariable(Generator)",
+            "y = torch.rand(4, generator=g)",
+            ("DM21", "g", "python"),
+        ),
+        (
+            "Failed to trace builtin operator",
+            "builtin setattr [<class 'UserDefinedClassVariable'>, <class 'ConstantVariable'>] False",
+            "C.n += 1",
+            ("DM21", "C.n", "python"),
+        ),
+        ("Skip calling `torch.compiler.disable()`d function", "<function Mine.step at 0x7f>", "mine.step()", None),
+        ("Failed to trace builtin operator", "builtin ord [<class 'TensorVariable'>] False", "C.n = ord(x)", None),
+        ("Failed to convert args/kwargs to proxy", "call_function args: UserDefinedObjectVariable(Mine)", "f(mine, generator=g)", None),
+    ],
+)
+def test_breaks_whose_context_says_what_is_written(build, tmp_path, kind, context, code, expected):
+    reason = (
+        f"Graph break in user code at /home/me/train.py:7\nGraph Break Reason: {kind}\n  Explanation: no.\n\n\n"
+        f"  Developer debug context: {context}\n\n\nUser code traceback:\n"
+        f'  File "/home/me/train.py", line 30, in <module>\n    fn(x)\n  File "/home/me/train.py", line 7, in fn\n    {code}\n'
+    )
+    found = find_mutations(build.LogBuilder().start().artifact("dynamo_graph_break_reason", reason).metrics().load(tmp_path)).mutations
+    assert [(mutation.code, mutation.input, mutation.kind) for mutation in found] == ([] if expected is None else [expected])
+
+
 def test_a_body_that_cannot_be_captured_is_told_with_the_cause_not_with_torchs_heading(build, tmp_path):
     reason = (
         "Graph break in user code at /home/me/train.py:7\n"
