@@ -148,6 +148,24 @@ def test_a_constant_in_the_graph_is_no_obstacle(tmp_path):
     assert operators(found.best.module) == [torch.relu] and found.confirmed.failure.kind == "wrong_result"
 
 
+@needs_fork
+def test_random_operators_and_two_results_stand_beside_the_fault():
+    def f(x, y):
+        one, two = x + torch.randn(4), y + torch.randn(4)
+        return torch.relu(torch.sin(one) + torch.cos(two)), two
+
+    setting = Setting(backend="relu_compile_error_TESTING_ONLY", grad=False)
+    found = hunt(candidate_of(torch.fx.symbolic_trace(f), [torch.randn(4), torch.randn(4)]), setting, HuntOptions(timeout_s=300.0))
+    assert operators(found.best.module) == [torch.relu] and found.best.nodes == 3
+    assert found.confirmed.failed == found.confirmed.of == 3
+
+
+def test_a_graph_without_operators_stays_as_it_is():
+    gm = torch.fx.symbolic_trace(lambda x, y: (x, y))
+    found = dynadiag.minify(gm, [torch.randn(3), torch.randn(3)], oracle=lambda g, i: len(i) > 0)
+    assert operators(found.graph_module) == [] and found.complete and len(found.inputs) == 1
+
+
 # -- inductor: what is a wrong result
 
 
