@@ -51,7 +51,7 @@ def _control(candidate: Candidate, setting: Setting) -> list[Any]:
 
 def _exact(candidate: Candidate, setting: Setting) -> list[Any] | None:
     """The results in float64, None where the graph does not run in it or they are not compared."""
-    if setting.check == "raises":
+    if setting.check == "raises" or setting.calls > 1:
         return None
     try:
         wide = comparing.in_float64(candidate)
@@ -77,7 +77,7 @@ def _subject(candidate: Candidate, setting: Setting, eager: list[Any], exact: li
         trouble = environment_trouble(error)
         return {"invalid": trouble, "environment": True} if trouble else {"failure": from_exception(error, phase).to_json()}
     found = comparing.wrong(results, eager, exact) if setting.check != "raises" else None
-    return {"passed": True} if found is None else {"failure": _wrong(found, setting, candidate).to_json()}
+    return {"passed": True} if found is None else {"failure": _wrong(found, setting, candidate, len(results)).to_json()}
 
 
 def _memory_is_meant(error: BaseException, setting: Setting) -> bool:
@@ -85,10 +85,13 @@ def _memory_is_meant(error: BaseException, setting: Setting) -> bool:
     return setting.memory_limit_mib is not None or any(type(one).__name__ == "OutOfMemoryError" for one in chain_of(error))
 
 
-def _wrong(found: tuple[str, str], setting: Setting, candidate: Candidate) -> Failure:
-    """A gradient is wrong when it stands behind the results."""
+def _wrong(found: tuple[str, str], setting: Setting, candidate: Candidate, count: int) -> Failure:
+    """A gradient is wrong when it stands behind the results of its call. `count` is how many values all calls gave."""
     kind, text = found
     position = int(text.split(":")[0].removeprefix("result ")) if text.startswith("result ") else 0
+    call, position = divmod(position, count // setting.calls or 1)
+    if setting.calls > 1 and text.startswith("result "):
+        text = f"result {position}{text[text.index(':') :]} (call {call + 1} of {setting.calls})"
     is_gradient = setting.check == "gradient" and position >= _result_count(candidate)
     if is_gradient and kind == "wrong_result":
         kind = "wrong_gradient"
@@ -104,8 +107,17 @@ def _result_count(candidate: Candidate) -> int:
 
 
 def run(candidate: Candidate, setting: Setting, function: Callable[..., Any], enter: Callable[[str], None] | None = None) -> list[Any]:
-    """The results of one call on fresh inputs; after a backward also the gradients of the inputs."""
-    values = make_values(candidate.inputs)
+    """The results of all calls, each on fresh inputs; after a backward also the gradients of the inputs.
+
+    They are kept, not copied: a later call may overwrite what an earlier one gave.
+    """
+    return [value for number in range(setting.calls) for value in _one_call(candidate, setting, function, enter, number)]
+
+
+def _one_call(
+    candidate: Candidate, setting: Setting, function: Callable[..., Any], enter: Callable[[str], None] | None, number: int
+) -> list[Any]:
+    values = make_values(candidate.inputs, seed=number)
     torch.manual_seed(0)
     results = function(*values)
     _synchronise(candidate)

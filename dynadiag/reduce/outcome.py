@@ -106,7 +106,8 @@ def story_of(hunt: Hunt) -> str:
     """How far the graph was reduced, in one sentence."""
     queries = sum(hunt.queries.values())
     ended = "" if hunt.complete else " (interrupted: the best so far)"
-    return f"From {hunt.original.nodes} nodes to {hunt.best.nodes} in {queries} queries{ended}."
+    calls = f" It fails when it is called {hunt.setting.calls} times, with fresh inputs each." if hunt.setting.calls > 1 else ""
+    return f"From {hunt.original.nodes} nodes to {hunt.best.nodes} in {queries} queries{ended}.{calls}"
 
 
 def flaky_note(hunt: Hunt) -> str | None:
@@ -139,8 +140,8 @@ def to_json(
         "error": failure.detail,
         "level": level,
         "level_why": level_why,
-        "size_before": _size(hunt.original.nodes),
-        "size_after": _size(hunt.best.nodes),
+        "size_before": _size(hunt.original.nodes, None),
+        "size_after": _size(hunt.best.nodes, hunt.setting.calls),
         "guilty": _guilty(hunt, ladder),
         "queries": dict(hunt.queries),
         "cpu_s": round(hunt.cpu_s, 2),
@@ -161,12 +162,14 @@ def to_json(
     }
 
 
-def _size(nodes: int) -> dict[str, Any]:
-    """A graph was reduced, not the statements of a script and not a sequence of calls."""
-    return {"nodes": nodes, "statements": None, "calls": None, "statements_why": _NOT_REDUCED, "calls_why": _NOT_REDUCED}
+def _size(nodes: int, calls: int | None) -> dict[str, Any]:
+    """A graph was reduced, not the statements of a script; how often that called it is not counted."""
+    size = {"nodes": nodes, "statements": None, "calls": calls, "statements_why": _NOT_REDUCED}
+    return size if calls is not None else size | {"calls_why": _NOT_COUNTED}
 
 
 _NOT_REDUCED = "only a graph was reduced"
+_NOT_COUNTED = "the calls of the script are not counted"
 
 
 def _guilty(hunt: Hunt, ladder: Ladder) -> dict[str, Any]:

@@ -54,6 +54,7 @@ def reduce_captured(
     job = {
         "captures": [str(path) for path in captures],
         "out": str(out),
+        "call": suspect.call if suspect is not None and suspect.phase != "compile" else None,
         "backward": suspect is not None and suspect.phase == "after",
         "timeout_s": options.timeout_s,
         "kind": options.kind,

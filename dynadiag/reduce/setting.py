@@ -17,6 +17,7 @@ class Setting:
     the inputs as the call left them; `backward` says whether there is one. `memory_limit_mib` is what a run may take besides what the
     process has already; then running out of memory is a failure like others. `autocast` is a device type and a dtype name.
     `backend_source` is the source of a backend of the user's script; `lost_options` are options that could not be captured.
+    `calls` is how often it is called, each time with fresh inputs, random ones drawn anew.
     With `inner` an ATen graph goes to inductor's inner compiler as it is, without `torch.compile`.
     """
 
@@ -36,6 +37,7 @@ class Setting:
     memory_limit_mib: int | None = None
     lost_options: tuple[str, ...] = ()
     inner: bool = False
+    calls: int = 1
 
     def to_json(self) -> dict[str, Any]:
         """Plain data; the backend by its name."""

@@ -22,11 +22,11 @@ from typing import Any
 import torch
 
 from dynadiag.errors import DynadiagError
+from dynadiag.reduce.calling import hunt_calls
 from dynadiag.reduce.candidate import Candidate
 from dynadiag.reduce.concluding import ConcludeOptions, Conclusion, conclude
 from dynadiag.reduce.finishing import FinishOptions, finish
 from dynadiag.reduce.hunt import Hunt, HuntOptions
-from dynadiag.reduce.levels import hunt_captured
 from dynadiag.reduce.loading import load_capture
 from dynadiag.reduce.outcome import claims_of, to_json, write_json
 from dynadiag.reduce.reducer import Progress, Stopped
@@ -94,11 +94,12 @@ def _reduce(folder: Path, out: Path, job: dict[str, Any], interrupts: Interrupts
         wait=interrupts.check,
         width=job.get("jobs") or default_width(),
     )
-    found = hunt_captured(candidate, setting, options)
+    found = hunt_calls(candidate, setting, options, later_call=job.get("call"))
     last = conclude(found, out, options, _conclude_options(found, job, interrupts))
     papers = finish(last.hunt, last.written, out, _finish_options(last, job, interrupts))
     wall_s = time.monotonic() - began
-    result = to_json(last.hunt, last.ladder, last.written, wall_s=wall_s, level=last.level, level_why=last.level_why, papers=papers)
+    level = "calls" if last.level == "dynamo" and last.hunt.setting.calls > 1 else last.level
+    result = to_json(last.hunt, last.ladder, last.written, wall_s=wall_s, level=level, level_why=last.level_why, papers=papers)
     result["server_cpu_s"] = round(time.process_time(), 2)
     write_json(result, out / "minify.json")
     proof = last.written.proof

@@ -5,8 +5,9 @@ from __future__ import annotations
 import base64
 import textwrap
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -14,7 +15,7 @@ from dynadiag.fx.script import module_source
 from dynadiag.reduce import comparing
 from dynadiag.reduce.candidate import Candidate, own_copy
 from dynadiag.reduce.failure import Failure
-from dynadiag.reduce.inputs import DRAWN, PlainInput, TensorInput
+from dynadiag.reduce.inputs import DRAWN, PlainInput, TensorInput, from_value
 from dynadiag.reduce.setting import Setting
 from dynadiag.torch_compat.reduce_backend import OptionFunction
 from dynadiag.torch_compat.reduce_compile import config_path
@@ -34,13 +35,24 @@ class Header:
     story: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class Shared:
+    """Memory of several inputs: the line that makes it, and how each input, by its position, lies in it."""
+
+    source: str
+    views: Mapping[int, str]
+
+
 def reproducer(candidate: Candidate, setting: Setting, header: Header, *, expect_failure: bool = True) -> str:
     """The source of the file. Raises NotRebuildableError for a function or a value that has no spelling."""
     classes, imports = module_source(_without_notes(own_copy(candidate.module)), "Repro")
-    inputs = _inputs(candidate)
-    body = [*_surroundings(setting), *_inputs_function(inputs), "", "", *_backend(setting), *_inner(setting)]
+    shared = shared_memory(candidate.inputs)
+    inputs = _inputs(candidate, shared)
+    body = [*_surroundings(setting), *_inputs_function(inputs, shared, setting.calls), "", "", *_backend(setting), *_inner(setting)]
     body += _main(candidate, setting, header.failure, expect_failure=expect_failure)
-    if "decoded(" in "\n".join(inputs):
+    if shared:
+        body = [*SHARING.splitlines(), "", "", *body]
+    if "decoded(" in "\n".join((*inputs, *(one.source for one in shared))):
         body = [*_DECODER.splitlines(), "", "", *body]
         imports = imports | {"import base64", "import zlib"}
     if header.failure.kind == "hang" and expect_failure:
@@ -90,14 +102,41 @@ def _without_notes(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
 # -- inputs
 
 
-def _inputs(candidate: Candidate) -> list[str]:
-    return [_input(one) for one in candidate.inputs]
+def _inputs(candidate: Candidate, shared: Sequence[Shared]) -> list[str]:
+    views = {position: text for one in shared for position, text in one.views.items()}
+    return [_input(one, views.get(position)) for position, one in enumerate(candidate.inputs)]
 
 
-def _input(one: TensorInput | PlainInput) -> str:
+def shared_memory(inputs: Sequence[TensorInput | PlainInput]) -> list[Shared]:
+    """Memory that several inputs of one dtype lie in, as `inputs.make_values` makes it."""
+    groups: dict[int, list[int]] = {}
+    for position, one in enumerate(inputs):
+        if isinstance(one, TensorInput) and one.fill == "data" and one.data is not None and one.data.numel():
+            groups.setdefault(one.data.untyped_storage().data_ptr(), []).append(position)
+    several = [group for group in groups.values() if len(group) > 1]
+    data = [{position: inputs[position].data for position in group} for group in several]  # type: ignore[union-attr]
+    return [_shared(f"memory_{number}", one) for number, one in enumerate(data) if len({tensor.dtype for tensor in one.values()}) == 1]  # type: ignore[union-attr]
+
+
+def _shared(name: str, views: Mapping[int, Any]) -> Shared:
+    first = min(tensor.storage_offset() for tensor in views.values())
+    last = max(
+        tensor.storage_offset() + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+        for tensor in views.values()
+    )
+    one = next(iter(views.values())).detach().cpu()
+    whole = torch.empty(0, dtype=one.dtype).set_(one.untyped_storage(), first, (last - first + 1,), (1,))
+    texts = {
+        position: f"view_of({name}, {tuple(tensor.shape)}, {tuple(tensor.stride())}, {tensor.storage_offset() - first})"
+        for position, tensor in views.items()
+    }
+    return Shared(source=f"{name} = {_data(from_value(whole, name), indent=4)}", views=texts)  # type: ignore[arg-type]
+
+
+def _input(one: TensorInput | PlainInput, view: str | None) -> str:
     if isinstance(one, PlainInput):
         return repr(one.value)
-    text = _data(one) if one.fill == "data" else _made(one)
+    text = view or (_data(one) if one.fill == "data" else _made(one))
     if one.device != "cpu":
         text += f".to({one.device!r})"
     if not one.requires_grad:
@@ -130,7 +169,7 @@ def _strided(one: TensorInput, text: str) -> str:
     return f"torch.empty_strided({one.shape}, {one.stride}{dtype}).copy_({text})"
 
 
-def _data(one: TensorInput) -> str:
+def _data(one: TensorInput, *, indent: int = 8) -> str:
     """Real values: a literal when there are few, compressed bytes otherwise."""
     assert one.data is not None
     data = one.data.detach().cpu()
@@ -140,8 +179,9 @@ def _data(one: TensorInput) -> str:
         return text if one.contiguous else _strided(one, text)
     flat = torch.empty(data.shape, dtype=data.dtype).copy_(data).reshape(-1).view(torch.uint8)
     packed = base64.b85encode(zlib.compress(bytes(flat.tolist()), 9)).decode()
-    pieces = "\n            ".join(repr(packed[start : start + _WIDTH]) for start in range(0, len(packed), _WIDTH))
-    text = f"decoded(\n            {pieces},\n            {one.dtype},\n            {tuple(data.shape)},\n        )"
+    margin = "\n" + " " * (indent + 4)
+    pieces = margin.join(repr(packed[start : start + _WIDTH]) for start in range(0, len(packed), _WIDTH))
+    text = f"decoded({margin}{pieces},{margin}{one.dtype},{margin}{tuple(data.shape)},{margin[:-4]})"
     return text if one.contiguous else _strided(one, text)
 
 
@@ -154,8 +194,14 @@ _DECODER = '''def decoded(text, dtype, shape):
     return torch.frombuffer(bytearray(zlib.decompress(base64.b85decode(text))), dtype=dtype).reshape(shape)'''
 
 
-def _inputs_function(inputs: Sequence[str]) -> list[str]:
-    lines = ["def make_inputs():", "    torch.manual_seed(0)"]
+SHARING = '''def view_of(memory, shape, stride, offset):
+    """A tensor in the memory of another."""
+    return torch.empty(0, dtype=memory.dtype).set_(memory.untyped_storage(), offset, shape, stride)'''
+
+
+def _inputs_function(inputs: Sequence[str], shared: Sequence[Shared], calls: int) -> list[str]:
+    head = ["def make_inputs():", "    torch.manual_seed(0)"]
+    lines = [*(head if calls == 1 else ["def make_inputs(call):", "    torch.manual_seed(call)"]), *(f"    {one.source}" for one in shared)]
     if len(inputs) == 1 and len(inputs[0]) < _WIDTH:
         return [*lines, f"    return [{inputs[0]}]"]
     return [*lines, "    return [", *(f"        {one}," for one in inputs), "    ]"]
@@ -219,6 +265,9 @@ def _main(candidate: Candidate, setting: Setting, failure: Failure, *, expect_fa
     """The call without the compiler, the call with it, and what shows the failure."""
     compares = setting.check != "raises"
     call = _synchronised(_CALL_BACKWARD if setting.backward else _CALL_INPUTS if setting.check == "mutation" else _CALL, candidate)
+    if setting.calls > 1:
+        call = call.replace("def run(function):", "def run_once(function, call):").replace("make_inputs()", "make_inputs(call)")
+        call += _CALLS.format(setting.calls)
     lines = [*(_CHECK_HELPERS.splitlines() if compares else []), *call.splitlines(), "", ""]
     main = ["model = Repro()", f"compiled = {_compile_call(setting)}"]
     if failure.kind == "hang" and expect_failure:
@@ -258,6 +307,11 @@ def _comparison(candidate: Candidate) -> list[str]:
     return ["for position, (right, got) in enumerate(zip(expected, actual)):", f"    check(position, right, got, {tolerance})"]
 
 
+_CALLS = """
+
+
+def run(function):
+    return [value for call in range({}) for value in run_once(function, call)]"""
 _CALL = """def run(function):
     torch.manual_seed(0)
     return list(function(*make_inputs()))"""
@@ -279,7 +333,9 @@ _CALL_BACKWARD = '''def run(function):
             weight = 1 + 0.5 * torch.cos(torch.arange(result.numel(), device=result.device, dtype=torch.float64))
             loss = loss + (result.double() * weight.reshape(result.shape)).sum()
     wanted = [one for one in inputs if isinstance(one, torch.Tensor) and one.requires_grad]
-    return results + list(torch.autograd.grad(loss, wanted, allow_unused=True))'''
+    if not isinstance(loss, torch.Tensor):
+        wanted = []
+    return results + list(torch.autograd.grad(loss, wanted, allow_unused=True) if wanted else [])'''
 
 _CHECK_HELPERS = '''def check(position, right, got, tolerance):
     """Fail when the compiled result is further from the uncompiled one than rounding explains."""

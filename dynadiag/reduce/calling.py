@@ -1,0 +1,57 @@
+"""A captured graph that does not fail when it is called once as it stands: with dynamic sizes, and called several times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from dynadiag.errors import NothingFoundError
+from dynadiag.reduce.candidate import Candidate
+from dynadiag.reduce.hunt import PASSES_ALONE, Hunt, HuntOptions
+from dynadiag.reduce.inputs import PlainInput
+from dynadiag.reduce.levels import hunt_captured
+from dynadiag.reduce.passes.simple_data import simple_data
+from dynadiag.reduce.setting import Setting
+
+_COUNTS = (2, 3, 4, 8, 16, 32)
+_MOST_CALLS = 64
+_NUMBERS = 2
+"""How many calls a comparison of numbers is given: the second call shows what the first left behind."""
+
+
+def hunt_calls(candidate: Candidate, setting: Setting, options: HuntOptions, *, later_call: int | None = None) -> Hunt:
+    """The reduction of the graph called once; where that passes, with dynamic sizes, then called as few times as show the failure.
+
+    `later_call` is the number of the call that failed in the script, None where none did. Raises NothingFoundError with what the first
+    said, and in how many ways it was tried.
+    """
+    try:
+        return hunt_captured(candidate, setting, options)
+    except NothingFoundError as error:
+        if error.slug != PASSES_ALONE:
+            raise
+        first = error
+    tried = []
+    for what, other, around in _ways(candidate, setting, later_call):
+        tried.append(what)
+        try:
+            return hunt_captured(other, around, options)
+        except NothingFoundError as error:
+            if error.slug == "environment":
+                raise
+    also = f"; nor {', '.join(tried)}" if tried else ""
+    raise NothingFoundError(f"{first.message}{also}", slug=PASSES_ALONE, exit_code=first.exit_code) from first
+
+
+def _ways(candidate: Candidate, setting: Setting, later_call: int | None) -> Iterator[tuple[str, Candidate, Setting]]:
+    """What is tried, the simplest first."""
+    if setting.dynamic is None and any(isinstance(one, PlainInput) and type(one.value) is int for one in candidate.inputs):
+        # Sizes are inputs of the graph: Dynamo made them symbols, which it does not do again for a first call.
+        yield "with dynamic sizes", candidate, replace(setting, dynamic=True)
+    if setting.check != "raises":
+        # With the same numbers in each call, what a call keeps of an earlier one is not wrong.
+        drawn = next(simple_data(candidate), candidate)
+        yield "called twice with random inputs", drawn, replace(setting, calls=_NUMBERS)
+    elif later_call is not None and 1 < later_call <= _MOST_CALLS:
+        for calls in (*(count for count in _COUNTS if count < later_call), later_call):
+            yield f"called {calls} times", candidate, replace(setting, calls=calls)

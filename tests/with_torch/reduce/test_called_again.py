@@ -1,0 +1,119 @@
+"""Failures that a graph called once as it stands does not show: with dynamic sizes, in a later call, with inputs in one memory."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from dynadiag.errors import NothingFoundError
+from dynadiag.reduce.calling import hunt_calls
+from dynadiag.reduce.candidate import candidate_of
+from dynadiag.reduce.failure import Failure
+from dynadiag.reduce.hunt import PASSES_ALONE, HuntOptions
+from dynadiag.reduce.inputs import make_values
+from dynadiag.reduce.setting import Setting
+from dynadiag.reduce.writing import Header, reproducer
+from dynadiag.torch_compat.reduce_compile import warm_up
+
+
+@pytest.fixture(scope="module", autouse=True)
+def warm():
+    """The children inherit what a compile imports."""
+    warm_up("eager")
+
+
+def graph(function, *inputs):
+    return candidate_of(torch.fx.symbolic_trace(function), list(inputs))
+
+
+def has(gm, target):
+    return any(node.target is target for node in gm.graph.nodes)
+
+
+def refuses_symbols(gm, inputs):
+    if has(gm, torch.tanh) and any(isinstance(value, torch.SymInt) for value in inputs):
+        raise ValueError("a size is a symbol")
+    return gm.forward
+
+
+def fails_at_the_third_call(gm, inputs):
+    calls = []
+
+    def call(*values):
+        calls.append(1)
+        if len(calls) == 3 and has(gm, torch.tanh):
+            raise ValueError("the third call")
+        return gm.forward(*values)
+
+    return call
+
+
+def overwrites_its_results(gm, inputs):
+    kept = []
+
+    def call(*values):
+        results = gm.forward(*values)
+        kept.extend(result.clone() for result in results if len(kept) < len(results))
+        return [place.copy_(result) for place, result in zip(kept, results, strict=True)] if has(gm, torch.tanh) else results
+
+    return call
+
+
+def source_of(found):
+    header = Header(failure=found.confirmed.failure, made_by="-", versions="-", story="-")
+    backend = found.setting.backend.__name__
+    source = reproducer(found.best, found.setting, header)
+    names = {"__name__": "repro", backend: found.setting.backend}
+    return source, lambda: exec(compile(source, "repro_min.py", "exec"), names)
+
+
+def test_a_failure_of_symbolic_sizes_alone_is_found_with_dynamic_sizes():
+    candidate = graph(lambda n, x: (torch.tanh(torch.sin(x)).reshape(n, 2) + 1,), 4, torch.ones(4, 2))
+    setting = Setting(backend=refuses_symbols)
+    found = hunt_calls(candidate, setting, HuntOptions(said=("ValueError", "a size is a symbol")))
+    assert found.setting.dynamic is True and found.best.nodes == 3
+    source, run = source_of(found)
+    assert "dynamic=True" in source
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="a size is a symbol"):
+        run()
+
+
+def test_a_failure_of_a_later_call_keeps_as_few_calls_as_show_it():
+    candidate = graph(lambda x: (torch.tanh(torch.sin(x)) + 1,), torch.ones(4))
+    found = hunt_calls(candidate, Setting(backend=fails_at_the_third_call), HuntOptions(), later_call=7)
+    assert found.setting.calls == 3 and found.best.nodes == 3
+    source, run = source_of(found)
+    assert "for call in range(3)" in source and "make_inputs(call)" in source
+    with pytest.raises(ValueError, match="the third call"):
+        run()
+
+
+def test_results_that_a_later_call_overwrites_are_wrong():
+    candidate = graph(lambda x: (torch.tanh(torch.sin(x)) + 1,), torch.ones(4))
+    found = hunt_calls(candidate, Setting(backend=overwrites_its_results, check="forward", backward=True), HuntOptions(kind="wrong_result"))
+    assert (found.confirmed.failure.kind, found.setting.calls, found.best.nodes) == ("wrong_result", 2, 3)
+    assert found.confirmed.failure.detail == "result 0: too far from float64 (call 1 of 2)"
+    with pytest.raises(AssertionError, match="wrong result 0"):
+        source_of(found)[1]()
+
+
+def test_what_was_tried_in_vain_is_said():
+    candidate = graph(lambda n, x: (torch.sin(x) + n,), 4, torch.ones(4))
+    with pytest.raises(NothingFoundError, match="alone does not fail .*; nor with dynamic sizes, called 2 times") as raised:
+        hunt_calls(candidate, Setting(backend="eager"), HuntOptions(), later_call=2)
+    assert raised.value.slug == PASSES_ALONE
+
+
+def test_inputs_in_one_memory_lie_in_one_memory_in_the_file():
+    base = torch.arange(300.0)
+    inputs = [base[10:130].view(2, 60), base[100:160], torch.ones(3), base[::2], torch.arange(6)[1:3]]
+    candidate = graph(lambda a, b, c, d, e: (a, b, c, d, e), *inputs)
+    header = Header(failure=Failure(kind="runtime_error", phase="call"), made_by="-", versions="-", story="-")
+    names = {"__name__": "repro"}
+    exec(compile(reproducer(candidate, Setting(backend="eager"), header), "repro_min.py", "exec"), names)
+    made, expected = names["make_inputs"](), make_values(candidate.inputs)
+    assert all(torch.equal(one, other) and one.stride() == other.stride() for one, other in zip(made, expected, strict=True))
+    for values in (made, expected):
+        places = [value.untyped_storage().data_ptr() for value in values]
+        assert places[0] == places[1] == places[3] and len(set(places)) == 3
+        assert values[1].data_ptr() - values[0].data_ptr() == 90 * 4
