@@ -16,7 +16,7 @@ from dynadiag.reduce.scripts.program import Program, why_it_cannot_run
 from dynadiag.reduce.scripts.running import RunOptions, run_program
 from dynadiag.reduce.verdict import Verdict
 
-_TIMES_THE_BEST, _SPARE_CPU_S = 2, 3.0
+_TIMES_THE_BEST, _SPARE_CPU_S = 1.5, 1.0
 _CRASHES = ("SIGSEGV", "SIGABRT", "SIGFPE", "SIGILL", "SIGBUS", "SIGTRAP", "SIGSYS")
 
 
