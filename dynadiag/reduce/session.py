@@ -68,7 +68,7 @@ def reduce_captured(
         "jobs": options.jobs,
     }
     take_over(users_cache(), out / "compile-cache")
-    return _worked("dynadiag.reduce.worker", job, out, on_message)
+    return _worked("dynadiag.reduce.worker", {**job, **(_known_before(out) if options.resume else {})}, out, on_message)
 
 
 def reduce_script(
@@ -97,6 +97,17 @@ def reduce_script(
         "level_why": why,
     }
     return _worked("dynadiag.reduce.scripts.worker", job, out, on_message)
+
+
+def _known_before(out: Path) -> Message:
+    """What the interrupted run knew of the failure in the script, which is not run again."""
+    try:
+        job = json.loads((out / "job.json").read_text("utf-8"))
+        call, said = job.get("call"), job.get("said")
+    except (OSError, ValueError, AttributeError):
+        return {}
+    is_said = isinstance(said, list) and len(said) == 2 and all(isinstance(text, str) for text in said)
+    return {"call": call if type(call) is int else None, "backward": job.get("backward") is True, "said": said if is_said else None}
 
 
 def _worked(module: str, job: Mapping[str, Any], out: Path, on_message: Callable[[Message], None]) -> Message:

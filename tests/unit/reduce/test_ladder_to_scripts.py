@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from dynadiag.errors import DynadiagError, NothingFoundError, UsageError
@@ -95,6 +97,22 @@ def test_what_a_script_cannot_help_ends_there(ladder, slug, options):
 def test_wrong_numbers_show_in_a_script_only_by_its_own_assertion(ladder):
     with pytest.raises(NothingFoundError, match="it ends well .a script shows wrong_result only by an assertion of its own"):
         ladder(PASSES_ALONE, kind="script", ended=NothingFoundError("it ends well", exit_code=1), looking_for="wrong_result")
+
+
+@pytest.mark.parametrize(
+    ("before", "known"),
+    [
+        ({"call": 3, "said": list(SAID), "backward": True}, (3, list(SAID), True)),
+        ({"call": "3", "said": [1, 2], "backward": "x"}, (None, None, False)),
+        ({}, (None, None, False)),
+        ([], (None, None, False)),
+    ],
+)
+def test_what_was_known_of_the_failure_is_known_after_resuming(before, known, tmp_path, monkeypatch):
+    (tmp_path / "job.json").write_text(json.dumps(before))
+    monkeypatch.setattr(session, "_worked", lambda module, job, out, on_message: job)
+    job = session.reduce_captured([], None, tmp_path, SessionOptions(resume=True), print)
+    assert (job["call"], job["said"], job["backward"]) == known
 
 
 def test_a_usage_error_of_the_script_stays_one(ladder):
