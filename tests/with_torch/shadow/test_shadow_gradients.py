@@ -103,6 +103,18 @@ def test_gradients_of_what_draws_random_numbers_are_compared_where_both_draw_the
     assert (parity.random_values > 0) == (planted == "other numbers")
 
 
+def test_dropout_in_a_checkpoint_is_drawn_again_in_eager_and_no_fault(compared):
+    def program():
+        compiled = torch.compile(
+            lambda x, w: checkpoint(lambda y: F.dropout(y.sin(), 0.5), x * w, use_reentrant=False), backend="aot_eager"
+        )
+        compiled(*leaves(8, 8)).sum().backward()
+
+    result = compared(program)
+    assert result.findings == ()
+    assert result.parity.random_values > 0
+
+
 def test_an_operator_whose_registered_backward_is_wrong_for_its_compiled_form(compared):
     library = torch.library.Library("shadowgrad", "FRAGMENT")
     library.define("cube(Tensor x) -> Tensor")
