@@ -18,8 +18,8 @@ DYNAMIC = ("dynamic", "dynamic_optimized")
 TEXT = (
     "BERT-base for masked language modelling (random weights, no dropout), AdamW, sequence 128; fp16 is autocast without a loss scale. "
     "`dynamic` arms run five steps of lengths 128, 96, 64, 112 and 80 per call. Made by `python benchmarks/train_step_table.py`. "
-    "The arms of a row were compiled at the same time, so the cold seconds are those of a busy machine. Where the GPU is busy for less than "
-    "half of the time, the CPU decides, and on a shared host its A/A interval is wide: read it before the speed-up."
+    "The arms of a row were compiled at the same time, so the cold seconds are those of a busy machine. Where the GPU is busy for "
+    "less than half of the time, the CPU decides, and on a shared host its A/A interval is wide: read it before the speed-up."
 )
 
 
