@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import re
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import PurePath
 from typing import Any, Literal
@@ -125,10 +125,18 @@ def _class_name(error: BaseException) -> str:
 
 def _innermost(error: BaseException) -> tuple[str, ...]:
     """The innermost functions, without generated code, whose names say nothing."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_generated(frame.filename)]
-    return tuple(f"{_short(frame.filename)}:{frame.name}" for frame in frames[-_INNERMOST:])
+    return _named([(frame.filename, frame.name) for frame in traceback.extract_tb(error.__traceback__)])
 
 
+def _named(frames: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+    """The last of these (file, function). What called inductor's code is left out: it depends on whether a gradient is needed (2.15)."""
+    compiled = max((at for at, (file, _) in enumerate(frames) if _COMPILED.search(file)), default=-1)
+    named = [f"{_short(file)}:{name}" for file, name in frames[compiled + 1 :] if not _is_generated(file)]
+    return tuple((["inductor's code"] if compiled >= 0 else []) + named)[-_INNERMOST:]
+
+
+# What inductor writes: `<cache>/ab/c<hash>.py` (`torch/_inductor/codecache.py`, 2.11 to 2.15), wherever the cache is.
+_COMPILED = re.compile(r"torchinductor|[\\/][a-z2-7]{2}[\\/]c[a-z2-7]{40,}\.py$")
 _CRASH_FRAME = re.compile(r'^  File "([^"\n]*)", line \d+ in (.+)$', re.MULTILINE)
 
 
@@ -137,12 +145,11 @@ def crash_frames(output: str) -> tuple[str, ...]:
     _, found, stack = output.rpartition("\nCurrent thread ")
     if not found:
         return ()
-    frames = [(file, name) for file, name in _CRASH_FRAME.findall(stack.split("\n\n")[0]) if not _is_generated(file)]
-    return tuple(f"{_short(file)}:{name}" for file, name in reversed(frames[:_INNERMOST]))
+    return _named(_CRASH_FRAME.findall(stack.split("\n\n")[0])[::-1])
 
 
 def _is_generated(file: str) -> bool:
-    return file.startswith("<") or "torchinductor" in file or "/dynadiag/" in file.replace("\\", "/")
+    return file.startswith("<") or _COMPILED.search(file) is not None or ":codegen(" in file or "/dynadiag/" in file.replace("\\", "/")
 
 
 def _short(file: str) -> str:

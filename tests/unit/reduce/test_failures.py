@@ -160,7 +160,11 @@ Extension modules: numpy (total: 1)
 
 
 def test_a_crash_has_the_functions_that_were_running():
-    assert crash_frames(CRASH) == ("torch/a.py:outer", "backend.py:crashing", "torch/_inductor/utils.py:run")
+    assert crash_frames(CRASH.replace("/tmp/torchinductor_x/ab", "<string>")) == (
+        "torch/a.py:outer",
+        "backend.py:crashing",
+        "torch/_inductor/utils.py:run",
+    )
     assert crash_frames("killed") == crash_frames("") == ()
 
 
@@ -182,3 +186,14 @@ def test_a_failed_allocation_is_known(error, answer):
     assert ran_out_of_memory(error) is answer
     one, other = out_of_memory(error, "call"), out_of_memory(MemoryError("another amount"), "call")
     assert one.same_as(other) and not one.same_as(out_of_memory(error, "compile"))
+
+
+@pytest.mark.parametrize("caller", ["torch/_functorch/_aot_autograd/codegen.py:codegen(compiled_function_forward)", "torch/_inductor/a.py"])
+@pytest.mark.parametrize("cache", ["/tmp/torchinductor_me", "/tmp/dynadiag-child-x/cache"])
+def test_who_called_inductors_code_is_no_part_of_a_failure(caller, cache):
+    """With and without gradients it is another function, and the file is named after its content."""
+    file = f"{cache}/lh/clhhufvnpgaov2zyhvid6sfwxph5dncwqrxy5ffj5y2qsgkoakwz.py"
+    crash = CRASH.replace("torch/_inductor/utils.py", caller)
+    assert crash_frames(crash.replace("/tmp/torchinductor_x/ab/cab.py", file)) == ("inductor's code",)
+    called = crash.replace('  File "/tmp/torchinductor_x/ab/cab.py", line 9', f'  File "/env/op.py", line 1 in op\n  File "{file}", line 9')
+    assert crash_frames(called) == ("inductor's code", "op.py:op")
