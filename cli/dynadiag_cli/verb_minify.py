@@ -45,6 +45,13 @@ class Kind(enum.StrEnum):
     cudagraph_skip = "cudagraph_skip"
 
 
+class Capture(enum.StrEnum):
+    """When graphs are captured."""
+
+    failing = "failing"
+    always = "always"
+
+
 class Level(enum.StrEnum):
     """Which graph to end with."""
 
@@ -80,6 +87,10 @@ def minify(
     level: Annotated[
         Level, typer.Option("--level", help="The graph to end with: Dynamo's, AOTAutograd's (aot), or the simpler of both that is proven.")
     ] = Level.auto,
+    capture: Annotated[
+        Capture,
+        typer.Option("--capture", help="failing: a second run captures what failed; always: one run writes each graph at each call."),
+    ] = Capture.failing,
     bisect: Annotated[
         bool, typer.Option("--bisect/--no-bisect", help="Look for the guilty pass of the compiler and for an option that helps.")
     ] = True,
@@ -94,9 +105,9 @@ def minify(
 ) -> None:
     """Find the failing compile or call of a script and reduce its graph to the smallest reproducer.
 
-    The script runs twice: once to find what fails, once to capture that graph with its real inputs. The result is `repro_min.py`, one file
-    that needs torch alone, proven in fresh processes; `minify.json` says the rest. Exit status: 0 reduced and proven, 1 nothing failed or
-    not proven, 2 usage.
+    The script runs twice: once to find what fails, once to capture that graph with its real inputs (`--capture always` does both in one
+    run). The result is `repro_min.py`, one file that needs torch alone, proven in fresh processes; `minify.json` says the rest. Exit
+    status: 0 reduced and proven, 1 nothing failed or not proven, 2 usage.
     """
     from dynadiag.record import Target
     from dynadiag.reduce.session import SessionOptions
@@ -119,7 +130,9 @@ def minify(
         jobs=jobs,
         memory_limit_mib=memory_limit_mib,
     )
-    sys.exit(_minify(program, directory, options, source, backend))
+    if source is not None or failure in IN_A_SCRIPT:
+        _check_capture(capture)
+    sys.exit(_minify(program, directory, options, source, backend, always=capture is Capture.always))
 
 
 def _check_kind(kind: Kind | None, memory_limit_mib: int | None) -> None:
@@ -130,6 +143,13 @@ def _check_kind(kind: Kind | None, memory_limit_mib: int | None) -> None:
         raise UsageError("--memory-limit belongs to --kind oom")
     if memory_limit_mib is not None and not sys.platform.startswith("linux"):
         raise UsageError("--memory-limit needs Linux")
+
+
+def _check_capture(capture: Capture) -> None:
+    from dynadiag.errors import UsageError
+
+    if capture is Capture.always:
+        raise UsageError("--capture always is for a script whose graph is captured: nothing is captured here")
 
 
 def _source(target: list[str]) -> tuple[Path, str | None] | None:
@@ -151,7 +171,9 @@ def _source(target: list[str]) -> tuple[Path, str | None] | None:
     return found
 
 
-def _minify(program: Target, directory: Path, options: Any, source: tuple[Path, str | None] | None, backend: str | None) -> int:
+def _minify(
+    program: Target, directory: Path, options: Any, source: tuple[Path, str | None] | None, backend: str | None, *, always: bool
+) -> int:
     say(f"writing to {directory}")
     if options.kind in IN_A_SCRIPT or (options.resume and is_script_job(directory)):
         return reduce(program, directory, options, why=IN_A_SCRIPT.get(options.kind, "the captured graph alone did not show it"))
@@ -162,18 +184,19 @@ def _minify(program: Target, directory: Path, options: Any, source: tuple[Path, 
     if source is not None:
         captures, options = _captured(source, directory, options, backend)
         return _reduced(captures, None, directory, options)
-    return _of_script(program, directory, options)
+    return _of_script(program, directory, options, always=always)
 
 
-def _of_script(program: Target, directory: Path, options: Any) -> int:
+def _of_script(program: Target, directory: Path, options: Any, *, always: bool = False) -> int:
     """Down the ladder: the graph that fails, the calls of it, the script."""
     from dynadiag.errors import DynadiagError
     from dynadiag.reduce.script import CaptureOptions, find_and_capture
     from dynadiag.reduce.session import SILENT
 
     suspect = None
+    how = CaptureOptions(timeout_s=options.timeout_s, every=options.kind in SILENT, always=always)
     try:
-        suspect, captures = find_and_capture(program, directory, CaptureOptions(timeout_s=options.timeout_s, every=options.kind in SILENT))
+        suspect, captures = find_and_capture(program, directory, how)
         if suspect is not None:
             say(f"graph {suspect.graph} fails in phase {suspect.phase}: {' '.join(suspect.title.split())[:200]}")
         return _reduced(captures, suspect, directory, options)

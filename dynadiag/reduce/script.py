@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from dynadiag.replay.settings import VARIABLE, CaptureSettings
 
 _STATE = struct.Struct("<qqq")
 _COMPILING, _CALLING = 1, 2
-_EVERY = -2
+_EVERY, _ALWAYS = -2, -3
 NO_GRAPH_FAILED = "no-graph-failed"
 """The slug of what is raised where the script fails, but in no compile and no call of a graph."""
 NOT_CAPTURED = "not-captured"
@@ -40,37 +41,63 @@ class Suspect:
 
 @dataclass(frozen=True, kw_only=True)
 class CaptureOptions:
-    """How to run the script. `backward` is needed when the failure came after the call; `every` captures each graph at its first call."""
+    """How to run the script. `every` captures each graph at its first call; `always` at each call, so that one run is enough."""
 
     python: str | None = None
     timeout_s: float | None = None
     every: bool = False
+    always: bool = False
 
 
 def find_and_capture(target: Target, out: Path, options: CaptureOptions) -> tuple[Suspect | None, list[Path]]:
     """Run the script twice; gives what failed in the first run and the folders of the captured graphs, the most suspicious first.
 
-    With `every` the script runs once, and nothing need fail. Raises NothingFoundError (exit status 1) when nothing failed, or when the
-    failure does not come back; UsageError, UnreadableInputError or OutputError when the script cannot run.
+    With `always` it runs once; with `every` too, and nothing need fail.
+
+    Raises NothingFoundError (exit status 1) when nothing failed, or when the failure does not come back; UsageError, UnreadableInputError
+    or OutputError when the script cannot run.
     """
     if options.every:
         folder, result = _run(target, out, "capture", CaptureSettings(str(out / "capture"), graph=_EVERY), options)
         return _suspect(folder, result), _whole(folder)
+    if options.always:
+        return _found_and_captured(target, out, options)
     folder, result = _run(target, out, "first-run", CaptureSettings(str(out / "first-run")), options)
-    suspect = _suspect(folder, result)
-    if suspect is None:
-        slug = NO_GRAPH_FAILED if result.exit_status or result.signal or result.timed_out else None
-        raise NothingFoundError(_why_nothing(folder, result), slug=slug, exit_code=1)
+    suspect = _what_failed(folder, result)
     call = suspect.call if suspect.phase != "compile" else 0
     wanted = CaptureSettings(str(out / "capture"), graph=suspect.graph, call=call)
     folder, again = _run(target, out, "capture", wanted, options)
     second = _suspect(folder, again)
     if second is None or (second.graph, second.phase) != (suspect.graph, suspect.phase):
         raise NothingFoundError(f"the failure did not come back: it came in 1 of 2 runs ({suspect.title})", exit_code=1)
+    return suspect, _captured(folder, "the second run took another way")
+
+
+def _found_and_captured(target: Target, out: Path, options: CaptureOptions) -> tuple[Suspect, list[Path]]:
+    """What failed in one run, and its graph with the inputs of its first call that failed, or of its last; the other graphs are deleted."""
+    folder, result = _run(target, out, "capture", CaptureSettings(str(out / "capture"), graph=_ALWAYS), options)
+    suspect = _what_failed(folder, result)
+    suspect = next((one for one in _all_failures(folder) if one.graph == suspect.graph), suspect)
+    for path in folder.glob("graph-*"):
+        if path.name != f"graph-{suspect.graph}":
+            shutil.rmtree(path, ignore_errors=True)
+    return suspect, _captured(folder, "it was not complete when the script ended")
+
+
+def _what_failed(folder: Path, result: RecordResult) -> Suspect:
+    suspect = _suspect(folder, result)
+    if suspect is None:
+        slug = NO_GRAPH_FAILED if result.exit_status or result.signal or result.timed_out else None
+        raise NothingFoundError(_why_nothing(folder, result), slug=slug, exit_code=1)
+    return suspect
+
+
+def _captured(folder: Path, otherwise: str) -> list[Path]:
     captured = _whole(folder)
     if not captured:
-        raise NothingFoundError(f"the failing graph could not be captured: {_problems(folder)}", slug=NOT_CAPTURED, exit_code=1)
-    return suspect, captured
+        why = f"the failing graph could not be captured: {_problems(folder) or otherwise}"
+        raise NothingFoundError(why, slug=NOT_CAPTURED, exit_code=1)
+    return captured
 
 
 def _run(target: Target, out: Path, name: str, settings: CaptureSettings, options: CaptureOptions) -> tuple[Path, RecordResult]:
@@ -99,7 +126,7 @@ def _environment(settings: CaptureSettings) -> Iterator[None]:
 
 def _suspect(folder: Path, result: RecordResult) -> Suspect | None:
     """What failed: the exception that ended the script, else what ran when it was killed, else a failure that the script survived."""
-    failures = [failure for path in sorted(folder.glob("failures-*.jsonl")) for failure in _failures(path)]
+    failures = _all_failures(folder)
     if failures:
         return failures[-1] if result.exit_status else failures[0]
     states = [state for path in folder.glob("state-*") if (state := _state(path)) is not None]
@@ -112,6 +139,10 @@ def _suspect(folder: Path, result: RecordResult) -> Suspect | None:
         # After a call: the backward of the graph that was called last, if it is a graph at all.
         return Suspect(graph=called[-1][0], phase="after", call=called[-1][1], title=f"exit {result.exit_status} after a compiled call")
     return None
+
+
+def _all_failures(folder: Path) -> list[Suspect]:
+    return [failure for path in sorted(folder.glob("failures-*.jsonl")) for failure in _failures(path)]
 
 
 def _failures(path: Path) -> Iterator[Suspect]:
@@ -140,7 +171,7 @@ def _problems(folder: Path) -> str:
     try:
         return (folder / "problems.txt").read_text("utf-8").strip().splitlines()[-1]
     except (OSError, IndexError):
-        return "the second run took another way"
+        return ""
 
 
 def _why_nothing(folder: Path, result: RecordResult) -> str:

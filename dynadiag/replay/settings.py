@@ -12,7 +12,8 @@ VARIABLE = "DYNADIAG_CAPTURE"
 
 @dataclass(frozen=True)
 class CaptureSettings:
-    """Where to write, and what to capture: `graph` is the number of a graph in its process, -1 for none, -2 for every graph.
+    """Where to write, and what to capture: `graph` is the number of a graph in its process, -1 for none, -2 for every graph at its first
+    call, -3 for every graph at each of its calls until one fails.
 
     `call` is the number of the call whose inputs are taken; 0 takes them when the graph is compiled.
     """

@@ -25,6 +25,7 @@ from dynadiag.torch_compat.reduce_backend import describe_backend, describe_opti
 STATE = struct.Struct("<qqq")
 IDLE, COMPILING, CALLING = 0, 1, 2
 EVERY = -2
+ALWAYS = -3
 _TEXT_LIMIT = 20_000
 _MESSAGE_LIMIT = 8 << 20  # a C++ compiler can say its one error before megabytes of warnings
 
@@ -37,6 +38,7 @@ class GraphWatch:
         self._wanted = graph
         self._call = call
         self._numbers = itertools.count()
+        self._settled: set[int] = set()
         self._switch = callback_switch()
         self._state: mmap.mmap | None = None
         self._pid = -1
@@ -108,7 +110,7 @@ class GraphWatch:
 
     def _before_compile(self, number: int, graph: Any, module: Any, inputs: Any) -> None:
         self._note(COMPILING, number, 0)
-        if self._wanted in (number, EVERY):
+        if self._wanted in (number, EVERY, ALWAYS):
             folder = self._path(f"graph-{number}")
             os.makedirs(folder, exist_ok=True)  # noqa: PTH103
             self._save_graph(folder, graph, module)
@@ -116,7 +118,8 @@ class GraphWatch:
 
     def _before_call(self, number: int, call: int, args: tuple[Any, ...]) -> None:
         self._note(CALLING, number, call)
-        if (self._wanted == number and self._call == call) or (self._wanted == EVERY and call == 1):
+        always = self._wanted == ALWAYS and number not in self._settled
+        if (self._wanted == number and self._call == call) or (self._wanted == EVERY and call == 1) or always:
             self._save_inputs(self._path(f"graph-{number}"), args)
 
     def _save_graph(self, folder: str, graph: Any, module: Any) -> None:
@@ -142,6 +145,7 @@ class GraphWatch:
         _save_values(folder, values)
 
     def _failed(self, number: int, phase: str, call: int, error: BaseException) -> None:
+        self._settled.add(number)
         text = "".join(traceback.format_exception(error))[-_TEXT_LIMIT:]
         root = _innermost_cause(error)
         line = {"graph": number, "phase": phase, "call": call, "title": f"{type(error).__name__}: {error}"[:500], "text": text}

@@ -106,11 +106,13 @@ with torch.no_grad():
 """
 
 
-@pytest.fixture(scope="module")
-def captured(tmp_path_factory):
+@pytest.fixture(scope="module", params=[False, True], ids=["failing", "always"])
+def captured(tmp_path_factory, request):
     folder = tmp_path_factory.mktemp("captured")
     (folder / "script.py").write_text(CALLED_TWICE)
-    return find_and_capture(Target("script", (str(folder / "script.py"),)), folder / "out", CaptureOptions())
+    found = find_and_capture(Target("script", (str(folder / "script.py"),)), folder / "out", CaptureOptions(always=request.param))
+    assert (folder / "out" / "first-run").exists() is not request.param
+    return found
 
 
 def test_the_failing_call_is_captured_with_its_own_inputs(captured):
