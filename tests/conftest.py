@@ -2,6 +2,7 @@
 
 import os
 
+import pytest
 from hypothesis import settings
 
 # torch reads CI itself: with it an alias that a custom operator does not declare is an error at run time, without it a warning
@@ -9,3 +10,13 @@ from hypothesis import settings
 # "ci" by the time this runs, so we ask for that profile by name.
 os.environ.pop("CI", None)
 settings.load_profile("ci")
+
+
+@pytest.fixture(autouse=True)
+def environment_as_before():
+    """What a test leaves in the environment is gone after it: an emitted test turned inductor's caches off for all later ones."""
+    before = dict(os.environ)
+    yield
+    if os.environ != before:
+        os.environ.clear()
+        os.environ.update(before)
