@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import PurePath
 from typing import Any, Literal
 
+from dynadiag.torch_compat.causes import chain_of
+
 Kind = Literal["compile_error", "runtime_error", "crash", "hang", "oom", "wrong_result", "wrong_gradient", "wrong_mutation", "nan"]
 KINDS: tuple[Kind, ...] = (
     *("compile_error", "runtime_error", "crash", "hang", "oom", "wrong_result", "wrong_gradient", "wrong_mutation", "nan"),
@@ -103,19 +105,6 @@ def out_of_memory(error: BaseException, phase: str) -> Failure:
     """The failure of an allocation: which one of many is the last straw says nothing, so only the phase is compared."""
     detail = "".join(traceback.format_exception(error))[-_DETAIL_LIMIT:]
     return Failure(kind="oom", phase=phase, message="memory ran out", detail=detail)
-
-
-def chain_of(error: BaseException) -> list[BaseException]:
-    """The exception and its causes, the innermost last; torch's wrappers keep theirs in `inner_exception`."""
-    chain: list[BaseException] = []
-    current: BaseException | None = error
-    while current is not None and current not in chain:
-        chain.append(current)
-        inner = getattr(current, "inner_exception", None)
-        current = inner if isinstance(inner, BaseException) else current.__cause__
-    if len(chain) > 1 and type(chain[-1]).__name__ == "CalledProcessError":
-        chain.pop()  # the command line of a compiler; what the compiler said stands in the exception before it
-    return chain
 
 
 def _class_name(error: BaseException) -> str:

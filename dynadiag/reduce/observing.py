@@ -18,10 +18,11 @@ from torch.fx import GraphModule
 
 from dynadiag.reduce import comparing
 from dynadiag.reduce.candidate import Candidate, own_copy
-from dynadiag.reduce.failure import Failure, chain_of, environment_trouble, from_exception, out_of_memory, ran_out_of_memory
+from dynadiag.reduce.failure import Failure, environment_trouble, from_exception, out_of_memory, ran_out_of_memory
 from dynadiag.reduce.inputs import make_values
 from dynadiag.reduce.setting import Setting
 from dynadiag.torch_compat import reduce_compile
+from dynadiag.torch_compat.causes import chain_of
 from dynadiag.torch_compat.reduce_inner import inner_compiled, inner_options
 
 Tell = Callable[[dict[str, Any]], None]

@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from dynadiag.torch_compat import configuration
+from dynadiag.torch_compat.causes import chain_of
 from dynadiag.torch_compat.hooks import callback_switch, disguise
 from dynadiag.torch_compat.reduce_backend import describe_backend, describe_option
 
@@ -147,7 +148,7 @@ class GraphWatch:
     def _failed(self, number: int, phase: str, call: int, error: BaseException) -> None:
         self._settled.add(number)
         text = "".join(traceback.format_exception(error))[-_TEXT_LIMIT:]
-        root = _innermost_cause(error)
+        root = chain_of(error)[-1]
         line = {"graph": number, "phase": phase, "call": call, "title": f"{type(error).__name__}: {error}"[:500], "text": text}
         line |= {"exception": type(root).__qualname__, "message": str(root)[:_MESSAGE_LIMIT]}
         with open(self._path(f"failures-{os.getpid()}.jsonl"), "a", encoding="utf-8", errors="backslashreplace") as file:  # noqa: PTH123
@@ -165,17 +166,6 @@ class GraphWatch:
 
     def _path(self, name: str) -> str:
         return os.path.join(self._directory, name)  # noqa: PTH118
-
-
-def _innermost_cause(error: BaseException) -> BaseException:
-    """The cause at the bottom; what a compiler said rather than its command line. Wrappers of torch keep theirs in `inner_exception`."""
-    chain: list[BaseException] = []
-    current: BaseException | None = error
-    while current is not None and current not in chain:
-        chain.append(current)
-        inner = getattr(current, "inner_exception", None)
-        current = inner if isinstance(inner, BaseException) else current.__cause__
-    return chain[-2] if len(chain) > 1 and type(chain[-1]).__name__ == "CalledProcessError" else chain[-1]
 
 
 def save_graph_files(folder: str, module: Any, values: Any) -> None:

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from dynadiag.reduce.failure import (
     Failure,
-    chain_of,
     crash_frames,
     environment_trouble,
     from_exception,
@@ -19,6 +18,7 @@ from dynadiag.reduce.failure import (
     out_of_memory,
     ran_out_of_memory,
 )
+from dynadiag.torch_compat.causes import chain_of
 
 
 @pytest.mark.parametrize(
