@@ -282,7 +282,7 @@ class Session:
     def _rounds(self) -> None:
         """The timed rounds, with the device's clocks watched."""
         loop = RoundLoop(self._result, self._runners, self._options, failed=self._failed, progress=self._progress)
-        watch = ClockWatch((self._result.environment or {}).get("gpu"))
+        watch = ClockWatch(self._result.environment.get("gpu"))
         watch.start()
         try:
             loop.run()

@@ -28,25 +28,14 @@ def stop_compiling_when(seen: Seen) -> None:
         stopped = stopped or seen()
         return stopped
 
-    def give_up_after(owner: Any, name: str) -> None:
+    def ask_after(owner: Any, name: str, *, give_up: bool) -> None:
         original = getattr(owner, name)
 
         @functools.wraps(original)
         def watched(*args: Any, **kwargs: Any) -> Any:
             result = original(*args, **kwargs)
-            if ask():
+            if ask() and give_up:
                 raise SkipFrame("dynadiag: all that is needed was seen")
-            return result
-
-        setattr(owner, name, watched)
-
-    def note_after(owner: Any, name: str) -> None:
-        original = getattr(owner, name)
-
-        @functools.wraps(original)
-        def watched(*args: Any, **kwargs: Any) -> Any:
-            result = original(*args, **kwargs)
-            ask()
             return result
 
         setattr(owner, name, watched)
@@ -68,8 +57,8 @@ def stop_compiling_when(seen: Seen) -> None:
             raise SkipFrame("dynadiag: all that is needed was seen")
         return plain_run(self, *args, **kwargs)
 
-    give_up_after(symbolic_convert.InstructionTranslatorBase, "log_graph_break")
-    note_after(convert_frame, "get_and_maybe_log_recompilation_reasons")
+    ask_after(symbolic_convert.InstructionTranslatorBase, "log_graph_break", give_up=True)
+    ask_after(convert_frame, "get_and_maybe_log_recompilation_reasons", give_up=False)
     convert_frame.CatchErrorsWrapper.__call__ = convert  # type: ignore[method-assign]
     symbolic_convert.InstructionTranslator.run = run  # type: ignore[method-assign]
 

@@ -146,13 +146,13 @@ def compare(
     if value.shape != other.shape:
         detail = f"shape {tuple(value.shape)} in eager, {tuple(other.shape)} here"
         return Difference(name=name, status="WRONG", error=None, allowed=None, detail=detail)
+    nudges = [one.to(device) for one in nudges if one.shape == value.shape]
     if not (value.is_floating_point() or value.is_complex()):
         return _equal(name, value, other, nudges)
     if before is not None and before.shape != value.shape:
         before = None
     if nudged is not None and nudged.shape != value.shape:
         nudged = None
-    nudges = [one.to(device) for one in nudges if one.shape == value.shape]
     beside = _Beside(again=again, exact=exact, nudged=nudged, nudges=nudges, before=before)
     return _close(name, value, other, beside, _tolerance(value, tf32=tf32))
 
@@ -167,7 +167,7 @@ def _short(dtype: Any) -> str:
 
 def _equal(name: str, value: Any, other: Any, nudges: Sequence[Any]) -> Difference:
     wrong = int((value != other).sum())
-    moved = max((int((value != one.to(value.device)).sum()) for one in nudges if one.shape == value.shape), default=0)
+    moved = max((int((value != one).sum()) for one in nudges), default=0)
     passes = wrong <= _USUAL_TIMES * moved
     detail = "" if passes else f"{wrong} of {value.numel()} elements differ"
     return Difference(name=name, status="PASS" if passes else "WRONG", error=None, allowed=None, detail=detail)

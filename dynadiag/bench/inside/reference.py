@@ -245,7 +245,6 @@ def _nudged(expected: Expected, step: Step, *, tf32: bool, changed: bool) -> dic
 
     Where there is no float64 run, this says which results are rounding: without it an attention's key bias was called wrong (2.11, CUDA).
     """
-    _start(expected, changed=changed)
     nudge(expected.snapshot.state.held, _coarsest(expected, step, tf32=tf32, changed=changed))
     try:
         return run_and_collect(step, step.original)
@@ -282,7 +281,7 @@ class Nudges:
     eps: float | None = None
 
     def __call__(self, names: Collection[str]) -> list[dict[str, Any]]:
-        """The runs. An error of the step ends them: what came until then counts."""
+        """The runs."""
         expected = self.expected
         runs: list[dict[str, Any]] = []
         with eager_stance(self.eager_arm), expected.without_dropout():
