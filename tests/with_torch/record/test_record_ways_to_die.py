@@ -105,6 +105,7 @@ def step(x):
     return x + 1
 
 step(torch.ones(2))
+dist.barrier()  # torchrun ends rank 0 as soon as rank 1 is dead: both must have compiled by then
 if dist.get_rank() == 1:
     os.kill(os.getpid(), signal.SIGKILL)
 dist.barrier()
