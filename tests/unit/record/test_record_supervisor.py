@@ -9,11 +9,15 @@ import textwrap
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from dynadiag.errors import OutputError, UnreadableInputError, UsageError
-from dynadiag.record import RecordOptions, Target, record
+from dynadiag.record import RecordOptions, Target, record, stability, supervisor
+
+FAR = 86_400.0
+PATIENCE_S = 600.0
 
 
 @pytest.fixture(autouse=True)
@@ -29,6 +33,25 @@ def script(text):
 
 def run(text, **options):
     return record(script(text), RecordOptions(**options))
+
+
+def over_once_there(monkeypatch, name):
+    """The supervisor's clock jumps by a day once the file is there: the program is ended when it has come so far, on any machine."""
+    looks = []
+
+    def monotonic():
+        looks.append(1)
+        return time.monotonic() + (FAR if len(looks) > 1 and Path(name).exists() else 0.0)
+
+    monkeypatch.setattr(supervisor, "time", SimpleNamespace(monotonic=monotonic, strftime=time.strftime, gmtime=time.gmtime))
+
+
+def waited_for(happened):
+    """Whether it happened: a process that was killed is gone when the machine comes to it."""
+    end = time.monotonic() + PATIENCE_S
+    while not happened() and time.monotonic() < end:
+        time.sleep(0.05)
+    return happened()
 
 
 def facts(result):
@@ -71,22 +94,25 @@ def test_modules_and_command_lines_run_too(capfd):
     assert capfd.readouterr().out == "['a']\n['b']\n['c']\n"
 
 
-def test_a_hanging_script_is_ended_with_its_whole_group_and_sessions_of_its_own():
+def test_a_hanging_script_is_ended_with_its_whole_group_and_sessions_of_its_own(monkeypatch):
+    over_once_there(monkeypatch, "children")
     result = run(
         """
         import os, subprocess, sys, time
-        hang = [sys.executable, "-c", "import signal, time; signal.signal(15, signal.SIG_IGN); print(flush=True); time.sleep(100)"]
+        hang = [sys.executable, "-c", "import signal, time; signal.signal(15, signal.SIG_IGN); print(flush=True); time.sleep(6000)"]
         children = [subprocess.Popen(hang, start_new_session=apart, stdout=subprocess.PIPE) for apart in (False, True)]
         for child in children:
             child.stdout.readline()
-        open("children", "w").write(" ".join(str(child.pid) for child in children))
-        time.sleep(100)
+        with open("unfinished", "w") as file:
+            file.write(" ".join(str(child.pid) for child in children))
+        os.rename("unfinished", "children")
+        time.sleep(6000)
         """,
-        timeout_s=4,
+        timeout_s=PATIENCE_S,
     )
     assert (result.exit_status, result.timed_out) == (124, True)
     assert facts(result)["timed_out"] is True
-    assert not any(alive(int(pid)) for pid in Path("children").read_text().split())
+    assert waited_for(lambda: not any(alive(int(pid)) for pid in Path("children").read_text().split()))
 
 
 def alive(pid):
@@ -101,11 +127,12 @@ def test_ctrl_c_reaches_the_script_and_leaves_no_orphan(handled):
     Path("program.py").write_text(
         textwrap.dedent(f"""
         import subprocess, sys, time
-        child = subprocess.Popen([sys.executable, "-c", "import signal, time; signal.signal(2, signal.SIG_IGN); time.sleep(100)"])
-        open("children", "w").write(str(child.pid))
+        child = subprocess.Popen([sys.executable, "-c", "import signal, time; signal.signal(2, signal.SIG_IGN); time.sleep(6000)"])
+        with open("children", "w") as file:
+            file.write(str(child.pid))
         try:
             print("ready", flush=True)
-            time.sleep(100)
+            time.sleep(6000)
         except KeyboardInterrupt:
             open("interrupted", "w").close()
             if not {handled}:
@@ -113,32 +140,38 @@ def test_ctrl_c_reaches_the_script_and_leaves_no_orphan(handled):
         """)
     )
     driver = "from dynadiag.record import *; import sys; sys.exit(record(Target('script', ('program.py',)), RecordOptions()).exit_status)"
-    parent = subprocess.Popen([sys.executable, "-c", driver], stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
-    assert parent.stdout.readline() == b"ready\n"
-    parent.send_signal(signal.SIGINT)
-    parent.communicate(timeout=60)
+    with subprocess.Popen([sys.executable, "-c", driver], stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as parent:
+        assert parent.stdout.readline() == b"ready\n"
+        parent.send_signal(signal.SIGINT)
+        parent.communicate(timeout=PATIENCE_S)
     assert parent.returncode == 130
     assert Path("interrupted").exists()
-    assert not alive(int(Path("children").read_text()))
+    assert waited_for(lambda: not alive(int(Path("children").read_text())))
     assert json.loads(Path("dynadiag-runs/latest/dynadiag-run.json").read_text())["interrupted"] is True
 
 
 def test_a_second_ctrl_c_ends_a_script_that_ignores_the_first():
-    Path("program.py").write_text("import signal, time\nsignal.signal(2, signal.SIG_IGN)\nprint('ready', flush=True)\ntime.sleep(100)")
+    Path("program.py").write_text(
+        textwrap.dedent("""
+        import os, signal, time
+        signal.signal(2, lambda *_: os.write(1, b"ignored\\n"))
+        os.write(1, b"ready\\n")
+        time.sleep(6000)
+        """)
+    )
     driver = "from dynadiag.record import *; import sys; sys.exit(record(Target('script', ('program.py',)), RecordOptions()).exit_status)"
-    parent = subprocess.Popen([sys.executable, "-c", driver], stdout=subprocess.PIPE, start_new_session=True)
-    assert parent.stdout.readline() == b"ready\n"
-    parent.send_signal(signal.SIGINT)
-    time.sleep(1.5)
-    assert parent.poll() is None
-    parent.send_signal(signal.SIGINT)
-    parent.communicate(timeout=60)
+    with subprocess.Popen([sys.executable, "-c", driver], stdout=subprocess.PIPE, start_new_session=True) as parent:
+        assert parent.stdout.readline() == b"ready\n"
+        parent.send_signal(signal.SIGINT)
+        assert parent.stdout.readline() == b"ignored\n"
+        parent.send_signal(signal.SIGINT)
+        parent.communicate(timeout=PATIENCE_S)
     assert parent.returncode == 130
 
 
 def test_other_signals_are_passed_on():
-    target = script("import signal, sys, time\nsignal.signal(15, lambda *_: sys.exit(21))\nopen('ready', 'w').close()\ntime.sleep(100)")
-    threading.Thread(target=send_when_ready, args=(signal.SIGTERM,)).start()
+    target = script("import signal, sys, time\nsignal.signal(15, lambda *_: sys.exit(21))\nopen('ready', 'w').close()\ntime.sleep(6000)")
+    threading.Thread(target=send_when_ready, args=(signal.SIGTERM,), daemon=True).start()
     assert record(target, RecordOptions()).exit_status == 21
 
 
@@ -148,7 +181,15 @@ def send_when_ready(number):
     os.kill(os.getpid(), number)
 
 
-def test_endless_training_ends_when_nothing_new_compiles():
+def test_endless_training_ends_when_nothing_new_compiles(monkeypatch):
+    ticks = []
+
+    def monotonic():
+        """Stands still while the program compiles; then ten seconds go by between two looks."""
+        ticks.append(Path("compiled").exists())
+        return 10.0 * sum(ticks)
+
+    monkeypatch.setattr(stability, "time", SimpleNamespace(monotonic=monotonic))
     result = run(
         """
         import json, os, time
@@ -158,13 +199,13 @@ def test_endless_training_ends_when_nothing_new_compiles():
             log.write('V x] {"dynamo_start": {}}\\n')
             log.flush()
             time.sleep(0.5)
+        open("compiled", "w").close()
         while True:
             log.write('V x] {"artifact": {}}\\n')
             log.flush()
             time.sleep(0.1)
         """,
         stop_when_stable_s=1.0,
-        timeout_s=60,
     )
     assert (result.exit_status, result.stopped_stable, result.timed_out) == (0, True, False)
     assert (result.directory / "dedicated_log_torch_trace_1.log").read_text().count("dynamo_start") == 3
@@ -250,30 +291,34 @@ def test_the_users_own_sitecustomize_still_runs_and_the_path_is_as_without_us(ca
     assert plain.stdout.startswith("True")
 
 
-def test_ending_one_run_leaves_another_run_and_its_processes_alone():
+def test_ending_one_run_leaves_another_run_and_its_processes_alone(monkeypatch):
     Path("program.py").write_text(
         textwrap.dedent(
             """
             import os, subprocess, sys, time
-            child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(100)"], start_new_session=True)
+            child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(6000)"], start_new_session=True)
             with open("pids.tmp" + sys.argv[1], "w") as file:
                 file.write(f"{os.getpid()} {child.pid}")
             os.rename("pids.tmp" + sys.argv[1], "pids" + sys.argv[1])
-            time.sleep(100)
+            time.sleep(6000)
             """
         )
     )
-    driver = "from dynadiag.record import *; import sys; record(Target('script', ('program.py', 'other')), RecordOptions(timeout_s=60))"
-    other = subprocess.Popen([sys.executable, "-c", driver], start_new_session=True)
+    driver = "from dynadiag.record import *; import sys; record(Target('script', ('program.py', 'other')), RecordOptions())"
+    other, theirs = subprocess.Popen([sys.executable, "-c", driver], start_new_session=True), []
     try:
-        while not Path("pidsother").exists():
-            time.sleep(0.05)
+        assert waited_for(Path("pidsother").exists)
         theirs = [int(pid) for pid in Path("pidsother").read_text().split()]
         for out in (None, Path("program.py/cannot-be-written")):
-            assert record(Target("script", ("program.py", "mine")), RecordOptions(timeout_s=2, out=out)).timed_out
+            Path("pidsmine").unlink(missing_ok=True)
+            over_once_there(monkeypatch, "pidsmine")
+            assert record(Target("script", ("program.py", "mine")), RecordOptions(timeout_s=PATIENCE_S, out=out)).timed_out
             script_pid, session_pid = (int(pid) for pid in Path("pidsmine").read_text().split())
-            assert not alive(script_pid)
-            assert alive(session_pid) == (out is not None), "without a mark in its environment only the group is known to be ours"
+            assert waited_for(lambda pid=script_pid: not alive(pid))
+            if out is None:
+                assert waited_for(lambda pid=session_pid: not alive(pid))
+            else:
+                assert alive(session_pid), "without a mark in its environment only the group is known to be ours"
             if alive(session_pid):
                 os.kill(session_pid, signal.SIGKILL)
             assert [alive(pid) for pid in (other.pid, *theirs)] == [True] * 3
