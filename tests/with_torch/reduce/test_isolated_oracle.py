@@ -6,12 +6,14 @@ import importlib.util
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 import torch
 
 from dynadiag.errors import DynadiagError, NothingFoundError
+from dynadiag.reduce import isolation
 from dynadiag.reduce.candidate import candidate_of
 from dynadiag.reduce.failure import Failure
 from dynadiag.reduce.hunt import HuntOptions, confirm, hunt
@@ -32,7 +34,7 @@ def warm():
     warm_up("eager")
 
 
-def hunted(backend, *, requires_grad=False, timeout_s=60.0, kind=None, simplify=True, **setting):
+def hunted(backend, *, requires_grad=False, timeout_s=600.0, kind=None, simplify=True, **setting):
     gm, inputs = faults.planted(requires_grad)
     made = Setting(backend=backend, **setting)
     return hunt(candidate_of(gm, inputs), made, HuntOptions(timeout_s=timeout_s, kind=kind, simplify=simplify))
@@ -110,10 +112,31 @@ def test_memory_that_runs_out_under_a_limit_is_a_failure_and_else_the_machines_f
         confirm(candidate, Setting(backend=fails_to_allocate), HuntOptions())
 
 
-def test_a_hang_is_a_failure_only_when_it_is_looked_for():
+@pytest.fixture
+def over_once_there(monkeypatch, tmp_path):
+    """A file: once a child has made it the time of that child is over, however long it took to come so far."""
+    mark, listen = tmp_path / "there", isolation.listen
+
+    def until_it_is_there(children, *, until):
+        while not mark.exists():
+            if listen(children, until=time.monotonic() + 0.05):
+                return True
+        if listen(children, until=0.0):
+            return True
+        mark.unlink()
+        return False
+
+    monkeypatch.setattr(isolation, "listen", until_it_is_there)
+    return mark
+
+
+def test_a_hang_is_a_failure_only_when_it_is_looked_for(over_once_there):
+    def hangs_at_compile(gm, inputs):
+        over_once_there.write_text("")
+        return faults.hangs_at_compile(gm, inputs)
+
     gm, inputs = faults.planted()
-    setting = Setting(backend=faults.hangs_at_compile)
-    failure = confirm(candidate_of(gm, inputs), setting, HuntOptions(timeout_s=2)).failure
+    failure = confirm(candidate_of(gm, inputs), Setting(backend=hangs_at_compile), HuntOptions(timeout_s=600)).failure
     assert (failure.kind, failure.phase) == ("hang", "compile")
 
 
@@ -189,34 +212,29 @@ def test_a_child_cannot_harm_the_parent(tmp_path):
         torch.set_default_dtype(torch.float64)
         raise SystemExit(3)
 
-    report = run_forked(work, timeout_s=20)
+    report = run_forked(work, timeout_s=600)
     assert torch.get_default_dtype() == torch.float32 and report.exit_status == 1 and "SystemExit" in report.messages[-1]["broken"]
     assert "noise" in report.output and not report.timed_out
 
 
-def test_no_process_is_left_behind(tmp_path):
-    pids = tmp_path / "pids"
+def test_no_process_is_left_behind(over_once_there, tmp_path):
+    ends, held = os.pipe()  # whoever still runs of them holds the other end
 
     def work(tell):
-        import subprocess
-        import sys
-        import time
+        subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(6000)"], pass_fds=[held])
+        over_once_there.write_text("")
+        time.sleep(6000)
 
-        pids.write_text(str(subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(600)"]).pid))
-        time.sleep(600)
-
-    assert run_forked(work, timeout_s=1.5).timed_out
-    with pytest.raises(ProcessLookupError):
-        for _ in range(200):
-            os.kill(int(pids.read_text()), 0)
-            if Path(f"/proc/{pids.read_text()}/stat").exists() and " Z " in Path(f"/proc/{pids.read_text()}/stat").read_text():
-                raise ProcessLookupError
+    assert run_forked(work, timeout_s=600).timed_out
+    os.close(held)
+    assert os.read(ends, 1) == b"", "this waits until the last one has ended"
+    os.close(ends)
 
 
 def test_values_that_find_no_room_on_the_disk_are_one_line():
     import resource
 
-    oracle = IsolatedOracle(Setting(backend="eager"), Failure(kind="crash", phase="call"), timeout_s=60.0)
+    oracle = IsolatedOracle(Setting(backend="eager"), Failure(kind="crash", phase="call"), timeout_s=600.0)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (64, limits[1]))
     try:
@@ -228,7 +246,7 @@ def test_values_that_find_no_room_on_the_disk_are_one_line():
 
 def test_two_observations_agree():
     gm, inputs = faults.planted()
-    one, two = (observe_isolated(candidate_of(gm, inputs), Setting(backend=faults.raises_at_call), timeout_s=30).failure for _ in range(2))
+    one, two = (observe_isolated(candidate_of(gm, inputs), Setting(backend=faults.raises_at_call), timeout_s=600).failure for _ in range(2))
     assert one.same_as(two) and "ValueError: bad call with 2 values" in one.detail
 
 
