@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from dynadiag.reduce.running import eager_values
 from dynadiag.reduce.setting import Setting
 from dynadiag.reduce.speculation import Pool, PoolOptions
 from dynadiag.reduce.verdict import Verdict
+from dynadiag.torch_compat.reduce_cpp import errors_too
 
 _CRASHES = ("SIGSEGV", "SIGABRT", "SIGFPE", "SIGILL", "SIGBUS", "SIGTRAP", "SIGSYS")
 _LEAST_TIMEOUT_S = 30.0
@@ -116,7 +118,11 @@ class IsolatedOracle:
             self._pool.close()
 
     def _work(self, candidate: Candidate) -> Callable[[Tell], None]:
-        return lambda tell: observe(candidate, self.setting, tell)
+        def work(tell: Tell) -> None:
+            with contextlib.nullcontext() if self.repeats > 1 else errors_too():
+                observe(candidate, self.setting, tell)
+
+        return work
 
     def judge(self, candidate: Candidate) -> Judgement:
         """The verdict; a flaky failure is given `repeats` chances to show itself."""
@@ -143,7 +149,7 @@ class IsolatedOracle:
 
     def _observed(self, candidate: Candidate) -> Observation:
         if self._pool is None:
-            return observe_isolated(candidate, self.setting, timeout_s=self.timeout_s)
+            return observation(run_forked(self._work(candidate), timeout_s=self.timeout_s))
         return observation(self._pool.report(candidate))
 
     def values(self, candidate: Candidate) -> Mapping[str, Any]:

@@ -8,12 +8,15 @@ after the query that runs; the best so far is still written and proven.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import sys
+import tempfile
 import time
 import traceback
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -25,6 +28,7 @@ from dynadiag.errors import DynadiagError
 from dynadiag.reduce.calling import hunt_calls
 from dynadiag.reduce.candidate import Candidate
 from dynadiag.reduce.concluding import ConcludeOptions, Conclusion, conclude
+from dynadiag.reduce.failure import environment_trouble
 from dynadiag.reduce.finishing import FinishOptions, finish
 from dynadiag.reduce.hunt import Hunt, HuntOptions
 from dynadiag.reduce.loading import load_capture
@@ -33,6 +37,7 @@ from dynadiag.reduce.reducer import Progress, Stopped
 from dynadiag.reduce.setting import Setting
 from dynadiag.reduce.speculation import default_width
 from dynadiag.torch_compat.reduce_compile import warm_up
+from dynadiag.torch_compat.reduce_cpp import remembered
 
 LEAST_CELL_S = 60.0
 _CHECKS = {"wrong_result": "forward", "nan": "forward", "wrong_gradient": "gradient", "wrong_mutation": "mutation"}
@@ -83,6 +88,11 @@ def _reduce(folder: Path, out: Path, job: dict[str, Any], interrupts: Interrupts
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     _warm_up(setting.backend)
     say(ready_cpu_s=round(time.process_time(), 2), nodes=candidate.nodes)
+    with _kernels_kept(out):
+        _reduced(candidate, setting, out, job, interrupts, began)
+
+
+def _reduced(candidate: Candidate, setting: Setting, out: Path, job: dict[str, Any], interrupts: Interrupts, began: float) -> None:
     options = HuntOptions(
         timeout_s=job["timeout_s"],
         kind=job["kind"],
@@ -104,6 +114,19 @@ def _reduce(folder: Path, out: Path, job: dict[str, Any], interrupts: Interrupts
     write_json(result, out / "minify.json")
     proof = last.written.proof
     say(done=True, proven=proof.holds, output="" if proof.holds else proof.output[-2000:])
+
+
+@contextlib.contextmanager
+def _kernels_kept(out: Path) -> Iterator[None]:
+    """What inductor compiles in a child is there for the next one, until the end of this process."""
+    if "torch._inductor.cpp_builder" not in sys.modules:
+        yield
+        return
+    with (
+        tempfile.TemporaryDirectory(prefix="kernels-", dir=out, ignore_cleanup_errors=True) as folder,
+        remembered(Path(folder), lambda error: environment_trouble(error) is not None),
+    ):
+        yield
 
 
 def _warm_up(backend: Any) -> None:
