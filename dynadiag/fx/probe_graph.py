@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -50,7 +51,7 @@ def probe_graph(graph: Graph, run: Run, *, seconds: float) -> tuple[dict[str, An
         return _unknown("the time for the probe was over before this graph"), False
     limit_s = min(seconds, LONGEST_S)
     over: list[float] = []
-    with suppress(_OutOfTimeError), _time_limit(limit_s, over):
+    with suppress(_OutOfTimeError), _losses_unsaid(), _time_limit(limit_s, over):
         content = _within_borders(graph, run)
     # Asked even where an answer came: the exception may have been lost in a destructor, and what went on after that may be broken.
     return (_unknown(f"following the graph took longer than {limit_s:.2g} s"), True) if over else (content, False)
@@ -84,8 +85,27 @@ def _time_limit(seconds: float, over: list[float]) -> Iterator[None]:
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        finally:  # the time may be over in the line above: then the clock runs on
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
+def _losses_unsaid() -> Iterator[None]:
+    """Python prints what is lost in a destructor or a gc callback: of our exception nobody needs to know, another one follows."""
+    before = sys.unraisablehook
+
+    def say(lost: sys.UnraisableHookArgs) -> None:
+        if not issubclass(lost.exc_type, _OutOfTimeError):
+            before(lost)
+
+    sys.unraisablehook = say
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
 
 
 def _probe(graph: Graph, run: Run) -> dict[str, Any]:

@@ -37,7 +37,6 @@ def main(arguments: list[str], *, restart: Callable[[float], None] | None = None
     `restart` is called with the seconds that are left after a graph was stopped, to go on in a fresh process.
     """
     options = _options(arguments)
-    until = time.monotonic() + options.budget_s
     if not (options.run / _MARKER).is_file():
         return _stop(f"{options.run} is no run directory of dynadiag: nothing is probed", 2)
     if importlib.util.find_spec("torch") is None:
@@ -52,6 +51,8 @@ def main(arguments: list[str], *, restart: Callable[[float], None] | None = None
         return _stop(error.message, 2)
     # A record under our own number would count as one more process of the run.
     pids = {frame.id: run.processes[frame.key.process].pid for frame in run.frames}
+    _warm_up(run)
+    until = time.monotonic() + options.budget_s
     for graph, record, stopped in records(run, until):
         _append(Path(graph.text.log), pids.get(graph.frame) or 0, record)  # type: ignore[union-attr]
         if stopped and restart is not None:
@@ -82,17 +83,26 @@ def load_package() -> None:
     spec.loader.exec_module(module)
 
 
-def records(run: "Run", until: float) -> Iterator[tuple["Graph", dict[str, Any], bool]]:
-    """A record for each graph that has none yet, and whether it was stopped; `until` is the end of the time (`time.monotonic`)."""
-    graphs = [graph for graph in run.graphs if graph.text is not None and graph.probe is None]
-    if any(graph.kind == "dynamo" for graph in graphs):
-        from dynadiag.fx.probe_graph import probe_graph, warm_up
+def _unprobed(run: "Run") -> list["Graph"]:
+    return [graph for graph in run.graphs if graph.text is not None and graph.probe is None]
+
+
+def _warm_up(run: "Run") -> None:
+    """What every graph needs; on a slow machine it may take longer than all graphs may, and it is none of their time."""
+    if any(graph.kind == "dynamo" for graph in _unprobed(run)):
+        from dynadiag.fx.probe_graph import warm_up
 
         warm_up()
-    for graph in graphs:
+
+
+def records(run: "Run", until: float) -> Iterator[tuple["Graph", dict[str, Any], bool]]:
+    """A record for each graph that has none yet, and whether it was stopped; `until` is the end of the time (`time.monotonic`)."""
+    for graph in _unprobed(run):
         stopped = False
         content: dict[str, Any] = {"runnable": None, "mutations": None, "error": None, "notes": [], "refusal": None}
         if graph.kind == "dynamo":
+            from dynadiag.fx.probe_graph import probe_graph
+
             found, stopped = probe_graph(graph, run, seconds=until - time.monotonic())
             content |= found
         else:

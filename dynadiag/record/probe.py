@@ -17,7 +17,7 @@ _LOGS = "dedicated_log_torch_trace_*.log"
 _BLOCK_BYTES = 1 << 20
 _LONGEST_HEAD_BYTES = 1 << 20
 _LOOK_S = 0.25
-_GRACE_S = 30.0
+_GRACE_S = 120.0  # to import torch, perhaps several times: each graph that is stopped makes a fresh process of it
 # What would make torch write, or wait for a debugger, in a process that is not the user's.
 _DROPPED = ("TORCH_TRACE", "TORCH_LOGS", "TORCH_LOGS_OUT", "TORCH_COMPILE_DEBUG", "PYTHONINSPECT", "PYTHONBREAKPOINT", "PYTHONSTARTUP")
 

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -114,18 +113,24 @@ def test_graph_that_takes_too_long_is_left_and_the_next_is_probed(make_run, monk
 def test_time_that_was_over_is_said_where_the_exception_for_it_was_lost(make_run, monkeypatch, lost_in):
     """Python drops what is raised in a destructor or a gc callback; on 3.11 `ast.parse` then fails with a SystemError (gh-106905)."""
 
-    def loses_it(_graph, _run):
-        with suppress(BaseException):
+    class Endless:
+        def __del__(self):
             while True:
                 pass
+
+    def loses_it(_graph, _run):
+        Endless()
         if lost_in != "nothing":
             raise SystemError("AST constructor recursion depth mismatch")
         return {"runnable": True, "why_not": None}
 
+    said = []
+    monkeypatch.setattr(sys, "unraisablehook", said.append)
     monkeypatch.setattr(probe_graph, "_probe", loses_it)
     graph = trace.load(make_run(GRAPH)).graphs[0]
     content, stopped = probe_graph.probe_graph(graph, None, seconds=0.05)
     assert stopped and "took longer than 0.05 s" in content["error"]
+    assert said == [] and sys.unraisablehook.__self__ is said
 
 
 @pytest.mark.parametrize("content", [None, "not json", "{}"])
