@@ -13,6 +13,8 @@ from dynadiag import report, trace
 
 HERE = Path(__file__).parent
 PROGRAM = HERE / "offline_program.py"
+# A slow or loaded machine must not end a scenario.
+LIMITS = ("--timeout", "900", "--budget", "3000")
 SCHEMA = json.loads((HERE.parents[2] / "docs" / "parity.schema.json").read_text())
 
 
@@ -25,9 +27,7 @@ def dynadiag(*arguments, folder):
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
     folder = tmp_path_factory.mktemp("parity")
-    finished = dynadiag(
-        "parity", "--timeout", "900", "--budget", "3000", "--out", folder / "run", "--emit-test", folder / "tests", PROGRAM, folder=folder
-    )
+    finished = dynadiag("parity", *LIMITS, "--out", folder / "run", "--emit-test", folder / "tests", PROGRAM, folder=folder)
     finished.folder = folder
     return finished
 
@@ -93,7 +93,7 @@ def test_emitted_tests_fail_now_and_stand_alone(done, result):
 
 def test_one_graph_of_a_run_and_its_exit_status(done, result):
     folder = done.folder
-    clean = dynadiag("parity", "--format", "json", f"{folder / 'run'}#{graph(result, 'clean')['graph']}", folder=folder)
+    clean = dynadiag("parity", *LIMITS, "--format", "json", f"{folder / 'run'}#{graph(result, 'clean')['graph']}", folder=folder)
     assert (clean.returncode, json.loads(clean.stdout)["findings"]) == (0, [])
     unknown = dynadiag("parity", f"{folder / 'run'}#g99", folder=folder)
     assert (unknown.returncode, unknown.stderr.count("\n")) == (2, 1)
