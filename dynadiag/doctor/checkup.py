@@ -22,7 +22,7 @@ from dynadiag.errors import UsageError
 OLDEST_TORCH = (2, 11)
 TESTED_TORCH = ("2.11.0", "2.15.0")
 _TORCH_TIMEOUT_S = 120.0
-_TOOL_TIMEOUT_S = 10.0
+_TOOL_TIMEOUT_S = 60.0
 # Only settings of torch and of the compiler; the rest of an environment is nobody's business in a pasted report.
 _SETTINGS = re.compile(
     r"^(TORCH(DYNAMO|INDUCTOR|_COMPILE|_LOGS|_TRACE)\w*|TRITON_\w+|AOT_\w+|CUDA_VISIBLE_DEVICES|CUDA_HOME|OMP_NUM_THREADS|CXX|CC|CI)$"

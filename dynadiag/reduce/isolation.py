@@ -24,6 +24,7 @@ from dynadiag.errors import OutputError
 
 Tell = Callable[[dict[str, Any]], None]
 _GRACE_S = 5
+_END_S = 60.0  # for a child that has told all: it only ends, but a loaded machine may be slow to let it
 _MESSAGES_LIMIT = 64 << 20
 _OUTPUT_BYTES = 20_000  # the 100 frames that faulthandler prints at most
 
@@ -115,7 +116,7 @@ class Child:
         return self._report
 
     def _reaped(self) -> ChildReport:
-        status, cpu_s, ended = _reap(self._pid, _GRACE_S if self.told else None)
+        status, cpu_s, ended = _reap(self._pid, _END_S if self.told else None)
         return ChildReport(
             messages=_parsed(self._raw),
             exit_status=os.WEXITSTATUS(status) if os.WIFEXITED(status) else None,

@@ -23,8 +23,8 @@ from dynadiag.render.sanitise import clean
 from dynadiag.render.sketch import Sketch
 from dynadiag.render.svg import finish
 
-PICTURE_LIMIT_S = 30.0
-"""How long one picture may take in one back end."""
+PICTURE_LIMIT_S = 60.0
+"""How long one picture may take in one back end; the first one waits for Graphviz, too, which wasmtime compiles (1 s of CPU time)."""
 
 _CHILD = Path(__file__).with_name("wasi_child.py")
 _CHILDREN_AT_MOST = 4

@@ -16,6 +16,8 @@ _BLOCK_MARGIN = 1.15
 _STILL_CALLS = 3
 _WARM_UP_S = 0.3
 _WARM_UP_LIMIT_S = 60.0
+# The first one or two of them compile, which alone may take longer than the limit.
+_LEAST_CALLS = 8
 _LEAD_IN_SHARE = 0.04
 
 
@@ -52,7 +54,7 @@ class StepTimer:
             torch.cuda.synchronize()
 
     def warm_up(self) -> Generator[None, None, WarmUp]:
-        """Until three steps in a row and 0.3 seconds have changed no counter, for a minute at most."""
+        """Until three steps in a row and 0.3 seconds have changed no counter, for a minute or eight steps at most."""
         began = time.perf_counter()
         calls, still_since, still_calls, counted = 0, began, 0, compile_counters()
         while True:
@@ -64,7 +66,7 @@ class StepTimer:
             else:
                 still_calls += 1
             still = still_calls >= _STILL_CALLS and now - still_since >= _WARM_UP_S
-            if still or now - began > _WARM_UP_LIMIT_S:
+            if still or (calls >= _LEAST_CALLS and now - began > _WARM_UP_LIMIT_S):
                 return WarmUp(calls=calls, still=still, call_s=(now - still_since) / max(1, still_calls))
 
     def block(self, calls: int) -> Generator[None, None, Block]:
@@ -111,7 +113,7 @@ class Timer:
         self._steps.wait()
 
     def warm_up(self) -> WarmUp:
-        """Call until three calls in a row and 0.3 seconds have changed no counter, for a minute at most."""
+        """Call until three calls in a row and 0.3 seconds have changed no counter, for a minute or eight calls at most."""
         steps = self._steps.warm_up()
         while True:
             try:
