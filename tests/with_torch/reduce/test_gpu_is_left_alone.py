@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import torch
+import torch._dynamo.output_graph  # a graph is watched where Dynamo is there, whichever test came first
 
 from dynadiag.fx.rebuild import RebuildOptions, rebuild
 from dynadiag.reduce import loading
