@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 import torch
@@ -32,37 +31,51 @@ def capture(tmp_path_factory):
     return capture_recorded(folder / "run", "g0", folder, backend="relu_compile_error_TESTING_ONLY")
 
 
-def start(capture, out, *, resume=False):
-    job = {"captures": [str(capture)], "out": str(out), "backward": False, "timeout_s": 60.0, "kind": None, "match": None, "resume": resume}
+SIGNALLED = """
+import os, signal, sys
+from dynadiag.reduce import worker
+
+asked = []
+
+def show(progress):
+    told(progress)
+    asked.append(1)
+    if len(asked) == int(sys.argv[2]):
+        os.kill(os.getpid(), getattr(signal, sys.argv[3]))
+
+told, worker.show = worker.show, show
+sys.exit(worker.main(sys.argv[1]))
+"""
+
+
+def signalled(name, capture, out, *, after, resume=False):
+    """The worker, as `dynadiag minify` starts it, which gets a signal after so many questions; its exit status and messages."""
+    job = {
+        "captures": [str(capture)],
+        "out": str(out),
+        "backward": False,
+        "timeout_s": 600.0,
+        "kind": None,
+        "match": None,
+        "resume": resume,
+    }
     job["ablation"] = False
     out.mkdir(exist_ok=True)
     (out / "job.json").write_text(json.dumps(job))
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
-    command = [sys.executable, "-m", "dynadiag.reduce.worker", str(out / "job.json")]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-
-
-def queries_before(worker, count):
-    """Read messages until so many queries were answered."""
-    for line in worker.stdout:
-        if json.loads(line).get("queries", 0) >= count:
-            return
+    command = [sys.executable, "-c", SIGNALLED, str(out / "job.json"), str(after), name]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment)
+    return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
 
 
 @pytest.mark.slow
 def test_killed_and_resumed_it_asks_at_most_one_question_twice(capture, tmp_path):
-    worker = start(capture, tmp_path / "out")
-    queries_before(worker, 4)
-    worker.kill()
-    worker.wait()
+    status, _ = signalled("SIGKILL", capture, tmp_path / "out", after=4)
+    assert status == -signal.SIGKILL
     answered = len((tmp_path / "out" / "journal.jsonl").read_text().splitlines()) - 1
     assert answered >= 4
-    resumed = start(capture, tmp_path / "out", resume=True)
-    queries_before(resumed, 1)
-    began = time.monotonic()
-    resumed.send_signal(signal.SIGINT)
-    messages = [json.loads(line) for line in resumed.stdout]
-    assert resumed.wait() == 0 and messages[-1]["proven"], (messages, time.monotonic() - began)
+    status, messages = signalled("SIGINT", capture, tmp_path / "out", after=2, resume=True)
+    assert status == 0 and messages[-1]["proven"], messages
     result = json.loads((tmp_path / "out" / "minify.json").read_text())
     assert not result["complete"] and result["proven"] == {"runs": 3, "reproduced": 3}
     keys = [json.loads(line)["key"] for line in (tmp_path / "out" / "journal.jsonl").read_text().splitlines()[1:]]

@@ -88,35 +88,41 @@ def test_a_journal_of_another_script_or_a_folder_that_cannot_be_written_is_said_
 def test_killed_then_resumed_then_interrupted_it_writes_the_best_so_far(tmp_path):
     (tmp_path / "script.py").write_text(SCRIPT)
     out = tmp_path / "out"
-    worker = start(tmp_path, out, resume=False)
-    queries_before(worker, 4)
-    worker.kill()
-    worker.wait()
+    status, _ = signalled("SIGKILL", tmp_path, out, after=4, resume=False)
+    assert status == -signal.SIGKILL
     answered = len((out / "journal.jsonl").read_text().splitlines()) - 1
     assert answered >= 4
-    resumed = start(tmp_path, out, resume=True)
-    queries_before(resumed, 1)
-    resumed.send_signal(signal.SIGINT)
-    messages = [json.loads(line) for line in resumed.stdout]
-    assert resumed.wait() == 0 and messages[-1]["proven"], messages
+    status, messages = signalled("SIGINT", tmp_path, out, after=1, resume=True)
+    assert status == 0 and messages[-1]["proven"], messages
     result = json.loads((out / "minify.json").read_text())
     assert not result["complete"] and result["proven"] == {"runs": 3, "reproduced": 3}
     keys = [json.loads(line)["key"] for line in (out / "journal.jsonl").read_text().splitlines()[1:]]
     assert len(keys) == len(set(keys)) and len(keys) > answered
 
 
-def start(folder, out, *, resume):
-    """The worker, as `dynadiag minify` starts it."""
-    job = {"script": str(folder / "script.py"), "arguments": [], "out": str(out), "timeout_s": 300.0, "kind": "graph_break", "match": None}
+SIGNALLED = """
+import os, signal, sys
+from dynadiag.reduce.scripts import worker
+
+asked = []
+
+def show(progress):
+    told(progress)
+    asked.append(1)
+    if len(asked) == int(sys.argv[2]):
+        os.kill(os.getpid(), getattr(signal, sys.argv[3]))
+
+told, worker.show = worker.show, show
+sys.exit(worker.main(sys.argv[1]))
+"""
+
+
+def signalled(name, folder, out, *, after, resume):
+    """The worker, as `dynadiag minify` starts it, which gets a signal after so many questions; its exit status and messages."""
+    job = {"script": str(folder / "script.py"), "arguments": [], "out": str(out), "timeout_s": 600.0, "kind": "graph_break", "match": None}
     out.mkdir(exist_ok=True)
     (out / "job.json").write_text(json.dumps(job | {"resume": resume, "level_why": ""}))
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
-    command = [sys.executable, "-m", "dynadiag.reduce.scripts.worker", str(out / "job.json")]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-
-
-def queries_before(worker, count):
-    """Read messages until so many queries were answered."""
-    for line in worker.stdout:
-        if json.loads(line).get("queries", 0) >= count:
-            return
+    command = [sys.executable, "-c", SIGNALLED, str(out / "job.json"), str(after), name]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment)
+    return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
