@@ -154,35 +154,35 @@ def refuses_sinh(gm, inputs):
 @needs_fork
 def test_children_beside_each_other_end_at_the_same_graph(tmp_path):
     gm = torch.fx.symbolic_trace(lambda x: torch.cos(torch.cos(torch.sinh(torch.sin(torch.sin(x))))))
-    found = {}
+    found, before = {}, children_of_this_process()
     for width in (1, 8):
-        options = HuntOptions(timeout_s=300.0, journal=tmp_path / str(width), width=width, simplify=False)
+        options = HuntOptions(timeout_s=600.0, journal=tmp_path / str(width), width=width, simplify=False)
         result = hunt(candidate_of(gm, [torch.ones(3)]), Setting(backend=refuses_sinh, grad=False), options)
         assert result.complete and result.cpu_s > 0 and result.best.nodes == 3
         found[width] = result.best.text, (tmp_path / str(width)).read_bytes()
     assert found[1] == found[8] and len(found[1][1].splitlines()) > 4
-    assert not children_of_this_process()
+    assert children_of_this_process() <= before
 
 
 def children_of_this_process():
-    return [pid for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()]
+    """Numbers of its processes: earlier tests may have left some that belong to torch (workers that compile)."""
+    return {pid for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()}
 
 
 @needs_fork
-def test_a_slot_is_given_to_what_comes_next_and_nothing_stays_behind(tmp_path):
+def test_a_slot_is_given_to_what_comes_next_and_nothing_stays_behind():
     one, two, three = (candidate_of(torch.fx.symbolic_trace(lambda x, n=n: x + n), [torch.ones(1)]) for n in range(3))
-    ready = tmp_path / "ready"
+    before = children_of_this_process()
 
     def work(candidate):
         def run(tell):
             if candidate is two:
-                ready.write_text("")
                 signal.pause()
             tell({"who": [one, two, three].index(candidate)})
 
         return run
 
-    pool = Pool(work, PoolOptions(width=2, timeout_s=300.0))
+    pool = Pool(work, PoolOptions(width=2, timeout_s=600.0))
     pool.prepare([one, two, three])
     assert pool.report(one).messages == ({"who": 0},)
     pool.prepare([three])
@@ -191,14 +191,14 @@ def test_a_slot_is_given_to_what_comes_next_and_nothing_stays_behind(tmp_path):
     pool.begin(two)
     pool.begin(one)
     pool.close()
-    assert pool.wasted >= 2 and not children_of_this_process()
+    assert pool.wasted >= 2 and children_of_this_process() <= before
 
 
 @needs_fork
 def test_a_child_that_tells_much_holds_nobody_up():
     """More than a pipe holds: it is read while we wait for the other."""
-    much = start_forked(lambda tell: [tell({"text": "x" * 100_000}) for _ in range(10)] and None, timeout_s=300.0)
-    other = start_forked(lambda tell: tell({"done": True}), timeout_s=300.0, environment={"DYNADIAG_TEST": "1"})
+    much = start_forked(lambda tell: [tell({"text": "x" * 100_000}) for _ in range(10)] and None, timeout_s=600.0)
+    other = start_forked(lambda tell: tell({"done": True}), timeout_s=600.0, environment={"DYNADIAG_TEST": "1"})
     assert other.wait([much]).messages == ({"done": True},)
     report = much.wait()
     assert len(report.messages) == 10 and report.exit_status == 0 and not report.timed_out
@@ -206,7 +206,7 @@ def test_a_child_that_tells_much_holds_nobody_up():
 
 @needs_fork
 def test_a_flaky_failure_is_judged_one_at_a_time():
-    oracle = IsolatedOracle(Setting(), FAULT, timeout_s=60.0, repeats=5, pool=PoolOptions(width=8))
+    oracle = IsolatedOracle(Setting(), FAULT, timeout_s=600.0, repeats=5, pool=PoolOptions(width=8))
     assert oracle.ahead == 0
 
 
@@ -219,10 +219,10 @@ def test_a_disk_without_room_is_one_line(monkeypatch, tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
         return {"x": torch.ones(1000)}
 
-    oracle = IsolatedOracle(Setting(), FAULT, timeout_s=60.0)
+    oracle = IsolatedOracle(Setting(), FAULT, timeout_s=600.0)
     monkeypatch.setattr("dynadiag.reduce.judge.eager_values", lambda candidate, grad: small(candidate))
     with pytest.raises(DynadiagError, match="the values of the graph could not be kept: "):
         oracle.values(subject())
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
     with pytest.raises(OutputError, match="cannot make a folder for a child process: No such file"):
-        start_forked(lambda tell: None, timeout_s=60.0)
+        start_forked(lambda tell: None, timeout_s=600.0)
