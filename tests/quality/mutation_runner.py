@@ -38,7 +38,7 @@ def main(folder, files):
     for file in map(Path, files):
         with dynadiag.observe(folder / file.stem):
             run(load(f"snippet_{file.stem}", file))
-        probe.main([str(folder / file.stem)])
+        probe.main([str(folder / file.stem), "--budget-s", "3000"])
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ def _truth():
 
 def _record(folder, *command):
     environment = {**os.environ, "TORCH_TRACE": str(folder), "OMP_NUM_THREADS": "1"}
-    subprocess.run([sys.executable, *map(str, command)], env=environment, capture_output=True, timeout=300, check=True)
+    subprocess.run([sys.executable, *map(str, command)], env=environment, capture_output=True, timeout=1500, check=True)
     return load(folder)
 
 

@@ -58,13 +58,13 @@ def judged(folder):
 def record(files, folder):
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}
     command = [sys.executable, str(HERE / "mutation_runner.py"), str(folder), *map(str, files)]
-    subprocess.run(command, env=environment, capture_output=True, timeout=550, check=True)
+    subprocess.run(command, env=environment, capture_output=True, timeout=1500, check=True)
     # What fails at run time has to end a program of its own, as it does for its user.
     for file in files:
         if file.name.startswith(("105_", "155_", "99_")):
             directory = folder / file.stem
             explain = [sys.executable, "-m", "dynadiag", "explain", "--no-pictures", "--force", "--out", str(directory), str(file)]
-            subprocess.run(explain, env=environment, capture_output=True, timeout=200, check=False)
+            subprocess.run(explain, env=environment, capture_output=True, timeout=1500, check=False)
 
 
 def problems(file, folder):

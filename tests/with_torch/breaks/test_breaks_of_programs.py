@@ -40,7 +40,7 @@ TRUTH = {
 def recorded(tmp_path_factory):
     folder = tmp_path_factory.mktemp("trace")
     environment = {**os.environ, "TORCH_TRACE": str(folder), "TORCH_LOGS": "recompiles", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, str(PROGRAMS)], env=environment, capture_output=True, text=True, timeout=300, check=True)
+    done = subprocess.run([sys.executable, str(PROGRAMS)], env=environment, capture_output=True, text=True, timeout=1500, check=True)
     return load(folder), {
         "graphs": int(re.search(r"graphs (\d+)", done.stdout)[1]),
         "recompiles": done.stderr.count("Recompiling function"),

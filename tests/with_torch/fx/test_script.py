@@ -32,7 +32,7 @@ def test_script_runs_alone_in_an_empty_directory(printed, tmp_path):
         "return (to, [s0, None], {'a': to})",
         children=CHILD,
     )
-    made = make_standalone(text, title=["graph g1 of\nimport os"], trying=TryOptions(timeout_s=120))
+    made = make_standalone(text, title=["graph g1 of\nimport os"], trying=TryOptions(timeout_s=600))
     assert made.runnable, made.why_not
     assert "dynadiag" not in made.source
     assert "output[0]: float64 (4,) on cpu" in made.output
@@ -54,7 +54,7 @@ def test_title_and_comments_cannot_become_code(printed):
 
 def test_script_that_does_not_run_says_why(printed, monkeypatch):
     monkeypatch.setattr("dynadiag.fx.standalone.FILLINGS", FILLINGS[:1])
-    made = make_standalone(printed('x: "f32[4][1]cpu"', "view = x.view(3)", "return (view,)"), trying=TryOptions(timeout_s=120))
+    made = make_standalone(printed('x: "f32[4][1]cpu"', "view = x.view(3)", "return (view,)"), trying=TryOptions(timeout_s=600))
     assert made.runnable is False
     assert "shape '[3]' is invalid" in made.why_not
 

@@ -376,7 +376,7 @@ def main(folder):
                 compiled = function if (name, side) == ("train step", "after") else compiled
                 for _ in range(1 if name in ("transpose", "out") else 2):
                     compiled(*arguments)
-            probe.main([str(folder / f"{name}-{side}")])
+            probe.main([str(folder / f"{name}-{side}"), "--budget-s", "3000"])
 
 
 if __name__ == "__main__":

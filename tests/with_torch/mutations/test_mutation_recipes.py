@@ -43,7 +43,7 @@ def recorded(tmp_path_factory):
     folder = tmp_path_factory.mktemp("recipes")
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, str(PROGRAM), str(folder)]
-    subprocess.run(command, env=environment, capture_output=True, timeout=500, check=True)
+    subprocess.run(command, env=environment, capture_output=True, timeout=1500, check=True)
     return folder
 
 

@@ -80,7 +80,7 @@ NAMED_AS = {"closure-value-as-argument": "split-by-value"}
 def outcome():
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, HERE / "cures_program.py"], capture_output=True, text=True, env=environment, timeout=300, check=False
+        [sys.executable, HERE / "cures_program.py"], capture_output=True, text=True, env=environment, timeout=1500, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout)

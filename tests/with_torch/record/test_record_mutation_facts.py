@@ -29,7 +29,7 @@ def test_attributes_static_inputs_and_the_last_exception(tmp_path: Path) -> None
     script = tmp_path / "program.py"
     script.write_text(PROGRAM)
     command = [sys.executable, "-m", "dynadiag", "explain", "--no-pictures", "--out", str(tmp_path / "run"), str(script)]
-    assert subprocess.run(command, capture_output=True, text=True, timeout=300, check=False).returncode == 1  # noqa: S603
+    assert subprocess.run(command, capture_output=True, text=True, timeout=1500, check=False).returncode == 1  # noqa: S603
     run = trace.load(tmp_path / "run")
     details = [trace.graph_details(graph.details) for graph in run.graphs if graph.details is not None]
     sources = [json.dumps([entry["source"] for entry in one["attributes"]]) for one in details]

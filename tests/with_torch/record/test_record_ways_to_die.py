@@ -115,7 +115,7 @@ dist.barrier()
 @pytest.mark.slow
 def test_two_ranks_of_which_one_is_killed(run_recorded, tmp_path):
     command = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(tmp_path / "script.py"))
-    outcome = run_recorded(RANKS, target=Target("command", command), timeout_s=200)
+    outcome = run_recorded(RANKS, target=Target("command", command), timeout_s=600)
     assert outcome.result.exit_status == 1
     assert not outcome.result.timed_out
     assert sorted(record.header["rank"] for record in outcome.named("dynamo_graph_break_reason")) == [0, 1]

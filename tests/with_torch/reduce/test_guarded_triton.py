@@ -25,7 +25,9 @@ print(get_cache_manager("ab12").put(b"x", "stub.so"))
 
 def test_what_triton_keeps_is_in_the_folder_of_the_candidate(tmp_path):
     pytest.importorskip("triton")
-    done = subprocess.run([sys.executable, "-c", RUN], input=PROGRAM, capture_output=True, text=True, cwd=tmp_path, timeout=300, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", RUN], input=PROGRAM, capture_output=True, text=True, cwd=tmp_path, timeout=1500, check=True
+    )
     stored, told = done.stdout.splitlines()[-2:]
     assert json.loads(told).get("ended") is True, told
     assert stored.startswith(str(tmp_path))

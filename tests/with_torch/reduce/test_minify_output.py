@@ -131,7 +131,7 @@ def test_each_cell_of_the_table_is_run(monkeypatch):
         raise KeyError("dynamic")
 
     failure = Failure(kind="compile_error", phase="compile", exceptions=("X", "ValueError"), message="static")
-    cells = ablate(RELU, Setting(backend=fails_with_static_sizes), failure, timeout_s=60)
+    cells = ablate(RELU, Setting(backend=fails_with_static_sizes), failure, timeout_s=600)
     assert [(cell.backend, cell.sizes) for cell in cells] == [
         ("eager", "static"),
         ("eager", "dynamic"),
@@ -139,7 +139,7 @@ def test_each_cell_of_the_table_is_run(monkeypatch):
         ("fails_with_static_sizes", "dynamic"),
     ]
     assert [cell.said for cell in cells][:3] == ["passes", "passes", "fails"] and cells[3].said.startswith("fails in another way: KeyError")
-    stopped = ablate(RELU, Setting(backend="eager"), failure, timeout_s=60, stop=lambda: "interrupted")
+    stopped = ablate(RELU, Setting(backend="eager"), failure, timeout_s=600, stop=lambda: "interrupted")
     assert {cell.said for cell in stopped} == {"not run: interrupted"}
 
 
@@ -177,13 +177,13 @@ def test_a_neighbour_is_written_only_when_it_passes_alone(tmp_path, monkeypatch)
     found = hunted(RELU, graph(lambda x: (x + 1,), torch.ones(2, 2)))
     for status, kept in ((0, True), (1, False), (None, False)):
         monkeypatch.setattr(outcome, "run_in_child", lambda source, timeout_s, status=status: status)
-        written = write_reproducer(found, LADDER, tmp_path, timeout_s=60)
+        written = write_reproducer(found, LADDER, tmp_path, timeout_s=600)
         assert (written.almost is not None) is kept is (tmp_path / "almost.py").exists()
         assert (written.almost_why is None) is kept
     assert "as a file (exit status None)" in written.almost_why
     hang = replace(FAILURE, kind="hang")
     monkeypatch.setattr(outcome, "run_in_child", lambda source, timeout_s: 0)
-    write_reproducer(hunted(RELU, found.almost, failure=hang), LADDER, tmp_path, timeout_s=60)
+    write_reproducer(hunted(RELU, found.almost, failure=hang), LADDER, tmp_path, timeout_s=600)
     source = (tmp_path / "almost.py").read_text()
     assert "# passes too" in source and "it hangs" not in source and "# fails" not in source
     assert "it hangs" in (tmp_path / "repro_min.py").read_text()

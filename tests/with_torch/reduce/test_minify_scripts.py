@@ -82,16 +82,16 @@ for size in (7, 8):
 
 
 def test_a_recompile_is_told_by_what_changed_and_not_mixed_up_with_another():
-    found = confirm(program(TWO_CAUSES), ScriptOptions(kind="recompile", timeout_s=300))
+    found = confirm(program(TWO_CAUSES), ScriptOptions(kind="recompile", timeout_s=600))
     assert found.failure.message == "changed: size of x.size(0)" and (found.failed, found.of) == (3, 3)
     assert "backend='eager'" in found.program.text, "questions that Dynamo alone can answer are asked of Dynamo alone"
-    oracle = ScriptOracle(found.failure, Conditions(recorded=True, timeout_s=300, until=found.failure))
+    oracle = ScriptOracle(found.failure, Conditions(recorded=True, timeout_s=600, until=found.failure))
     only_x, only_y = (program(TWO_CAUSES.replace(gone, "(2,)")) for gone in ("(7, 8)", "(2, 5)"))
     assert (oracle.judge(only_x)[0], oracle.judge(only_y)[0]) == (Verdict.INTERESTING, Verdict.BORING)
-    of_y = see(only_y, Conditions(recorded=True, timeout_s=300)).failures
+    of_y = see(only_y, Conditions(recorded=True, timeout_s=600)).failures
     assert {one.message for one in of_y} == {"changed: size of y.size(0)"}
     source = reproducer(only_x, found.failure, Header(versions="", story=""), form="trace")
-    proof = prove(source, found.failure, timeout_s=300, runs=1)
+    proof = prove(source, found.failure, timeout_s=600, runs=1)
     assert proof.holds, proof.output
     assert not shows(of_y[0], 1, proof.output), "the file of one cause is no proof of the other"
 
@@ -129,12 +129,12 @@ for n in range(4):
 
 def test_a_fallback_is_told_by_its_reason_and_not_mixed_up_with_another():
     whole = program(TWO_FALLBACKS)
-    seen = see(whole, Conditions(recorded=True, timeout_s=300))
+    seen = see(whole, Conditions(recorded=True, timeout_s=600))
     fallbacks = {one.phase: one for one in reversed(seen.failures) if one.kind == "fallback"}
     assert fallbacks["recompile_limit"].message == "recompile_limit: value of n"
     loop = fallbacks["skipped_frame"]
     assert loop.message.endswith("(graph break in loop)") and "looping" not in loop.message
-    oracle = ScriptOracle(loop, Conditions(recorded=True, timeout_s=300, until=loop))
+    oracle = ScriptOracle(loop, Conditions(recorded=True, timeout_s=600, until=loop))
     other = program(TWO_FALLBACKS.replace("looping(torch.ones(2))", ""))
     assert (oracle.judge(whole)[0], oracle.judge(other)[0]) == (Verdict.INTERESTING, Verdict.BORING)
     source = reproducer(
@@ -142,7 +142,7 @@ def test_a_fallback_is_told_by_its_reason_and_not_mixed_up_with_another():
         loop,
         Header(versions="", story=""),
     )
-    proof = prove(source, loop, timeout_s=300, runs=1)
+    proof = prove(source, loop, timeout_s=600, runs=1)
     assert proof.holds, proof.output
 
 
@@ -162,9 +162,9 @@ def test_after_the_break_the_rest_runs_uncompiled_and_must_end_well():
         g(torch.ones(1))
         {last}
     """
-    seen = see(program(text.format(last="assert compiled")), Conditions(recorded=True, timeout_s=300))
+    seen = see(program(text.format(last="assert compiled")), Conditions(recorded=True, timeout_s=600))
     wanted = next(one for one in seen.failures if one.kind == "graph_break")
-    oracle = ScriptOracle(wanted, Conditions(recorded=True, timeout_s=300, until=wanted))
+    oracle = ScriptOracle(wanted, Conditions(recorded=True, timeout_s=600, until=wanted))
     assert oracle.judge(program(text.format(last="assert compiled == [False]")))[0] is Verdict.INTERESTING
     assert oracle.judge(program(text.format(last="raise ValueError")))[0] is Verdict.INVALID
     assert oracle.thorough().judge(program(text.format(last="assert compiled == [True]")))[0] is Verdict.INTERESTING
@@ -183,7 +183,7 @@ GOOD = "import torch\nprint(torch.compile(lambda x: x + 1, backend='eager')(torc
 )
 def test_what_shows_nothing_is_said_in_one_line(text, said):
     with pytest.raises(NothingFoundError) as raised:
-        confirm(program(text), ScriptOptions(kind="graph_break", timeout_s=300))
+        confirm(program(text), ScriptOptions(kind="graph_break", timeout_s=600))
     assert said in raised.value.message and "\n" not in raised.value.message and raised.value.exit_code == 1
 
 
@@ -207,14 +207,14 @@ def test_what_shows_nothing_is_said_in_one_line(text, said):
 )
 def test_a_candidate_touches_nothing_outside_its_folder(text, tmp_path):
     (tmp_path / "kept").write_text("kept")
-    seen = see(program(text.format(outside=tmp_path)), Conditions(recorded=False, timeout_s=300))
+    seen = see(program(text.format(outside=tmp_path)), Conditions(recorded=False, timeout_s=600))
     assert seen.refused is not None and seen.refused_line is not None and (tmp_path / "kept").read_text() == "kept"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["kept"]
 
 
 def test_a_candidate_may_write_in_its_own_folder():
     text = "import os, shutil, tempfile\nopen('a', 'w').write('b')\nshutil.rmtree(tempfile.mkdtemp())\nos.remove('a')\nos.makedirs('c/d')"
-    seen = see(program(text), Conditions(recorded=False, timeout_s=300))
+    seen = see(program(text), Conditions(recorded=False, timeout_s=600))
     assert seen.refused is None and seen.ended is None
 
 
@@ -222,5 +222,5 @@ def test_a_line_that_deletes_goes_first_and_is_named(tmp_path):
     (tmp_path / "kept").write_text("kept")
     deletes = f"os.remove({str(tmp_path / 'kept')!r})"
     text = f"import os\nimport torch\n{deletes}\n@torch.compile(backend='eager')\ndef f(x):\n    print(x)\nf(torch.ones(1))"
-    found = confirm(program(text), ScriptOptions(kind="graph_break", timeout_s=300))
+    found = confirm(program(text), ScriptOptions(kind="graph_break", timeout_s=600))
     assert found.dropped == (f"os.remove({str(tmp_path / 'kept')!r})",) and (tmp_path / "kept").exists()

@@ -93,5 +93,5 @@ def test_what_was_not_captured_is_named_when_the_graph_does_not_fail(tmp_path):
     _, setting = capture(gm, tmp_path, lambda graph: graph)
     assert setting.lost_options == ("inductor.joint_custom_pre_pass",)
     with pytest.raises(Exception, match=r"not captured: the options inductor\.joint_custom_pre_pass"):
-        hunt(candidate_of(gm, [torch.ones(3)]), setting, HuntOptions(timeout_s=300.0))
+        hunt(candidate_of(gm, [torch.ones(3)]), setting, HuntOptions(timeout_s=600))
     assert Candidate(gm, (), (("a", OptionFunction("f")),)).text.endswith("a=f")

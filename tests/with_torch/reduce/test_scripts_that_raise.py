@@ -37,15 +37,15 @@ def program(text):
 
 
 def test_sizes_that_dynamo_refuses_to_keep_dynamic_are_a_compile_error_that_its_file_shows():
-    found = confirm(program(MARKED), ScriptOptions(timeout_s=300))
+    found = confirm(program(MARKED), ScriptOptions(timeout_s=600))
     failure = found.failure
     assert (failure.kind, failure.phase) == ("compile_error", "compile") and failure.exceptions[-1].endswith(".ConstraintViolationError")
-    proof = prove(reproducer(found.program, failure, Header(versions="", story="")), failure, timeout_s=300, runs=1)
+    proof = prove(reproducer(found.program, failure, Header(versions="", story="")), failure, timeout_s=600, runs=1)
     assert proof.holds, proof.output
 
 
 def test_an_assertion_that_fails_only_when_compiled_is_an_exception():
-    found = confirm(program(ASSERTING), ScriptOptions(timeout_s=300, said=("AssertionError", "compiled differs")))
+    found = confirm(program(ASSERTING), ScriptOptions(timeout_s=600, said=("AssertionError", "compiled differs")))
     assert (found.failure.kind, found.failure.phase, found.failed, found.of) == ("runtime_error", "call", 3, 3)
 
 
@@ -59,5 +59,5 @@ def test_an_assertion_that_fails_only_when_compiled_is_an_exception():
 )
 def test_what_is_not_the_compilers_failure_is_said_in_one_line(text, said, message):
     with pytest.raises(NothingFoundError, match=message) as raised:
-        confirm(program(text), ScriptOptions(timeout_s=300, said=said))
+        confirm(program(text), ScriptOptions(timeout_s=600, said=said))
     assert raised.value.exit_code == 1
