@@ -19,6 +19,7 @@ from dynadiag_cli.progress import StatusLine
 if TYPE_CHECKING:
     from dynadiag.bench.arms import ArmSpec
     from dynadiag.bench.outcome import BenchResult
+    from dynadiag.bench.revisions import Copy
     from dynadiag.bench.round_loop import Progress
 
 EXAMPLES = """Examples:
@@ -195,19 +196,35 @@ def _before_and_after(
 ) -> tuple[ArmSpec, ...]:
     """The arms; twice when there is a version before and one after."""
     from dynadiag.bench.arms import with_after
+    from dynadiag.bench.marks import marked_functions
     from dynadiag.bench.revisions import extract
 
     if after is not None and revision is not None:
         raise UsageError("--after and --git both name the other version: give one")
     if after is not None:
         if not after.is_file():
-            raise UsageError(f"--after {after} does not exist")
+            raise UsageError(f"--after {after} {'is no file' if after.exists() else 'does not exist'}")
+        # Raises for what is no Python program.
+        marked_functions(after)
         return with_after(specs, str(after) if specs[0].script else f"{after}:{where.rpartition(':')[2]}")
     if revision is not None:
-        if Path(where if specs[0].script else where.rpartition(":")[0]).is_absolute():
+        file = Path(where if specs[0].script else where.rpartition(":")[0])
+        if file.is_absolute():
             raise UsageError("--git: name the file by a path relative to this folder, so that the revision has it as well")
-        return with_after(specs, where, before_folder=str(extract(revision, folder, here=Path.cwd())))
+        copy = extract(revision, folder, here=Path.cwd())
+        if file.suffix == ".py":
+            _is_there(file, copy, revision)
+        for line in copy.missing:
+            print(f"dynadiag: --git {revision}: {line}", file=sys.stderr)
+        return with_after(specs, where, before_folder=str(copy.here), instead_of=(str(copy.top), str(copy.files)))
     return specs
+
+
+def _is_there(file: Path, copy: Copy, revision: str) -> None:
+    if not (copy.here / file).resolve().is_relative_to(copy.files.resolve()):
+        raise UsageError(f"--git: {file} is outside this repository")
+    if not (copy.here / file).is_file():
+        raise UsageError(f"--git {revision}: {file} is not in that revision")
 
 
 def _directory(where: str, out: Path | None, force: bool) -> Path:

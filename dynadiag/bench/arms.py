@@ -39,7 +39,8 @@ class ScriptCall:
 class ArmSpec:
     """An arm before it runs: its unique name, "eager", "compiled" or "loop", and what it puts over the program's torch.compile options.
 
-    `folder` is where its process runs, `environment` are variables that only its process gets. `after` marks another version of the
+    `folder` is where its process runs, and `instead_of` the working tree and the copy of a revision that its modules come from;
+    `environment` are variables that only its process gets. `after` marks another version of the
     program: it starts from the baseline's state and has to agree with the baseline's eager results. With `script` the target is a script
     that is run up to a call of something that it compiles; `arguments` are what a program finds in `sys.argv`. An arm of the kind "loop" is
     a script as it is, of which the iterations of the loop at line `loop` are timed.
@@ -50,6 +51,7 @@ class ArmSpec:
     target: str
     overrides: Mapping[str, Any] = field(default_factory=dict)
     folder: str | None = None
+    instead_of: tuple[str, str] | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     after: bool = False
     arguments: tuple[str, ...] = ()
@@ -94,10 +96,19 @@ def parse_variants(texts: Sequence[str], target: str, *, loop: int | None = None
     return tuple(arms)
 
 
-def with_after(arms: Sequence[ArmSpec], target: str, *, before_folder: str | None = None) -> tuple[ArmSpec, ...]:
+def with_after(
+    arms: Sequence[ArmSpec], target: str, *, before_folder: str | None = None, instead_of: tuple[str, str] | None = None
+) -> tuple[ArmSpec, ...]:
     """The arms, and each once more on `target`, the changed program, called "after:NAME"; those before run in `before_folder`."""
     changed = (replace(arm, name=f"{AFTER}{arm.name}", target=target, after=True) for arm in arms)
-    return (*(replace(arm, folder=before_folder) for arm in arms), *changed)
+    return (*(replace(arm, folder=before_folder, instead_of=instead_of) for arm in arms), *changed)
+
+
+def pairs(names: Sequence[str]) -> list[tuple[str, str]]:
+    """What is compared: every arm with the first, and each after a change with the same before it."""
+    baseline, *others = names
+    changed = [(name.removeprefix(AFTER), name) for name in others if name.startswith(AFTER)]
+    return [(baseline, name) for name in others] + [(before, name) for before, name in changed if before in others]
 
 
 def _unique(words: list[str]) -> list[str]:

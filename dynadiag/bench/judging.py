@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dynadiag.bench.arms import AFTER
+from dynadiag.bench.arms import pairs
 from dynadiag.bench.outcome import ArmResult, BenchResult, Comparison, Correctness
 from dynadiag.bench.statistics import drift, median_interval, spread
 from dynadiag.bench.verdict import Decision, Verdict, decide
@@ -27,16 +27,11 @@ def summarise(row: ArmResult, baseline: ArmResult) -> None:
 
 def compare_arms(result: BenchResult, *, in_process: bool) -> None:
     """A comparison of every arm with the first and of each after a change with the same before it; what there is to say about the noise."""
-    baseline, *others = result.arms
     checks = {check.arm: check for check in result.correctness}
-    for row in others:
-        result.comparisons.append(_compare(result, baseline, row, checks))
-    by_name = {row.name: row for row in others}
-    for row in others:
-        before = by_name.get(row.name.removeprefix(AFTER))
-        if before is not None and before is not row:
-            result.comparisons.append(_compare(result, before, row, checks))
-    _say_noise(result, baseline)
+    rows = {row.name: row for row in result.arms}
+    for before, name in pairs(list(rows)):
+        result.comparisons.append(_compare(result, rows[before], rows[name], checks))
+    _say_noise(result, result.arms[0])
     if in_process:
         result.notes.append(ONE_PROCESS)
 
@@ -72,11 +67,12 @@ def _not_right(baseline: ArmResult, row: ArmResult, checks: dict[str, Correctnes
 
 
 def _decision(result: BenchResult, baseline: ArmResult, row: ArmResult) -> Decision | None:
-    again = result.same_again
-    count = min(len(baseline.samples_ms), len(row.samples_ms), len(again.samples_ms) if again else 0)
+    again, first = result.same_again, result.arms[0]
+    count = min(len(baseline.samples_ms), len(row.samples_ms), len(first.samples_ms), len(again.samples_ms) if again else 0)
     if not count or baseline.failed or row.failed or again is None:
         return None
-    return decide(baseline.samples_ms[:count], row.samples_ms[:count], again.samples_ms[:count])
+    samples = (one.samples_ms[:count] for one in (baseline, row, again))
+    return decide(*samples, repeated=first.samples_ms[:count])
 
 
 def _late(row: ArmResult) -> str:

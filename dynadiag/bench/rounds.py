@@ -7,6 +7,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from dynadiag.bench.arms import pairs
 from dynadiag.bench.verdict import MIN_ROUNDS, Verdict, decide
 
 # Looking often at growing samples finds "significance" by chance; so looks are few (each a half more rounds than the last), and stopping
@@ -43,12 +44,11 @@ def is_look(rounds: int, budget: Budget) -> bool:
 
 
 def settled(samples: Mapping[str, Sequence[float]], *, baseline: str, same_again: str, confidence: float = STOPPING_CONFIDENCE) -> bool:
-    """Whether every other arm has a verdict that stands at the stricter confidence as well."""
-    others = [name for name in samples if name not in (baseline, same_again)]
-    return all(
-        decide(samples[baseline], samples[name], samples[same_again], confidence=confidence).verdict is not Verdict.INCONCLUSIVE
-        for name in others
-    )
+    """Whether every comparison has a verdict that stands at the stricter confidence as well."""
+    names = [baseline, *(name for name in samples if name not in (baseline, same_again))]
+    again, repeated = samples[same_again], samples[baseline]
+    decided = (decide(samples[one], samples[two], again, repeated=repeated, confidence=confidence) for one, two in pairs(names))
+    return all(decision.verdict is not Verdict.INCONCLUSIVE for decision in decided)
 
 
 def enough(samples: Mapping[str, Sequence[float]], *, baseline: str, same_again: str, elapsed_s: float, budget: Budget) -> bool:

@@ -151,8 +151,9 @@ class Session:
 
     def _prepare(self, runner: Runner) -> None:
         spec, first = runner.spec, self._result.arms[0]
-        if spec.script is not None and not spec.after and runner.row is not first and first.status == "crashed":
-            runner.row.status, runner.row.reason = "crashed", f"not started, since {first.name} {first.reason}"
+        needed = first.failed if spec.after else spec.script is not None and first.status == "crashed"
+        if needed and runner.row is not first:
+            runner.row.status, runner.row.reason = "crashed", f"not started, since {first.name} failed"
             return
         try:
             about = self._load(runner)
@@ -161,7 +162,7 @@ class Session:
                 return
             facts = runner.ask("prepare", self._options, self._phase(spec.name), **self._handover(spec))
         except ArmFailedError as error:
-            self._failed(runner, error)
+            self._failed(runner, _with_hint(spec, error))
             return
         if not self._result.environment:
             self._result.environment = about
@@ -203,6 +204,7 @@ class Session:
             overrides=dict(spec.overrides),
             target=spec.target,
             folder=spec.folder,
+            instead_of=spec.instead_of,
             arguments=spec.arguments,
             shared=self._options.in_process,
             script=None if script is None else asdict(script),
@@ -299,6 +301,13 @@ class Session:
         clocks = clock_note(result.clocks)
         result.notes.extend([clocks] if clocks else [])
         compare_arms(result, in_process=self._options.in_process)
+
+
+def _with_hint(spec: ArmSpec, error: ArmFailedError) -> ArmFailedError:
+    if spec.instead_of is None or "FileNotFoundError" not in error.message:
+        return error
+    hint = "the copy of the revision has only what git tracks: name other files by absolute paths"
+    return ArmFailedError(error.status, f"{error.message} ({hint})")
 
 
 def _fill(row: ArmResult, facts: dict[str, Any]) -> None:

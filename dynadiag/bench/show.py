@@ -34,15 +34,24 @@ def print_result(result: BenchResult, console: Console) -> None:
     page.line(clean(f"one call is: {result.unit or 'unknown'}"))
     page.blank()
     checks = {check.arm: check for check in result.correctness}
-    for comparison in result.comparisons:
-        line = verdict_line(comparison, checks.get(comparison.arm)) + clean(among_shapes(comparison, result.shapes))
-        page.line(line, style=_STYLES[comparison.verdict])
+    _verdicts(page, result, checks)
     page.blank()
     _arms(page, result, checks)
     print_shapes(page, result)
     _compiling(page, result)
     _limits(page, result)
     _notes(page, result)
+
+
+def _verdicts(page: Page, result: BenchResult, checks: dict[str, Correctness]) -> None:
+    baseline = result.arms[0]
+    if baseline.failed:
+        # Each comparison would say the same.
+        page.line(clean(f"nothing was compared: {baseline.name} {baseline.reason}"), style="bold yellow")
+        return
+    for comparison in result.comparisons:
+        line = verdict_line(comparison, checks.get(comparison.arm)) + clean(among_shapes(comparison, result.shapes))
+        page.line(line, style=_STYLES[comparison.verdict])
 
 
 def verdict_line(comparison: Comparison, check: Correctness | None) -> str:
@@ -74,7 +83,7 @@ def _arms(page: Page, result: BenchResult, checks: dict[str, Correctness]) -> No
     if result.environment.get("device"):
         _on_the_device(page, every)
     for row in result.arms:
-        if row.status != "ok":
+        if row.status != "ok" and not (row.failed and row is result.arms[0]):
             page.line(clean(f"{row.name}: {row.status}: {row.reason}"), style="yellow", prefix="  ")
     if result.same_again is not None and result.same_again.failed:
         page.line(clean(f"A/A: {result.same_again.status}: {result.same_again.reason}"), style="yellow", prefix="  ")

@@ -34,14 +34,22 @@ class Decision:
     rounds: int
 
 
-def decide(baseline: Sequence[float], arm: Sequence[float], same_again: Sequence[float], *, confidence: float = CONFIDENCE) -> Decision:
+def decide(
+    baseline: Sequence[float],
+    arm: Sequence[float],
+    same_again: Sequence[float],
+    *,
+    repeated: Sequence[float] | None = None,
+    confidence: float = CONFIDENCE,
+) -> Decision:
     """The verdict on an arm from paired samples (times of any unit); `same_again` are the samples of the A/A arm.
 
+    `repeated` are those of the arm that A/A repeats, where that is not `baseline`.
     FASTER or SLOWER when the interval of the speed-up excludes 1 and the estimate is more than 1 % from 1 and lies outside the A/A
     interval; SAME when the interval is inside 0.99 to 1.01; otherwise INCONCLUSIVE. Raises ValueError as `paired_ratio` does.
     """
     speedup = paired_ratio(baseline, arm, confidence=confidence)
-    noise = noise_interval(baseline, same_again, confidence=confidence)
+    noise = noise_interval(baseline if repeated is None else repeated, same_again, confidence=confidence)
     verdict, reason = _judge(speedup, noise, len(baseline))
     return Decision(verdict, reason, speedup, noise, len(baseline))
 

@@ -16,6 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn
 
+from dynadiag.bench.inside import other_version
 from dynadiag.bench.inside.arm import Arm
 from dynadiag.bench.inside.ceilings import measure_ceilings
 from dynadiag.bench.inside.loading import is_out_of_memory, one_line
@@ -36,6 +37,7 @@ class Server:
         os.set_inheritable(commands, False)
         os.set_inheritable(replies, False)
         self._arms: dict[str, Arm] = {}
+        self._instead_of: tuple[str, str] | None = None
 
     def serve(self) -> NoReturn:
         """Do one command after the other."""
@@ -82,24 +84,38 @@ class Server:
         self._say({"phase": phase})
 
     def _load(self, command: dict[str, Any]) -> dict[str, Any]:
-        _settings(command)
+        self._settings(command)
         if command.get("script") is not None:
             self._take_over(command)
         if command.get("loop") is not None:
             self._phase("running up to the loop")
             LoopRun(command["target"], command["arguments"], command["loop"], self._receive, self._answer).run()
-        arm = self._arms[command["arm"]] = Arm.load(command, self._phase, shared=list(self._arms.values()))
+        return self._welcome(command, Arm.load(command, self._phase, shared=list(self._arms.values())))
+
+    def _welcome(self, command: dict[str, Any], arm: Arm) -> dict[str, Any]:
+        self._arms[command["arm"]] = arm
+        self._check_version()
         return arm.about()
+
+    def _settings(self, command: dict[str, Any]) -> None:
+        """What the whole process needs before the program is loaded."""
+        sys.argv = [command["target"], *command.get("arguments", ())]
+        folder = command.get("folder")
+        if folder:
+            os.chdir(Path(folder))
+        if command.get("instead_of"):
+            self._instead_of = top, copy = command["instead_of"]
+            other_version.prefer(top, copy)
+
+    def _check_version(self) -> None:
+        if self._instead_of is not None:
+            other_version.refuse_working_tree(*self._instead_of)
 
     def _take_over(self, command: dict[str, Any]) -> NoReturn:
         """Serve from inside the script's call on; comes back only by an error."""
 
         def hand_over(make: Callable[[], Arm]) -> NoReturn:
-            def about() -> dict[str, Any]:
-                arm = self._arms[command["arm"]] = make()
-                return arm.about()
-
-            self._answer(about)
+            self._answer(lambda: self._welcome(command, make()))
             self.serve()
 
         Arm.take_over(command, self._phase, hand_over)
@@ -111,7 +127,10 @@ class Server:
             return self._load(command)
         arm = self._arms[command["arm"]]
         if command["do"] == "prepare":
-            return arm.prepare(self._phase, save=command.get("save"), same_as=command.get("same_as"))
+            facts = arm.prepare(self._phase, save=command.get("save"), same_as=command.get("same_as"))
+            # Once more: a step may import when it is called.
+            self._check_version()
+            return facts
         if command["do"] == "warm":
             return arm.warm()
         if command["do"] == "block":
@@ -142,14 +161,6 @@ def _about_shapes(shapes: ShapeReplay, command: dict[str, Any]) -> Any:
     if what == "block":
         return asdict(shapes.block(index, int(command["calls"])))
     return shapes.regions(index)
-
-
-def _settings(command: dict[str, Any]) -> None:
-    """What the whole process needs before the program is loaded."""
-    sys.argv = [command["target"], *command.get("arguments", ())]
-    folder = command.get("folder")
-    if folder:
-        os.chdir(Path(folder))
 
 
 if __name__ == "__main__":

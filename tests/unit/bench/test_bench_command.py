@@ -78,6 +78,8 @@ def test_marks_are_found_without_running_the_file(tmp_path):
         (["program.py", "--loop", "3"], "--loop names the steps of --variants"),
         (["program.py", "--callable", "x"], "--callable chooses among what a script compiles"),
         (["plain.py", "--arms", "eager,default", "--git", "HEAD"], "--git"),
+        (["plain.py", "--after", "broken.py"], "broken.py is no Python program"),
+        (["plain.py", "--after", "."], "--after . is no file"),
         (["twice.py"], "has 2 marked functions; choose one: --fn twice.py:one"),
         (["program.py", "--arms", "eager"], "--arms needs a baseline"),
         (["program.py", "--check", "missing.json"], "missing.json cannot be read"),
@@ -89,6 +91,7 @@ def test_bad_usage_is_one_line_and_two(tmp_path, monkeypatch, arguments, says):
     monkeypatch.chdir(tmp_path)
     Path("program.py").write_text(MARKED)
     Path("plain.py").write_text("x = 1\n")
+    Path("broken.py").write_text("def f(:\n")
     Path("twice.py").write_text(MARKED + MARKED.replace("one", "two"))
     done = CliRunner().invoke(app, ["bench", *arguments])
     assert isinstance(done.exception, DynadiagError), done.output
@@ -112,6 +115,8 @@ def say(**message):
     replies.write(json.dumps(message) + "\\n"); replies.flush()
 for line in commands:
     command = json.loads(line)
+    if command["do"] == "quit":
+        break
     BODY
 """
 
@@ -136,8 +141,8 @@ def start(tmp_path, monkeypatch):
 def test_a_command_gets_its_answer_and_tells_its_phases(start):
     phases = []
     arm = start("say(phase='compiling')\nsay(result=command['x'] + 1)")
-    assert arm.ask({"do": "add", "x": 1}, timeout_s=20, on_phase=phases.append) == 2
-    assert arm.ask({"do": "add", "x": 2}, timeout_s=20) == 3
+    assert arm.ask({"do": "add", "x": 1}, timeout_s=600, on_phase=phases.append) == 2
+    assert arm.ask({"do": "add", "x": 2}, timeout_s=600) == 3
     assert phases == ["compiling"]
 
 
@@ -152,12 +157,12 @@ def test_a_command_gets_its_answer_and_tells_its_phases(start):
 )
 def test_an_arm_that_dies_is_told_apart(start, body, status, says):
     with pytest.raises(ArmFailedError, match=says) as caught:
-        start(body).ask({"do": "x"}, timeout_s=20)
+        start(body).ask({"do": "x"}, timeout_s=600)
     assert caught.value.status == status
 
 
 def test_an_arm_that_hangs_is_ended(start):
-    arm = start("import time; time.sleep(60)")
+    arm = start("import time; time.sleep(6000)")
     with pytest.raises(ArmFailedError, match="did not answer within 0 s") as caught:
         arm.ask({"do": "x"}, timeout_s=0.3)
     assert caught.value.status == "timeout"
@@ -168,4 +173,4 @@ def test_an_arm_that_hangs_is_ended(start):
 @pytest.mark.parametrize(("kind", "error"), [("usage", UsageError), ("torch-unsupported", TorchUnsupportedError)])
 def test_what_no_other_arm_would_do_better_ends_the_benchmark(start, kind, error):
     with pytest.raises(error, match="why"):
-        start(f"say(error={json.dumps(kind)}, text='why', exit_code=2)").ask({"do": "x"}, timeout_s=20)
+        start(f"say(error={json.dumps(kind)}, text='why', exit_code=2)").ask({"do": "x"}, timeout_s=600)

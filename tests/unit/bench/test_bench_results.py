@@ -133,6 +133,21 @@ def test_a_vacuous_baseline_makes_every_comparison_vacuous():
     assert result.comparisons[0].verdict == "VACUOUS"
 
 
+def test_the_noise_beside_another_arm_than_the_baseline_is_that_of_the_baseline():
+    """An arm before a change is as fast as it is: its ratio to the A/A arm, which repeats the baseline, is no noise."""
+    result = result_of(5.0)
+    result.arms.append(ArmResult(name="after:default", samples_ms=[4.0] * 30))
+    result.correctness.append(check("after:default"))
+    result.comparisons.clear()
+    compare_arms(result, in_process=False)
+    assert [(one.baseline, one.arm, one.verdict) for one in result.comparisons] == [
+        ("eager", "default", "FASTER"),
+        ("eager", "after:default", "FASTER"),
+        ("default", "after:default", "FASTER"),
+    ]
+    assert result.comparisons[2].decision.noise.high == 1.0 and abs(result.comparisons[2].decision.speedup.estimate - 1.25) < 1e-9
+
+
 def test_slower_leaves_with_one_and_an_arm_that_failed_does_not():
     assert result_of(20.0).exit_status == 1
     assert failed().exit_status == 0
@@ -140,6 +155,17 @@ def test_slower_leaves_with_one_and_an_arm_that_failed_does_not():
     broken.arms[0].status = "crashed"
     assert broken.exit_status == 2
     assert "no memory left" in text_of(failed())
+
+
+def test_why_nothing_was_compared_is_said_once():
+    result = failed()
+    result.arms[0].status, result.arms[0].reason = "crashed", "train.py raised ValueError: the reason"
+    result.arms[0].samples_ms, result.arms[0].median_ms = [], None
+    result.comparisons.clear()
+    compare_arms(result, in_process=False)
+    text = " ".join(text_of(result).split())
+    assert "nothing was compared: eager train.py raised ValueError: the reason" in text and text.count("the reason") == 1
+    assert "default: oom: the device has no memory left" in text
 
 
 def test_compiling_in_timed_blocks_leaves_the_verdict_open():

@@ -158,6 +158,12 @@ def test_rounds_end_when_settled_or_when_the_budget_is_used_up():
     assert not enough({name: values[:19] for name, values in open_.items()}, **ask, elapsed_s=99, budget=Budget())
 
 
+def test_rounds_go_on_until_before_and_after_are_settled_as_well():
+    samples = {"eager": [10.0] * 20, "A/A": [10.0] * 20, "default": [5.0] * 20, "after:default": [4.9, 5.1] * 10}
+    assert not settled(samples, baseline="eager", same_again="A/A")
+    assert settled({**samples, "after:default": [5.0] * 20}, baseline="eager", same_again="A/A")
+
+
 def test_an_interval_knows_what_it_excludes():
     assert Interval(1.0, 0.9, 1.1).excludes(1.2) and not Interval(1.0, 0.9, 1.1).excludes(1.1)
     assert Interval(1.0, 0.995, 1.005).inside(0.99, 1.01) and not Interval(1.0, 0.98, 1.0).inside(0.99, 1.01)

@@ -67,7 +67,7 @@ def test_what_names_no_other_version_is_one_line(tmp_path):
     (tmp_path / "program.py").write_text(BEFORE)
     for arguments, says in (
         (["--after", "missing.py"], "--after missing.py does not exist"),
-        (["--git", "HEAD"], "no git repository"),
+        (["--git", "HEAD"], "needs a git repository here"),
         (["--git", "HEAD", "--after", "program.py"], "give one"),
         (["--after", "program.py", "--in-process"], "need processes of their own"),
     ):
