@@ -1,9 +1,9 @@
-"""A captured graph that does not fail when it is called once as it stands: with dynamic sizes, and called several times."""
+"""A captured graph that does not fail when it is called once as it stands: with dynamic sizes, after other calls, and several times."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from dynadiag.errors import NothingFoundError
 from dynadiag.reduce.candidate import Candidate
@@ -19,11 +19,21 @@ _NUMBERS = 2
 """How many calls a comparison of numbers is given: the second call shows what the first left behind."""
 
 
-def hunt_calls(candidate: Candidate, setting: Setting, options: HuntOptions, *, later_call: int | None = None) -> Hunt:
-    """The reduction of the graph called once; where that passes, with dynamic sizes, then called as few times as show the failure.
+@dataclass(frozen=True, kw_only=True)
+class CallsMade:
+    """What is known of the calls in the script: `later_call` is the number of the one that failed, None where none did; `sequence` is the
+    candidate with the calls that came before, None where none was captured.
+    """
 
-    `later_call` is the number of the call that failed in the script, None where none did. Raises NothingFoundError with what the first
-    said, and in how many ways it was tried.
+    later_call: int | None = None
+    sequence: Candidate | None = None
+
+
+def hunt_calls(candidate: Candidate, setting: Setting, options: HuntOptions, made: CallsMade = CallsMade()) -> Hunt:
+    """The reduction of the graph called once; where that passes, with dynamic sizes, then in the calls that the script made, then called as
+    few times as show the failure.
+
+    Raises NothingFoundError with what the first said, and in how many ways it was tried.
     """
     try:
         return hunt_captured(candidate, setting, options)
@@ -32,7 +42,7 @@ def hunt_calls(candidate: Candidate, setting: Setting, options: HuntOptions, *, 
             raise
         first = error
     tried = []
-    for what, other, around in _ways(candidate, setting, later_call):
+    for what, other, around in _ways(candidate, setting, made):
         tried.append(what)
         try:
             return hunt_captured(other, around, options)
@@ -43,11 +53,16 @@ def hunt_calls(candidate: Candidate, setting: Setting, options: HuntOptions, *, 
     raise NothingFoundError(f"{first.message}{also}", slug=PASSES_ALONE, exit_code=first.exit_code) from first
 
 
-def _ways(candidate: Candidate, setting: Setting, later_call: int | None) -> Iterator[tuple[str, Candidate, Setting]]:
+def _ways(candidate: Candidate, setting: Setting, made: CallsMade) -> Iterator[tuple[str, Candidate, Setting]]:
     """What is tried, the simplest first."""
+    later_call = made.later_call
     if setting.dynamic is None and any(isinstance(one, PlainInput) and type(one.value) is int for one in candidate.inputs):
         # Sizes are inputs of the graph: Dynamo made them symbols, which it does not do again for a first call.
         yield "with dynamic sizes", candidate, replace(setting, dynamic=True)
+    sequence = made.sequence
+    if sequence is not None and len({call.layout() for call in sequence.calls}) > 1:
+        yield _named(sequence), sequence, setting
+        sequence = None
     if setting.check != "raises":
         # With the same numbers in each call, what a call keeps of an earlier one is not wrong.
         drawn = next(simple_data(candidate), candidate)
@@ -55,3 +70,10 @@ def _ways(candidate: Candidate, setting: Setting, later_call: int | None) -> Ite
     elif later_call is not None and 1 < later_call <= _MOST_CALLS:
         for calls in (*(count for count in _COUNTS if count < later_call), later_call):
             yield f"called {calls} times", candidate, replace(setting, calls=calls)
+    if sequence is not None:
+        # Calls that differ in their data alone.
+        yield _named(sequence), sequence, setting
+
+
+def _named(sequence: Candidate) -> str:
+    return f"called {len(sequence.calls)} times with the arguments that the script gave"

@@ -21,12 +21,38 @@ Measure = tuple[Any, ...]
 
 
 @dataclass(frozen=True, eq=False)
+class Call:
+    """The recipes of the inputs of one call of the graph, one a placeholder; `grad` is its grad mode, None for that of the setting."""
+
+    inputs: tuple[Input, ...]
+    grad: bool | None = None
+
+    def key(self) -> str:
+        """What distinguishes this call from others of the same graph."""
+        inputs = [f"{one.key()} {number}" for one, number in zip(self.inputs, memory_numbers(self.inputs), strict=True)]
+        return "\n".join([*inputs, *([] if self.grad is None else [f"grad {self.grad}"])])
+
+    def layout(self) -> tuple[object, ...]:
+        """What a compiler may have decided by: everything but the data."""
+        return (self.grad, *(one.layout() for one in self.inputs), *memory_numbers(self.inputs))
+
+
+@dataclass(frozen=True, eq=False)
 class Candidate:
-    """A graph module and the recipes of its inputs, one a placeholder; `configs` are compiler options that are set around it."""
+    """A graph module and the recipes of its inputs, one a placeholder; `configs` are compiler options that are set around it.
+
+    `earlier` are calls with inputs of their own that are made before the one with `inputs`.
+    """
 
     module: GraphModule
     inputs: tuple[Input, ...]
     configs: tuple[tuple[str, Any], ...] = field(default=())
+    earlier: tuple[Call, ...] = field(default=())
+
+    @functools.cached_property
+    def calls(self) -> tuple[Call, ...]:
+        """All calls in their order."""
+        return (*self.earlier, Call(self.inputs))
 
     @functools.cached_property
     def key(self) -> str:
@@ -36,8 +62,9 @@ class Candidate:
     @functools.cached_property
     def text(self) -> str:
         """The canonical text of graph, inputs and configs."""
-        inputs = [f"{one.key()} {number}" for one, number in zip(self.inputs, _memory(self.inputs), strict=True)]
-        return "\n".join([*_graph_text(self.module), *inputs, *(f"{name}={value!r}" for name, value in self.configs)])
+        calls = [f"call {number}\n{call.key()}" for number, call in enumerate(self.earlier)]
+        configs = [f"{name}={value!r}" for name, value in self.configs]
+        return "\n".join([*_graph_text(self.module), *filter(None, [Call(self.inputs).key()]), *configs, *calls])
 
     @property
     def nodes(self) -> int:
@@ -53,18 +80,21 @@ class Candidate:
     @functools.cached_property
     def measure(self) -> Measure:
         """The total order: less is simpler. Operators first, then nodes, then what one would have to read and understand."""
-        tensors = [one for one in self.inputs if isinstance(one, TensorInput)]
+        tensors = [one for call in self.calls for one in call.inputs if isinstance(one, TensorInput)]
         sizes = [size for one in tensors for size in one.shape]
-        numbers = _memory(self.inputs)
+        shared = sum(len(call.inputs) - len(set(memory_numbers(call.inputs))) for call in self.calls)
+        last = self.calls[-1].key()
         constants = list(_constants(self.module))
         return (
             sum(node.op in CALLS for graph in graphs_in(self.module) for node in graph.graph.nodes),
             sum(len(graph.graph.nodes) for graph in graphs_in(self.module)),
+            len(self.earlier),
+            sum(call.key() != last for call in self.earlier),
             len(self.configs),
             sum(size.bit_length() for size in sizes if size > 1),
             sum(sizes) + len(sizes),
             sum(one.requires_grad + (not one.leaf) for one in tensors),
-            len(numbers) - len(set(numbers)),
+            shared,
             sum(not one.contiguous for one in tensors),
             sum(_DTYPE_RANK.get(one.dtype, 2) for one in tensors),
             tuple(sorted((one.rank() for one in tensors), reverse=True)),
@@ -88,7 +118,7 @@ def graphs_in(module: GraphModule) -> Iterator[GraphModule]:
             yield from graphs_in(child)
 
 
-def _memory(inputs: Sequence[Input]) -> list[int]:
+def memory_numbers(inputs: Sequence[Input]) -> list[int]:
     """A number for each input, equal for those whose data share memory."""
     seen: dict[int, int] = {}
     numbers = []

@@ -5,7 +5,8 @@ Cuts preserve outputs: every kept result that no kept operator reads is returned
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,15 +20,19 @@ Values = Mapping[str, Any]
 
 
 class Cutter:
-    """Builds candidates from sets of operator numbers; `values` are those of one eager run of the candidate on its inputs."""
+    """Builds candidates from sets of operator numbers; `values` are those of one eager run of the candidate on its inputs, `earlier` those
+    of a run for each of its earlier calls.
+    """
 
-    def __init__(self, candidate: Candidate, values: Values) -> None:
+    def __init__(self, candidate: Candidate, values: Values, earlier: Sequence[Values] = ()) -> None:
         self._candidate = candidate
         self._values = values
+        self._of_calls = (*earlier, values)
         self._nodes = list(candidate.module.graph.nodes)
         self._position = {node: position for position, node in enumerate(self._nodes)}
         placeholders = [node for node in self._nodes if node.op == "placeholder"]
-        self._inputs: dict[Node, Input] = dict(zip(placeholders, candidate.inputs, strict=True))
+        calls = zip(*(call.inputs for call in candidate.calls), strict=True)
+        self._inputs: dict[Node, tuple[Input, ...]] = dict(zip(placeholders, calls, strict=True))
         self.items = tuple(position for position, node in enumerate(self._nodes) if node.op in CALLS)
 
     def block_of(self, item: int) -> str:
@@ -40,7 +45,7 @@ class Cutter:
         inside = self._closed({self._nodes[position] for position in kept})
         graph = Graph()
         made: dict[Node, Any] = {}
-        inputs: list[Input] = []
+        inputs: list[tuple[Input, ...]] = []
         for node in self._outside(inside):
             made[node], one = self._cut(node, graph)
             inputs.extend(one)
@@ -48,7 +53,9 @@ class Cutter:
         for node in order:
             made[node] = graph.node_copy(node, made.__getitem__)
         graph.output(tuple(made[node] for node in order if self._is_output(node, inside)))
-        return Candidate(GraphModule(self._candidate.module, graph), tuple(inputs), self._candidate.configs)
+        *earlier, last = zip(*inputs, strict=True) if inputs else [()] * len(self._of_calls)
+        calls = tuple(replace(call, inputs=one) for call, one in zip(self._candidate.earlier, earlier, strict=True))
+        return Candidate(GraphModule(self._candidate.module, graph), last, self._candidate.configs, calls)
 
     def _closed(self, kept: set[Node]) -> set[Node]:
         """The kept nodes and all that must come along: producers of what cannot be an input, and the other half of a pair."""
@@ -77,17 +84,19 @@ class Cutter:
         read = {source for node in inside for source in node.all_input_nodes} - inside
         return sorted(read, key=lambda node: (node.op != "placeholder", self._position[node]))
 
-    def _cut(self, node: Node, graph: Graph) -> tuple[Any, Iterable[Input]]:
-        """What stands for a node that is not kept: an input, or the number that it is."""
+    def _cut(self, node: Node, graph: Graph) -> tuple[Any, list[tuple[Input, ...]]]:
+        """What stands for a node that is not kept: an input for each call, or the number that it is in all of them."""
         if node in self._inputs:
             return graph.node_copy(node), [self._inputs[node]]
-        value = self._values[node.name]
-        if not isinstance(value, torch.Tensor):
-            return value, []
+        values = [one[node.name] for one in self._of_calls]
+        if not any(isinstance(value, torch.Tensor) for value in values) and all(value == values[-1] for value in values):
+            return values[-1], []
         placeholder = graph.placeholder(node.name)
         placeholder.meta = {key: node.meta[key] for key in ("val", "tensor_meta") if key in node.meta}
         # A leaf: what a part of the graph computes its gradients for.
-        return placeholder, [from_value(value, f"{self._candidate.key[:12]} {self._position[node]}", as_leaf=True)]
+        token = f"{self._candidate.key[:12]} {self._position[node]}"
+        tokens = [f"{token} call {number}" for number in range(len(values) - 1)] + [token]
+        return placeholder, [tuple(from_value(value, name, as_leaf=True) for value, name in zip(values, tokens, strict=True))]
 
     def _is_output(self, node: Node, inside: set[Node]) -> bool:
         return isinstance(self._values.get(node.name), torch.Tensor) and not any(user in inside for user in node.users)

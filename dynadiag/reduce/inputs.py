@@ -49,6 +49,11 @@ class TensorInput:
         values = f"data {self.token}" if self.fill == "data" else f"{self.fill} {self.high if self.fill == 'random' else ''}"
         return f"{self.shape} {self.stride} {self.dtype} {self.device} {self.requires_grad} {values}{'' if self.leaf else ' computed'}"
 
+    def layout(self) -> str:
+        """What distinguishes this kind of input from others, without its data: where it begins in its memory counts."""
+        offset = self.data.storage_offset() if self.data is not None else 0
+        return f"{self.shape} {self.stride} {offset} {self.dtype} {self.device} {self.requires_grad} {self.leaf}"
+
     def with_data(self, data: torch.Tensor, token: str) -> TensorInput:
         """The same kind of input with other values, shape and strides."""
         return replace(self, data=data, token=token, shape=tuple(data.shape), stride=tuple(data.stride()), dtype=data.dtype, fill="data")
@@ -67,6 +72,10 @@ class PlainInput:
     def key(self) -> str:
         """What distinguishes this input from others."""
         return f"{type(self.value).__name__} {self.value!r}"
+
+    def layout(self) -> str:
+        """The same: a number may decide what is compiled."""
+        return self.key()
 
 
 Input = TensorInput | PlainInput

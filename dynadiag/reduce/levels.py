@@ -76,6 +76,8 @@ def hunt_captured(candidate: Candidate, setting: Setting, options: HuntOptions) 
 def _why_not_at_all(found: Hunt, ladder: Ladder, level: Level) -> str | None:
     if level == "dynamo":
         return "asked for with --level dynamo"
+    if found.best.earlier:
+        return "calls with other inputs come before the one that fails: each may have graphs of its own"
     if not found.complete:
         return "the search was interrupted before the ATen level"
     return f"the failure is above ATen, in the layer {ladder.layer}" if ladder.layer in _ABOVE_ATEN else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from pickle import UnpicklingError
@@ -17,7 +18,7 @@ from dynadiag.fx.rebuild import RebuildOptions, rebuild
 from dynadiag.fx.refusal import NotRebuildableError
 from dynadiag.fx.running import is_here, missing_device
 from dynadiag.reduce.candidate import Candidate
-from dynadiag.reduce.inputs import COMPUTED, HOME, from_value
+from dynadiag.reduce.inputs import COMPUTED, HOME, Input, from_value
 from dynadiag.reduce.setting import Setting, from_json
 from dynadiag.reduce.stored_inputs import stored_inputs
 from dynadiag.torch_compat.reduce_backend import option_value
@@ -68,13 +69,23 @@ def load_candidate(folder: Path, configs: tuple[tuple[str, Any], ...]) -> Candid
         made = [(one, functools.reduce(getattr, one.name.split("."), module)) for one in rebuilt.attributes]
         attributes = {one.name: {"value": value, "home": one.device or "cpu"} for one, value in made if isinstance(value, torch.Tensor)}
     else:
-        inputs = [_value(*three) for three in zip(saved["inputs"], saved["requires_grad"], saved["homes"], strict=True)]
-        for value, is_computed in zip(inputs, saved.get("computed", ()), strict=False):
-            if is_computed:
-                setattr(value, COMPUTED, True)
+        inputs = input_values(saved)
     inputs += _lifted(module.graph, attributes or {})
-    recipes = tuple(from_value(value, f"input {position}") for position, value in enumerate(inputs))
-    return Candidate(GraphModule(module, module.graph), recipes, configs)
+    return Candidate(GraphModule(module, module.graph), tuple(recipes(inputs, "input")), configs)
+
+
+def input_values(saved: Mapping[str, Any]) -> list[Any]:
+    """The inputs that a capture saved; the tensors say where they lived, and whether they were computed."""
+    inputs = [_value(*three) for three in zip(saved["inputs"], saved["requires_grad"], saved["homes"], strict=True)]
+    for value, is_computed in zip(inputs, saved.get("computed", ()), strict=False):
+        if is_computed:
+            setattr(value, COMPUTED, True)
+    return inputs
+
+
+def recipes(values: Sequence[Any], name: str) -> list[Input]:
+    """The recipes of real values, each with a name of its own."""
+    return [from_value(value, f"{name} {position}") for position, value in enumerate(values)]
 
 
 def _unreadable(folder: Path, error: Exception) -> UnreadableInputError:

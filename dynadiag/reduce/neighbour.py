@@ -26,9 +26,13 @@ def _differences(failing: Candidate, passing: Candidate) -> Iterator[str]:
         yield changed
     if not lacks and not has and (one := _results(failing)) != (other := _results(passing)):
         yield f"it returns {_counted(other, 'value')} instead of {one}"
-    if len(failing.inputs) == len(passing.inputs):
-        for position, (one_input, other_input) in enumerate(zip(failing.inputs, passing.inputs, strict=True)):
-            yield from (f"input {position} {text}" for text in _input(one_input, other_input))
+    if len(failing.calls) != len(passing.calls):
+        yield f"it is called {_counted(len(passing.calls), 'time')} instead of {len(failing.calls)}"
+    elif len(failing.inputs) == len(passing.inputs):
+        for number, (one_call, other_call) in enumerate(zip(failing.calls, passing.calls, strict=True)):
+            where = f" of call {number + 1}" if len(failing.calls) > 1 else ""
+            for position, (one_input, other_input) in enumerate(zip(one_call.inputs, other_call.inputs, strict=True)):
+                yield from (f"input {position}{where} {text}" for text in _input(one_input, other_input))
     elif not lacks and not has:
         yield f"it has {_counted(len(passing.inputs), 'input')} instead of {len(failing.inputs)}"
     gone = [name for name, _ in failing.configs if name not in dict(passing.configs)]

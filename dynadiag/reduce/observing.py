@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import torch
 from torch.fx import GraphModule
 
 from dynadiag.reduce import comparing
-from dynadiag.reduce.candidate import Candidate, own_copy
+from dynadiag.reduce.candidate import Call, Candidate, own_copy
 from dynadiag.reduce.failure import Failure, environment_trouble, from_exception, out_of_memory, ran_out_of_memory
 from dynadiag.reduce.inputs import make_values
 from dynadiag.reduce.setting import Setting
@@ -52,7 +52,7 @@ def _control(candidate: Candidate, setting: Setting) -> list[Any]:
 
 def _exact(candidate: Candidate, setting: Setting) -> list[Any] | None:
     """The results in float64, None where the graph does not run in it or they are not compared."""
-    if setting.check == "raises" or setting.calls > 1:
+    if setting.check == "raises" or len(calls_of(candidate, setting)) > 1:
         return None
     try:
         wide = comparing.in_float64(candidate)
@@ -71,14 +71,15 @@ def _subject(candidate: Candidate, setting: Setting, eager: list[Any], exact: li
 
     try:
         with reduce_compile.configured(candidate.configs), reduce_compile.loudly(), reduce_compile.phases(enter):
-            results = run(candidate, setting, compiled(own_copy(candidate.module), setting, enter), enter)
+            calls = _run_calls(candidate, setting, compiled(own_copy(candidate.module), setting, enter), enter)
     except Exception as error:  # noqa: BLE001 - the border around a candidate
         if ran_out_of_memory(error) and _memory_is_meant(error, setting):
             return {"failure": out_of_memory(error, phase).to_json()}
         trouble = environment_trouble(error)
         return {"invalid": trouble, "environment": True} if trouble else {"failure": from_exception(error, phase).to_json()}
+    results = [value for call in calls for value in call]
     found = comparing.wrong(results, eager, exact) if setting.check != "raises" else None
-    return {"passed": True} if found is None else {"failure": _wrong(found, setting, candidate, len(results)).to_json()}
+    return {"passed": True} if found is None else {"failure": _wrong(found, setting, candidate, [len(call) for call in calls]).to_json()}
 
 
 def _memory_is_meant(error: BaseException, setting: Setting) -> bool:
@@ -86,13 +87,16 @@ def _memory_is_meant(error: BaseException, setting: Setting) -> bool:
     return setting.memory_limit_mib is not None or any(type(one).__name__ == "OutOfMemoryError" for one in chain_of(error))
 
 
-def _wrong(found: tuple[str, str], setting: Setting, candidate: Candidate, count: int) -> Failure:
-    """A gradient is wrong when it stands behind the results of its call. `count` is how many values all calls gave."""
+def _wrong(found: tuple[str, str], setting: Setting, candidate: Candidate, counts: Sequence[int]) -> Failure:
+    """A gradient is wrong when it stands behind the results of its call. `counts` are how many values each call gave."""
     kind, text = found
     position = int(text.split(":")[0].removeprefix("result ")) if text.startswith("result ") else 0
-    call, position = divmod(position, count // setting.calls or 1)
-    if setting.calls > 1 and text.startswith("result "):
-        text = f"result {position}{text[text.index(':') :]} (call {call + 1} of {setting.calls})"
+    call = 0
+    while call < len(counts) - 1 and position >= counts[call]:
+        position -= counts[call]
+        call += 1
+    if len(counts) > 1 and text.startswith("result "):
+        text = f"result {position}{text[text.index(':') :]} (call {call + 1} of {len(counts)})"
     is_gradient = setting.check == "gradient" and position >= _result_count(candidate)
     if is_gradient and kind == "wrong_result":
         kind = "wrong_gradient"
@@ -112,13 +116,29 @@ def run(candidate: Candidate, setting: Setting, function: Callable[..., Any], en
 
     They are kept, not copied: a later call may overwrite what an earlier one gave.
     """
-    return [value for number in range(setting.calls) for value in _one_call(candidate, setting, function, enter, number)]
+    return [value for results in _run_calls(candidate, setting, function, enter) for value in results]
+
+
+def _run_calls(
+    candidate: Candidate, setting: Setting, function: Callable[..., Any], enter: Callable[[str], None] | None = None
+) -> list[list[Any]]:
+    """The results of each call."""
+    results = []
+    for number, call in enumerate(calls_of(candidate, setting)):
+        with contextlib.nullcontext() if call.grad is None else torch.set_grad_enabled(call.grad):
+            results.append(_one_call(candidate, call, setting, function, enter, number))
+    return results
+
+
+def calls_of(candidate: Candidate, setting: Setting) -> tuple[Call, ...]:
+    """The calls to make: those of the candidate, or the same call as often as the setting says."""
+    return candidate.calls if candidate.earlier else candidate.calls * setting.calls
 
 
 def _one_call(
-    candidate: Candidate, setting: Setting, function: Callable[..., Any], enter: Callable[[str], None] | None, number: int
+    candidate: Candidate, call: Call, setting: Setting, function: Callable[..., Any], enter: Callable[[str], None] | None, number: int
 ) -> list[Any]:
-    values = make_values(candidate.inputs, seed=number)
+    values = make_values(call.inputs, seed=number)
     torch.manual_seed(0)
     results = function(*values)
     _synchronise(candidate)

@@ -20,6 +20,7 @@ from dynadiag.reduce.ablation import Cell
 from dynadiag.reduce.hunt import Hunt
 from dynadiag.reduce.ladder import Ladder
 from dynadiag.reduce.neighbour import difference
+from dynadiag.reduce.observing import calls_of
 from dynadiag.reduce.proving import Proof, prove, run_in_child
 from dynadiag.reduce.repeating import WRONG_VERDICT, repeats_for
 from dynadiag.reduce.writing import Header, reproducer
@@ -106,7 +107,9 @@ def story_of(hunt: Hunt) -> str:
     """How far the graph was reduced, in one sentence."""
     queries = sum(hunt.queries.values())
     ended = "" if hunt.complete else " (interrupted: the best so far)"
-    calls = f" It fails when it is called {hunt.setting.calls} times, with fresh inputs each." if hunt.setting.calls > 1 else ""
+    count = len(calls_of(hunt.best, hunt.setting))
+    inputs = "with other inputs before" if hunt.best.earlier else "with fresh inputs each"
+    calls = f" It fails when it is called {count} times, {inputs}." if count > 1 else ""
     return f"From {hunt.original.nodes} nodes to {hunt.best.nodes} in {queries} queries{ended}.{calls}"
 
 
@@ -141,7 +144,7 @@ def to_json(
         "level": level,
         "level_why": level_why,
         "size_before": _size(hunt.original.nodes, None),
-        "size_after": _size(hunt.best.nodes, hunt.setting.calls),
+        "size_after": _size(hunt.best.nodes, len(calls_of(hunt.best, hunt.setting))),
         "guilty": _guilty(hunt, ladder),
         "queries": dict(hunt.queries),
         "cpu_s": round(hunt.cpu_s, 2),

@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 from dynadiag.reduce.candidate import Candidate
-from dynadiag.reduce.inputs import TensorInput
+from dynadiag.reduce.inputs import Input, TensorInput
 from dynadiag.reduce.journal import Journal
 from dynadiag.reduce.verdict import Verdict
 from dynadiag.torch_compat.reduce_fake import why_it_cannot_run
@@ -153,13 +153,18 @@ class Reducer:
 
     def values(self) -> Mapping[str, Any]:
         """The values of the nodes of the best candidate."""
-        return self._oracle.values(self.best)
+        return self._oracle.values(replace(self.best, earlier=()))
+
+    def earlier_values(self) -> list[Mapping[str, Any]]:
+        """The same in each of its earlier calls."""
+        return [self._oracle.values(replace(self.best, inputs=call.inputs, earlier=())) for call in self.best.earlier]
 
 
 def impossible(candidate: Candidate) -> str | None:
     """Why the candidate cannot run on tensors without data. Fake tensors of a GPU may initialise it: not for who forks later."""
-    layouts = [
-        (one.shape, one.stride, one.dtype, one.device, one.requires_grad) if isinstance(one, TensorInput) else one.value
-        for one in candidate.inputs
-    ]
-    return why_it_cannot_run(candidate.module, layouts)
+    reasons = (why_it_cannot_run(candidate.module, [_layout(one) for one in call.inputs]) for call in candidate.calls)
+    return next(filter(None, reasons), None)
+
+
+def _layout(one: Input) -> Any:
+    return (one.shape, one.stride, one.dtype, one.device, one.requires_grad) if isinstance(one, TensorInput) else one.value

@@ -65,12 +65,25 @@ def find_and_capture(target: Target, out: Path, options: CaptureOptions) -> tupl
     folder, result = _run(target, out, "first-run", CaptureSettings(str(out / "first-run")), options)
     suspect = _what_failed(folder, result)
     call = suspect.call if suspect.phase != "compile" else 0
-    wanted = CaptureSettings(str(out / "capture"), graph=suspect.graph, call=call)
+    wanted = CaptureSettings(str(out / "capture"), graph=suspect.graph, call=call, region=_region(folder, suspect.graph))
     folder, again = _run(target, out, "capture", wanted, options)
     second = _suspect(folder, again)
     if second is None or (second.graph, second.phase) != (suspect.graph, suspect.phase):
         raise NothingFoundError(f"the failure did not come back: it came in 1 of 2 runs ({suspect.title})", exit_code=1)
     return suspect, _captured(folder, "the second run took another way")
+
+
+def _region(folder: Path, graph: int) -> tuple[int, ...]:
+    """The graphs up to this one that Dynamo made of the same code, as the process said in which they were compiled."""
+    for path in folder.glob("graphs-*.jsonl"):
+        regions: dict[int, int] = {}
+        for line in path.read_text("utf-8", errors="replace").splitlines():
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                said = json.loads(line)
+                regions[int(said["graph"])] = int(said["region"])
+        if graph in regions:
+            return tuple(number for number, region in regions.items() if region == regions[graph] >= 0 and number <= graph)
+    return ()
 
 
 def _found_and_captured(target: Target, out: Path, options: CaptureOptions) -> tuple[Suspect, list[Path]]:

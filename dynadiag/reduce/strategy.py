@@ -11,6 +11,7 @@ from dynadiag.reduce import search
 from dynadiag.reduce.candidate import Candidate
 from dynadiag.reduce.cutting import Cutter
 from dynadiag.reduce.passes import ALL_PASSES, ReductionPass
+from dynadiag.reduce.passes.fewer_calls import fewer_calls
 from dynadiag.reduce.reducer import Phase, Reducer, Stopped
 
 _FRUITLESS_LIMIT = 400
@@ -21,6 +22,7 @@ _CHANCES: dict[Phase, float] = {"cut": 0.5, "minimal": 0.1}
 def reduce_fully(reducer: Reducer, *, simplify: bool = True, passes: Sequence[ReductionPass] = ALL_PASSES) -> bool:
     """Make the reducer's best candidate as simple as can be; False when the search was stopped before its end."""
     try:
+        _run_pass(reducer, fewer_calls, ())
         _cut(reducer)
         _one_minimal(reducer)
         while simplify and _simplify(reducer, passes):
@@ -31,12 +33,12 @@ def reduce_fully(reducer: Reducer, *, simplify: bool = True, passes: Sequence[Re
 
 
 def _cut(reducer: Reducer) -> None:
-    cutter = Cutter(reducer.best, reducer.values())
+    cutter = Cutter(reducer.best, reducer.values(), reducer.earlier_values())
     _searched(reducer, cutter, lambda fails: search.cut(cutter.items, fails, blocks=cutter.block_of), "cut")
 
 
 def _one_minimal(reducer: Reducer) -> None:
-    cutter = Cutter(reducer.best, reducer.values())
+    cutter = Cutter(reducer.best, reducer.values(), reducer.earlier_values())
     _searched(reducer, cutter, lambda fails: search.one_minimal(cutter.items, fails), "minimal")
 
 

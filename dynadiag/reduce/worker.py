@@ -25,13 +25,15 @@ from typing import Any
 import torch
 
 from dynadiag.errors import DynadiagError
-from dynadiag.reduce.calling import hunt_calls
+from dynadiag.reduce.calling import CallsMade, hunt_calls
 from dynadiag.reduce.candidate import Candidate
 from dynadiag.reduce.concluding import ConcludeOptions, Conclusion, conclude
+from dynadiag.reduce.earlier_calls import with_earlier_calls
 from dynadiag.reduce.failure import environment_trouble
 from dynadiag.reduce.finishing import FinishOptions, finish
 from dynadiag.reduce.hunt import Hunt, HuntOptions
 from dynadiag.reduce.loading import load_capture
+from dynadiag.reduce.observing import calls_of
 from dynadiag.reduce.outcome import claims_of, to_json, write_json
 from dynadiag.reduce.reducer import Progress, Stopped
 from dynadiag.reduce.setting import Setting
@@ -88,11 +90,14 @@ def _reduce(folder: Path, out: Path, job: dict[str, Any], interrupts: Interrupts
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     _warm_up(setting.backend)
     say(ready_cpu_s=round(time.process_time(), 2), nodes=candidate.nodes)
+    made = CallsMade(later_call=job.get("call"), sequence=with_earlier_calls(folder, candidate))
     with _kernels_kept(out):
-        _reduced(candidate, setting, out, job, interrupts, began)
+        _reduced(candidate, setting, made, out, job, interrupts, began)
 
 
-def _reduced(candidate: Candidate, setting: Setting, out: Path, job: dict[str, Any], interrupts: Interrupts, began: float) -> None:
+def _reduced(
+    candidate: Candidate, setting: Setting, made: CallsMade, out: Path, job: dict[str, Any], interrupts: Interrupts, began: float
+) -> None:
     options = HuntOptions(
         timeout_s=job["timeout_s"],
         kind=job["kind"],
@@ -104,11 +109,11 @@ def _reduced(candidate: Candidate, setting: Setting, out: Path, job: dict[str, A
         wait=interrupts.check,
         width=job.get("jobs") or default_width(),
     )
-    found = hunt_calls(candidate, setting, options, later_call=job.get("call"))
+    found = hunt_calls(candidate, setting, options, made)
     last = conclude(found, out, options, _conclude_options(found, job, interrupts))
     papers = finish(last.hunt, last.written, out, _finish_options(last, job, interrupts))
     wall_s = time.monotonic() - began
-    level = "calls" if last.level == "dynamo" and last.hunt.setting.calls > 1 else last.level
+    level = "calls" if last.level == "dynamo" and len(calls_of(last.hunt.best, last.hunt.setting)) > 1 else last.level
     result = to_json(last.hunt, last.ladder, last.written, wall_s=wall_s, level=level, level_why=last.level_why, papers=papers)
     result["server_cpu_s"] = round(time.process_time(), 2)
     write_json(result, out / "minify.json")

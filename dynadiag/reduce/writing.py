@@ -13,9 +13,10 @@ import torch
 
 from dynadiag.fx.script import module_source
 from dynadiag.reduce import comparing
-from dynadiag.reduce.candidate import Candidate, own_copy
+from dynadiag.reduce.candidate import Call, Candidate, own_copy
 from dynadiag.reduce.failure import Failure
 from dynadiag.reduce.inputs import DRAWN, PlainInput, TensorInput, from_value
+from dynadiag.reduce.observing import calls_of
 from dynadiag.reduce.setting import Setting
 from dynadiag.torch_compat.reduce_backend import OptionFunction
 from dynadiag.torch_compat.reduce_compile import config_path
@@ -46,13 +47,12 @@ class Shared:
 def reproducer(candidate: Candidate, setting: Setting, header: Header, *, expect_failure: bool = True) -> str:
     """The source of the file. Raises NotRebuildableError for a function or a value that has no spelling."""
     classes, imports = module_source(_without_notes(own_copy(candidate.module)), "Repro")
-    shared = shared_memory(candidate.inputs)
-    inputs = _inputs(candidate, shared)
-    body = [*_surroundings(setting), *_inputs_function(inputs, shared, setting.calls), "", "", *_backend(setting), *_inner(setting)]
+    making = _inputs_function(candidate, setting)
+    body = [*_surroundings(setting), *making, "", "", *_backend(setting), *_inner(setting)]
     body += _main(candidate, setting, header.failure, expect_failure=expect_failure)
-    if shared:
+    if "view_of(" in "\n".join(making):
         body = [*SHARING.splitlines(), "", "", *body]
-    if "decoded(" in "\n".join((*inputs, *(one.source for one in shared))):
+    if "decoded(" in "\n".join(making):
         body = [*_DECODER.splitlines(), "", "", *body]
         imports = imports | {"import base64", "import zlib"}
     if header.failure.kind == "hang" and expect_failure:
@@ -102,9 +102,32 @@ def _without_notes(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
 # -- inputs
 
 
-def _inputs(candidate: Candidate, shared: Sequence[Shared]) -> list[str]:
+def _inputs_function(candidate: Candidate, setting: Setting) -> list[str]:
+    """`make_inputs`; it takes the number of the call where there are several."""
+    calls = calls_of(candidate, setting)
+    if len(calls) == 1:
+        return ["def make_inputs():", "    torch.manual_seed(0)", *_one_call(calls[0])]
+    numbers: dict[str, list[int]] = {}
+    for number, call in enumerate(calls):
+        numbers.setdefault("\n".join(_one_call(call)), []).append(number)
+    lines = ["def make_inputs(call):", "    torch.manual_seed(call)"]
+    *others, (last, _) = sorted(numbers.items(), key=lambda one: one[1][-1])
+    for text, which in others:
+        lines += [
+            f"    if call {f'== {which[0]}' if len(which) == 1 else f'in {tuple(which)}'}:",
+            *textwrap.indent(text, "    ").splitlines(),
+        ]
+    return [*lines, *last.splitlines()]
+
+
+def _one_call(call: Call) -> list[str]:
+    shared = shared_memory(call.inputs)
     views = {position: text for one in shared for position, text in one.views.items()}
-    return [_input(one, views.get(position)) for position, one in enumerate(candidate.inputs)]
+    inputs = [_input(one, views.get(position)) for position, one in enumerate(call.inputs)]
+    memories = [f"    {one.source}" for one in shared]
+    if len(inputs) == 1 and len(inputs[0]) < _WIDTH:
+        return [*memories, f"    return [{inputs[0]}]"]
+    return [*memories, "    return [", *(f"        {one}," for one in inputs), "    ]"]
 
 
 def shared_memory(inputs: Sequence[TensorInput | PlainInput]) -> list[Shared]:
@@ -199,14 +222,6 @@ SHARING = '''def view_of(memory, shape, stride, offset):
     return torch.empty(0, dtype=memory.dtype).set_(memory.untyped_storage(), offset, shape, stride)'''
 
 
-def _inputs_function(inputs: Sequence[str], shared: Sequence[Shared], calls: int) -> list[str]:
-    head = ["def make_inputs():", "    torch.manual_seed(0)"]
-    lines = [*(head if calls == 1 else ["def make_inputs(call):", "    torch.manual_seed(call)"]), *(f"    {one.source}" for one in shared)]
-    if len(inputs) == 1 and len(inputs[0]) < _WIDTH:
-        return [*lines, f"    return [{inputs[0]}]"]
-    return [*lines, "    return [", *(f"        {one}," for one in inputs), "    ]"]
-
-
 # -- what surrounds the call
 
 
@@ -224,7 +239,10 @@ def _surroundings(setting: Setting) -> list[str]:
 
 
 def _backend(setting: Setting) -> list[str]:
-    return [*setting.backend_source.rstrip().splitlines(), "", ""] if setting.backend_source else []
+    lines = (setting.backend_source or "").strip().splitlines()
+    while lines and lines[0].strip() in ("", "import torch"):
+        lines.pop(0)
+    return [*lines, "", ""] if lines else []
 
 
 def _inner(setting: Setting) -> list[str]:
@@ -265,9 +283,11 @@ def _main(candidate: Candidate, setting: Setting, failure: Failure, *, expect_fa
     """The call without the compiler, the call with it, and what shows the failure."""
     compares = setting.check != "raises"
     call = _synchronised(_CALL_BACKWARD if setting.backward else _CALL_INPUTS if setting.check == "mutation" else _CALL, candidate)
-    if setting.calls > 1:
+    calls = calls_of(candidate, setting)
+    if len(calls) > 1:
         call = call.replace("def run(function):", "def run_once(function, call):").replace("make_inputs()", "make_inputs(call)")
-        call += _CALLS.format(setting.calls)
+        modes = [setting.grad if one.grad is None else one.grad for one in calls]
+        call += _CALLS.format(len(calls)) if len(set(modes)) == 1 else _CALLS_IN_MODES.format(tuple(modes))
     lines = [*(_CHECK_HELPERS.splitlines() if compares else []), *call.splitlines(), "", ""]
     main = ["model = Repro()", f"compiled = {_compile_call(setting)}"]
     if failure.kind == "hang" and expect_failure:
@@ -312,6 +332,15 @@ _CALLS = """
 
 def run(function):
     return [value for call in range({}) for value in run_once(function, call)]"""
+_CALLS_IN_MODES = """
+
+
+def run(function):
+    values = []
+    for call, grad in enumerate({}):
+        with torch.set_grad_enabled(grad):
+            values += run_once(function, call)
+    return values"""
 _CALL = """def run(function):
     torch.manual_seed(0)
     return list(function(*make_inputs()))"""

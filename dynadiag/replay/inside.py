@@ -17,6 +17,6 @@ def start() -> None:
     def attach(module: ModuleType) -> None:
         from dynadiag.torch_compat.reduce_capture import GraphWatch
 
-        GraphWatch(wanted.directory, graph=wanted.graph, call=wanted.call).attach(module)
+        GraphWatch(wanted.directory, graph=wanted.graph, call=wanted.call, region=wanted.region).attach(module)
 
     ImportWatcher({"torch._dynamo.output_graph": attach}).install()

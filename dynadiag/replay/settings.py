@@ -15,12 +15,14 @@ class CaptureSettings:
     """Where to write, and what to capture: `graph` is the number of a graph in its process, -1 for none, -2 for every graph at its first
     call, -3 for every graph at each of its calls until one fails.
 
-    `call` is the number of the call whose inputs are taken; 0 takes them when the graph is compiled.
+    `call` is the number of the call whose inputs are taken; 0 takes them when the graph is compiled. `region` are the numbers of the
+    graphs that Dynamo made of the same code: some of their calls before that one are kept too.
     """
 
     directory: str
     graph: int = -1
     call: int = 0
+    region: tuple[int, ...] = ()
 
     def dumps(self) -> str:
         """The value of the environment variable."""
@@ -30,6 +32,7 @@ class CaptureSettings:
 def from_environment(environment: Mapping[str, str] = os.environ) -> CaptureSettings | None:
     """The settings of the parent; None when nobody captures or the value is not ours."""
     try:
-        return CaptureSettings(**json.loads(environment[VARIABLE]))
-    except (KeyError, ValueError, TypeError):
+        said = json.loads(environment[VARIABLE])
+        return CaptureSettings(**{**said, "region": tuple(said.get("region", ()))})
+    except (KeyError, ValueError, TypeError, AttributeError):
         return None

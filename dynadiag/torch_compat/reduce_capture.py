@@ -14,7 +14,7 @@ import os
 import struct
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -22,6 +22,7 @@ from dynadiag.torch_compat import configuration
 from dynadiag.torch_compat.causes import chain_of
 from dynadiag.torch_compat.hooks import callback_switch, disguise
 from dynadiag.torch_compat.reduce_backend import describe_backend, describe_option
+from dynadiag.torch_compat.reduce_values import EarlierCalls, save_values
 
 STATE = struct.Struct("<qqq")
 IDLE, COMPILING, CALLING = 0, 1, 2
@@ -34,10 +35,11 @@ _MESSAGE_LIMIT = 8 << 20  # a C++ compiler can say its one error before megabyte
 class GraphWatch:
     """Writes `state-<pid>`, `failures-<pid>.jsonl` and `graph-<n>/` into a folder; our own errors go to `problems.txt` there."""
 
-    def __init__(self, directory: str, *, graph: int, call: int) -> None:
+    def __init__(self, directory: str, *, graph: int, call: int, region: Sequence[int] = ()) -> None:
         self._directory = directory
         self._wanted = graph
         self._call = call
+        self._earlier = EarlierCalls(directory, only=None if graph in (EVERY, ALWAYS) else region)
         self._numbers = itertools.count()
         self._settled: set[int] = set()
         self._switch = callback_switch()
@@ -111,17 +113,20 @@ class GraphWatch:
 
     def _before_compile(self, number: int, graph: Any, module: Any, inputs: Any) -> None:
         self._note(COMPILING, number, 0)
+        self._earlier.compiling(number, graph, module)
         if self._wanted in (number, EVERY, ALWAYS):
             folder = self._path(f"graph-{number}")
             os.makedirs(folder, exist_ok=True)  # noqa: PTH103
             self._save_graph(folder, graph, module)
-            self._save_inputs(folder, inputs)
+            self._save_inputs(folder, inputs, number, 0)
 
     def _before_call(self, number: int, call: int, args: tuple[Any, ...]) -> None:
         self._note(CALLING, number, call)
         always = self._wanted == ALWAYS and number not in self._settled
         if (self._wanted == number and self._call == call) or (self._wanted == EVERY and call == 1) or always:
-            self._save_inputs(self._path(f"graph-{number}"), args)
+            self._save_inputs(self._path(f"graph-{number}"), args, number, call)
+        if number not in self._settled and not (self._wanted == number and call >= self._call):
+            self._earlier.keep(number, call, args, just_before=self._wanted == number and call == self._call - 1)
 
     def _save_graph(self, folder: str, graph: Any, module: Any) -> None:
         torch = sys.modules["torch"]
@@ -142,8 +147,8 @@ class GraphWatch:
         _save_text(folder, module)
         _write(folder, "setting.json", json.dumps(state))
 
-    def _save_inputs(self, folder: str, values: Any) -> None:
-        _save_values(folder, values)
+    def _save_inputs(self, folder: str, values: Any, number: int, call: int) -> None:
+        save_values(os.path.join(folder, "inputs.pt"), values, self._earlier.facts(number, call))  # noqa: PTH118
 
     def _failed(self, number: int, phase: str, call: int, error: BaseException) -> None:
         self._settled.add(number)
@@ -171,7 +176,7 @@ class GraphWatch:
 def save_graph_files(folder: str, module: Any, values: Any) -> None:
     """Write a graph with its inputs and the tensors that it holds, as `dynadiag.reduce.loading` reads them."""
     _save_text(folder, module)
-    _save_values(folder, values)
+    save_values(os.path.join(folder, "inputs.pt"), values, {})  # noqa: PTH118
 
 
 def _save_text(folder: str, module: Any) -> None:
@@ -180,31 +185,9 @@ def _save_text(folder: str, module: Any) -> None:
     torch.save(_attributes(torch, module), os.path.join(folder, "attributes.pt"))  # noqa: PTH118
 
 
-def _save_values(folder: str, values: Any) -> None:
-    """Whole or not at all: the file is complete when it has its name."""
-    torch = sys.modules["torch"]
-    inputs = [_plain_value(torch, value) for value in values]
-    wanted = [isinstance(value, torch.Tensor) and bool(value.requires_grad) for value in values]
-    homes = [str(value.device) if isinstance(value, torch.Tensor) else None for value in values]
-    target = os.path.join(folder, "inputs.pt")  # noqa: PTH118
-    computed = [isinstance(value, torch.Tensor) and not value.is_leaf for value in values]
-    with torch.no_grad():
-        torch.save({"inputs": inputs, "requires_grad": wanted, "homes": homes, "computed": computed}, f"{target}.part")
-    os.replace(f"{target}.part", target)  # noqa: PTH105
-
-
 def _write(folder: str, name: str, text: str) -> None:
     with open(os.path.join(folder, name), "w", encoding="utf-8", errors="backslashreplace") as file:  # noqa: PTH118, PTH123
         file.write(text)
-
-
-def _plain_value(torch: Any, value: Any) -> Any:
-    """What `weights_only` loading reads again."""
-    if isinstance(value, torch.Tensor):
-        return value.detach()
-    if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
-        return value.node.hint
-    return value if isinstance(value, bool | int | float | str | None) else repr(value)
 
 
 def _attributes(torch: Any, module: Any) -> dict[str, Any]:

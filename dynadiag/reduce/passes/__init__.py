@@ -14,6 +14,7 @@ from dynadiag.reduce.passes.contiguous_strides import contiguous_strides
 from dynadiag.reduce.passes.default_arguments import default_arguments
 from dynadiag.reduce.passes.drop_configs import drop_configs
 from dynadiag.reduce.passes.drop_outputs import drop_outputs
+from dynadiag.reduce.passes.fewer_calls import fewer_calls
 from dynadiag.reduce.passes.lower_dtypes import lower_dtypes
 from dynadiag.reduce.passes.merge_inputs import merge_inputs
 from dynadiag.reduce.passes.plain_inputs import plain_inputs
@@ -25,6 +26,7 @@ from dynadiag.reduce.passes.simple_data import simple_data
 ReductionPass = Callable[[Candidate], Iterator[Candidate]]
 
 ALL_PASSES: tuple[ReductionPass, ...] = (
+    fewer_calls,
     simple_data,
     bypass_operators,
     shrink_bodies,

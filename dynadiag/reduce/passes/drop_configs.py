@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from dynadiag.reduce.candidate import Candidate
 
@@ -10,7 +11,7 @@ from dynadiag.reduce.candidate import Candidate
 def drop_configs(candidate: Candidate) -> Iterator[Candidate]:
     """All options at once, then each."""
     if len(candidate.configs) > 1:
-        yield Candidate(candidate.module, candidate.inputs, ())
+        yield replace(candidate, configs=())
     for left_out in range(len(candidate.configs)):
         rest = (*candidate.configs[:left_out], *candidate.configs[left_out + 1 :])
-        yield Candidate(candidate.module, candidate.inputs, rest)
+        yield replace(candidate, configs=rest)

@@ -13,47 +13,66 @@ from torch.fx.node import map_aggregate
 from dynadiag.reduce.candidate import CALLS, Candidate, own_copy
 from dynadiag.reduce.inputs import Input, TensorInput
 
+Calls = Sequence[Sequence[Input]]
 
-def edited(candidate: Candidate, edit: Callable[[Graph], None], inputs: Sequence[Input] | None = None) -> Candidate:
-    """A copy of the candidate whose graph `edit` has changed; inputs that nobody reads any more are gone.
+
+def edited(candidate: Candidate, edit: Callable[[Graph], None], calls: Calls | None = None) -> Candidate:
+    """A copy of the candidate whose graph `edit` has changed, with other inputs for all calls; inputs that nobody reads any more are gone.
 
     Nodes of the copy stand at the same positions as those of the original.
     """
     module = own_copy(candidate.module)
     edit(module.graph)
-    return tidied(module, candidate.inputs if inputs is None else inputs, candidate.configs)
+    return tidied(module, candidate if calls is None else with_calls(candidate, calls))
 
 
-def tidied(module: GraphModule, inputs: Sequence[Input], configs: tuple[tuple[str, Any], ...]) -> Candidate:
-    """The candidate of this graph without unused inputs and without attributes that are never read."""
+def tidied(module: GraphModule, of: Candidate) -> Candidate:
+    """The candidate `of` with this graph, without unused inputs and without attributes that are never read."""
     kept = []
-    for node, one in zip([node for node in module.graph.nodes if node.op == "placeholder"], inputs, strict=True):
+    for position, node in enumerate([node for node in module.graph.nodes if node.op == "placeholder"]):
         if node.users:
-            kept.append(one)
+            kept.append(position)
         else:
             module.graph.erase_node(node)
     for node in reversed(list(module.graph.nodes)):
         if node.op == "get_attr" and not node.users:
             module.graph.erase_node(node)
-    return Candidate(GraphModule(module, module.graph), tuple(kept), configs)
+    fewer = with_calls(of, [[call.inputs[position] for position in kept] for call in of.calls])
+    return replace(fewer, module=GraphModule(module, module.graph))
 
 
 def with_inputs(candidate: Candidate, inputs: Iterable[Input]) -> Candidate:
-    """The same graph with other inputs."""
-    return Candidate(candidate.module, tuple(inputs), candidate.configs)
+    """The same graph with other inputs in its last call."""
+    return replace(candidate, inputs=tuple(inputs))
+
+
+def with_calls(candidate: Candidate, calls: Calls) -> Candidate:
+    """The same graph with other inputs in all calls, the last one last."""
+    *earlier, last = map(tuple, calls)
+    return replace(
+        candidate, inputs=last, earlier=tuple(replace(call, inputs=one) for call, one in zip(candidate.earlier, earlier, strict=True))
+    )
 
 
 def changed_inputs(candidate: Candidate, change: Callable[[TensorInput], TensorInput | None]) -> Iterator[Candidate]:
-    """All tensors changed at once, then each alone (only when there are several that change)."""
-    new = [change(one) if isinstance(one, TensorInput) else None for one in candidate.inputs]
-    positions = [position for position, one in enumerate(new) if one is not None]
-    if not positions:
+    """All tensors changed at once, then each alone in all calls, then each call alone (only when there are several that change)."""
+    new = [[change(one) if isinstance(one, TensorInput) else None for one in call.inputs] for call in candidate.calls]
+    places = [(number, position) for number, call in enumerate(new) for position, one in enumerate(call) if one is not None]
+    positions, numbers = sorted({position for _, position in places}), sorted({number for number, _ in places})
+    if not places:
         return
-    yield with_inputs(candidate, (fresh or old for fresh, old in zip(new, candidate.inputs, strict=True)))
-    for position in positions if len(positions) > 1 else ():
-        single = list(candidate.inputs)
-        single[position] = new[position] or single[position]
-        yield with_inputs(candidate, single)
+    yield _changed_at(candidate, new, places)
+    for which in positions if len(positions) > 1 else ():
+        yield _changed_at(candidate, new, [place for place in places if place[1] == which])
+    for number in numbers if len(numbers) > 1 else ():
+        yield _changed_at(candidate, new, [place for place in places if place[0] == number])
+
+
+def _changed_at(candidate: Candidate, new: Sequence[Sequence[Input | None]], places: Iterable[tuple[int, int]]) -> Candidate:
+    calls = [list(call.inputs) for call in candidate.calls]
+    for number, position in places:
+        calls[number][position] = new[number][position] or calls[number][position]
+    return with_calls(candidate, calls)
 
 
 def call_positions(candidate: Candidate) -> list[int]:

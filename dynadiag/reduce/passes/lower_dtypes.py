@@ -17,15 +17,15 @@ _PLAIN = {torch.float64: torch.float32, torch.bfloat16: torch.float32, torch.flo
 
 def lower_dtypes(candidate: Candidate) -> Iterator[Candidate]:
     """Everywhere at once, constants of the graph included; then each input alone."""
-    inputs = [_plain(one) or one if isinstance(one, TensorInput) else one for one in candidate.inputs]
-    if all(new is old for new, old in zip(inputs, candidate.inputs, strict=True)):
+    calls = [[_plain(one) or one if isinstance(one, TensorInput) else one for one in call.inputs] for call in candidate.calls]
+    if all(new is old for call, before in zip(calls, candidate.calls, strict=True) for new, old in zip(call, before.inputs, strict=True)):
         return
 
     def edit(graph: Graph) -> None:
         for node in graph.nodes:
             map_constants(node, lambda value: _PLAIN.get(value, value) if isinstance(value, torch.dtype) else value)
 
-    yield edited(candidate, edit, inputs)
+    yield edited(candidate, edit, calls)
     yield from changed_inputs(candidate, _plain)
 
 

@@ -73,7 +73,7 @@ def _inlined(candidate: Candidate, position: int, body: str, operands: list[_Ope
         made = dict(zip(_placeholders(inner.graph), values, strict=True))
         result = graph.graph_copy(inner.graph, made)
     _replace_results(graph, call, result)
-    return tidied(module, candidate.inputs, candidate.configs)
+    return tidied(module, candidate)
 
 
 def _hoist_attributes(module: GraphModule, inner: GraphModule, body: str) -> None:
@@ -107,4 +107,4 @@ def _bypassed(candidate: Candidate, body: str) -> Iterator[Candidate]:
             changed = getattr(module, body)
             bypass(changed.graph, position, which)
             changed.recompile()
-            yield tidied(module, candidate.inputs, candidate.configs)
+            yield tidied(module, candidate)

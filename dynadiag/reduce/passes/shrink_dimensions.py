@@ -8,8 +8,8 @@ from dataclasses import replace
 from torch.fx import Graph
 
 from dynadiag.reduce.candidate import CALLS, Candidate
-from dynadiag.reduce.inputs import TensorInput
-from dynadiag.reduce.passes.editing import edited, map_constants, reshaped, with_inputs
+from dynadiag.reduce.inputs import Input, TensorInput
+from dynadiag.reduce.passes.editing import edited, map_constants, reshaped, with_calls
 
 _TARGETS = (1, 2, 3, 4)
 Change = Callable[[int], int]
@@ -17,7 +17,8 @@ Change = Callable[[int], int]
 
 def shrink_dimensions(candidate: Candidate) -> Iterator[Candidate]:
     """All sizes at once, then one number at a time (the largest first), then single dimensions of single inputs, then leading ones away."""
-    sizes = sorted({size for one in candidate.inputs if isinstance(one, TensorInput) for size in one.shape if size > 1}, reverse=True)
+    tensors = [one for call in candidate.calls for one in call.inputs if isinstance(one, TensorInput)]
+    sizes = sorted({size for one in tensors for size in one.shape if size > 1}, reverse=True)
     for target in _TARGETS[:2] + _TARGETS[3:] if sizes else ():
         yield from _everywhere(candidate, lambda size, target=target: min(size, target))  # type: ignore[misc]
     for size in sizes:
@@ -39,15 +40,15 @@ def _scaled(other: int, size: int, target: int) -> int:
 
 def _everywhere(candidate: Candidate, change: Change) -> Iterator[Candidate]:
     """The change in inputs and arguments, then in inputs alone."""
-    inputs = [_changed(one, change) if isinstance(one, TensorInput) else one for one in candidate.inputs]
+    calls = [[_changed(one, change) if isinstance(one, TensorInput) else one for one in call.inputs] for call in candidate.calls]
 
     def edit(graph: Graph) -> None:
         for node in graph.nodes:
             if node.op in CALLS:
                 map_constants(node, lambda value: change(value) if type(value) is int and value > 1 else value)
 
-    yield edited(candidate, edit, inputs)
-    yield with_inputs(candidate, inputs)
+    yield edited(candidate, edit, calls)
+    yield with_calls(candidate, calls)
 
 
 def _changed(one: TensorInput, change: Change) -> TensorInput:
@@ -56,28 +57,27 @@ def _changed(one: TensorInput, change: Change) -> TensorInput:
 
 
 def _single_dimensions(candidate: Candidate) -> Iterator[Candidate]:
-    for position, one in enumerate(candidate.inputs):
-        for dim, size in enumerate(one.shape if isinstance(one, TensorInput) else ()):
-            for target in _targets(size):
-                assert isinstance(one, TensorInput)
-                inputs = list(candidate.inputs)
-                inputs[position] = reshaped(one, (*one.shape[:dim], target, *one.shape[dim + 1 :]))
-                yield with_inputs(candidate, inputs)
+    for number, call in reversed(list(enumerate(candidate.calls))):
+        for position, one in enumerate(call.inputs):
+            for dim, size in enumerate(one.shape if isinstance(one, TensorInput) else ()):
+                for target in _targets(size):
+                    assert isinstance(one, TensorInput)
+                    calls = [list(other.inputs) for other in candidate.calls]
+                    calls[number][position] = reshaped(one, (*one.shape[:dim], target, *one.shape[dim + 1 :]))
+                    yield with_calls(candidate, calls)
 
 
 def _fewer_dimensions(candidate: Candidate) -> Iterator[Candidate]:
     """The first dimension of all inputs of the highest rank goes, when it is one."""
-    rank = max((len(one.shape) for one in candidate.inputs if isinstance(one, TensorInput)), default=0)
-    inputs = []
-    for one in candidate.inputs:
-        if not isinstance(one, TensorInput) or len(one.shape) < rank or rank == 0:
-            inputs.append(one)
-            continue
-        if one.shape[0] != 1:
-            return
-        inputs.append(_without_first(one))
-    if rank:
-        yield with_inputs(candidate, inputs)
+    tensors = [one for call in candidate.calls for one in call.inputs if isinstance(one, TensorInput)]
+    rank = max((len(one.shape) for one in tensors), default=0)
+    if not rank or any(one.shape[0] != 1 for one in tensors if len(one.shape) == rank):
+        return
+
+    def shorter(one: Input) -> Input:
+        return _without_first(one) if isinstance(one, TensorInput) and len(one.shape) == rank else one
+
+    yield with_calls(candidate, [[shorter(one) for one in call.inputs] for call in candidate.calls])
 
 
 def _without_first(one: TensorInput) -> TensorInput:

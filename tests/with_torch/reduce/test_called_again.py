@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from dynadiag.errors import NothingFoundError
-from dynadiag.reduce.calling import hunt_calls
-from dynadiag.reduce.candidate import candidate_of
+from dynadiag.reduce.calling import CallsMade, hunt_calls
+from dynadiag.reduce.candidate import Call, candidate_of
 from dynadiag.reduce.failure import Failure
 from dynadiag.reduce.hunt import PASSES_ALONE, HuntOptions
 from dynadiag.reduce.inputs import make_values
@@ -80,7 +82,7 @@ def test_a_failure_of_symbolic_sizes_alone_is_found_with_dynamic_sizes():
 
 def test_a_failure_of_a_later_call_keeps_as_few_calls_as_show_it():
     candidate = graph(lambda x: (torch.tanh(torch.sin(x)) + 1,), torch.ones(4))
-    found = hunt_calls(candidate, Setting(backend=fails_at_the_third_call), HuntOptions(), later_call=7)
+    found = hunt_calls(candidate, Setting(backend=fails_at_the_third_call), HuntOptions(), CallsMade(later_call=7))
     assert found.setting.calls == 3 and found.best.nodes == 3
     source, run = source_of(found)
     assert "for call in range(3)" in source and "make_inputs(call)" in source
@@ -100,7 +102,7 @@ def test_results_that_a_later_call_overwrites_are_wrong():
 def test_what_was_tried_in_vain_is_said():
     candidate = graph(lambda n, x: (torch.sin(x) + n,), 4, torch.ones(4))
     with pytest.raises(NothingFoundError, match="alone does not fail .*; nor with dynamic sizes, called 2 times") as raised:
-        hunt_calls(candidate, Setting(backend="eager"), HuntOptions(), later_call=2)
+        hunt_calls(candidate, Setting(backend="eager"), HuntOptions(), CallsMade(later_call=2))
     assert raised.value.slug == PASSES_ALONE
 
 
@@ -117,3 +119,85 @@ def test_inputs_in_one_memory_lie_in_one_memory_in_the_file():
         places = [value.untyped_storage().data_ptr() for value in values]
         assert places[0] == places[1] == places[3] and len(set(places)) == 3
         assert values[1].data_ptr() - values[0].data_ptr() == 90 * 4
+
+
+def keeps_the_first_size(gm, inputs):
+    """Right for the size of its first call, then wrong for others."""
+    sizes = []
+
+    def call(*values):
+        sizes.append(max(value.shape[0] for value in values if isinstance(value, torch.Tensor)))
+        results = gm.forward(*values)
+        return [result + 1 for result in results] if sizes[-1] != sizes[0] and has(gm, torch.tanh) else results
+
+    return call
+
+
+def compiled_for_disjoint(gm, inputs):
+    seen = []
+
+    def call(*values):
+        places = [value.untyped_storage().data_ptr() for value in values if isinstance(value, torch.Tensor)]
+        seen.append(len(set(places)) == len(places))
+        if seen[0] and not seen[-1] and has(gm, torch.tanh):
+            raise ValueError("compiled for disjoint inputs")
+        return gm.forward(*values)
+
+    return call
+
+
+def refuses_gradients_after_none(gm, inputs, modes=[]):  # noqa: B006 - a state of the back end
+    modes.append(torch.is_grad_enabled())
+    if modes[0] is False and modes[-1] and has(gm, torch.tanh):
+        raise ValueError("gradients after none")
+    return gm.forward
+
+
+def after(candidate, *earlier, grad=None):
+    """The candidate with calls before its own."""
+    calls = [Call(candidate_of(candidate.module, list(values)).inputs, grad=grad) for values in earlier]
+    return replace(candidate, earlier=tuple(calls))
+
+
+def net(x, y):
+    return (torch.tanh(torch.sin(x) @ y) + 1,)
+
+
+def test_a_failure_after_a_call_of_another_size_keeps_the_calls_that_lead_to_it():
+    candidate = graph(net, torch.ones(6, 4), torch.ones(4, 4))
+    sequence = after(candidate, *((torch.ones(size, 4), torch.ones(4, 4)) for size in (6, 6, 9, 9, 3)))
+    setting = Setting(backend=keeps_the_first_size, check="forward")
+    found = hunt_calls(candidate, setting, HuntOptions(kind="wrong_result", simplify=False), CallsMade(sequence=sequence))
+    # One size makes a graph with static sizes, the second the dynamic one, and the third is wrong in it.
+    assert (found.best.nodes, len(found.best.calls), found.confirmed.failure.kind) == (3, 3, "wrong_result")
+    source, run = source_of(found)
+    assert "if call == 1:" in source and "for call in range(3)" in source
+    with pytest.raises(AssertionError, match="wrong result 2"):
+        run()
+
+
+def test_a_failure_of_overlap_after_disjoint_inputs_keeps_one_disjoint_call():
+    base = torch.arange(12.0)
+    candidate = graph(lambda x, y: (torch.tanh(torch.sin(x)) + y,), base[:8], base[4:])
+    sequence = after(candidate, *((torch.ones(8), torch.ones(8)) for _ in range(3)))
+    found = hunt_calls(
+        candidate, Setting(backend=compiled_for_disjoint), HuntOptions(simplify=False), CallsMade(later_call=4, sequence=sequence)
+    )
+    assert len(found.best.calls) == 2 and has(found.best.module, torch.tanh)
+    source, run = source_of(found)
+    assert source.count("view_of(memory_0") == 2 and "nor" not in found.confirmed.failure.message
+    with pytest.raises(ValueError, match="compiled for disjoint inputs"):
+        run()
+
+
+def test_a_failure_after_a_call_without_gradients_keeps_the_grad_mode_of_each():
+    candidate = graph(net, torch.ones(2, 4), torch.ones(4, 4))
+    sequence = after(candidate, (torch.ones(2, 4), torch.ones(4, 4)), grad=False)
+    setting = Setting(backend=refuses_gradients_after_none, grad=True)
+    found = hunt_calls(candidate, setting, HuntOptions(), CallsMade(sequence=sequence))
+    assert [call.grad for call in found.best.calls] == [False, None] and found.best.nodes == 3
+    source, run = source_of(found)
+    assert "enumerate((False, True))" in source
+    refuses_gradients_after_none.__defaults__[0].clear()
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="gradients after none"):
+        run()

@@ -1,0 +1,77 @@
+"""What the capture keeps of calls before the one that fails, and the candidate that is made of it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+import torch._dynamo.output_graph as output_graph
+
+from dynadiag.reduce.earlier_calls import with_earlier_calls
+from dynadiag.reduce.loading import load_capture
+from dynadiag.reduce.script import _region
+from dynadiag.torch_compat.reduce_capture import EVERY, GraphWatch
+
+
+@pytest.fixture
+def watched(tmp_path, monkeypatch):
+    """Run a function under the watch of a capture."""
+
+    def watch(function, **wanted):
+        monkeypatch.setattr(output_graph.OutputGraph, "call_user_compiler", output_graph.OutputGraph.call_user_compiler)
+        torch._dynamo.reset()
+        GraphWatch(str(tmp_path), **wanted).attach(output_graph)
+        function()
+        assert not (tmp_path / "problems.txt").exists(), (tmp_path / "problems.txt").read_text()
+        return tmp_path
+
+    return watch
+
+
+def script():
+    """Three sizes of one function, another function between."""
+    step = torch.compile(lambda x, w: torch.tanh(x @ w), backend="eager")
+    other = torch.compile(torch.sin, backend="eager")
+    weight = torch.ones(4, 4)
+    with torch.no_grad():
+        step(torch.full((6, 4), 1.0), weight)
+        other(torch.ones(3))
+    for size in (8, 8, 5):
+        step(torch.full((size, 4), float(size)), weight)
+
+
+def shapes(candidate):
+    return [tuple(one.value if hasattr(one, "value") else one.shape for one in call.inputs) for call in candidate.calls]
+
+
+def test_the_calls_of_the_same_code_are_kept_with_their_sizes_and_grad_modes(watched, tmp_path):
+    folder = watched(script, graph=2, call=3, region=(0, 2))
+    assert _region(folder, 2) == (0, 2) and _region(folder, 1) == (1,) and _region(tmp_path / "no", 1) == ()
+    candidate, setting = load_capture(folder / "graph-2")
+    whole = with_earlier_calls(folder / "graph-2", candidate)
+    assert shapes(whole) == [(6, (6, 4), (4, 4)), (8, (8, 4), (4, 4)), (8, (8, 4), (4, 4)), (5, (5, 4), (4, 4))]
+    assert [call.grad for call in whole.calls] == [False, None, None, None] and setting.grad
+    assert whole.calls[0].inputs[1].data[0, 0] == 1 and whole.calls[1].inputs[1].data[0, 0] == 8
+    assert len(list((folder / "region-0").iterdir())) == 3 and not (folder / "region-1").exists()
+
+
+def test_each_graph_at_its_first_call_is_followed_by_calls_of_other_kinds(watched):
+    folder = watched(script, graph=EVERY, call=0)
+    candidate, _ = load_capture(folder / "graph-2")
+    assert shapes(candidate) == [(8, (8, 4), (4, 4))]
+    assert [shape[0] for shape in shapes(with_earlier_calls(folder / "graph-2", candidate))] == [6, 8, 5]
+    first, _ = load_capture(folder / "graph-0")
+    assert with_earlier_calls(folder / "graph-0", first) is None
+
+
+def test_what_is_missing_or_damaged_is_no_earlier_call(watched):
+    folder = watched(script, graph=2, call=3, region=(0, 2))
+    candidate, _ = load_capture(folder / "graph-2")
+    paths = sorted((folder / "region-0").iterdir())
+    paths[0].write_bytes(paths[0].read_bytes()[:99])
+    assert len(with_earlier_calls(folder / "graph-2", candidate).calls) == 3
+    (folder / "graph-2" / "inputs.pt").unlink()
+    assert with_earlier_calls(folder / "graph-2", candidate) is None
+    (folder / "graphs-1.jsonl").write_text('{"graph": 7}\n[]\n{"graph": 9, "region": 3}\n' + json.dumps({"graph": 8, "region": 3}))
+    assert _region(folder, 9) == (9, 8)
