@@ -212,15 +212,10 @@ def _make(spec: InputSpec, filling: Filling, owners: Mapping[int, torch.Tensor])
         return spec.value
     assert spec.shape is not None
     dtype, stride = torch_dtype(spec), spec.stride if spec.stride is not None else contiguous_stride(spec.shape)
-    if spec.storage is not None and spec.storage in owners:
-        storage = owners[spec.storage].untyped_storage()
-        return torch.empty(0, dtype=dtype, device=_device(spec)).set_(storage, spec.offset, spec.shape, stride)
-    flat = _values((elements(spec) + spec.offset,), dtype, _device(spec), filling)
-    return (
-        flat.as_strided(spec.shape, stride, spec.offset)
-        if flat.numel()
-        else torch.empty_strided(spec.shape, stride, dtype=dtype, device=_device(spec))
-    )
+    shared = owners.get(spec.storage) if spec.storage is not None else None
+    flat = shared if shared is not None else _values((elements(spec) + spec.offset,), dtype, _device(spec), filling)
+    # No `as_strided`: autograd forbids writes with grad to a view that was made under no_grad, as this is.
+    return torch.empty(0, dtype=dtype, device=_device(spec)).set_(flat.untyped_storage(), spec.offset, spec.shape, stride)
 
 
 def _device(spec: InputSpec) -> str:

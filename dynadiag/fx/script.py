@@ -20,7 +20,7 @@ from dynadiag.fx.inputs import FILLINGS, Filling, InputSpec, contiguous_stride, 
 from dynadiag.fx.rebuild import Rebuilt
 from dynadiag.fx.refusal import NotRebuildableError, shorten
 from dynadiag.fx.script_parts import FOOTER, GROUPS, HELPERS, LOWER_VERSION, NOT_A_LEAF
-from dynadiag.torch_compat.fx_functions import spelling
+from dynadiag.torch_compat.fx_functions import DATA_OF, spelling
 from dynadiag.torch_compat.fx_operators import printed_name
 
 _SYMBOLS = {
@@ -242,6 +242,8 @@ class _Writer:
             return f"self.{node.target}({', '.join(arguments + named)})"
         if node.target in _SYMBOLS and not named:
             return _SYMBOLS[node.target].format(*arguments)
+        if node.meta.get(TARGET) == DATA_OF and len(arguments) == 1:
+            return f"{arguments[0]}.data"
         if node.target is getattr and len(arguments) == 2:
             return f"{arguments[0]}.{node.args[1]}"
         return f"{self._function(node)}({', '.join(arguments + named)})"

@@ -13,7 +13,7 @@ def strided(shape, stride, dtype, device="cpu", storage=None, offset=0, positive
         flat = (torch.rand if positive else torch.randn)((count,), dtype=wide, device=device).to(dtype)
     else:
         flat = torch.full((count,), integer, dtype=dtype, device=device)
-    return flat.as_strided(shape, stride, offset) if count else torch.empty_strided(shape, stride, dtype=dtype, device=device)
+    return torch.empty(0, dtype=dtype, device=device).set_(flat.untyped_storage(), offset, shape, stride)
 
 
 def describe(name, value):

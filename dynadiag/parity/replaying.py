@@ -129,6 +129,7 @@ def _at_first_distance(subject: Subject, scenario: Scenario, setting: Setting) -
 
 def _replay(inputs: _Inputs, setting: Setting) -> Outcome:
     parity_compile.forget()
+    parity_compile.let_dynamo_trace_again()
     rebuilt = inputs.subject.rebuilt
     with surroundings(rebuilt, autocast=setting.autocast):
         try:

@@ -25,6 +25,8 @@ _NUMPY_ATTRIBUTE = "torch__dynamo_utils_numpy_attr_wrapper"
 _NUMPY_MODULES = ("torch._numpy._funcs", "torch._numpy._ufuncs", "torch._numpy._reductions", "torch._numpy.linalg", "torch._numpy.fft")
 _NUMPY_ATTRIBUTES = frozenset({"T", "real", "imag", "shape", "ndim", "size", "itemsize", "nbytes", "strides", "dtype"})
 _LOWER_VERSION = "torch__dynamo_variables_builtin__lower_version_count_by_1"
+DATA_OF = "torch._C._autograd._get_data_attr"
+"""What Dynamo writes for `x.data`; it does not trace a call of it."""
 
 
 def words(text: str) -> frozenset[str]:

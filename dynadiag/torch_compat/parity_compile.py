@@ -21,6 +21,13 @@ def forget() -> None:
     torch._dynamo.utils.counters.clear()
 
 
+def let_dynamo_trace_again() -> None:
+    """Let Dynamo put into a graph what it writes for `x.data` and breaks at when it meets it (`variables/tensor.py`, 2.11 to 2.15)."""
+    import torch._dynamo
+
+    torch._dynamo.allow_in_graph(torch._C._autograd._get_data_attr)  # type: ignore[attr-defined]
+
+
 def graph_breaks() -> int:
     """How often Dynamo broke a graph since `forget`."""
     return sum((snapshot() or {}).get("graph_break", {}).values())

@@ -2,16 +2,18 @@
 
 import os
 import time
+from dataclasses import replace
 
 import pytest
 import torch
 
 from dynadiag.fx.inputs import FILLINGS
 from dynadiag.fx.rebuild import rebuild
+from dynadiag.fx.script import pieces
 from dynadiag.parity import offline_graph
 from dynadiag.parity.arranging import arranged_inputs, changed_copies
 from dynadiag.parity.judging import wrong_elements
-from dynadiag.parity.replaying import Outcome, Setting, Subject
+from dynadiag.parity.replaying import Outcome, Setting, Subject, replay
 from dynadiag.parity.scenarios import Pair, make_plan
 from dynadiag.parity.subject import Ready, why_values_differ
 
@@ -25,6 +27,18 @@ TEXT = """class GraphModule(torch.nn.Module):
 """
 
 
+DATA_AND_BUFFER = """class GraphModule(torch.nn.Module):
+    def forward(self, L_x_: "f32[4][1]cpu", L_buffer_: "f32[8][1]cpu", L_w_: "f32[4][1]cpu"):
+        l_x_ = L_x_
+        l_buffer_ = L_buffer_
+        l_w_ = L_w_
+        _get_data_attr: "f32[4][1]cpu" = torch._C._autograd._get_data_attr(l_x_);  l_x_ = None
+        mul_: "f32[4][1]cpu" = _get_data_attr.mul_(0.9);  _get_data_attr = mul_ = None
+        mul: "f32[4][1]cpu" = l_w_ * 2;  l_w_ = None
+        l_buffer_[slice(0, 4, None)] = mul;  setitem = l_buffer_;  mul = setitem = None
+        sum_1: "f32[][]cpu" = l_buffer_.sum();  l_buffer_ = None
+        return (sum_1,)
+"""
 NAN_IN_PART = complex(1, float("nan"))
 
 
@@ -51,6 +65,17 @@ def test_a_scenario_that_ends_its_process_takes_no_other_with_it(ready, monkeypa
         ("overlap_first", "equal"),
     ]
     assert tried[1]["why_not"] == "the process was ended by SIGABRT"
+
+
+def test_writes_through_data_and_of_buffers_with_grad_are_replayed():
+    """Dynamo breaks at its own `_get_data_attr`; autograd forbids such a write to a view that was made under no_grad."""
+    rebuilt = rebuild(DATA_AND_BUFFER)
+    needing = [replace(spec, requires_grad=spec.name == "l_w_") for spec in rebuilt.inputs]
+    subject = Subject(rebuilt=replace(rebuilt, inputs=tuple(needing)), filling=FILLINGS[0])
+    second_call = make_plan(rebuilt.inputs, frozenset(), frame="fn", caches=False).scenarios[0]
+    outcome = replay(subject, second_call, Setting(backend="aot_eager", gradients=True))
+    assert (outcome.why_not, outcome.differences, outcome.calls) == (None, (), 2)
+    assert "l_x_.data" in "".join(pieces(rebuilt, rebuilt.inputs, FILLINGS[0])[1])
 
 
 def test_nothing_is_judged_when_the_time_was_over_before(ready):
