@@ -115,7 +115,6 @@ def test_variants_of_a_script_are_timed_by_their_loop(tmp_path):
     ("source", "status", "says"),
     [
         ("import torch\nprint('uncompiled')\n", 2, "script.py ended and compiled nothing"),
-        ("print('not even torch')\n", 2, "script.py ended and compiled nothing"),
         ("def f(:\n", 2, "script.py is no Python program"),
     ],
 )
@@ -127,19 +126,11 @@ def test_a_script_with_nothing_to_compare_is_one_line(tmp_path, source, status, 
     assert len(errors) == 1 and says in errors[0]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "status", "says"),
-    [
-        (["--fn", f"{PROGRAM}:with_arguments"], 2, "needs arguments (batch) that nobody recorded"),
-        (["--fn", f"{PROGRAM}:missing"], 2, "has no 'missing'"),
-        (["--fn", "no_such_module_here:step"], 2, "there is no module 'no_such_module_here'"),
-    ],
-)
-def test_what_cannot_be_timed_is_one_line(tmp_path, arguments, status, says):
-    done = bench(tmp_path, *arguments)
-    assert done.returncode == status, done.stderr
+def test_what_cannot_be_timed_is_one_line(tmp_path):
+    done = bench(tmp_path, "--fn", f"{PROGRAM}:with_arguments")
+    assert done.returncode == 2, done.stderr
     errors = [line for line in done.stderr.splitlines() if line.startswith("dynadiag: error: ")]
-    assert len(errors) == 1 and says in errors[0]
+    assert len(errors) == 1 and "needs arguments (batch) that nobody recorded" in errors[0]
     assert "Traceback" not in done.stderr
 
 

@@ -319,6 +319,16 @@ def test_what_runs_nothing_when_it_is_called_is_refused(tmp_path, monkeypatch, n
         load_step(f"{tmp_path / 'missing.py'}:{name}", switch)
 
 
+def test_a_step_that_is_not_there_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    (tmp_path / "steps.py").write_text("")
+    switch = CompileSwitch(arm="eager", overrides={})
+    with pytest.raises(UsageError, match="has no 'missing'"):
+        load_step(f"{tmp_path / 'steps.py'}:missing", switch)
+    with pytest.raises(UsageError, match="there is no module 'no_such_module_here'"):
+        load_step("no_such_module_here:step", switch)
+
+
 def test_a_call_that_leaves_the_program_is_told_as_that():
     (commands, feed), (heard, replies) = os.pipe(), os.pipe()
     server = Server(commands, replies)
