@@ -93,6 +93,27 @@ def watched_backend(options: Mapping[str, Any], watch: Watch) -> Callable[..., A
     return compile_
 
 
+def is_module_state(value: Any) -> bool:
+    """Whether a graph's input is a parameter or buffer of a module, as Dynamo saw it.
+
+    Dynamo marks those of modules that it inlines (`mark_static_input` in `torch/_dynamo/variables/builder.py`, 2.11 to 2.15).
+    """
+    import torch
+
+    return isinstance(value, torch.nn.Parameter) or getattr(value, "_dynamo_static_input_type", None) is not None
+
+
+def static_shapes() -> Any:
+    """While entered, what Dynamo compiles has the shapes it is called with: what `dynamic=False` sets, which sets it in each call anew.
+
+    From `make_set_enable_dynamic` (`torch/_dynamo/eval_frame.py`, 2.11 to 2.15).
+    """
+    import torch._dynamo.config
+
+    config: Any = torch._dynamo.config
+    return config.patch(automatic_dynamic_shapes=False, assume_static_by_default=True)
+
+
 def _ending(graph: Any) -> Ending:
     """From `GraphCompileReason` (`torch/_dynamo/output_graph.py`, 2.11 to 2.15)."""
     why = getattr(graph, "compile_subgraph_reason", None)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dynadiag.torch_compat.bench_prices import Entered
+from dynadiag.torch_compat.bench_prices import Entered, is_module_state
 
 
 class CannotJoinError(Exception):
@@ -15,7 +15,11 @@ class CannotJoinError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """A joined graph with what it is called with (tensors by the identity that they had on the tape) and what it gives, likewise."""
+    """A joined graph with what it is called with (tensors by the identity that they had on the tape) and what it gives, likewise.
+
+    Parameters and buffers are attributes of `module`, as they are of the program's: as arguments they would cost other guards, and CUDA
+    graphs would copy them in each call.
+    """
 
     module: Any
     inputs: tuple[Any, ...]
@@ -31,8 +35,14 @@ def join(entered: Sequence[Entered], wanted: set[int]) -> Part:
 
     joined = torch.fx.Graph()
     root: dict[str, Any] = {}
-    inputs = _from_outside(entered)
+    outside = _from_outside(entered)
+    inputs = [value for value in outside if not is_module_state(value)]
     made = {id(value): joined.placeholder(f"input_{number}") for number, value in enumerate(inputs)}
+    for value in outside:
+        if is_module_state(value):
+            name = f"state_{len(root)}"
+            root[name] = value
+            made[id(value)] = joined.create_node("get_attr", name)
     outputs: dict[int, Any] = {}
     for number, call in enumerate(entered):
         placeholders = [node for node in call.piece.graph.graph.nodes if node.op == "placeholder"]

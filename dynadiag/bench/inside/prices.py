@@ -14,19 +14,27 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from time import perf_counter
 from typing import Any
 
 from dynadiag.bench.inside.joining import CannotJoinError, Part, join
 from dynadiag.bench.inside.loading import one_line
 from dynadiag.bench.inside.patching import CompileSwitch
 from dynadiag.bench.inside.probing import regions_entered
+from dynadiag.bench.inside.replaying import Replay
 from dynadiag.bench.inside.results import tensors_in
 from dynadiag.bench.inside.snapshot import take_snapshot
 from dynadiag.bench.inside.state import find_state
 from dynadiag.bench.inside.steps import CallUnit, Step
 from dynadiag.bench.inside.timing import Timer
-from dynadiag.torch_compat.bench_prices import Entered, GuardTimes, Watch, compiled_names, timed_guards, watched_backend
+from dynadiag.torch_compat.bench_prices import (
+    Entered,
+    GuardTimes,
+    Watch,
+    compiled_names,
+    static_shapes,
+    timed_guards,
+    watched_backend,
+)
 
 MOST_PLACES = 8
 _PAUSE_CALLS = 15
@@ -78,6 +86,7 @@ class _Pricing:
         self._direct: dict[int, Callable[..., Any]] = {}
         self._guards = GuardTimes()
         self._tape: list[Entered] = []
+        self._output: Any = None
         self._outputs: dict[str, Any] = {}
 
     def measure(self, max_s: float) -> dict[str, Any]:
@@ -97,7 +106,7 @@ class _Pricing:
         for place in places:
             place.pause_s = sum(pauses[at] for at in place.boundaries)
         variants: dict[str, Callable[[], Any]] = {"step": lambda: self._call(function)}
-        variants["unbroken"] = self._replay([self._segment(0, len(self._tape))], [], direct=False)
+        variants["unbroken"] = self._unbroken()
         cuts = _cuts([number for number, place in enumerate(places) if not place.why_not])
         variants |= {_name(cut): self._cut([places[number] for number in cut], pauses) for cut in cuts}
         samples = _take_turns(variants, cuda=self._cuda, max_s=max_s)
@@ -123,7 +132,7 @@ class _Pricing:
         self._watch.tape = self._tape
         output = self._call(function)
         self._watch.tape = None
-        self._outputs = tensors_in("output", output)
+        self._output, self._outputs = output, tensors_in("output", output)
         if not self._tape:
             raise CannotJoinError("no compiled graph was called")
         given = {id(value) for call in self._tape for value in call.outputs}
@@ -169,63 +178,64 @@ class _Pricing:
             self._parts[begin, end] = join(calls, {key for key in given if key in later or key in results or key not in taken})
         return self._parts[begin, end]
 
+    def _unbroken(self) -> Callable[[], Any]:
+        """All graphs as one, behind one Dynamo entry of the kind that the call has: a module's where it is one, with the same options."""
+        part = self._segment(0, len(self._tape))
+        return self._warm(Replay(self._unit, [part], [self._through_dynamo(part)], self._output), 1)
+
     def _cut(self, places: Sequence[Place], pauses: Sequence[float]) -> Callable[[], Any]:
-        """The joined graphs, but for these places."""
+        """The joined graphs, but for these places.
+
+        The backend's functions are called without Dynamo, whose look-ups are in the pauses already. Between two parts the host waits for
+        what the pause of the real call is longer than the replay's own.
+        """
         boundaries = sorted(at for place in places for at in place.boundaries)
         ends = [at + 1 for at in boundaries]
         parts = [self._segment(begin, end) for begin, end in zip([0, *ends], [*ends, len(self._tape)], strict=True)]
-        return self._replay(parts, [pauses[at] for at in boundaries])
-
-    def _replay(self, parts: Sequence[Part], pauses: Sequence[float], *, direct: bool = True) -> Callable[[], Any]:
-        """Call the parts one after the other, then go backward as the unit does.
-
-        Between two parts the host waits for what the pause of the real call is longer than the replay's own. With `direct` the backend's
-        functions are called without Dynamo, whose look-ups are in the pauses already; a part that another replay has is not compiled again.
-        """
-        known = self._direct if direct else {}
-        compiled = [
-            known.get(id(part)) or self._compiled(_function(part.module), self._joined, dynamic=False, fullgraph=True) for part in parts
-        ]
-        results = [(name, id(value)) for name, value in self._outputs.items() if value.requires_grad]
-        waits = [0.0] * len(parts)
-
-        def run() -> Any:
-            self._begin()
-            self._unit.drop_gradients()
-            values: dict[int, Any] = {}
-            for part, function, wait_s in zip(parts, compiled, waits, strict=True):
-                outputs = function(*[values.get(id(value), value) for value in part.inputs])
-                values.update(zip(part.outputs, outputs, strict=True))
-                until = perf_counter() + wait_s
-                while wait_s and perf_counter() < until:
-                    pass
-            if self._unit.backward:
-                self._unit.go_back({name: values[key] for name, key in results})
-            return values
-
-        try:
-            for _ in range(_WARM_CALLS):
-                run()
-            if direct:
-                self._call_directly(parts, compiled, run)
-                run()
-            own = self._measured_pauses(run, self._joined, len(parts)) if pauses else []
-        except CannotJoinError:
-            raise
-        except Exception as error:  # the border around a candidate: a graph that torch cannot compile when joined
-            raise CannotJoinError(f"the joined graphs do not run: {one_line(error)[:200]}") from error
-        waits[: len(own)] = [max(0.0, pause - found) for pause, found in zip(pauses, own, strict=True)]
+        replay = Replay(self._unit, parts, self._direct_functions(parts), self._output)
+        run = self._warm(replay, len(parts))
+        own = self._measured_pauses(run, self._joined, len(parts))
+        replay.wait([pauses[at] - found for at, found in zip(boundaries, own, strict=True)])
         return run
 
-    def _call_directly(self, parts: Sequence[Part], compiled: list[Any], run: Callable[[], Any]) -> None:
-        """Put the backend's own functions in the places of the compiled ones."""
-        self._joined.tape = []
-        values = run()
-        tape, self._joined.tape = self._joined.tape, None
-        for part, call in zip(parts, tape, strict=True):
-            if id(part) not in self._direct:
-                self._direct[id(part)] = _direct(part, call, values)
-        compiled[:] = [self._direct[id(part)] for part in parts]
+    def _direct_functions(self, parts: Sequence[Part]) -> list[Callable[..., Any]]:
+        """The backend's own functions for these parts; a part that another replay has is not compiled again."""
+        if any(id(part) not in self._direct for part in parts):
+            functions = [self._direct.get(id(part)) or self._through_dynamo(part) for part in parts]
+            replay, values = Replay(self._unit, parts, functions, self._output), []
+            self._warm(replay, len(parts))
+            self._begin()
+            self._joined.tape = []
+            replay(lambda taken, given: values.append((taken, given)))
+            tape, self._joined.tape = self._joined.tape, None
+            for part, call, (taken, given) in zip(parts, tape, values, strict=True):
+                self._direct.setdefault(id(part), _direct(call, taken, given))
+        return [self._direct[id(part)] for part in parts]
+
+    def _through_dynamo(self, part: Part) -> Callable[..., Any]:
+        """A part compiled as the call is; shapes are fixed by `_warm`, since `dynamic=False` would be set in each call anew."""
+        same = {} if self._options.get("dynamic") is None else {"dynamic": False}
+        function: Callable[..., Any] = self._compiled(_like(self._unit.original, part.module), self._joined, **same)
+        return function
+
+    def _warm(self, replay: Replay, count: int) -> Callable[[], Any]:
+        """The replay as a step of its own, called until it is compiled; it must enter so many graphs."""
+
+        def run() -> None:
+            self._begin()
+            replay()
+
+        try:
+            with static_shapes():
+                for _ in range(_WARM_CALLS):
+                    self._joined.times = []
+                    run()
+        except Exception as error:  # the border around a candidate: a graph that torch cannot compile when joined
+            raise CannotJoinError(f"the joined graphs do not run: {one_line(error)[:200]}") from error
+        times, self._joined.times = self._joined.times, None
+        if times is None or len(times) != count:
+            raise CannotJoinError("torch compiles the joined graphs in other pieces")
+        return run
 
     def _begin(self) -> None:
         """Each call is a step of its own: what CUDA graphs gave to the last one may be written over, as behind a call of Dynamo's."""
@@ -297,32 +307,46 @@ def _prices(number: int, cuts: Sequence[tuple[int, ...]], samples: dict[str, lis
     return [((first - without) + (last - left)) / 2 for first, without, last, left in zip(*columns, strict=True)]
 
 
-def _function(module: Any) -> Callable[..., Any]:
-    """A plain function around a graph, with code of its own: Dynamo counts what it compiled by code."""
+def _like(original: Any, graph: Any) -> Any:
+    """A module around a graph where the original is one, else a function; with code of its own: Dynamo counts what it compiled by code."""
+    import torch
+
+    class Joined(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.graph = graph
+
+        def forward(self, *args: Any) -> Any:
+            return self.graph(*args)
+
+    Joined.forward.__code__ = Joined.forward.__code__.replace()
+    if isinstance(original, torch.nn.Module):
+        return Joined().train(original.training)
 
     def joined(*args: Any) -> Any:
-        return module(*args)
+        return graph(*args)
 
     joined.__code__ = joined.__code__.replace()
     return joined
 
 
-def _direct(part: Part, call: Entered, values: dict[int, Any]) -> Callable[..., Any]:
+def _direct(call: Entered, taken: Sequence[Any], given: Sequence[Any]) -> Callable[..., Any]:
     """The backend's own function for a part, taking and giving what the part does.
 
-    Dynamo may hand a graph its inputs in another order, and give fewer or more outputs than the function; identity tells which is which.
+    Dynamo hands a graph its inputs in another order, parameters and buffers among them, and may give fewer or more outputs than the
+    function; identity tells which is which.
     """
-    given = {id(values.get(id(value), value)): at for at, value in enumerate(part.inputs)}
-    places = [given.get(id(value)) for value in call.inputs]
+    places = {id(value): at for at, value in enumerate(taken)}
+    takes = [places.get(id(value)) for value in call.inputs]
     came = {id(value): at for at, value in enumerate(call.outputs)}
-    wanted = [came.get(id(values[key])) for key in part.outputs]
+    wanted = [came.get(id(value)) for value in given]
     if None in wanted:
         raise CannotJoinError("a joined graph gives what its backend's function does not")
     # Only what no part gives: the rest would keep a call's tensors in memory, and a CUDA graph from ending.
-    run, constants = call.run, [value if place is None else None for place, value in zip(places, call.inputs, strict=True)]
+    run, constants = call.run, [value if place is None else None for place, value in zip(takes, call.inputs, strict=True)]
 
     def direct(*args: Any) -> Any:
-        outputs = run(*[constants[at] if place is None else args[place] for at, place in enumerate(places)])
+        outputs = run(*[constants[at] if place is None else args[place] for at, place in enumerate(takes)])
         return [outputs[at] for at in wanted if at is not None]
 
     return direct

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import weakref
+
 import pytest
 import torch
 
 from dynadiag.bench.inside.joining import join
 from dynadiag.bench.inside.patching import CompileSwitch
 from dynadiag.bench.inside.prices import prices_of
+from dynadiag.bench.inside.replaying import Replay
 from dynadiag.bench.inside.steps import CallUnit, WholeStep
 from dynadiag.torch_compat.bench_prices import Watch, watched_backend
 
@@ -46,6 +49,16 @@ def fresh():
     torch.compiler.reset()
 
 
+def taped(model, *arguments):
+    """The calls of the compiled model's graphs with their values, and what the model gave."""
+    watch = Watch()
+    compiled = torch.compile(model, backend=watched_backend({"backend": "eager"}, watch))
+    compiled(*arguments)
+    watch.tape = []
+    outputs = compiled(*arguments)
+    return watch.tape, outputs
+
+
 def test_joined_graphs_do_what_the_call_does():
     model, x, watch = Broken(), torch.randn(4, 8), Watch()
     compiled = torch.compile(model, backend=watched_backend({"backend": "eager"}, watch))
@@ -64,6 +77,46 @@ def test_joined_graphs_do_what_the_call_does():
         torch.testing.assert_close(value, wanted)
     by_id[id(outputs[0])].sum().backward()
     assert model.first.weight.grad is not None and model.second.weight.grad is not None
+
+
+def test_parameters_and_buffers_stay_attributes_of_the_joined_graph():
+    model, x = Broken(), torch.randn(4, 8)
+    tape, outputs = taped(model, x)
+    part = join(tape, {id(value) for value in outputs})
+    assert [id(value) for value in part.inputs] == [id(x)], "as arguments they would cost other guards, and CUDA graphs would copy them"
+    assert {id(value) for value in part.module.parameters()} == {id(value) for value in model.parameters()}
+    assert [id(value) for value in part.module.buffers()] == [id(model.seen)]
+
+
+def test_a_replay_gives_what_the_call_gives_and_drops_what_no_later_part_takes():
+    model, x = Broken(), torch.randn(4, 8)
+    unit = unit_of(model, x)
+    tape, outputs = taped(model, x)
+    given = {id(value): value for call in tape for value in call.outputs}
+    parts = [join([call], {id(value) for value in call.outputs}) for call in tape]
+    alive, seen = [], []
+
+    def watched(part):
+        def run(*args):
+            seen.append([one() is not None for one in alive])
+            values = part.module(*args)
+            alive.extend(weakref.ref(value) for value in values)
+            return values
+
+        return run
+
+    model.seen.zero_()
+    with torch.no_grad():
+        replay = Replay(unit, parts, [watched(part) for part in parts], outputs)
+        replay()
+    assert len(given) == 4 and seen == [[], [True], [False, True]]
+    model.seen.zero_()
+    unit.backward = True
+    Replay(unit, parts, [part.module for part in parts], outputs)()
+    expected = {name: value.grad.clone() for name, value in model.named_parameters()}
+    model.seen.zero_()
+    unit.run(model)
+    assert all(torch.equal(expected[name], value.grad) for name, value in model.named_parameters())
 
 
 def test_each_place_that_breaks_is_timed_beside_the_joined_call():
