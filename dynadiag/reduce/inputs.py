@@ -97,7 +97,7 @@ def from_value(value: Any, token: str, *, as_leaf: bool = False) -> Input:
     """
     if type(value) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer) or value.layout is not torch.strided or value.is_quantized:
         return PlainInput(value=value)
-    plain = value.detach()
+    plain = value.detach().resolve_conj().resolve_neg()  # such a view is read as bytes later
     return TensorInput(
         shape=tuple(plain.shape),
         stride=tuple(plain.stride()),

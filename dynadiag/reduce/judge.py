@@ -22,6 +22,7 @@ from dynadiag.reduce.running import eager_values
 from dynadiag.reduce.setting import Setting
 from dynadiag.reduce.speculation import Pool, PoolOptions
 from dynadiag.reduce.verdict import Verdict
+from dynadiag.torch_compat.fx_groups import fake_process_groups
 from dynadiag.torch_compat.reduce_cpp import errors_too
 
 _CRASHES = ("SIGSEGV", "SIGABRT", "SIGFPE", "SIGILL", "SIGBUS", "SIGTRAP", "SIGSYS")
@@ -156,7 +157,7 @@ class IsolatedOracle:
         """The values of an uncompiled run in a child, loaded as plain tensors on the CPU."""
         with tempfile.TemporaryDirectory(prefix="dynadiag-values-") as folder:
             path = Path(folder) / "values.pt"
-            report = run_forked(lambda tell: _save_values(candidate, path, grad=self.setting.grad), timeout_s=max(self.timeout_s, 60.0))
+            report = run_forked(lambda tell: _save_values(candidate, path, self.setting), timeout_s=max(self.timeout_s, 60.0))
             if report.exit_status != 0 or not path.exists():
                 raise DynadiagError(f"the values of the graph could not be kept: {_last_words(report)}", slug="no-values", exit_code=1)
             loaded: dict[str, Any] = torch.load(path, weights_only=True, map_location="cpu")
@@ -183,8 +184,9 @@ def _last_words(report: ChildReport) -> str:
     return said[-1][:300] if said else ended
 
 
-def _save_values(candidate: Candidate, path: Path, *, grad: bool) -> None:
-    values = eager_values(candidate, grad=grad)
+def _save_values(candidate: Candidate, path: Path, setting: Setting) -> None:
+    with fake_process_groups(setting.groups):
+        values = eager_values(candidate, grad=setting.grad)
     simple = {name: _simple(value) for name, value in values.items()}
     wanted = {name: None for name, value in values.items() if isinstance(value, torch.Tensor) and value.requires_grad}
     devices = {name: str(value.device) for name, value in values.items() if isinstance(value, torch.Tensor)}

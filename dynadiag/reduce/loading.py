@@ -14,6 +14,7 @@ import torch
 from torch.fx import Graph, GraphModule
 
 from dynadiag.errors import UnreadableInputError
+from dynadiag.fx.collectives import group_sizes
 from dynadiag.fx.rebuild import RebuildOptions, rebuild
 from dynadiag.fx.refusal import NotRebuildableError
 from dynadiag.fx.running import is_here, missing_device
@@ -39,7 +40,9 @@ def load_capture(folder: Path) -> tuple[Candidate, Setting]:
         raise _unreadable(folder, error) from error
     if state.get("trouble"):
         raise UnreadableInputError(f"a reproducer cannot name the backend: {state['trouble']}", slug=NOT_REBUILT, exit_code=1)
-    return load_candidate(folder, _configs(state)), _setting(state)
+    candidate, setting = load_candidate(folder, _configs(state)), _setting(state)
+    named = group_sizes(candidate.module)
+    return candidate, replace(setting, groups={name: setting.groups.get(name, size) for name, size in named.items()})
 
 
 def load_candidate(folder: Path, configs: tuple[tuple[str, Any], ...]) -> Candidate:
@@ -49,7 +52,7 @@ def load_candidate(folder: Path, configs: tuple[tuple[str, Any], ...]) -> Candid
         details = json.loads((folder / "details.json").read_text("utf-8")) if (folder / "details.json").exists() else None
         arguments = folder / "arguments.json"
         saved = stored_inputs(arguments) if arguments.exists() else _tensors(folder / "inputs.pt")
-        attributes = _tensors(folder / "attributes.pt")
+        attributes = saved["attributes"] if saved is not None and "attributes" in saved else _tensors(folder / "attributes.pt")
     except (OSError, ValueError, RuntimeError, EOFError, UnpicklingError) as error:
         raise _unreadable(folder, error) from error
     try:
@@ -109,7 +112,8 @@ def _lifted(graph: Graph, attributes: dict[str, Any]) -> list[Any]:
         with graph.inserting_after(placeholders[-1]) if placeholders else graph.inserting_before(next(iter(graph.nodes))):
             placeholders.append(graph.placeholder(node.name))
         node.replace_all_uses_with(placeholders[-1])
-        values.append(_value(attributes[node.target]["value"], False, attributes[node.target]["home"]))
+        held = attributes[node.target]
+        values.append(_value(held["value"], bool(held.get("requires_grad")), held["home"]))
         graph.erase_node(node)
     return values
 

@@ -196,6 +196,7 @@ def limited_memory(limit_mib: int | None) -> Iterator[None]:
 @contextlib.contextmanager
 def surroundings(setting: Setting) -> Iterator[None]:
     """Grad mode, autocast, default dtype and the like as they were when the graph was captured."""
+    from dynadiag.torch_compat.fx_groups import fake_process_groups
     from dynadiag.torch_compat.fx_state import kept_global_state
 
     before = torch.get_default_dtype(), torch.get_float32_matmul_precision(), torch.are_deterministic_algorithms_enabled()
@@ -203,7 +204,7 @@ def surroundings(setting: Setting) -> Iterator[None]:
     torch.set_float32_matmul_precision(setting.matmul_precision)
     torch.use_deterministic_algorithms(setting.deterministic)
     try:
-        with kept_global_state(), contextlib.ExitStack() as stack:
+        with kept_global_state(), fake_process_groups(setting.groups), contextlib.ExitStack() as stack:
             if setting.autocast is not None:
                 device, dtype = setting.autocast
                 stack.enter_context(torch.autocast(device, dtype=getattr(torch, dtype)))

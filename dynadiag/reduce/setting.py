@@ -18,6 +18,7 @@ class Setting:
     process has already; then running out of memory is a failure like others. `autocast` is a device type and a dtype name.
     `backend_source` is the source of a backend of the user's script; `lost_options` are options that could not be captured.
     `calls` is how often it is called, each time with fresh inputs, random ones drawn anew.
+    `groups` are the process groups that its collectives name, with their number of ranks: groups that communicate with nobody.
     With `inner` an ATen graph goes to inductor's inner compiler as it is, without `torch.compile`.
     """
 
@@ -38,11 +39,12 @@ class Setting:
     lost_options: tuple[str, ...] = ()
     inner: bool = False
     calls: int = 1
+    groups: Mapping[str, int] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data; the backend by its name."""
         data = {one.name: getattr(self, one.name) for one in fields(self)}
-        return {**data, "options": dict(self.options), "backend": backend_name(self.backend)}
+        return {**data, "options": dict(self.options), "groups": dict(self.groups), "backend": backend_name(self.backend)}
 
 
 def from_json(data: Mapping[str, Any]) -> Setting:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from pickle import UnpicklingError
@@ -25,7 +26,7 @@ _SENSELESS = (
 
 
 def stored_inputs(file: Path) -> dict[str, Any]:
-    """What `inputs.pt` of a capture holds, made from `arguments.json`: "inputs", "requires_grad", "homes".
+    """What `inputs.pt` of a capture holds, made from `arguments.json`: "inputs", "requires_grad", "computed", "homes", and "attributes".
 
     Missing storages hold normal random numbers (integers: zeros), as torch's own reader makes them (`InputReader.storage`, 2.11).
     Raises UnreadableInputError when a size or a storage makes no sense.
@@ -46,8 +47,23 @@ def _inputs(said: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "inputs": values,
         "requires_grad": [bool(one.get("requires_grad")) for one in said["arguments"]],
+        "computed": [bool(one.get("computed")) for one in said["arguments"]],
         "homes": homes,
+        "attributes": {one["name"]: _attribute(one, generator) for one in said.get("attributes", ())},
     }
+
+
+def _attribute(one: Mapping[str, Any], generator: torch.Generator) -> dict[str, Any]:
+    """A tensor of the module: its values where torch wrote them, else random ones (integers: zeros), as its script makes them."""
+    dtype: torch.dtype = getattr(torch, one["dtype"])
+    if one["values"] is not None:
+        value = torch.tensor(one["values"], dtype=dtype)
+    else:
+        count = math.prod(one["shape"])
+        if not 0 <= count * dtype.itemsize <= _MOST_BYTES:
+            raise ValueError(f"a tensor of {count} elements")
+        value = torch.randn(count, generator=generator).to(dtype) if dtype.is_floating_point else torch.zeros(count, dtype=dtype)
+    return {"value": value.reshape(one["shape"]), "home": one["device"], "requires_grad": bool(one.get("requires_grad"))}
 
 
 def _storage(
@@ -73,7 +89,8 @@ def _value(one: Mapping[str, Any], storages: list[torch.UntypedStorage], symbols
     shape = [_size(text, symbols) for text in one["shape"]]
     stride = contiguous_stride(shape) if one["stride"] is None else [_size(text, symbols) for text in one["stride"]]
     empty = torch.empty(0, dtype=getattr(torch, one["dtype"]))
-    return empty.set_(storages[one["storage"]], _size(one["offset"], symbols), tuple(shape), tuple(stride))
+    made = empty.set_(storages[one["storage"]], _size(one["offset"], symbols), tuple(shape), tuple(stride))
+    return made.conj() if one.get("conj") else made
 
 
 def _size(text: str, symbols: Mapping[str, sizes.Number]) -> int:

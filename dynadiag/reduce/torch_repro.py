@@ -10,7 +10,7 @@ import ast
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +18,7 @@ from dynadiag.errors import UnreadableInputError
 from dynadiag.fx import sizes
 from dynadiag.fx.annotations import DTYPE_NAMES
 from dynadiag.fx.refusal import NotRebuildableError
+from dynadiag.reduce.torch_modules import ReadClass, arguments_of, contiguous, read_class
 
 _MODULES: Mapping[str, Literal["aot", "dynamo"]] = {
     "torch._dynamo.repro.after_aot": "aot",
@@ -27,13 +28,15 @@ _CONFIG = re.compile(r"torch\._(dynamo|functorch|inductor)\.config\.([\w.]+)")
 _HASH = re.compile(r"[0-9a-f]{8,64}")
 _SHORT = {name: short for short, name in DTYPE_NAMES.items()}
 _LONGEST_BYTES = 64 << 20
+_MOST_RANKS = 1 << 16
 Plain = bool | int | float | str | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class TorchRepro:
     """What such a script says. `after` is the compiler whose failure it shows; `graph` the text of its class; `unread` why that cannot be
-    rebuilt. `arguments` and `storages` are what `load_args` names, sizes as text; `save_dir` is the folder that holds the storages.
+    rebuilt. `arguments` and `storages` are what `load_args` names, sizes as text; `attributes` are the tensors that the class holds;
+    `lost` are options of modules that are not torch's; `groups` the process groups with their number of ranks.
     """
 
     after: Literal["aot", "dynamo"]
@@ -41,7 +44,10 @@ class TorchRepro:
     unread: str | None
     storages: tuple[Mapping[str, Any], ...] = ()
     arguments: tuple[Mapping[str, Any], ...] = ()
+    attributes: tuple[Mapping[str, Any], ...] = ()
     configs: tuple[tuple[str, Plain], ...] = ()
+    lost: tuple[str, ...] = ()
+    groups: Mapping[str, int] = field(default_factory=dict)
     call: Mapping[str, Plain] = field(default_factory=dict)
 
     @property
@@ -77,35 +83,38 @@ def read_torch_repro(text: str) -> TorchRepro:
     for statement in loading[0].body:
         reading.statement(statement)
     try:
-        graph, unread = _graph(text, classes[0], _annotations(reading.arguments, reading.storages))
+        graph = _graph(text, tree, classes[0], reading)
     except NotRebuildableError as error:
-        graph, unread = "", str(error)
+        graph = ReadClass(text="", unread=str(error))
     return TorchRepro(
         after=after,
-        graph=graph,
-        unread=reading.unread or unread,
+        graph=graph.text,
+        unread=reading.unread or graph.unread,
+        attributes=graph.attributes,
         storages=tuple(reading.storages),
         arguments=tuple(reading.arguments),
         configs=tuple(_configs(tree)),
+        lost=tuple(_lost(tree)),
+        groups=_groups(tree),
         call=_call(tree),
     )
 
 
-def _graph(text: str, found: ast.ClassDef, annotations: list[str]) -> tuple[str, str | None]:
-    """The text of the class as Dynamo prints graphs: without `__init__`, the arguments annotated; and why that cannot be had."""
-    lines = text.splitlines()
-    methods = {node.name: node for node in found.body if isinstance(node, ast.FunctionDef)}
-    forward, made = methods.get("forward"), methods.get("__init__")
-    if forward is None or not forward.body:
-        return "", "it has no forward"
-    names = [argument.arg for argument in forward.args.args[1:]]
+def _graph(text: str, tree: ast.Module, found: ast.ClassDef, reading: _Reading) -> ReadClass:
+    """The class as Dynamo prints graphs, and why that cannot be had. Raises NotRebuildableError for a size that makes no sense."""
+    names = arguments_of(found)
+    if names is None:
+        return ReadClass(text="", unread="it has no forward")
+    annotations = _annotations(reading.arguments, reading.storages)
     if len(names) != len(annotations):
-        return "", f"its forward takes {len(names)} arguments, but load_args makes {len(annotations)}"
-    rest = [ast.unparse(one) for one in made.body if not isinstance(one, ast.Pass)] if made is not None else []
-    unread = next((f"its __init__ makes {line[:80]!r}" for line in rest if line != "super().__init__()"), None)
-    arguments = ", ".join(["self", *(f'{name}: "{annotation}"' for name, annotation in zip(names, annotations, strict=True))])
-    body = lines[forward.body[0].lineno - 1 : forward.end_lineno]
-    return "\n".join([lines[found.lineno - 1], f"    def forward({arguments}):", *body]) + "\n", unread
+        why = next((one["unsaved"] for one in reading.arguments if "unsaved" in one), None)
+        return ReadClass(text="", unread=why or f"its forward takes {len(names)} arguments, but load_args makes {len(annotations)}")
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef) and node is not found}
+    read = read_class(text.splitlines(), found, classes, dict(zip(names, annotations, strict=False)))
+    unsaved = next(
+        (one["unsaved"] for name, one in zip(names, reading.arguments, strict=False) if "unsaved" in one and name in read.used), None
+    )
+    return read if unsaved is None or read.unread is not None else replace(read, unread=unsaved)
 
 
 def _annotations(arguments: list[Mapping[str, Any]], storages: list[Mapping[str, Any]]) -> list[str]:
@@ -117,7 +126,7 @@ def _annotations(arguments: list[Mapping[str, Any]], storages: list[Mapping[str,
             texts.append(f"Sym({one['value'] if isinstance(one['value'], int | float) else 0})")
             continue
         shape = [int(sizes.evaluate(text, symbols)) for text in one["shape"]]
-        stride = _contiguous(shape) if one["stride"] is None else [int(sizes.evaluate(text, symbols)) for text in one["stride"]]
+        stride = contiguous(shape) if one["stride"] is None else [int(sizes.evaluate(text, symbols)) for text in one["stride"]]
         texts.append(f"{_SHORT.get(one['dtype'], 'f32')}{shape}{stride}{storages[one['storage']]['device']}")
     return texts
 
@@ -125,15 +134,6 @@ def _annotations(arguments: list[Mapping[str, Any]], storages: list[Mapping[str,
 def symbols_of(arguments: Sequence[Mapping[str, Any]]) -> dict[str, sizes.Number]:
     """The values of the symbolic sizes that `reader.symint` names."""
     return {one["symbol"]: one["value"] for one in arguments if one.get("symbol") and isinstance(one.get("value"), int)}
-
-
-def _contiguous(shape: list[int]) -> list[int]:
-    strides: list[int] = []
-    step = 1
-    for size in reversed(shape):
-        strides.insert(0, step)
-        step *= max(size, 1)
-    return strides
 
 
 def _configs(tree: ast.Module) -> Iterator[tuple[str, Plain]]:
@@ -144,6 +144,26 @@ def _configs(tree: ast.Module) -> Iterator[tuple[str, Plain]]:
         value = _literal(node.value)
         if named is not None and isinstance(value, bool | int | float | str | None):
             yield f"{named[1]}.{named[2]}", value
+
+
+def _lost(tree: ast.Module) -> Iterator[str]:
+    """Options of a back end that is not torch's: `import their_config` and `their_config.option = value` (after_aot.py, 2.15)."""
+    imported = {name.name for node in tree.body if isinstance(node, ast.Import) for name in node.names if not name.name.startswith("torch")}
+    for node in tree.body:
+        target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+        if isinstance(target, ast.Attribute) and ast.unparse(target.value) in imported and isinstance(node, ast.Assign):
+            yield ast.unparse(node)[:80]
+
+
+def _groups(tree: ast.Module) -> dict[str, int]:
+    """The number of ranks of each process group (`setup_fake_process_groups`, after_aot.py, 2.15)."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "setup_fake_process_groups" and len(node.args) == 1:
+            said = _literal(node.args[0])
+            groups = said if isinstance(said, dict) else {}
+            sizes = {name: one.get("size") for name, one in groups.items() if isinstance(name, str) and isinstance(one, dict)}
+            return {name: size for name, size in sizes.items() if type(size) is int and 0 < size < _MOST_RANKS}
+    return {}
 
 
 def _call(tree: ast.Module) -> dict[str, Plain]:
@@ -189,14 +209,20 @@ class _Reading:
             self.arguments.append({"value": _literal(call.args[0]), "symbol": _literal(named["expr"]) if "expr" in named else None})
         elif call.func.attr == "const":
             self.arguments.append({"value": None, "symbol": None})
+        elif call.func.attr in ("unsupported", "generator", "opaque"):
+            # Nobody misses it where the graph does not read it.
+            why = f"argument {len(self.arguments)} is of a kind that is not saved ({call.func.attr})"
+            self.arguments.append({"value": None, "symbol": None, "unsaved": why})
         else:
-            self.unread = self.unread or f"argument {len(self.arguments)} is of a kind that is not saved ({call.func.attr})"
+            self.unread = self.unread or f"load_args does something else: {ast.unparse(node)[:80]!r}"
 
     def _tensor(self, args: list[ast.expr], named: Mapping[str, ast.expr]) -> None:
         number = self._names.get(ast.unparse(args[0]))
         if number is None:
             self.unread = self.unread or f"argument {len(self.arguments)} has no storage"
             return
+        if _is_true(named, "neg"):
+            self.unread = self.unread or f"argument {len(self.arguments)} is a view with the other sign"
         stride = args[2] if len(args) > 2 else named.get("stride")
         self.arguments.append(
             {
@@ -205,9 +231,15 @@ class _Reading:
                 "stride": None if stride is None else _texts(stride),
                 "offset": ast.unparse(named["storage_offset"]) if "storage_offset" in named else "0",
                 "dtype": _dtype(named.get("dtype")),
-                "requires_grad": "requires_grad" in named and _literal(named["requires_grad"]) is True,
+                "requires_grad": _is_true(named, "requires_grad"),
+                "computed": _is_true(named, "requires_grad") and not _is_true(named, "is_leaf"),
+                "conj": _is_true(named, "conj"),
             }
         )
+
+
+def _is_true(named: Mapping[str, ast.expr], name: str) -> bool:
+    return name in named and _literal(named[name]) is True
 
 
 def _storage(args: list[ast.expr], named: Mapping[str, ast.expr]) -> Mapping[str, Any]:
@@ -261,13 +293,20 @@ def write_capture(repro: TorchRepro, folder: Path, *, near: Path | None, backend
     if repro.unread is not None:
         raise UnreadableInputError(f"the repro of torch cannot be rebuilt: {repro.unread}", exit_code=1)
     folder.mkdir(parents=True, exist_ok=True)
-    saved = {"storages": repro.storages, "arguments": repro.arguments, "folder": _storages_folder(repro, near)}
+    saved = {
+        "storages": repro.storages,
+        "arguments": repro.arguments,
+        "attributes": repro.attributes,
+        "folder": _storages_folder(repro, near),
+    }
     recorded = repro.call.get("backend") if repro.after == "dynamo" else "inductor"
     setting = {
         "backend": backend or (recorded if isinstance(recorded, str) else "inductor"),
         "grad": repro.after == "dynamo",
         "dynamic": True if repro.call.get("tracing_mode") == "symbolic" else None,
         "configs": repro.configs,
+        "configs_lost": repro.lost,
+        "groups": repro.groups,
         "autocast": ("cuda", "float16") if repro.call.get("autocast") is True else None,
         "backward": backward,
     }

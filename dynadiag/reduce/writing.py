@@ -11,7 +11,9 @@ from typing import Any
 
 import torch
 
+from dynadiag.fx.collectives import group_sizes
 from dynadiag.fx.script import module_source
+from dynadiag.fx.script_parts import GROUPS
 from dynadiag.reduce import comparing
 from dynadiag.reduce.candidate import Call, Candidate, own_copy
 from dynadiag.reduce.failure import Failure
@@ -48,7 +50,7 @@ def reproducer(candidate: Candidate, setting: Setting, header: Header, *, expect
     """The source of the file. Raises NotRebuildableError for a function or a value that has no spelling."""
     classes, imports = module_source(_without_notes(own_copy(candidate.module)), "Repro")
     making = _inputs_function(candidate, setting)
-    body = [*_surroundings(setting), *making, "", "", *_backend(setting), *_inner(setting)]
+    body = [*_groups(candidate, setting), *_surroundings(setting), *making, "", "", *_backend(setting), *_inner(setting)]
     body += _main(candidate, setting, header.failure, expect_failure=expect_failure)
     if "view_of(" in "\n".join(making):
         body = [*SHARING.splitlines(), "", "", *body]
@@ -223,6 +225,12 @@ SHARING = '''def view_of(memory, shape, stride, offset):
 
 
 # -- what surrounds the call
+
+
+def _groups(candidate: Candidate, setting: Setting) -> list[str]:
+    """The process groups that are left in the graph."""
+    sizes = {name: setting.groups[name] for name in group_sizes(candidate.module) if name in setting.groups}
+    return [*GROUPS.strip().replace("SIZES", repr(sizes)).splitlines(), "", "", "make_process_groups()", "", ""] if sizes else []
 
 
 def _surroundings(setting: Setting) -> list[str]:

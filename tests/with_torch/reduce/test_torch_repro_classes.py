@@ -1,0 +1,247 @@
+"""What a script of torch holds besides operators: tensors and sub graphs of its class, inputs that are no plain tensors, process groups."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+from torch._dynamo.repro.after_aot import save_graph_repro
+from torch._dynamo.repro.after_dynamo import generate_dynamo_fx_repro_string
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from dynadiag.errors import UnreadableInputError
+from dynadiag.reduce.failure import Failure
+from dynadiag.reduce.hunt import HuntOptions, hunt
+from dynadiag.reduce.inputs import make_values
+from dynadiag.reduce.loading import load_capture
+from dynadiag.reduce.proving import run_in_child
+from dynadiag.reduce.torch_repro import capture_script
+from dynadiag.reduce.writing import Header, reproducer
+from dynadiag.torch_compat.fx_groups import fake_process_groups
+from dynadiag.torch_compat.reduce_compile import warm_up
+
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+HEADER = Header(failure=Failure(kind="compile_error", phase="compile"), made_by="test", versions="", story="")
+
+
+def loaded(folder, gm, values, **change):
+    """What is read of the script that torch writes of a graph after AOT; `change` replaces text in it."""
+    script = folder / "repro.py"
+    with script.open("w") as file:
+        save_graph_repro(file, gm, values, "inductor", save_dir=str(folder / "checkpoints"))
+    return reread(folder, change)
+
+
+def reread(folder, change):
+    script = folder / "repro.py"
+    text = script.read_text()
+    for old, new in change.items():
+        assert old in text
+        text = text.replace(old, new)
+    script.write_text(text)
+    _, (first, *_) = capture_script(script, folder / "out", backend=None)
+    return load_capture(first)
+
+
+def results(candidate):
+    return candidate.module(*make_values(candidate.inputs))
+
+
+def test_small_tensors_of_the_class_have_their_values(tmp_path):
+    numbers = torch.tensor([[1.5, -2.0], [float("inf"), float("nan")]])
+
+    def f(x):
+        return torch.relu(x) + torch.tensor(2) + numbers.nan_to_num(7.0)
+
+    x = torch.randn(2, 2)
+    candidate, _ = loaded(tmp_path, make_fx(f)(x), [x])
+    assert len(candidate.inputs) == 3 and torch.equal(results(candidate), f(x))
+
+
+def test_large_tensors_of_the_class_have_their_shapes(tmp_path):
+    weights, numbers = torch.randn(3, 5), torch.arange(6)
+    x = torch.randn(2, 3)
+    gm = make_fx(lambda x: (x @ weights, numbers + 1))(x)
+    candidate, _ = loaded(tmp_path, gm, [x])
+    one, two = results(candidate)
+    assert one.shape == (2, 5) and two.dtype == torch.int64 and two.tolist() == [1] * 6
+
+
+def test_parameters_of_the_class_need_gradients(tmp_path):
+    class Module(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.randn(3))
+
+        def forward(self, x):
+            return (x * self.weight,)
+
+    text = generate_dynamo_fx_repro_string(torch.fx.symbolic_trace(Module()), [torch.ones(3)], "eager")
+    (tmp_path / "repro.py").write_text(text)
+    candidate, _ = reread(tmp_path, {})
+    assert [one.requires_grad for one in candidate.inputs] == [False, True] and results(candidate)[0].shape == (3,)
+
+
+def test_modules_of_the_class_are_refused_by_name(tmp_path):
+    class Holds(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(2, 2)
+
+        def forward(self, x):
+            return (self.layer(x),)
+
+    text = generate_dynamo_fx_repro_string(torch.fx.symbolic_trace(Holds()), [torch.ones(2)], "eager")
+    (tmp_path / "repro.py").write_text(text)
+    with pytest.raises(UnreadableInputError, match=r"its __init__ makes 'self.layer = Linear\(in_features=2"):
+        reread(tmp_path, {})
+
+
+SINE = """
+    def forward(self, arg0_1):
+        sin"""
+SUB_GRAPHS = """
+import torch
+class true_graph_0_0(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+
+    def forward(self, arg0_1):
+        sin = torch.ops.aten.sin.default(arg0_1);  arg0_1 = None
+        return (sin,)
+
+class false_graph_0_1(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+
+    def forward(self, arg0_1):
+        cos = torch.ops.aten.cos.default(arg0_1);  arg0_1 = None
+        return (cos,)
+
+class Repro(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.true_graph_0 = true_graph_0_0()
+        self.false_graph_0 = false_graph_0_1()
+
+    def forward(self, x_1):
+        sum_1 = torch.ops.aten.sum.default(x_1)
+        gt = torch.ops.aten.gt.Scalar(sum_1, 0);  sum_1 = None
+        true_graph_0 = self.true_graph_0
+        false_graph_0 = self.false_graph_0
+        cond = torch.ops.higher_order.cond(gt, true_graph_0, false_graph_0, (x_1,));  gt = true_graph_0 = false_graph_0 = x_1 = None
+        getitem = cond[0];  cond = None
+        return getitem
+
+def load_args(reader):
+    buf0 = reader.storage(None, 12)
+    reader.tensor(buf0, (3,), is_leaf=True)  # x_1
+load_args._version = 0
+mod = Repro()
+if __name__ == '__main__':
+    from torch._dynamo.repro.after_aot import run_repro
+    run_repro(mod, load_args, accuracy=False, command='run', save_dir=None, tracing_mode='real', check_str=None)
+"""
+
+
+def test_sub_graphs_of_the_class_are_rebuilt(tmp_path):
+    """As torch 2.15 writes them; 2.11 writes what is no Python."""
+    (tmp_path / "repro.py").write_text(SUB_GRAPHS)
+    candidate, _ = reread(tmp_path, {})
+    (x,) = make_values(candidate.inputs)
+    assert torch.equal(candidate.module(x), x.sin() if x.sum() > 0 else x.cos())
+    with pytest.raises(UnreadableInputError, match="hold one another"):
+        reread(tmp_path, {SINE: SINE.replace("    def", "        self.again = true_graph_0_0()\n    def", 1)})
+
+
+UNSAVED = """
+import torch
+class Repro(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+
+    def forward(self, other, x_1):
+        relu = torch.ops.aten.relu.default(x_1);  x_1 = None
+        return (relu,)
+
+def load_args(reader):
+    LINE
+    buf0 = reader.storage(None, 8)
+    reader.tensor(buf0, (2,), is_leaf=True)  # x_1
+load_args._version = 0
+mod = Repro()
+if __name__ == '__main__':
+    from torch._dynamo.repro.after_aot import run_repro
+    run_repro(mod, load_args, accuracy=False, command='run', save_dir=None, tracing_mode='real', check_str=None)
+"""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "reader.unsupported('other')  # unsupported type for dumping: <class 'str'>",
+        "reader.generator('cuda', 0)  # other",
+        "reader.opaque('__torch__.MyClass')  # other",
+    ],
+)
+def test_an_argument_that_is_not_saved_is_missed_only_where_it_is_read(tmp_path, line):
+    (tmp_path / "repro.py").write_text(UNSAVED)
+    candidate, _ = reread(tmp_path, {"LINE": line})
+    assert make_values(candidate.inputs)[0] is None and results(candidate)[0].shape == (2,)
+    with pytest.raises(UnreadableInputError, match="argument 0 is of a kind that is not saved"):
+        reread(tmp_path, {"relu.default(x_1)": "relu.default(other)"})
+
+
+def test_an_input_that_was_computed_is_no_leaf(tmp_path):
+    made = torch.randn(4, requires_grad=True)
+    gm = torch.fx.symbolic_trace(lambda a, b: (a + b,))
+    text = generate_dynamo_fx_repro_string(gm, [made + 1, made], "eager", save_dir=str(tmp_path / "checkpoints"))
+    (tmp_path / "repro.py").write_text(text)
+    candidate, _ = reread(tmp_path, {})
+    assert [one.leaf for one in candidate.inputs] == [False, True] and all(one.requires_grad for one in candidate.inputs)
+
+
+def test_a_conjugate_view_has_the_values_that_are_seen(tmp_path):
+    value = torch.randn(4, dtype=torch.complex64)
+    candidate, _ = loaded(tmp_path, make_fx(lambda x: (x * 2,))(value), [value.conj()])
+    assert torch.equal(results(candidate)[0], value.conj() * 2)
+    with pytest.raises(UnreadableInputError, match="a view with the other sign"):
+        reread(tmp_path, {"conj=True": "neg=True"})
+
+
+def test_options_of_another_back_end_are_said_to_be_lost(tmp_path):
+    x = torch.ones(2)
+    loaded(tmp_path, make_fx(lambda x: (x + 1,))(x), [x])
+    _, setting = reread(tmp_path, {"import torch\n": "import torch\nimport their_config\ntheir_config.fast = True\n"})
+    assert setting.lost_options == ("their_config.fast = True",)
+
+
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="needs torch.distributed")
+@needs_fork
+def test_collectives_are_reduced_with_groups_that_communicate_with_nobody(tmp_path):
+    warm_up("eager")
+    functional = torch.ops._c10d_functional
+
+    def f(x):
+        gathered = functional.wait_tensor(functional.all_gather_into_tensor(torch.sin(x), 4, "tp"))
+        return torch.relu(gathered) + functional.wait_tensor(functional.all_reduce(gathered, "sum", "tp"))
+
+    x = torch.randn(2, 3)
+    with fake_process_groups({"tp": 4}):
+        gm = make_fx(f)(x)
+        candidate, setting = loaded(tmp_path, gm, [x])
+    assert setting.groups == {"tp": 4} and not torch.distributed.is_initialized()
+    setting = type(setting)(**{**vars(setting), "backend": refuses_to_gather})
+    found = hunt(candidate, setting, HuntOptions(timeout_s=300.0))
+    assert [str(node.target) for node in found.best.module.graph.nodes if node.op == "call_function"] == [
+        "_c10d_functional.all_gather_into_tensor.default"
+    ]
+    written = reproducer(found.best, type(setting)(**{**vars(setting), "backend": "eager"}), HEADER, expect_failure=False)
+    assert "{'tp': 4}" in written and run_in_child(written, timeout_s=300.0) == 0
+
+
+def refuses_to_gather(gm, inputs):
+    if any("all_gather" in str(node.target) for node in gm.graph.nodes):
+        raise RuntimeError("cannot gather")
+    return gm.forward
