@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from dynadiag.advice.mutation_lines import out_of_place, receiver, under_no_grad
+from dynadiag.advice.parity import undeclared_write
 from dynadiag.model.report import Advice, Mutation
 from dynadiag.model.run import Run
 from dynadiag.passes.places import normal_path, source_function
@@ -22,7 +23,8 @@ _MARK = "torch._dynamo.mark_static_address"
 def mutation_advice(mutation: Mutation, run: Run) -> tuple[Advice, ...]:
     """The changes that end what this mutation costs; empty for one that costs nothing."""
     rule = _RULES.get(mutation.code)
-    if rule is None or mutation.worst in (None, "free") or _is_apart(mutation, run):
+    free = mutation.worst in (None, "free") and mutation.code != "DM24"
+    if rule is None or free or _is_apart(mutation, run):
         return ()
     return tuple(one if one.after is not None else replace(one, before=None) for one in rule(mutation))
 
@@ -248,6 +250,11 @@ def _kept_out(op: str, mutation: Mutation) -> Advice:
     return Advice(slug="step-outside", text=text + more, before=_line(mutation))
 
 
+def _undeclared(mutation: Mutation) -> tuple[Advice, ...]:
+    op = next((str(site["op"]) for site in mutation.sites if site.get("op")), "the operator")
+    return (undeclared_write(op, mutation.input),)
+
+
 _RULES: Final[Mapping[str, _Rule]] = {
     "DM02": _plain_input,
     "DM03": _copied,
@@ -268,4 +275,5 @@ _RULES: Final[Mapping[str, _Rule]] = {
     "DM21": _state,
     "DM22": _parameter,
     "DM23": _autograd,
+    "DM24": _undeclared,
 }

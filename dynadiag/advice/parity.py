@@ -29,6 +29,12 @@ def parity_advice(code: str, name: str | None, shared: bool, undeclared: str | N
     return (*_own(code, name, shared, undeclared), _NARROW)
 
 
+def undeclared_write(operator: str, name: str) -> Advice:
+    """The way out of a write that an operator does not declare."""
+    text = f"{operator} writes {name} and does not say so: name the argument in mutates_args, or mark it (a!) in the schema."
+    return Advice(slug="declare-the-write", text=text)
+
+
 _REPLAYED = {
     "DM30": (
         "no-shared-memory",
@@ -52,8 +58,7 @@ def replay_advice(code: str) -> tuple[Advice, ...]:
 
 def _own(code: str, name: str | None, shared: bool, undeclared: str | None) -> tuple[Advice, ...]:
     if undeclared is not None:
-        text = f"{undeclared} writes {name} and does not say so: name the argument in mutates_args, or mark it (a!) in the schema."
-        return (Advice(slug="declare-the-write", text=text),)
+        return (undeclared_write(undeclared, str(name)),)
     if code in ("DM40", "DM44") and name is not None and shared:
         text = f"Never pass {name} overlapping another argument: clone one of the two, or pass their base and slice inside."
         return (Advice(slug="no-shared-memory", text=text),)

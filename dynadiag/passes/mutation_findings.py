@@ -9,9 +9,11 @@ from dynadiag.model.run import Location, Run
 from dynadiag.passes.base import Rank, config_value, listed, plural, unique
 from dynadiag.passes.fingerprint import fingerprint
 from dynadiag.passes.mutation_facts import severity_of, size_text
+from dynadiag.passes.mutation_parity import UNDECLARED
 
 # Graph breaks and recompiles have findings of their own, with the same line.
 _TOLD_HERE = frozenset(("error", "eager_fallback", "cudagraph_skip", "copy_back", "extra_copy"))
+_UNDECLARED = "undeclared"
 _TOLD_AS_BREAK = frozenset(("DM05", "DM07", "DM13", "DM20", "DM21", "DM22"))
 _MUCH_BYTES = 1 << 20
 _MORE_THAN_RECOMPILED = 0.5
@@ -22,7 +24,8 @@ def mutation_findings(mutations: Sequence[Mutation], run: Run) -> tuple[Finding,
     """One finding for each line and code whose worst effect is told here."""
     groups: dict[tuple[str, str | None, int | None, str | None], list[Mutation]] = {}
     for mutation in mutations:
-        if mutation.worst in _TOLD_HERE and not (mutation.worst == "error" and mutation.code in _TOLD_AS_BREAK):
+        told = mutation.worst in _TOLD_HERE or mutation.code == UNDECLARED
+        if told and not (mutation.worst == "error" and mutation.code in _TOLD_AS_BREAK):
             where = place_of(mutation) or Location("")
             groups.setdefault((mutation.code, where.file, where.line, mutation.worst), []).append(mutation)
     return tuple(_finding(group, run) for group in groups.values())
@@ -38,7 +41,7 @@ def place_of(mutation: Mutation) -> Location | None:
 
 def _finding(group: Sequence[Mutation], run: Run) -> Finding:
     first = group[0]
-    where, kind = place_of(first), str(first.worst)
+    where, kind = place_of(first), _UNDECLARED if first.code == UNDECLARED else str(first.worst)
     size = _size(group)
     severity = _severity(kind, size, group, run)
     return Finding(
@@ -65,6 +68,8 @@ def _size(group: Sequence[Mutation]) -> int | None:
 def _severity(kind: str, size: int | None, group: Sequence[Mutation], run: Run) -> Severity:
     if kind in ("error", "eager_fallback"):
         return "error" if kind == "error" else "warning"
+    if kind == _UNDECLARED:
+        return "warning"
     if kind == "cudagraph_skip":
         return "warning" if wants_cuda_graphs(group, run) else "note"
     return "warning" if (size or 0) >= _MUCH_BYTES else "note"
@@ -91,6 +96,7 @@ _TITLES = {
     "cudagraph_skip": "Written input without a fixed address: CUDA graphs would be skipped ({inputs})",
     "copy_back": "Copied back after every call: {inputs}",
     "extra_copy": "Not written in place: {inputs}",
+    _UNDECLARED: "Written by an operator that does not declare it: {inputs}",
 }
 
 

@@ -1,4 +1,4 @@
-"""What calls compared with eager (`explain --parity`) say of a mutation: an input that is silently wrong was seen to be so."""
+"""What calls compared with eager (`explain --parity`) say of mutations: inputs that are silently wrong, writes that nobody declared."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from dataclasses import replace
 from dynadiag.model.run import Frame, Location, Run
 from dynadiag.passes.mutation_facts import Effect, Fact, Site, sorted_effects
 from dynadiag.passes.parity_calls import Wrong, in_words, sharing_in_words, wrong_things
-from dynadiag.passes.places import source_function
+from dynadiag.passes.places import own_frame, source_function
 
 _SEEN = "DM40"
+UNDECLARED = "DM24"
+_IF_MOVED = "when torch, which does not know of the write, moves or drops the call, or reads a value from before it"
 # "Written on a tensor made in the graph": not where that tensor turned out to be an input.
 _MADE_IN_GRAPH = "DM18"
 
@@ -29,6 +31,29 @@ def with_parity(facts: Sequence[Fact], run: Run) -> Iterator[Fact]:
         frame = run.frame(one.call.frame) if one.call.frame else None
         if id(one) not in told and frame is not None:
             yield _fact(one, frame)
+    yield from _undeclared({(one.call.frame, one.input) for one in wrong}, run)
+
+
+def _undeclared(wrong: set[tuple[str | None, str | None]], run: Run) -> Iterator[Fact]:
+    """Writes that an operator was seen to make without declaring them, in calls whose results were eager's all the same."""
+    for call in run.parity:
+        frame = run.frame(call.frame) if call.frame else None
+        for write in call.writes if call.verdict == "equal" and frame is not None else ():
+            if frame is None or write.declared or (call.frame, write.input) in wrong:
+                continue
+            where = own_frame(write.stack, run)
+            detail = (
+                f"seen in call {call.call}: {write.op} wrote it and does not declare that; the calls that were compared had eager's "
+                "results all the same"
+            )
+            yield Fact(
+                code=UNDECLARED,
+                frame=frame,
+                input=write.input,
+                kind="data",
+                effects=(Effect("silent_wrong", "predicted", detail, condition=_IF_MOVED),),
+                sites=() if where is None else (Site(where, write.op),),
+            )
 
 
 def _lines(fact: Fact) -> set[Location | None]:

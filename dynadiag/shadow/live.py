@@ -15,21 +15,21 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch.fx import Node
 
 from dynadiag.shadow.backward import Backward, SeenBackward, edges_of
 from dynadiag.shadow.comparing import Difference, compare, compare_sharing
 from dynadiag.shadow.drawing import same_draws
-from dynadiag.shadow.execution import Execution, How, execute, noise_anchors
+from dynadiag.shadow.execution import How, execute, noise_anchors
 from dynadiag.shadow.gradients import CopiedCall, gradient_differences
 from dynadiag.shadow.graph_copy import GraphCopy, copy_graph
 from dynadiag.shadow.held import HeldOutputs
 from dynadiag.shadow.memory import AliasPattern, alias_pattern, bytes_of, is_plain, snapshot
 from dynadiag.shadow.regions import Expectation, Region, ShadowOptions
+from dynadiag.shadow.writes import hidden_writes, place, writes_of
 from dynadiag.torch_compat import context
 from dynadiag.torch_compat.autograd_state import casting, compiled_autograd_is_on, set_casting, unseen
 from dynadiag.torch_compat.hooks import Hooks, Sink, callback_switch, disguise
-from dynadiag.torch_compat.shadow_state import RandomState, aside, declares_writes, is_higher_order, is_no_error, is_triton, why_not_now
+from dynadiag.torch_compat.shadow_state import RandomState, aside, is_higher_order, is_no_error, why_not_now
 
 _MORE_PATTERNS = 8
 _MOST_DIFFERENCES = 20
@@ -305,8 +305,10 @@ class Shadow:
             told |= {
                 "differences": [self._described(region, one, expected) for one in found[:_MOST_DIFFERENCES]],
                 "more_differences": max(len(found) - _MOST_DIFFERENCES, 0),
-                "writes": self._writes(region, expected) if expected.eager is not None else [],
+                "writes": writes_of(region.copy, expected) if region.copy is not None and expected.eager is not None else [],
             }
+        elif region.copy is not None:
+            told["writes"] = hidden_writes(region.copy, expected)
         self._record(region, expected.number, expected.pattern, told)
 
     def _described(self, region: Region, one: Difference, expected: Expectation) -> dict[str, Any]:
@@ -315,26 +317,7 @@ class Shadow:
         node = nodes[one.index] if one.where == "output" and one.index < len(nodes) and one.kind != "raises" else None
         if one.where == "gradient" and region.copy is not None:
             node = region.copy.last_reader(one.index)
-        return {**one.to_json(), **_place(node)}
-
-    def _writes(self, region: Region, expected: Expectation) -> list[dict[str, Any]]:
-        """Which inputs eager writes and on which line; an operator that does not declare its write is found by the values."""
-        assert region.copy is not None
-        with aside():
-            again = execute(region.copy, snapshot(expected.pristine), How(watch_values=True)) if expected.eager is not None else Execution()
-        declared = expected.eager.written if expected.eager is not None else {}
-        through = {at for one, other, how in expected.pattern if how != "one storage" for at in (one, other)}
-        undeclared = [at for at in again.written if at not in declared and not (at in through and through & declared.keys())]
-        return [
-            {
-                "input": at,
-                "name": region.copy.names[at],
-                "declared": is_triton(node.target) or (at in declared and declares_writes(node.target)),
-                **_place(node),
-            }
-            for at in sorted([*declared, *undeclared])
-            for node in (declared.get(at) or again.written[at])[-5:]
-        ]
+        return {**one.to_json(), **place(node)}
 
     def _not_compared(self, region: Region, number: int, pattern: AliasPattern, why: str) -> None:
         """Said once for each reason of a graph."""
@@ -371,14 +354,6 @@ def _drawn_alike(region: Region, expected: Expectation, passed: list[Any], made:
         return same_draws(random_ones(eager.outputs, expected.inputs), random_ones(made, passed), otherwise, eager.coarsest)
     except Exception:  # noqa: BLE001 - border: a graph that does not run on other random numbers tells nothing
         return False
-
-
-def _place(node: Node | None) -> dict[str, Any]:
-    """The node's name, and its stack as torch wrote it, cut to its last lines."""
-    if node is None:
-        return {"node": None, "op": None, "stack": None}
-    stack = node.meta.get("stack_trace")
-    return {"node": node.name, "op": str(getattr(node.target, "__name__", node.target)), "stack": stack[-4000:] if stack else None}
 
 
 def _short(error: BaseException) -> str:

@@ -69,5 +69,9 @@ class Expectation:
 
     def writes_shared(self) -> bool:
         """Whether memory that two inputs share is written while one of them requires grad: copies do not keep what autograd knows of it."""
-        shared = {at for one, other, how in self.pattern if how != "one storage" for at in (one, other)}
+        shared = self.sharing()
         return bool(self.eager is not None and shared & self.edges.keys() and shared & self.eager.written.keys())
+
+    def sharing(self) -> set[int]:
+        """The inputs whose memory overlaps another's."""
+        return {at for one, other, how in self.pattern if how != "one storage" for at in (one, other)}

@@ -25,7 +25,7 @@ def let_dynamo_trace_again() -> None:
     """Let Dynamo put into a graph what it writes for `x.data` and breaks at when it meets it (`variables/tensor.py`, 2.11 to 2.15)."""
     import torch._dynamo
 
-    torch._dynamo.allow_in_graph(torch._C._autograd._get_data_attr)  # type: ignore[attr-defined]
+    torch._dynamo.allow_in_graph(torch._C._autograd._get_data_attr)  # type: ignore[attr-defined, no-untyped-call]
 
 
 def graph_breaks() -> int:

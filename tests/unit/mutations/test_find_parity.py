@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from dynadiag import report
 from dynadiag.model.parity import ParityCall, ParityDifference, ParityWrite
 from dynadiag.model.run import CompileKey, Frame, Location, Process, Run, RunInfo
+from dynadiag.passes.find_mutations import find_mutations
 from dynadiag.passes.find_parity import find_parity
 from dynadiag.render import json_report, markdown
 from dynadiag.trace.drafts import ProcessDraft, RunDraft
@@ -135,3 +136,12 @@ def test_rubbish_is_refused_or_read(facts, good):
     except BadRecordError:
         assert not good
     json_report.dumps(report.build(replace(run(), parity=tuple(draft.parity))))
+
+
+def test_a_write_that_an_operator_did_not_declare_is_a_mutation_of_its_own():
+    hidden = ParityWrite(input="L['y']", declared=False, op="lib.bump", stack=(WRITE,))
+    (one,) = find_mutations(run(replace(EQUAL, writes=(hidden,)), replace(EQUAL, call=2, writes=(hidden,)))).mutations
+    assert (one.code, one.input, one.worst, one.sites[0]["line"]) == ("DM24", "L['y']", None, 8)
+    assert [(effect["kind"], effect["basis"], "condition" in effect) for effect in one.effects] == [("silent_wrong", "predicted", True)]
+    wrong = find_mutations(run(replace(EQUAL, writes=(hidden,)), different(AFTER, writes=(hidden,)))).mutations
+    assert [one.code for one in wrong] == ["DM40"]

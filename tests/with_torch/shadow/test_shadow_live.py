@@ -361,3 +361,35 @@ def test_results_counters_and_exit_status_stay_as_they_are(tmp_path):
     assert report["parity"]["calls_equal"] + report["parity"]["calls_different"] >= 9
     assert "Parity: " in done.stderr
     assert "Parity: " in (tmp_path / "run" / "report.md").read_text()
+
+
+@torch.library.custom_op("shadowlive::scaled", mutates_args=())
+def scaled(x: torch.Tensor, by: float) -> torch.Tensor:
+    x.mul_(by)
+    return x.clone()
+
+
+@scaled.register_fake
+def _(x, by):
+    return torch.empty_like(x)
+
+
+def halved(batch):
+    return torch.ops.shadowlive.scaled(batch, 0.5) + 1
+
+
+def test_a_write_that_nobody_declared_is_told_where_it_was_seen(compared):
+    """Nothing is wrong yet: torch calls the operator once, where eager calls it. It may as well not."""
+    run = compared(lambda: torch.compile(halved, backend="aot_eager")(torch.ones(4)))
+    assert findings(run) == []
+    found = find_mutations(run)
+    (mutation,) = found.mutations
+    assert (mutation.code, mutation.input, mutation.worst) == ("DM24", "L['batch']", None)
+    assert (mutation.sites[0]["code"], mutation.sites[0]["op"]) == ("return torch.ops.shadowlive.scaled(batch, 0.5) + 1", "scaled")
+    assert [(one.code, one.severity) for one in found.findings] == [("DM24", "warning")]
+    assert "mutates_args" in found.findings[0].fix[0].text
+
+
+def test_what_an_operator_leaves_alone_is_no_write(compared):
+    run = compared(lambda: torch.compile(lambda x: torch.ops.shadowlive.scaled(x * 2, 0.5), backend="aot_eager")(torch.ones(4)))
+    assert [one.code for one in find_mutations(run).mutations] == []
