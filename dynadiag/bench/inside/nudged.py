@@ -9,6 +9,8 @@ from dynadiag.bench.inside.state import Held
 
 TF32_EPS = 2.0**-10
 _SEED = 7
+# What a changed fraction is multiplied by: few bits, so that nothing is rounded by more than its last place.
+_SHARES = (0.75, 0.625, 0.875)
 
 
 def nudge(held: Mapping[str, Held], eps: float, seed: int = _SEED) -> None:
@@ -32,24 +34,37 @@ def nudge(held: Mapping[str, Held], eps: float, seed: int = _SEED) -> None:
 def change_inputs(held: Mapping[str, Held]) -> int:
     """Other data of the same kind, in place; how many tensors were changed.
 
-    Inputs are rotated along their last axis. Then fractions shrink by a quarter, and of integers the last becomes the first (so that they
-    stay in range): a plain rotation would leave every sum as it was. Integers in one dimension may be offsets that have to ascend: left.
+    Inputs are rotated along their last axis. Then fractions shrink, each tensor's by another share, and of integers the last becomes the
+    first (so that they stay in range): a plain rotation would leave every sum as it was, and one share for all every ratio. Integers in one
+    dimension may be offsets that have to ascend: left. Of parameters and buffers every other element shrinks: what keeps those of its
+    first call would else be right.
     """
     import torch
 
     changed = 0
     with torch.no_grad():
-        for item in held.values():
-            tensor = item.tensor
-            if item.kind != "input" or tensor.dim() == 0 or tensor.shape[-1] < 2 or tensor.layout != torch.strided:
+        for at, item in enumerate(held.values()):
+            tensor, share = item.tensor, _SHARES[at % len(_SHARES)]
+            if tensor.layout != torch.strided or not tensor.numel():
                 continue
-            rotated = tensor.roll(1, -1)
-            if tensor.is_floating_point():
-                tensor.copy_(rotated * 0.75)
-            elif tensor.dim() > 1:
-                rotated[..., -1] = rotated[..., 0]
-                tensor.copy_(rotated)
-            else:
-                continue
-            changed += 1
+            if item.kind == "input":
+                changed += _change_input(tensor, share)
+            elif item.kind in ("parameter", "buffer") and tensor.is_floating_point():
+                every_other = torch.arange(tensor.numel(), device=tensor.device).reshape(tensor.shape) % 2 == 0
+                tensor.copy_(torch.where(every_other, tensor * share, tensor))
+                changed += 1
     return changed
+
+
+def _change_input(tensor: Any, share: float) -> bool:
+    if tensor.dim() == 0 or tensor.shape[-1] < 2:
+        return False
+    rotated = tensor.roll(1, -1)
+    if tensor.is_floating_point():
+        tensor.copy_(rotated * share)
+    elif tensor.dim() > 1:
+        rotated[..., -1] = rotated[..., 0]
+        tensor.copy_(rotated)
+    else:
+        return False
+    return True

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dynadiag.bench.inside.comparing import Difference, Reference, compare_all
+from dynadiag.bench.inside.layout import layout_of
 from dynadiag.bench.inside.nudged import TF32_EPS, change_inputs, nudge
 from dynadiag.bench.inside.results import numbers_in, tensors_in
 from dynadiag.bench.inside.snapshot import Snapshot, cuda_in_use, generator_states, seed_generators, take_snapshot
@@ -64,9 +65,10 @@ def collect(step: Step, output: Any) -> dict[str, Any]:
 
     state = find_state(step.original, step.arguments, step.keywords)
     found = tensors_in("output", output)
+    layout = layout_of(found, [held.tensor for held in state.held.values()])
     found.update({name: held.tensor for name, held in state.held.items()})
     found.update({f"gradient of {name}": gradient for name, gradient in state.gradients().items()})
-    values = _copies(found)
+    values = {**_copies(found), **layout}
     numbers = {**numbers_in("output", output), **state.numbers()}
     values.update({name: torch.tensor(number, dtype=torch.float64) for name, number in numbers.items() if name not in values})
     return values
@@ -329,8 +331,11 @@ def _in_float64(held: Mapping[str, Held]) -> Iterator[None]:
     default = torch.get_default_dtype()
     try:
         for tensor in changed:
+            gradient = tensor.grad if tensor.is_leaf else None
             tensor.grad = None
             tensor.data = tensor.data.double()
+            # A step that adds to the gradients it finds has to find them here as well.
+            tensor.grad = None if gradient is None else gradient.to(tensor.dtype)
         torch.set_default_dtype(torch.float64)
         yield
     finally:

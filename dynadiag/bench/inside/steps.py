@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dynadiag.bench.inside.results import tensors_in
+from dynadiag.bench.inside.state import find_state
 
 _COTANGENT_SEED = 20
+_OF_SCALARS = 1.5
 
 
 @dataclass(kw_only=True)
@@ -103,21 +105,15 @@ class CallUnit(Step):
         if made is None or made.shape != value.shape or made.dtype != value.dtype:
             drawn = torch.randn(value.shape, generator=torch.Generator().manual_seed(_COTANGENT_SEED), dtype=torch.float32)
             # Rounded to bfloat16, so that the same cotangent exists in every floating dtype.
-            made = torch.ones_like(value) if value.numel() == 1 else drawn.bfloat16().to(value.device, value.dtype)
+            # Not 1 for a scalar: a backward that ignores its cotangent would then be right.
+            made = torch.full_like(value, _OF_SCALARS) if value.numel() == 1 else drawn.bfloat16().to(value.device, value.dtype)
             self.cotangents[name] = made
         return made
 
     def drop_gradients(self) -> None:
         """As a training loop does before each step."""
         if self.leaves is None:
-            self.leaves = tuple(value for owner in (self.original, *self.arguments) for value in _leaves(owner))
+            held = find_state(self.original, self.arguments, self.keywords).held.values()
+            self.leaves = tuple(item.tensor for item in held if item.tensor.is_leaf and item.tensor.requires_grad)
         for value in self.leaves:
             value.grad = None
-
-
-def _leaves(owner: Any) -> list[Any]:
-    """The tensors of a module, a bound method's module or a container that a backward leaves gradients in."""
-    owner = getattr(owner, "__self__", owner)
-    parameters = getattr(owner, "parameters", None)
-    values = parameters() if callable(parameters) else tensors_in("", owner).values()
-    return [value for value in values if value.is_leaf and value.requires_grad]

@@ -219,7 +219,6 @@ def _unit(watched: Watched, args: tuple[Any, ...], kwargs: Mapping[str, Any], sw
     function = original if switch.arm == EAGER else switch.original(original, **switch.merged(watched.options))
     arguments = without_history(args)
     keywords = without_history(dict(kwargs))
-    leaves = [held.tensor for held in find_state(original, arguments, keywords).held.values()]
     return CallUnit(
         original=original,
         function=function,
@@ -229,7 +228,6 @@ def _unit(watched: Watched, args: tuple[Any, ...], kwargs: Mapping[str, Any], sw
         taken=True,
         where=where,
         options=watched.options,
-        leaves=tuple(leaf for leaf in leaves if leaf.is_leaf and leaf.requires_grad),
         autocast=tuple(device for device in ("cuda", "cpu") if torch.is_autocast_enabled(device)),
     )
 

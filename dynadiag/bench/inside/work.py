@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from dynadiag.bench.inside.layout import storage_of
 from dynadiag.bench.inside.patching import CompileSwitch
 from dynadiag.bench.inside.reference import eager_stance
 from dynadiag.bench.inside.state import find_state
@@ -54,13 +55,13 @@ def saved_for_backward(step: Step) -> dict[str, Any]:
     """What one step keeps for its backward beyond parameters, buffers and inputs: bytes of distinct storages, and the largest by kind."""
     import torch
 
-    known = {_storage(held.tensor) for held in find_state(step.original, step.arguments, step.keywords).held.values()}
+    known = {storage_of(held.tensor) for held in find_state(step.original, step.arguments, step.keywords).held.values()}
     storages: dict[int, int] = {}
     kinds: Counter[tuple[tuple[int, ...], str]] = Counter()
     sizes: dict[tuple[tuple[int, ...], str], int] = {}
 
     def note(tensor: Any) -> Any:
-        place = _storage(tensor)
+        place = storage_of(tensor)
         if place is not None and place not in known and place not in storages:
             storages[place] = tensor.untyped_storage().nbytes()
             kind = (tuple(int(size) for size in tensor.shape), str(tensor.dtype).removeprefix("torch."))
@@ -73,11 +74,3 @@ def saved_for_backward(step: Step) -> dict[str, Any]:
     largest = sorted(sizes, key=lambda kind: -sizes[kind])[:_KINDS]
     listed = [{"shape": list(kind[0]), "dtype": kind[1], "count": kinds[kind], "bytes": sizes[kind]} for kind in largest]
     return {"saved_bytes": sum(storages.values()), "saved": listed}
-
-
-def _storage(tensor: Any) -> int | None:
-    """The address of a tensor's memory; None for one that has none (sparse, fake)."""
-    try:
-        return int(tensor.untyped_storage().data_ptr()) or None
-    except (RuntimeError, NotImplementedError):
-        return None

@@ -292,3 +292,86 @@ def other_rounding(graph, _inputs):
         return graph(*[value - 2e-6 if _floating(value) and value.shape == (16,) else value for value in args])
 
     return run
+
+
+def other_strides(graph, _inputs):
+    return lambda *args: tuple(value.t().contiguous().t() if _floating(value) and value.dim() == 2 else value for value in graph(*args))
+
+
+def output_is_the_input(graph, _inputs):
+    return lambda *args: (next(value for value in args if _floating(value)), *graph(*args)[1:])
+
+
+def other_infinities(graph, _inputs):
+    return lambda *args: tuple(torch.where(value.isinf(), -value, value) if _floating(value) else value for value in graph(*args))
+
+
+def nan_for_infinity(graph, _inputs):
+    return lambda *args: tuple(torch.where(value.isinf(), torch.nan, value) if _floating(value) else value for value in graph(*args))
+
+
+def parameters_of_the_first_call(graph, _inputs):
+    kept = []
+
+    def run(*args):
+        if not kept:
+            kept.append([value.detach().clone() if isinstance(value, torch.nn.Parameter) else None for value in args])
+        return graph(*[value if old is None else value + (old - value.detach()) for value, old in zip(args, kept[0], strict=True)])
+
+    return run
+
+
+def backward_of_ones(graph, _inputs):
+    return lambda *args: tuple(_Ones.apply(value) if _floating(value) and value.requires_grad else value for value in graph(*args))
+
+
+class _Ones(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, value):
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return torch.ones_like(gradient)
+
+
+def scalar_loss():
+    model = network()
+    return lambda x: model(x).square().mean(), torch.randn(8, 16)
+
+
+def copies_and_views():
+    return lambda x: (x.clone(), x.view(-1), x.t(), x.contiguous(), x, x[1:]), torch.randn(8, 16)
+
+
+def infinities():
+    return lambda x: (x.relu().log(), x.sin()), torch.randn(8, 16)
+
+
+def write_that_repeats_itself():
+    """Another call with the same data writes the same values."""
+    cache = torch.zeros(4, 16)
+
+    def write(x):
+        cache[2].copy_(x.sum(0))
+        return x.cos()
+
+    return write, torch.randn(8, 16)
+
+
+def accumulating():
+    """Gradients are added to those of the step before."""
+    model, batch = network(), torch.randn(8, 16)
+
+    def step():
+        loss = model(batch).square().mean()
+        loss.backward()
+        return loss
+
+    return step
+
+
+def channels_last():
+    torch.manual_seed(1)
+    layers = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.BatchNorm2d(8), torch.nn.ReLU())
+    return layers.to(memory_format=torch.channels_last), torch.randn(2, 3, 8, 8).to(memory_format=torch.channels_last)

@@ -55,6 +55,15 @@ WRONG = [
     ("attention_with_a_key_bias", "drop_gradient", "WRONG", ""),
     ("small_steps", "half_the_step", "WRONG", ""),
     ("forward_and_backward", "second_call_wrong", "WRONG", ""),
+    ("forward_and_backward", "other_strides", "WRONG", "strides of output"),
+    ("copies_and_views", "output_is_the_input", "WRONG", "memory of output[0]"),
+    ("infinities", "other_infinities", "WRONG", "output[0]"),
+    ("infinities", "nan_for_infinity", "WRONG", "output[0]"),
+    ("forward_and_backward", "parameters_of_the_first_call", "WRONG", ""),
+    ("train_step", "parameters_of_the_first_call", "WRONG", ""),
+    ("scalar_loss", "backward_of_ones", "WRONG", "gradient of model"),
+    ("write_that_repeats_itself", "lose_mutations", "WRONG", "cache"),
+    ("accumulating", "slightly_off", "WRONG", ""),
 ]
 
 
@@ -76,6 +85,10 @@ RIGHT = [
     "train_step",
     "small_steps",
     "with_dropout",
+    "copies_and_views",
+    "infinities",
+    "accumulating",
+    "channels_last",
 ]
 
 

@@ -1,0 +1,48 @@
+"""What a caller can see of an output beside its values: its strides, and whether it shares memory with what the step was given.
+
+Inductor promises the strides of eager (`torch._inductor.config.keep_output_stride`, 2.11 to 2.15); `view` and writes into an output rest on
+both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+_STRIDES, _MEMORY = "strides of ", "memory of "
+
+
+def layout_of(outputs: Mapping[str, Any], given: Iterable[Any]) -> dict[str, Any]:
+    """The strides of each output (0 where the size is 1 or 0: none can be seen), and 1 where its storage is that of a tensor in `given`."""
+    import torch
+
+    known = {storage_of(tensor) for tensor in given} - {None}
+    found = {}
+    for name, tensor in outputs.items():
+        if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.layout != torch.strided:
+            continue
+        seen = [step if size > 1 and tensor.numel() else 0 for size, step in zip(tensor.shape, tensor.stride(), strict=True)]
+        found[f"{_STRIDES}{name}"] = torch.tensor(seen, dtype=torch.int64, device="cpu")
+        found[f"{_MEMORY}{name}"] = torch.tensor([int(storage_of(tensor) in known)], dtype=torch.int64, device="cpu")
+    return found
+
+
+def is_layout(name: str) -> bool:
+    """Whether a result by that name is one of `layout_of`."""
+    return name.startswith((_STRIDES, _MEMORY))
+
+
+def how_it_differs(name: str, eager: Any, other: Any) -> str:
+    """Two layouts of one output, in words."""
+    if name.startswith(_STRIDES):
+        return f"{tuple(eager.tolist())} in eager, {tuple(other.tolist())} here"
+    shared = "shares memory with a tensor that the step was given"
+    return f"it {shared} in eager, but not here" if int(eager) else f"it {shared}, but not in eager"
+
+
+def storage_of(tensor: Any) -> int | None:
+    """The address of a tensor's memory; None for one that has none (sparse, fake, empty)."""
+    try:
+        return int(tensor.untyped_storage().data_ptr()) or None
+    except (RuntimeError, NotImplementedError):
+        return None
