@@ -79,6 +79,7 @@ def reduce(program: Target, directory: Path, options: Any, *, why: str, said: tu
     line = StatusLine()
 
     def show(message: Mapping[str, Any]) -> None:
+        say_note(message, line)
         if "nodes" in message:
             line.draw(f"{message['nodes']} statements, {message.get('queries', 0)} queries {message.get('phase', '')}")
 
@@ -109,6 +110,13 @@ def _report(result: Mapping[str, Any], directory: Path) -> int:
     if result["almost"]:
         say(f"{result['almost']} does not show it: {result['almost_differs']}")
     return 0
+
+
+def say_note(message: Mapping[str, Any], line: StatusLine) -> None:
+    """What the worker wants a person to know."""
+    if "note" in message:
+        line.wipe()
+        say(str(message["note"]))
 
 
 def say(text: str) -> None:

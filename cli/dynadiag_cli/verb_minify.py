@@ -11,7 +11,7 @@ import typer
 
 from dynadiag_cli.command_line import MODE
 from dynadiag_cli.progress import StatusLine
-from dynadiag_cli.script_reduction import IN_A_SCRIPT, check_script, goes_on, is_script_job, reduce, reduce_instead, say
+from dynadiag_cli.script_reduction import IN_A_SCRIPT, check_script, goes_on, is_script_job, reduce, reduce_instead, say, say_note
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -118,6 +118,7 @@ def minify(
     failure = kind.value if kind else None
     if failure in IN_A_SCRIPT:
         check_script(program, failure, recorded=source is not None)
+    resume = resume and _can_resume(out)
     directory = _directory(target[0], out, force, resume)
     options = SessionOptions(
         timeout_s=timeout_s,
@@ -212,6 +213,7 @@ def _reduced(captures: list[Path], suspect: Suspect | None, directory: Path, opt
     line = StatusLine()
 
     def show(message: Mapping[str, Any]) -> None:
+        say_note(message, line)
         if "nodes" in message:
             line.draw(f"{message['nodes']} nodes, {message.get('queries', 0)} queries {message.get('phase', '')}")
 
@@ -243,15 +245,30 @@ def _captured(source: tuple[Path, str | None], directory: Path, options: Any, ba
     return captures, replace(options, kind=wanted)
 
 
-def _directory(script: str, out: Path | None, force: bool, resume: bool) -> Path:
+def _can_resume(out: Path | None) -> bool:
+    """Whether there is something to go on with; a folder of ours that was left before anything was captured is begun anew, which is said.
+
+    Raises UsageError without a folder, UnreadableInputError for one that is not ours.
+    """
     from dynadiag.errors import UnreadableInputError, UsageError
+    from dynadiag.record.directory import clear, is_run_directory
+
+    if out is None:
+        raise UsageError("--resume needs --out DIR, the directory of the earlier run")
+    if (out / "job.json").exists():
+        return True
+    if not is_run_directory(out):
+        raise UnreadableInputError(f"{out} holds no reduction to resume")
+    say(f"the earlier run in {out} ended before a failing graph was captured: starting anew")
+    clear(out)
+    return False
+
+
+def _directory(script: str, out: Path | None, force: bool, resume: bool) -> Path:
     from dynadiag.record import directory as run_directory
 
-    if resume:
-        if out is None:
-            raise UsageError("--resume needs --out DIR, the directory of the earlier run")
-        if not (out / "job.json").exists():
-            raise UnreadableInputError(f"{out} holds no reduction to resume")
+    if resume and out is not None:
+        run_directory.write_marker(out, {"dynadiag": _version(), "command": None})
         return out.resolve()
     made = run_directory.chosen_directory(out, force=force) if out is not None else run_directory.new_directory(Path.cwd(), script)
     run_directory.write_marker(made, {"dynadiag": _version(), "command": None})

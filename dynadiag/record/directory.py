@@ -48,7 +48,7 @@ def chosen_directory(path: Path, *, force: bool) -> Path:
             )
         if not is_run_directory(path):
             raise OutputError(f"{path} was not made by dynadiag (no {MARKER}): --force does not replace it")
-        _empty(path)
+        clear(path)
     path.mkdir(parents=True, exist_ok=True)
     return path
 
@@ -116,7 +116,8 @@ def _last_number(runs: Path) -> int:
     return max(numbers, default=0)
 
 
-def _empty(directory: Path) -> None:
+def clear(directory: Path) -> None:
+    """Delete all that is in a folder of ours. Raises OSError."""
     for entry in directory.iterdir():
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)

@@ -5,7 +5,7 @@ Asked on the finished reproducer, where a question is cheap. What changes nothin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -54,6 +54,12 @@ class Guilt:
     def cures(self) -> tuple[Cure, ...]:
         """Both, as far as they are known."""
         return tuple(one for one in (self.part, self.option) if one is not None)
+
+
+def guilt_of(data: Mapping[str, Any]) -> Guilt:
+    """The guilt that `dataclasses.asdict` made plain data of."""
+    part, option = (None if data[name] is None else Cure(**data[name]) for name in ("part", "option"))
+    return Guilt(**{**data, "part": part, "option": option})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from dynadiag.reduce.bisecting import Subject, bisect
+from dynadiag.reduce.bisecting import Subject, bisect, guilt_of
 from dynadiag.reduce.hunt import Hunt, HuntOptions
+from dynadiag.reduce.known import digest, remembered
 from dynadiag.reduce.ladder import Ladder, climb
 from dynadiag.reduce.levels import Level, descend
 from dynadiag.reduce.outcome import Written, write_reproducer
@@ -64,15 +66,16 @@ def _written(hunt: Hunt, ladder: Ladder, out: Path, options: ConcludeOptions, *,
 
 def _bisected(hunt: Hunt, ladder: Ladder, options: ConcludeOptions) -> tuple[Hunt, Ladder]:
     confirmed = hunt.confirmed
-    guilt = bisect(
-        Subject(
-            candidate=hunt.best,
-            setting=hunt.setting,
-            timeout_s=confirmed.timeout_s,
-            repeats=repeats_for(confirmed.failed, confirmed.of),
-            on_gpu=options.on_gpu,
-            stop=options.stop,
-        )
+    subject = Subject(
+        candidate=hunt.best,
+        setting=hunt.setting,
+        timeout_s=confirmed.timeout_s,
+        repeats=repeats_for(confirmed.failed, confirmed.of),
+        on_gpu=options.on_gpu,
+        stop=options.stop,
     )
+    key = f"guilt {hunt.best.key} {digest(json.dumps(hunt.setting.to_json(), sort_keys=True, default=str), confirmed.timeout_s)}"
+    # An interrupted search knows nothing.
+    guilt = guilt_of(remembered(key, lambda: asdict(bisect(subject)), keep=lambda answer: not options.stop()))
     # What an interrupted search did not find may still be there.
     return replace(hunt, cpu_s=hunt.cpu_s + guilt.cpu_s), replace(ladder, guilt=None if options.stop() else guilt)

@@ -75,7 +75,7 @@ def _start(work: Callable[[Tell], None], timeout_s: float, folder: Path, environ
         pid = os.fork()
     if pid == 0:
         os.environ.update(environment)
-        _end_with_parent(parent)
+        end_with_parent(parent)
         _be_child(work, writing, reading, timeout_s, folder)
     os.close(writing)
     return Child(pid=pid, reading=reading, folder=folder, began=began, deadline=began + timeout_s)
@@ -147,7 +147,7 @@ def listen(children: Sequence[Child], *, until: float) -> bool:
     return bool(ready)
 
 
-def _end_with_parent(parent: int) -> None:
+def end_with_parent(parent: int) -> None:
     """In the child: the kernel kills it when its parent dies (`prctl(2)`, PR_SET_PDEATHSIG; Linux). Elsewhere its alarm does, later."""
     if sys.platform != "linux":
         return

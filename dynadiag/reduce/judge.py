@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from dynadiag.reduce.candidate import Candidate
 from dynadiag.reduce.failure import Failure, crash_frames, from_json
 from dynadiag.reduce.inputs import HOME
 from dynadiag.reduce.isolation import ChildReport, run_forked
+from dynadiag.reduce.known import digest, remembered
 from dynadiag.reduce.observing import Tell, observe
 from dynadiag.reduce.reducer import Judgement, impossible
 from dynadiag.reduce.running import eager_values
@@ -45,8 +47,14 @@ class Observation:
 
 
 def observe_isolated(candidate: Candidate, setting: Setting, *, timeout_s: float) -> Observation:
-    """Run a candidate twice (control, subject) in a child and say what happened."""
-    return observation(run_forked(lambda tell: observe(candidate, setting, tell), timeout_s=timeout_s))
+    """Run a candidate twice (control, subject) in a child and say what happened; what an earlier run saw is not run again."""
+
+    def ask() -> dict[str, Any]:
+        return asdict(observation(run_forked(lambda tell: observe(candidate, setting, tell), timeout_s=timeout_s)))
+
+    key = f"observe {candidate.key} {digest(json.dumps(setting.to_json(), sort_keys=True, default=str), timeout_s)}"
+    seen = remembered(key, ask, keep=lambda answer: not answer["environment"])
+    return Observation(**{**seen, "failure": from_json(seen["failure"]) if seen["failure"] is not None else None})
 
 
 def observation(report: ChildReport) -> Observation:

@@ -18,10 +18,11 @@ from dynadiag.errors import OutputError
 from dynadiag.fx.refusal import NotRebuildableError
 from dynadiag.reduce.ablation import Cell
 from dynadiag.reduce.hunt import Hunt
+from dynadiag.reduce.known import digest, remembered
 from dynadiag.reduce.ladder import Ladder
 from dynadiag.reduce.neighbour import difference
 from dynadiag.reduce.observing import calls_of
-from dynadiag.reduce.proving import Proof, prove, run_in_child
+from dynadiag.reduce.proving import Proof, prove, run_in_child, without_header
 from dynadiag.reduce.repeating import WRONG_VERDICT, repeats_for
 from dynadiag.reduce.writing import Header, reproducer
 
@@ -84,7 +85,8 @@ def _with_almost(hunt: Hunt, header: Header, out: Path, timeout_s: float) -> Wri
     except NotRebuildableError as error:
         return replace(none, almost_why=f"it cannot be written as a script: {error}")
     for _ in range(repeats_for(hunt.confirmed.failed, hunt.confirmed.of)):
-        status = run_in_child(source, timeout_s=timeout_s)
+        key = f"almost {digest(without_header(source))}"
+        status = remembered(key, lambda: run_in_child(source, timeout_s=timeout_s), keep=lambda answer: answer == 0)
         if status != 0:
             return replace(none, almost_why=f"the closest passing graph did not pass as a file (exit status {status})")
     write_text(source, out / "almost.py")

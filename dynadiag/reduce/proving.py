@@ -10,13 +10,17 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from dynadiag.reduce.failure import Failure, without_accidents
-from dynadiag.reduce.isolation import Tell, run_forked
+from dynadiag.reduce.isolation import Tell, end_with_parent, run_forked
+from dynadiag.reduce.known import digest, remembered
 
 RUNS = 3
+_KEPT_OUTPUT = 200_000
 _OUTPUT_BYTES = 8 << 20  # a C++ compiler can say its one error before megabytes of warnings
 DROPPED = ("DYNADIAG_RECORD", "DYNADIAG_CAPTURE", "TORCH_TRACE", "TORCHDYNAMO_REPRO_AFTER", "TORCHDYNAMO_REPRO_LEVEL")
 """Variables that no question inherits: with the last two torch's own minifier would begin at each failure, and tell of another one."""
@@ -40,9 +44,28 @@ class Proof:
 def prove(
     source: str, failure: Failure, *, timeout_s: float, runs: int = RUNS, python: str = sys.executable, warm: Path | None = None
 ) -> Proof:
-    """Run the source `runs` times, each in a fresh process; `warm` as in `run_fresh`."""
-    results = [run_fresh(source, timeout_s=timeout_s, python=python, warm=warm) for _ in range(runs)]
-    return Proof(runs=runs, reproduced=sum(shows(failure, *result) for result in results), output=results[-1][1] if results else "")
+    """Run the source `runs` times, each in a fresh process; `warm` as in `run_fresh`. What an interrupted reduction ran is known."""
+    return proof_by(source, failure, lambda: run_fresh(source, timeout_s=timeout_s, python=python, warm=warm), shows, runs=runs)
+
+
+Shows = Callable[[Failure, "int | None", str], bool]
+
+
+def proof_by(source: str, failure: Failure, run: Callable[[], tuple[int | None, str]], shows: Shows, *, runs: int) -> Proof:
+    """The proof that `runs` runs give; `shows` judges each. Those that showed the failure are remembered by the text below its header."""
+
+    def ask() -> list[Any]:
+        status, output = run()
+        return [shows(failure, status, output), output]
+
+    key = f"proof {digest(without_header(source), failure.signature())}"
+    results = [remembered(key, ask, keep=lambda answer: answer[0] and len(answer[1]) <= _KEPT_OUTPUT) for _ in range(runs)]
+    return Proof(runs=runs, reproduced=sum(shown for shown, _ in results), output=results[-1][1] if results else "")
+
+
+def without_header(source: str) -> str:
+    """What is run: the header says how many questions it took, which differs after `--resume`."""
+    return source.split('"""', 2)[-1] if source.startswith('"""') else source
 
 
 def run_fresh(source: str, *, timeout_s: float, python: str = sys.executable, warm: Path | None = None) -> tuple[int | None, str]:
@@ -58,6 +81,7 @@ def run_fresh(source: str, *, timeout_s: float, python: str = sys.executable, wa
         (empty / "repro_min.py").write_text(source, "utf-8")
         environment = {name: value for name, value in os.environ.items() if name not in _DROPPED_IN_PROOFS}
         environment |= {"TORCHINDUCTOR_CACHE_DIR": str(elsewhere), "TORCHINDUCTOR_COMPILE_THREADS": "1", "OMP_NUM_THREADS": "1"}
+        parent = os.getpid()
         child = subprocess.Popen(
             [python, "repro_min.py"],
             cwd=empty,
@@ -66,6 +90,7 @@ def run_fresh(source: str, *, timeout_s: float, python: str = sys.executable, wa
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            preexec_fn=lambda: end_with_parent(parent),
         )
         try:
             output, _ = child.communicate(timeout=timeout_s)

@@ -21,6 +21,7 @@ from dynadiag.reduce.proving import DROPPED
 from dynadiag.reduce.script import Suspect
 
 Message = Mapping[str, Any]
+_GOES_ON = "--resume with --out"
 SILENT = ("oom", "wrong_result", "wrong_gradient", "wrong_mutation", "nan")
 """Kinds that no exception tells: each graph is looked at."""
 
@@ -111,7 +112,9 @@ def _known_before(out: Path) -> Message:
 
 
 def _worked(module: str, job: Mapping[str, Any], out: Path, on_message: Callable[[Message], None]) -> Message:
-    (out / "job.json").write_text(json.dumps(job, indent=1), "utf-8")
+    # Whole or not at all: it is what `--resume` goes by.
+    (out / "job.json.tmp").write_text(json.dumps(job, indent=1), "utf-8")
+    (out / "job.json.tmp").replace(out / "job.json")
     last = _run_worker(module, out / "job.json", out, on_message)
     if "error" in last:
         raise DynadiagError(str(last["error"]), slug=str(last.get("slug", "not-reduced")), exit_code=int(last.get("exit_code", 1)))
@@ -133,7 +136,7 @@ def _run_worker(module: str, job: Path, out: Path, on_message: Callable[[Message
             process_group=0,
         )
         assert child.stdout is not None
-        with _interrupts_to(child):
+        with _interrupts_to(child) as presses:
             for line in child.stdout:
                 with contextlib.suppress(ValueError):
                     message = json.loads(line)
@@ -141,19 +144,20 @@ def _run_worker(module: str, job: Path, out: Path, on_message: Callable[[Message
                         on_message(message)
                         last = message if {"done", "error"} & set(message) else last
             child.wait()
+    if len(presses) > 1 and "done" not in last:
+        raise DynadiagError(f"interrupted twice: nothing was written; {_GOES_ON} {out} goes on", slug="interrupted", exit_code=130)
     return last
 
 
 @contextlib.contextmanager
-def _interrupts_to(child: subprocess.Popen[str]) -> Iterator[None]:
-    """Ctrl-C goes to the worker: once asks for the best so far, twice ends it."""
-    presses = 0
+def _interrupts_to(child: subprocess.Popen[str]) -> Iterator[list[int]]:
+    """Ctrl-C goes to the worker: once asks for the best so far, twice ends it. Gives the interrupts so far."""
+    presses: list[int] = []
 
     def pass_on(number: int, frame: FrameType | None) -> None:
-        nonlocal presses
-        presses += 1
+        presses.append(number)
         with contextlib.suppress(ProcessLookupError):
-            if presses == 1:
+            if len(presses) == 1:
                 os.kill(child.pid, signal.SIGINT)
             else:
                 os.killpg(child.pid, signal.SIGKILL)
@@ -165,7 +169,7 @@ def _interrupts_to(child: subprocess.Popen[str]) -> Iterator[None]:
 
     before = signal.signal(signal.SIGINT, pass_on), signal.signal(signal.SIGTERM, end)
     try:
-        yield
+        yield presses
     finally:
         signal.signal(signal.SIGINT, before[0])
         signal.signal(signal.SIGTERM, before[1])

@@ -24,14 +24,18 @@ from typing import Any
 
 import torch
 
+import dynadiag
 from dynadiag.errors import DynadiagError
 from dynadiag.reduce.calling import CallsMade, hunt_calls
 from dynadiag.reduce.candidate import Candidate
 from dynadiag.reduce.concluding import ConcludeOptions, Conclusion, conclude
 from dynadiag.reduce.earlier_calls import with_earlier_calls
+from dynadiag.reduce.facts import machine_facts
 from dynadiag.reduce.failure import environment_trouble
 from dynadiag.reduce.finishing import FinishOptions, finish
 from dynadiag.reduce.hunt import Hunt, HuntOptions
+from dynadiag.reduce.isolation import end_with_parent
+from dynadiag.reduce.known import Known, remembering, variables
 from dynadiag.reduce.loading import load_capture
 from dynadiag.reduce.observing import calls_of
 from dynadiag.reduce.outcome import claims_of, to_json, write_json
@@ -49,19 +53,41 @@ def main(job_file: str) -> int:
     """Do the job; gives the exit status."""
     began = time.monotonic()
     job = json.loads(Path(job_file).read_text("utf-8"))
+    end_with_starter()
     torch.set_num_threads(1)
     interrupted = Interrupts()
     error: DynadiagError | None = None
-    for folder in job["captures"]:
-        try:
-            _reduce(Path(folder), Path(job["out"]), job, interrupted, began)
-        except DynadiagError as raised:
-            error = raised
-            continue
-        return 0
+    try:
+        known = open_known(job)
+    except DynadiagError as raised:
+        say(error=raised.message, slug=raised.slug, exit_code=raised.exit_code)
+        return 1
+    with remembering(known):
+        for folder in job["captures"]:
+            try:
+                _reduce(Path(folder), Path(job["out"]), job, interrupted, began)
+            except DynadiagError as raised:
+                error = raised
+                continue
+            return 0
     slug, exit_code = (error.slug, error.exit_code) if error else ("not-captured", 1)
     say(error=error.message if error else "nothing was captured", slug=slug, exit_code=exit_code)
     return 1
+
+
+def open_known(job: dict[str, Any]) -> Known:
+    """What an earlier run found out, where it ran on this machine with this torch; else the job does not resume, which is said."""
+    environment = {"dynadiag": dynadiag.__version__, **machine_facts(with_gpu=False), **variables()}
+    known = Known(Path(job["out"]) / "known.jsonl", environment=environment, resume=bool(job["resume"]))
+    if known.changed is not None:
+        say(note=f"what the earlier run found out is asked again: {known.changed}")
+        job["resume"] = False
+    return known
+
+
+def end_with_starter() -> None:
+    """A command that is killed takes its worker along: with `--resume` a second one would write the same journal."""
+    end_with_parent(os.getppid())
 
 
 class Interrupts:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from dynadiag.reduce.failure import Failure, crash_frames, from_json
 from dynadiag.reduce.isolation import ChildReport, run_forked
+from dynadiag.reduce.known import digest, remembered, remembering
 from dynadiag.reduce.reducer import Judgement
 from dynadiag.reduce.scripts.phenomena import KINDS, phenomena
 from dynadiag.reduce.scripts.program import Program, why_it_cannot_run
@@ -52,9 +53,30 @@ class Conditions:
     until: Failure | None = None
     cpu_s: float | None = None
 
+    def key(self) -> str:
+        """What a run depends on."""
+        until = None if self.until is None else self.until.signature()
+        return f"{self.recorded} {self.timeout_s} {self.arguments} {until} {self.cpu_s}"
+
 
 def see(program: Program, conditions: Conditions, *, eager: bool = False, look: bool = False) -> Seen:
-    """Run a program in a child."""
+    """Run a program in a child; what an earlier run saw is not run again."""
+    key = f"see {program.key} {digest(conditions.key(), eager, look)}"
+    data = remembered(key, lambda: _to_json(_see(program, conditions, eager=eager, look=look)), keep=lambda seen: not seen["environment"])
+    return _from_json(data)
+
+
+def _to_json(seen: Seen) -> dict[str, Any]:
+    return {**asdict(seen), "lines": sorted(seen.lines)}
+
+
+def _from_json(data: Mapping[str, Any]) -> Seen:
+    failures = tuple(map(from_json, data["failures"]))
+    ended = from_json(data["ended"]) if data["ended"] is not None else None
+    return Seen(**{**data, "failures": failures, "ended": ended, "lines": frozenset(data["lines"])})
+
+
+def _see(program: Program, conditions: Conditions, *, eager: bool, look: bool) -> Seen:
     with tempfile.TemporaryDirectory(prefix="dynadiag-script-", ignore_cleanup_errors=True) as folder:
         log = Path(folder) / "run" if conditions.recorded and not eager else None
         options = RunOptions(
@@ -175,7 +197,8 @@ class ScriptOracle:
         return (Verdict.INTERESTING, "") if why is None else (Verdict.INVALID, f"without the compiler: {why}")
 
     def _see(self, program: Program, *, eager: bool = False) -> Seen:
-        seen = see(program, replace(self.conditions, cpu_s=self._cpu_limit()), eager=eager)
+        with remembering(None):  # the journal remembers the verdict
+            seen = see(program, replace(self.conditions, cpu_s=self._cpu_limit()), eager=eager)
         self.children += 1
         self.cpu_s += seen.cpu_s
         return seen

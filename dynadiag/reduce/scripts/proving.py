@@ -11,8 +11,7 @@ _SIGNS = {"graph_break": "AssertionError: graph break", "cudagraph_skip": "Asser
 
 def prove(source: str, failure: Failure, *, timeout_s: float, runs: int = proving.RUNS) -> proving.Proof:
     """Run the source `runs` times, each in a fresh process and an empty directory."""
-    results = [proving.run_fresh(source, timeout_s=timeout_s) for _ in range(runs)]
-    return proving.Proof(runs=runs, reproduced=sum(shows(failure, *result) for result in results), output=results[-1][1] if results else "")
+    return proving.proof_by(source, failure, lambda: proving.run_fresh(source, timeout_s=timeout_s), shows, runs=runs)
 
 
 def shows(failure: Failure, status: int | None, output: str) -> bool:

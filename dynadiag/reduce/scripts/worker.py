@@ -22,6 +22,7 @@ import torch
 
 import dynadiag
 from dynadiag.errors import DynadiagError, UsageError
+from dynadiag.reduce.known import remembering
 from dynadiag.reduce.outcome import write_json
 from dynadiag.reduce.reducer import Stopped
 from dynadiag.reduce.scripts.hunting import ScriptOptions, hunt_script
@@ -30,7 +31,7 @@ from dynadiag.reduce.scripts.outcome import to_json, write_report, write_reprodu
 from dynadiag.reduce.scripts.phenomena import phenomena
 from dynadiag.reduce.scripts.program import Program
 from dynadiag.reduce.scripts.source import imported, read_script
-from dynadiag.reduce.worker import Interrupts, say, show
+from dynadiag.reduce.worker import Interrupts, end_with_starter, open_known, say, show
 from dynadiag.torch_compat.reduce_stop import compile_with_a_break
 
 _LEAST_PROOF_S = 120.0
@@ -42,10 +43,12 @@ def main(job_file: str) -> int:
     """Do the job; gives the exit status."""
     began = time.monotonic()
     job = json.loads(Path(job_file).read_text("utf-8"))
+    end_with_starter()
     torch.set_num_threads(1)
     interrupts = Interrupts()
     try:
-        _reduce(Path(job["script"]), Path(job["out"]), job, interrupts, began)
+        with remembering(open_known(job)):
+            _reduce(Path(job["script"]), Path(job["out"]), job, interrupts, began)
     except DynadiagError as error:
         say(error=error.message, exit_code=error.exit_code)
         return 1

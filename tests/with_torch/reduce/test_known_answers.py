@@ -1,0 +1,48 @@
+"""After `--resume`, what was seen of the original and of the layers is not run again."""
+
+from __future__ import annotations
+
+import torch
+
+from dynadiag.reduce import judge
+from dynadiag.reduce.candidate import candidate_of
+from dynadiag.reduce.failure import Failure
+from dynadiag.reduce.hunt import HuntOptions, confirm
+from dynadiag.reduce.isolation import ChildReport
+from dynadiag.reduce.known import Known, remembering
+from dynadiag.reduce.ladder import climb
+from dynadiag.reduce.scripts import oracle
+from dynadiag.reduce.scripts.oracle import Conditions, see
+from dynadiag.reduce.scripts.program import parsed
+from dynadiag.reduce.setting import Setting
+
+FAILURE = Failure(kind="runtime_error", phase="call", exceptions=("ValueError",), message="bad", frames=("a.py:f",), detail="all")
+
+
+def test_confirmations_layers_and_programs_are_seen_once(tmp_path, monkeypatch):
+    forks = []
+
+    def run_forked(work, *, timeout_s):
+        forks.append(timeout_s)
+        messages = ({"step": "call"}, {"failure": FAILURE.to_json()})
+        return ChildReport(messages=messages, exit_status=0, signal=None, timed_out=False, output="", wall_s=1.0, cpu_s=0.5)
+
+    for module in (judge, oracle):
+        monkeypatch.setattr(module, "run_forked", run_forked)
+    candidate = candidate_of(torch.fx.symbolic_trace(lambda x: (x + 1,)), [torch.ones(2)])
+    setting = Setting(backend="inductor", options={"max_autotune": True})
+    found = []
+    for resume in (False, True):
+        known = Known(tmp_path / "known.jsonl", environment={}, resume=resume)
+        with remembering(known):
+            confirmed = confirm(candidate, setting, HuntOptions(timeout_s=100))
+            ladder = climb(candidate, setting, FAILURE, timeout_s=100)
+            seen = see(parsed("print(1)", "s"), Conditions(recorded=False, timeout_s=5))
+        found.append((confirmed, ladder, seen))
+    assert found[0] == found[1] and len(forks) == 3 + 1 + 1
+    confirmed, ladder, seen = found[1]
+    assert confirmed.failure == FAILURE and (confirmed.failed, confirmed.of, confirmed.cpu_s) == (3, 3, 1.5)
+    assert ladder.layer == "dynamo" and seen.ended == FAILURE and seen.lines == frozenset()
+    with remembering(Known(tmp_path / "known.jsonl", environment={}, resume=True)):
+        confirm(candidate, Setting(backend="inductor"), HuntOptions(timeout_s=100))
+    assert len(forks) == 8, "another setting is another question"
