@@ -42,9 +42,15 @@ def holders(name: str, function: Any) -> list[ModuleType]:
 
     Never a C module: who calls torch's C function there must get it.
     """
-    modules = [module for known, module in list(sys.modules.items()) if known == "torch" or known.startswith("torch.")]
-    python_modules = [module for module in modules if isinstance(module, ModuleType) and str(vars(module).get("__file__")).endswith(".py")]
-    return [module for module in python_modules if vars(module).get(name) is function]
+    return [
+        module
+        for known, module in list(sys.modules.items())
+        # The rarest condition first: there are thousands of modules, and each hook looks through them.
+        if isinstance(module, ModuleType)
+        and vars(module).get(name) is function
+        and (known == "torch" or known.startswith("torch."))
+        and str(vars(module).get("__file__")).endswith(".py")
+    ]
 
 
 def disguise(function: Any, file: str | None) -> Any:
