@@ -113,30 +113,35 @@ def from_value(value: Any, token: str, *, as_leaf: bool = False) -> Input:
 
 def make_values(inputs: Sequence[Input], *, seed: int = SEED) -> list[Any]:
     """Fresh values for one call; tensors that shared memory share it again. The RNG of the process stays as it was."""
-    storages: dict[int, torch.UntypedStorage] = {}
+    storages: Storages = {}
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)
         made = [_make(one, storages) for one in inputs]
     return [_with_grad(value, one) for value, one in zip(made, inputs, strict=True)]
 
 
-def _make(one: Input, storages: dict[int, torch.UntypedStorage]) -> Any:
+Storages = dict[tuple[int, str], torch.UntypedStorage]
+
+
+def _make(one: Input, storages: Storages) -> Any:
     if isinstance(one, PlainInput):
         return one.value
     if one.fill == "data":
         assert one.data is not None
-        return _copy(one.data, storages).to(one.device)
+        return _copy(one.data, one.device, storages)
     return generate(one).to(one.device)
 
 
-def _copy(data: torch.Tensor, storages: dict[int, torch.UntypedStorage]) -> torch.Tensor:
+def _copy(data: torch.Tensor, device: str, storages: Storages) -> torch.Tensor:
+    """The tensor on its device, in a copy of its memory that is made once: whoever shares the one shares the other."""
     source = data.untyped_storage()
-    key = source.data_ptr()
-    if not key:
-        return data.clone()
+    if not source.data_ptr():
+        return data.clone().to(device)
+    key = (source.data_ptr(), device)
     if key not in storages:
-        storages[key] = source.clone()  # type: ignore[no-untyped-call]
-    return torch.empty(0, dtype=data.dtype, device=data.device).set_(storages[key], data.storage_offset(), data.shape, data.stride())
+        whole = torch.empty(0, dtype=torch.uint8, device=data.device).set_(source)
+        storages[key] = whole.to(device, copy=True).untyped_storage()
+    return torch.empty(0, dtype=data.dtype, device=device).set_(storages[key], data.storage_offset(), data.shape, data.stride())
 
 
 def generate(one: TensorInput) -> torch.Tensor:

@@ -7,7 +7,6 @@ import textwrap
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -133,36 +132,52 @@ def _one_call(call: Call) -> list[str]:
 
 
 def shared_memory(inputs: Sequence[TensorInput | PlainInput]) -> list[Shared]:
-    """Memory that several inputs of one dtype lie in, as `inputs.make_values` makes it."""
+    """Memory that several inputs lie in, as `inputs.make_values` makes it."""
     groups: dict[int, list[int]] = {}
     for position, one in enumerate(inputs):
         if isinstance(one, TensorInput) and one.fill == "data" and one.data is not None and one.data.numel():
             groups.setdefault(one.data.untyped_storage().data_ptr(), []).append(position)
     several = [group for group in groups.values() if len(group) > 1]
-    data = [{position: inputs[position].data for position in group} for group in several]  # type: ignore[union-attr]
-    return [_shared(f"memory_{number}", one) for number, one in enumerate(data) if len({tensor.dtype for tensor in one.values()}) == 1]  # type: ignore[union-attr]
+    return [_shared(f"memory_{number}", {position: inputs[position] for position in group}) for number, group in enumerate(several)]  # type: ignore[misc]
 
 
-def _shared(name: str, views: Mapping[int, Any]) -> Shared:
-    first = min(tensor.storage_offset() for tensor in views.values())
-    last = max(
-        tensor.storage_offset() + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
-        for tensor in views.values()
-    )
-    one = next(iter(views.values())).detach().cpu()
-    whole = torch.empty(0, dtype=one.dtype).set_(one.untyped_storage(), first, (last - first + 1,), (1,))
-    texts = {
-        position: f"view_of({name}, {tuple(tensor.shape)}, {tuple(tensor.stride())}, {tensor.storage_offset() - first})"
-        for position, tensor in views.items()
-    }
-    return Shared(source=f"{name} = {_data(from_value(whole, name), indent=4)}", views=texts)  # type: ignore[arg-type]
+_ALIGNED = 16
+"""Bytes: no element is larger (complex128)."""
+
+
+def _shared(name: str, sharing: Mapping[int, TensorInput]) -> Shared:
+    """One tensor of their dtype, or bytes where they have several, on their device; and a view of it for each."""
+    tensors = {position: one.data.detach() for position, one in sharing.items() if one.data is not None}
+    dtypes = {tensor.dtype for tensor in tensors.values()}
+    dtype = dtypes.pop() if len(dtypes) == 1 else torch.uint8
+    first, last = min(_bytes(tensor)[0] for tensor in tensors.values()), max(_bytes(tensor)[1] for tensor in tensors.values())
+    first -= first % (dtype.itemsize if dtype != torch.uint8 else _ALIGNED)
+    storage = next(iter(tensors.values())).untyped_storage().cpu()  # type: ignore[no-untyped-call]
+    count = (last - first) // dtype.itemsize
+    whole = torch.empty(0, dtype=dtype).set_(storage, first // dtype.itemsize, (count,), (1,))
+    home = next(iter(sharing.values())).device
+    texts = {position: _view(name, tensor, first, dtype) for position, tensor in tensors.items()}
+    text = _data(from_value(whole, name), indent=4)  # type: ignore[arg-type]
+    return Shared(source=f"{name} = {text}{'' if home == 'cpu' else f'.to({home!r})'}", views=texts)
+
+
+def _bytes(tensor: torch.Tensor) -> tuple[int, int]:
+    """Where a tensor begins and ends in its memory."""
+    reach = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+    return int(tensor.storage_offset() * tensor.itemsize), int((tensor.storage_offset() + reach + 1) * tensor.itemsize)
+
+
+def _view(name: str, tensor: torch.Tensor, first: int, dtype: torch.dtype) -> str:
+    offset = tensor.storage_offset() - first // tensor.itemsize
+    other = "" if tensor.dtype == dtype else f", {tensor.dtype}"
+    return f"view_of({name}, {tuple(tensor.shape)}, {tuple(tensor.stride())}, {offset}{other})"
 
 
 def _input(one: TensorInput | PlainInput, view: str | None) -> str:
     if isinstance(one, PlainInput):
         return repr(one.value)
     text = view or (_data(one) if one.fill == "data" else _made(one))
-    if one.device != "cpu":
+    if one.device != "cpu" and view is None:
         text += f".to({one.device!r})"
     if not one.requires_grad:
         return text
@@ -219,9 +234,10 @@ _DECODER = '''def decoded(text, dtype, shape):
     return torch.frombuffer(bytearray(zlib.decompress(base64.b85decode(text))), dtype=dtype).reshape(shape)'''
 
 
-SHARING = '''def view_of(memory, shape, stride, offset):
+SHARING = '''def view_of(memory, shape, stride, offset, dtype=None):
     """A tensor in the memory of another."""
-    return torch.empty(0, dtype=memory.dtype).set_(memory.untyped_storage(), offset, shape, stride)'''
+    empty = torch.empty(0, dtype=dtype or memory.dtype, device=memory.device)
+    return empty.set_(memory.untyped_storage(), offset, shape, stride)'''
 
 
 # -- what surrounds the call

@@ -201,3 +201,26 @@ def test_a_failure_after_a_call_without_gradients_keeps_the_grad_mode_of_each():
     refuses_gradients_after_none.__defaults__[0].clear()
     with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="gradients after none"):
         run()
+
+
+def test_inputs_of_several_dtypes_in_one_memory_on_another_device_share_it_there():
+    """`meta` in place of a GPU: the text is run with it, and what `make_values` makes lies alike."""
+    memory = torch.arange(96, dtype=torch.uint8)
+    inputs = [memory[20:36].view(torch.float32), memory[24:40].view(torch.int64), memory[::2], torch.ones(2)]
+    candidate = graph(lambda a, b, c, d: (a, b, c, d), *inputs)
+    away = replace(candidate, inputs=tuple(replace(one, device="meta") for one in candidate.inputs))
+    header = Header(failure=Failure(kind="runtime_error", phase="call"), made_by="-", versions="-", story="-")
+    for one in (candidate, away):
+        source = reproducer(one, Setting(backend="eager"), header)
+        assert source.count("view_of(memory_0") == 3 and source.count(".to('meta')") == (2 if one is away else 0)
+        names = {"__name__": "repro"}
+        exec(compile(source.partition("\nmodel = Repro()")[0], "repro_min.py", "exec"), names)
+        for made in (names["make_inputs"](), make_values(one.inputs)):
+            assert [str(value.device) for value in made] == [recipe.device for recipe in one.inputs]
+            places = [value.untyped_storage()._cdata for value in made]
+            assert places[0] == places[1] == places[2] != places[3]
+            starts = [value.storage_offset() * value.itemsize for value in made[:3]]
+            assert starts[0] - starts[2] == 20 and starts[1] - starts[2] == 24
+            assert [value.stride() for value in made] == [value.stride() for value in inputs]
+            if one is candidate:
+                assert all(torch.equal(value, expected) for value, expected in zip(made, inputs, strict=True))
