@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -119,7 +119,7 @@ def _setting(graph: Graph, run: Run, details: Mapping[str, Any], backend: str, r
     return Setting(
         backend=backend,
         dynamic=True if symbols else known.get("dynamic") if isinstance(known.get("dynamic"), bool) else None,
-        configs=tuple(_configs(graph, run)),
+        configs=(*_configs(graph, run), *to_trace_again(rebuilt)),
         gradients=rebuilt.grad is not False and details.get("inference") is not True,
         values=why_no_values is None,
         autocast=casting,
@@ -136,6 +136,12 @@ def _configs(graph: Graph, run: Run) -> list[tuple[str, Any]]:
         for name, value in recorded.get(area, {}).items()
         if isinstance(value, bool | int | float) and f"{area}.{name}" not in _OVERLOOKED
     ]
+
+
+def to_trace_again(rebuilt: Rebuilt) -> Iterator[tuple[str, Any]]:
+    """Options without which Dynamo breaks at what it wrote itself: `item()` of a float that became symbolic (`wrap_symfloat`)."""
+    if any(node.op == "call_method" and node.target == "item" for node in rebuilt.graph_module.graph.nodes):
+        yield "dynamo.capture_scalar_outputs", True
 
 
 def why_values_differ(rebuilt: Rebuilt) -> str | None:

@@ -17,6 +17,7 @@ from dynadiag.passes.mutation_facts import Effect, Fact, Site, site_of
 from dynadiag.passes.mutation_graphs import GraphView
 from dynadiag.passes.places import own_frame
 
+_TAKEN = "once AOTAutograd takes the graph"
 LEAF, REFUSED, AUTOGRAD = "DM08", "DM09", "DM23"
 _LEAF = "a leaf Variable that requires grad is being used in an in-place operation"
 _VIEW_OF_LEAF = "a view of a leaf Variable that requires grad is being used in an in-place operation"
@@ -59,12 +60,19 @@ def refused(facts: Sequence[Fact], problem: Problem, view: GraphView, run: Run) 
         return
     blamed = [fact for fact in facts if _is_meant(fact, means)] or list(facts)
     for fact in facts:
+        later = tuple(_once_taken(effect) for effect in fact.effects)
         if any(fact is one for one in blamed):
             doubts = () if len(blamed) == 1 or means.picks != "all" else ("AOTAutograd does not say which of these inputs it means",)
-            effects = (*_refusal_effects(view.frame, text), *fact.effects)
+            effects = (*_refusal_effects(view.frame, text), *later)
             yield replace(fact, code=REFUSED, effects=effects, refusal=text, where="rejected", doubts=(*fact.doubts, *doubts))
         else:
-            yield fact
+            yield replace(fact, effects=later)
+
+
+def _once_taken(effect: Effect) -> Effect:
+    """The effect of a write in a graph that was never compiled."""
+    condition = _TAKEN if effect.condition is None else f"{_TAKEN}, and {effect.condition}"
+    return replace(effect, basis="predicted", condition=condition)
 
 
 def _is_meant(fact: Fact, refusal: Refusal) -> bool:

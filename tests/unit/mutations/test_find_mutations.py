@@ -248,6 +248,9 @@ def test_a_refusal_is_quoted_with_the_input_that_caused_it(build, tmp_path):
     refused, other = find_mutations(log.load(tmp_path)).mutations
     assert (refused.code, refused.input, refused.refusal, refused.where) == ("DM09", "L['x']", f"AssertionError: {REFUSED}", "rejected")
     assert [effect["kind"] for effect in refused.effects] == ["error", "eager_fallback", "cudagraph_skip"]
+    # Nothing was compiled: what the write would cost holds only once AOTAutograd takes the graph.
+    assert refused.effects[2]["condition"] == "once AOTAutograd takes the graph"
+    assert all("condition" in effect for effect in other.effects)
     assert (refused.aliases, refused.overlaps) == (("L['y']",), ("L['y']",))
     assert (other.input, other.code) == ("L['z']", "DM02")
 

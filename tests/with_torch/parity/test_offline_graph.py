@@ -15,7 +15,7 @@ from dynadiag.parity.arranging import arranged_inputs, changed_copies
 from dynadiag.parity.judging import wrong_elements
 from dynadiag.parity.replaying import Outcome, Setting, Subject, replay
 from dynadiag.parity.scenarios import Pair, make_plan
-from dynadiag.parity.subject import Ready, why_values_differ
+from dynadiag.parity.subject import Ready, to_trace_again, why_values_differ
 
 TEXT = """class GraphModule(torch.nn.Module):
     def forward(self, L_x_: "f32[4][1]cpu", L_y_: "f32[4][1]cpu"):
@@ -76,6 +76,16 @@ def test_writes_through_data_and_of_buffers_with_grad_are_replayed():
     outcome = replay(subject, second_call, Setting(backend="aot_eager", gradients=True))
     assert (outcome.why_not, outcome.differences, outcome.calls) == (None, (), 2)
     assert "l_x_.data" in "".join(pieces(rebuilt, rebuilt.inputs, FILLINGS[0])[1])
+
+
+def test_a_float_that_became_symbolic_is_replayed():
+    read = '        total: "f32[][]cpu" = l_y_.sum()\n        item: "Sym(zf1)" = total.item()\n'
+    rebuilt = rebuild(TEXT.replace("        mul_", f"{read}        mul_", 1).replace("mul_(2)", "mul_(item)"))
+    second_call = make_plan(rebuilt.inputs, frozenset(), frame="fn", caches=False).scenarios[0]
+    subject = Subject(rebuilt=rebuilt, filling=FILLINGS[0])
+    assert "breaks" in replay(subject, second_call, Setting(backend="eager")).why_not
+    outcome = replay(subject, second_call, Setting(backend="eager", configs=tuple(to_trace_again(rebuilt))))
+    assert (outcome.why_not, outcome.differences) == (None, ())
 
 
 def test_nothing_is_judged_when_the_time_was_over_before(ready):
