@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 from dynadiag import trace
 
@@ -25,12 +22,10 @@ raise ValueError("the end")
 """
 
 
-def test_attributes_static_inputs_and_the_last_exception(tmp_path: Path) -> None:
-    script = tmp_path / "program.py"
-    script.write_text(PROGRAM)
-    command = [sys.executable, "-m", "dynadiag", "explain", "--no-pictures", "--out", str(tmp_path / "run"), str(script)]
-    assert subprocess.run(command, capture_output=True, text=True, timeout=1500, check=False).returncode == 1  # noqa: S603
-    run = trace.load(tmp_path / "run")
+def test_attributes_static_inputs_and_the_last_exception(run_recorded) -> None:
+    outcome = run_recorded(PROGRAM)
+    assert outcome.result.exit_status == 1
+    run = trace.load(outcome.result.directory)
     details = [trace.graph_details(graph.details) for graph in run.graphs if graph.details is not None]
     sources = [json.dumps([entry["source"] for entry in one["attributes"]]) for one in details]
     assert any("param_groups[0]['params'][0]" in text for text in sources)
