@@ -114,6 +114,16 @@ def static_shapes() -> Any:
     return config.patch(automatic_dynamic_shapes=False, assume_static_by_default=True)
 
 
+def leave_frame(function: Callable[..., Any]) -> None:
+    """From now on Dynamo runs this function's frames as they are, and still compiles what they call.
+
+    What `torch._dynamo.skip` does (`torch/_dynamo/decorators.py`, 2.11 to 2.15), without the mark that `torch.compile` would heed.
+    """
+    from torch._dynamo.eval_frame import skip_code
+
+    skip_code(function.__code__)
+
+
 def _ending(graph: Any) -> Ending:
     """From `GraphCompileReason` (`torch/_dynamo/output_graph.py`, 2.11 to 2.15)."""
     why = getattr(graph, "compile_subgraph_reason", None)

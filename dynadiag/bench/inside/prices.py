@@ -20,7 +20,7 @@ from dynadiag.bench.inside.joining import CannotJoinError, Part, join
 from dynadiag.bench.inside.loading import one_line
 from dynadiag.bench.inside.patching import CompileSwitch
 from dynadiag.bench.inside.probing import regions_entered
-from dynadiag.bench.inside.replaying import Replay
+from dynadiag.bench.inside.replaying import Replay, walk_like
 from dynadiag.bench.inside.results import tensors_in
 from dynadiag.bench.inside.snapshot import take_snapshot
 from dynadiag.bench.inside.state import find_state
@@ -37,7 +37,8 @@ from dynadiag.torch_compat.bench_prices import (
 )
 
 MOST_PLACES = 8
-_PAUSE_CALLS = 15
+# Calls that pauses are taken from: so many, and more as long as they take so many seconds together.
+_PAUSE_CALLS, _MOST_PAUSE_CALLS, _PAUSE_S = 15, 100, 0.2
 _WARM_CALLS = 3
 _MIN_ROUNDS, _MAX_ROUNDS = 20, 60
 
@@ -83,7 +84,9 @@ class _Pricing:
         self._watch = Watch()
         self._joined = Watch()
         self._parts: dict[tuple[int, int], Part] = {}
-        self._direct: dict[int, Callable[..., Any]] = {}
+        self._function = self._compiled(unit.original, self._watch)
+        self._functions: dict[int, Callable[..., Any]] = {}
+        self._walk: Any = None
         self._guards = GuardTimes()
         self._tape: list[Entered] = []
         self._output: Any = None
@@ -91,24 +94,23 @@ class _Pricing:
 
     def measure(self, max_s: float) -> dict[str, Any]:
         """Everything; raises CannotJoinError where graphs cannot be joined."""
-        function = self._compiled(self._unit.original, self._watch)
         with timed_guards(self._guards):
             for _ in range(_WARM_CALLS):
-                self._call(function)
-        self._record(function)
-        guards = self._guard_sets(function)
+                self._step()
+        self._record()
+        guards = self._guard_sets()
         copies = [self._copy(call, at, name) for call in self._tape for at, name in call.piece.copied_back]
         places = self._places()
         facts = {"guards": guards, "copy_backs": copies, "graph_calls": len(self._tape)}
         if not places:
             return {**facts, "places": [], "why_not": ""}
-        pauses = self._pauses(function)
+        pauses = self._pauses()
         for place in places:
             place.pause_s = sum(pauses[at] for at in place.boundaries)
-        variants: dict[str, Callable[[], Any]] = {"step": lambda: self._call(function)}
+        variants: dict[str, Callable[[], Any]] = {"step": self._step}
         variants["unbroken"] = self._unbroken()
         cuts = _cuts([number for number, place in enumerate(places) if not place.why_not])
-        variants |= {_name(cut): self._cut([places[number] for number in cut], pauses) for cut in cuts}
+        variants |= {_name(cut): self._cut([places[number] for number in cut]) for cut in cuts}
         samples = _take_turns(variants, cuda=self._cuda, max_s=max_s)
         listed = [
             {
@@ -128,9 +130,9 @@ class _Pricing:
         kept = {name: value for name, value in self._options.items() if name in ("dynamic", "fullgraph")}
         return self._switch.original(function, backend=watched_backend(self._options, watch), **{**kept, **more})
 
-    def _record(self, function: Any) -> None:
+    def _record(self) -> None:
         self._watch.tape = self._tape
-        output = self._call(function)
+        output = self._step()
         self._watch.tape = None
         self._output, self._outputs = output, tensors_in("output", output)
         if not self._tape:
@@ -181,42 +183,29 @@ class _Pricing:
     def _unbroken(self) -> Callable[[], Any]:
         """All graphs as one, behind one Dynamo entry of the kind that the call has: a module's where it is one, with the same options."""
         part = self._segment(0, len(self._tape))
-        return self._warm(Replay(self._unit, [part], [self._through_dynamo(part)], self._output), 1)
+        function = self._compiled(_like(self._unit.original, part.module), self._joined, **self._static())
+        return self._warm(Replay(self._unit, [part], [function], self._output), 1)
 
-    def _cut(self, places: Sequence[Place], pauses: Sequence[float]) -> Callable[[], Any]:
+    def _cut(self, places: Sequence[Place]) -> Callable[[], Any]:
         """The joined graphs, but for these places.
 
-        The backend's functions are called without Dynamo, whose look-ups are in the pauses already. Between two parts the host waits for
-        what the pause of the real call is longer than the replay's own.
+        Each part is entered through Dynamo, as the frame behind a graph break is; a part that another cut has is not compiled again.
+        Between two parts the host waits for what the pause of the real call is longer than the replay's own.
         """
         boundaries = sorted(at for place in places for at in place.boundaries)
         ends = [at + 1 for at in boundaries]
         parts = [self._segment(begin, end) for begin, end in zip([0, *ends], [*ends, len(self._tape)], strict=True)]
-        replay = Replay(self._unit, parts, self._direct_functions(parts), self._output)
+        if self._walk is None:
+            self._walk = self._compiled(walk_like(self._unit.original), self._joined, fullgraph=False, **self._static())
+        functions = [self._functions.setdefault(id(part), _function(part.module)) for part in parts]
+        replay = Replay(self._unit, parts, functions, self._output, through=self._walk)
         run = self._warm(replay, len(parts))
-        own = self._measured_pauses(run, self._joined, len(parts))
-        replay.wait([pauses[at] - found for at, found in zip(boundaries, own, strict=True)])
+        replay.wait(self._longer_pauses(run, boundaries))
         return run
 
-    def _direct_functions(self, parts: Sequence[Part]) -> list[Callable[..., Any]]:
-        """The backend's own functions for these parts; a part that another replay has is not compiled again."""
-        if any(id(part) not in self._direct for part in parts):
-            functions = [self._direct.get(id(part)) or self._through_dynamo(part) for part in parts]
-            replay, values = Replay(self._unit, parts, functions, self._output), []
-            self._warm(replay, len(parts))
-            self._begin()
-            self._joined.tape = []
-            replay(lambda taken, given: values.append((taken, given)))
-            tape, self._joined.tape = self._joined.tape, None
-            for part, call, (taken, given) in zip(parts, tape, values, strict=True):
-                self._direct.setdefault(id(part), _direct(call, taken, given))
-        return [self._direct[id(part)] for part in parts]
-
-    def _through_dynamo(self, part: Part) -> Callable[..., Any]:
-        """A part compiled as the call is; shapes are fixed by `_warm`, since `dynamic=False` would be set in each call anew."""
-        same = {} if self._options.get("dynamic") is None else {"dynamic": False}
-        function: Callable[..., Any] = self._compiled(_like(self._unit.original, part.module), self._joined, **same)
-        return function
+    def _static(self) -> dict[str, Any]:
+        """Shapes are fixed while `_warm` compiles: `dynamic=False` is set in each call anew, so only where the call sets it as well."""
+        return {} if self._options.get("dynamic") is None else {"dynamic": False}
 
     def _warm(self, replay: Replay, count: int) -> Callable[[], Any]:
         """The replay as a step of its own, called until it is compiled; it must enter so many graphs."""
@@ -245,29 +234,42 @@ class _Pricing:
             mark_step: Any = torch.compiler.cudagraph_mark_step_begin
             mark_step()
 
-    def _call(self, function: Any) -> Any:
+    def _step(self) -> Any:
         self._begin()
-        return self._unit.run(function)
+        return self._unit.run(self._function)
 
-    def _pauses(self, function: Any) -> list[float]:
-        return self._measured_pauses(lambda: self._call(function), self._watch, len(self._tape))
+    def _longer_pauses(self, run: Callable[[], Any], boundaries: Sequence[int]) -> list[float]:
+        """Seconds by which the call's pauses at these boundaries are longer than those of `run`, which has no others.
 
-    def _measured_pauses(self, run: Callable[[], Any], watch: Watch, count: int) -> list[float]:
-        """Seconds from the return of each graph to the entry of the next: medians over some calls."""
-        rows = []
-        for _ in range(_PAUSE_CALLS):
-            watch.times = []
-            run()
-            times, watch.times = watch.times, None
-            if len(times) == count:
-                rows.append([after[0] - before[1] for before, after in pairwise(times)])
-        if not rows:
-            raise CannotJoinError("the call does not enter the same graphs each time")
+        Each call of one is set against the next of the other: medians of differences, since what else runs on the machine changes.
+        """
+        if not boundaries:
+            return []
+        rows: list[list[float]] = []
+        until = time.monotonic() + _PAUSE_S
+        while len(rows) < _PAUSE_CALLS or (len(rows) < _MOST_PAUSE_CALLS and time.monotonic() < until):
+            theirs = self._pauses_once(self._step, self._watch, len(self._tape))
+            own = self._pauses_once(run, self._joined, len(boundaries) + 1)
+            rows.append([theirs[at] - found for at, found in zip(boundaries, own, strict=True)])
         return [statistics.median(column) for column in zip(*rows, strict=True)]
 
-    def _guard_sets(self, function: Any) -> list[dict[str, Any]]:
+    def _pauses(self) -> list[float]:
+        """Seconds from the return of each graph to the entry of the next: medians over some calls."""
+        rows = [self._pauses_once(self._step, self._watch, len(self._tape)) for _ in range(_PAUSE_CALLS)]
+        return [statistics.median(column) for column in zip(*rows, strict=True)]
+
+    @staticmethod
+    def _pauses_once(run: Callable[[], Any], watch: Watch, count: int) -> list[float]:
+        watch.times = []
+        run()
+        times, watch.times = watch.times, None
+        if len(times) != count:
+            raise CannotJoinError("the call does not enter the same graphs each time")
+        return [after[0] - before[1] for before, after in pairwise(times)]
+
+    def _guard_sets(self) -> list[dict[str, Any]]:
         """Each guard set that a call evaluates, with its evaluations per call and what one takes."""
-        entered = regions_entered(lambda: self._call(function))
+        entered = regions_entered(self._step)
         names = compiled_names()
         rows = []
         for key, calls in sorted(entered.items()):
@@ -307,8 +309,18 @@ def _prices(number: int, cuts: Sequence[tuple[int, ...]], samples: dict[str, lis
     return [((first - without) + (last - left)) / 2 for first, without, last, left in zip(*columns, strict=True)]
 
 
+def _function(graph: Any) -> Callable[..., Any]:
+    """A plain function around a graph, with code of its own: Dynamo counts what it compiled by code."""
+
+    def joined(*args: Any) -> Any:
+        return graph(*args)
+
+    joined.__code__ = joined.__code__.replace()
+    return joined
+
+
 def _like(original: Any, graph: Any) -> Any:
-    """A module around a graph where the original is one, else a function; with code of its own: Dynamo counts what it compiled by code."""
+    """A module around a graph where the original is one, else a function."""
     import torch
 
     class Joined(torch.nn.Module):
@@ -319,37 +331,7 @@ def _like(original: Any, graph: Any) -> Any:
         def forward(self, *args: Any) -> Any:
             return self.graph(*args)
 
-    Joined.forward.__code__ = Joined.forward.__code__.replace()
-    if isinstance(original, torch.nn.Module):
-        return Joined().train(original.training)
-
-    def joined(*args: Any) -> Any:
-        return graph(*args)
-
-    joined.__code__ = joined.__code__.replace()
-    return joined
-
-
-def _direct(call: Entered, taken: Sequence[Any], given: Sequence[Any]) -> Callable[..., Any]:
-    """The backend's own function for a part, taking and giving what the part does.
-
-    Dynamo hands a graph its inputs in another order, parameters and buffers among them, and may give fewer or more outputs than the
-    function; identity tells which is which.
-    """
-    places = {id(value): at for at, value in enumerate(taken)}
-    takes = [places.get(id(value)) for value in call.inputs]
-    came = {id(value): at for at, value in enumerate(call.outputs)}
-    wanted = [came.get(id(value)) for value in given]
-    if None in wanted:
-        raise CannotJoinError("a joined graph gives what its backend's function does not")
-    # Only what no part gives: the rest would keep a call's tensors in memory, and a CUDA graph from ending.
-    run, constants = call.run, [value if place is None else None for place, value in zip(takes, call.inputs, strict=True)]
-
-    def direct(*args: Any) -> Any:
-        outputs = run(*[constants[at] if place is None else args[place] for at, place in enumerate(takes)])
-        return [outputs[at] for at in wanted if at is not None]
-
-    return direct
+    return Joined().train(original.training) if isinstance(original, torch.nn.Module) else _function(graph)
 
 
 def _take_turns(variants: dict[str, Callable[[], Any]], *, cuda: bool, max_s: float) -> dict[str, list[float]]:

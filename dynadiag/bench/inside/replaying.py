@@ -10,6 +10,7 @@ from typing import Any
 from dynadiag.bench.inside.joining import Part
 from dynadiag.bench.inside.results import tensors_in
 from dynadiag.bench.inside.steps import CallUnit
+from dynadiag.torch_compat.bench_prices import leave_frame
 
 
 @dataclass(kw_only=True)
@@ -23,16 +24,57 @@ class _Act:
     wait_s: float = 0.0
 
 
+def walk(acts: Sequence[_Act], slots: list[Any]) -> None:
+    """One act after the other. No comprehension and no helper: where Dynamo watches the calls in here, each would be a frame of its own."""
+    for act in acts:
+        args = []
+        for at in act.takes:
+            args.append(slots[at])
+        slots[act.gives] = act.function(*args)
+        del args
+        for at in act.drops:
+            slots[at] = None
+        if act.wait_s:
+            until = perf_counter() + act.wait_s
+            while perf_counter() < until:
+                pass
+
+
+def walk_like(original: Any) -> Any:
+    """`walk` as a module where the original is one, else itself; to be compiled: Dynamo then leaves the walk alone and enters each part.
+
+    So a part is entered as the frame behind a graph break is: with Dynamo on, from a frame that runs as it is.
+    """
+    import torch
+
+    class Walk(torch.nn.Module):
+        def forward(self, acts: Sequence[_Act], slots: list[Any]) -> None:
+            walk(acts, slots)
+
+    leave_frame(walk)
+    leave_frame(Walk.forward)
+    return Walk() if isinstance(original, torch.nn.Module) else walk
+
+
 class Replay:
     """Calling it does what one call of `unit` does, by `parts`; `functions` stand for them, `output` is what the call gave on the tape.
 
-    Between two parts the host waits as `wait` says. What no later part takes is dropped, as the call's own frames drop it; CUDA graphs
-    count what is alive.
+    Between two parts the host waits as `wait` says; `through` is what goes from part to part. What no later part takes is dropped, as the
+    call's own frames drop it; CUDA graphs count what is alive.
     """
 
-    def __init__(self, unit: CallUnit, parts: Sequence[Part], functions: Sequence[Callable[..., Any]], output: Any) -> None:
+    def __init__(
+        self,
+        unit: CallUnit,
+        parts: Sequence[Part],
+        functions: Sequence[Callable[..., Any]],
+        output: Any,
+        *,
+        through: Callable[[Sequence[_Act], list[Any]], None] = walk,
+    ) -> None:
         self._unit = unit
         self._output = output
+        self._through = through
         self._slots: list[Any] = _from_outside(parts)
         outside = len(self._slots)
         at = {id(value): number for number, value in enumerate(self._slots)}
@@ -59,20 +101,11 @@ class Replay:
         for act, wait_s in zip(self._acts, seconds, strict=False):
             act.wait_s = max(0.0, wait_s)
 
-    def __call__(self, note: Callable[[Sequence[Any], Sequence[Any]], None] | None = None) -> None:
-        """One call; `note` is told what each part took and gave."""
+    def __call__(self) -> None:
+        """One call."""
         self._unit.drop_gradients()
         slots = self._slots.copy()
-        for act in self._acts:
-            slots[act.gives] = act.function(*[slots[at] for at in act.takes])
-            if note is not None:
-                note([slots[at] for at in act.takes], slots[act.gives])
-            for at in act.drops:
-                slots[at] = None
-            if act.wait_s:
-                until = perf_counter() + act.wait_s
-                while perf_counter() < until:
-                    pass
+        self._through(self._acts, slots)
         # The call looks through its output each time; so does this.
         {name: value for name, value in tensors_in("output", self._output).items() if value.requires_grad}
         if self._unit.backward:

@@ -26,18 +26,21 @@ def unit_of(function, *arguments):
 
 
 class Broken(torch.nn.Module):
-    def __init__(self):
+    def __init__(self, *, breaks=True):
         super().__init__()
+        self.breaks = breaks
         self.first, self.second = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)
         self.register_buffer("seen", torch.zeros(8))
 
     def forward(self, x):
         x = self.first(x).relu()
         self.seen.add_(x.detach().sum(0))
-        print(end="")
+        if self.breaks:
+            print(end="")
         scale = 2
         x = self.second(x * scale)
-        torch._dynamo.graph_break()
+        if self.breaks:
+            torch._dynamo.graph_break()
         return x.sum(1), self.seen * 2
 
 
@@ -86,6 +89,17 @@ def test_parameters_and_buffers_stay_attributes_of_the_joined_graph():
     assert [id(value) for value in part.inputs] == [id(x)], "as arguments they would cost other guards, and CUDA graphs would copy them"
     assert {id(value) for value in part.module.parameters()} == {id(value) for value in model.parameters()}
     assert [id(value) for value in part.module.buffers()] == [id(model.seen)]
+
+
+def test_the_joined_graph_is_the_one_that_the_call_has_without_its_breaks():
+    x = torch.randn(4, 8)
+    tape, outputs = taped(Broken(), x)
+    ((fixed,), _) = taped(Broken(breaks=False), x)
+    part = join(tape, {id(value) for value in outputs})
+    joined, alone = (
+        [str(node.target) for node in graph.nodes if node.op.startswith("call_")] for graph in (part.module.graph, fixed.piece.graph.graph)
+    )
+    assert joined == alone and len(part.outputs) == len(fixed.outputs) == 2
 
 
 def test_a_replay_gives_what_the_call_gives_and_drops_what_no_later_part_takes():
