@@ -239,7 +239,7 @@ class Fault(NamedTuple):
 
 ISOLATED = (
     Fault(name="C++ compile error", backend="inductor", config=CXX_BUG.format("compile_error"), after="aot"),
-    Fault(name="C++ runtime error", backend="inductor", config=CXX_BUG.format("runtime_error"), after="aot", models=("mlp",)),
+    Fault(name="C++ runtime error", backend="inductor", config=CXX_BUG.format("runtime_error"), after="aot"),
     Fault(
         name="C++ wrong result",
         backend="inductor",
@@ -247,7 +247,6 @@ ISOLATED = (
         after="aot",
         level="4",
         kind="wrong_result",
-        models=("mlp",),
     ),
 )
 RUNTIME = (Fault(name="runtime error after Dynamo", backend="relu_runtime_error_TESTING_ONLY"),)

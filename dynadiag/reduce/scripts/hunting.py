@@ -83,7 +83,8 @@ def hunt_script(program: Program, options: ScriptOptions) -> ScriptHunt:
     oracle = ScriptOracle(confirmed.failure, conditions, repeats=repeats_for(confirmed.failed, confirmed.of))
     oracle.wait = options.wait
     journal = Journal(options.journal, subject=f"{confirmed.program.key} {confirmed.failure.signature()}", resume=options.resume)
-    first = passes_before_cutting(asked_once(conditions, oracle.spend), confirmed.namespace)
+    facts_of = asked_once(conditions, oracle.spend)
+    first = passes_before_cutting(facts_of, confirmed.namespace, one_call=confirmed.failure.kind != "recompile")
     try:
         found = reduce_in_rounds(confirmed.program, oracle, journal, first, options.on_query)
     finally:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from dynadiag.reduce.scripts.facts import loop_text
+from dynadiag.reduce.scripts.facts import definition_text, loop_text
 
 _MOST_PARTS = 16
 _DEEPEST = 3
@@ -21,7 +21,7 @@ _PLAIN = (bool, int, float, str, type(None))
 
 
 class Tracer:
-    """Follows the frames of one file; `lines` ran, `values` gives the text of the value of an assignment or a loop by its own text."""
+    """Follows the frames of one file; `lines` ran, `values` gives the text of what an assignment, a loop or a call bound, by its text."""
 
     def __init__(self, file: str, source: str) -> None:
         self.lines: set[int] = set()
@@ -38,7 +38,19 @@ class Tracer:
         sys.settrace(None)
 
     def _on_call(self, frame: FrameType, event: str, argument: Any) -> Any:
-        return self._on_line if frame.f_code.co_filename == self._file and not _is_hidden(frame.f_code) else None
+        if frame.f_code.co_filename != self._file or _is_hidden(frame.f_code):
+            return None
+        self._keep_arguments(frame)
+        return self._on_line
+
+    def _keep_arguments(self, frame: FrameType) -> None:
+        """What a function was called with first, but for `self`."""
+        names = frame.f_code.co_varnames[: frame.f_code.co_argcount]
+        text = definition_text(frame.f_code.co_name, names)
+        if names and text not in self.values:
+            parts = [written(frame.f_locals[name]) for name in names if name != "self" and name in frame.f_locals]
+            if parts and None not in parts:
+                self.values[text] = ", ".join(map(str, parts))
 
     def _on_line(self, frame: FrameType, event: str, argument: Any) -> Any:
         before = self._last.pop(id(frame), None)

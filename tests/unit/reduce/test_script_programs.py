@@ -156,7 +156,13 @@ PASSES = [
     (inline_names, "a = 3\nf(a, a)", "f(3, 3)\n"),
     (inline_names, "a = g()\nf(a)", "f(g())\n"),
     (inline_functions, "def main():\n    a = 1\n    print(a)\nmain()", "a = 1\nprint(a)\n"),
+    (unwrap_blocks, "for i, x in enumerate(y):\n    f(i)", "f(0)\n"),
     (drop_parameters, "def f(a, b):\n    return a\nf(1, 2)", "def f(a):\n    return a\nf(1)\n"),
+    (
+        drop_parameters,
+        "class A:\n    def __init__(self, a):\n        f()\nclass B:\n    def __init__(self, a):\n        f(a)\nA(1), B(1)",
+        "class A:\n\n    def __init__(self):\n        f()\n\nclass B:\n\n    def __init__(self, a):\n        f(a)\n(A(), B(1))\n",
+    ),
     (plain_definitions, "class A(M):\n    def forward(self, x):\n        return x\nf(A())", "def A(x):\n    return x\nf(A)\n"),
     (plain_definitions, "a = f()", "f()\n"),
     (plain_tensors, "import torch\nloss = model(batch).loss", "import torch\nloss = torch.ones(2, 2)\n"),

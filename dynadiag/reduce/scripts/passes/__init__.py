@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from dynadiag.reduce.scripts.facts import FactsOf
+from dynadiag.reduce.scripts.passes.direct_calls import direct_calls
 from dynadiag.reduce.scripts.passes.drop_parameters import drop_parameters
 from dynadiag.reduce.scripts.passes.drop_parts import drop_parts
 from dynadiag.reduce.scripts.passes.eager_backend import eager_backend
@@ -25,14 +26,15 @@ from dynadiag.reduce.scripts.program import Program
 ScriptPass = Callable[[Program], Iterator[Program]]
 
 
-def passes_before_cutting(facts_of: FactsOf, namespace: Mapping[str, object] | None) -> tuple[ScriptPass, ...]:
+def passes_before_cutting(facts_of: FactsOf, namespace: Mapping[str, object] | None, *, one_call: bool = True) -> tuple[ScriptPass, ...]:
     """They make questions cheap: no back end, nothing that does not run, few layers and steps, no model where a tensor will do.
 
-    `namespace` is what the command line gave.
+    `namespace` is what the command line gave; with `one_call` a single call may show what is looked for.
     """
     first = () if namespace is None else (freezing_arguments(namespace),)
-    after = (parameter_values, few_repeats, plain_values(facts_of), plain_tensors)
-    return (eager_backend, *first, executing_only(facts_of), *after, inline_functions)
+    direct = (direct_calls(facts_of),) if one_call else ()
+    straight = (executing_only(facts_of), inline_functions, *direct)
+    return (eager_backend, *first, *straight, parameter_values, few_repeats, plain_values(facts_of), plain_tensors, inline_functions)
 
 
 ALL_PASSES: tuple[ScriptPass, ...] = (

@@ -23,7 +23,7 @@ def drop_parameters(program: Program) -> Iterator[Program]:
 
 
 def _drop(tree: ast.Module, function: ast.FunctionDef, place: int, with_arguments: bool) -> None:
-    names = _aliases(tree, function.name)
+    names = _aliases(tree, function)
     parameter = function.args.args.pop(place)
     defaults = len(function.args.defaults)
     if defaults and place >= len(function.args.args) + 1 - defaults:
@@ -38,12 +38,10 @@ def _drop(tree: ast.Module, function: ast.FunctionDef, place: int, with_argument
                 del call.args[at]
 
 
-def _aliases(tree: ast.Module, name: str) -> set[str]:
-    """Names under which a function may be called: its own, its class, and what is assigned from one of them."""
-    names = {name}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ClassDef) and any(isinstance(one, ast.FunctionDef) and one.name == name for one in node.body):
-            names.add(node.name)
+def _aliases(tree: ast.Module, function: ast.FunctionDef) -> set[str]:
+    """Names under which a function may be called: its own (of `__init__` that of its class), and what is assigned from one of them."""
+    owner = next((node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and function in node.body), None)
+    names = {owner} if owner is not None and function.name == "__init__" else {function.name} | ({owner} if owner is not None else set())
     changed = True
     while changed:
         changed = False

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+import copy
 from collections.abc import Iterator
 
-from dynadiag.reduce.scripts.passes.editing import blocks_of
+from dynadiag.reduce.scripts.passes.editing import blocks_of, names_in
 from dynadiag.reduce.scripts.program import Program, of_tree
 
 
@@ -27,10 +28,24 @@ def _contents(node: ast.stmt) -> list[list[ast.stmt]]:
         first = ast.Call(ast.Name("next", ast.Load()), [ast.Call(ast.Name("iter", ast.Load()), [node.iter], [])], [])
         numbers = isinstance(node.iter, ast.Call) and isinstance(node.iter.func, ast.Name) and node.iter.func.id == "range"
         start: ast.expr = ast.Constant(0) if numbers else first
-        return [node.body, [ast.Assign([node.target], start), *node.body]]
+        return [node.body, _with_zeros(node), [ast.Assign([node.target], start), *node.body]]
     if isinstance(node, ast.With):
         bound = [ast.Assign([item.optional_vars], item.context_expr) for item in node.items if item.optional_vars is not None]
         return [node.body] if not bound else [node.body, [*bound, *node.body]]
     if isinstance(node, ast.Try | ast.TryStar):
         return [[*node.body, *node.orelse, *node.finalbody], *(handler.body for handler in node.handlers)]
     return []
+
+
+def _with_zeros(loop: ast.For) -> list[ast.stmt]:
+    """The body with 0 for what the loop binds: most often a number that is only read."""
+    zeros = _Zeros({one.id for one in names_in(loop.target)})
+    return [zeros.visit(copy.deepcopy(one)) for one in loop.body]
+
+
+class _Zeros(ast.NodeTransformer):
+    def __init__(self, names: set[str]) -> None:
+        self._names = names
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        return ast.Constant(0) if node.id in self._names and isinstance(node.ctx, ast.Load) else node
