@@ -13,6 +13,9 @@ from dynadiag.bench.outcome import ArmResult, BenchResult
 from dynadiag.bench.process import ArmEndedError, ArmFailedError, ArmProcess
 from dynadiag.bench.rounds import SHORTEST_S, Budget, calls_for, enough, orders
 
+# A process rests after a block until its threads sleep; blocks are so many times longer, so that little of the time lies outside them.
+_BLOCK_PER_REST = 8
+
 Progress = Callable[[str, float | None], None]
 
 
@@ -129,8 +132,9 @@ class RoundLoop:
             except ArmFailedError as error:
                 self._failed(runner, error)
                 return None
-            if blocks[name]["wall_s"] < SHORTEST_S:
-                runner.row.calls_per_block = max(calls + 1, calls_for(blocks[name]["wall_s"] / calls))
+            shortest_s = max(SHORTEST_S, _BLOCK_PER_REST * blocks[name].get("rest_s", 0.0))
+            if blocks[name]["wall_s"] < shortest_s:
+                runner.row.calls_per_block = max(calls + 1, calls_for(blocks[name]["wall_s"] / calls, shortest_s))
         return blocks
 
     def _keep(self, blocks: dict[str, Any]) -> float:

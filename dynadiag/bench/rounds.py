@@ -61,6 +61,6 @@ def enough(samples: Mapping[str, Sequence[float]], *, baseline: str, same_again:
     return is_look(rounds, budget) and settled(samples, baseline=baseline, same_again=same_again)
 
 
-def calls_for(call_s: float) -> int:
-    """How many calls of so many seconds make a block."""
-    return max(1, math.ceil(_MARGIN * SHORTEST_S / max(call_s, 1e-9)))
+def calls_for(call_s: float, shortest_s: float = SHORTEST_S) -> int:
+    """How many calls of so many seconds make a block of at least `shortest_s`."""
+    return max(1, math.ceil(_MARGIN * shortest_s / max(call_s, 1e-9)))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dynadiag.bench.inside.resting import come_to_rest
 from dynadiag.torch_compat.bench_compile import compile_counters
 
 MIN_BLOCK_S = 0.02
@@ -32,12 +33,16 @@ class WarmUp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """One block: calls, wall seconds, seconds between the CUDA events around it (None without CUDA), and whether something was compiled."""
+    """One block: calls, wall seconds, seconds between the CUDA events around it (None without CUDA), and whether something was compiled.
+
+    `rest_s` is how long this process's other threads went on running after it.
+    """
 
     calls: int
     wall_s: float
     device_s: float | None
     late: bool
+    rest_s: float
 
 
 class StepTimer:
@@ -82,13 +87,15 @@ class StepTimer:
         return self.finish(calls, began, started, ended, before)
 
     def finish(self, calls: int, began: float, started: Any, ended: Any, before: Any) -> Block:
-        """The block that began at `began`, between these two events."""
+        """The block that began at `began`, between these two events; then wait for threads that would disturb the next process."""
         if ended is not None:
             ended.record()
         self.wait()
         wall_s = time.perf_counter() - began
         device_s = None if started is None else started.elapsed_time(ended) / 1e3
-        return Block(calls=calls, wall_s=wall_s, device_s=device_s, late=compile_counters() != before)
+        # With CUDA the host's threads compute nothing, and asking for each would cost what it saves.
+        rest_s = 0.0 if self._cuda else come_to_rest()
+        return Block(calls=calls, wall_s=wall_s, device_s=device_s, late=compile_counters() != before, rest_s=rest_s)
 
     def events(self) -> tuple[Any, Any]:
         """Two CUDA events; None without CUDA."""

@@ -1,0 +1,83 @@
+"""A process comes to rest when its other threads sleep, as the system's list of threads says; blocks are longer where that takes long."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from dynadiag.bench.arms import ArmSpec
+from dynadiag.bench.inside import resting
+from dynadiag.bench.outcome import ArmResult, BenchResult
+from dynadiag.bench.round_loop import BenchOptions, RoundLoop, Runner
+from dynadiag.bench.rounds import Budget
+
+
+@pytest.fixture
+def tasks(tmp_path):
+    def put(**threads):
+        for name, stat in threads.items():
+            folder = tmp_path / name.removeprefix("t")
+            folder.mkdir(exist_ok=True)
+            (folder / "stat").write_text(stat)
+        return tmp_path
+
+    return put
+
+
+def test_sleeping_threads_are_not_waited_for(tasks, monkeypatch):
+    monkeypatch.setattr(resting.time, "sleep", lambda _: pytest.fail("nothing runs"))
+    own = {f"t{threading.get_native_id()}": "1 (python) R 0"}
+    resting.come_to_rest(tasks(t11="11 (gomp) S 0", t12="12 (a) R (b) S 0", **own))
+
+
+def test_a_thread_that_runs_is_waited_for_until_it_sleeps(tasks, monkeypatch):
+    naps = []
+
+    def nap(seconds):
+        naps.append(seconds)
+        if len(naps) == 3:
+            tasks(t11="11 (gomp) S 0")
+
+    monkeypatch.setattr(resting.time, "sleep", nap)
+    monkeypatch.setattr(resting, "_LONGEST_S", 1e9)
+    resting.come_to_rest(tasks(t11="11 (gomp) R 0"))
+    assert len(naps) == 3
+
+
+def test_a_thread_that_never_sleeps_is_left_after_a_while(tasks):
+    assert resting.come_to_rest(tasks(t11="11 (loader) R 0")) >= resting._LONGEST_S
+
+
+def test_where_nothing_tells_the_threads_there_is_nothing_to_wait_for(tmp_path, tasks):
+    resting.come_to_rest(tmp_path / "nowhere")
+    folder = tasks(t11="garbage")
+    (folder / "12").mkdir()
+    resting.come_to_rest(folder)
+
+
+class Arm:
+    """Plays an arm's process: 1 ms a call, and `rest_s` after each block."""
+
+    has_ended = False
+
+    def __init__(self, rest_s):
+        self.rest_s, self.blocks = rest_s, []
+
+    def ask(self, command, *, timeout_s, on_phase):
+        self.blocks.append(command["calls"])
+        return {"wall_s": command["calls"] / 1e3, "device_s": None, "calls": command["calls"], "late": False, "rest_s": self.rest_s}
+
+
+@pytest.mark.parametrize(("rest_s", "calls"), [(0.0, {23}), (0.002, {23}), (0.006, {23, 56})])
+def test_blocks_are_longer_where_threads_take_long_to_sleep(rest_s, calls):
+    result = BenchResult(target="x", arms=[ArmResult(name="eager")], same_again=ArmResult(name="A/A"))
+    arms = {row.name: (row, Arm(rest_s)) for row in (*result.arms, result.same_again)}
+    runners = [
+        Runner(spec=ArmSpec(name=name, kind="eager", target="x"), process=arm, row=row, renew=lambda: None, call_s=0.001)
+        for name, (row, arm) in arms.items()
+    ]
+    budget = BenchOptions(budget=Budget(max_rounds=20))
+    RoundLoop(result, runners, budget, failed=lambda *_: pytest.fail("none fails"), progress=lambda *_: None).run()
+    assert result.rounds == 20 and all(set(arm.blocks) == calls for _, arm in arms.values())
+    assert all(sample == pytest.approx(1.0) for row, _ in arms.values() for sample in row.samples_ms)
