@@ -35,7 +35,8 @@ def stored_inputs(file: Path) -> dict[str, Any]:
     try:
         return _inputs(said)
     except _SENSELESS as error:
-        raise UnreadableInputError(f"the inputs of the repro cannot be made: {str(error).splitlines()[0]}", exit_code=1) from error
+        line = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise UnreadableInputError(f"the inputs of the repro cannot be made: {line}", exit_code=1) from error
 
 
 def _inputs(said: Mapping[str, Any]) -> dict[str, Any]:

@@ -172,7 +172,7 @@ def _is_meant(failure: Failure, options: ScriptOptions) -> bool:
 def _why_nothing(seen: Seen, options: ScriptOptions) -> str:
     same = [one for one in seen.failures if one.kind == options.kind]
     if same:
-        said = "; ".join(one.message.splitlines()[0] for one in same[:5])
+        said = "; ".join((one.message.splitlines() or [one.title()])[0] for one in same[:5])
         return f"none of the {len(same)} of kind {options.kind} that the script shows matches {options.match!r}: {said}"
     if seen.ended is not None:
         return f"the script fails in an empty directory, but not as asked for: {seen.ended.title()}"

@@ -31,6 +31,15 @@ x = torch.ones(2)
 assert torch.compile(torch.sin, backend=wrong)(x).sum() == torch.sin(x).sum(), "compiled differs"
 """
 
+WORDLESS = """
+import torch
+
+def refuses(gm, inputs):
+    raise AssertionError
+
+torch.compile(torch.sin, backend=refuses)(torch.ones(2))
+"""
+
 
 def program(text):
     return parsed(textwrap.dedent(text), "script.py")
@@ -61,3 +70,8 @@ def test_what_is_not_the_compilers_failure_is_said_in_one_line(text, said, messa
     with pytest.raises(NothingFoundError, match=message) as raised:
         confirm(program(text), ScriptOptions(timeout_s=600, said=said))
     assert raised.value.exit_code == 1
+
+
+def test_an_exception_without_words_that_is_not_meant_is_said_in_one_line():
+    with pytest.raises(NothingFoundError, match="none of the 1 of kind compile_error .* matches 'other': AssertionError"):
+        confirm(program(WORDLESS), ScriptOptions(timeout_s=600, kind="compile_error", match="other"))

@@ -245,3 +245,11 @@ def refuses_to_gather(gm, inputs):
     if any("all_gather" in str(node.target) for node in gm.graph.nodes):
         raise RuntimeError("cannot gather")
     return gm.forward
+
+
+def test_a_storage_that_is_empty_is_said_in_one_line(tmp_path):
+    loaded(tmp_path, make_fx(lambda x: (x + 1,))(torch.ones(2)), [torch.ones(2)])
+    for storage in (tmp_path / "checkpoints" / "storages").iterdir():
+        storage.write_bytes(b"")
+    with pytest.raises(UnreadableInputError, match="the inputs of the repro cannot be made: ."):
+        reread(tmp_path, {})
