@@ -3,11 +3,66 @@
 import json
 import sys
 
-PROGRAM = '''
+STEADY = """
+import gc, json, sys
+from collections import Counter
+
+import torch
+
+
+def steady():
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.BatchNorm1d(8), torch.nn.ReLU(), torch.nn.Dropout(), torch.nn.Linear(8, 8))
+    optimizer = torch.optim.AdamW(net.parameters())
+    compiled = torch.compile(net, backend="aot_eager")
+    update = torch.compile(optimizer.step, backend="aot_eager")
+    calls = Counter()
+
+    @torch.compile(backend="aot_eager")
+    def loss_of(out):
+        total = out.square().mean()
+        torch._dynamo.graph_break()
+        return total + 1
+
+    def one_step():
+        optimizer.zero_grad()
+        loss_of(compiled(torch.randn(4, 8))).backward()
+        update()
+
+    def count(frame, event, function):
+        if event == "call":
+            calls[f"{frame.f_code.co_filename}:{frame.f_code.co_name}"] += 1
+        elif event == "c_call":
+            calls[f"{function.__module__}.{function.__qualname__}"] += 1
+
+    for _ in range(5):
+        one_step()
+    gc.collect()
+    gc.disable()
+    torch.autograd.set_multithreading_enabled(False)
+    sys.setprofile(count)
+    for _ in range(3):
+        one_step()
+    sys.setprofile(None)
+    torch.autograd.set_multithreading_enabled(True)
+    gc.enable()
+    return calls
+
+
+called = steady()
+if len(sys.argv) > 1:
+    with open(sys.argv[1], "w") as file:
+        json.dump(called, file)
+"""
+PROGRAM = (
+    STEADY
+    + '''
 import hashlib, json, random, sys
 import torch
 from torch._dynamo.utils import counters
 
+torch._dynamo.reset()
+counters.clear()
 torch.manual_seed(0)
 random.seed(0)
 
@@ -85,11 +140,12 @@ print(json.dumps({
     "foreign": sorted({"rich", "typer", "graphviz", "dynadiag_cli"} & set(sys.modules)),
 }))
 '''
+)
 
 
 def test_a_recorded_program_computes_prints_and_counts_the_same(run_plain, run_recorded, tmp_path):
-    plain = run_plain(PROGRAM)
-    recorded = run_recorded(PROGRAM)
+    plain = run_plain(PROGRAM, str(tmp_path / "plain.json"))
+    recorded = run_recorded(PROGRAM, str(tmp_path / "recorded.json"))
     own_trace = tmp_path / "own_trace"
     profiled = run_recorded(PROGRAM, out=tmp_path / "profiled", cost=True, environment={"TORCH_TRACE": str(own_trace)})
     assert plain.returncode == recorded.result.exit_status == profiled.result.exit_status == 0
@@ -101,10 +157,17 @@ def test_a_recorded_program_computes_prints_and_counts_the_same(run_plain, run_r
     _check_completeness(recorded, facts)
     _check_cost(profiled)
     _check_own_trace(profiled, own_trace, sys.modules[run_plain.__module__].read_logs)
+    _check_steady_step(*(json.loads((tmp_path / f"{name}.json").read_text()) for name in ("plain", "recorded")))
+
+
+def _check_steady_step(plain, recorded):
+    """Once everything has compiled, recording runs nothing: a step calls the same functions as often as without us."""
+    assert sum(plain.values()) > 300, "the step must have been watched"
+    assert recorded == plain
 
 
 def _check_completeness(recorded, facts):
-    assert len(recorded.breaks) >= 8
+    assert len(recorded.breaks) >= 9
     assert recorded.named("dynadiag_exit")[0].content["counters"]["frames"] == facts["counters"]["frames"]
     assert set(recorded.named("dynadiag_hooks")[-1].content.values()) == {"ok"}
     assert recorded.problems("recorder") == []
