@@ -97,7 +97,7 @@ def _why(row: ArmResult, name: str, cuda: bool) -> str:
     if row.timed == "iteration" and name in _COMPILE_SECONDS:
         return "what a script compiles on its way is not told apart from its other work"
     if name == "break_even_calls":
-        return "this arm is not faster than the baseline, or is the baseline itself"
+        return "this arm's median is not below the baseline's, or it is the baseline itself"
     if name in (*_OF_COMPILED, "warm_phases_s"):
         return "no graph was captured" if row.status == "not_compiled" else _EAGER
     if row.timed == "iteration" and name in ("saved", "saved_bytes"):

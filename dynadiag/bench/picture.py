@@ -22,12 +22,13 @@ def draw(result: BenchResult) -> str:
     above = _TOP + _ROW * len(rows) + 30
     height = above + height_of(result.shapes)
     root = ElementTree.Element("svg", xmlns=NAMESPACE, width=str(_WIDTH), height=str(height), viewBox=f"0 0 {_WIDTH} {height}", role="img")
-    title = f"{result.target}: milliseconds per call on {result.environment.get('device') or 'CPU'}"
+    timed = rows[0].timed
+    title = f"{result.target}: milliseconds per {timed} on {result.environment.get('device') or 'CPU'}"
     ElementTree.SubElement(root, "title").text = xml_text(clean(title))
     ElementTree.SubElement(root, "rect", width="100%", height="100%", fill="white")
     _text(root, 12, 24, _ending(clean(result.target)), size=15, weight="bold")
     device = clean(str(result.environment.get("device") or "CPU"), limit=40)
-    _text(root, 12, 44, f"milliseconds per call on {device}; lines are 95 % intervals; A/A is the baseline again", size=11)
+    _text(root, 12, 44, f"milliseconds per {timed} on {device}; lines are 95 % intervals; A/A is the baseline again", size=11)
     longest = max((row.ci95_ms[1] for row in rows if row.ci95_ms), default=0.0)
     # An arm after a change is compared with itself before it as well; the bars stand beside the baseline.
     verdicts = {comparison.arm: comparison for comparison in result.comparisons if comparison.baseline == rows[0].name}

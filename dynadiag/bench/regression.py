@@ -45,6 +45,8 @@ def find_regressions(result: BenchResult, base: Mapping[str, Any]) -> Regression
     found = Regressions()
     if base.get("device") != (result.environment.get("device") or "cpu"):
         found.notes.append(f"the earlier run was on {base.get('device')!s:.80}: speed-ups of different devices are compared")
+    if base.get("target") != result.target:
+        found.notes.append(f"the earlier run was of {base.get('target')!s:.80}, not of {result.target!s:.80}: the same step is assumed")
     _compare(result.comparisons, base["comparisons"], "", found)
     earlier = _shapes(base)
     if earlier and result.shapes is None:

@@ -106,12 +106,20 @@ def _compiling(page: Page, result: BenchResult) -> None:
         if row.compile_cold_s is None or row.compile_warm_s is None:
             continue
         phases = ", ".join(f"{name} {seconds:.1f}" for name, seconds in (row.cold_phases_s or {}).items() if seconds >= 0.05)
-        pays = "never" if row.break_even_calls is None else f"{row.break_even_calls:,.0f} calls"
-        rows.append([clean(row.name), f"{row.compile_cold_s:.1f}", f"{row.compile_warm_s:.1f}", pays, phases])
+        rows.append([clean(row.name), f"{row.compile_cold_s:.1f}", f"{row.compile_warm_s:.1f}", _pays_off(result, row), phases])
     if rows:
         page.blank()
         columns = [Column("compiling"), Column("cold s", True), Column("warm s", True), Column("pays off after"), Column("cold s by phase")]
         page.table(columns, rows)
+
+
+def _pays_off(result: BenchResult, row: ArmResult) -> str:
+    """After how many calls compiling has paid for itself; a gain or loss that is not proven says nothing."""
+    verdicts = {one.arm: one.verdict for one in result.comparisons if one.baseline == result.arms[0].name}
+    verdict = verdicts.get(row.name)
+    if verdict is Verdict.FASTER and row.break_even_calls is not None:
+        return f"{row.break_even_calls:,.0f} calls"
+    return "never" if verdict in (Verdict.SLOWER, Verdict.SAME) else "not known"
 
 
 def _limits(page: Page, result: BenchResult) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -15,6 +16,7 @@ from dynadiag.bench.inside.loading import load_step
 from dynadiag.bench.inside.patching import EAGER, CompileSwitch
 from dynadiag.bench.inside.prices import prices_of
 from dynadiag.bench.inside.probing import probe
+from dynadiag.bench.inside.process_group import stay_alone
 from dynadiag.bench.inside.reference import Expected, collect, prime_and_expect
 from dynadiag.bench.inside.shapes import ShapeReplay
 from dynadiag.bench.inside.snapshot import cuda_in_use, seed_generators
@@ -67,6 +69,7 @@ class Arm:
             return shared[0]._beside(command)
         switch = CompileSwitch(arm=command["kind"], overrides=command.get("overrides") or {})
         switch.install()
+        stay_alone(sys.modules["torch"])
         seed_generators()
         step = load_step(command["target"], switch)
         cuda = cuda_in_use()
@@ -124,10 +127,19 @@ class Arm:
             facts = self._compile(expected, phase, outcome)
             outcome = facts.pop("outcome")
         checked = outcome or Outcome(status="PASS", compared=len(expected.recorded.first))
-        notes = expected.notes
+        notes = [*expected.notes, *self._own_options()]
         del expected
         self._clear_peak()
         return {"outcome": asdict(checked), "notes": notes, "unit": self.step.what, **facts}
+
+    def _own_options(self) -> list[str]:
+        """What "default" leaves as the script has it."""
+        own = getattr(self.step, "options", {})
+        if self.eager or self.switch.overrides or not own:
+            return []
+        plain = (str, bool, int)
+        said = ", ".join(f"{name}={value if isinstance(value, plain) else type(value).__name__}" for name, value in own.items())
+        return [f"compiled as the script says: {said[:200]}"]
 
     def _compile(self, expected: Expected, phase: Phase, outcome: Outcome | None) -> dict[str, Any]:
         import torch

@@ -103,6 +103,8 @@ def _refuse_arguments(function: Callable[..., Any], target: str) -> None:
 def _first_call(function: Callable[..., Any], target: str) -> Any:
     try:
         return function()
+    except DynadiagError:
+        raise
     except Exception as error:  # the border around user code
         if is_out_of_memory(error):
             raise

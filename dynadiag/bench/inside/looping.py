@@ -17,6 +17,7 @@ from dynadiag.bench.inside.about import about_here
 from dynadiag.bench.inside.loading import UserCodeError, one_line
 from dynadiag.bench.inside.patching import EAGER, CompileSwitch
 from dynadiag.bench.inside.probing import probe_steps
+from dynadiag.bench.inside.process_group import stay_alone
 from dynadiag.bench.inside.snapshot import cuda_in_use
 from dynadiag.bench.inside.takeover import ScriptEndedError
 from dynadiag.bench.inside.timing import StepTimer
@@ -70,6 +71,7 @@ def find_loop(path: str, arguments: Sequence[str]) -> Loop:
 
     def torch_is_there(torch: Any) -> None:
         switch.install()
+        stay_alone(torch)
         torch.compile = _counting(torch.compile, on_call)
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
@@ -191,7 +193,7 @@ class LoopRun:
 
     def run(self) -> NoReturn:
         """Run the script to its end. Raises ScriptEndedError then: whoever waits for more iterations waits in vain."""
-        watched = {"torch._dynamo": lambda _module: keep_all_metrics()}
+        watched = {"torch": stay_alone, "torch._dynamo": lambda _module: keep_all_metrics()}
         names = {_MARK: self._begin_iteration}
         _run(self._path, self._arguments, watched, lambda tree: mark_loop(tree, self._line, self._path), names)
         self._iterations += self._job is not None

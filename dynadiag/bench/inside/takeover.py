@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 from dynadiag.bench.inside.loading import UserCodeError, is_out_of_memory, one_line
 from dynadiag.bench.inside.patching import EAGER, CompileSwitch
+from dynadiag.bench.inside.process_group import stay_alone
 from dynadiag.bench.inside.shapes import Mode, Seen, ShapeLog, ShapeReplay, most_seen
 from dynadiag.bench.inside.snapshot import seed_generators, take_snapshot
 from dynadiag.bench.inside.state import find_state
@@ -98,8 +99,9 @@ class ScriptRun:
             raise UserCodeError(f"{self._path} raised {one_line(error)}, before {self._awaited()}{_launcher(error)}") from error
         raise self._ended("")
 
-    def _torch_is_there(self, _torch: Any) -> None:
+    def _torch_is_there(self, torch: Any) -> None:
         self._switch.install()
+        stay_alone(torch)
         seed_generators()
 
     def _watch(self, compiled: Any, model: Any, options: Mapping[str, Any]) -> Any:

@@ -157,6 +157,21 @@ def test_slower_leaves_with_one_and_an_arm_that_failed_does_not():
     assert "no memory left" in text_of(failed())
 
 
+def test_a_gain_that_is_not_proven_pays_off_after_nobody_knows_how_many_calls():
+    assert "4,000 calls" in text_of(result_of(5.0)) and "never" in text_of(result_of(20.0))
+    noisy = result_of(status="PASS")
+    noisy.comparisons.clear()
+    noisy.arms[1].samples_ms = [8.0, 14.0] * 15
+    compare_arms(noisy, in_process=False)
+    assert noisy.comparisons[0].verdict == "INCONCLUSIVE" and "not known" in text_of(noisy)
+
+
+def test_iterations_are_no_calls_in_the_picture():
+    result = result_of()
+    result.arms[0].timed = "iteration"
+    assert "milliseconds per iteration" in picture.draw(result) and "per call" not in picture.draw(result)
+
+
 def test_why_nothing_was_compared_is_said_once():
     result = failed()
     result.arms[0].status, result.arms[0].reason = "crashed", "train.py raised ValueError: the reason"
@@ -225,10 +240,11 @@ def test_a_regression_is_found(before_ms, now, says):
 
 def test_a_base_from_elsewhere_is_compared_with_a_note():
     base = base_of(result_of())
-    base["device"] = "NVIDIA A100"
+    base["device"], base["target"] = "NVIDIA A100", "steps:other"
     base["comparisons"].append(copy.deepcopy(base["comparisons"][0]) | {"arm": "onnxrt"})
     notes = find_regressions(result_of(), base).notes
     assert any("NVIDIA A100" in note for note in notes) and any("onnxrt" in note for note in notes)
+    assert any("the earlier run was of steps:other, not of steps:train" in note for note in notes)
 
 
 def test_checks_and_floors_say_why_they_are_null():

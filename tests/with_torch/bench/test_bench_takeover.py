@@ -246,6 +246,29 @@ def test_a_script_that_waits_for_torchrun_is_told_to_run_alone(take, monkeypatch
         take("import torch.distributed\ntorch.distributed.init_process_group('gloo')")
 
 
+def test_a_process_group_of_one_meets_nobody_and_a_larger_one_is_refused(take, monkeypatch):
+    """Arms live beside each other: with a port each would find that of the first in use, or wait for ranks that nobody starts."""
+    for module in (torch.distributed, torch.distributed.distributed_c10d):
+        monkeypatch.setattr(module, "init_process_group", torch.distributed.init_process_group)
+    for name, value in {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "nowhere.invalid", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    source = """
+        import torch.distributed as dist
+        dist.init_process_group("gloo")
+        model = torch.compile(torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4)))
+        for _ in range(3):
+            model(torch.ones(2, 4)).sum().backward()
+    """
+    try:
+        assert take(source, lambda unit: unit.run(unit.original).shape) == (2, 4)
+    finally:
+        torch.distributed.destroy_process_group()
+    for two in ("rank=0, world_size=2, init_method='tcp://nowhere.invalid:1'", "init_method='env://'"):
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        with pytest.raises(UsageError, match="starts a process group of 2: let it run alone, as one rank"):
+            take(f"import torch.distributed\ntorch.distributed.init_process_group('gloo', {two})")
+
+
 def test_a_callable_that_nobody_compiles_is_told(take):
     with pytest.raises(ScriptEndedError, match="compiles no 'three', but 1: one"):
         take(SEVERAL, chosen="three")
