@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import textwrap
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -48,7 +49,8 @@ class Shared:
 def reproducer(candidate: Candidate, setting: Setting, header: Header, *, expect_failure: bool = True) -> str:
     """The source of the file. Raises NotRebuildableError for a function or a value that has no spelling."""
     classes, imports = module_source(_without_notes(own_copy(candidate.module)), "Repro")
-    making = _inputs_function(candidate, setting)
+    with _default_dtype(setting.default_dtype):
+        making = _inputs_function(candidate, setting)
     body = [*_groups(candidate, setting), *_surroundings(setting), *making, "", "", *_backend(setting), *_inner(setting)]
     body += _main(candidate, setting, header.failure, expect_failure=expect_failure)
     if "view_of(" in "\n".join(making):
@@ -184,18 +186,37 @@ def _input(one: TensorInput | PlainInput, view: str | None) -> str:
     return f"{text}.requires_grad_()" if one.leaf else f"{text}.requires_grad_().clone()"
 
 
+@contextlib.contextmanager
+def _default_dtype(name: str) -> Iterator[None]:
+    """The default dtype that the file sets: what is of another one has to name it."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(getattr(torch, name))
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def _named(dtype: torch.dtype) -> str:
+    return "" if dtype == torch.get_default_dtype() else f", dtype={dtype}"
+
+
 def _made(one: TensorInput) -> str:
     """As `inputs.generate` makes it: the same calls on the RNG."""
-    dtype = "" if one.dtype == torch.float32 else f", dtype={one.dtype}"
+    dtype = _named(one.dtype)
     if one.fill in ("zeros", "ones"):
         text = f"torch.{one.fill}({_shape(one.shape)}{dtype})"
     elif one.dtype == torch.bool:
         text = f"torch.randint(2, {tuple(one.shape)}).bool()"
     elif one.dtype.is_floating_point or one.dtype.is_complex:
-        text = f"torch.randn({_shape(one.shape)}{dtype})" if one.dtype in DRAWN else f"torch.randn({_shape(one.shape)}).to({one.dtype})"
+        text = f"torch.randn({_shape(one.shape)}{dtype})" if one.dtype in DRAWN else _converted(one)
     else:
         text = f"torch.randint({one.high}, {tuple(one.shape)}{dtype})"
     return text if one.contiguous else _strided(one, text)
+
+
+def _converted(one: TensorInput) -> str:
+    return f"torch.randn({_shape(one.shape)}{_named(torch.float32)}).to({one.dtype})"
 
 
 def _shape(shape: Sequence[int]) -> str:
@@ -205,8 +226,7 @@ def _shape(shape: Sequence[int]) -> str:
 def _strided(one: TensorInput, text: str) -> str:
     if 0 in one.stride:
         return f"{text}.as_strided({one.shape}, {one.stride})"
-    dtype = "" if one.dtype == torch.float32 else f", dtype={one.dtype}"
-    return f"torch.empty_strided({one.shape}, {one.stride}{dtype}).copy_({text})"
+    return f"torch.empty_strided({one.shape}, {one.stride}{_named(one.dtype)}).copy_({text})"
 
 
 def _data(one: TensorInput, *, indent: int = 8) -> str:
@@ -214,7 +234,7 @@ def _data(one: TensorInput, *, indent: int = 8) -> str:
     assert one.data is not None
     data = one.data.detach().cpu()
     if data.numel() <= _INLINE_ELEMENTS and one.dtype in (torch.float32, torch.float64, torch.int64, torch.int32, torch.bool):
-        dtype = "" if one.dtype in (torch.float32, torch.int64, torch.bool) and data.numel() else f", dtype={one.dtype}"
+        dtype = "" if one.dtype in (torch.int64, torch.bool) and data.numel() else _named(one.dtype)
         text = f"torch.tensor({_literal(data)}{dtype})"
         return text if one.contiguous else _strided(one, text)
     flat = torch.empty(data.shape, dtype=data.dtype).copy_(data).reshape(-1).view(torch.uint8)

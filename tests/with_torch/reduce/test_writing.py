@@ -52,13 +52,18 @@ RECIPES = [
 ]
 
 
-def test_the_file_makes_the_inputs_of_the_search():
+@pytest.mark.parametrize("default", ["float32", "float64"])
+def test_the_file_makes_the_inputs_of_the_search(default):
     graph = torch.fx.Graph()
     nodes = [graph.placeholder(f"x{position}") for position in range(len(RECIPES))]
     graph.output((nodes[0],))
     candidate = Candidate(torch.fx.GraphModule(torch.nn.Module(), graph), tuple(RECIPES))
-    _, names = written(candidate)
-    for one, mine, theirs in zip(RECIPES, names["make_inputs"](), make_values(candidate.inputs), strict=True):
+    try:
+        _, names = written(candidate, default_dtype=default)
+        made = names["make_inputs"]()
+    finally:
+        torch.set_default_dtype(torch.float32)
+    for one, mine, theirs in zip(RECIPES, made, make_values(candidate.inputs), strict=True):
         if isinstance(theirs, torch.Tensor):
             assert (mine.shape, mine.stride(), mine.dtype) == (theirs.shape, theirs.stride(), theirs.dtype), one
             assert repr(mine.to(torch.complex128).tolist()) == repr(theirs.to(torch.complex128).tolist()), one
