@@ -1,5 +1,6 @@
 """What the tests of torch's own minifier ask for, family by family, asked of ours: test_minifier of functorch, Dynamo and inductor,
-test_after_aot (those of whole scripts, saved storages and symbolic sizes stand in test_minify_script and test_torch_repros).
+test_after_aot (those of whole scripts, saved storages, symbolic sizes, what a script's class holds and process groups stand in
+test_minify_script, test_torch_repros and test_torch_repro_classes).
 """
 
 from __future__ import annotations
