@@ -102,6 +102,8 @@ def _what(own: Location, inner: Location, name: str, effect: SideEffect) -> tupl
                 return name, "assignment"
             if isinstance(target, ast.Attribute) and effect.type not in _CONTAINERS and effect.source is not None:
                 return f"{name}.{target.attr}", "attribute"
+            if isinstance(target, ast.Attribute | ast.Subscript) and effect.source is not None:
+                return name, "assignment"  # of a buffer, or of an item: what the line calls makes the new value
     if effect.source is None:
         return None, None
     if inner is not own and effect.type not in _CONTAINERS:

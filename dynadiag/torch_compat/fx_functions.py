@@ -25,6 +25,7 @@ _NUMPY_ATTRIBUTE = "torch__dynamo_utils_numpy_attr_wrapper"
 _NUMPY_MODULES = ("torch._numpy._funcs", "torch._numpy._ufuncs", "torch._numpy._reductions", "torch._numpy.linalg", "torch._numpy.fft")
 _NUMPY_ATTRIBUTES = frozenset({"T", "real", "imag", "shape", "ndim", "size", "itemsize", "nbytes", "strides", "dtype"})
 _LOWER_VERSION = "torch__dynamo_variables_builtin__lower_version_count_by_1"
+_GRAD_MODE = "torch.autograd.grad_mode"
 DATA_OF = "torch._C._autograd._get_data_attr"
 """What Dynamo writes for `x.data`; it does not trace a call of it."""
 
@@ -136,9 +137,29 @@ def numpy_attribute(value: Any, name: Any) -> Any:
     return utils.numpy_attr_wrapper(value, name)
 
 
+def enter_no_grad(mode: Any) -> bool:
+    """Grad mode off, as in inference mode, which a graph that stops half-way would leave on for good; gives what it was."""
+    before = torch.is_grad_enabled()
+    torch._C._set_grad_enabled(before and not mode)
+    return before
+
+
+def leave_no_grad(before: Any) -> None:
+    """Grad mode as it was before `enter_no_grad`."""
+    torch._C._set_grad_enabled(bool(before))
+
+
 def rare_function(printed: str) -> Function | None:
-    """A function that Dynamo made itself and therefore no module of torch lists: its wrappers of NumPy, and that of `x.data = y`."""
-    own: dict[str, Function] = {_LOWER_VERSION: lower_version_count_by_1, _NUMPY_ATTRIBUTE: numpy_attribute}
+    """A function that Dynamo made itself and therefore no module of torch lists: its wrappers of NumPy, and that of `x.data = y`.
+
+    Inference mode is followed as `no_grad`.
+    """
+    own: dict[str, Function] = {
+        _LOWER_VERSION: lower_version_count_by_1,
+        _NUMPY_ATTRIBUTE: numpy_attribute,
+        f"{_GRAD_MODE}._enter_inference_mode": enter_no_grad,
+        f"{_GRAD_MODE}._exit_inference_mode": leave_no_grad,
+    }
     return own.get(printed) or numpy_wrapper(printed)
 
 

@@ -214,6 +214,14 @@ def test_a_python_counter_is_free_until_a_guard_on_it_fails(build, tmp_path):
     assert "1 recompile" in found.effects[0]["detail"]
 
 
+@pytest.mark.parametrize("line", ["self.c = self.c + x.detach()", 'self.seen["c"] = x.detach()'])
+def test_what_an_assigned_value_is_made_of_is_no_write(line, build, tmp_path):
+    place = f'      File "/home/me/train.py", line 8, in forward\n        {line}\n'
+    side = f"Mutating object of type dict (source name: L['self']._buffers)\n\n{place}"
+    found = one(build.LogBuilder().start().artifact("dynamo_side_effects", side).metrics(), tmp_path)
+    assert (found.input, found.sites[0]["op"]) == ("L['self']._buffers", "assignment")
+
+
 def test_state_that_changes_between_calls(build, tmp_path):
     log = build.LogBuilder().start().metrics()
     log.artifact("recompile_reasons", "0/0: m.t == 1.0  # x * self.t  # train.py:9 in forward", again=1).start(again=1).metrics(again=1)

@@ -80,6 +80,18 @@ def test_storage_replaced_under_no_grad_stays_in_the_graph(printed):
     assert found(text, keep_input_mutations=False).mutations[0].where == "rejected"
 
 
+ENTER = "on = torch.autograd.grad_mode._enter_inference_mode(True)"
+EXIT = "off = torch.autograd.grad_mode._exit_inference_mode(on)"
+
+
+@pytest.mark.parametrize("last", [EXIT, "view = L_x_.view(3)", "neg = L_y_.neg()"])
+def test_inference_mode_is_followed_and_never_left_on(printed, last):
+    result = found(printed(X, ENTER, "add_ = L_x_.add_(1)", last, "return (L_y_,)"))
+    (mutation,) = result.mutations
+    assert (mutation.kinds, mutation.where, mutation.no_grad) == (("data",), "in_graph", True)
+    assert not torch.is_inference_mode_enabled()
+
+
 @pytest.mark.parametrize(("grad", "no_grad", "where"), [(False, False, "in_graph"), (True, False, "epilogue"), (True, True, "in_graph")])
 def test_who_writes_back_depends_on_grad(printed, grad, no_grad, where):
     switch = ["off = torch._C._set_grad_enabled(False)"] if no_grad else ["detach = L_x_.detach()"]
