@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -150,14 +151,20 @@ def _reduced(
 @contextlib.contextmanager
 def _kernels_kept(out: Path) -> Iterator[None]:
     """What inductor compiles in a child is there for the next one, until the end of this process."""
-    if "torch._inductor.cpp_builder" not in sys.modules:
+    for left in out.glob("kernels-*"):  # by a process that was killed
+        shutil.rmtree(left, ignore_errors=True)
+    folder = None
+    if "torch._inductor.cpp_builder" in sys.modules:
+        with contextlib.suppress(OSError):
+            folder = Path(tempfile.mkdtemp(prefix="kernels-", dir=out))
+    if folder is None:
         yield
         return
-    with (
-        tempfile.TemporaryDirectory(prefix="kernels-", dir=out, ignore_cleanup_errors=True) as folder,
-        remembered(Path(folder), lambda error: environment_trouble(error) is not None),
-    ):
-        yield
+    try:
+        with remembered(folder, lambda error: environment_trouble(error) is not None):
+            yield
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _warm_up(backend: Any) -> None:

@@ -12,6 +12,7 @@ import pytest
 import torch._inductor.cpp_builder as builder
 from torch._inductor.exc import CppCompileError
 
+from dynadiag.reduce import worker
 from dynadiag.reduce.failure import environment_trouble, from_exception
 from dynadiag.torch_compat import reduce_cpp
 
@@ -123,4 +124,14 @@ def test_other_commands_go_to_the_compiler(machine):
 
 def test_nothing_is_remembered_outside():
     with reduce_cpp.errors_too():
+        assert builder.subprocess is subprocess
+
+
+def test_the_worker_keeps_libraries_until_its_end(tmp_path):
+    (tmp_path / "kernels-left").mkdir()
+    with worker._kernels_kept(tmp_path):
+        (folder,) = tmp_path.iterdir()
+        assert folder.name.startswith("kernels-") and folder.name != "kernels-left" and builder.subprocess is not subprocess
+    assert list(tmp_path.iterdir()) == [] and builder.subprocess is subprocess
+    with worker._kernels_kept(tmp_path / "not there"):
         assert builder.subprocess is subprocess
