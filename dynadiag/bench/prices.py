@@ -37,7 +37,8 @@ def find_prices(result: BenchResult, runners: Sequence[Runner], options: BenchOp
 
 def prices_from(row: ArmResult, raw: Mapping[str, Any]) -> dict[str, Any]:
     """The entry of one arm. `total` is what all its breaks cost together (the call less its graphs joined to one), measured apart from the
-    prices; what these leave of it is `unexplained`, and is given to none of them.
+    prices; what these leave of it is `unexplained`, and is given to none of them. Both are null where the joined graphs compute less than
+    the call.
     """
     prices: dict[str, Any] = {"arm": row.name, "why_not": raw["why_not"], "graph_calls": raw.get("graph_calls"), "breaks": []}
     prices |= {"step": None, "total": None, "sum": None, "unexplained": None, "rounds": len(raw.get("step_ms", ()))}
@@ -49,7 +50,9 @@ def prices_from(row: ArmResult, raw: Mapping[str, Any]) -> dict[str, Any]:
     if raw.get("step_ms"):
         _fill_breaks(prices, raw)
     why = prices["why_not"] or ("no place has a price" if prices["breaks"] else "no graph break in this call")
-    prices["unknown"] = {name: why for name in ("graph_calls", "step", "total", "sum", "unexplained") if prices.get(name) is None}
+    prices["unknown"] = {name: why for name in ("graph_calls", "step", "sum") if prices.get(name) is None}
+    why = raw.get("total_why_not") or why
+    prices["unknown"] |= {name: why for name in ("total", "unexplained") if prices[name] is None}
     return prices
 
 
@@ -64,9 +67,12 @@ def _fill_breaks(prices: dict[str, Any], raw: Mapping[str, Any]) -> None:
         unknown = dict.fromkeys(("ms", "ci95_ms"), place["why_not"]) if place["why_not"] else {}
         prices["breaks"].append({"id": f"p{number}", **known, **figure, "how": ABLATION, "unknown": unknown})
     total = _less(raw["step_ms"], raw["unbroken_ms"])
-    prices["step"], prices["total"] = _figure(raw["step_ms"]), _figure(total)
+    prices["step"] = _figure(raw["step_ms"])
     known_ms = sum(place["ms"] for place in prices["breaks"] if place["ms"] is not None)
     prices["sum"] = _around(known_ms, [sum(found) for found in zip(*differences, strict=True)]) if differences else None
+    if raw.get("total_why_not"):
+        return
+    prices["total"] = _figure(total)
     left = [whole - sum(found) for whole, *found in zip(total, *differences, strict=True)]
     prices["unexplained"] = _around(prices["total"]["ms"] - known_ms, left)
 
@@ -113,16 +119,16 @@ def price_lines(prices: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _lines(one: Mapping[str, Any]) -> list[str]:
     lines = []
-    if one["total"] is None:
+    if one["step"] is None:
         lines.append("no graph break in this call")
     else:
-        share = one["total"]["ms"] / one["step"]["ms"] if one["step"]["ms"] else 0.0
-        lines.append(f"all graph breaks together: {_words(one['total'])}, {share:.0%} of the call, measured by joining its graphs to one")
+        lines.append(f"all graph breaks together: {_together(one)}")
         for place in sorted(one["breaks"], key=lambda item: -(item["ms"] or 0.0)):
             times = f", {place['times']} times a call" if place["times"] > 1 else ""
             price = f"no price: {place['unknown']['ms']}" if place["ms"] is None else _words(place)
             lines.append(f"break at {place['where']} ({place['reason'][:80]}{times}): {price}")
-        lines.append(f"unexplained: {_words(one['unexplained'])}")
+        if one["unexplained"] is not None:
+            lines.append(f"unexplained: {_words(one['unexplained'])}")
     for guard in one["guards"]:
         inside = ", part of its break's price" if guard["in_a_break"] else ""
         price = f"no price: {guard['unknown']['ms']}" if guard["ms"] is None else f"{guard['ms']:.4f} ms"
@@ -132,6 +138,13 @@ def _lines(one: Mapping[str, Any]) -> list[str]:
         most = "" if skip["at_most_ms"] is None else f", at most {skip['at_most_ms']:.3f} ms"
         lines.append(f"CUDA graphs skipped ({skip['reason'][:80]}): no price{most}: {skip['unknown']['ms']}")
     return lines
+
+
+def _together(one: Mapping[str, Any]) -> str:
+    if one["total"] is None:
+        return f"not known: {one['unknown']['total']}"
+    share = one["total"]["ms"] / one["step"]["ms"] if one["step"]["ms"] else 0.0
+    return f"{_words(one['total'])}, {share:.0%} of the call, measured by joining its graphs to one"
 
 
 def _words(figure: Mapping[str, Any]) -> str:

@@ -37,6 +37,7 @@ from dynadiag.torch_compat.bench_prices import (
 )
 
 MOST_PLACES = 8
+_MADE_BETWEEN = "eager code there makes a tensor for a later graph: what a fix would still have to compute is not known"
 # Calls that pauses are taken from: so many, and more as long as they take so many seconds together.
 _PAUSE_CALLS, _MOST_PAUSE_CALLS, _PAUSE_S = 15, 100, 0.2
 _WARM_CALLS = 3
@@ -101,7 +102,7 @@ class _Pricing:
         guards = self._guard_sets()
         copies = [self._copy(call, at, name) for call in self._tape for at, name in call.piece.copied_back]
         places = self._places()
-        facts = {"guards": guards, "copy_backs": copies, "graph_calls": len(self._tape)}
+        facts = {"guards": guards, "copy_backs": copies, "graph_calls": len(self._tape), "total_why_not": self._computed_outside(places)}
         if not places:
             return {**facts, "places": [], "why_not": ""}
         pauses = self._pauses()
@@ -167,7 +168,16 @@ class _Pricing:
         if any(value.requires_grad and not value.is_leaf for value in new):
             raise CannotJoinError("eager code between two graphs takes part in the backward, which joined graphs would not")
         made = [value for value in new if value.numel() > 1]
-        return "eager code there makes a tensor for a later graph: what a fix would still have to compute is not known" if made else ""
+        return _MADE_BETWEEN if made else ""
+
+    def _computed_outside(self, places: Sequence[Place]) -> str:
+        """Why the joined graphs are less than the call without its breaks: eager code makes what they take, or what the call gives."""
+        if any(place.why_not == _MADE_BETWEEN for place in places):
+            return "eager code between graphs makes a tensor for a later graph, which the joined graphs do not compute"
+        known = {id(held.tensor) for held in find_state(self._unit.original, self._unit.arguments, self._unit.keywords).held.values()}
+        known |= {id(value) for call in self._tape for value in (*call.inputs, *call.outputs)}
+        outside = [name for name, value in self._outputs.items() if id(value) not in known]
+        return f"{outside[0]} is made outside the graphs, and the joined graphs do not compute it" if outside else ""
 
     def _segment(self, begin: int, end: int) -> Part:
         """The calls from `begin` up to `end` as one graph, which gives what later ones take, and what nothing takes; made once."""

@@ -49,6 +49,19 @@ def test_what_prices_leave_stands_apart_and_is_given_to_none():
     jsonschema.Draft202012Validator(SCHEMA).validate(document([prices]))
 
 
+def test_no_total_is_given_where_the_joined_graphs_compute_less_than_the_call():
+    why = "output is made outside the graphs, and the joined graphs do not compute it"
+    prices = prices_from(ArmResult(name="default"), raw(place("train.py:3", 1.0), place("train.py:9", 0.0, "eager"), total_why_not=why))
+    assert (prices["total"], prices["unexplained"], prices["sum"]["ms"], prices["step"]["ms"]) == (None, None, 1.0, 16.0)
+    assert prices["unknown"] == {"total": why, "unexplained": why}
+    assert price_lines([prices]) == [
+        f"default: all graph breaks together: not known: {why}",
+        "default: break at train.py:3 (a call): 1.000 ms [1.000, 1.000]",
+        "default: break at train.py:9 (a call): no price: eager",
+    ]
+    jsonschema.Draft202012Validator(SCHEMA).validate(document([prices]))
+
+
 @given(st.lists(st.tuples(*[st.floats(0.5, 50)] * 4), min_size=20, max_size=30))
 def test_the_rows_add_up_whatever_the_noise(rows):
     step, unbroken, first, second = (list(column) for column in zip(*rows, strict=True))

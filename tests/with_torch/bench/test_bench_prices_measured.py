@@ -137,7 +137,7 @@ def test_each_place_that_breaks_is_timed_beside_the_joined_call():
     model = Broken()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     found = prices_of(unit_of(model, torch.randn(4, 8)), switch(), cuda=False, max_s=0.0)
-    assert found["why_not"] == "" and found["graph_calls"] == 3
+    assert found["why_not"] == found["total_why_not"] == "" and found["graph_calls"] == 3
     assert [(one["times"], one["is_break"], one["why_not"], len(one["price_samples_ms"])) for one in found["places"]] == [
         (1, True, "", 20)
     ] * 2
@@ -184,6 +184,7 @@ def test_a_place_where_eager_code_computes_has_no_price():
         found = prices_of(unit_of(lambda x: outside(x * 2) + 1, torch.randn(4, 4)), switch(), cuda=False, max_s=0.0)
     (one,) = found["places"]
     assert "eager code there makes a tensor" in one["why_not"] and one["price_samples_ms"] == []
+    assert "between graphs makes a tensor" in found["total_why_not"], "without the break the call would still compute it"
 
 
 @pytest.mark.parametrize(
