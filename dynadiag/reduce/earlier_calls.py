@@ -26,7 +26,7 @@ def with_earlier_calls(folder: Path, candidate: Candidate) -> Candidate | None:
     own = _saved(folder / "inputs.pt")
     if own is None or "names" not in own:
         return None
-    others = [one for path in sorted((folder.parent / f"region-{own['region']}").glob("*.pt")) if (one := _saved(path)) is not None]
+    others = [one for path in sorted((folder.parent / Path(own["region"]).name).glob("*.pt")) if (one := _saved(path)) is not None]
     here = [own, *(one for one in others if one["graph"] == own["graph"])]
     last = max(here, key=lambda one: one["order"])
     lifted = candidate.inputs[len(own["names"]) :]

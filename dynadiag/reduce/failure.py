@@ -20,6 +20,7 @@ Said = tuple[str, str]
 """The class of an exception without its module, and its normalised message: the same wherever it was raised and caught."""
 _INNERMOST = 3
 _MESSAGE_LIMIT = 1000
+_TITLES = {"nan": "NaN or infinity where the uncompiled run is finite", "oom": "Out of memory"}
 _DETAIL_LIMIT = 20_000
 
 
@@ -55,7 +56,9 @@ class Failure:
 
     def title(self) -> str:
         """One line for a person."""
-        what = self.exceptions[-1].rsplit(".", 1)[-1] if self.exceptions else self.kind.replace("_", " ").capitalize()
+        what = (
+            self.exceptions[-1].rsplit(".", 1)[-1] if self.exceptions else _TITLES.get(self.kind, self.kind.replace("_", " ").capitalize())
+        )
         return f"{what}: {self.message.splitlines()[0][:200]}" if self.message else what
 
     def to_json(self) -> dict[str, Any]:

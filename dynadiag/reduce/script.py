@@ -8,7 +8,7 @@ import os
 import shutil
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from dynadiag.errors import NothingFoundError
@@ -29,7 +29,7 @@ _PHASES = {_COMPILING: "compile", _CALLING: "call"}
 class Suspect:
     """Where a script failed: the number of the graph in its process, in `phase`, at its `call`-th call; `title` says how.
 
-    `said` is what the exception said, None where it was none.
+    `said` is what the exception said, None where it was none; `pid` is the process, None where it is not known.
     """
 
     graph: int
@@ -37,6 +37,7 @@ class Suspect:
     call: int
     title: str
     said: Said | None = None
+    pid: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,17 +66,18 @@ def find_and_capture(target: Target, out: Path, options: CaptureOptions) -> tupl
     folder, result = _run(target, out, "first-run", CaptureSettings(str(out / "first-run")), options)
     suspect = _what_failed(folder, result)
     call = suspect.call if suspect.phase != "compile" else 0
-    wanted = CaptureSettings(str(out / "capture"), graph=suspect.graph, call=call, region=_region(folder, suspect.graph))
+    wanted = CaptureSettings(str(out / "capture"), graph=suspect.graph, call=call, region=_region(folder, suspect))
     folder, again = _run(target, out, "capture", wanted, options)
     second = _suspect(folder, again)
     if second is None or (second.graph, second.phase) != (suspect.graph, suspect.phase):
         raise NothingFoundError(f"the failure did not come back: it came in 1 of 2 runs ({suspect.title})", exit_code=1)
-    return suspect, _captured(folder, "the second run took another way")
+    return suspect, _captured(folder, second, "the second run took another way")
 
 
-def _region(folder: Path, graph: int) -> tuple[int, ...]:
-    """The graphs up to this one that Dynamo made of the same code, as the process said in which they were compiled."""
-    for path in folder.glob("graphs-*.jsonl"):
+def _region(folder: Path, suspect: Suspect) -> tuple[int, ...]:
+    """The graphs up to the suspect that Dynamo made of the same code, as the process said in which they were compiled."""
+    graph = suspect.graph
+    for path in folder.glob(f"graphs-{suspect.pid or '*'}.jsonl"):
         regions: dict[int, int] = {}
         for line in path.read_text("utf-8", errors="replace").splitlines():
             with contextlib.suppress(ValueError, KeyError, TypeError):
@@ -91,10 +93,11 @@ def _found_and_captured(target: Target, out: Path, options: CaptureOptions) -> t
     folder, result = _run(target, out, "capture", CaptureSettings(str(out / "capture"), graph=_ALWAYS), options)
     suspect = _what_failed(folder, result)
     suspect = next((one for one in _all_failures(folder) if one.graph == suspect.graph), suspect)
+    captured = _captured(folder, suspect, "it was not complete when the script ended")
     for path in folder.glob("graph-*"):
-        if path.name != f"graph-{suspect.graph}":
+        if path not in captured:
             shutil.rmtree(path, ignore_errors=True)
-    return suspect, _captured(folder, "it was not complete when the script ended")
+    return suspect, captured
 
 
 def _what_failed(folder: Path, result: RecordResult) -> Suspect:
@@ -105,8 +108,10 @@ def _what_failed(folder: Path, result: RecordResult) -> Suspect:
     return suspect
 
 
-def _captured(folder: Path, otherwise: str) -> list[Path]:
-    captured = _whole(folder)
+def _captured(folder: Path, suspect: Suspect, otherwise: str) -> list[Path]:
+    """The suspected graph of the process that failed; of any process where none says that it is its own."""
+    graphs = [path for path in _whole(folder) if _number(path) == suspect.graph]
+    captured = [path for path in graphs if _owner(path) == suspect.pid] or graphs
     if not captured:
         why = f"the failing graph could not be captured: {_problems(folder) or otherwise}"
         raise NothingFoundError(why, slug=NOT_CAPTURED, exit_code=1)
@@ -142,15 +147,17 @@ def _suspect(folder: Path, result: RecordResult) -> Suspect | None:
     failures = _all_failures(folder)
     if failures:
         return failures[-1] if result.exit_status else failures[0]
-    states = [state for path in folder.glob("state-*") if (state := _state(path)) is not None]
+    states = [(*state, _pid(path)) for path in folder.glob("state-*") if (state := _state(path)) is not None]
     ended = f"signal {result.signal}" if result.signal else "no end within the time limit" if result.timed_out else "exit"
-    for code, graph, call in states:
+    title = ended if ended != "exit" else f"exit {result.exit_status}"
+    for code, graph, call, pid in states:
         if code in _PHASES and (result.signal or result.timed_out or result.exit_status):
-            return Suspect(graph=graph, phase=_PHASES[code], call=call, title=ended if ended != "exit" else f"exit {result.exit_status}")
-    called = [(graph, call) for code, graph, call in states if code not in _PHASES and call > 0]
+            return Suspect(graph=graph, phase=_PHASES[code], call=call, title=title, pid=pid)
+    called = [(graph, call, pid) for code, graph, call, pid in states if code not in _PHASES and call > 0]
     if called and result.exit_status:
         # After a call: the backward of the graph that was called last, if it is a graph at all.
-        return Suspect(graph=called[-1][0], phase="after", call=called[-1][1], title=f"exit {result.exit_status} after a compiled call")
+        graph, call, pid = called[-1]
+        return Suspect(graph=graph, phase="after", call=call, title=f"exit {result.exit_status} after a compiled call", pid=pid)
     return None
 
 
@@ -164,7 +171,7 @@ def _failures(path: Path) -> Iterator[Suspect]:
             found = json.loads(line)
             said = said_by(str(found["exception"]), str(found["message"])) if "exception" in found else None
             where = {"graph": int(found["graph"]), "call": int(found["call"])}
-            yield Suspect(**where, phase=str(found["phase"]), title=str(found["title"]), said=said)
+            yield Suspect(**where, phase=str(found["phase"]), title=str(found["title"]), said=said, pid=_pid(path))
 
 
 def _state(path: Path) -> tuple[int, int, int] | None:
@@ -177,7 +184,27 @@ def _state(path: Path) -> tuple[int, int, int] | None:
 
 def _whole(folder: Path) -> list[Path]:
     found = [path for path in folder.glob("graph-*") if (path / "inputs.pt").exists() and (path / "setting.json").exists()]
-    return sorted(found, key=lambda path: int(path.name.removeprefix("graph-")))
+    return sorted(found, key=lambda path: (_number(path), path.name))
+
+
+def _number(path: Path) -> int:
+    """Of `graph-3`, and of `graph-3.<pid>` where several processes have one."""
+    return int(path.name.removeprefix("graph-").partition(".")[0])
+
+
+def _owner(path: Path) -> int | None:
+    """The process that captured it."""
+    try:
+        pid = json.loads((path / "setting.json").read_text("utf-8"))["pid"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return pid if type(pid) is int else None
+
+
+def _pid(path: Path) -> int | None:
+    """Of `failures-<pid>.jsonl` and the like."""
+    number = path.stem.rpartition("-")[2]
+    return int(number) if number.isdecimal() else None
 
 
 def _problems(folder: Path) -> str:
@@ -193,4 +220,5 @@ def _why_nothing(folder: Path, result: RecordResult) -> str:
         said = "no graph was compiled" if not graphs else "every compiled graph compiled and ran"
         return f"nothing failed: nothing to reduce ({said}; for wrong results say --kind wrong_result)"
     where = "after compiled calls, but in none of them" if graphs else "before any graph was compiled"
-    return f"the script failed (exit status {result.exit_status}) {where}: only failures of compiled graphs can be reduced"
+    ended = "did not end within the time limit" if result.timed_out else f"failed (exit status {result.exit_status})"
+    return f"the script {ended} {where}: only failures of compiled graphs can be reduced"

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from dynadiag.errors import DynadiagError
+from dynadiag.errors import DynadiagError, OutputError
 from dynadiag.reduce.failure import Said
 from dynadiag.reduce.machine_answers import take_over, users_cache
 from dynadiag.reduce.proving import DROPPED
@@ -112,14 +112,22 @@ def _known_before(out: Path) -> Message:
 
 
 def _worked(module: str, job: Mapping[str, Any], out: Path, on_message: Callable[[Message], None]) -> Message:
-    # Whole or not at all: it is what `--resume` goes by.
-    (out / "job.json.tmp").write_text(json.dumps(job, indent=1), "utf-8")
-    (out / "job.json.tmp").replace(out / "job.json")
+    _write_job(out, json.dumps(job, indent=1))
     last = _run_worker(module, out / "job.json", out, on_message)
     if "error" in last:
         raise DynadiagError(str(last["error"]), slug=str(last.get("slug", "not-reduced")), exit_code=int(last.get("exit_code", 1)))
     result: Message = json.loads((out / "minify.json").read_text("utf-8"))
     return result
+
+
+def _write_job(out: Path, text: str) -> None:
+    """Whole or not at all: it is what `--resume` goes by."""
+    aside = out / "job.json.tmp"
+    try:
+        aside.write_text(text, "utf-8")
+        aside.replace(out / "job.json")
+    except OSError as error:
+        raise OutputError(f"cannot write {out / 'job.json'}: {error.strerror or error}") from error
 
 
 def _run_worker(module: str, job: Path, out: Path, on_message: Callable[[Message], None]) -> Message:

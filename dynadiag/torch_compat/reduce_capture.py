@@ -42,6 +42,7 @@ class GraphWatch:
         self._earlier = EarlierCalls(directory, only=None if graph in (EVERY, ALWAYS) else region)
         self._numbers = itertools.count()
         self._settled: set[int] = set()
+        self._folders: dict[tuple[int, int], str] = {}
         self._switch = callback_switch()
         self._state: mmap.mmap | None = None
         self._pid = -1
@@ -115,8 +116,7 @@ class GraphWatch:
         self._note(COMPILING, number, 0)
         self._earlier.compiling(number, graph, module)
         if self._wanted in (number, EVERY, ALWAYS):
-            folder = self._path(f"graph-{number}")
-            os.makedirs(folder, exist_ok=True)  # noqa: PTH103
+            folder = self._folder(number)
             self._save_graph(folder, graph, module)
             self._save_inputs(folder, inputs, number, 0)
 
@@ -124,7 +124,7 @@ class GraphWatch:
         self._note(CALLING, number, call)
         always = self._wanted == ALWAYS and number not in self._settled
         if (self._wanted == number and self._call == call) or (self._wanted == EVERY and call == 1) or always:
-            self._save_inputs(self._path(f"graph-{number}"), args, number, call)
+            self._save_inputs(self._folder(number), args, number, call)
         if number not in self._settled and not (self._wanted == number and call >= self._call):
             self._earlier.keep(number, call, args, just_before=self._wanted == number and call == self._call - 1)
 
@@ -133,6 +133,7 @@ class GraphWatch:
         described, trouble = describe_backend(graph.compiler_fn)
         configs, lost = _described_configs()
         state = {
+            "pid": os.getpid(),
             **described,
             "trouble": trouble,
             "grad": bool(torch.is_grad_enabled()),
@@ -169,6 +170,19 @@ class GraphWatch:
                 self._state = mmap.mmap(file.fileno(), STATE.size)
         STATE.pack_into(self._state, 0, state, number, call)
 
+    def _folder(self, number: int) -> str:
+        """The folder of a graph. Processes count their graphs each for itself: the second to come adds its own number."""
+        mine = (os.getpid(), number)
+        if mine not in self._folders:
+            self._folders[mine] = self._path(f"graph-{number}")
+            try:
+                os.mkdir(self._folders[mine])  # noqa: PTH102
+            except FileExistsError:
+                if _pid_of(self._folders[mine]) != os.getpid():
+                    self._folders[mine] += f".{os.getpid()}"
+                    os.makedirs(self._folders[mine], exist_ok=True)  # noqa: PTH103
+        return self._folders[mine]
+
     def _path(self, name: str) -> str:
         return os.path.join(self._directory, name)  # noqa: PTH118
 
@@ -183,6 +197,15 @@ def _save_text(folder: str, module: Any) -> None:
     torch = sys.modules["torch"]
     _write(folder, "graph.txt", module.print_readable(print_output=False, include_stride=True, include_device=True))
     torch.save(_attributes(torch, module), os.path.join(folder, "attributes.pt"))  # noqa: PTH118
+
+
+def _pid_of(folder: str) -> int | None:
+    """The process that captured the graph in a folder, None where that is not written yet."""
+    try:
+        with open(os.path.join(folder, "setting.json"), encoding="utf-8") as file:  # noqa: PTH118, PTH123
+            return json.load(file).get("pid")  # type: ignore[no-any-return]
+    except (OSError, ValueError):
+        return None
 
 
 def _write(folder: str, name: str, text: str) -> None:

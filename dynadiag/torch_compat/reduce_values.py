@@ -18,7 +18,7 @@ MOST_KINDS = 4
 
 
 class EarlierCalls:
-    """Writes `region-<n>/<order>.pt` for the first call of each kind of each graph in `only` (None: of all graphs), and says in
+    """Writes `region-<pid>-<n>/<order>.pt` for the first call of each kind of each graph in `only` (None: of all graphs), and says in
     `graphs-<pid>.jsonl` which graph belongs to which region.
     """
 
@@ -46,8 +46,13 @@ class EarlierCalls:
     def facts(self, number: int, call: int) -> dict[str, Any]:
         """What is kept with the inputs of a call: its place in the order of all, its grad mode, the names of the inputs."""
         grad = bool(sys.modules["torch"].is_grad_enabled())
-        here = {"order": next(self._order), "graph": number, "call": call, "region": self._regions.get(number, -1), "grad": grad}
+        here: dict[str, Any] = {"order": next(self._order), "graph": number, "call": call, "grad": grad}
+        here["region"] = self._folder(self._regions.get(number, -1))
         return here | dict(self._names.get(number, {}))
+
+    def _folder(self, region: int) -> str:
+        """Its name: processes count their regions each for itself."""
+        return f"region-{os.getpid()}-{region}"
 
     def keep(self, number: int, call: int, values: Sequence[Any], *, just_before: bool) -> None:
         """Write the inputs of a call of a new kind, and of the one just before the captured call."""
@@ -58,7 +63,7 @@ class EarlierCalls:
         kind = kind_of(values)
         if just_before or (kind not in known and len(known) < MOST_KINDS):
             facts = self.facts(number, call)
-            folder = os.path.join(self._directory, f"region-{region}")  # noqa: PTH118
+            folder = os.path.join(self._directory, facts["region"])  # noqa: PTH118
             os.makedirs(folder, exist_ok=True)  # noqa: PTH103
             save_values(os.path.join(folder, f"{facts['order']:06}.pt"), values, facts)  # noqa: PTH118
         known.add(kind)

@@ -140,6 +140,7 @@ def test_trouble_of_the_machine_is_named(error, reason):
 
 def test_a_failure_without_an_exception_has_a_title():
     assert Failure(kind="wrong_result", phase="call").title() == "Wrong result"
+    assert Failure(kind="nan", phase="call").title() == "NaN or infinity where the uncompiled run is finite"
 
 
 CRASH = """noise

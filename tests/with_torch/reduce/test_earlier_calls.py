@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,7 +12,7 @@ import torch._dynamo.output_graph as output_graph
 
 from dynadiag.reduce.earlier_calls import with_earlier_calls
 from dynadiag.reduce.loading import load_capture
-from dynadiag.reduce.script import _region
+from dynadiag.reduce.script import Suspect, _captured, _owner, _region, _whole
 from dynadiag.torch_compat.reduce_capture import EVERY, GraphWatch
 
 
@@ -41,19 +43,24 @@ def script():
         step(torch.full((size, 4), float(size)), weight)
 
 
+def suspect(graph):
+    return Suspect(graph=graph, phase="call", call=1, title="")
+
+
 def shapes(candidate):
     return [tuple(one.value if hasattr(one, "value") else one.shape for one in call.inputs) for call in candidate.calls]
 
 
-def test_the_calls_of_the_same_code_are_kept_with_their_sizes_and_grad_modes(watched, tmp_path):
+def test_the_calls_of_the_same_code_are_kept_with_their_sizes_and_grad_modes(watched):
     folder = watched(script, graph=2, call=3, region=(0, 2))
-    assert _region(folder, 2) == (0, 2) and _region(folder, 1) == (1,) and _region(tmp_path / "no", 1) == ()
+    assert [_region(folder, suspect(graph)) for graph in (2, 1, 9)] == [(0, 2), (1,), ()]
     candidate, setting = load_capture(folder / "graph-2")
     whole = with_earlier_calls(folder / "graph-2", candidate)
     assert shapes(whole) == [(6, (6, 4), (4, 4)), (8, (8, 4), (4, 4)), (8, (8, 4), (4, 4)), (5, (5, 4), (4, 4))]
     assert [call.grad for call in whole.calls] == [False, None, None, None] and setting.grad
     assert whole.calls[0].inputs[1].data[0, 0] == 1 and whole.calls[1].inputs[1].data[0, 0] == 8
-    assert len(list((folder / "region-0").iterdir())) == 3 and not (folder / "region-1").exists()
+    (region,) = folder.glob("region-*")
+    assert len(list(region.iterdir())) == 3
 
 
 def test_each_graph_at_its_first_call_is_followed_by_calls_of_other_kinds(watched):
@@ -68,10 +75,23 @@ def test_each_graph_at_its_first_call_is_followed_by_calls_of_other_kinds(watche
 def test_what_is_missing_or_damaged_is_no_earlier_call(watched):
     folder = watched(script, graph=2, call=3, region=(0, 2))
     candidate, _ = load_capture(folder / "graph-2")
-    paths = sorted((folder / "region-0").iterdir())
+    paths = sorted(folder.glob("region-*/*.pt"))
     paths[0].write_bytes(paths[0].read_bytes()[:99])
     assert len(with_earlier_calls(folder / "graph-2", candidate).calls) == 3
     (folder / "graph-2" / "inputs.pt").unlink()
     assert with_earlier_calls(folder / "graph-2", candidate) is None
     (folder / "graphs-1.jsonl").write_text('{"graph": 7}\n[]\n{"graph": 9, "region": 3}\n' + json.dumps({"graph": 8, "region": 3}))
-    assert _region(folder, 9) == (9, 8)
+    assert _region(folder, suspect(9)) == (9, 8)
+
+
+def test_graphs_of_two_processes_with_one_number_lie_apart(watched, monkeypatch):
+    """Another pid stands for the other process."""
+    folder = watched(script, graph=1, call=1)
+    here = os.getpid()
+    monkeypatch.setattr(os, "getpid", lambda: here + 1)
+    assert watched(script, graph=1, call=1) == folder
+    monkeypatch.undo()
+    first, second = _whole(folder)
+    assert (first.name, second.name) == ("graph-1", f"graph-1.{here + 1}") and (_owner(first), _owner(second)) == (here, here + 1)
+    for pid, path in ((here, first), (here + 1, second), (None, first)):
+        assert _captured(folder, replace(suspect(1), pid=pid), "-")[0] == path
