@@ -126,7 +126,7 @@ class Arm:
         if not self.eager:
             facts = self._compile(expected, phase, outcome)
             outcome = facts.pop("outcome")
-        checked = outcome or Outcome(status="PASS", compared=len(expected.recorded.first))
+        checked = outcome or Outcome(status="PASS", compared=expected.recorded.compared)
         notes = [*expected.notes, *self._own_options()]
         del expected
         self._clear_peak()
@@ -148,7 +148,7 @@ class Arm:
         phase("compiling (cold)")
         first, cold = self._first_call(expected)
         if not cold["graphs"]:
-            return {"outcome": outcome or Outcome(status="PASS", compared=len(first)), **cold}
+            return {"outcome": outcome or Outcome(status="PASS", compared=expected.recorded.compared), **cold}
         if outcome is None:
             phase("checking")
             if apart:

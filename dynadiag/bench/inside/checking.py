@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from dynadiag.bench.inside.comparing import Difference, Reference, compare_all
+from dynadiag.bench.inside.layout import other_layouts
 from dynadiag.bench.inside.nudged import change_inputs
-from dynadiag.bench.inside.reference import Expected, random_pair, run_and_collect
+from dynadiag.bench.inside.reference import Expected, note_once, random_pair, run_and_collect
 from dynadiag.bench.inside.steps import Step
 from dynadiag.torch_compat.bench_compile import eager_random_numbers
 
@@ -32,7 +33,7 @@ class Outcome:
 def check_eager(expected: Expected) -> Outcome | None:
     """What the references alone say: a program that proves nothing, or that does not agree with itself. None when they are fit for use."""
     if expected.vacuous:
-        return Outcome(status="VACUOUS", detail=expected.vacuous, compared=len(expected.recorded.first))
+        return Outcome(status="VACUOUS", detail=expected.vacuous, compared=expected.recorded.compared)
     judged = judge(expected.eager_differences)
     if judged.status != "PASS":
         detail = f"two eager runs from the same state differ: {judged.detail}"
@@ -52,6 +53,8 @@ def check_arm(step: Step, expected: Expected, *, first: dict[str, Any] | None) -
             expected.snapshot.restore()
             first = run_and_collect(step)
         outcomes.append(_judged(expected.recorded, first, "in the first call"))
+        if other := other_layouts(expected.recorded.first, first):
+            note_once(expected, other)
         for _ in range(_CALLS_BEFORE_CHANGED_DATA):
             expected.snapshot.restore()
             outcomes.append(_judged(expected.recorded, run_and_collect(step), "in a later call"))
@@ -77,7 +80,7 @@ def check_random(step: Step, expected: Expected) -> Outcome | None:
     if not shared or any(not first[name].equal(second[name]) for name in shared):
         return None
     detail = "eager draws random numbers for it, but here two calls from other states of the generators give the same"
-    return Outcome(status="WRONG", worst=shared[0], detail=detail, compared=len(expected.recorded.first))
+    return Outcome(status="WRONG", worst=shared[0], detail=detail, compared=expected.recorded.compared)
 
 
 def check_setting(expected: Expected) -> AbstractContextManager[Any]:

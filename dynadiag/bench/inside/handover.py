@@ -7,7 +7,6 @@ from typing import Any
 
 from dynadiag.bench.inside.checking import Outcome, judge
 from dynadiag.bench.inside.comparing import compare_all
-from dynadiag.bench.inside.layout import is_layout
 from dynadiag.bench.inside.reference import Expected
 from dynadiag.bench.inside.state import State
 
@@ -42,11 +41,10 @@ def take_over(state: State, kept: dict[str, dict[str, Any]]) -> None:
 def agree(expected: Expected, kept: dict[str, dict[str, Any]]) -> Outcome | None:
     """None when eager here gives what eager gave before the change; otherwise how they differ, or that they share no output.
 
-    Outputs are compared (not their strides, which a change may change), and every gradient and tensor that both programs have by
-    name; what only one has is a change of the program.
+    Outputs are compared, and every gradient and tensor that both programs have by name; what only one has is a change of the program.
     """
     before, now = kept["first"], expected.recorded
-    shared = {name: value for name, value in before.items() if name in now.first and not is_layout(name)}
+    shared = {name: value for name, value in before.items() if name in now.first}
     if not any(name.startswith("output") for name in shared):
         return Outcome(status="NOT_COMPARED", detail="the two programs share no output, so nothing says that they compute the same")
     here = type(now)(first={name: now.first[name] for name in shared}, second=now.second, exact=now.exact, nudged=now.nudged)

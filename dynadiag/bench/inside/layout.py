@@ -1,7 +1,7 @@
 """What a caller can see of an output beside its values: its strides, and whether it shares memory with what the step was given.
 
-Inductor promises the strides of eager (`torch._inductor.config.keep_output_stride`, 2.11 to 2.15); `view` and writes into an output rest on
-both.
+`view` and writes into an output rest on both. A difference is noted and is not WRONG: inductor itself gives other strides for `lerp` and
+`one_hot`, and its input for `x + 0` (2.15; 4 of 146 small functions), in spite of `torch._inductor.config.keep_output_stride`.
 """
 
 from __future__ import annotations
@@ -32,8 +32,17 @@ def is_layout(name: str) -> bool:
     return name.startswith((_STRIDES, _MEMORY))
 
 
-def how_it_differs(name: str, eager: Any, other: Any) -> str:
-    """Two layouts of one output, in words."""
+def other_layouts(eager: Mapping[str, Any], result: Mapping[str, Any]) -> str:
+    """How the first output that lies otherwise than in eager does so, and how many more do, in one line; empty when none does."""
+    found = [name for name in eager if is_layout(name) and name in result and not eager[name].equal(result[name])]
+    if not found:
+        return ""
+    more = f" (and {len(found) - 1} more of the kind)" if len(found) > 1 else ""
+    how = _how_it_differs(found[0], eager[found[0]], result[found[0]])
+    return f"{found[0]}: {how}{more}; its values are compared all the same, but `view` of it, or a write into it, may act otherwise"
+
+
+def _how_it_differs(name: str, eager: Any, other: Any) -> str:
     if name.startswith(_STRIDES):
         return f"{tuple(eager.tolist())} in eager, {tuple(other.tolist())} here"
     shared = "shares memory with a tensor that the step was given"

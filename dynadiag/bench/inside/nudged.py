@@ -37,7 +37,7 @@ def change_inputs(held: Mapping[str, Held]) -> int:
     Inputs are rotated along their last axis. Then fractions shrink, each tensor's by another share, and of integers the last becomes the
     first (so that they stay in range): a plain rotation would leave every sum as it was, and one share for all every ratio. Integers in one
     dimension may be offsets that have to ascend: left. Of parameters and buffers every other element shrinks: what keeps those of its
-    first call would else be right.
+    first call would else be right. Fractions in one dimension that ascend may be the edges of bins: they shrink and stay in order.
     """
     import torch
 
@@ -47,13 +47,20 @@ def change_inputs(held: Mapping[str, Held]) -> int:
             tensor, share = item.tensor, _SHARES[at % len(_SHARES)]
             if tensor.layout != torch.strided or not tensor.numel():
                 continue
-            if item.kind == "input":
+            if item.kind in ("input", "parameter", "buffer") and _ascends(tensor):
+                tensor.mul_(share)
+                changed += 1
+            elif item.kind == "input":
                 changed += _change_input(tensor, share)
             elif item.kind in ("parameter", "buffer") and tensor.is_floating_point():
                 every_other = torch.arange(tensor.numel(), device=tensor.device).reshape(tensor.shape) % 2 == 0
                 tensor.copy_(torch.where(every_other, tensor * share, tensor))
                 changed += 1
     return changed
+
+
+def _ascends(tensor: Any) -> bool:
+    return tensor.is_floating_point() and tensor.dim() == 1 and tensor.numel() > 2 and bool((tensor.diff() > 0).all())
 
 
 def _change_input(tensor: Any, share: float) -> bool:

@@ -230,14 +230,14 @@ def _exact(expected: Expected, step: Step, first: Mapping[str, Any], *, changed:
                 change_inputs(expected.snapshot.state.held)
             exact = run_and_collect(step, step.original)
     except Exception as error:  # noqa: BLE001 - the border around user code: it may insist on its dtype
-        _note_once(expected, f"there is no float64 run to compare with: it raised {type(error).__name__}: {str(error).strip()[:200]}")
+        note_once(expected, f"there is no float64 run to compare with: it raised {type(error).__name__}: {str(error).strip()[:200]}")
         return {}
     finally:
         expected.snapshot.restore()
         _give_back_memory()
     exact = {name: value for name, value in exact.items() if name in first and value.shape == first[name].shape}
     if expected.draws and not _near(first, exact):
-        _note_once(expected, "there is no float64 run to compare with: it draws other random numbers")
+        note_once(expected, "there is no float64 run to compare with: it draws other random numbers")
         return {}
     return exact
 
@@ -306,7 +306,8 @@ def _give_back_memory() -> None:
         torch.cuda.empty_cache()
 
 
-def _note_once(expected: Expected, text: str) -> None:
+def note_once(expected: Expected, text: str) -> None:
+    """Say this in the arm's row."""
     if text not in expected.notes:
         expected.notes.append(text)
 
