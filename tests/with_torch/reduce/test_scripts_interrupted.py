@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 
 import pytest
 
@@ -85,14 +82,14 @@ def test_a_journal_of_another_script_or_a_folder_that_cannot_be_written_is_said_
 
 
 @pytest.mark.slow
-def test_killed_then_resumed_then_interrupted_it_writes_the_best_so_far(tmp_path):
+def test_killed_then_resumed_then_interrupted_it_writes_the_best_so_far(signalled, tmp_path):
     (tmp_path / "script.py").write_text(SCRIPT)
-    out = tmp_path / "out"
-    status, _ = signalled("SIGKILL", tmp_path, out, after=4, resume=False)
+    package, out = "dynadiag.reduce.scripts", tmp_path / "out"
+    status, _ = signalled(package, job_of(tmp_path, out, resume=False), out, "SIGKILL", after=4)
     assert status == -signal.SIGKILL
     answered = len((out / "journal.jsonl").read_text().splitlines()) - 1
     assert answered >= 4
-    status, messages = signalled("SIGINT", tmp_path, out, after=1, resume=True)
+    status, messages = signalled(package, job_of(tmp_path, out, resume=True), out, "SIGINT", after=1)
     assert status == 0 and messages[-1]["proven"], messages
     result = json.loads((out / "minify.json").read_text())
     assert not result["complete"] and result["proven"] == {"runs": 1, "reproduced": 1}
@@ -100,30 +97,6 @@ def test_killed_then_resumed_then_interrupted_it_writes_the_best_so_far(tmp_path
     assert len(keys) == len(set(keys)) and len(keys) > answered
 
 
-SIGNALLED = """
-import os, signal, sys
-from dynadiag.reduce.scripts import proving, worker
-
-proving.prove.__kwdefaults__["runs"] = 1  # other tests ask for three
-asked = []
-
-def show(progress):
-    told(progress)
-    asked.append(1)
-    if len(asked) == int(sys.argv[2]):
-        os.kill(os.getpid(), getattr(signal, sys.argv[3]))
-
-told, worker.show = worker.show, show
-sys.exit(worker.main(sys.argv[1]))
-"""
-
-
-def signalled(name, folder, out, *, after, resume):
-    """The worker, as `dynadiag minify` starts it, which gets a signal after so many questions; its exit status and messages."""
+def job_of(folder, out, *, resume):
     job = {"script": str(folder / "script.py"), "arguments": [], "out": str(out), "timeout_s": 600.0, "kind": "graph_break", "match": None}
-    out.mkdir(exist_ok=True)
-    (out / "job.json").write_text(json.dumps(job | {"resume": resume, "level_why": ""}))
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
-    command = [sys.executable, "-c", SIGNALLED, str(out / "job.json"), str(after), name]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment)
-    return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
+    return job | {"resume": resume, "level_why": ""}

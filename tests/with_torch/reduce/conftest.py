@@ -1,0 +1,40 @@
+"""What several tests of the reducers share."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+SIGNALLED = """
+import importlib, os, signal, sys
+
+proving, worker = (importlib.import_module(f"{sys.argv[4]}.{name}") for name in ("proving", "worker"))
+proving.prove.__kwdefaults__["runs"] = 1  # other tests ask for three
+asked = []
+
+def show(progress):
+    told(progress)
+    asked.append(1)
+    if len(asked) == int(sys.argv[2]):
+        os.kill(os.getpid(), getattr(signal, sys.argv[3]))
+
+told, worker.show = worker.show, show
+sys.exit(worker.main(sys.argv[1]))
+"""
+
+
+@pytest.fixture
+def signalled():
+    """The worker of a package, as `dynadiag minify` starts it, with a signal after so many questions; its exit status and messages."""
+
+    def run(package, job, out, name, *, after):
+        out.mkdir(exist_ok=True)
+        (out / "job.json").write_text(json.dumps(job))
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+        command = [sys.executable, "-c", SIGNALLED, str(out / "job.json"), str(after), name, package]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment)
+        return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
+
+    return run
