@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from dynadiag_cli.app import app
 
 __all__ = ["app", "main"]
+_LONGEST = 4000
 
 
 def __getattr__(name: str) -> Any:
@@ -29,7 +30,7 @@ def main() -> NoReturn:
     try:
         _run(sys.argv[1:])
     except DynadiagError as error:
-        print(f"dynadiag: error: {error.message}", file=sys.stderr)
+        _say(error.message)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
@@ -39,9 +40,17 @@ def main() -> NoReturn:
         sys.exit(0)
     except OSError as error:
         # A folder that cannot be written, a full disk: the line says which file.
-        print(f"dynadiag: error: {error.strerror or error}{f': {error.filename}' if error.filename else ''}", file=sys.stderr)
+        _say(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}")
         sys.exit(2)
     sys.exit(0)
+
+
+def _say(message: str) -> None:
+    """One line; names and messages of others do nothing to the terminal."""
+    from dynadiag.render.sanitise import clean_block
+
+    rows = clean_block(message, limit=_LONGEST, lines=_LONGEST).split("\n")
+    print("dynadiag: error:", " ".join(rows), file=sys.stderr)
 
 
 def _run(words: list[str]) -> None:

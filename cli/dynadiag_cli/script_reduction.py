@@ -37,6 +37,7 @@ def check_script(program: Target, kind: str, *, recorded: bool) -> None:
         raise UsageError(f"--kind {kind} needs a script in one text file: {path} is none")
 
 
+_LONGEST_LINE = 4000
 _GOES_ON = ("passes-alone", "not-rebuilt", "no-graph-failed", "not-captured")
 
 
@@ -90,8 +91,7 @@ def reduce(program: Target, directory: Path, options: Any, *, why: str, said: tu
 
 def _report(result: Mapping[str, Any], directory: Path) -> int:
     before, after, proven = result["size_before"]["statements"], result["size_after"]["statements"], result["proven"]
-    signature = " ".join(result["signature"]["message"].split())[:200]
-    say(f"{result['kind']}: {signature}")
+    say(f"{result['kind']}: {_said(result['signature'])}")
     say(f"{before} statements reduced to {after} in {sum(result['queries'].values())} queries")
     for text in result["left_out"]:
         say(f"left out first, since candidates may not touch what is not their own: {text[:200]}")
@@ -112,6 +112,12 @@ def _report(result: Mapping[str, Any], directory: Path) -> int:
     return 0
 
 
+def _said(signature: Mapping[str, Any]) -> str:
+    """The class of the exception, if it is one, and its message."""
+    names = [name.rsplit(".", 1)[-1] for name in signature["exceptions"][-1:]]
+    return " ".join(": ".join(filter(None, (*names, signature["message"]))).split())[:200]
+
+
 def say_note(message: Mapping[str, Any], line: StatusLine) -> None:
     """What the worker wants a person to know."""
     if "note" in message:
@@ -120,5 +126,8 @@ def say_note(message: Mapping[str, Any], line: StatusLine) -> None:
 
 
 def say(text: str) -> None:
-    """One line on stderr."""
-    print(f"dynadiag: {text}", file=sys.stderr, flush=True)
+    """One line on stderr; what others wrote into it (names, messages of exceptions) does nothing to the terminal."""
+    from dynadiag.render.sanitise import clean_block
+
+    rows = clean_block(text, limit=_LONGEST_LINE, lines=_LONGEST_LINE).split("\n")
+    print("dynadiag:", " ".join(rows), file=sys.stderr, flush=True)

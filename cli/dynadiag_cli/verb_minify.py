@@ -110,6 +110,7 @@ def minify(
     status: 0 reduced and proven, 1 nothing failed or not proven, 2 usage.
     """
     from dynadiag.record import Target
+    from dynadiag.record.target import check_script as check_python
     from dynadiag.reduce.session import SessionOptions
 
     _check_kind(kind, memory_limit_mib)
@@ -118,6 +119,8 @@ def minify(
     failure = kind.value if kind else None
     if failure in IN_A_SCRIPT:
         check_script(program, failure, recorded=source is not None)
+    elif source is None and program.kind == "script":
+        check_python(Path(target[0]), sys.executable)  # before a folder is made for it
     resume = resume and _can_resume(out)
     directory = _directory(target[0], out, force, resume)
     options = SessionOptions(
@@ -159,6 +162,8 @@ def _source(target: list[str]) -> tuple[Path, str | None] | None:
     from dynadiag.reduce.torch_repro import is_torch_repro
     from dynadiag_cli.targets import is_recording
 
+    if not target[0]:
+        raise UsageError("TARGET is empty: give a script, -m MODULE, or a recording")
     path, mark, name = target[0].rpartition("#")
     found: tuple[Path, str | None] | None = None
     if not Path(target[0]).exists():

@@ -56,7 +56,7 @@ def command_of(target: Target, python: str | None) -> list[str]:
     if target.kind == "module":
         return [interpreter, "-m", *target.argv]
     check_script(Path(target.argv[0]), interpreter)
-    return [interpreter, *target.argv]
+    return [interpreter, *(["--"] if target.argv[0].startswith("-") else []), *target.argv]
 
 
 def _interpreter(python: str | None) -> str:

@@ -20,12 +20,12 @@ _OTHERS = 10
 
 @dataclass(frozen=True, kw_only=True)
 class BugReport:
-    """All that the page says. `source` is the reproducer, `story` how it came about, `notes` further sentences, `error` what the reproducer
-    printed (None: what the failure itself says).
+    """All that the page says. `about` is the first sentence, `source` the reproducer, `story` how it came about, `notes` further
+    sentences, `error` what the reproducer printed (None: what the failure itself says).
     """
 
     failure: Failure
-    backend: str
+    about: str
     story: str
     source: str | None
     source_why: str | None
@@ -39,23 +39,37 @@ class BugReport:
 def render(report: BugReport) -> str:
     """The page as Markdown, ready to be pasted into the form."""
     failure = report.failure
-    what = f"{failure.kind.replace('_', ' ')} in phase {failure.phase}"
     parts = [
         f"# {prose(failure.title())}",
         "## Describe the bug",
-        f"{_compiler(report.backend)}: {what}. Without the compiler the same program passes.",
+        report.about,
         prose(report.story, limit=1000),
         *(prose(note, limit=1000) for note in report.notes),
         *_ablation(report.cells),
         "### Minimal reproducer",
         _source(report),
         "## Error logs",
-        _fence(_tail(report.error or failure.detail or failure.title()), "text"),
+        _fence(_tail(without_folders(report.error) if report.error else failure.detail or failure.title()), "text"),
         *_others(report.other_failures or {}),
         "## Versions",
         _fence("\n".join(f"{name}: {value}" for name, value in report.facts.items()), "text"),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def about_graph(failure: Failure, backend: str) -> str:
+    """The first sentence of a reduced graph, which was run without the compiler too."""
+    what = f"{failure.kind.replace('_', ' ')} in phase {failure.phase}"
+    return f"{_compiler(backend)}: {what}. Without the compiler the same program passes."
+
+
+def about_script(failure: Failure, *, recorded: bool) -> str:
+    """The first sentence of a reduced script. What a recording tells is nothing that an uncompiled run could show."""
+    what = failure.kind.replace("_", " ")
+    if recorded:
+        return f"{what.capitalize()} of `torch.compile` in the program below, which runs to its end otherwise."
+    fails = f"The program below fails when it is compiled ({what} in phase {failure.phase})"
+    return f'{fails}. Under `torch.compiler.set_stance("force_eager")` it passes.'
 
 
 def _compiler(name: str) -> str:
@@ -90,6 +104,11 @@ def _others(others: Mapping[str, int]) -> list[str]:
     lines = [f"* {prose(text)} ({times} times)" for text, times in sorted(others.items())[:_OTHERS]]
     more = [f"* and {len(others) - _OTHERS} more, in `minify.json`"] if len(others) > _OTHERS else []
     return ["## Other failures met on the way", "\n".join([*lines, *more])]
+
+
+def without_folders(output: str) -> str:
+    """What a fresh process printed, with the file alone in place of the folder that it ran in."""
+    return re.sub(r'(?<=")[^"\n]*/(?=repro_min\.py")', "", output)
 
 
 def _tail(text: str) -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from dynadiag.reduce.ablation import Cell, Stop, ablate
-from dynadiag.reduce.bug_report import BugReport, render
+from dynadiag.reduce.bug_report import BugReport, about_graph, render
 from dynadiag.reduce.facts import machine_facts
 from dynadiag.reduce.hunt import Hunt
 from dynadiag.reduce.outcome import Papers, Written, flaky_note, story_of, write_text
@@ -74,7 +73,7 @@ def _page(hunt: Hunt, written: Written, cells: tuple[Cell, ...], options: Finish
         notes.append(f"`almost.py` is the closest program that was met and does not fail: {written.almost_differs}.")
     return BugReport(
         failure=hunt.confirmed.failure,
-        backend=compiler_name(hunt.setting),
+        about=about_graph(hunt.confirmed.failure, compiler_name(hunt.setting)),
         story=story_of(hunt),
         source=written.path.read_text("utf-8") if written.path is not None else None,
         source_why=written.why_not,
@@ -82,13 +81,8 @@ def _page(hunt: Hunt, written: Written, cells: tuple[Cell, ...], options: Finish
         facts=machine_facts(with_gpu=options.with_gpu),
         notes=notes,
         other_failures=hunt.other_failures,
-        error=without_folders(proof.output) if proof.holds and hunt.confirmed.failure.exceptions else None,
+        error=proof.output if proof.holds and hunt.confirmed.failure.exceptions else None,
     )
-
-
-def without_folders(output: str) -> str:
-    """What a fresh process printed, with the file alone in place of the folder that it ran in."""
-    return re.sub(r'(?<=")[^"\n]*/(?=repro_min\.py")', "", output)
 
 
 def _proof_note(reproduced: int, runs: int) -> str:

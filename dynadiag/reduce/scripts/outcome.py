@@ -96,7 +96,7 @@ def write_report(hunt: ScriptHunt, written: Written, out: Path, *, with_gpu: boo
         notes.append(f"`almost.py` is the closest program that was met and does not show it: {written.almost_differs}.")
     page = bug_report.BugReport(
         failure=failure,
-        backend="see the reproducer",
+        about=bug_report.about_script(failure, recorded=failure.kind in KINDS),
         story=story_of(hunt),
         source=written.source,
         source_why=None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dynadiag.reduce.failure import Failure
@@ -26,8 +27,10 @@ class Header:
 def reproducer(program: Program, failure: Failure, header: Header, *, expect_failure: bool = True, form: str = "counters") -> str:
     """The text of the file. `form` says how a graph break is looked for: in torch's counters, or in its trace, which tells every break."""
     before, after = _shown_by(failure, form)
-    body = _spaced(program)
-    return "\n\n".join(part for part in (_header(program, failure, header, expect_failure), before, body, after) if part) + "\n"
+    body = program.tree.body
+    future = _spaced([node for node in body if _is_first(node)])
+    rest = _spaced([node for node in body if not _is_first(node)])
+    return "\n\n".join(part for part in (_header(program, failure, header, expect_failure), future, before, rest, after) if part) + "\n"
 
 
 FORMS = ("counters", "trace")
@@ -100,7 +103,7 @@ assert frames["ok"] == frames["total"] > 0, f"eager fallback (WHAT): {frames['ok
 def _header(program: Program, failure: Failure, header: Header, expect_failure: bool) -> str:
     packages = sorted(name for name in imported(program) if name not in sys.stdlib_module_names and name != "torch")
     lines = [
-        f"{failure.kind.replace('_', ' ')}: {failure.message.splitlines()[0] if failure.message else failure.title()}",
+        f"{failure.kind.replace('_', ' ')}: {_said(failure)}",
         "This program shows it." if expect_failure else "This program does not show it; repro_min.py does.",
         header.story,
         f"Measured with {header.versions}.",
@@ -109,12 +112,26 @@ def _header(program: Program, failure: Failure, header: Header, expect_failure: 
     return "\n".join(f"# {_one_line(line)}" for line in lines)
 
 
+def _said(failure: Failure) -> str:
+    return failure.message.splitlines()[0] if failure.message and not failure.exceptions else failure.title()
+
+
 def _one_line(text: str) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in " ".join(text.split()))[:300]
 
 
-def _spaced(program: Program) -> str:
-    """The program with `from __future__` kept first by nobody needing it: such imports change nothing at run time and are left out."""
-    tree = program.tree
-    tree.body = [node for node in tree.body if not (isinstance(node, ast.ImportFrom) and node.module == "__future__")]
-    return ast.unparse(tree)
+def _spaced(statements: Sequence[ast.stmt]) -> str:
+    """Their text, with blank lines around definitions."""
+    text = ""
+    for before, node in zip([None, *statements], statements, strict=False):
+        around = isinstance(before, _DEFINITIONS) or isinstance(node, _DEFINITIONS)
+        text += ("\n\n" if before is not None and around else "") + ast.unparse(node).strip("\n") + "\n"
+    return text.rstrip("\n")
+
+
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
+def _is_first(node: ast.stmt) -> bool:
+    """Whether Python wants it before any other statement: annotations that name nothing may depend on it."""
+    return isinstance(node, ast.ImportFrom) and node.module == "__future__"

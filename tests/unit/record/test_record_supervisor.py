@@ -258,10 +258,11 @@ def test_what_python_accepts_is_accepted(capfd):
     Path("latin.py").write_bytes(b"# -*- coding: latin-1 -*-\nprint('caf\xe9' == 'caf\\xe9')\n")
     Path("noextension").write_text("print(1)")
     subprocess.run([sys.executable, "-m", "zipapp", "-o", "app.pyz", "-m", "m:f", str(zip_source())], check=True)
-    for name in ("latin.py", "noextension", "app.pyz"):
+    Path("-dash.py").write_text("import sys; print(sys.argv[0])")
+    for name in ("latin.py", "noextension", "app.pyz", "-dash.py"):
         assert record(Target("script", (name,)), RecordOptions()).exit_status == 0
     assert record(Target("script", ("noextension",)), RecordOptions(python="python3")).exit_status == 0
-    assert capfd.readouterr().out == "True\n1\nzip\n1\n"
+    assert capfd.readouterr().out == "True\n1\nzip\n-dash.py\n1\n"
 
 
 def zip_source():

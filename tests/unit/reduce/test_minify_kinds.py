@@ -6,7 +6,10 @@ import sys
 
 import pytest
 
+from dynadiag.record import Target
+from dynadiag_cli import script_reduction
 from dynadiag_cli.main import main
+from dynadiag_cli.script_reduction import say
 
 
 @pytest.mark.parametrize(
@@ -29,3 +32,56 @@ def test_what_cannot_be_reduced_is_refused_in_one_line(options, said, monkeypatc
     error = capsys.readouterr().err
     assert ended.value.code == 2 and said in error and "Traceback" not in error and len(error.strip().splitlines()) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["script.py"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--out", "made", "no\x1b[31m [red]such\n.py"], "dynadiag: error: no such script: no [red]such .py"),
+        (["--out", "made", "data.csv"], "data.csv is no Python script: line 1"),
+        (["--out", "made", ""], "TARGET is empty"),
+    ],
+)
+def test_nothing_is_made_for_a_script_that_is_none(words, said, monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data.csv").write_text("a;b c;d")
+    monkeypatch.setattr(sys, "argv", ["dynadiag", "minify", *words])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    error = capsys.readouterr().err
+    assert ended.value.code == 2 and said in error and len(error.splitlines()) == 1 and "\x1b" not in error
+    assert [path.name for path in tmp_path.iterdir()] == ["data.csv"]
+
+
+def test_what_is_said_does_nothing_to_the_terminal(capsys):
+    say("writing to a  b\x1b]0;title\x07\nnext\u202e [red]line[/red]")
+    assert capsys.readouterr().err == "dynadiag: writing to a  b next [red]line[/red]\n"
+
+
+@pytest.mark.parametrize(
+    ("signature", "said"),
+    [
+        ({"exceptions": ["x.Outer", "y.z.Inner"], "message": ""}, "Inner"),
+        ({"exceptions": ["y.Inner"], "message": "the\nwords"}, "Inner: the words"),
+        ({"exceptions": [], "message": "GB0170 a\ncontext"}, "GB0170 a context"),
+    ],
+)
+def test_a_reduced_script_is_named_by_its_failure(signature, said, tmp_path, capsys, monkeypatch):
+    result = {
+        "kind": "compile_error",
+        "signature": signature,
+        "size_before": {"statements": 4},
+        "size_after": {"statements": 2},
+        "queries": {"cut": 1},
+        "left_out": [],
+        "not_inlined": [],
+        "flaky": None,
+        "complete": True,
+        "reproducer": "repro_min.py",
+        "proven": {"runs": 3, "reproduced": 3},
+        "almost": None,
+    }
+    monkeypatch.setattr("dynadiag.reduce.session.reduce_script", lambda *_, **__: result)
+    options = object()
+    assert script_reduction.reduce(Target("script", ("script.py",)), tmp_path, options, why="it does") == 0
+    assert capsys.readouterr().err.splitlines()[0] == f"dynadiag: compile_error: {said}"

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from dynadiag.errors import OutputError
-from dynadiag.reduce import ablation, finishing, outcome
+from dynadiag.reduce import ablation, bug_report, finishing, outcome
 from dynadiag.reduce.ablation import Cell, ablate
 from dynadiag.reduce.candidate import Candidate, candidate_of
 from dynadiag.reduce.failure import Failure
@@ -118,7 +118,7 @@ def test_what_cannot_be_written_is_one_line_and_leaves_no_half_file(tmp_path, mo
 
 def test_the_error_of_the_page_names_no_folder_of_this_machine():
     output = 'Traceback:\n  File "/tmp/dynadiag-proof-x/empty/repro_min.py", line 7\nInner: bad'
-    assert finishing.without_folders(output) == 'Traceback:\n  File "repro_min.py", line 7\nInner: bad'
+    assert bug_report.without_folders(output) == 'Traceback:\n  File "repro_min.py", line 7\nInner: bad'
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
