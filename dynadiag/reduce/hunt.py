@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,7 +62,9 @@ class Confirmed:
 
 @dataclass(frozen=True, kw_only=True)
 class Hunt:
-    """The smallest candidate and how it was found. `queries` by phase; `cpu_s` of all children, `search_cpu_s` without the confirmation.
+    """The smallest candidate and how it was found. `queries` by phase; `cpu_s` of all children and of the search in this process.
+
+    `search_cpu_s` and `search_wall_s` are those of the search alone, from the confirmation to the smallest candidate.
 
     `asked` is the failure of the user's program where `confirmed.failure` is the same fault in a part of it (an ATen graph).
     """
@@ -75,6 +78,7 @@ class Hunt:
     cpu_s: float
     search_cpu_s: float
     complete: bool
+    search_wall_s: float = 0.0
     other_failures: Mapping[str, int] = field(default_factory=dict)
     broken_passes: Mapping[str, str] = field(default_factory=dict)
     asked: Failure | None = None
@@ -159,6 +163,7 @@ def hunt(candidate: Candidate, setting: Setting, options: HuntOptions) -> Hunt:
     if journal.get(candidate.key) is None:
         journal.put(candidate.key, Verdict.INTERESTING)
     reducer = Reducer(candidate, oracle, journal=journal, on_query=options.on_query, ahead=oracle)
+    began_s, own_s = time.monotonic(), time.process_time()
     try:
         reducer.confirm()
         complete = reduce_fully(reducer, simplify=options.simplify)
@@ -166,6 +171,7 @@ def hunt(candidate: Candidate, setting: Setting, options: HuntOptions) -> Hunt:
         oracle.close()
         journal.close()
     counts = reducer.progress.queries
+    search_cpu_s = oracle.cpu_s + time.process_time() - own_s
     return Hunt(
         original=candidate,
         best=reducer.best,
@@ -173,8 +179,9 @@ def hunt(candidate: Candidate, setting: Setting, options: HuntOptions) -> Hunt:
         confirmed=confirmed,
         setting=setting,
         queries={"confirm": confirmed.of, "cut": counts["cut"], "simplify": counts["simplify"], "minimal": counts["minimal"]},
-        cpu_s=confirmed.cpu_s + oracle.cpu_s,
-        search_cpu_s=oracle.cpu_s,
+        cpu_s=confirmed.cpu_s + search_cpu_s,
+        search_cpu_s=search_cpu_s,
+        search_wall_s=time.monotonic() - began_s,
         complete=complete,
         other_failures=dict(reducer.other_failures),
         broken_passes=dict(reducer.broken_passes),

@@ -160,6 +160,7 @@ def _with_costs(kept: Hunt, other: Hunt, confirmed_by: Hunt) -> Hunt:
         queries=_sum(kept.queries, other.queries),
         cpu_s=kept.cpu_s + other.cpu_s,
         search_cpu_s=kept.search_cpu_s + other.search_cpu_s,
+        search_wall_s=kept.search_wall_s + other.search_wall_s,
         complete=kept.complete and other.complete,
         other_failures=_sum(kept.other_failures, other.other_failures),
         broken_passes={**kept.broken_passes, **other.broken_passes},

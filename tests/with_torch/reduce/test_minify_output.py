@@ -49,6 +49,7 @@ def hunted(best, almost=None, *, failure=FAILURE, failed=3, of=3, backend="eager
         queries=queries,
         cpu_s=2.0,
         search_cpu_s=1.0,
+        search_wall_s=0.5,
         complete=True,
         other_failures={"runtime_error (call): b | c": 2},
     )
@@ -69,6 +70,7 @@ def test_the_json_has_the_keys_of_the_contract_and_fits_its_schema(tmp_path):
         jsonschema.Draft202012Validator(SCHEMA).validate(data)
         assert set(data) <= set(SCHEMA["properties"]) and set(data["guilty"]) <= set(SCHEMA["properties"]["guilty"]["properties"])
     assert [path.name for path in tmp_path.iterdir()] == ["minify.json"]
+    assert (data["confirm_cpu_s"], data["search_cpu_s"], data["search_wall_s"]) == (1.0, 1.0, 0.5)
     assert data["flaky"]["failed"] == 4 and data["flaky"]["wrong_verdict_at_most"] == 0.01
     assert data["size_before"]["nodes"] == 5 and data["size_after"]["statements"] is None and data["size_after"]["statements_why"]
 
