@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -10,6 +9,7 @@ from typing import Any, Literal
 import torch
 
 from dynadiag.fx.inputs import computed
+from dynadiag.reduce.memory import View, overlaps_itself
 
 Fill = Literal["data", "random", "ones", "zeros"]
 SEED = 0
@@ -43,6 +43,18 @@ class TensorInput:
     def contiguous(self) -> bool:
         """Whether the strides are the usual ones."""
         return self.stride == contiguous_stride(self.shape)
+
+    @property
+    def overlaps_itself(self) -> bool:
+        """Whether elements may share memory: then it is made as a view of `memory()`."""
+        return overlaps_itself(self.shape, self.stride)
+
+    def memory(self) -> TensorInput:
+        """All that it lies in, from its first element on, as one row."""
+        row = (View(self.shape, self.stride).end,)
+        if self.data is None:
+            return replace(self, shape=row, stride=(1,))
+        return self.with_data(self.data.as_strided(row, (1,)), f"{self.token} row")
 
     def key(self) -> str:
         """What distinguishes this input from others."""
@@ -146,21 +158,10 @@ def _copy(data: torch.Tensor, device: str, storages: Storages) -> torch.Tensor:
 
 def generate(one: TensorInput) -> torch.Tensor:
     """The tensor of a recipe without data, on the CPU, drawn from the global RNG exactly as the written reproducer does it."""
+    if one.overlaps_itself:
+        return _fill(one.memory()).as_strided(one.shape, one.stride)
     made = _fill(one)
-    if one.contiguous:
-        return made
-    return strided_like(one).copy_(made) if not _overlaps(one) else made.as_strided(one.shape, one.stride)
-
-
-def strided_like(one: TensorInput) -> torch.Tensor:
-    """An empty tensor of the recipe's shape and strides."""
-    return torch.empty_strided(one.shape, one.stride, dtype=one.dtype)
-
-
-def _overlaps(one: TensorInput) -> bool:
-    return any(size > 1 and step == 0 for size, step in zip(one.shape, one.stride, strict=True)) or (
-        math.prod(one.shape) > 1 + sum((size - 1) * step for size, step in zip(one.shape, one.stride, strict=True))
-    )
+    return made if one.contiguous else torch.empty_strided(one.shape, one.stride, dtype=one.dtype).copy_(made)
 
 
 def _fill(one: TensorInput) -> torch.Tensor:

@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_map_only
 
 from dynadiag.reduce.candidate import Candidate
 from dynadiag.reduce.inputs import make_values
+from dynadiag.reduce.memory import overlaps_itself
 
 
 class _Keeping(Interpreter):
@@ -59,6 +60,6 @@ def _copied(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.layout is not torch.strided:
         return tensor.detach().clone().requires_grad_(tensor.requires_grad)
     copy = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
-    overlapping = 0 in tensor.stride()
+    overlapping = overlaps_itself(tuple(tensor.shape), tuple(tensor.stride()))
     copy = tensor.detach().clone() if overlapping else copy.copy_(tensor.detach())
     return copy.requires_grad_(tensor.requires_grad)

@@ -137,6 +137,8 @@ def _named(dtype: torch.dtype) -> str:
 
 def _made(one: TensorInput) -> str:
     """As `inputs.generate` makes it: the same calls on the RNG."""
+    if one.overlaps_itself:
+        return f"{_made(one.memory())}.as_strided({one.shape}, {one.stride})"
     dtype = _named(one.dtype)
     if one.fill in ("zeros", "ones"):
         text = f"torch.{one.fill}({_shape(one.shape)}{dtype})"
@@ -158,14 +160,14 @@ def _shape(shape: Sequence[int]) -> str:
 
 
 def _strided(one: TensorInput, text: str) -> str:
-    if 0 in one.stride:
-        return f"{text}.as_strided({one.shape}, {one.stride})"
     return f"torch.empty_strided({one.shape}, {one.stride}{_named(one.dtype)}).copy_({text})"
 
 
 def _data(one: TensorInput, *, indent: int = 8) -> str:
     """Real values: a literal when there are few, compressed bytes otherwise."""
     assert one.data is not None
+    if one.overlaps_itself:
+        return f"{_data(one.memory(), indent=indent)}.as_strided({one.shape}, {one.stride})"
     data = one.data.detach().cpu()
     if data.numel() <= _INLINE_ELEMENTS and one.dtype in (torch.float32, torch.float64, torch.int64, torch.int32, torch.bool):
         dtype = "" if one.dtype in (torch.int64, torch.bool) and data.numel() else _named(one.dtype)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-import torch
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_aggregate
 
@@ -94,22 +93,3 @@ def map_constants(node: Node, change: Callable[[Any], Any]) -> None:
 
     node.args = map_aggregate(node.args, visit)
     node.kwargs = map_aggregate(node.kwargs, visit)
-
-
-def reshaped(one: TensorInput, shape: tuple[int, ...]) -> TensorInput:
-    """The input with smaller sizes: its data cut off, its strides as dense as before and in the same order."""
-    stride = _dense_stride(one, shape)
-    if one.fill != "data" or one.data is None:
-        return replace(one, shape=shape, stride=stride)
-    cut = one.data[tuple(slice(size) for size in shape)]
-    data = torch.empty_strided(shape, stride, dtype=one.dtype, device=one.data.device).copy_(cut)
-    return one.with_data(data, f"{one.token}[{shape}]")
-
-
-def _dense_stride(one: TensorInput, shape: tuple[int, ...]) -> tuple[int, ...]:
-    order = sorted(range(len(shape)), key=lambda dim: (one.stride[dim], one.shape[dim], -dim))
-    stride, step = [0] * len(shape), 1
-    for dim in order:
-        stride[dim] = step
-        step *= max(shape[dim], 1)
-    return tuple(stride)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from torch.fx import Graph
 
 from dynadiag.reduce.candidate import CALLS, Candidate
 from dynadiag.reduce.inputs import Input, TensorInput
-from dynadiag.reduce.passes.editing import edited, map_constants, reshaped, with_calls
+from dynadiag.reduce.memory import Shape
+from dynadiag.reduce.passes.editing import edited, map_constants, with_calls
+from dynadiag.reduce.resizing import resized
 
 _TARGETS = (1, 2, 3, 4)
 Change = Callable[[int], int]
@@ -40,20 +42,24 @@ def _scaled(other: int, size: int, target: int) -> int:
 
 def _everywhere(candidate: Candidate, change: Change) -> Iterator[Candidate]:
     """The change in inputs and arguments, then in inputs alone."""
-    calls = [[_changed(one, change) if isinstance(one, TensorInput) else one for one in call.inputs] for call in candidate.calls]
 
     def edit(graph: Graph) -> None:
         for node in graph.nodes:
             if node.op in CALLS:
                 map_constants(node, lambda value: change(value) if type(value) is int and value > 1 else value)
 
-    yield edited(candidate, edit, calls)
-    yield with_calls(candidate, calls)
+    ways = [list(resized(call.inputs, _changed(call.inputs, change))) for call in candidate.calls]
+    for number in range(max(map(len, ways))):
+        calls = [way[min(number, len(way) - 1)] for way in ways]
+        yield edited(candidate, edit, calls)
+        yield with_calls(candidate, calls)
 
 
-def _changed(one: TensorInput, change: Change) -> TensorInput:
-    shape = tuple(change(size) if size > 1 else size for size in one.shape)
-    return one if shape == one.shape else reshaped(one, shape)
+def _changed(inputs: Sequence[Input], change: Change) -> dict[int, Shape]:
+    """The shapes of the inputs that change, by their positions."""
+    old = {position: one.shape for position, one in enumerate(inputs) if isinstance(one, TensorInput)}
+    new = {position: tuple(change(size) if size > 1 else size for size in shape) for position, shape in old.items()}
+    return {position: shape for position, shape in new.items() if shape != old[position]}
 
 
 def _single_dimensions(candidate: Candidate) -> Iterator[Candidate]:
@@ -62,9 +68,10 @@ def _single_dimensions(candidate: Candidate) -> Iterator[Candidate]:
             for dim, size in enumerate(one.shape if isinstance(one, TensorInput) else ()):
                 for target in _targets(size):
                     assert isinstance(one, TensorInput)
-                    calls = [list(other.inputs) for other in candidate.calls]
-                    calls[number][position] = reshaped(one, (*one.shape[:dim], target, *one.shape[dim + 1 :]))
-                    yield with_calls(candidate, calls)
+                    calls: list[Sequence[Input]] = [other.inputs for other in candidate.calls]
+                    for inputs in resized(call.inputs, {position: (*one.shape[:dim], target, *one.shape[dim + 1 :])}):
+                        calls[number] = inputs
+                        yield with_calls(candidate, calls)
 
 
 def _fewer_dimensions(candidate: Candidate) -> Iterator[Candidate]:

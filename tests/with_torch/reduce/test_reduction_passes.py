@@ -37,6 +37,63 @@ def _reaches(node, target):
     return node.target is target or any(_reaches(source, target) for source in node.all_input_nodes)
 
 
+def shares(one, other):
+    """Whether two tensors have an element in common."""
+    memory = one.untyped_storage()
+    places = [torch.arange(memory.nbytes() // x.itemsize).as_strided(x.shape, x.stride(), x.storage_offset()) for x in (one, other)]
+    return memory.data_ptr() == other.untyped_storage().data_ptr() and bool(torch.isin(*places).any())
+
+
+def parts(memory):
+    return {
+        "the same": (memory, memory),
+        "halves that overlap": (memory.view(-1)[:40], memory.view(-1)[20:60]),
+        "shifted by one": (memory.view(-1)[1:], memory.view(-1)[:-1]),
+        "windows": (memory[1:9, 1:7], memory[0:8, 2:8]),
+        "a transposed view": (memory[:8].t(), memory[:8].t()),
+        "a row and the whole": (memory, memory[5]),
+    }
+
+
+@pytest.mark.parametrize("name", parts(torch.ones(9, 8)))
+def test_sizes_shrink_where_a_failure_needs_shared_memory(name):
+    one, other = parts(torch.randn(9, 8))[name]
+    assert shares(one, other)
+
+    def overlap(g, i):
+        return torch.mul in targets(g) and len(i) == 3 and shares(i[0], i[1]) and min(i[0].shape) > 1
+
+    gm = torch.fx.symbolic_trace(lambda x, y, z: (torch.mul(torch.sinh(x) + z, 2), torch.sinh(y)))
+    found = dynadiag.minify(gm, [one, other, torch.randn(one.shape)], oracle=lambda g, i: g(*i) is not None and overlap(g, i))
+    assert all(max(one.shape, default=1) <= 2 for one in found.inputs)
+
+
+def test_memory_that_nothing_needs_to_share_is_parted_though_the_values_stay():
+    memory = torch.arange(40.0)
+    gm = torch.fx.symbolic_trace(lambda x, y: torch.mul(torch.sinh(x), torch.sinh(y)))
+    found = dynadiag.minify(
+        gm, [memory[:20], memory[10:30]], oracle=lambda g, i: torch.mul in targets(g) and len(i) == 2 and i[0][1] == 1 and i[1][1] == 11
+    )
+    assert [tuple(one.shape) for one in found.inputs] == [(2,), (2,)] and not shares(*found.inputs)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda x: x[:, None, :].expand(6, 9, 8), lambda x: x.view(-1).unfold(0, 16, 4), lambda x: x.as_strided((12, 12), (1, 1))]
+)
+@pytest.mark.parametrize("data", [True, False])
+def test_sizes_shrink_where_a_failure_needs_an_overlap_within_one_input(make, data):
+    def needed(g, i):
+        return len({*places_of(i[0])}) < i[0].numel() and (not data or {0.0, 1.0} <= set(i[0].flatten().tolist()))
+
+    gm = torch.fx.symbolic_trace(lambda x: torch.sinh(x))
+    found = dynadiag.minify(gm, [make(torch.arange(48.0).view(6, 8))], oracle=lambda g, i: g(*i) is not None and needed(g, i))
+    assert max(found.inputs[0].shape) <= 2
+
+
+def places_of(x):
+    return torch.arange(x.untyped_storage().nbytes() // x.itemsize).as_strided(x.shape, x.stride(), x.storage_offset()).reshape(-1).tolist()
+
+
 def test_arguments_take_their_defaults_and_numbers_become_simple():
     module, _ = minified(lambda x: torch.add(torch.sum(x, dim=1, keepdim=True), 7, alpha=3), [torch.randn(3, 3)], has(torch.add))
     (node,) = [node for node in module.graph.nodes if node.target is torch.add]
