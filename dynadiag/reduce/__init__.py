@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torch.fx import GraphModule
 
     from dynadiag.reduce.candidate import Candidate
-    from dynadiag.reduce.reducer import Judgement, Progress
+    from dynadiag.reduce.reducer import Judgement, Progress, Reducer
 
 __all__ = ["MinifyResult", "Queries", "Verdict", "minify"]
 
@@ -75,21 +75,21 @@ def minify(
     `gm` itself is left as it is. With `simplify`, operators are also bypassed, shapes shrunk, data replaced by random numbers and more;
     without, operators are only cut out. `journal` is a file of verdicts; with `resume` it is continued.
 
-    Raises NothingFoundError when the oracle does not find `gm` itself interesting, UsageError when `inputs` do not fit `gm`.
+    Raises NothingFoundError when the oracle does not find `gm` itself interesting, UsageError when `gm` is no graph, when `inputs` do not
+    fit it, or when it does not run without a compiler (what lies between its operators could not be known).
     """
     from dynadiag.reduce.candidate import candidate_of
     from dynadiag.reduce.journal import Journal
     from dynadiag.reduce.reducer import Reducer
     from dynadiag.reduce.strategy import reduce_fully
 
-    _check(gm, inputs)
+    _check(gm, inputs, oracle)
     original = candidate_of(gm, inputs)
     notes = Journal(None if journal is None else Path(journal), subject=original.key, resume=resume)
     reducer = Reducer(original, _InProcess(oracle), journal=notes, on_query=on_query, query_limit=query_limit)
     try:
-        verdict = reducer.confirm()
-        if verdict is not Verdict.INTERESTING:
-            raise NothingFoundError(f"the oracle finds the graph itself {verdict.value}: there is nothing to reduce", exit_code=1)
+        _must_be_interesting(reducer.confirm(), notes.get(original.key))
+        _must_run(reducer)
         complete = reduce_fully(reducer, simplify=simplify)
     finally:
         notes.close()
@@ -144,7 +144,27 @@ def _handed_out(candidate: Candidate) -> tuple[GraphModule, tuple[Any, ...]]:
     return own_copy(candidate.module), tuple(make_values(candidate.inputs))
 
 
-def _check(gm: Any, inputs: Sequence[Any]) -> None:
+def _must_be_interesting(verdict: Verdict, noted: Judgement | None) -> None:
+    if verdict is not Verdict.INTERESTING:
+        remark = f" ({noted[1]})" if noted is not None and noted[1] else ""
+        raise NothingFoundError(f"the oracle finds the graph itself {verdict.value}{remark}: there is nothing to reduce", exit_code=1)
+
+
+def _must_run(reducer: Reducer) -> None:
+    try:
+        reducer.values()
+    except Exception as error:
+        said = (str(error).splitlines() or [""])[0][:300]
+        raise UsageError(f"the graph does not run on these inputs without a compiler: {type(error).__name__}: {said}") from error
+
+
+def _check(gm: Any, inputs: Sequence[Any], oracle: Any) -> None:
+    from torch.fx import GraphModule
+
+    if not isinstance(gm, GraphModule):
+        raise UsageError(f"a torch.fx.GraphModule is wanted, not {type(gm).__name__}")
+    if not callable(oracle):
+        raise UsageError(f"the oracle must be a function of a graph and its inputs, not {type(oracle).__name__}")
     placeholders = sum(node.op == "placeholder" for node in gm.graph.nodes)
     if placeholders != len(inputs):
         raise UsageError(f"the graph takes {placeholders} inputs, but {len(inputs)} were given")

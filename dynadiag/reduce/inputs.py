@@ -124,9 +124,12 @@ def from_value(value: Any, token: str, *, as_leaf: bool = False) -> Input:
 
 
 def make_values(inputs: Sequence[Input], *, seed: int = SEED) -> list[Any]:
-    """Fresh values for one call; tensors that shared memory share it again. The RNG of the process stays as it was."""
+    """Fresh values for one call; tensors that shared memory share it again. The RNG of the process stays as it was.
+
+    A default device of the caller changes nothing: each input names its own.
+    """
     storages: Storages = {}
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
+    with torch.random.fork_rng(devices=[]), torch.no_grad(), torch.device("cpu"):
         torch.manual_seed(seed)
         made = [_make(one, storages) for one in inputs]
     return [_with_grad(value, one) for value, one in zip(made, inputs, strict=True)]

@@ -21,7 +21,12 @@ class Verdict(enum.Enum):
 
 
 def as_verdict(answer: object) -> Verdict:
-    """The verdict behind what a user's oracle returned: a `Verdict`, or anything with a truth value."""
+    """The verdict behind what a user's oracle returned: a `Verdict`, or anything with a truth value.
+
+    Raises TypeError for text, which would be true whatever it says.
+    """
     if isinstance(answer, Verdict):
         return answer
+    if isinstance(answer, str | bytes):
+        raise TypeError(f"the oracle returned {answer!r}: a bool or a dynadiag.Verdict is wanted")
     return Verdict.INTERESTING if answer else Verdict.BORING

@@ -59,7 +59,8 @@ def _of_recompile(event: Recompile) -> Iterator[Failure]:
     for change in event.changed:
         causes.setdefault(cause_of(change), []).append(change)
     for cause, changes in causes.items():
-        said = [reason for reason in event.reasons if _name_in(cause) in reason] or event.reasons
+        # torch tells of the first guard that fails, which may be one of another name.
+        said = [reason for reason in event.reasons if _name_in(cause) in reason]
         texts = filter(None, (_place(event.own_frame), *(f"{one.kind} of {one.source}" for one in changes), *said))
         yield Failure(kind="recompile", phase="guards", message=f"changed: {cause}", detail="\n".join(texts))
     if not causes:

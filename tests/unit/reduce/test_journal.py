@@ -65,3 +65,8 @@ def test_unknown_verdicts_are_asked_again(tmp_path):
 )
 def test_an_oracle_may_answer_with_a_bool(answer, verdict):
     assert as_verdict(answer) is verdict
+
+
+def test_an_oracle_that_answers_with_text_is_no_oracle():
+    with pytest.raises(TypeError, match="the oracle returned 'boring': a bool or a dynadiag.Verdict is wanted"):
+        as_verdict("boring")

@@ -166,10 +166,18 @@ def test_an_uninteresting_graph_is_refused():
     gm, inputs = traced(chain, torch.randn(6, 8), torch.randn(8, 8))
     with pytest.raises(NothingFoundError, match="boring: there is nothing to reduce"):
         dynadiag.minify(gm, inputs, oracle=lambda g, i: False)
-    with pytest.raises(NothingFoundError, match="invalid"):
+    with pytest.raises(NothingFoundError, match=r"invalid \(ZeroDivisionError: division by zero\)"):
         dynadiag.minify(gm, inputs, oracle=lambda g, i: 1 / 0)
+    with pytest.raises(NothingFoundError, match=r"invalid \(TypeError: the oracle returned 'yes'"):
+        dynadiag.minify(gm, inputs, oracle=lambda g, i: "yes")
     with pytest.raises(UsageError, match="takes 2 inputs, but 1"):
         dynadiag.minify(gm, inputs[:1], oracle=lambda g, i: True)
+    with pytest.raises(UsageError, match="GraphModule is wanted, not Linear"):
+        dynadiag.minify(torch.nn.Linear(2, 2), inputs, oracle=lambda g, i: True)
+    with pytest.raises(UsageError, match="must be a function of a graph and its inputs, not int"):
+        dynadiag.minify(gm, inputs, oracle=3)
+    with pytest.raises(UsageError, match="does not run on these inputs without a compiler: RuntimeError"):
+        dynadiag.minify(gm, [inputs[0], torch.randn(3)], oracle=lambda g, i: True)
 
 
 def test_killed_at_any_query_it_goes_on_with_the_journal(tmp_path):
@@ -232,3 +240,10 @@ def test_a_pass_that_breaks_is_noted_and_the_others_go_on():
     assert reduce_fully(reducer, passes=(broken, simple_data))
     assert "a bug in a pass" in reducer.broken_passes["broken"]
     assert not torch.is_tensor(reducer.best.inputs[0].data)
+
+
+def test_a_default_device_leaves_the_values_alone():
+    gm, inputs = traced(chain, torch.randn(6, 8), torch.randn(8, 8))
+    with torch.device("meta"):
+        found = dynadiag.minify(gm, inputs, oracle=has(ATEN.sinh.default))
+    assert [one.device.type for one in found.inputs] == ["cpu"]
