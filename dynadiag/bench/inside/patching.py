@@ -15,14 +15,15 @@ EAGER = "eager"
 class CompileSwitch:
     """Stands where `torch.compile` stood. `arm` is "eager", or the options that the arm puts over the program's own (none for "default").
 
-    While `arm` is "eager", functions come back as they were. With `watch` the program compiles as it says, whatever the arm, and gets what
-    `watch(compiled, model, options)` returns.
+    While `arm` is "eager", functions come back as they were, and `modules` are those that the program asked to be compiled. With `watch`
+    the program compiles as it says, whatever the arm, and gets what `watch(compiled, model, options)` returns.
     """
 
     arm: str
     overrides: Mapping[str, Any]
     original: Callable[..., Any] = field(init=False)
     watch: Callable[[Any, Any, Mapping[str, Any]], Any] | None = None
+    modules: list[Any] = field(default_factory=list)
 
     def install(self) -> None:
         """Replace `torch.compile`; `Module.compile` goes through the same name (`torch/nn/modules/module.py`, 2.11 to 2.15)."""
@@ -43,8 +44,17 @@ class CompileSwitch:
             compiled = self.original(model, **options)
             return compiled if options.get("disable") else self.watch(compiled, model, options)
         if self.arm == EAGER:
+            self._note(model, options)
             return model
         return self.original(model, **self.merged(options))
+
+    def _note(self, model: Any, options: Mapping[str, Any]) -> None:
+        """Keep a module, or the one whose `compile` asks with its bound `_call_impl`."""
+        import torch
+
+        module = getattr(model, "__self__", model)
+        if isinstance(module, torch.nn.Module) and not options.get("disable") and all(module is not known for known in self.modules):
+            self.modules.append(module)
 
     def merged(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """The program's options under the arm's; another mode or backend takes the place of both, since torch refuses mode and options."""

@@ -26,7 +26,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A place that holds a tensor or a plain value: a closure cell, or an entry of a dict, a list or an object's attributes."""
+    """A place in which a step may put something else: a closure cell, or an entry of a dict, a list or an object's attributes."""
 
     owner: Any
     key: Any
@@ -200,12 +200,9 @@ class _Finder:
             self._slot(Slot(owner, key), name + form.format(key), depth)
 
     def _slot(self, slot: Slot, name: str, depth: int) -> None:
-        import torch
-
-        value = slot.get()
-        if isinstance(value, (*_PLAIN, torch.Tensor)):
-            self.state.slots.setdefault(name, slot)
-        self.visit(value, name, depth + 1)
+        # Whatever is there: a step may put another tuple of hidden states, or another cache, in its place.
+        self.state.slots.setdefault(name, slot)
+        self.visit(slot.get(), name, depth + 1)
 
 
 def _uncompiled(value: Any) -> Any:

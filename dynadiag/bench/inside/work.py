@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,6 +15,7 @@ from dynadiag.bench.inside.steps import Step
 from dynadiag.torch_compat.bench_graphs import StepWork, counting_backend
 
 _KINDS = 20
+_Kind = tuple[tuple[int, ...], str]
 
 
 def step_work(step: Step, switch: CompileSwitch) -> dict[str, Any]:
@@ -26,8 +27,8 @@ def step_work(step: Step, switch: CompileSwitch) -> dict[str, Any]:
         step.run(step.original)
     torch.compiler.reset()
     work = StepWork()
-    with torch.compiler.set_stance("default"), _no_fused_layers():
-        function = switch.original(step.original, backend=counting_backend(work), dynamic=False)
+    with torch.compiler.set_stance("default"), _no_fused_layers(), _compiled_modules(switch, counting_backend(work)) as backend:
+        function = switch.original(step.original, backend=backend, dynamic=False)
         step.run(function)
         work.forget_runs()
         step.run(function)
@@ -36,6 +37,30 @@ def step_work(step: Step, switch: CompileSwitch) -> dict[str, Any]:
     matmul: Any = torch.backends.cuda.matmul
     flags = {"tf32_matmul": bool(matmul.allow_tf32), "tf32_convolution": bool(torch.backends.cudnn.allow_tf32)}
     return {"eager_flops": int(counter.get_total_flops()), "graph_flops": work.flops(), "graphs": graphs, **flags}
+
+
+@contextmanager
+def _compiled_modules(switch: CompileSwitch, backend: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
+    """The modules that the program compiles, compiled by `backend`: Dynamo leaves a whole step with a loop around a backward, and of
+    what that calls it compiles functions, but no frame of torch's own modules (`torch/_dynamo/trace_rules.py`, 2.11 to 2.15).
+    """
+    before = [module.__dict__.get("_compiled_call_impl") for module in switch.modules]
+    for module in switch.modules:
+        module._compiled_call_impl = switch.original(_plain_call(module), backend=backend, dynamic=False)
+    try:
+        yield backend
+    finally:
+        for module, compiled in zip(switch.modules, before, strict=True):
+            module._compiled_call_impl = compiled
+
+
+def _plain_call(module: Any) -> Callable[..., Any]:
+    """A frame of ours around a module's call: 2.11 skips that of torch's own modules."""
+
+    def call(*args: Any, **keywords: Any) -> Any:
+        return module._call_impl(*args, **keywords)
+
+    return call
 
 
 @contextmanager
@@ -52,25 +77,68 @@ def _no_fused_layers() -> Iterator[None]:
 
 
 def saved_for_backward(step: Step) -> dict[str, Any]:
-    """What one step keeps for its backward beyond parameters, buffers and inputs: bytes of distinct storages, and the largest by kind."""
+    """What one step keeps for its backward beyond parameters, buffers and inputs: bytes of distinct storages, and the largest by kind.
+
+    Where a step goes backward several times, the most that is kept at one time.
+    """
     import torch
 
     known = {storage_of(held.tensor) for held in find_state(step.original, step.arguments, step.keywords).held.values()}
-    storages: dict[int, int] = {}
-    kinds: Counter[tuple[tuple[int, ...], str]] = Counter()
-    sizes: dict[tuple[tuple[int, ...], str], int] = {}
-
-    def note(tensor: Any) -> Any:
-        place = storage_of(tensor)
-        if place is not None and place not in known and place not in storages:
-            storages[place] = tensor.untyped_storage().nbytes()
-            kind = (tuple(int(size) for size in tensor.shape), str(tensor.dtype).removeprefix("torch."))
-            kinds[kind] += 1
-            sizes[kind] = sizes.get(kind, 0) + storages[place]
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+    saved = _Saved(known)
+    with torch.autograd.graph.saved_tensors_hooks(saved.pack, lambda kept: kept.tensor):
         step.run()
+    saved.look()
+    kinds = Counter(kind for kind, _ in saved.most)
+    sizes: Counter[_Kind] = Counter()
+    for kind, size in saved.most:
+        sizes[kind] += size
     largest = sorted(sizes, key=lambda kind: -sizes[kind])[:_KINDS]
     listed = [{"shape": list(kind[0]), "dtype": kind[1], "count": kinds[kind], "bytes": sizes[kind]} for kind in largest]
-    return {"saved_bytes": sum(storages.values()), "saved": listed}
+    return {"saved_bytes": sum(sizes.values()), "saved": listed}
+
+
+class _Saved:
+    """Follows what is kept for backward: `most` are the kinds and bytes of the storages at the moment when they were most."""
+
+    def __init__(self, known: Collection[Any]) -> None:
+        self._known = known
+        self._there: dict[Any, list[Any]] = {}
+        self._bytes = self._most_bytes = 0
+        self.most: tuple[tuple[_Kind, int], ...] = ()
+
+    def pack(self, tensor: Any) -> _Kept:
+        """What autograd keeps in place of a tensor."""
+        place = storage_of(tensor)
+        if place is None or place in self._known:
+            return _Kept(tensor, lambda: None)
+        if place not in self._there:
+            kind = (tuple(int(size) for size in tensor.shape), str(tensor.dtype).removeprefix("torch."))
+            size = tensor.untyped_storage().nbytes()
+            self._there[place] = [0, kind, size]
+            self._bytes += size
+        self._there[place][0] += 1
+        return _Kept(tensor, lambda: self._drop(place))
+
+    def look(self) -> None:
+        """Note what is there if that is the most so far."""
+        if self._bytes > self._most_bytes:
+            self._most_bytes = self._bytes
+            self.most = tuple((kind, size) for _, kind, size in self._there.values())
+
+    def _drop(self, place: Any) -> None:
+        self.look()
+        entry = self._there[place]
+        entry[0] -= 1
+        if not entry[0]:
+            self._bytes -= self._there.pop(place)[2]
+
+
+class _Kept:
+    """A saved tensor that says when nobody keeps it any more."""
+
+    def __init__(self, tensor: Any, dropped: Callable[[], None]) -> None:
+        self.tensor = tensor
+        self._dropped = dropped
+
+    def __del__(self) -> None:
+        self._dropped()

@@ -285,10 +285,14 @@ def test_restoring_puts_back_parameters_buffers_inputs_and_random_numbers(take):
                 self.weight = torch.nn.Parameter(torch.ones(3))
                 self.register_buffer("mean", torch.zeros(3))
                 self.cache = torch.zeros(3)
+                self.hidden = (torch.zeros(3), torch.zeros(3))
+                self.last = {}
                 self.calls = 0
 
             def forward(self, x, table):
                 self.calls += 1
+                self.hidden = tuple(part + 1 for part in self.hidden)
+                self.last = {"x": x, "before": self.last}
                 self.mean.add_(x)
                 self.cache = self.cache + random.random() + numpy.random.rand()
                 table["seen"].mul_(2)
@@ -311,6 +315,7 @@ def test_restoring_puts_back_parameters_buffers_inputs_and_random_numbers(take):
             snapshot.restore()
             before = [unit.arguments[0].tolist(), unit.arguments[1]["seen"].tolist(), unit.original.weight.tolist()]
             before += [unit.original.mean.tolist(), unit.original.cache.tolist(), unit.original.calls]
+            before += [[part.tolist() for part in unit.original.hidden], list(unit.original.last["before"])]
             addresses = [unit.original.weight.data_ptr(), unit.original.mean.data_ptr(), unit.arguments[0].data_ptr()]
             output = unit.run(unit.original)
             after = [output.tolist(), unit.original.cache.tolist(), unit.original.weight.grad.tolist(), unit.arguments[0].tolist()]
@@ -321,6 +326,7 @@ def test_restoring_puts_back_parameters_buffers_inputs_and_random_numbers(take):
     assert runs[0] == runs[1]
     before, _, after = runs[0]
     assert before[:3] == [[0.0] * 3, [4.0] * 3, [0.25] * 3] and before[5] == 2
+    assert before[6:] == [[[2.0] * 3] * 2, ["x", "before"]]
     assert after[0] != after[1] != [0.0] * 3
 
 

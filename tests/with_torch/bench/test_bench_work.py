@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from dynadiag.bench.inside.patching import CompileSwitch
-from dynadiag.bench.inside.steps import CallUnit
+from dynadiag.bench.inside.steps import CallUnit, WholeStep
 from dynadiag.bench.inside.work import saved_for_backward, step_work
 
 
@@ -95,3 +95,32 @@ def test_what_is_kept_for_backward_leaves_out_parameters_and_inputs():
     assert kept["saved"] == [{"shape": [4, 32], "dtype": "float32", "count": 2, "bytes": 2 * 4 * 4 * 32}]
     with torch.no_grad():
         assert saved_for_backward(unit(model, torch.randn(4, 16)))["saved_bytes"] == 0
+
+
+def accumulating():
+    """A step with several backwards, in a loop whose frame Dynamo leaves: only what it calls is compiled."""
+    model = nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 8))
+    forward = torch.compile(model)
+    batches = [torch.randn(4, 16) for _ in range(5)]
+
+    def step():
+        for batch in batches:
+            forward(batch).square().mean().backward()
+
+    step()
+    return WholeStep(original=step, function=step, arguments=(), compiled_by="program")
+
+
+def test_a_module_that_the_program_compiles_is_counted_where_its_step_breaks():
+    torch.compiler.reset()
+    installed = CompileSwitch(arm="eager", overrides={})
+    installed.install()
+    work = step_work(accumulating(), installed)
+    assert work["graph_flops"] == work["eager_flops"] == 5 * 2 * 4 * (2 * 16 * 32 + 3 * 32 * 8)
+
+
+def test_several_backwards_keep_what_is_there_at_one_time():
+    CompileSwitch(arm="eager", overrides={}).install()
+    kept = saved_for_backward(accumulating())
+    one_batch = 2 * 4 * 4 * 32 + 4 * 4 * 8
+    assert kept["saved_bytes"] == sum(item["bytes"] for item in kept["saved"]) == one_batch
