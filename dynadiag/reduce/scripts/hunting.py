@@ -11,6 +11,7 @@ from dynadiag.reduce.failure import Failure, Said
 from dynadiag.reduce.journal import Journal
 from dynadiag.reduce.reducer import Progress
 from dynadiag.reduce.repeating import CONFIRMATIONS, repeats_for, wants_more
+from dynadiag.reduce.scripts.back_ends import texts_of
 from dynadiag.reduce.scripts.exceptions import is_meant, later_timeout
 from dynadiag.reduce.scripts.looking import asked_once
 from dynadiag.reduce.scripts.oracle import Conditions, ScriptOracle, Seen, see
@@ -80,7 +81,8 @@ def hunt_script(program: Program, options: ScriptOptions) -> ScriptHunt:
     conditions = Conditions(
         recorded=shown_by_recording, timeout_s=confirmed.timeout_s, until=confirmed.failure if shown_by_recording else None
     )
-    oracle = ScriptOracle(confirmed.failure, conditions, repeats=repeats_for(confirmed.failed, confirmed.of))
+    repeats = repeats_for(confirmed.failed, confirmed.of)
+    oracle = ScriptOracle(confirmed.failure, conditions, repeats=repeats, back_ends=texts_of(confirmed.program.tree))
     oracle.wait = options.wait
     journal = Journal(options.journal, subject=f"{confirmed.program.key} {confirmed.failure.signature()}", resume=options.resume)
     facts_of = asked_once(conditions, oracle.spend)

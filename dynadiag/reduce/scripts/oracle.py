@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -17,6 +18,7 @@ from dynadiag.reduce.scripts.program import Program, why_it_cannot_run
 from dynadiag.reduce.scripts.running import RunOptions, run_program
 from dynadiag.reduce.verdict import Verdict
 
+DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _TIMES_THE_BEST, _SPARE_CPU_S = 1.5, 1.0
 _CRASHES = ("SIGSEGV", "SIGABRT", "SIGFPE", "SIGILL", "SIGBUS", "SIGTRAP", "SIGSYS")
 
@@ -129,13 +131,15 @@ def _end_of(report: ChildReport, told: Mapping[str, Any]) -> Failure | None:
 class ScriptOracle:
     """Judges programs by whether they show the failure that is looked for.
 
-    Those that show one of KINDS must also end well, others must pass uncompiled.
+    Those that show one of KINDS must also end well, others must pass uncompiled. `back_ends` are the texts of functions and classes that a
+    candidate may lack, but not change: the compiler is what fails, not what is reduced.
     """
 
-    def __init__(self, target: Failure, conditions: Conditions, *, repeats: int = 1) -> None:
+    def __init__(self, target: Failure, conditions: Conditions, *, repeats: int = 1, back_ends: Mapping[str, str] | None = None) -> None:
         self.target = target
         self.conditions = conditions
         self.repeats = repeats
+        self.back_ends = back_ends or {}
         self.children = 0
         self.cpu_s = 0.0
         self.best_cpu_s: float | None = None
@@ -147,7 +151,7 @@ class ScriptOracle:
         """An oracle that always runs the whole program compiled; itself when it does so already. It does not ask whether to stop."""
         if self.conditions.until is None:
             return self
-        return ScriptOracle(self.target, replace(self.conditions, until=None), repeats=self.repeats)
+        return ScriptOracle(self.target, replace(self.conditions, until=None), repeats=self.repeats, back_ends=self.back_ends)
 
     def add(self, other: ScriptOracle) -> None:
         """Count what another one has cost so far, once."""
@@ -213,4 +217,11 @@ class ScriptOracle:
 
     def impossible(self, program: Program) -> str | None:
         """Why the program cannot run, found without running it."""
-        return why_it_cannot_run(program)
+        return why_it_cannot_run(program) or self._other_compiler(program)
+
+    def _other_compiler(self, program: Program) -> str | None:
+        if not self.back_ends:
+            return None
+        there = {node.name: ast.unparse(node) for node in ast.walk(program.tree) if isinstance(node, DEFINITIONS)}
+        changed = [name for name, text in self.back_ends.items() if there.get(name, text) != text]
+        return f"it changes the compiler: {', '.join(changed)}" if changed else None

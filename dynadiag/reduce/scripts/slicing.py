@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
+from dynadiag.reduce.scripts.back_ends import back_ends
 from dynadiag.reduce.scripts.names import SCOPES, Statement, block_places, scopes_seen_from, statements_of
 from dynadiag.reduce.scripts.program import Program, of_tree
 
@@ -15,19 +16,34 @@ class Slicer:
     """Cuts one program. `items` are the numbers of the statements that hold no other one.
 
     With `whole_functions` a function that is kept keeps what it returns, and a class the methods that are called without being named:
-    most programs fail without. What is needed no more goes when a slicer without it looks at the rest.
+    most programs fail without. What is needed no more goes when a slicer without it looks at the rest. A back end of the script's own is
+    kept whole, or goes.
     """
 
     def __init__(self, program: Program, *, whole_functions: bool = False) -> None:
         self._program = program
         self._whole_functions = whole_functions
-        self._statements = statements_of(program.tree)
-        self.items = [one.number for one in self._statements if one.is_leaf and not isinstance(one.node, ast.Pass)]
+        tree = program.tree
+        self._statements = statements_of(tree)
+        whole = set(map(id, back_ends(tree).values()))
+        self._whole = {one.number: self._inside(one.number) for one in self._statements if id(one.node) in whole}
+        parts = {number for inside in self._whole.values() for number in inside}
+        self.items = [
+            one.number for one in self._statements if one.is_leaf and not isinstance(one.node, ast.Pass) and one.number not in parts
+        ]
         self._attributes: dict[str, list[int]] = {}
         for one in self._statements:
             own = one.binds_attributes | (one.binds if one.scope.is_class else frozenset())
             for name in own:
                 self._attributes.setdefault(name, []).append(one.number)
+
+    def _inside(self, number: int) -> list[int]:
+        """All statements in a block, at all depths."""
+        found = [number]
+        for one in self._statements[number + 1 :]:
+            if one.parent in found:
+                found.append(one.number)
+        return found[1:]
 
     def block_of(self, item: int) -> int:
         """A name for the function, class or outermost block that holds a statement."""
@@ -61,6 +77,7 @@ class Slicer:
         needs += self._base_first(one)
         if self._whole_functions:
             needs += self._parts(one)
+        needs += self._whole.get(one.number, ())
         return [number for number in needs if number >= 0]
 
     def _base_first(self, one: Statement) -> list[int]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 
+from dynadiag.reduce.scripts.back_ends import back_ends
 from dynadiag.reduce.scripts.facts import Facts, FactsOf
 from dynadiag.reduce.scripts.names import block_places
 from dynadiag.reduce.scripts.passes.unused import without_unused
@@ -22,7 +23,8 @@ def executing_only(facts_of: FactsOf) -> Callable[[Program], Iterator[Program]]:
             return
         for flat in (True, False):
             tree = program.tree
-            tree.body = _kept(tree.body, facts, flat=flat)
+            whole = set(map(id, back_ends(tree).values()))  # an uncompiled run does not run them
+            tree.body = _kept(tree.body, facts, whole, flat=flat)
             made = of_tree(tree)
             yield without_unused(made)
             yield made
@@ -30,17 +32,20 @@ def executing_only(facts_of: FactsOf) -> Callable[[Program], Iterator[Program]]:
     return executed_only
 
 
-def _kept(body: list[ast.stmt], facts: Facts, *, flat: bool) -> list[ast.stmt]:
+def _kept(body: list[ast.stmt], facts: Facts, whole: Container[int], *, flat: bool) -> list[ast.stmt]:
     left: list[ast.stmt] = []
     for node in body:
+        if id(node) in whole:
+            left.append(node)
+            continue
         if not (_ran(node, facts) or isinstance(node, ast.Global | ast.Nonlocal | ast.FunctionDef)):
             continue
         taken = _only_branch(node, facts) if flat else None
         if taken is not None:
-            left += _kept(taken, facts, flat=flat)
+            left += _kept(taken, facts, whole, flat=flat)
             continue
         for owner, name in block_places(node):
-            setattr(owner, name, _kept(getattr(owner, name), facts, flat=flat))
+            setattr(owner, name, _kept(getattr(owner, name), facts, whole, flat=flat))
         if isinstance(node, ast.Try | ast.TryStar):
             node.handlers = [one for one in node.handlers if one.body] or node.handlers[:1]
         left.append(node)
