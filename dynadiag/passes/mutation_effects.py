@@ -22,6 +22,7 @@ _OWN_BREAK = "torch._dynamo.graph_break()"
 _OPTIMIZER_SOURCE = re.compile(r"\.param_groups\[|\.state\[.*\]\[")
 _STATISTICS = re.compile(r"\['?(?:running_mean|running_var|num_batches_tracked)'?\]$|\.(?:running_mean|running_var|num_batches_tracked)$")
 _HIDDEN = re.compile(r"\.data\b|\.detach\(\)")
+_TRACE_LINE = re.compile(r'File "([^"\n]+)", line (\d{1,9})')
 _ALWAYS_SKIPS_STORAGE = (2, 15)
 _NO_CUDA_GRAPH_BEFORE = "the compiled region that makes this tensor does not itself run as a CUDA graph"
 
@@ -98,8 +99,8 @@ def _in_graph(fact: Fact, view: GraphView, run: Run) -> Iterator[Effect]:
 
 
 def _skip(fact: Fact, run: Run) -> Effect:
-    told = fact.frame.metrics.cudagraph_skip_reason if fact.frame.metrics is not None else None
-    if told is not None and "mutated inputs" in told:
+    told = _told(fact, run)
+    if told is not None:
         return Effect("cudagraph_skip", "observed", f"torch skipped CUDA graphs for this graph: {told.splitlines()[0]}")
     detail = (
         "the graph writes an input that keeps no fixed address, so CUDA graphs would be skipped (mode='reduce-overhead', on a GPU), "
@@ -108,6 +109,20 @@ def _skip(fact: Fact, run: Run) -> Effect:
     if _is_resume_local(fact):
         return Effect("cudagraph_skip", "predicted", detail, condition=f"when {_NO_CUDA_GRAPH_BEFORE}")
     return Effect("cudagraph_skip", "predicted", detail)
+
+
+def _told(fact: Fact, run: Run) -> str | None:
+    """Torch's words that it skipped this graph for its writes: while compiling, or in a first call, which names the line of one write."""
+    compiling = fact.frame.metrics.cudagraph_skip_reason if fact.frame.metrics is not None else None
+    if compiling is not None and "mutated inputs" in compiling:
+        return compiling
+    lines = {(normal_path(one.file), one.line) for site in fact.sites for one in (site.where, site.inner) if one is not None}
+    for problem in run.problems:
+        if problem.kind == "cudagraph_skip" and problem.process == fact.frame.key.process and "mutated inputs" in problem.text:
+            named = _TRACE_LINE.findall(problem.text)
+            if named and (normal_path(named[-1][0]), int(named[-1][1])) in lines:
+                return problem.text
+    return None
 
 
 def _version(process: Process | None) -> tuple[int, int]:

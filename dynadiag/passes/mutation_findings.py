@@ -94,6 +94,7 @@ _TITLES = {
     "error": "A mutation that is refused: {inputs}",
     "eager_fallback": "AOTAutograd refuses this mutation, so the frame runs eager: {inputs}",
     "cudagraph_skip": "Written input without a fixed address: CUDA graphs would be skipped ({inputs})",
+    "cudagraph_skip seen": "Written input without a fixed address: CUDA graphs were skipped ({inputs})",
     "copy_back": "Copied back after every call: {inputs}",
     "extra_copy": "Not written in place: {inputs}",
     _UNDECLARED: "Written by an operator that does not declare it: {inputs}",
@@ -101,7 +102,13 @@ _TITLES = {
 
 
 def _title(kind: str, group: Sequence[Mutation]) -> str:
+    if kind == "cudagraph_skip" and all(_was_seen(one) for one in group):
+        kind = "cudagraph_skip seen"
     return _TITLES[kind].format(inputs=listed([one.input for one in group]))
+
+
+def _was_seen(mutation: Mutation) -> bool:
+    return any(effect["kind"] == "cudagraph_skip" and effect["basis"] == "observed" for effect in mutation.effects)
 
 
 def _why(group: Sequence[Mutation]) -> str:

@@ -16,6 +16,7 @@ from dynadiag.torch_compat import (
     configuration,
     context,
     counters,
+    cudagraph_skips,
     frames,
     graphs,
     library_kernels,
@@ -53,6 +54,7 @@ class Recorder:
                 "torch._dynamo.convert_frame": lambda module: frames.watch_frames(module, self.hooks),
                 "torch._dynamo.package": lambda module: calls.watch_code_cache(module, self.hooks),
                 "torch._dynamo.output_graph": self._on_output_graph,
+                cudagraph_skips.MODULE: lambda module: cudagraph_skips.watch_skips(module, self.hooks),
                 "torch._dynamo": self._on_dynamo,
             }
         )

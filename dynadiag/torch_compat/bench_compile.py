@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from dynadiag.torch_compat.counters import snapshot
+from dynadiag.torch_compat.cudagraph_skips import SkipReasons
 
 # Groups of `torch._dynamo.utils.counters` that move only when something is compiled (2.11 to 2.15).
 _COMPILING = ("stats", "frames", "graph_break", "unimplemented", "aot_autograd")
@@ -15,6 +16,7 @@ _WHOLE = "_compile.compile_inner"
 _BACKEND = "OutputGraph.call_user_compiler"
 _AOT = "create_aot_dispatcher_function"
 _INDUCTOR = "compile_fx_inner"
+_skips = SkipReasons()
 
 
 def keep_all_metrics() -> None:
@@ -34,7 +36,7 @@ def compile_facts() -> dict[str, Any]:
     """What was compiled in this process since the counters were cleared: counts, CUDA-graph skips with reasons, seconds by phase."""
     counted = snapshot() or {}
     metrics = _metrics()
-    reasons = {str(item.cudagraph_skip_reason) for item in metrics if getattr(item, "cudagraph_skip_reason", None)}
+    reasons = {str(item.cudagraph_skip_reason) for item in metrics if getattr(item, "cudagraph_skip_reason", None)} | _skips.texts
     return {
         "graphs": counted.get("stats", {}).get("unique_graphs", 0),
         "breaks": sum(counted.get("graph_break", {}).values()),
@@ -53,6 +55,7 @@ def clear_compile_facts() -> None:
         utils.counters.clear()
         utils.compilation_time_metrics.clear()
         utils.clear_compilation_metrics()
+    _skips.texts.clear()
 
 
 def _metrics() -> list[Any]:

@@ -19,7 +19,7 @@ MARKS = {
     "graph_break": b"dynamo_graph_break_reason",
     "recompile": b"recompile_reasons",
     "fallback": b"compilation_metrics",
-    "cudagraph_skip": b"compilation_metrics",
+    "cudagraph_skip": b'"cudagraph_skip',
 }
 """What a log holds that tells of a phenomenon of the kind."""
 
@@ -112,9 +112,11 @@ def _same_code(recompile: Recompile, event: Fallback, run: Run) -> bool:
 
 
 def _cudagraph_skips(run: Run) -> Iterator[Failure]:
-    for frame in run.frames:
-        reason = frame.metrics.cudagraph_skip_reason if frame.metrics is not None else None
-        if reason is not None and "mutat" in reason:
+    """What was told while compiling, and in first calls; the same reason once."""
+    compiling = [frame.metrics.cudagraph_skip_reason for frame in run.frames if frame.metrics is not None]
+    told = [one.text for one in run.problems if one.kind == "cudagraph_skip"]
+    for reason in dict.fromkeys(filter(None, (*compiling, *told))):
+        if "mutat" in reason:
             yield Failure(kind="cudagraph_skip", phase="compile", message=without_accidents(reason.splitlines()[0]), detail=reason)
 
 
