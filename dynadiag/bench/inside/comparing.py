@@ -16,15 +16,16 @@ Where there is no float64 run (the step insists on its dtype, draws other number
 its results move by when the state it begins from is moved by half a rounding. That leaves out what the operations themselves round, so
 10 times it is allowed, within the same bounds.
 
-What would be wrong is compared once more with six such runs, whose state is off by 2^-19, or by half a rounding where that is more; the
-largest distance of them counts as eager's. An activation that is zero but for rounding falls on the other side of a ReLU, or another
-element becomes the largest of a pooling, and a gradient changes by a thousandth where eager is within 1e-6 of float64 (ResNet-18, AlexNet
-and MobileNet in float32 on an H200, torch 2.11, were called wrong). Integers and booleans may differ in three times as many places as in
-those runs.
+What would be wrong is compared once more with eight eager runs (`Nudged`): their sums are off at random by what the order of adding may do
+(`NoisySums`), and the state of six of them by 2^-19, or by half a rounding where that is more; the largest distance of them counts as
+eager's. An activation that is zero but for rounding falls on the other side of a ReLU, or another element becomes the largest of a pooling,
+and a gradient changes by a thousandth where eager is within 1e-6 of float64 (ResNet-18, AlexNet and MobileNet in float32 on an H200, torch
+2.11, were called wrong). Integers and booleans may differ in three times as many places as in those runs.
 
 An update is small beside a parameter, and the tolerance of the parameter's size hides it. So where a value was there before, what the step
 adds to it is compared as well, element by element where eager or the other moved it by more than rounding: half of them must agree within
-1 % (10 % in half precision), or within 10 times what eager is off from float64.
+1 % (10 % in half precision), or within 10 times what eager is off from float64, in those of the eight runs too that begin from the same
+state.
 """
 
 from __future__ import annotations
@@ -68,12 +69,27 @@ class Difference:
         return self.error / max(self.allowed, 1e-30)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nudged:
+    """Results by name of more eager runs whose sums have errors of rounding at random.
+
+    `further` began from states that were off as well, `same` from the same one: only these tell how much of what a step adds is rounding.
+    """
+
+    further: Sequence[Mapping[str, Any]] = ()
+    same: Sequence[Mapping[str, Any]] = ()
+
+    def of(self, name: str) -> Nudged:
+        """The runs that have it."""
+        return Nudged(further=[run for run in self.further if name in run], same=[run for run in self.same if name in run])
+
+
 @dataclass(frozen=True, kw_only=True)
 class Reference:
     """The eager results of one run by name, of a second run, and in float64 where that was possible.
 
     `nudged` stands in for `exact` where there is none: eager results from a state that is half a rounding off.
-    `nudges` runs eager from a state that is further off, some times, and gives the named results; asked for what would be wrong.
+    `nudges` runs eager with errors of rounding of its own, some times, and gives the named results; asked for what would be wrong.
     `tf32` says whether it may be used; `before` has what held a value already when the step began.
     """
 
@@ -81,7 +97,7 @@ class Reference:
     second: Mapping[str, Any]
     exact: Mapping[str, Any]
     nudged: Mapping[str, Any] = field(default_factory=dict)
-    nudges: Callable[[Collection[str]], Sequence[Mapping[str, Any]]] | None = None
+    nudges: Callable[[Collection[str]], Nudged] | None = None
     tf32: bool = False
     before: Mapping[str, Any] = field(default_factory=dict)
 
@@ -99,15 +115,17 @@ class _Beside:
     exact: Any
     nudged: Any
     nudges: Sequence[Any]
+    same: Sequence[Any]
     before: Any
 
     def pairs(self, truth: Any, value: Any) -> list[tuple[Any, Any]]:
         """What is laid beside what to learn how far eager is off: a nudged run beside eager, since both are as inexact."""
         nudged = self.nudged if self.exact is None else None
-        found = [(truth, self.again), (truth, nudged), *((value, one) for one in self.nudges)]
+        found = [(truth, self.again), (truth, nudged), *((value, one) for one in (*self.nudges, *self.same))]
         return [(one, two) for one, two in found if two is not None]
 
 
+_NO_RUNS = Nudged()
 _BESIDE = {"again": "second", "exact": "exact", "nudged": "nudged", "before": "before"}
 
 
@@ -117,17 +135,17 @@ def compare_all(reference: Reference, result: Mapping[str, Any]) -> list[Differe
     doubtful = {one.name for one in found if one.status == "WRONG" and one.name in result}
     if doubtful and reference.nudges is not None:
         runs = reference.nudges(doubtful)
-        found = [_one(reference, one.name, result[one.name], runs) if one.name in doubtful else one for one in found]
+        found = [_one(reference, one.name, result[one.name], runs.of(one.name)) if one.name in doubtful else one for one in found]
     extra = [name for name in result if name not in reference.first and not is_layout(name)]
     return found + [Difference(name=name, status="WRONG", error=None, allowed=None, detail="eager has no such value") for name in extra]
 
 
-def _one(reference: Reference, name: str, other: Any, nudges: Sequence[Mapping[str, Any]] = ()) -> Difference:
+def _one(reference: Reference, name: str, other: Any, runs: Nudged = _NO_RUNS) -> Difference:
     if other is None:
         return Difference(name=name, status="WRONG", error=None, allowed=None, detail="missing")
     beside = {key: getattr(reference, kind).get(name) for key, kind in _BESIDE.items()}
-    more = [run[name] for run in nudges if name in run]
-    return compare(name, reference.first[name], other, **beside, nudges=more, tf32=reference.tf32)
+    further, same = ([run[name] for run in some] for some in (runs.further, runs.same))
+    return compare(name, reference.first[name], other, **beside, nudges=further, same=same, tf32=reference.tf32)
 
 
 def compare(
@@ -139,6 +157,7 @@ def compare(
     exact: Any = None,
     nudged: Any = None,
     nudges: Sequence[Any] = (),
+    same: Sequence[Any] = (),
     before: Any = None,
     tf32: bool = False,
 ) -> Difference:
@@ -152,14 +171,14 @@ def compare(
     if value.shape != other.shape:
         detail = f"shape {tuple(value.shape)} in eager, {tuple(other.shape)} here"
         return Difference(name=name, status="WRONG", error=None, allowed=None, detail=detail)
-    nudges = [one.to(device) for one in nudges if one.shape == value.shape]
+    nudges, same = ([one.to(device) for one in some if one.shape == value.shape] for some in (nudges, same))
     if not (value.is_floating_point() or value.is_complex()):
         return _equal(name, value, other, nudges)
     if before is not None and before.shape != value.shape:
         before = None
     if nudged is not None and nudged.shape != value.shape:
         nudged = None
-    beside = _Beside(again=again, exact=exact, nudged=nudged, nudges=nudges, before=before)
+    beside = _Beside(again=again, exact=exact, nudged=nudged, nudges=nudges, same=same, before=before)
     return _close(name, value, other, beside, _tolerance(value, tf32=tf32))
 
 
@@ -213,8 +232,8 @@ def _close(name: str, value: Any, other: Any, beside: _Beside, tolerance: float)
     scale = max(size, 1e-300)
     passes = _allclose(value, other, tolerance, size) or error <= allowed
     if passes and beside.exact is not None and before is not None:
-        # Not the nudged runs: what they begin with is off by more than many a step adds.
-        again = value if beside.again is None else _wide(beside.again)[finite]
+        # Not the runs from other states: what they begin with is off by more than many a step adds.
+        again = [_wide(one)[finite] for one in (beside.again, *beside.same) if one is not None]
         moved = _update(value, other, again, truth, before, eps, half=tolerance == _HALF_TOLERANCE)
         if moved is not None:
             return Difference(name=name, status="WRONG", error=error / scale, allowed=allowed / scale, detail=moved)
@@ -233,7 +252,7 @@ def _off(one: Any, two: Any) -> float:
     return _rms((one - two).nan_to_num(0.0, 0.0, 0.0))
 
 
-def _update(value: Any, other: Any, again: Any, truth: Any, before: Any, eps: float, *, half: bool) -> str | None:
+def _update(value: Any, other: Any, again: Sequence[Any], truth: Any, before: Any, eps: float, *, half: bool) -> str | None:
     """How what the step adds to a value is wrong; None where it is right, or too small to tell."""
     import torch
 
@@ -247,7 +266,7 @@ def _update(value: Any, other: Any, again: Any, truth: Any, before: Any, eps: fl
         off = ((one - two).abs() - _ROUNDED_PLACES * place).clamp_min(0.0)
         return float((off[moved] / made[moved]).median())
 
-    error, eager = median_of(value, other), max(median_of(value, truth), median_of(again, truth))
+    error, eager = median_of(value, other), max(median_of(one, truth) for one in (value, *again))
     allowed = max(_HALF_UPDATE_TOLERANCE if half else _UPDATE_TOLERANCE, _UPDATE_TIMES * eager)
     if error <= allowed:
         return None

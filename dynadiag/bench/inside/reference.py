@@ -7,20 +7,21 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dynadiag.bench.inside.comparing import Difference, Reference, compare_all
+from dynadiag.bench.inside.comparing import Difference, Nudged, Reference, compare_all
 from dynadiag.bench.inside.layout import layout_of
 from dynadiag.bench.inside.nudged import TF32_EPS, change_inputs, nudge
 from dynadiag.bench.inside.results import numbers_in, tensors_in
 from dynadiag.bench.inside.snapshot import Snapshot, cuda_in_use, generator_states, seed_generators, take_snapshot
 from dynadiag.bench.inside.state import Held, State, find_state
 from dynadiag.bench.inside.steps import Step
-from dynadiag.torch_compat.bench_rounding import CoarsestRounding
+from dynadiag.torch_compat.bench_rounding import CoarsestRounding, NoisySums
 
 # With random numbers in the step, float64 is a truth only where it drew the same ones.
 _SAME_DRAWS = 1e-2
 _LARGE_BYTES = 256 << 20
-# What a value that would be wrong is compared with once more: so many runs from a state that is off by at most half of this.
-_NUDGES, _NUDGE = 6, 2.0**-18
+# What a value that would be wrong is compared with once more: so many runs from a state that is off by at most half of this, and so many
+# from the same state, all with errors in their sums.
+_NUDGES, _NUDGE, _SAME = 6, 2.0**-18, 2
 _OTHER_SEED = 977
 
 
@@ -271,7 +272,7 @@ def _coarsest(expected: Expected, step: Step, *, tf32: bool, changed: bool) -> f
 
 @dataclass
 class Nudges:
-    """Called with names, runs eager some times from a state that is a little off and gives these results of each run.
+    """Called with names, runs eager some times with errors in its sums, most times from a state that is a bit off; gives these results.
 
     The state is as at the start of a step before and after, and what is compiled stays as it is.
     """
@@ -282,20 +283,24 @@ class Nudges:
     changed: bool
     eps: float | None = None
 
-    def __call__(self, names: Collection[str]) -> list[dict[str, Any]]:
+    def __call__(self, names: Collection[str]) -> Nudged:
         """The runs."""
         expected = self.expected
-        runs: list[dict[str, Any]] = []
         with eager_stance(self.eager_arm), expected.without_dropout():
             if self.eps is None:
                 self.eps = max(_coarsest(expected, self.step, tf32=expected.recorded.tf32, changed=self.changed), _NUDGE)
-            for seed in range(_NUDGES):
-                _start(expected, changed=self.changed)
-                nudge(expected.snapshot.state.held, self.eps, seed)
-                result = run_and_collect(self.step, self.step.original)
-                runs.append({name: value for name, value in result.items() if name in names})
+            same = [self._run(names, seed, 0.0) for seed in range(_SAME)]
+            further = [self._run(names, seed, self.eps) for seed in range(_NUDGES)]
             expected.snapshot.restore()
-        return runs
+        return Nudged(further=further, same=same)
+
+    def _run(self, names: Collection[str], seed: int, eps: float) -> dict[str, Any]:
+        _start(self.expected, changed=self.changed)
+        if eps:
+            nudge(self.expected.snapshot.state.held, eps, seed)
+        with NoisySums(seed):
+            output = self.step.run(self.step.original)
+        return {name: value for name, value in collect(self.step, output).items() if name in names}
 
 
 def _give_back_memory() -> None:
