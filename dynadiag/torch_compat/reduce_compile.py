@@ -7,6 +7,7 @@ import functools
 import importlib
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -85,6 +86,15 @@ def loudly() -> contextlib.AbstractContextManager[Any]:
 
     manager: contextlib.AbstractContextManager[Any] = config.patch(suppress_errors=False)
     return manager
+
+
+def header_folder() -> str | None:
+    """Where inductor keeps the precompiled headers of all processes of a user; None where it was not imported yet.
+
+    The folder is chosen once, on import (torch/_inductor/codecache.py, `_HEADER_DIR`, 2.11 to 2.15): who forks later keeps it.
+    """
+    folder = getattr(sys.modules.get("torch._inductor.codecache"), "_HEADER_DIR", None)
+    return folder if isinstance(folder, str) else None
 
 
 def warm_up(backend: Any) -> None:

@@ -24,6 +24,7 @@ from dynadiag.reduce.failure import Failure, environment_trouble, from_exception
 from dynadiag.reduce.scripts.guarding import Guard
 from dynadiag.reduce.scripts.phenomena import MARKS, phenomena
 from dynadiag.reduce.scripts.tracing import Tracer
+from dynadiag.torch_compat.reduce_compile import header_folder
 from dynadiag.torch_compat.reduce_stop import stop_compiling_when
 
 FILE = "repro_min.py"
@@ -54,6 +55,7 @@ def run_program(text: str, options: RunOptions, tell: Tell) -> None:
     # Triton makes its folder before inductor names one: in the home directory, which the guard refuses (triton/runtime/cache.py, 3.5).
     os.environ["TRITON_CACHE_DIR"] = str(path.with_name("triton"))
     folders = [os.getcwd(), tempfile.gettempdir(), *([str(options.log)] if options.log is not None else [])]  # noqa: PTH109
+    folders += _shared_headers()
     guard = Guard(folders, script=str(path))
     _limit("RLIMIT_FSIZE", _LARGEST_FILE)
     if options.cpu_s is not None:
@@ -73,6 +75,14 @@ def run_program(text: str, options: RunOptions, tell: Tell) -> None:
     if guard.refusals:
         tell({"refused": guard.refusals[0], "refused_line": guard.line})
     tell(problem if problem is not None else {"ended": True})
+
+
+def _shared_headers() -> list[str]:
+    """The compiler's, not the candidate's: made before the guard would refuse to make it."""
+    folder = header_folder()
+    with contextlib.suppress(OSError):
+        Path(folder or os.curdir).mkdir(parents=True, exist_ok=True)
+    return [] if folder is None else [folder]
 
 
 def _execute(code: types.CodeType, module: types.ModuleType, *, eager: bool) -> dict[str, Any] | None:

@@ -13,7 +13,7 @@ from dynadiag.reduce.scripts.program import Program
 from dynadiag.reduce.scripts.source import imported
 
 _GB_ID = re.compile(r"^GB(\d{4})\b")
-_WIDTH = 110
+_OF_TORCH = ("torch", "functorch", "torchgen")  # what the wheel installs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +101,7 @@ assert frames["ok"] == frames["total"] > 0, f"eager fallback (WHAT): {frames['ok
 
 
 def _header(program: Program, failure: Failure, header: Header, expect_failure: bool) -> str:
-    packages = sorted(name for name in imported(program) if name not in sys.stdlib_module_names and name != "torch")
+    packages = sorted(name for name in imported(program) if name not in sys.stdlib_module_names and name not in _OF_TORCH)
     lines = [
         f"{failure.kind.replace('_', ' ')}: {_said(failure)}",
         "This program shows it." if expect_failure else "This program does not show it; repro_min.py does.",

@@ -37,6 +37,11 @@ def test_an_exception_without_words_is_named():
     assert written("f = 1\n", RAISED).startswith("# compile error: ReluCompileError\n")
 
 
+def test_only_what_comes_without_torch_is_named_as_needed():
+    source = written("import torch\nimport json\nimport numpy\nfrom functorch.compile import make_boxed_func\n")
+    assert "# Besides torch it needs: numpy.\n" in source
+
+
 def page(failure, *, recorded, error=None):
     return bug_report.render(
         bug_report.BugReport(
