@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 _PATIENCE_S = 0.5
 _REDRAW_S = 0.1
@@ -29,6 +30,29 @@ class StatusLine:
         if self.drawn_at:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
+
+
+class SearchLine:
+    """The line of a reduction: what is left of how much, questions so far and a second. `unit` is what is counted."""
+
+    def __init__(self, line: StatusLine, unit: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._line, self._unit, self._clock = line, unit, clock
+        self._begun: float | None = None
+        self._first = 0
+
+    def show(self, message: Mapping[str, Any]) -> None:
+        """Draw what a message of the worker says, if it says how far the search is."""
+        if "doing" in message:
+            self._line.draw(str(message["doing"]))
+        if not isinstance(message.get("nodes"), int):
+            return
+        nodes, queries = message["nodes"], message.get("queries", 0)
+        if self._begun is None or "ready_cpu_s" in message:
+            self._begun, self._first = self._clock(), nodes
+        passed = self._clock() - self._begun
+        rate = f", {queries / passed:.1f} a second" if queries and passed else ""
+        asked = f"{queries} queries{rate}, {message['phase']}" if queries else "confirming the failure"
+        self._line.draw(f"{nodes} of {self._first} {self._unit} left, {asked}")
 
 
 @contextmanager

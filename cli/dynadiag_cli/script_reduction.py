@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dynadiag_cli.progress import StatusLine
+from dynadiag_cli.progress import SearchLine, StatusLine
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -78,14 +78,16 @@ def reduce(program: Target, directory: Path, options: Any, *, why: str, said: tu
     from dynadiag.reduce.session import reduce_script
 
     line = StatusLine()
+    search = SearchLine(line, "statements")
 
     def show(message: Mapping[str, Any]) -> None:
         say_note(message, line)
-        if "nodes" in message:
-            line.draw(f"{message['nodes']} statements, {message.get('queries', 0)} queries {message.get('phase', '')}")
+        search.show(message)
 
-    result = reduce_script(Path(program.argv[0]), program.argv[1:], directory, options, show, why=why, said=said)
-    line.wipe()
+    try:
+        result = reduce_script(Path(program.argv[0]), program.argv[1:], directory, options, show, why=why, said=said)
+    finally:
+        line.wipe()
     return _report(result, directory)
 
 

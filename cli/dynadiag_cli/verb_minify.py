@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dynadiag_cli.command_line import MODE
-from dynadiag_cli.progress import StatusLine
+from dynadiag_cli.progress import SearchLine, StatusLine
 from dynadiag_cli.script_reduction import IN_A_SCRIPT, check_script, goes_on, is_script_job, reduce, reduce_instead, say, say_note
 
 if TYPE_CHECKING:
@@ -216,11 +216,11 @@ def _reduced(captures: list[Path], suspect: Suspect | None, directory: Path, opt
     from dynadiag.reduce.session import reduce_captured
 
     line = StatusLine()
+    search = SearchLine(line, "nodes")
 
     def show(message: Mapping[str, Any]) -> None:
         say_note(message, line)
-        if "nodes" in message:
-            line.draw(f"{message['nodes']} nodes, {message.get('queries', 0)} queries {message.get('phase', '')}")
+        search.show(message)
 
     try:
         result = reduce_captured(captures, suspect, directory, options, show)
