@@ -13,6 +13,7 @@ import torch
 from dynadiag.reduce.candidate import Call, Candidate
 from dynadiag.reduce.inputs import Input
 from dynadiag.reduce.loading import input_values, recipes
+from dynadiag.torch_compat.reduce_views import from_saved
 
 Saved = Mapping[str, Any]
 
@@ -42,7 +43,7 @@ def with_earlier_calls(folder: Path, candidate: Candidate) -> Candidate | None:
 def _saved(path: Path) -> Saved | None:
     """A file of the capture; None where it is missing or damaged."""
     try:
-        loaded: Saved = torch.load(path, weights_only=True, map_location="cpu")
+        loaded: Saved = from_saved(torch, torch.load(path, weights_only=True, map_location="cpu"))
     except (OSError, ValueError, RuntimeError, EOFError, UnpicklingError):
         return None
     return loaded

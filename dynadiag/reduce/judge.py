@@ -26,6 +26,7 @@ from dynadiag.reduce.speculation import Pool, PoolOptions
 from dynadiag.reduce.verdict import Verdict
 from dynadiag.torch_compat.fx_groups import fake_process_groups
 from dynadiag.torch_compat.reduce_cpp import errors_too
+from dynadiag.torch_compat.reduce_views import from_saved, to_saved
 
 _CRASHES = ("SIGSEGV", "SIGABRT", "SIGFPE", "SIGILL", "SIGBUS", "SIGTRAP", "SIGSYS")
 _LEAST_TIMEOUT_S = 30.0
@@ -168,7 +169,7 @@ class IsolatedOracle:
             report = run_forked(lambda tell: _save_values(candidate, path, self.setting), timeout_s=max(self.timeout_s, 60.0))
             if report.exit_status != 0 or not path.exists():
                 raise DynadiagError(f"the values of the graph could not be kept: {_last_words(report)}", slug="no-values", exit_code=1)
-            loaded: dict[str, Any] = torch.load(path, weights_only=True, map_location="cpu")
+            loaded: dict[str, Any] = from_saved(torch, torch.load(path, weights_only=True, map_location="cpu"))
             return {name: _as_it_was(value, name, loaded) for name, value in loaded["values"].items()}
 
     def impossible(self, candidate: Candidate) -> str | None:
@@ -198,7 +199,7 @@ def _save_values(candidate: Candidate, path: Path, setting: Setting) -> None:
     simple = {name: _simple(value) for name, value in values.items()}
     wanted = {name: None for name, value in values.items() if isinstance(value, torch.Tensor) and value.requires_grad}
     devices = {name: str(value.device) for name, value in values.items() if isinstance(value, torch.Tensor)}
-    torch.save({"values": simple, "grad": list(wanted), "devices": devices}, path)
+    torch.save({"values": to_saved(torch, simple), "grad": list(wanted), "devices": devices}, path)
 
 
 def _simple(value: Any) -> Any:

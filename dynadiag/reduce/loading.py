@@ -24,6 +24,7 @@ from dynadiag.reduce.setting import Setting, from_json
 from dynadiag.reduce.stored_inputs import stored_inputs
 from dynadiag.torch_compat.reduce_backend import option_value
 from dynadiag.torch_compat.reduce_compile import has_option
+from dynadiag.torch_compat.reduce_views import from_saved
 
 # Options that the harness sets itself, or that only say where to put files and logs.
 _OURS = ("compile_threads", "suppress_errors", "debug_dir", "trace", "cache", "log", "verbose", "repro_", "worker")
@@ -100,7 +101,7 @@ def _tensors(path: Path) -> dict[str, Any] | None:
     """What the capture saved; None in a capture from a recording, which holds no tensors."""
     if not path.exists():
         return None
-    loaded: dict[str, Any] = torch.load(path, weights_only=True, map_location="cpu")
+    loaded: dict[str, Any] = from_saved(torch, torch.load(path, weights_only=True, map_location="cpu"))
     return loaded
 
 

@@ -23,6 +23,7 @@ from dynadiag.torch_compat.causes import chain_of
 from dynadiag.torch_compat.hooks import callback_switch, disguise
 from dynadiag.torch_compat.reduce_backend import describe_backend, describe_option
 from dynadiag.torch_compat.reduce_values import EarlierCalls, save_values
+from dynadiag.torch_compat.reduce_views import to_saved
 
 STATE = struct.Struct("<qqq")
 IDLE, COMPILING, CALLING = 0, 1, 2
@@ -196,7 +197,7 @@ def save_graph_files(folder: str, module: Any, values: Any) -> None:
 def _save_text(folder: str, module: Any) -> None:
     torch = sys.modules["torch"]
     _write(folder, "graph.txt", module.print_readable(print_output=False, include_stride=True, include_device=True))
-    torch.save(_attributes(torch, module), os.path.join(folder, "attributes.pt"))  # noqa: PTH118
+    torch.save(to_saved(torch, _attributes(torch, module)), os.path.join(folder, "attributes.pt"))  # noqa: PTH118
 
 
 def _pid_of(folder: str) -> int | None:

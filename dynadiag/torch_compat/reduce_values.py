@@ -13,6 +13,8 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from dynadiag.torch_compat.reduce_views import to_saved
+
 MOST_KINDS = 4
 """How many kinds of calls of one graph are kept: more would fill the disk with what seldom matters."""
 
@@ -108,7 +110,7 @@ def _places(inputs: Sequence[Any], symbol: Any) -> Iterator[list[Any]]:
 def save_values(target: str, values: Sequence[Any], facts: Mapping[str, Any]) -> None:
     """Whole or not at all: the file is complete when it has its name."""
     torch = sys.modules["torch"]
-    inputs = [_plain_value(torch, value) for value in values]
+    inputs = to_saved(torch, [_plain_value(torch, value) for value in values])
     wanted = [isinstance(value, torch.Tensor) and bool(value.requires_grad) for value in values]
     homes = [str(value.device) if isinstance(value, torch.Tensor) else None for value in values]
     computed = [isinstance(value, torch.Tensor) and not value.is_leaf for value in values]

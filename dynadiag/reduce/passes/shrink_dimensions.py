@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from operator import getitem
+from typing import Any
 
-from torch.fx import Graph
+from torch.fx import Graph, Node
 
 from dynadiag.reduce.candidate import CALLS, Candidate
 from dynadiag.reduce.inputs import Input, TensorInput
 from dynadiag.reduce.memory import Shape
-from dynadiag.reduce.passes.editing import edited, map_constants, with_calls
+from dynadiag.reduce.passes.editing import call_positions, edited, map_constants, node_at, with_calls
 from dynadiag.reduce.resizing import resized
 
 _TARGETS = (1, 2, 3, 4)
@@ -18,7 +20,7 @@ Change = Callable[[int], int]
 
 
 def shrink_dimensions(candidate: Candidate) -> Iterator[Candidate]:
-    """All sizes at once, then one number at a time (the largest first), then single dimensions of single inputs, then leading ones away."""
+    """All sizes at once, one number at a time (the largest first), sizes of parts, single dimensions of single inputs, leading ones."""
     tensors = [one for call in candidate.calls for one in call.inputs if isinstance(one, TensorInput)]
     sizes = sorted({size for one in tensors for size in one.shape if size > 1}, reverse=True)
     for target in _TARGETS[:2] + _TARGETS[3:] if sizes else ():
@@ -27,6 +29,7 @@ def shrink_dimensions(candidate: Candidate) -> Iterator[Candidate]:
         for target in _targets(size):
             yield from _everywhere(candidate, lambda other, size=size, target=target: target if other == size else other)  # type: ignore[misc]
             yield from _everywhere(candidate, lambda other, size=size, target=target: _scaled(other, size, target))  # type: ignore[misc]
+    yield from _equal_parts(candidate)
     yield from _single_dimensions(candidate)
     yield from _fewer_dimensions(candidate)
 
@@ -38,6 +41,45 @@ def _targets(size: int) -> list[int]:
 
 def _scaled(other: int, size: int, target: int) -> int:
     return other // size * target if other and other % size == 0 else other
+
+
+def _equal_parts(candidate: Candidate) -> Iterator[Candidate]:
+    """Sizes that add up to that of an input (`split([10, 22, 8])` of 40) become 1 or 2, those behind the last part that is read go."""
+    sizes = {size for call in candidate.calls for one in call.inputs if isinstance(one, TensorInput) for size in one.shape}
+    for position in call_positions(candidate):
+        node = node_at(candidate.module.graph, position)
+        given: list[Any] = [*node.args, *node.kwargs.values()]
+        for parts in (value for value in given if _adds_up(value, sizes)):
+            for count in sorted({_read_parts(node, len(parts)), max(2, _read_parts(node, len(parts))), len(parts)}):
+                for size in (1, 2):
+                    yield _in_parts(candidate, position, parts, [size] * count)
+
+
+def _adds_up(value: Any, sizes: set[int]) -> bool:
+    return isinstance(value, list | tuple) and len(value) > 1 and all(type(one) is int and one > 0 for one in value) and sum(value) in sizes
+
+
+def _read_parts(node: Node, count: int) -> int:
+    """How many of the first parts are enough: those that operators take, at least one."""
+    takers = [user for user in node.users if user.op != "output"]
+    read = [user.args[1] for user in takers if user.target is getitem]
+    numbers = [one for one in read if isinstance(one, int) and 0 <= one < count]
+    return max(numbers, default=0) + 1 if len(numbers) == len(takers) else count
+
+
+def _in_parts(candidate: Candidate, position: int, parts: Sequence[int], new: Sequence[int]) -> Candidate:
+    def change(size: int) -> int:
+        return sum(new) if size == sum(parts) else new[0] if size in parts else size
+
+    def edit(graph: Graph) -> None:
+        node = node_at(graph, position)
+        node.args = tuple(list(new) if value == parts else value for value in node.args)
+        node.kwargs = {name: list(new) if value == parts else value for name, value in node.kwargs.items()}
+        for other in graph.nodes:
+            if other.op in CALLS and other is not node:
+                map_constants(other, lambda value: change(value) if type(value) is int and value > 1 else value)
+
+    return edited(candidate, edit, [next(resized(call.inputs, _changed(call.inputs, change))) for call in candidate.calls])
 
 
 def _everywhere(candidate: Candidate, change: Change) -> Iterator[Candidate]:

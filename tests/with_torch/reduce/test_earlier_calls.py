@@ -11,6 +11,7 @@ import torch
 import torch._dynamo.output_graph as output_graph
 
 from dynadiag.reduce.earlier_calls import with_earlier_calls
+from dynadiag.reduce.inputs import make_values
 from dynadiag.reduce.loading import load_capture
 from dynadiag.reduce.script import Suspect, _captured, _owner, _region, _whole
 from dynadiag.torch_compat.reduce_capture import EVERY, GraphWatch
@@ -95,3 +96,15 @@ def test_graphs_of_two_processes_with_one_number_lie_apart(watched, monkeypatch)
     assert (first.name, second.name) == ("graph-1", f"graph-1.{here + 1}") and (_owner(first), _owner(second)) == (here, here + 1)
     for pid, path in ((here, first), (here + 1, second), (None, first)):
         assert _captured(folder, replace(suspect(1), pid=pid), "-")[0] == path
+
+
+def test_inputs_of_several_dtypes_in_one_memory_are_captured(watched):
+    def mixed():
+        x = torch.arange(6.0).to(torch.complex64)
+        torch.compile(lambda a, b, c: a.abs() + b.sum() + c, backend="eager")(x, torch.view_as_real(x), x.view(torch.int32)[::2])
+
+    candidate, _ = load_capture(watched(mixed, graph=0, call=1) / "graph-0")
+    values = make_values(candidate.inputs)
+    assert len({one.untyped_storage().data_ptr() for one in values}) == 1
+    assert {one.dtype for one in values} == {torch.complex64, torch.float32, torch.int32}
+    assert next(one for one in values if one.is_complex()).real.tolist() == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]

@@ -244,6 +244,17 @@ def test_values_that_find_no_room_on_the_disk_are_one_line():
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
+def test_values_of_several_dtypes_in_one_memory_are_kept_in_one_memory():
+    oracle = IsolatedOracle(Setting(backend="eager"), Failure(kind="crash", phase="call"), timeout_s=600.0)
+    graph = torch.fx.symbolic_trace(lambda x: (torch.view_as_real(x), x.conj().imag, torch.view_as_complex(torch.view_as_real(x)), x.sin()))
+    x = torch.randn(3, 4, dtype=torch.complex64)
+    values = oracle.values(candidate_of(graph, [x]))
+    for node, expected in zip(list(graph.graph.nodes)[-1].args[0], graph(x), strict=True):
+        assert torch.equal(values[node.name], expected) and values[node.name].dtype == expected.dtype
+    places = {name: value.untyped_storage().data_ptr() for name, value in values.items() if isinstance(value, torch.Tensor)}
+    assert places["x"] == places["view_as_real"] == places["view_as_complex"] != places["sin"]
+
+
 def test_two_observations_agree():
     gm, inputs = faults.planted()
     one, two = (observe_isolated(candidate_of(gm, inputs), Setting(backend=faults.raises_at_call), timeout_s=600).failure for _ in range(2))

@@ -127,6 +127,21 @@ def test_sizes_in_arguments_shrink_with_the_inputs():
     assert max(max(one.shape) for one in inputs) <= 4
 
 
+def test_sizes_of_parts_shrink_with_the_whole():
+    def parts(x, w):
+        first, second, _, _, _, _ = torch.matmul(x, w).split([10, 22, 8, 3, 5, 2], 1)
+        return torch.cat([torch.sinh(second), first], 1)
+
+    needed = {"split", torch.cat}
+    inputs = [torch.randn(6, 20), torch.randn(20, 50)]
+    module, inputs = minified(parts, inputs, lambda g, i: needed <= set(targets(g)) and len(split_of(g)[1]) > 1 and min(i[0].shape) > 1)
+    assert max(max(one.shape) for one in inputs) <= 4, split_of(module)
+
+
+def split_of(module):
+    return next(node.args for node in module.graph.nodes if node.target == "split")
+
+
 def test_data_dtype_and_strides_become_plain_unless_needed():
     x = torch.randn(4, 4, dtype=torch.float64).t()
     _, plain = minified(torch.sinh, [x], has(torch.sinh), lambda f: torch.fx.symbolic_trace(lambda y: f(y)))
