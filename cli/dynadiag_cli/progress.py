@@ -38,7 +38,7 @@ class SearchLine:
     def __init__(self, line: StatusLine, unit: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._line, self._unit, self._clock = line, unit, clock
         self._begun: float | None = None
-        self._first = 0
+        self._first = self._queries = 0
 
     def show(self, message: Mapping[str, Any]) -> None:
         """Draw what a message of the worker says, if it says how far the search is."""
@@ -47,8 +47,9 @@ class SearchLine:
         if not isinstance(message.get("nodes"), int):
             return
         nodes, queries = message["nodes"], message.get("queries", 0)
-        if self._begun is None or "ready_cpu_s" in message:
+        if self._begun is None or "ready_cpu_s" in message or queries < self._queries:  # a further search, at the next level
             self._begun, self._first = self._clock(), nodes
+        self._queries = queries
         passed = self._clock() - self._begun
         rate = f", {queries / passed:.1f} a second" if queries and passed else ""
         asked = f"{queries} queries{rate}, {message['phase']}" if queries else "confirming the failure"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -36,6 +37,14 @@ NOT_REBUILT = "not-rebuilt"
 def load_capture(folder: Path) -> tuple[Candidate, Setting]:
     """The candidate and its setting. Raises UnreadableInputError when the folder is not whole or the graph cannot be rebuilt."""
     try:
+        return _loaded(folder)
+    except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
+        traceback.print_exc()  # into the worker's log: somebody changed the files, or the mistake is ours
+        raise _unreadable(folder, ValueError(f"it does not hold what a capture holds ({type(error).__name__}: {error})")) from error
+
+
+def _loaded(folder: Path) -> tuple[Candidate, Setting]:
+    try:
         state = json.loads((folder / "setting.json").read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise _unreadable(folder, error) from error
@@ -54,7 +63,9 @@ def load_candidate(folder: Path, configs: tuple[tuple[str, Any], ...]) -> Candid
         arguments = folder / "arguments.json"
         saved = stored_inputs(arguments) if arguments.exists() else _tensors(folder / "inputs.pt")
         attributes = saved["attributes"] if saved is not None and "attributes" in saved else _tensors(folder / "attributes.pt")
-    except (OSError, ValueError, RuntimeError, EOFError, UnpicklingError) as error:
+    except UnpicklingError as error:  # torch's own words advise to read it without that care
+        raise _unreadable(folder, ValueError("a file of its tensors holds something else, or is damaged; it was not unpickled")) from error
+    except (OSError, ValueError, RuntimeError, EOFError) as error:
         raise _unreadable(folder, error) from error
     try:
         # All values on the CPU: the process that loads them forks, and must not initialise CUDA before.

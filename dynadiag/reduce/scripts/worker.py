@@ -77,6 +77,7 @@ def _reduce(script: Path, out: Path, job: dict[str, Any], interrupts: Interrupts
         wait=interrupts.check,
     )
     found = hunt_script(program, options)
+    say(doing="running the result in fresh processes")
     written = write_reproducer(found, out, timeout_s=max(_LEAST_PROOF_S, found.confirmed.timeout_s))
     write_report(found, written, out, with_gpu="cuda" in found.best.text)
     result = to_json(found, written, wall_s=time.monotonic() - began, level_why=job["level_why"])
