@@ -9,7 +9,7 @@ from typing import Any
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_aggregate
 
-from dynadiag.reduce.candidate import CALLS, Candidate, own_copy
+from dynadiag.reduce.candidate import CALLS, Candidate, graphs_in, own_copy
 from dynadiag.reduce.inputs import Input, TensorInput
 
 Calls = Sequence[Sequence[Input]]
@@ -83,6 +83,16 @@ def node_at(graph: Graph, position: int) -> Node:
     """The node at a position."""
     node: Node = list(graph.nodes)[position]
     return node
+
+
+def change_numbers(graph: Graph, change: Callable[[int], int], *, but: Node | None = None) -> None:
+    """Replace the integers above 1 in the arguments of all operators, those in sub graphs too."""
+    module = graph.owning_module
+    for owner in graphs_in(module) if isinstance(module, GraphModule) else ():
+        for node in owner.graph.nodes:
+            if node.op in CALLS and node is not but:
+                map_constants(node, lambda value: change(value) if type(value) is int and value > 1 else value)
+        owner.recompile()
 
 
 def map_constants(node: Node, change: Callable[[Any], Any]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,10 +37,11 @@ def _all_bodies(module: GraphModule) -> list[str]:
 
 @dataclass(frozen=True)
 class _Operand:
-    """What a body gets: the value of the node at `position`, or its first `slice`."""
+    """What a body gets: the value of the node at `position`, or its first slice; without a position the number `constant`."""
 
-    position: int
+    position: int | None
     sliced: bool = False
+    constant: Any = None
 
 
 def _operands(node: Node) -> Iterator[list[_Operand]]:
@@ -48,12 +49,18 @@ def _operands(node: Node) -> Iterator[list[_Operand]]:
     (`scan`: init, xs, additional inputs; `while_loop`: carried, additional inputs), of the second the first slices too.
     """
     order = {other: position for position, other in enumerate(node.graph.nodes)}
-    lists = [list(one) for one in node.args if isinstance(one, list | tuple) and one and all(isinstance(item, Node) for item in one)]
+    lists = [
+        list(one) for one in node.args if isinstance(one, list | tuple) and one and all(type(item) in (Node, int, float) for item in one)
+    ]
+
+    def operand(item: Any, *, sliced: bool = False) -> _Operand:
+        return _Operand(order[item], sliced) if isinstance(item, Node) else _Operand(None, constant=item)
+
     for one in reversed(lists):
-        yield [_Operand(order[item]) for item in one]
+        yield [operand(item) for item in one]
     yield [_Operand(order[argument]) for argument in node.args if isinstance(argument, Node) and argument.op != "get_attr"]
     for sliced in (False, True) if len(lists) > 1 else ():
-        yield [_Operand(order[item], sliced and which == 1) for which, one in enumerate(lists) for item in one]
+        yield [operand(item, sliced=sliced and which == 1) for which, one in enumerate(lists) for item in one]
 
 
 def _placeholders(graph: Graph) -> list[Node]:
@@ -67,13 +74,17 @@ def _inlined(candidate: Candidate, position: int, body: str, operands: list[_Ope
     call = nodes[position]
     _hoist_attributes(module, inner, body)
     with graph.inserting_before(call):
-        values = [
-            graph.call_function(operator.getitem, (nodes[one.position], 0)) if one.sliced else nodes[one.position] for one in operands
-        ]
-        made = dict(zip(_placeholders(inner.graph), values, strict=True))
+        values = [_value(graph, nodes, one) for one in operands]
+        made: dict[Node, Any] = dict(zip(_placeholders(inner.graph), values, strict=True))
         result = graph.graph_copy(inner.graph, made)
     _replace_results(graph, call, result)
     return tidied(module, candidate)
+
+
+def _value(graph: Graph, nodes: Sequence[Node], one: _Operand) -> Any:
+    if one.position is None:
+        return one.constant
+    return graph.call_function(operator.getitem, (nodes[one.position], 0)) if one.sliced else nodes[one.position]
 
 
 def _hoist_attributes(module: GraphModule, inner: GraphModule, body: str) -> None:

@@ -9,13 +9,14 @@ from typing import Any
 
 from torch.fx import Graph, Node
 
-from dynadiag.reduce.candidate import CALLS, Candidate
+from dynadiag.reduce.candidate import Candidate, graphs_in, leaves
 from dynadiag.reduce.inputs import Input, TensorInput
 from dynadiag.reduce.memory import Shape
-from dynadiag.reduce.passes.editing import call_positions, edited, map_constants, node_at, with_calls
+from dynadiag.reduce.passes.editing import call_positions, change_numbers, edited, node_at, with_calls, with_inputs
 from dynadiag.reduce.resizing import resized
 
 _TARGETS = (1, 2, 3, 4)
+_LARGE = 4
 Change = Callable[[int], int]
 
 
@@ -25,12 +26,13 @@ def shrink_dimensions(candidate: Candidate) -> Iterator[Candidate]:
     sizes = sorted({size for one in tensors for size in one.shape if size > 1}, reverse=True)
     for target in _TARGETS[:2] + _TARGETS[3:] if sizes else ():
         yield from _everywhere(candidate, lambda size, target=target: min(size, target))  # type: ignore[misc]
-    for size in sizes:
+    for size in [*sizes, *_factors(candidate, sizes)]:
         for target in _targets(size):
             yield from _everywhere(candidate, lambda other, size=size, target=target: target if other == size else other)  # type: ignore[misc]
             yield from _everywhere(candidate, lambda other, size=size, target=target: _scaled(other, size, target))  # type: ignore[misc]
     yield from _equal_parts(candidate)
     yield from _single_dimensions(candidate)
+    yield from _two_dimensions(candidate)
     yield from _fewer_dimensions(candidate)
 
 
@@ -41,6 +43,13 @@ def _targets(size: int) -> list[int]:
 
 def _scaled(other: int, size: int, target: int) -> int:
     return other // size * target if other and other % size == 0 else other
+
+
+def _factors(candidate: Candidate, sizes: Sequence[int]) -> list[int]:
+    """Numbers in the graph that divide a size that is still large: `view(4, 7)` of 28."""
+    graphs = [graph.graph for graph in graphs_in(candidate.module)]
+    numbers = {one for graph in graphs for node in graph.nodes for one in leaves((node.args, node.kwargs)) if type(one) is int and one > 1}
+    return sorted({one for one in numbers if any(size > max(_LARGE, one) and size % one == 0 for size in sizes)} - {*sizes}, reverse=True)
 
 
 def _equal_parts(candidate: Candidate) -> Iterator[Candidate]:
@@ -75,9 +84,7 @@ def _in_parts(candidate: Candidate, position: int, parts: Sequence[int], new: Se
         node = node_at(graph, position)
         node.args = tuple(list(new) if value == parts else value for value in node.args)
         node.kwargs = {name: list(new) if value == parts else value for name, value in node.kwargs.items()}
-        for other in graph.nodes:
-            if other.op in CALLS and other is not node:
-                map_constants(other, lambda value: change(value) if type(value) is int and value > 1 else value)
+        change_numbers(graph, change, but=node)
 
     return edited(candidate, edit, [next(resized(call.inputs, _changed(call.inputs, change))) for call in candidate.calls])
 
@@ -86,9 +93,7 @@ def _everywhere(candidate: Candidate, change: Change) -> Iterator[Candidate]:
     """The change in inputs and arguments, then in inputs alone."""
 
     def edit(graph: Graph) -> None:
-        for node in graph.nodes:
-            if node.op in CALLS:
-                map_constants(node, lambda value: change(value) if type(value) is int and value > 1 else value)
+        change_numbers(graph, change)
 
     ways = [list(resized(call.inputs, _changed(call.inputs, change))) for call in candidate.calls]
     for number in range(max(map(len, ways))):
@@ -114,6 +119,22 @@ def _single_dimensions(candidate: Candidate) -> Iterator[Candidate]:
                     for inputs in resized(call.inputs, {position: (*one.shape[:dim], target, *one.shape[dim + 1 :])}):
                         calls[number] = inputs
                         yield with_calls(candidate, calls)
+
+
+def _two_dimensions(candidate: Candidate) -> Iterator[Candidate]:
+    """One that is still large and another one by the same factor: channels of a grouped convolution and those of its weight."""
+    inputs = candidate.inputs
+    places = [(at, dim, size) for at, one in enumerate(inputs) if isinstance(one, TensorInput) for dim, size in enumerate(one.shape)]
+    for at, dim, size in places:
+        for factor in [size // target for target in _TARGETS if size > _LARGE and size % target == 0]:
+            for other in places:
+                if other[:2] != (at, dim) and other[2] >= factor and other[2] % factor == 0:
+                    shapes = {place: inputs[place].shape for place in (at, other[0])}  # type: ignore[union-attr]
+                    for place, which, old in ((at, dim, size), other):
+                        shape = shapes[place]
+                        shapes[place] = (*shape[:which], old // factor, *shape[which + 1 :])
+                    for made in resized(inputs, shapes):
+                        yield with_inputs(candidate, made)
 
 
 def _fewer_dimensions(candidate: Candidate) -> Iterator[Candidate]:

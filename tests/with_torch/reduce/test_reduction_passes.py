@@ -138,6 +138,35 @@ def test_sizes_of_parts_shrink_with_the_whole():
     assert max(max(one.shape) for one in inputs) <= 4, split_of(module)
 
 
+def test_sizes_that_are_products_shrink_with_their_factors():
+    module, inputs = minified(
+        lambda x: torch.sinh(x).view(2, 4, 7, 4, 7, 12).permute(0, 1, 3, 2, 4, 5),
+        [torch.randn(2, 28, 28, 12)],
+        lambda g, i: {"view", "permute"} <= set(targets(g)) and i[0].dim() == 4,
+    )
+    assert max(inputs[0].shape) <= 4, module.code
+
+
+def test_channels_shrink_in_input_and_weight_at_once():
+    _, inputs = minified(
+        lambda x, w: torch.conv2d(torch.sinh(x), w, None, 1, 0, 1, 4),
+        [torch.randn(3, 16, 6, 6), torch.randn(8, 4, 3, 3)],
+        lambda g, i: any(node.target is torch.conv2d and node.args[-1] == 4 for node in g.graph.nodes),
+    )
+    assert max(max(one.shape) for one in inputs) <= 4
+
+
+def test_sizes_in_bodies_shrink_with_the_inputs():
+    def branches(p, x):
+        return torch.cond(p, lambda y: y.view(4, 12).sum(1), lambda y: y.view(4, 12).cosh().sum(1), (x,))
+
+    gm = make_fx(branches, tracing_mode="real")(torch.tensor(True), torch.randn(48))
+    found = dynadiag.minify(
+        gm, [torch.tensor(True), torch.randn(48)], oracle=lambda g, i: g(*i) is not None and torch.ops.higher_order.cond in targets(g)
+    )
+    assert max(max(one.shape, default=1) for one in found.inputs) <= 4
+
+
 def split_of(module):
     return next(node.args for node in module.graph.nodes if node.target == "split")
 
@@ -173,7 +202,10 @@ def test_bodies_of_higher_order_operators_are_inlined_or_shrunk():
     def branches(p, x):
         return torch.cond(p, lambda y: torch.sinh(torch.tanh(y)) + 1, lambda y: torch.cosh(y), (x,))
 
+    # After another shape Dynamo passes sizes to the bodies as numbers.
+    make_fx(branches, tracing_mode="real")(torch.tensor(True), torch.randn(4))
     gm = make_fx(branches, tracing_mode="real")(torch.tensor(True), torch.randn(3))
+    assert any(type(one) is int for node in gm.graph.nodes if node.target is torch.ops.higher_order.cond for one in node.args[3])
     everything = lambda g: {n.target for m in g.modules() if isinstance(m, torch.fx.GraphModule) for n in m.graph.nodes}  # noqa: E731
     aten = torch.ops.aten
     found = dynadiag.minify(
