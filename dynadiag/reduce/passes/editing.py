@@ -85,12 +85,27 @@ def node_at(graph: Graph, position: int) -> Node:
     return node
 
 
+_OF_DIMENSIONS = frozenset(
+    [
+        *("all", "amax", "amin", "any", "argmax", "argmin", "cat", "concat", "cumprod", "cumsum", "flatten", "gather", "index_select"),
+        *("log_softmax", "logsumexp", "mean", "moveaxis", "movedim", "permute", "prod", "softmax", "sort", "squeeze", "stack", "std"),
+        *("sum", "swapaxes", "swapdims", "transpose", "unbind", "unsqueeze", "var"),
+    ]
+)
+"""Operators whose integers are all numbers of dimensions."""
+
+
+def _name(node: Node) -> str:
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    return str(name).split(".")[0]
+
+
 def change_numbers(graph: Graph, change: Callable[[int], int], *, but: Node | None = None) -> None:
-    """Replace the integers above 1 in the arguments of all operators, those in sub graphs too."""
+    """Replace the integers above 1 in the arguments of all operators, those in sub graphs too; not where they are numbers of dimensions."""
     module = graph.owning_module
     for owner in graphs_in(module) if isinstance(module, GraphModule) else ():
         for node in owner.graph.nodes:
-            if node.op in CALLS and node is not but:
+            if node.op in CALLS and node is not but and _name(node) not in _OF_DIMENSIONS:
                 map_constants(node, lambda value: change(value) if type(value) is int and value > 1 else value)
         owner.recompile()
 

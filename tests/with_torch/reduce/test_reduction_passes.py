@@ -142,9 +142,9 @@ def test_sizes_that_are_products_shrink_with_their_factors():
     module, inputs = minified(
         lambda x: torch.sinh(x).view(2, 4, 7, 4, 7, 12).permute(0, 1, 3, 2, 4, 5),
         [torch.randn(2, 28, 28, 12)],
-        lambda g, i: {"view", "permute"} <= set(targets(g)) and i[0].dim() == 4,
+        lambda g, i: {"view", "permute"} <= set(targets(g)) and min(g(*i).shape) > 1,
     )
-    assert max(inputs[0].shape) <= 4, module.code
+    assert max(inputs[0].shape) == 4, module.code
 
 
 def test_channels_shrink_in_input_and_weight_at_once():
