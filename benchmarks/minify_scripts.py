@@ -49,7 +49,17 @@ for module in net.modules():
     if hasattr(module, "relu"):
         module.relu = Relu()"""
 )
-SCRIPTS = {"mlp": MLP, "resnet18": RESNET}
+RESNET_ONE = (
+    RELU
+    + """import torchvision
+
+net, x = torchvision.models.resnet18(num_classes=8).eval(), torch.randn(1, 3, 32, 32)
+for module in net.modules():
+    if hasattr(module, "relu"):
+        module.relu = torch.nn.Tanh()
+net.layer2.append(Relu())"""
+)
+SCRIPTS = {"mlp": MLP, "resnet18": RESNET, "resnet18-one": RESNET_ONE}
 CXX_BUG = """import torch._inductor.config
 torch._inductor.config.cpp.inject_relu_bug_TESTING_ONLY = {!r}"""
 
@@ -70,7 +80,7 @@ class Fault(NamedTuple):
 
 
 ISOLATED = (
-    Fault(name="C++ compile error", backend="inductor", config=CXX_BUG.format("compile_error"), after="aot"),
+    Fault(name="C++ compile error", backend="inductor", config=CXX_BUG.format("compile_error"), after="aot", models=tuple(SCRIPTS)),
     Fault(name="C++ runtime error", backend="inductor", config=CXX_BUG.format("runtime_error"), after="aot"),
     Fault(
         name="C++ wrong result",
@@ -125,7 +135,7 @@ def our_command(text: str | None, folder: Path, kind: str | None, *, target: str
     proven = f"{found['proven']['reproduced']} of {found['proven']['runs']}"
     figures = {"kind": found["kind"], "nodes": nodes, "queries": found["queries"], "proven": proven, "level": found["level"]}
     figures |= {"largest_size": largest_size(path.parent / found["reproducer"])} if found["reproducer"] else {}
-    seconds = {name: found[name] for name in ("confirm_cpu_s", "search_cpu_s", "search_wall_s")}
+    seconds = {name: found[name] for name in ("ready_cpu_s", "confirm_cpu_s", "search_cpu_s", "search_wall_s")}
     return figures | seconds | {"questions_cpu_s": found["cpu_s"], "cpu_s_of_everything": ended.cpu_s, "wall_s_of_everything": ended.wall_s}
 
 

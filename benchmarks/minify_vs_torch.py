@@ -1,16 +1,17 @@
 """dynadiag's reducer beside torch's minifier, in one run: questions, final nodes, CPU seconds, slips to another failure.
 
-    python benchmarks/minify_vs_torch.py [--parts search,isolated,runtime,dynamo,slips] [--models mlp,resnet18,bert12] [--json FILE]
-                                         [--torch-limit-s 30] [--torch-isolated-limit-s 1500] [--without-torch]
+    python benchmarks/minify_vs_torch.py [--parts search,isolated,runtime,dynamo,slips] [--models mlp,resnet18,resnet18-one,bert12]
+                                         [--json FILE] [--torch-limit-s 30] [--torch-isolated-limit-s 1500] [--without-torch]
                                          [--faults "C++ compile error"]
 
 search    AOT graphs with planted operators (`aten.sinh`, `aten.cosh`), one in the middle or two far apart; the oracle only looks for them,
           so the search alone is measured. torch's minifier gets the same graph and oracle for `--torch-limit-s` CPU seconds; repeated
           questions are counted by the text of the candidate.
 isolated  scripts with a fault in their C++ code (`inductor.cpp.inject_relu_bug_TESTING_ONLY`: compile error, runtime error, wrong
-          result), reduced end to end, each question in a process of its own; the same from the AOT graph that torch's minifier starts
-          with (its `minifier_launcher.py`); and torch's minifier after AOT (`TORCHDYNAMO_REPRO_AFTER=aot`), ended after
-          `--torch-isolated-limit-s` CPU seconds of the launcher and all its children, with the nodes that were left then.
+          result), in every ReLU of a ResNet-18 or in its only one (`resnet18-one`), reduced end to end, each question in a process of
+          its own; the same from the AOT graph that torch's minifier starts with (`minifier_launcher.py`); and torch's minifier after AOT
+          (`TORCHDYNAMO_REPRO_AFTER=aot`), ended after `--torch-isolated-limit-s` CPU seconds of the launcher and all its children, with
+          the nodes that were left then.
 runtime   `relu_runtime_error_TESTING_ONLY`, beside torch's minifier after Dynamo.
 dynamo    `relu_compile_error_TESTING_ONLY`, the same.
 slips     `benchmarks/minify_slips.py`.
@@ -39,7 +40,8 @@ from torch._inductor.decomposition import select_decomp_table
 
 import dynadiag
 
-MODELS = ("mlp", "resnet18", "bert12")
+SEARCHED = ("mlp", "resnet18", "bert12")
+MODELS = ("mlp", "resnet18", "resnet18-one", "bert12")
 PARTS = ("search", "isolated", "runtime", "dynamo", "slips")
 PLANTED = (torch.ops.aten.sinh.default, torch.ops.aten.cosh.default)
 _UNARY = ("relu", "tanh", "erf", "rsqrt", "exp", "sigmoid", "neg")
@@ -72,7 +74,7 @@ def parse() -> argparse.Namespace:
 
 def measure_search(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Each model with one and with two planted operators."""
-    for name in options.models.split(","):
+    for name in [one for one in options.models.split(",") if one in SEARCHED]:
         captured, inputs = aot_graph(name)
         for case, count in (("one needed operator", 1), ("two far apart", 2)):
             graph, needed = plant(captured, count)
