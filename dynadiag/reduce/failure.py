@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import PurePath
 from typing import Any, Literal
 
+from dynadiag.render.sanitise import clean_block
 from dynadiag.torch_compat.causes import chain_of
 
 Kind = Literal["compile_error", "runtime_error", "crash", "hang", "oom", "wrong_result", "wrong_gradient", "wrong_mutation", "nan"]
@@ -20,6 +21,7 @@ Said = tuple[str, str]
 """The class of an exception without its module, and its normalised message: the same wherever it was raised and caught."""
 _INNERMOST = 3
 _MESSAGE_LIMIT = 1000
+_READ_LIMIT = 1 << 20
 _TITLES = {"nan": "NaN or infinity where the uncompiled run is finite", "oom": "Out of memory"}
 _DETAIL_LIMIT = 20_000
 
@@ -173,7 +175,8 @@ def normalised(message: str) -> str:
 
 
 def without_accidents(text: str) -> str:
-    """The text without numbers, addresses, paths and node names."""
+    """The text without numbers, addresses, paths and node names, nor colours and other control characters."""
+    text = clean_block(text, limit=_READ_LIMIT, lines=_READ_LIMIT)
     for pattern, instead in _ACCIDENTAL:
         text = pattern.sub(instead, text)
     return text

@@ -17,9 +17,12 @@ from dynadiag.reduce.inputs import TensorInput
 from dynadiag.reduce.observing import calls_of
 from dynadiag.reduce.setting import Setting
 from dynadiag.reduce.writing_inputs import WIDTH, helpers, inputs_function
+from dynadiag.render.sanitise import clean
 from dynadiag.torch_compat.reduce_backend import OptionFunction
 from dynadiag.torch_compat.reduce_compile import config_path
 from dynadiag.torch_compat.reduce_inner import inner_options
+
+_LONGEST_STORY = 4000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,8 +68,8 @@ def _docstring(header: Header, *, expect_failure: bool) -> list[str]:
 
 
 def _plain(line: str) -> str:
-    """Text that cannot end a docstring."""
-    return line.replace("\\", "/").replace('"', "'")
+    """Text that cannot end a docstring, and does nothing to a terminal."""
+    return clean(line, limit=_LONGEST_STORY).replace("\\", "/").replace('"', "'")
 
 
 def _without_notes(module: torch.fx.GraphModule) -> torch.fx.GraphModule:

@@ -31,6 +31,7 @@ from dynadiag.torch_compat.causes import chain_of
         ("unknown op\nWhile executing %relu_3 : ...", "unknown op\n\nWhile executing %x : ...\nOriginal traceback:\nNone"),
         ("expected buf12, got buf3", "expected buf1, got buf0"),
         ("value 1e-05 is off", "value 3.25 is off"),
+        ("\x1b[31mbad\x1b[0m \u202eshape", "bad shape"),
     ],
 )
 def test_accidental_differences_do_not_count(one, other):

@@ -28,6 +28,7 @@ ERROR = Failure(kind="compile_error", phase="compile", exceptions=("a.Outer", "b
         (ERROR, 1, "Traceback\nOther: cannot do 17 of relu_3", False),
         (ERROR, 0, "b.Inner: cannot do 17 of relu_3", False),
         (ERROR, None, "b.Inner: cannot do 17 of relu_3", False),
+        (ERROR, 1, "b.Inner: \x1b[1mcannot do 17 \u202eof relu_3\x1b[0m", True),
         (ERROR, -6, "b.Inner: cannot do 17 of relu_3", False),
         (ASSERT, -6, "torch.AcceleratorError: CUDA error: device-side assert triggered", True),
         (ASSERT, -6, "terminate called", False),

@@ -12,7 +12,7 @@ from dynadiag.reduce.inputs import PlainInput, TensorInput, from_value, make_val
 from dynadiag.reduce.setting import Setting, from_json
 from dynadiag.reduce.writing import Header, reproducer
 
-FAILURE = Failure(kind="runtime_error", phase="call", exceptions=("ValueError",), message='a "quoted" \\ message """')
+FAILURE = Failure(kind="runtime_error", phase="call", exceptions=("ValueError",), message='a "quoted" \\ \x1b[31mmessage\u202e """')
 HEADER = Header(failure=FAILURE, made_by="Made by a test", versions="torch of today", story="From many nodes to few.")
 
 
