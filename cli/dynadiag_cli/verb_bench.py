@@ -7,7 +7,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -123,12 +123,15 @@ def bench(
             log_folder=directory,
             remeasure=remeasure,
             prices=prices,
+            keep=lambda so_far: _keep(so_far, directory),
         )
         result = run(specs, options, progress)
-    _write(result, directory)
-    _print(result, as_json)
-    print(f"dynadiag: wrote {directory / 'bench.json'} and bench.svg", file=sys.stderr)
-    worse = base is not None and _regressed(result, base)
+    try:
+        _write(result, directory)
+        print(f"dynadiag: wrote {directory / 'bench.json'} and bench.svg", file=sys.stderr)
+    finally:
+        _print(result, as_json)
+    worse = base is not None and not result.interrupted and _regressed(result, base)
     raise typer.Exit(1 if worse else result.exit_status)
 
 
@@ -256,6 +259,12 @@ def _progress() -> Iterator[Progress]:
         yield show
     finally:
         line.wipe()
+
+
+def _keep(so_far: BenchResult, directory: Path) -> None:
+    """Write what is finished. A disk that is full now may not be in the end."""
+    with suppress(OutputError):
+        _write(so_far, directory)
 
 
 def _write(result: BenchResult, directory: Path) -> None:

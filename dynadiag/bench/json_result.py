@@ -17,6 +17,7 @@ _NO_CUDA = "no CUDA device was used"
 _EAGER = "this arm compiles nothing"
 _ON_CUDA = ("kernels", "busy_share", "peak_bytes")
 _OF_COMPILED = ("graphs", "breaks", "recompiles", "limit_hits", "cudagraph_skips", "compile_cold_s", "compile_warm_s", "cold_phases_s")
+_OF_DECISIONS = ("speedup", "ci95", "noise_ci95", "noise_ci99")
 _COMPILE_SECONDS = ("compile_cold_s", "compile_warm_s", "cold_phases_s", "warm_phases_s", "break_even_calls")
 _OF_SHAPES = (
     "name",
@@ -59,6 +60,7 @@ def to_dict(result: BenchResult) -> dict[str, Any]:
         "shapes": None if result.shapes is None else _shapes(result.shapes, cuda),
         "prices": None if result.prices is None else [dict(one) for one in result.prices],
         "notes": list(result.notes),
+        "interrupted": result.interrupted,
         "unknown": _unknown_above(result),
     }
 
@@ -149,8 +151,9 @@ def _comparison(item: Comparison) -> dict[str, Any]:
         "speedup": None if decision is None else decision.speedup.estimate,
         "ci95": None if decision is None else _ends(decision.speedup),
         "noise_ci95": None if decision is None else _ends(decision.noise),
+        "noise_ci99": None if decision is None else _ends(decision.widest),
         "rounds": 0 if decision is None else decision.rounds,
-        "unknown": {} if decision is not None else dict.fromkeys(("speedup", "ci95", "noise_ci95"), item.reason or "nothing was timed"),
+        "unknown": {} if decision is not None else dict.fromkeys(_OF_DECISIONS, item.reason or "nothing was timed"),
     }
 
 

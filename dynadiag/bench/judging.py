@@ -25,6 +25,15 @@ def summarise(row: ArmResult, baseline: ArmResult) -> None:
         row.break_even_calls = row.compile_cold_s * 1e3 / gain_ms if gain_ms > 0 else None
 
 
+def end_early(result: BenchResult) -> None:
+    """What is known of a benchmark that was ended before its end, as a result of its own: rows without times say why."""
+    result.interrupted = True
+    result.notes.append("the benchmark was ended early: this is what had been finished")
+    for row in (*result.arms, result.same_again):
+        if row is not None and not row.samples_ms and not row.failed:
+            row.status, row.reason = "interrupted", "the benchmark was ended before this arm was timed"
+
+
 def compare_arms(result: BenchResult, *, in_process: bool) -> None:
     """A comparison of every arm with the first and of each after a change with the same before it; what there is to say about the noise."""
     checks = {check.arm: check for check in result.correctness}
@@ -42,8 +51,9 @@ def _compare(result: BenchResult, baseline: ArmResult, row: ArmResult, checks: d
     if wrong is not None:
         return Comparison(baseline=baseline.name, arm=row.name, verdict=wrong[0], reason=wrong[1], decision=decision)
     if decision is None:
-        failed = baseline if baseline.failed else row
-        reason = f"{failed.name} {failed.reason}" if failed.reason else "nothing was timed"
+        again = result.same_again
+        failed = next((one for one in (baseline, row, again) if one is not None and one.failed), row)
+        reason = f"{failed.name}: {failed.reason}" if failed.reason else "nothing was timed"
         return Comparison(baseline=baseline.name, arm=row.name, verdict=Verdict.INCONCLUSIVE, reason=reason, decision=None)
     late = _late(row) or _late(baseline)
     if late:

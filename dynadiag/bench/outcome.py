@@ -11,7 +11,8 @@ from dynadiag.bench.verdict import Decision, Verdict
 
 @dataclass(kw_only=True)
 class ArmResult:
-    """One arm: `status` is "ok", "oom", "crashed", "timeout" or "not_compiled"; what was not measured is None, and `reason` says why.
+    """One arm: `status` is "ok", "oom", "crashed", "timeout", "not_compiled" or "interrupted"; what was not
+    measured is None, and `reason` says why.
 
     `timed` says what one sample is of: "call", or "iteration" for a loop of a script.
     Samples are milliseconds per call, one a block; `kernels`, `regions` and `lookups` are per call, `busy_share` is of the median.
@@ -123,7 +124,8 @@ class BenchResult:
     """The whole benchmark.
 
     `outside_share` is the wall time outside timed blocks between the first and the last timed round, and `no_limits` says why `ceilings` or
-    `floor` are not known, `no_shapes` why no shapes were replayed.
+    `floor` are not known, `no_shapes` why no shapes were replayed. `interrupted` says that the
+    benchmark was ended before its end.
     """
 
     target: str
@@ -145,11 +147,17 @@ class BenchResult:
     shapes: ShapeStudy | None = None
     no_shapes: str = ""
     prices: list[Mapping[str, Any]] | None = None
+    interrupted: bool = False
 
     @property
     def exit_status(self) -> int:
-        """2 when the baseline has no times, so that nothing was compared; 1 when an arm is SLOWER, WRONG or VACUOUS; else 0."""
-        if self.arms[0].failed:
+        """130 when it was interrupted, 2 when the baseline or A/A has no times, so that nothing was compared, 1 when an arm is SLOWER,
+        WRONG or VACUOUS, else 0.
+        """
+        again = self.same_again
+        if self.interrupted:
+            return 130
+        if self.arms[0].failed or (again is not None and again.failed and not again.samples_ms):
             return 2
         bad = {Verdict.SLOWER, Verdict.WRONG, Verdict.VACUOUS}
         in_shapes = [item for one in (self.shapes.shapes if self.shapes else ()) for item in one.timing.comparisons]

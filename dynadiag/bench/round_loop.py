@@ -13,8 +13,9 @@ from dynadiag.bench.outcome import ArmResult, BenchResult
 from dynadiag.bench.process import ArmEndedError, ArmFailedError, ArmProcess
 from dynadiag.bench.rounds import SHORTEST_S, Budget, calls_for, enough, orders
 
-# A process rests after a block until its threads sleep; blocks are so many times longer, so that little of the time lies outside them.
-_BLOCK_PER_REST = 8
+# Blocks are so many times longer than what lies between them (a process rests until its threads sleep; on a busy machine an arm waits for
+# a core), so that little of the time lies outside them; what waiting alone asks for is limited.
+_BLOCK_PER_REST, _LONGEST_S = 8, 0.2
 
 Progress = Callable[[str, float | None], None]
 
@@ -25,7 +26,7 @@ class BenchOptions:
 
     `prepare_together` checks and compiles all arms at once: sooner ready on a machine with many cores, but compile seconds are then those
     of a busy machine. `remeasure` measures the device's ceilings anew where they are kept from an earlier run.
-    `prices` asks what each graph break costs.
+    `prices` asks what each graph break costs. `keep` is given what is finished as it comes: who is ended early has that.
     """
 
     budget: Budget = field(default_factory=Budget)
@@ -37,6 +38,7 @@ class BenchOptions:
     prepare_together: bool = False
     remeasure: bool = False
     prices: bool = False
+    keep: Callable[[BenchResult], None] = lambda _result: None
 
 
 @dataclass(kw_only=True)
@@ -80,14 +82,17 @@ class RoundLoop:
         self._called = called
         self._baseline = result.arms[0].name
         self._ended = False
+        self._outside_s, self._blocks = 0.0, 0
 
     def run(self) -> None:
         """Rounds until every arm is settled or the budget is used up; a round in which an arm fails is not counted."""
         if not self._can_go_on():
             return
         began = time.monotonic()
-        self._result.timed_s = self._go_round(began)
-        self._result.phases_s["rounds"] = time.monotonic() - began
+        try:
+            self._go_round(began)
+        finally:
+            self._result.phases_s["rounds"] = time.monotonic() - began
 
     def _names(self) -> list[str]:
         names = [runner.spec.name for runner in self._runners]
@@ -96,9 +101,9 @@ class RoundLoop:
     def _can_go_on(self) -> bool:
         return self._baseline in self._names() and AGAIN in self._names()
 
-    def _go_round(self, began: float) -> float:
-        """The rounds themselves; seconds inside timed blocks."""
-        timed_s = 0.0
+    def _go_round(self, began: float) -> None:
+        """The rounds themselves."""
+        self._result.timed_s, self._result.outside_share = 0.0, None
         drawn = orders(self._names(), seed=self._options.seed)
         while True:
             blocks = self._round(next(drawn))
@@ -108,13 +113,12 @@ class RoundLoop:
                 drawn = orders(self._names(), seed=self._options.seed + self._result.rounds + 1)
                 continue
             self._result.rounds += 1
-            timed_s += self._keep(blocks)
+            self._result.timed_s += self._keep(blocks)
             elapsed_s = time.monotonic() - began
+            self._result.outside_share = 1 - self._result.timed_s / elapsed_s
             self._progress(f"{self._called} {self._result.rounds}", self._left_s(elapsed_s))
             if self._done(elapsed_s):
-                self._result.outside_share = 1 - timed_s / elapsed_s
                 break
-        return timed_s
 
     def _round(self, order: Sequence[str]) -> dict[str, Any] | None:
         blocks = {}
@@ -123,6 +127,7 @@ class RoundLoop:
             runner = by_name.get(name) or by_name[self._baseline]
             calls = runner.row.calls_per_block or calls_for(runner.call_s)
             runner.row.calls_per_block = calls
+            asked = time.monotonic()
             try:
                 blocks[name] = runner.ask(options=self._options, calls=calls, **runner.block)
             except ArmEndedError as ended:
@@ -132,10 +137,17 @@ class RoundLoop:
             except ArmFailedError as error:
                 self._failed(runner, error)
                 return None
-            shortest_s = max(SHORTEST_S, _BLOCK_PER_REST * blocks[name].get("rest_s", 0.0))
+            shortest_s = self._shortest_s(blocks[name], time.monotonic() - asked)
             if blocks[name]["wall_s"] < shortest_s:
                 runner.row.calls_per_block = max(calls + 1, calls_for(blocks[name]["wall_s"] / calls, shortest_s))
         return blocks
+
+    def _shortest_s(self, block: Mapping[str, Any], took_s: float) -> float:
+        """How long the next block of this arm has to be at least, after one that took so long with its question and answer."""
+        self._blocks += 1
+        self._outside_s += max(0.0, took_s - block["wall_s"])
+        waiting_s = min(_LONGEST_S, _BLOCK_PER_REST * self._outside_s / self._blocks)
+        return max(SHORTEST_S, _BLOCK_PER_REST * float(block.get("rest_s", 0.0)), waiting_s)
 
     def _keep(self, blocks: dict[str, Any]) -> float:
         rows = {row.name: row for row in (*self._result.arms, self._result.same_again) if row is not None}

@@ -17,7 +17,7 @@ from typing import Any
 from dynadiag.bench.arms import AGAIN, COMPILED, EAGER, LOOP, ArmSpec, ScriptCall
 from dynadiag.bench.clocks import ClockWatch, clock_note
 from dynadiag.bench.finding import find_loop
-from dynadiag.bench.judging import compare_arms, summarise
+from dynadiag.bench.judging import compare_arms, end_early, summarise
 from dynadiag.bench.measured_limits import find_limits
 from dynadiag.bench.outcome import ArmResult, BenchResult, Correctness
 from dynadiag.bench.prices import find_prices
@@ -51,17 +51,38 @@ class Session:
         self._last_calls: dict[tuple[str, str | None], int] = {}
 
     def run(self) -> BenchResult:
-        """The benchmark. An arm that fails has a row that says how; the others go on. Raises UsageError when the target makes no sense."""
+        """The benchmark. An arm that fails has a row that says how; the others go on. Raises UsageError when the target makes no sense.
+
+        After Ctrl-C it is what had been finished, as `interrupted` says; KeyboardInterrupt goes on where nothing had.
+        """
         result = self._result
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dynadiag-bench-", ignore_cleanup_errors=True)))
-            began = time.monotonic()
-            self._start(folder, stack)
-            result.phases_s["prepare"] = time.monotonic() - began
-            with self._turn:
-                self._time()
-        self._conclude()
+            try:
+                began = time.monotonic()
+                self._start(folder, stack)
+                result.phases_s["prepare"] = time.monotonic() - began
+                with self._turn:
+                    self._time()
+            except KeyboardInterrupt:
+                if not result.environment:
+                    raise
+                self._end_early(result)
+        self._conclude(result)
         return result
+
+    def _keep(self) -> None:
+        """Give away what is finished, as if the benchmark were ended here."""
+        if self._result.environment:
+            so_far = copy.deepcopy(self._result)
+            self._end_early(so_far)
+            self._conclude(so_far)
+            self._options.keep(so_far)
+
+    def _end_early(self, result: BenchResult) -> None:
+        known = {row.name for row in result.arms}
+        result.arms.extend(ArmResult(name=arm.name) for arm in self._arms if arm.name not in known)
+        end_early(result)
 
     def _time(self) -> None:
         """Warm-up, rounds and look back."""
@@ -69,10 +90,12 @@ class Session:
         self._each("warm", self._warm)
         self._result.phases_s["warm_up"] = time.monotonic() - began
         self._rounds()
+        self._keep()
         began = time.monotonic()
         self._each("finish", self._finish)
         find_limits(self._result, self._ask_baseline(), remeasure=self._options.remeasure)
         self._result.phases_s["look_back"] = time.monotonic() - began
+        self._keep()
         if self._options.prices:
             find_prices(self._result, self._runners, self._options, self._progress)
         began = time.monotonic()
@@ -88,7 +111,7 @@ class Session:
             self._each("warm", self._warm)
             for number in range(count):
                 self._rounds()
-                self._conclude()
+                self._conclude(self._result)
                 yield copy.deepcopy(self._result)
                 self._options = replace(self._options, seed=self._options.seed + number + 1)
                 self._result.rounds, self._result.comparisons, self._result.notes = 0, [], []
@@ -123,6 +146,7 @@ class Session:
                 waiting.append(runner)
             else:
                 self._prepare(runner)
+                self._keep()
         self._prepare_together(waiting)
 
     def _prepare_together(self, runners: Sequence[Runner]) -> None:
@@ -151,7 +175,8 @@ class Session:
 
     def _prepare(self, runner: Runner) -> None:
         spec, first = runner.spec, self._result.arms[0]
-        needed = first.failed if spec.after else spec.script is not None and first.status == "crashed"
+        # A function may be broken uncompiled only; but what hangs there would be waited for in every arm.
+        needed = first.failed if spec.after else first.status == "timeout" or (spec.script is not None and first.status == "crashed")
         if needed and runner.row is not first:
             runner.row.status, runner.row.reason = "crashed", f"not started, since {first.name} failed"
             return
@@ -291,8 +316,7 @@ class Session:
         finally:
             self._result.clocks = watch.stop()
 
-    def _conclude(self) -> None:
-        result = self._result
+    def _conclude(self, result: BenchResult) -> None:
         for row in (*result.arms, result.same_again):
             if row is not None:
                 summarise(row, result.arms[0])

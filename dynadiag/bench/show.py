@@ -24,6 +24,8 @@ _STYLES = {
 }
 _MIB = 1 << 20
 _NEAR_THE_ROOF = 0.6
+# Columns of the first table about times; how narrow a name is folded.
+_TIMES, _NARROWEST_NAME = 4, 9
 
 
 def print_result(result: BenchResult, console: Console) -> None:
@@ -47,7 +49,7 @@ def _verdicts(page: Page, result: BenchResult, checks: dict[str, Correctness]) -
     baseline = result.arms[0]
     if baseline.failed:
         # Each comparison would say the same.
-        page.line(clean(f"nothing was compared: {baseline.name} {baseline.reason}"), style="bold yellow")
+        page.line(clean(f"nothing was compared: {baseline.name}: {baseline.reason}"), style="bold yellow")
         return
     for comparison in result.comparisons:
         line = verdict_line(comparison, checks.get(comparison.arm)) + clean(among_shapes(comparison, result.shapes))
@@ -64,7 +66,7 @@ def verdict_line(comparison: Comparison, check: Correctness | None) -> str:
     if decision is None:
         return clean(f"{names}: {comparison.reason}")
     speed = f"{decision.speedup.estimate:.3f} times as fast [{decision.speedup.low:.3f}, {decision.speedup.high:.3f}]"
-    noise = f"A/A [{decision.noise.low:.3f}, {decision.noise.high:.3f}]"
+    noise = f"A/A [{decision.widest.low:.3f}, {decision.widest.high:.3f}]"
     results = f"results {check.status}" if check is not None and check.status else "results not checked"
     tail = f"; {comparison.reason}" if comparison.reason else ""
     return clean(f"{names}: {speed}, {noise}, {results}{tail}")
@@ -79,7 +81,7 @@ def _arms(page: Page, result: BenchResult, checks: dict[str, Correctness]) -> No
         check = checks.get(row.name)
         cells = [clean(row.name), _number(row.median_ms), _ends(row), (check.status or "not checked") if check else "-"]
         rows.append([*cells, _count(row.graphs), _count(row.breaks), _count(row.recompiles)])
-    page.table(columns, rows)
+    _table(page, columns, rows)
     if result.environment.get("device"):
         _on_the_device(page, every)
     for row in result.arms:
@@ -87,6 +89,27 @@ def _arms(page: Page, result: BenchResult, checks: dict[str, Correctness]) -> No
             page.line(clean(f"{row.name}: {row.status}: {row.reason}"), style="yellow", prefix="  ")
     if result.same_again is not None and result.same_again.failed:
         page.line(clean(f"A/A: {result.same_again.status}: {result.same_again.reason}"), style="yellow", prefix="  ")
+
+
+def _table(page: Page, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
+    """All in one table where numbers have room, else in two, and without the intervals where even then they have none."""
+    times: Sequence[int] = range(_TIMES)
+    counts = (0, *range(_TIMES, len(columns)))
+    if _has_room(page, columns, rows, range(len(columns))):
+        page.table(columns, rows)
+        return
+    if not _has_room(page, columns, rows, times):
+        times = (0, 1, 3)
+    for number, chosen in enumerate((times, counts)):
+        if number:
+            page.blank()
+        page.table([columns[at] for at in chosen], [[row[at] for at in chosen] for row in rows])
+
+
+def _has_room(page: Page, columns: Sequence[Column], rows: Sequence[Sequence[str]], chosen: Sequence[int]) -> bool:
+    """Whether the columns fit beside each other, with the first folded to a few characters."""
+    widths = (max(len(columns[at].heading), *(len(row[at]) for row in rows)) for at in chosen if at)
+    return _NARROWEST_NAME + sum(2 + width for width in widths) <= page.width - 2
 
 
 def _on_the_device(page: Page, arms: Sequence[ArmResult]) -> None:

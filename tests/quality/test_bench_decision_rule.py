@@ -108,7 +108,7 @@ def test_the_same_program_is_hardly_ever_called_faster_or_slower(name):
 @pytest.mark.parametrize("name", MACHINES)
 def test_a_real_slow_down_is_found(name, slow_down):
     # 2 % on a machine whose blocks vary by 5 % and more is at its limit within 15 seconds; there "INCONCLUSIVE" is the right answer.
-    found = 0.3 if (name, slow_down) == ("shared", 1.02) else 0.95
+    found = 0.2 if (name, slow_down) == ("shared", 1.02) else 0.95
     counts, inside = rates(MACHINES[name], slow_down, RUNS // 2)
     runs = RUNS // 2
     print(f"{name}: slower by {slow_down - 1:.0%}: {dict(counts)}, interval holds the truth in {inside:.3f}")

@@ -62,6 +62,16 @@ def test_no_total_is_given_where_the_joined_graphs_compute_less_than_the_call():
     jsonschema.Draft202012Validator(SCHEMA).validate(document([prices]))
 
 
+def test_prices_are_shares_of_the_call_in_the_timed_rounds():
+    row = ArmResult(name="default", median_ms=8.0)
+    slower = raw(place("train.py:3", 2.0), step=16.0, unbroken=12.0)
+    prices = prices_from(row, slower)
+    assert [prices[name]["ms"] for name in ("step", "total", "sum", "unexplained")] == [16.0, 2.0, 1.0, 1.0]
+    assert prices["breaks"][0]["ms"] == 1.0 and prices["timed_ms"] == 8.0
+    assert price_lines([prices])[0].endswith("2.000 ms [2.000, 2.000], 25% of the call, measured by joining its graphs to one")
+    jsonschema.Draft202012Validator(SCHEMA).validate(document([prices]))
+
+
 @given(st.lists(st.tuples(*[st.floats(0.5, 50)] * 4), min_size=20, max_size=30))
 def test_the_rows_add_up_whatever_the_noise(rows):
     step, unbroken, first, second = (list(column) for column in zip(*rows, strict=True))

@@ -83,6 +83,15 @@ def test_each_table_names_its_arms_in_80_columns():
     assert any(line.split() == ["reduce-overhead", "125", "40%", "2,048"] for line in lines)
 
 
+@pytest.mark.parametrize("width", [40, 50, 60, 80])
+def test_no_number_is_cut_in_a_narrow_terminal(width):
+    result = result_of(23456.789, rounds=20)
+    result.arms[1].name = "max-autotune-no-cudagraphs"
+    text = text_of(result, width)
+    assert "23,456.789" in text and "recompiles" in text and "PASS" in text
+    assert text.count("max-auto") >= 2
+
+
 def test_the_schema_refuses_a_null_without_its_reason():
     document = json_result.to_dict(result_of(device=None))
     assert document["arms"][0]["kernels"] is None
@@ -102,6 +111,7 @@ def test_the_contract_of_bench_json():
         "verdict": "FASTER",
         "reason": "",
         "noise_ci95": [1.0, 1.0],
+        "noise_ci99": [1.0, 1.0],
         "rounds": 30,
         "unknown": {},
     }
@@ -179,7 +189,7 @@ def test_why_nothing_was_compared_is_said_once():
     result.comparisons.clear()
     compare_arms(result, in_process=False)
     text = " ".join(text_of(result).split())
-    assert "nothing was compared: eager train.py raised ValueError: the reason" in text and text.count("the reason") == 1
+    assert "nothing was compared: eager: train.py raised ValueError: the reason" in text and text.count("the reason") == 1
     assert "default: oom: the device has no memory left" in text
 
 

@@ -57,7 +57,7 @@ def test_a_verdict_follows_its_rule(drawn, more):
     size = min(len(drawn), len(more))
     baseline, arm = ([pair[side] for pair in drawn[:size]] for side in (0, 1))
     decision = decide(baseline, arm, [pair[0] for pair in more[:size]])
-    speedup, noise = decision.speedup, decision.noise
+    speedup, noise = decision.speedup, decision.widest
     clear = abs(speedup.estimate - 1) > 0.01 and not speedup.low <= 1 <= speedup.high and not noise.low <= speedup.estimate <= noise.high
     if size < 20:
         assert decision.verdict is Verdict.INCONCLUSIVE
