@@ -37,8 +37,8 @@ class SearchLine:
 
     def __init__(self, line: StatusLine, unit: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._line, self._unit, self._clock = line, unit, clock
-        self._begun: float | None = None
         self._first = self._queries = 0
+        self._since: tuple[float, int] | None = None
 
     def show(self, message: Mapping[str, Any]) -> None:
         """Draw what a message of the worker says, if it says how far the search is."""
@@ -47,13 +47,19 @@ class SearchLine:
         if not isinstance(message.get("nodes"), int):
             return
         nodes, queries = message["nodes"], message.get("queries", 0)
-        if self._begun is None or "ready_cpu_s" in message or queries < self._queries:  # a further search, at the next level
-            self._begun, self._first = self._clock(), nodes
+        if not self._first or "ready_cpu_s" in message or queries < self._queries:  # a further search, at the next level
+            self._first, self._since = nodes, None
         self._queries = queries
-        passed = self._clock() - self._begun
-        rate = f", {queries / passed:.1f} a second" if queries and passed else ""
-        asked = f"{queries} queries{rate}, {message['phase']}" if queries else "confirming the failure"
+        asked = f"{queries} queries{self._rate(queries)}, {message['phase']}" if queries else "confirming the failure"
         self._line.draw(f"{nodes} of {self._first} {self._unit} left, {asked}")
+
+    def _rate(self, queries: int) -> str:
+        """Since the first answer of this search."""
+        if self._since is None:
+            self._since = self._clock(), queries
+            return ""
+        passed, answers = self._clock() - self._since[0], queries - self._since[1]
+        return f", {answers / passed:.1f} a second" if passed > 0 else ""
 
 
 @contextmanager

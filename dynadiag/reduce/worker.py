@@ -138,7 +138,9 @@ def _reduced(
         width=job.get("jobs") or default_width(),
     )
     found = hunt_calls(candidate, setting, options, made)
+    say(doing="looking for the guilty part, and running the result in fresh processes")
     last = conclude(found, out, options, _conclude_options(found, job, interrupts))
+    say(doing="writing the report")
     papers = finish(last.hunt, last.written, out, _finish_options(last, job, interrupts))
     wall_s = time.monotonic() - began
     level = "calls" if last.level == "dynamo" and len(calls_of(last.hunt.best, last.hunt.setting)) > 1 else last.level

@@ -11,7 +11,52 @@ from dynadiag.reduce.scripts.program import Program, of_tree
 
 
 def inline_names(program: Program) -> Iterator[Program]:
-    """One program for each assignment of one name; constants go everywhere, other values where they are read once."""
+    """One program for each assignment of one name; constants go everywhere, other values where they are read once.
+
+    Names that are bound together (`a, b = 1, f()`) go one by one, with their values.
+    """
+    yield from _inline_single(program)
+    yield from _inline_unpacked(program)
+
+
+def _inline_unpacked(program: Program) -> Iterator[Program]:
+    for block, (_, statements) in enumerate(blocks_of(program.tree)):
+        for place, node in enumerate(statements):
+            for element in range(_width(node)):
+                tree = program.tree
+                body = blocks_of(tree)[block][1]
+                targets, values = body[place].targets[0].elts, body[place].value.elts  # type: ignore[attr-defined]
+                name, value = targets.pop(element).id, values.pop(element)
+                body[place] = _assigning(targets, values)
+                uses = [one for one in names_in(tree, ast.Load) if one.id == name]
+                if any(one.id == name for one in names_in(tree, ast.Store)):
+                    continue
+                if len(uses) > 1 and not isinstance(value, ast.Constant):
+                    continue
+                made = of_tree(_Inlining(name, value).visit(tree))
+                if not has_long_line(made):
+                    yield made
+
+
+def _width(node: ast.stmt) -> int:
+    """How many names are bound to as many values that stand beside each other; 0 for other statements."""
+    if not isinstance(node, ast.Assign) or len(node.targets) != 1 or not isinstance(node.value, ast.Tuple | ast.List):
+        return 0
+    target = node.targets[0]
+    plain = isinstance(target, ast.Tuple | ast.List) and all(isinstance(one, ast.Name) for one in target.elts)
+    same = plain and len(target.elts) == len(node.value.elts)  # type: ignore[attr-defined]
+    return len(node.value.elts) if same and not any(isinstance(one, ast.Starred) for one in node.value.elts) else 0
+
+
+def _assigning(targets: list[ast.expr], values: list[ast.expr]) -> ast.stmt:
+    if not targets:
+        return ast.Pass()
+    if len(targets) == 1:
+        return ast.Assign(targets, values[0])
+    return ast.Assign([ast.Tuple(targets, ast.Store())], ast.Tuple(values, ast.Load()))
+
+
+def _inline_single(program: Program) -> Iterator[Program]:
     for block, (_, statements) in enumerate(blocks_of(program.tree)):
         for place, node in enumerate(statements):
             name = _assigned(node)
