@@ -13,7 +13,8 @@ from dynadiag.bench.statistics import median_interval
 
 ABLATION = (
     "ablation: the call's graphs with and without this place joined, with the pause that the call makes here; the mean of two orders: with "
-    "only the places before it broken, and with only those behind it"
+    "only the places before it broken, and with only those behind it; as a share of the call beside it in the same round, times the call's "
+    "median in the timed rounds"
 )
 TIMED_GUARDS = "the guard set evaluated 200 times on the real locals when it was made, times its evaluations per call"
 TIMED_COPY = "a copy of this tensor timed by itself"
@@ -41,7 +42,8 @@ def prices_from(row: ArmResult, raw: Mapping[str, Any]) -> dict[str, Any]:
     the call.
     """
     prices: dict[str, Any] = {"arm": row.name, "why_not": raw["why_not"], "graph_calls": raw.get("graph_calls"), "breaks": []}
-    prices |= {"step": None, "total": None, "sum": None, "unexplained": None, "rounds": len(raw.get("step_ms", ()))}
+    prices |= {"timed_ms": row.median_ms, "step": None, "total": None, "sum": None, "unexplained": None}
+    prices["rounds"] = len(raw.get("step_ms", ()))
     prices["guards"] = [_guard(one) for one in raw.get("guards", ())]
     prices["copy_backs"] = [
         {"name": one["name"], "bytes": one["bytes"], **_figure(one["samples_ms"]), "how": TIMED_COPY} for one in raw.get("copy_backs", ())
@@ -57,16 +59,17 @@ def prices_from(row: ArmResult, raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _fill_breaks(prices: dict[str, Any], raw: Mapping[str, Any]) -> None:
+    scale = _to_timed_rounds(prices["timed_ms"], raw["step_ms"])
     differences = []
     for number, place in enumerate(raw["places"], 1):
         known = {key: place[key] for key in ("where", "reason", "is_break", "times", "pause_ms")}
         figure: dict[str, Any] = {"ms": None, "ci95_ms": None}
         if not place["why_not"]:
-            differences.append(place["price_samples_ms"])
+            differences.append(_times(place["price_samples_ms"], scale))
             figure = _figure(differences[-1])
         unknown = dict.fromkeys(("ms", "ci95_ms"), place["why_not"]) if place["why_not"] else {}
         prices["breaks"].append({"id": f"p{number}", **known, **figure, "how": ABLATION, "unknown": unknown})
-    total = _less(raw["step_ms"], raw["unbroken_ms"])
+    total = _times(_less(raw["step_ms"], raw["unbroken_ms"]), scale)
     prices["step"] = _figure(raw["step_ms"])
     known_ms = sum(place["ms"] for place in prices["breaks"] if place["ms"] is not None)
     prices["sum"] = _around(known_ms, [sum(found) for found in zip(*differences, strict=True)]) if differences else None
@@ -75,6 +78,19 @@ def _fill_breaks(prices: dict[str, Any], raw: Mapping[str, Any]) -> None:
     prices["total"] = _figure(total)
     left = [whole - sum(found) for whole, *found in zip(total, *differences, strict=True)]
     prices["unexplained"] = _around(prices["total"]["ms"] - known_ms, left)
+
+
+def _to_timed_rounds(timed_ms: float | None, step_ms: Sequence[float]) -> list[float]:
+    """What a round's samples are multiplied by, so that its call takes what it takes in the timed rounds.
+
+    The host may be slower while prices are measured (an H200's host, torch 2.11: one call took 1.97 ms in the timed rounds and 2.53 ms
+    there), and prices with it.
+    """
+    return [1.0 if timed_ms is None or not step else timed_ms / step for step in step_ms]
+
+
+def _times(samples: Sequence[float], scale: Sequence[float]) -> list[float]:
+    return [one * factor for one, factor in zip(samples, scale, strict=True)]
 
 
 def _around(estimate: float, samples: Sequence[float]) -> dict[str, Any]:
@@ -143,7 +159,8 @@ def _lines(one: Mapping[str, Any]) -> list[str]:
 def _together(one: Mapping[str, Any]) -> str:
     if one["total"] is None:
         return f"not known: {one['unknown']['total']}"
-    share = one["total"]["ms"] / one["step"]["ms"] if one["step"]["ms"] else 0.0
+    whole = one["timed_ms"] or one["step"]["ms"]
+    share = one["total"]["ms"] / whole if whole else 0.0
     return f"{_words(one['total'])}, {share:.0%} of the call, measured by joining its graphs to one"
 
 

@@ -96,9 +96,11 @@ class _Pricing:
     def measure(self, max_s: float) -> dict[str, Any]:
         """Everything; raises CannotJoinError where graphs cannot be joined."""
         with timed_guards(self._guards):
+            # The first call: with CUDA graphs it runs without one. What a tape keeps alive in a call that replays a graph, torch refuses,
+            # since it died while the graph was recorded (`check_invariants` in torch/_inductor/cudagraph_trees.py, 2.11 to 2.15).
+            self._record()
             for _ in range(_WARM_CALLS):
                 self._step()
-        self._record()
         guards = self._guard_sets()
         copies = [self._copy(call, at, name) for call in self._tape for at, name in call.piece.copied_back]
         places = self._places()
