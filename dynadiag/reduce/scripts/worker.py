@@ -100,9 +100,10 @@ def _import_once(program: Program) -> None:
 def warm_up() -> None:
     """Let children inherit what a first compile, a first break and a first recording import and build (measured: 0.5 s against 0.15 s).
 
-    Not where there is a GPU: to compile could initialise it, and no child could use it then.
+    Where there is a GPU inductor is imported only: to compile could initialise it, and no child could use it then.
     """
     if torch.cuda.is_available():
+        importlib.import_module("torch._inductor.compile_fx")
         return
     try:
         with tempfile.TemporaryDirectory(prefix="dynadiag-script-") as folder:
