@@ -57,13 +57,15 @@ class WholeStep(Step):
 class CallUnit(Step):
     """One call with its arguments: forward, and backward with fixed cotangents where grad mode is on and an output needs it.
 
-    `own_backward` says that the callable runs a backward itself, `where` which call of a script this is, `autocast` for which devices the
-    script had autocast on; backward runs without, as torch advises. `options` are those that the script compiled the callable with.
+    `own_backward` says that the callable runs a backward itself, `keeps_gradients` that it reads the gradients that it finds, `where`
+    which call of a script this is, `autocast` for which devices the script had autocast on; backward runs without, as torch advises.
+    `options` are those that the script compiled the callable with.
     """
 
     cotangents: dict[str, Any] = field(default_factory=dict)
     backward: bool = False
     own_backward: bool = False
+    keeps_gradients: bool = False
     leaves: tuple[Any, ...] | None = None
     where: str = ""
     autocast: tuple[str, ...] = ()
@@ -96,6 +98,8 @@ class CallUnit(Step):
         what = "forward and backward with fixed cotangents" if self.backward else "forward"
         if self.own_backward:
             what = "the call, with the backward that it runs itself"
+        elif self.keeps_gradients:
+            what = "the call, with the gradients that it finds"
         return f"{what}, {self.where}" if self.where else what
 
     def _cotangent(self, name: str, value: Any) -> Any:
@@ -111,7 +115,9 @@ class CallUnit(Step):
         return made
 
     def drop_gradients(self) -> None:
-        """As a training loop does before each step."""
+        """As a training loop does before each step; nothing where the call reads them, as an optimizer's step does."""
+        if self.keeps_gradients:
+            return
         if self.leaves is None:
             held = find_state(self.original, self.arguments, self.keywords).held.values()
             self.leaves = tuple(item.tensor for item in held if item.tensor.is_leaf and item.tensor.requires_grad)

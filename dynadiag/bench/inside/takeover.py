@@ -18,8 +18,9 @@ from typing import Any, NoReturn
 from dynadiag.bench.inside.loading import UserCodeError, is_out_of_memory, one_line
 from dynadiag.bench.inside.patching import EAGER, CompileSwitch
 from dynadiag.bench.inside.process_group import stay_alone
+from dynadiag.bench.inside.reference import run_and_collect
 from dynadiag.bench.inside.shapes import Mode, Seen, ShapeLog, ShapeReplay, most_seen
-from dynadiag.bench.inside.snapshot import seed_generators, take_snapshot
+from dynadiag.bench.inside.snapshot import Snapshot, seed_generators, take_snapshot
 from dynadiag.bench.inside.state import find_state
 from dynadiag.bench.inside.steps import CallUnit
 from dynadiag.errors import DynadiagError, UsageError
@@ -248,8 +249,11 @@ def without_history(value: Any) -> Any:
 
 
 def _settle(unit: CallUnit) -> None:
-    """Find out, uncompiled, whether the callable runs its own backward: then ours would go through a graph that is gone."""
+    """Find out, uncompiled, whether the callable runs its own backward (then ours would go through a graph that is gone), and whether a
+    call without a backward reads gradients.
+    """
     snapshot = take_snapshot(find_state(unit.original, unit.arguments, unit.keywords))
+    unit.keeps_gradients = bool(snapshot.gradients)
     try:
         unit.run(unit.original)
     except RuntimeError as error:
@@ -258,3 +262,26 @@ def _settle(unit: CallUnit) -> None:
         unit.own_backward = True
     finally:
         snapshot.restore()
+    unit.keeps_gradients &= not unit.own_backward and not unit.backward and _reads_gradients(unit, snapshot)
+
+
+def _reads_gradients(unit: CallUnit, snapshot: Snapshot) -> bool:
+    """Whether a call does something else, or raises, without the gradients that it finds."""
+    try:
+        found = run_and_collect(unit, unit.original)
+        snapshot.restore()
+        unit.keeps_gradients = False
+        without = run_and_collect(unit, unit.original)
+    except Exception:  # noqa: BLE001 - the border around user code
+        return True
+    finally:
+        unit.keeps_gradients = True
+        snapshot.restore()
+    results = [name for name in found if not name.startswith("gradient of ")]
+    return any(name not in without or not _equal(found[name], without[name]) for name in results)
+
+
+def _equal(value: Any, other: Any) -> bool:
+    import torch
+
+    return value.dtype == other.dtype and torch.equal(value, other)

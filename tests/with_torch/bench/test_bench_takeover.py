@@ -166,6 +166,46 @@ def test_a_call_that_runs_its_own_backward_gets_no_other(take):
     assert steps == [2.0] * 4, "finding that out left no trace"
 
 
+OPTIMIZER = """
+    model = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.Adam(model.parameters())
+
+    @torch.compile
+    def step():
+        optimizer.step()
+
+    @torch.compile
+    def descend():
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter -= 0.1 * parameter.grad
+
+    @torch.compile
+    @torch.no_grad()
+    def evaluate(x):
+        return model(x)
+
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(torch.ones(4, 3)).sum().backward()
+        CALL
+"""
+
+
+@pytest.mark.parametrize(("call", "keeps"), [("step()", True), ("descend()", True), ("evaluate(torch.ones(4, 3))", False)])
+def test_a_call_that_reads_gradients_has_those_of_the_script(take, call, keeps):
+    def look(unit):
+        after = [held.tensor for held in find_state(unit.original).held.values() if held.kind == "parameter"]
+        before = [parameter.clone() for parameter in after]
+        unit.run(unit.original)
+        moved = [not torch.equal(one, other) for one, other in zip(before, after, strict=True)]
+        return moved, [parameter.grad is not None for parameter in after], unit.what
+
+    moved, gradients, what = take(OPTIMIZER.replace("CALL", call), look, arm="eager")
+    assert moved == gradients == [keeps] * 2
+    assert what.startswith("the call, with the gradients that it finds, call 3 of" if keeps else "forward, call 3 of")
+
+
 def test_an_input_that_other_operations_made_is_cut_from_them(take):
     source = """
         first = torch.nn.Linear(4, 4)
