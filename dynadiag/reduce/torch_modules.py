@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dynadiag.fx.annotations import DTYPE_NAMES
+from dynadiag.reduce.repro_layers import Layer, read_layer
 
 _SHORT = {name: short for short, name in DTYPE_NAMES.items()}
 _READS = re.compile(r"^(\s*\w+)( = self\.(\w+)\s*(?:;.*)?)$")
@@ -35,6 +36,7 @@ class ReadClass:
 class _Made:
     attributes: list[Mapping[str, Any]] = field(default_factory=list)
     children: dict[str, str] = field(default_factory=dict)
+    layers: dict[str, Layer] = field(default_factory=dict)
     unread: str | None = None
 
 
@@ -63,7 +65,8 @@ def _read(
     notes = {str(one["name"]): note(one) for one in made.attributes}
     names = [argument.arg for argument in forward.args.args[1:]]
     arguments = ", ".join(["self", *(f'{one}: "{annotations[one]}"' if one in annotations else one for one in names)])
-    body = [_noted(line, notes) for line in lines[forward.body[0].lineno - 1 : forward.end_lineno]]
+    body = _without_layers(lines[forward.body[0].lineno - 1 : forward.end_lineno], made, notes)
+    body = [_noted(line, notes) for line in body]
     children = [_read(lines, classes[cls], classes, {}, name=attribute, depth=depth + 1) for attribute, cls in made.children.items()]
     inside = [f"    {line}" for child in children for line in child.text.splitlines()]
     text = "\n".join([f"class {name}(torch.nn.Module):", f"    def forward({arguments}):", *body, *inside]) + "\n"
@@ -74,6 +77,33 @@ def _read(
 
 def _method(found: ast.ClassDef, name: str) -> ast.FunctionDef | None:
     return next((node for node in found.body if isinstance(node, ast.FunctionDef) and node.name == name), None)
+
+
+def _without_layers(body: Sequence[str], made: _Made, notes: Mapping[str, str]) -> list[str]:
+    """The body with operators in place of layers; what stands in the way is said in `made`."""
+    lines: list[str] = []
+    read: set[str] = set()
+    for line in body:
+        name = next((found for found in re.findall(r"self\.(\w+)\b", line) if found in made.layers), None)
+        new = [line] if name is None else made.layers[name].lines(line, first=name not in read, notes=notes)
+        if new is None:
+            made.unread = made.unread or f"it calls a layer in another way: {line.strip()[:80]!r}"
+            continue
+        read |= {name} if name is not None else set()
+        lines += new
+    held = [str(one["name"]) for one in made.attributes]
+    if len({*held}) < len(held) or any(f"{one}_read" in line for layer in made.layers.values() for one in _names(layer) for line in body):
+        made.unread = made.unread or "its layers and its tensors have the same names"
+    return lines
+
+
+def _names(layer: Layer) -> list[str]:
+    return [str(one["name"]) for one in layer.tensors.values()]
+
+
+def _layer(name: str, value: ast.expr) -> Layer | None:
+    value, moved_to = _moved(value)
+    return read_layer(name, value, moved_to or "cpu")
 
 
 def _noted(line: str, notes: Mapping[str, str]) -> str:
@@ -105,10 +135,14 @@ def _made(init: ast.FunctionDef | None, classes: Mapping[str, ast.ClassDef]) -> 
         named = _named(statement)
         child = None if named is None else _class_of(named[1], classes)
         tensor = None if named is None or child is not None else _tensor(*named)
+        layer = None if named is None or child is not None else _layer(*named)
         if named is not None and child is not None:
             made.children[named[0]] = child
         elif tensor is not None:
             made.attributes.append(tensor)
+        elif layer is not None:
+            made.layers[layer.name] = layer
+            made.attributes.extend(layer.tensors.values())
         else:
             made.unread = made.unread or f"its __init__ makes {ast.unparse(statement)[:80]!r}"
     return made

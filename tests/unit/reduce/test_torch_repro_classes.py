@@ -96,3 +96,42 @@ def test_a_sub_graph_that_cannot_be_read_is_said(body, message):
 def test_any_literal_is_read_or_refused(value):
     found = read(f"self.register_buffer('w', tensor({value!r}))")
     assert (found.unread is None) == bool(found.attributes)
+
+
+@pytest.mark.parametrize(
+    ("made", "body", "unread"),
+    [
+        ("self.fc = Linear(in_features=open('x'), out_features=3)", "y = self.fc(x)", "self.fc = Linear("),
+        ("self.fc = Linear(2, 3, bias=True, device='cuda')", "y = self.fc(x)", "self.fc = Linear("),
+        ("self.fc = Linear(-2, 3)", "y = self.fc(x)", "self.fc = Linear("),
+        ("self.fc = Linear('none', 3)", "y = self.fc(x)", "self.fc = Linear("),
+        ("self.fc = Linear(**x)", "y = self.fc(x)", "self.fc = Linear("),
+        ("self.fc = BatchNorm1d(10000000000000)", "y = self.fc(x)", "self.fc = BatchNorm1d("),
+        ("self.fc = Conv2d(2, 3, (1, 1), groups=0)", "y = self.fc(x)", "self.fc = Conv2d("),
+        ("self.fc = Conv2d(2, 3, (1, 1), padding_mode=circular)", "y = self.fc(x)", "self.fc = Conv2d("),
+        ("self.fc = GELU(approximate='none)(x); import os #')", "y = self.fc(x)", "self.fc = GELU("),
+        ("self.fc = nn.Linear(2, 3)", "y = self.fc(x)", "self.fc = nn.Linear("),
+        ("self.fc = Linear(2, 3)", "y = self.fc(x, x)", "calls a layer in another way: 'y = self.fc(x, x)'"),
+        ("self.fc = Linear(2, 3)", "y = self.fc.bias", "calls a layer in another way: 'y = self.fc.bias'"),
+        ("self.fc = Linear(2, 3)", "fc_bias_read = self.fc(x)", "the same names"),
+        ("self.fc = Linear(2, 3)\n        self.register_buffer('fc_bias', tensor(1))", "y = self.fc(x)", "the same names"),
+    ],
+)
+def test_what_is_no_plain_layer_is_refused(made, body, unread):
+    text = f"class Repro(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n        {made}\n"
+    text += f"    def forward(self, x):\n        {body}\n        return (x,)\n"
+    (found,) = ast.parse(text).body
+    said = read_class(text.splitlines(), found, {}, {"x": "f32[2][1]cpu"}).unread
+    assert said is not None and unread in said and said.startswith("its " if "makes" in said else ("it calls", "its layers"))
+
+
+def test_a_layer_that_is_called_twice_reads_its_tensors_once():
+    text = (
+        "class Repro(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.fc = Linear(2, 2).to('cuda:1')\n"
+    )
+    text += "    def forward(self, x):\n        y = self.fc(x);  x = None\n        z = self.fc(y);  y = None\n        return (z,)\n"
+    (found,) = ast.parse(text).body
+    read = read_class(text.splitlines(), found, {}, {"x": "f32[2][1]cpu"})
+    assert read.unread is None and [one["device"] for one in read.attributes] == ["cuda:1", "cuda:1"]
+    assert read.text.count('fc_weight_read: "f32[2, 2][2, 1]cuda:1" = self.fc_weight') == 1
+    assert "z = torch._C._nn.linear(y, fc_weight_read, fc_bias_read);  y = None" in read.text

@@ -83,18 +83,59 @@ def test_parameters_of_the_class_need_gradients(tmp_path):
     assert [one.requires_grad for one in candidate.inputs] == [False, True] and results(candidate)[0].shape == (3,)
 
 
-def test_modules_of_the_class_are_refused_by_name(tmp_path):
+class Layers(torch.nn.Module):
+    """Each layer that torch writes into a repro, but for LSTM."""
+
+    def __init__(self):
+        super().__init__()
+        nn = torch.nn
+        self.embedding, self.norm, self.linear = nn.Embedding(9, 6, padding_idx=2), nn.LayerNorm((5, 6)), nn.Linear(6, 8, bias=False)
+        self.conv1, self.batch1, self.up1 = nn.Conv1d(5, 4, 3, padding=1), nn.BatchNorm1d(4), nn.ConvTranspose1d(4, 6, 2, stride=2)
+        self.glu, self.gelu, self.drop, self.same = nn.GLU(dim=1), nn.GELU(approximate="tanh"), nn.Dropout(p=0.0), nn.Identity()
+        self.conv2, self.batch2, self.pool = nn.Conv2d(3, 4, 3, groups=1, bias=False), nn.BatchNorm2d(4, affine=False), nn.MaxPool2d(2)
+        self.average, self.relu = nn.AdaptiveAvgPool2d((2, 3)), nn.ReLU(inplace=True)
+        self.conv3, self.batch3, self.flat = nn.Conv3d(1, 2, 2), nn.BatchNorm3d(2, momentum=None), nn.Flatten()
+        self.tanh, self.softmax, self.last = nn.Tanh(), nn.Softmax(dim=1), nn.Linear(3, 3)
+
+    def forward(self, i, x):
+        row = self.linear(self.norm(self.embedding(i)))
+        row = self.gelu(self.glu(self.up1(self.batch1(self.conv1(row)))))
+        image = self.average(self.relu(self.pool(self.batch2(self.conv2(x)))))
+        block = self.flat(self.batch3(self.conv3(x[:, None])))
+        return row, self.same(self.last(self.last(self.drop(image)))), self.softmax(self.tanh(block))
+
+
+def test_layers_of_the_class_become_the_operators_that_they_call(tmp_path):
+    inputs = [torch.randint(9, (2, 5)), torch.randn(2, 3, 9, 9)]
+    text = generate_dynamo_fx_repro_string(torch.fx.symbolic_trace(Layers()), inputs, "eager")
+    (tmp_path / "repro.py").write_text(text)
+    candidate, _ = reread(tmp_path, {})
+    assert "call_module" not in {node.op for node in candidate.module.graph.nodes}
+    names = {}
+    exec(text[text.index("class Repro") : text.index("mod = Repro()")], {**vars(torch.nn), "torch": torch, "device": torch.device}, names)
+    expected, values = names["Repro"](), make_values(candidate.inputs)
+    named = {node.target: value for node, value in zip(candidate.module.graph.nodes, values, strict=False)}
+    for name, tensor in [*expected.named_parameters(), *expected.named_buffers()]:
+        found = [value for key, value in named.items() if key == f"{name.replace('.', '_')}_read"]
+        if "num_batches" not in name:
+            assert found[0].requires_grad is tensor.requires_grad
+            tensor.data.copy_(found[0].data)
+    shown = expected(named["i"], named["x"])
+    assert all(torch.equal(one, other) for one, other in zip(results(candidate), shown, strict=True))
+
+
+def test_other_modules_of_the_class_are_refused_by_name(tmp_path):
     class Holds(torch.nn.Module):
         def __init__(self):
             super().__init__()
-            self.layer = torch.nn.Linear(2, 2)
+            self.layer = torch.nn.LSTM(2, 2)
 
         def forward(self, x):
-            return (self.layer(x),)
+            return (self.layer(x)[0],)
 
-    text = generate_dynamo_fx_repro_string(torch.fx.symbolic_trace(Holds()), [torch.ones(2)], "eager")
+    text = generate_dynamo_fx_repro_string(torch.fx.symbolic_trace(Holds()), [torch.ones(1, 1, 2)], "eager")
     (tmp_path / "repro.py").write_text(text)
-    with pytest.raises(UnreadableInputError, match=r"its __init__ makes 'self.layer = Linear\(in_features=2"):
+    with pytest.raises(UnreadableInputError, match=r"its __init__ makes 'self.layer = LSTM\(2, 2"):
         reread(tmp_path, {})
 
 
