@@ -216,25 +216,26 @@ def run(
         child = subprocess.Popen(
             command, cwd=folder, env=os.environ | own | (names or {}), stdout=file, stderr=file, start_new_session=True
         )
-        stopped = threading.Event()
-        watch = threading.Thread(target=_watch, args=(child, limit_s, stopped), daemon=True)
-        watch.start()
+        spent_s: list[float] = []
+        threading.Thread(target=_watch, args=(child, limit_s, spent_s), daemon=True).start()
         status: int | str = child.wait()
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
     after, wall_s = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic() - began_s
     cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     said = (folder / "said").read_text("utf-8", "replace")
-    return Ended("stopped" if stopped.is_set() else status, round(cpu_s, 1), round(wall_s, 1), said)
+    # A process that is killed takes along what its own children had used.
+    return Ended("stopped" if spent_s else status, round(max(cpu_s, *spent_s, 0.0), 1), round(wall_s, 1), said)
 
 
-def _watch(child: subprocess.Popen[bytes], limit_s: float | None, stopped: threading.Event) -> None:
-    """End the process when it and all that it started have used their CPU time."""
+def _watch(child: subprocess.Popen[bytes], limit_s: float | None, spent_s: list[float]) -> None:
+    """End the process when it and all that it started have used their CPU time. SIGINT may be ignored: it is in a shell's background."""
     while limit_s is not None and child.poll() is None:
-        if session_cpu_s(child.pid) > limit_s:
-            stopped.set()
+        used_s = session_cpu_s(child.pid)
+        if used_s > limit_s:
+            spent_s.append(used_s)
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGINT)
+                os.killpg(child.pid, signal.SIGKILL)
             return
         time.sleep(1.0)
 

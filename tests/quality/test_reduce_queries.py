@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,15 @@ def test_planted_operators_are_isolated_in_few_queries(benchmark, model, needed,
     assert figures["queries"]["cut"] <= cut
     assert figures["queries"]["minimal"] <= 2 * needed
     assert figures["largest_size"] <= 4
+
+
+def test_a_command_ends_at_its_limit_of_cpu_seconds_with_its_children_where_interrupts_are_ignored(tmp_path):
+    spec = importlib.util.spec_from_file_location("benchmark_scripts", Path(__file__).parents[2] / "benchmarks" / "minify_scripts.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    busy = "import signal as s, subprocess, sys; s.signal(s.SIGINT, s.SIG_IGN); subprocess.run([sys.executable, '-c', 'while 1: pass'])"
+    ended = module.run([sys.executable, "-c", busy], None, tmp_path, limit_s=1.0)
+    assert ended.status == "stopped" and ended.cpu_s > 1.0
 
 
 def test_torchs_minifier_asks_more_on_the_same_graph(benchmark):
