@@ -46,7 +46,8 @@ def test_a_command_ends_at_its_limit_of_cpu_seconds_with_its_children_where_inte
     spec.loader.exec_module(module)
     busy = "import signal as s, subprocess, sys; s.signal(s.SIGINT, s.SIG_IGN); subprocess.run([sys.executable, '-c', 'while 1: pass'])"
     ended = module.run([sys.executable, "-c", busy], None, tmp_path, limit_s=1.0)
-    assert ended.status == "stopped" and ended.cpu_s > 1.0
+    assert ended.status == "stopped"
+    assert ended.cpu_s >= 1.0  # rounded to tenths
 
 
 def test_torchs_minifier_asks_more_on_the_same_graph(benchmark):
