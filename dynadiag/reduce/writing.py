@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import textwrap
 from dataclasses import dataclass
 
@@ -41,7 +42,8 @@ def reproducer(candidate: Candidate, setting: Setting, header: Header, *, expect
     making = inputs_function(calls_of(candidate, setting), setting.default_dtype)
     helping, used = helpers(making)
     imports = imports | used
-    body = [*helping, *_groups(candidate, setting), *_surroundings(setting), *making, "", "", *_backend(setting), *_inner(setting)]
+    of_backend, backend = _backend(setting)
+    body = [*helping, *_groups(candidate, setting), *_surroundings(setting), *making, "", "", *backend, *_inner(setting)]
     body += _main(candidate, setting, header.failure, expect_failure=expect_failure)
     if header.failure.kind == "hang" and expect_failure:
         imports = imports | {"import faulthandler"}
@@ -50,7 +52,12 @@ def reproducer(candidate: Candidate, setting: Setting, header: Header, *, expect
     functions = [value for _, value in candidate.configs if isinstance(value, OptionFunction)]
     configs = [line for one in functions if one.source is not None for line in (*one.source.rstrip().splitlines(), "", "")]
     configs += [f"{config_path(name)} = {value!r}" for name, value in candidate.configs]
-    needed = imports | {"import torch"} | {f"import {config_path(name).split('.config.')[0]}.config" for name, _ in candidate.configs}
+    needed = (
+        imports
+        | of_backend
+        | {"import torch"}
+        | {f"import {config_path(name).split('.config.')[0]}.config" for name, _ in candidate.configs}
+    )
     needed |= {"import torch._inductor.compile_fx"} if setting.inner else set()
     needed |= {f"import {one.module}" for one in functions if one.module is not None}
     opening = _docstring(header, expect_failure=expect_failure)
@@ -109,11 +116,26 @@ def _surroundings(setting: Setting) -> list[str]:
     return [*lines, "", ""] if lines else []
 
 
-def _backend(setting: Setting) -> list[str]:
-    lines = (setting.backend_source or "").strip().splitlines()
-    while lines and lines[0].strip() in ("", "import torch"):
-        lines.pop(0)
-    return [*lines, "", ""] if lines else []
+def _backend(setting: Setting) -> tuple[set[str], list[str]]:
+    """The imports of the script's own back end, and the rest of its source."""
+    source = (setting.backend_source or "").strip()
+    body = ast.parse(source).body
+    imports: set[str] = set()
+    gone: set[int] = set()
+    for node in body:
+        taken = range(node.lineno, (node.end_lineno or node.lineno) + 1)
+        alone = sum(one.lineno in taken or one.end_lineno in taken for one in body) == 1
+        if isinstance(node, ast.Import | ast.ImportFrom) and alone:
+            imports.add(ast.unparse(node))
+            gone.update(taken)
+    lines: list[str] = []
+    for number, line in enumerate(source.split("\n"), 1):
+        is_gap = not line.strip() and (number - 1 in gone or not lines)
+        if number in gone or is_gap:
+            gone.add(number)
+        else:
+            lines.append(line)
+    return imports, [*lines, "", ""] if lines else []
 
 
 def _inner(setting: Setting) -> list[str]:

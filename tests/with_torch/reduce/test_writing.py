@@ -143,3 +143,35 @@ def test_a_function_that_no_script_can_name_is_refused():
 def test_settings_survive_json():
     setting = Setting(backend="inductor", options={"a": 1}, autocast=("cuda", "float16"), check="gradient", backward=True)
     assert from_json({**setting.to_json(), "autocast": ["cuda", "float16"], "of_a_newer_version": 1}) == setting
+
+
+BACK_END = """
+from functools import partial
+
+import torch
+
+def helper(gm, inputs, text):
+    return gm.forward
+
+
+import math; DIGITS = math.floor(2.5)
+
+my_backend = partial(helper, text='''a
+
+
+
+b''')
+"""
+
+
+def test_what_a_back_end_imports_stands_at_the_top():
+    def my_backend(gm, inputs):
+        return gm.forward
+
+    source, names = written(
+        candidate_of(torch.fx.symbolic_trace(lambda x: (torch.relu(x),)), [torch.ones(2)]), backend=my_backend, backend_source=BACK_END
+    )
+    head = source[: source.index("class Repro")]
+    assert "from functools import partial\nimport torch\n" in head and source.count("import torch\n") == 1
+    assert source.index("import math; DIGITS") > source.index("class Repro") and names["DIGITS"] == 2
+    assert names["my_backend"].keywords == {"text": "a\n\n\n\nb"} and "\n\ndef helper" in source
