@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -103,7 +104,7 @@ def _report(result: Mapping[str, Any], directory: Path) -> int:
         say(f"flaky: it came in {result['flaky']['failed']} of {result['flaky']['of']} runs")
     if not result["complete"]:
         say("the search was interrupted: this is the best so far (--resume goes on)")
-    print(directory / result["reproducer"])
+    print_path(directory / result["reproducer"])
     where = f"in {proven['reproduced']} of {proven['runs']} fresh processes"
     if proven["reproduced"] < proven["runs"]:
         say(f"not proven: it showed the same {where}")
@@ -133,3 +134,12 @@ def say(text: str) -> None:
 
     rows = clean_block(text, limit=_LONGEST_LINE, lines=_LONGEST_LINE).split("\n")
     print("dynadiag:", " ".join(rows), file=sys.stderr, flush=True)
+
+
+def print_path(path: Path) -> None:
+    """One line on stdout; a name that is no UTF-8 as the bytes that it is."""
+    try:
+        print(path)
+    except UnicodeEncodeError:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(os.fsencode(path) + b"\n")

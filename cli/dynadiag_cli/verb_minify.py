@@ -11,7 +11,17 @@ import typer
 
 from dynadiag_cli.command_line import MODE
 from dynadiag_cli.progress import SearchLine, StatusLine
-from dynadiag_cli.script_reduction import IN_A_SCRIPT, check_script, goes_on, is_script_job, reduce, reduce_instead, say, say_note
+from dynadiag_cli.script_reduction import (
+    IN_A_SCRIPT,
+    check_script,
+    goes_on,
+    is_script_job,
+    print_path,
+    reduce,
+    reduce_instead,
+    say,
+    say_note,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -304,7 +314,7 @@ def _report(result: Mapping[str, Any], directory: Path) -> int:
     if result["reproducer"] is None:
         say(f"there is no reproducer: {result['why_not']}")
         return 1
-    print(directory / result["reproducer"])
+    print_path(directory / result["reproducer"])
     if proven["reproduced"] < proven["runs"]:
         say(f"not proven: it failed in the same way in {proven['reproduced']} of {proven['runs']} fresh processes")
         return 1

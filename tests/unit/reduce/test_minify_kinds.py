@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
+import os
 import sys
+from pathlib import Path
 
 import pytest
 
 from dynadiag.record import Target
 from dynadiag_cli import script_reduction
 from dynadiag_cli.main import main
-from dynadiag_cli.script_reduction import say
+from dynadiag_cli.script_reduction import print_path, say
 
 
 @pytest.mark.parametrize(
@@ -85,3 +88,12 @@ def test_a_reduced_script_is_named_by_its_failure(signature, said, tmp_path, cap
     options = object()
     assert script_reduction.reduce(Target("script", ("script.py",)), tmp_path, options, why="it does") == 0
     assert capsys.readouterr().err.splitlines()[0] == f"dynadiag: compile_error: {said}"
+
+
+def test_a_path_that_is_no_utf8_is_printed_as_it_is(monkeypatch):
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="utf-8"))
+    print_path(Path(os.fsdecode(b"out\xff/repro_min.py")))
+    print_path(Path("out/repro_min.py"))
+    sys.stdout.flush()
+    assert raw.getvalue() == b"out\xff/repro_min.py\nout/repro_min.py\n"
