@@ -110,6 +110,7 @@ def test_any_literal_is_read_or_refused(value):
         ("self.fc = Conv2d(2, 3, (1, 1), groups=0)", "y = self.fc(x)", "self.fc = Conv2d("),
         ("self.fc = Conv2d(2, 3, (1, 1), padding_mode=circular)", "y = self.fc(x)", "self.fc = Conv2d("),
         ("self.fc = GELU(approximate='none)(x); import os #')", "y = self.fc(x)", "self.fc = GELU("),
+        ("self.fc = torch.ao.nn.qat.modules.conv.Conv2d(3, 4, kernel_size=(3, 3))", "y = self.fc(x)", "self.fc = torch.ao.nn.qat"),
         ("self.fc = nn.Linear(2, 3)", "y = self.fc(x)", "self.fc = nn.Linear("),
         ("self.fc = Linear(2, 3)", "y = self.fc(x, x)", "calls a layer in another way: 'y = self.fc(x, x)'"),
         ("self.fc = Linear(2, 3)", "y = self.fc.bias", "calls a layer in another way: 'y = self.fc.bias'"),

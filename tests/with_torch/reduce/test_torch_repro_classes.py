@@ -124,6 +124,50 @@ def test_layers_of_the_class_become_the_operators_that_they_call(tmp_path):
     assert all(torch.equal(one, other) for one, other in zip(results(candidate), shown, strict=True))
 
 
+@needs_fork
+def test_a_class_of_layers_parameters_and_buffers_ends_at_the_operator(tmp_path):
+    """As test_cpu_device_module_after_dynamo of torch has it, without the other device."""
+
+    class Mixed(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.m_x, self.m_y = torch.nn.Linear(12, 12), torch.nn.Linear(12, 12)
+            self.p_x, self.b_x = torch.nn.Parameter(torch.randn(12, 12)), torch.nn.Buffer(torch.ones(12, 12))
+
+        def forward(self, x, y):
+            return (torch.relu(self.m_x(x + torch.randn(12, 12)) + self.p_x + self.m_y(y) + self.b_x.cpu()),)
+
+    fault = "relu_compile_error_TESTING_ONLY"
+    text = generate_dynamo_fx_repro_string(torch.fx.symbolic_trace(Mixed()), [torch.randn(12, 12), torch.randn(12, 12)], fault)
+    (tmp_path / "repro.py").write_text(text)
+    candidate, setting = reread(tmp_path, {})
+    assert setting.backend == fault
+    found = hunt(candidate, setting, HuntOptions(timeout_s=600.0))
+    assert [node.target for node in found.best.module.graph.nodes if node.op.startswith("call")] == [torch.relu]
+
+
+KERNEL = """import triton
+import triton.language as tl
+
+@triton.jit
+def kernel(x_ptr, BLOCK: tl.constexpr):
+    tl.store(x_ptr, 1)
+
+kernel_side_table.add_kernel(kernel)
+
+class Repro("""
+
+
+def test_kernels_of_the_user_are_in_the_way_only_where_the_graph_calls_them(tmp_path):
+    gm = make_fx(lambda x: (x * x,))(torch.ones(3))
+    candidate, _ = loaded(tmp_path, gm, [torch.ones(3)], **{"class Repro(": KERNEL})
+    assert torch.equal(results(candidate)[0], torch.ones(3))
+    call = "torch.ops.higher_order.triton_kernel_wrapper_mutation(kernel_idx = 0, constant_args_idx = 0, grid = [(1, 1, 1)], kwargs = {})"
+    (tmp_path / "again").mkdir()
+    with pytest.raises(UnreadableInputError, match="triton_kernel_wrapper_mutation"):
+        loaded(tmp_path / "again", gm, [torch.ones(3)], **{"class Repro(": KERNEL, "torch.ops.aten.mul.Tensor(x_1, x_1)": call})
+
+
 def test_other_modules_of_the_class_are_refused_by_name(tmp_path):
     class Holds(torch.nn.Module):
         def __init__(self):
