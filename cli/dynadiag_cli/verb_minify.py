@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -124,6 +125,7 @@ def minify(
     from dynadiag.reduce.session import SessionOptions
 
     _check_kind(kind, memory_limit_mib)
+    _check_match(match)
     source = _source(target)
     program = Target("module" if ctx.meta.get(MODE) == "module" else "script", tuple(target))
     failure = kind.value if kind else None
@@ -157,6 +159,15 @@ def _check_kind(kind: Kind | None, memory_limit_mib: int | None) -> None:
         raise UsageError("--memory-limit belongs to --kind oom")
     if memory_limit_mib is not None and not sys.platform.startswith("linux"):
         raise UsageError("--memory-limit needs Linux")
+
+
+def _check_match(match: str | None) -> None:
+    from dynadiag.errors import UsageError
+
+    try:
+        re.compile(match or "")
+    except re.error as error:
+        raise UsageError(f"--match {match!r} is no regular expression: {error}") from error
 
 
 def _check_capture(capture: Capture) -> None:

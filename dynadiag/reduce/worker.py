@@ -221,4 +221,10 @@ def say(**message: Any) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    try:
+        status = main(sys.argv[1])
+    except Exception as error:  # noqa: BLE001 - our own error: its traceback goes to the log, one line to the person
+        traceback.print_exc()
+        say(error=f"the reducer failed (see worker.log): {type(error).__name__}: {error}", exit_code=2)
+        status = 2
+    sys.exit(status)

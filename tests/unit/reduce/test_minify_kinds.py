@@ -23,6 +23,7 @@ from dynadiag_cli.script_reduction import print_path, say
         (["--kind", "cudagraph_skip", "run#g1"], "decided over a whole call, so the script itself is reduced"),
         (["--kind", "fallback", "missing.py"], "no such script: missing.py"),
         (["--memory-limit", "100", "script.py"], "--memory-limit belongs to --kind oom"),
+        (["--match", "a(", "script.py"], "--match 'a(' is no regular expression: missing ), unterminated subpattern at position 1"),
         (["--kind", "nan", "--memory-limit", "100", "script.py"], "--memory-limit belongs to --kind oom"),
     ],
 )

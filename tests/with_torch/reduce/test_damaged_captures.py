@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -61,3 +63,12 @@ def test_a_graph_on_the_meta_device_can_be_asked_about():
     candidate = candidate_of(torch.fx.symbolic_trace(add), [torch.empty(2, device="meta")])
     observe(candidate, Setting(backend="eager"), told.append)
     assert {"passed": True} in told
+
+
+def test_an_error_of_the_reducer_itself_is_one_line_and_a_traceback_in_its_log(tmp_path):
+    (tmp_path / "job.json").write_text('{"captures": 3, "resume": false}')
+    command = [sys.executable, "-m", "dynadiag.reduce.worker", str(tmp_path / "job.json")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1500)
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert done.returncode == 2 and told["exit_code"] == 2 and told["error"].startswith("the reducer failed (see worker.log): ")
+    assert "Traceback" in done.stderr
