@@ -117,7 +117,8 @@ def _cudagraph_skips(run: Run) -> Iterator[Failure]:
     told = [one.text for one in run.problems if one.kind == "cudagraph_skip"]
     for reason in dict.fromkeys(filter(None, (*compiling, *told))):
         if "mutat" in reason:
-            yield Failure(kind="cudagraph_skip", phase="compile", message=without_accidents(reason.splitlines()[0]), detail=reason)
+            first = reason.splitlines()[0].partition(". Found from")[0]
+            yield Failure(kind="cudagraph_skip", phase="compile", message=without_accidents(first), detail=reason)
 
 
 def _place(location: Location | None) -> str | None:

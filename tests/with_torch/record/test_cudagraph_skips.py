@@ -27,7 +27,8 @@ def test_a_skip_that_is_told_in_the_first_call_is_recorded_with_the_line_of_the_
     tells.log_cudagraph_skip_and_bump_counter("told after the recording")
     run = load(tmp_path / "run")
     assert [one.text for one in run.problems if one.kind == "cudagraph_skip"] == [reason, "skipping cudagraphs due to cpu device (x)"]
-    assert [one.detail for one in phenomena(tmp_path / "run", "cudagraph_skip")] == [reason]
+    (found,) = phenomena(tmp_path / "run", "cudagraph_skip")
+    assert found.detail == reason and found.message == "skipping cudagraphs due to mutated inputs (N instances)"
     effects = [effect for one in find_mutations(run).mutations for effect in one.effects if effect["kind"] == "cudagraph_skip"]
     assert [effect["basis"] for effect in effects] == ["observed"], effects
     facts = compile_facts()
