@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
@@ -15,6 +16,10 @@ from dynadiag.reduce.memory import Shape, View, overlaps_itself, shrunk
 Way = Literal["from the start", "from the first", "in place"]
 WAYS: tuple[Way, ...] = ("from the start", "from the first", "in place")
 """How offsets in shared memory are read: as they are, from the first tensor on; or strides, offsets and memory stay as they are."""
+
+
+_MOST_MOVED = 1 << 22
+"""Elements; larger tensors stay in their memory."""
 
 
 def resized(inputs: Sequence[Input], shapes: Mapping[int, Shape]) -> Iterator[list[Input]]:
@@ -81,7 +86,7 @@ def _in_smaller_memory(members: Mapping[int, TensorInput], shapes: Mapping[int, 
     new = None
     if way != "in place" and len({one.dtype for one in members.values()}) == 1:
         new = shrunk([replace(view, offset=view.offset - first) for view in old], wanted)
-    if new is None:
+    if new is None or sum(math.prod(_distinct(*pair)) for pair in zip(old, new, strict=True)) > _MOST_MOVED:
         return {position: _cut(one, shape) for (position, one), shape in zip(members.items(), wanted, strict=True)}
     if any(one.data is None for one in members.values()):
         return {
@@ -106,7 +111,8 @@ def _moved(members: Sequence[TensorInput], old: Sequence[View], new: Sequence[Vi
     rows = bytes_of[: bytes_of.numel() // data.itemsize * data.itemsize].view(-1, data.itemsize)
     sources = torch.full((max(view.end for view in new),), len(rows))
     for before, after in zip(old, new, strict=True):
-        sources.scatter_reduce_(0, _places(after, after.shape), _places(before, after.shape), "amin")
+        shape = _distinct(before, after)
+        sources.scatter_reduce_(0, _places(after, shape), _places(before, shape), "amin")
     memory = torch.zeros(len(sources), data.itemsize, dtype=torch.uint8, device=data.device)
     used = sources < len(rows)
     memory[used.to(data.device)] = rows[sources[used].to(data.device)]
@@ -116,6 +122,12 @@ def _moved(members: Sequence[TensorInput], old: Sequence[View], new: Sequence[Vi
         one.with_data(flat.as_strided(view.shape, view.stride, view.offset), f"{one.token}[{name}]")
         for one, view in zip(members, new, strict=True)
     ]
+
+
+def _distinct(before: View, after: View) -> Shape:
+    """The shape without what is the same element again, as in an expanded tensor."""
+    steps = zip(after.shape, before.stride, after.stride, strict=True)
+    return tuple(1 if old == 0 and (new == 0 or size == 1) else size for size, old, new in steps)
 
 
 def _places(view: View, shape: Shape) -> torch.Tensor:

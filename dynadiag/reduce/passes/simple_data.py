@@ -36,7 +36,11 @@ def _place(one: TensorInput) -> int:
 
 
 def _alone(one: TensorInput, shared: set[int]) -> TensorInput | None:
-    return one.with_data(one.data.clone(), f"{one.token} alone") if one.data is not None and _place(one) in shared else None
+    return (
+        one.with_data(one.data.clone(), f"{one.token} alone")
+        if one.data is not None and _place(one) in shared and not one.overlaps_itself
+        else None
+    )
 
 
 def _filled(one: TensorInput, fill: Fill) -> TensorInput | None:

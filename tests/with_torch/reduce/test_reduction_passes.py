@@ -10,10 +10,11 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import dynadiag
 from dynadiag.reduce.candidate import candidate_of
-from dynadiag.reduce.inputs import TensorInput, contiguous_stride, make_values
+from dynadiag.reduce.inputs import TensorInput, contiguous_stride, from_value, make_values
 from dynadiag.reduce.passes import ALL_PASSES
 from dynadiag.reduce.passes.drop_configs import drop_configs
 from dynadiag.reduce.passes.shrink_bodies import shrink_bodies
+from dynadiag.reduce.resizing import resized
 
 
 def minified(function, inputs, interesting, trace=torch.fx.symbolic_trace):
@@ -88,6 +89,14 @@ def test_sizes_shrink_where_a_failure_needs_an_overlap_within_one_input(make, da
     gm = torch.fx.symbolic_trace(lambda x: torch.sinh(x))
     found = dynadiag.minify(gm, [make(torch.arange(48.0).view(6, 8))], oracle=lambda g, i: g(*i) is not None and needed(g, i))
     assert max(found.inputs[0].shape) <= 2
+
+
+def test_an_expanded_input_is_never_laid_out_whole():
+    large = from_value(torch.arange(6.0)[:3, None].expand(3, 1 << 50), "x")
+    shapes = [[tuple(one.shape), one.stride, len(one.data.untyped_storage())] for (one,) in resized([large], {0: (2, 1 << 49)})]
+    assert shapes[0] == [(2, 1 << 49), (1, 0), 8] and shapes[-1] == [(2, 1 << 49), (1, 0), 24]
+    wide = from_value(torch.zeros(1 << 23).as_strided((1 << 22, 1 << 22), (1, 1)), "y")
+    assert [tuple(one.data.shape) for (one,) in resized([wide], {0: (1 << 22, 1 << 21)})] == [(1 << 22, 1 << 21)]
 
 
 def places_of(x):
