@@ -101,7 +101,8 @@ def _in_graph(fact: Fact, view: GraphView, run: Run) -> Iterator[Effect]:
 def _skip(fact: Fact, run: Run) -> Effect:
     told = _told(fact, run)
     if told is not None:
-        return Effect("cudagraph_skip", "observed", f"torch skipped CUDA graphs for this graph: {told.splitlines()[0]}")
+        said = told.splitlines()[0].partition(". Found from")[0]
+        return Effect("cudagraph_skip", "observed", f"torch skipped CUDA graphs for a graph that writes here: {said}")
     detail = (
         "the graph writes an input that keeps no fixed address, so CUDA graphs would be skipped (mode='reduce-overhead', on a GPU), "
         "unless the tensor comes from a region that runs as a CUDA graph"
