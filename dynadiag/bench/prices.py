@@ -62,12 +62,14 @@ def _fill_breaks(prices: dict[str, Any], raw: Mapping[str, Any]) -> None:
     scale = _to_timed_rounds(prices["timed_ms"], raw["step_ms"])
     differences = []
     for number, place in enumerate(raw["places"], 1):
+        samples = [] if place["why_not"] else _times(place["price_samples_ms"], scale)
+        why_not = place["why_not"] or _beyond_the_call(samples, prices["timed_ms"])
         known = {key: place[key] for key in ("where", "reason", "is_break", "times", "pause_ms")}
         figure: dict[str, Any] = {"ms": None, "ci95_ms": None}
-        if not place["why_not"]:
-            differences.append(_times(place["price_samples_ms"], scale))
-            figure = _figure(differences[-1])
-        unknown = dict.fromkeys(("ms", "ci95_ms"), place["why_not"]) if place["why_not"] else {}
+        if not why_not:
+            differences.append(samples)
+            figure = _figure(samples)
+        unknown = dict.fromkeys(("ms", "ci95_ms"), why_not) if why_not else {}
         prices["breaks"].append({"id": f"p{number}", **known, **figure, "how": ABLATION, "unknown": unknown})
     total = _times(_less(raw["step_ms"], raw["unbroken_ms"]), scale)
     prices["step"] = _figure(raw["step_ms"])
@@ -78,6 +80,14 @@ def _fill_breaks(prices: dict[str, Any], raw: Mapping[str, Any]) -> None:
     prices["total"] = _figure(total)
     left = [whole - sum(found) for whole, *found in zip(total, *differences, strict=True)]
     prices["unexplained"] = _around(prices["total"]["ms"] - known_ms, left)
+
+
+def _beyond_the_call(samples: Sequence[float], timed_ms: float | None) -> str:
+    """Why a price is none: on a machine full of other work it came out many times as long as the call, in both directions."""
+    price = _figure(samples)["ms"]
+    if timed_ms is None or abs(price) <= timed_ms:
+        return ""
+    return f"it came out as {price:.3f} ms, more than the call takes: other programs fill this machine"
 
 
 def _to_timed_rounds(timed_ms: float | None, step_ms: Sequence[float]) -> list[float]:

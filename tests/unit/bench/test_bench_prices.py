@@ -90,6 +90,14 @@ def test_a_place_without_a_price_is_null_and_its_cost_stays_unexplained():
     jsonschema.Draft202012Validator(SCHEMA).validate(document([prices]))
 
 
+def test_a_price_beyond_the_call_itself_is_none():
+    row = ArmResult(name="default", median_ms=16.0)
+    prices = prices_from(row, raw(place("a.py:1", 1.0), place("a.py:2", -37.0), place("a.py:3", 17.0)))
+    assert [one["ms"] for one in prices["breaks"]] == [1.0, None, None] and prices["sum"]["ms"] == 1.0
+    assert prices["breaks"][1]["unknown"]["ms"].startswith("it came out as -37.000 ms, more than the call takes")
+    jsonschema.Draft202012Validator(SCHEMA).validate(document([prices]))
+
+
 def test_what_is_null_says_why():
     found = document([prices_from(ArmResult(name="default"), {"why_not": "a whole step"})])["prices"][0]
     assert found["unknown"] == dict.fromkeys(("graph_calls", "step", "total", "sum", "unexplained"), "a whole step")
