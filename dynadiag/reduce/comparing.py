@@ -20,17 +20,19 @@ DEFAULT_TOLERANCE = 1e-4
 DISCRETE = "other integers or booleans"
 
 
-def wrong(results: Sequence[Any], eager: Sequence[Any], exact: Sequence[Any] | None) -> tuple[str, str] | None:
+def wrong(
+    results: Sequence[Any], eager: Sequence[Any], exact: Sequence[Any] | None, *, first: Sequence[int] = ()
+) -> tuple[str, str] | None:
     """The kind ("nan" or "wrong_result") and a description of the first result that is wrong; None when all are right.
 
-    `exact` are the results in float64, None when the graph does not run so: then only the tolerance counts. Integers and booleans come
-    last: rounding alone turns a comparison.
+    `exact` are the results in float64, None when the graph does not run so: then only the tolerance counts. Those at the positions `first`
+    are looked at before the others; integers and booleans come last: rounding alone turns a comparison.
     """
     if len(results) != len(eager):
         return "wrong_result", f"{len(results)} results instead of {len(eager)}"
     discrete = None
-    for position, (result, expected) in enumerate(zip(results, eager, strict=True)):
-        found = _wrong_one(result, expected, exact[position] if exact is not None and len(exact) == len(eager) else None)
+    for position in dict.fromkeys((*first, *range(len(results)))):
+        found = _wrong_one(results[position], eager[position], exact[position] if exact is not None and len(exact) == len(eager) else None)
         if found is not None and found[1] != DISCRETE:
             return found[0], f"result {position}: {found[1]}"
         if found is not None and discrete is None:

@@ -10,6 +10,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -80,8 +81,16 @@ def _subject(candidate: Candidate, setting: Setting, eager: list[Any], exact: li
         trouble = environment_trouble(error)
         return {"invalid": trouble, "environment": True} if trouble else {"failure": from_exception(error, phase).to_json()}
     results = [value for call in calls for value in call]
-    found = comparing.wrong(results, eager, exact) if setting.check != "raises" else None
-    return {"passed": True} if found is None else {"failure": _wrong(found, setting, candidate, [len(call) for call in calls]).to_json()}
+    counts = [len(call) for call in calls]
+    meant = _behind_results(candidate, counts) if setting.check in ("gradient", "mutation") else ()
+    found = comparing.wrong(results, eager, exact, first=meant) if setting.check != "raises" else None
+    return {"passed": True} if found is None else {"failure": _wrong(found, setting, candidate, counts).to_json()}
+
+
+def _behind_results(candidate: Candidate, counts: Sequence[int]) -> list[int]:
+    """The positions of what stands behind the results of each call: gradients, or the inputs as the call left them."""
+    own = _result_count(candidate)
+    return [at for end, count in zip(accumulate(counts), counts, strict=True) for at in range(end - count + own, end)]
 
 
 def _memory_is_meant(error: BaseException, setting: Setting) -> bool:

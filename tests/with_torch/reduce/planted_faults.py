@@ -88,6 +88,11 @@ def wrong_gradient(gm, inputs):
     return replaced(gm, doubled_backwards)
 
 
+def wrong_result_and_gradient(gm, inputs):
+    """As most wrong operators are: what goes forward is wrong as well."""
+    return replaced(gm, lambda x: torch.relu(x) * 1.5)
+
+
 def two_bugs(gm, inputs):
     """Another bug at `torch.sin`, seen first where both are there and the graph is small: a trap for whoever only looks for errors."""
     if any(node.target is torch.sin for node in gm.graph.nodes) and not any(node.target is torch.cos for node in gm.graph.nodes):

@@ -73,7 +73,7 @@ def test_each_kind_of_failure_ends_at_the_one_operator(backend, kind, phase, set
 def test_a_wrong_gradient_needs_a_backward():
     # In a process of its own, as the verb's worker is one: torch's autograd refuses a fork of a process that has run a backward before.
     done = subprocess.run([sys.executable, __file__], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "wrong_gradient backward relu True"
+    assert done.stdout.splitlines()[-2:] == ["wrong_gradient backward relu True", "wrong_gradient backward"]
 
 
 def print_a_wrong_gradient():
@@ -81,6 +81,10 @@ def print_a_wrong_gradient():
     found = hunted(faults.wrong_gradient, requires_grad=True, check="gradient", backward=True, simplify=False)
     failure, (call,) = found.confirmed.failure, calls(found.best)
     print(failure.kind, failure.phase, call.__name__, found.best.inputs[0].requires_grad)
+    gm, inputs = faults.planted(True)
+    setting = Setting(backend=faults.wrong_result_and_gradient, check="gradient", backward=True)
+    failure = observe_isolated(candidate_of(gm, inputs), setting, timeout_s=600).failure
+    print(failure.kind, failure.phase)
 
 
 def test_a_lost_mutation_ends_at_the_operator_that_writes():
