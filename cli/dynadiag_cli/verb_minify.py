@@ -88,6 +88,9 @@ def minify(
     backend: Annotated[
         str | None, typer.Option("--backend", metavar="NAME", help="For RUN#ID: the backend to compile with [default: the recorded one].")
     ] = None,
+    as_script: Annotated[
+        bool, typer.Option("--as-script", help="Run a repro.py of torch as the script that it is, with all its layers, instead of reading it.")
+    ] = False,
     memory_limit_mib: Annotated[
         int | None,
         typer.Option("--memory-limit", metavar="MIB", min=1, help="For oom: what one run of the graph may take besides torch itself."),
@@ -126,7 +129,7 @@ def minify(
 
     _check_kind(kind, memory_limit_mib)
     _check_match(match)
-    source = _source(target)
+    source = None if as_script else _source(target)
     program = Target("module" if ctx.meta.get(MODE) == "module" else "script", tuple(target))
     failure = kind.value if kind else None
     if failure in IN_A_SCRIPT:

@@ -291,7 +291,8 @@ def write_capture(repro: TorchRepro, folder: Path, *, near: Path | None, backend
     Raises UnreadableInputError with the reason when the script holds what is not rebuilt.
     """
     if repro.unread is not None:
-        raise UnreadableInputError(f"the repro of torch cannot be rebuilt: {repro.unread}", exit_code=1)
+        way = "" if near is None else "; --as-script runs the file itself (give it the argument run)"
+        raise UnreadableInputError(f"the repro of torch cannot be rebuilt: {repro.unread}{way}", exit_code=1)
     folder.mkdir(parents=True, exist_ok=True)
     saved = {
         "storages": repro.storages,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dynadiag.record import Target
-from dynadiag_cli import script_reduction
+from dynadiag_cli import script_reduction, verb_minify
 from dynadiag_cli.main import main
 from dynadiag_cli.script_reduction import print_path, say
 
@@ -36,6 +36,19 @@ def test_what_cannot_be_reduced_is_refused_in_one_line(options, said, monkeypatc
     error = capsys.readouterr().err
     assert ended.value.code == 2 and said in error and "Traceback" not in error and len(error.strip().splitlines()) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["script.py"]
+
+
+def test_a_repro_of_torch_is_read_and_run_only_when_asked(monkeypatch, tmp_path):
+    repro = tmp_path / "repro.py"
+    repro.write_text("from torch._dynamo.repro.after_dynamo import run_repro\ndef load_args(reader): pass\n")
+    given = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(verb_minify, "_minify", lambda program, directory, options, source, *rest, **more: given.append(source) or 0)
+    for words in ([], ["--as-script"]):
+        monkeypatch.setattr(sys, "argv", ["dynadiag", "minify", "--force", "--out", "made", *words, "repro.py", "run"])
+        with pytest.raises(SystemExit):
+            main()
+    assert given == [(Path("repro.py"), None), None]
 
 
 @pytest.mark.parametrize(
