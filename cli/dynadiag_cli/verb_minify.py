@@ -89,7 +89,8 @@ def minify(
         str | None, typer.Option("--backend", metavar="NAME", help="For RUN#ID: the backend to compile with [default: the recorded one].")
     ] = None,
     as_script: Annotated[
-        bool, typer.Option("--as-script", help="Run a repro.py of torch as the script that it is, with all its layers, instead of reading it.")
+        bool,
+        typer.Option("--as-script", help="Run a repro.py of torch as the script that it is, instead of reading it."),
     ] = False,
     memory_limit_mib: Annotated[
         int | None,
