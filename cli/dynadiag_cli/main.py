@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from dynadiag_cli.app import app
 
 __all__ = ["app", "main"]
-_LONGEST = 4000
 
 
 def __getattr__(name: str) -> Any:
@@ -46,11 +45,9 @@ def main() -> NoReturn:
 
 
 def _say(message: str) -> None:
-    """One line; names and messages of others do nothing to the terminal."""
-    from dynadiag.render.sanitise import clean_block
+    from dynadiag_cli.progress import on_one_line
 
-    rows = clean_block(message, limit=_LONGEST, lines=_LONGEST).split("\n")
-    print("dynadiag: error:", " ".join(rows), file=sys.stderr)
+    print("dynadiag: error:", on_one_line(message), file=sys.stderr)
 
 
 def _run(words: list[str]) -> None:

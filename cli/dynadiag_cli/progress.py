@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+_LONGEST_LINE = 4000
 _PATIENCE_S = 0.5
 _REDRAW_S = 0.1
 
@@ -77,3 +78,10 @@ def progress(what: str) -> Iterator[Callable[[int, int], None]]:
         yield advance
     finally:
         line.wipe()
+
+
+def on_one_line(text: str) -> str:
+    """The text as it can be printed on one line; what others wrote into it (names, messages of exceptions) does nothing to the terminal."""
+    from dynadiag.render.sanitise import clean_block
+
+    return " ".join(clean_block(text, limit=_LONGEST_LINE, lines=_LONGEST_LINE).split("\n"))

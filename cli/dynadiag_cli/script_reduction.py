@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dynadiag_cli.progress import SearchLine, StatusLine
+from dynadiag_cli.progress import SearchLine, StatusLine, on_one_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,7 +38,6 @@ def check_script(program: Target, kind: str, *, recorded: bool) -> None:
         raise UsageError(f"--kind {kind} needs a script in one text file: {path} is none")
 
 
-_LONGEST_LINE = 4000
 _GOES_ON = ("passes-alone", "not-rebuilt", "no-graph-failed", "not-captured")
 
 
@@ -129,11 +128,8 @@ def say_note(message: Mapping[str, Any], line: StatusLine) -> None:
 
 
 def say(text: str) -> None:
-    """One line on stderr; what others wrote into it (names, messages of exceptions) does nothing to the terminal."""
-    from dynadiag.render.sanitise import clean_block
-
-    rows = clean_block(text, limit=_LONGEST_LINE, lines=_LONGEST_LINE).split("\n")
-    print("dynadiag:", " ".join(rows), file=sys.stderr, flush=True)
+    """One line on stderr."""
+    print("dynadiag:", on_one_line(text), file=sys.stderr, flush=True)
 
 
 def print_path(path: Path) -> None:
