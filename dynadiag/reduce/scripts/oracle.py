@@ -13,12 +13,12 @@ from dynadiag.reduce.failure import Failure, crash_frames, from_json
 from dynadiag.reduce.isolation import ChildReport, run_forked
 from dynadiag.reduce.known import digest, remembered, remembering
 from dynadiag.reduce.reducer import Judgement
+from dynadiag.reduce.scripts.names import SCOPES
 from dynadiag.reduce.scripts.phenomena import KINDS, phenomena
 from dynadiag.reduce.scripts.program import Program, why_it_cannot_run
 from dynadiag.reduce.scripts.running import RunOptions, run_program
 from dynadiag.reduce.verdict import Verdict
 
-DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _TIMES_THE_BEST, _SPARE_CPU_S = 1.5, 1.0
 _CRASHES = ("SIGSEGV", "SIGABRT", "SIGFPE", "SIGILL", "SIGBUS", "SIGTRAP", "SIGSYS")
 
@@ -222,6 +222,6 @@ class ScriptOracle:
     def _other_compiler(self, program: Program) -> str | None:
         if not self.back_ends:
             return None
-        there = {node.name: ast.unparse(node) for node in ast.walk(program.tree) if isinstance(node, DEFINITIONS)}
+        there = {node.name: ast.unparse(node) for node in ast.walk(program.tree) if isinstance(node, SCOPES)}
         changed = [name for name, text in self.back_ends.items() if there.get(name, text) != text]
         return f"it changes the compiler: {', '.join(changed)}" if changed else None

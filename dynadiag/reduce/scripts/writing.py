@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dynadiag.reduce.failure import Failure
+from dynadiag.reduce.scripts.names import SCOPES
 from dynadiag.reduce.scripts.program import Program
 from dynadiag.reduce.scripts.source import imported
 
@@ -124,12 +125,9 @@ def _spaced(statements: Sequence[ast.stmt]) -> str:
     """Their text, with blank lines around definitions."""
     text = ""
     for before, node in zip([None, *statements], statements, strict=False):
-        around = isinstance(before, _DEFINITIONS) or isinstance(node, _DEFINITIONS)
+        around = isinstance(before, SCOPES) or isinstance(node, SCOPES)
         text += ("\n\n" if before is not None and around else "") + ast.unparse(node).strip("\n") + "\n"
     return text.rstrip("\n")
-
-
-_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 def _is_first(node: ast.stmt) -> bool:

@@ -11,8 +11,6 @@ from dynadiag.reduce.scripts.names import block_places
 from dynadiag.reduce.scripts.passes.unused import without_unused
 from dynadiag.reduce.scripts.program import Program, of_tree
 
-_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-
 
 def executing_only(facts_of: FactsOf) -> Callable[[Program], Iterator[Program]]:
     """The pass for what a run without the compiler shows."""
