@@ -79,10 +79,6 @@ class Nudged:
     further: Sequence[Mapping[str, Any]] = ()
     same: Sequence[Mapping[str, Any]] = ()
 
-    def of(self, name: str) -> Nudged:
-        """The runs that have it."""
-        return Nudged(further=[run for run in self.further if name in run], same=[run for run in self.same if name in run])
-
 
 @dataclass(frozen=True, kw_only=True)
 class Reference:
@@ -135,7 +131,7 @@ def compare_all(reference: Reference, result: Mapping[str, Any]) -> list[Differe
     doubtful = {one.name for one in found if one.status == "WRONG" and one.name in result}
     if doubtful and reference.nudges is not None:
         runs = reference.nudges(doubtful)
-        found = [_one(reference, one.name, result[one.name], runs.of(one.name)) if one.name in doubtful else one for one in found]
+        found = [_one(reference, one.name, result[one.name], runs) if one.name in doubtful else one for one in found]
     extra = [name for name in result if name not in reference.first and not is_layout(name)]
     return found + [Difference(name=name, status="WRONG", error=None, allowed=None, detail="eager has no such value") for name in extra]
 
@@ -144,7 +140,7 @@ def _one(reference: Reference, name: str, other: Any, runs: Nudged = _NO_RUNS) -
     if other is None:
         return Difference(name=name, status="WRONG", error=None, allowed=None, detail="missing")
     beside = {key: getattr(reference, kind).get(name) for key, kind in _BESIDE.items()}
-    further, same = ([run[name] for run in some] for some in (runs.further, runs.same))
+    further, same = ([run[name] for run in some if name in run] for some in (runs.further, runs.same))
     return compare(name, reference.first[name], other, **beside, nudges=further, same=same, tf32=reference.tf32)
 
 
