@@ -280,8 +280,9 @@ class CacheEvent:
 class Problem:
     """Something that went wrong or was switched off in the recorded process, as recorded there.
 
-    Kinds: `error` (a `dynamo_error`), `suppressed_error`, `recompile_limit`, `stance`, `disabled`, `no_graph`, `aot_rejected`, `recorder`,
-    `log_limit`, `backend_error`, `env_disabled`, `cached_code` (it came from torch's code cache and was not traced),
+    Kinds: `error` (a `dynamo_error`), `suppressed_error`, `recompile_limit`, `stance`, `disabled`, `no_graph`, `aot_rejected`,
+    `recorder` (a hook of ours failed), `no_cost` (why `--cost` measured nothing), `log_limit`, `backend_error`, `env_disabled`,
+    `cached_code` (it came from torch's code cache and was not traced),
     `cudagraph_skip` (torch's reason; told in the first call, or while compiling),
     `unlogged_skip` (a frame was left because of a break that torch does not tell, since logging is off).
     """
@@ -351,7 +352,12 @@ class Frame:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunInfo:
-    """What the supervisor knows of a run (`dynadiag-run.json`); all None for a foreign log."""
+    """What the supervisor knows of a run (`dynadiag-run.json`); all None for a foreign log.
+
+    `running` says that the recording dynadiag runs at this moment on this machine, `killed` that it ended without writing how the script
+    went, `unended` that it had not when the directory was copied or the machine restarted. `stopped` has a line for each process
+    whose recording ended before the process did.
+    """
 
     directory: str | None = None
     dynadiag: str | None = None
@@ -365,6 +371,9 @@ class RunInfo:
     interrupted: bool = False
     stopped_stable: bool = False
     running: bool = False
+    killed: bool = False
+    unended: bool = False
+    stopped: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

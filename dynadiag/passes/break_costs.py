@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from dynadiag.model.report import Cost
 from dynadiag.model.run import RegionCost, Run
+from dynadiag.passes.base import unique
 
 _US_PER_MS = 1000.0
 
@@ -42,8 +43,10 @@ def _mean_us(costs: Iterable[RegionCost], of: Callable[[RegionCost], float | Non
 
 
 def cost_notes(run: Run) -> tuple[str, ...]:
-    """How to have breaks ranked by time, once a report; nothing when `--cost` was given."""
-    tried = bool(run.costs) or any(problem.text.startswith("--cost") for problem in run.problems)
-    return (
-        () if tried or not run.breaks else ("graph breaks are ranked by counts: `dynadiag explain --cost SCRIPT` measures their run time",)
-    )
+    """Why `--cost` measured nothing in any process, or how to have breaks ranked by time, once a report."""
+    if run.costs:
+        return ()
+    tried = unique(problem.text for problem in run.problems if problem.kind == "no_cost")
+    if tried or not run.breaks:
+        return tried
+    return ("graph breaks are ranked by counts: `dynadiag explain --cost SCRIPT` measures their run time",)

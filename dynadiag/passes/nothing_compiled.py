@@ -79,6 +79,8 @@ def _switched_off(run: Run) -> Nothing | None:
 def _never_imported(run: Run) -> Nothing | None:
     if run.processes or run.info.command is None:
         return None
+    if run.info.stopped:
+        return Nothing("no-records", f"nothing could be recorded: {run.info.stopped[0]}", None, None)
     return Nothing(
         "no-torch", "torch was never imported in the recorded program (or not in a Python that dynadiag could record)", None, None
     )

@@ -31,7 +31,7 @@ def describe_process(dynadiag: str, rank: int | None, started_by: str) -> dict[s
         "git": _text(getattr(version, "git_version", None)),
         "cuda": _text(getattr(version, "cuda", None)),
         "device": device_name(),
-        "cwd": _working_directory(),
+        "cwd": working_directory(),
         "started_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "platform": f"{platform.system()}-{platform.machine()}",
         "env": _chosen_variables(),
@@ -66,7 +66,8 @@ def _chosen_variables() -> dict[str, str]:
     return {name: value for name, value in sorted(chosen.items()) if not any(word in name for word in _SECRET)}
 
 
-def _working_directory() -> str | None:
+def working_directory() -> str | None:
+    """The current folder; None when somebody deleted it."""
     try:
         return os.getcwd()  # noqa: PTH109
     except OSError:

@@ -102,7 +102,7 @@ class Recorder:
 
     def finish(self) -> None:
         """At exit, once: Dynamo's counters and the health of the hooks; the main process is written even when it only imported torch."""
-        if self.cost is not None:
+        if self.cost is not None and (self._role() == "main" or any(log.is_open for log in self.writers)):
             self.cost.finish()
         for log in self.writers:
             if (log.is_open or self._role() == "main") and log.once("finished"):

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import dynadiag
 from dynadiag.model import RunInfo
+from dynadiag.process_identity import identity
 from dynadiag.record import directory as run_directory
 from dynadiag.record import inside, writer
+from dynadiag.record.environment import working_directory
 from dynadiag.record.target import DEFAULT_LOG_CAP_BYTES, DEFAULT_PARITY_CAP_BYTES
 
 
@@ -37,7 +39,7 @@ def observe(
         directory=str(Path(directory).absolute()),
         dynadiag=dynadiag.__version__,
         command=tuple(sys.argv),
-        cwd=os.getcwd(),  # noqa: PTH109
+        cwd=working_directory(),
         started_at=_now(),
         running=True,
     )
@@ -59,7 +61,7 @@ def observe(
 def _prepare(directory: Path, force: bool, info: RunInfo) -> Path | None:
     try:
         target = run_directory.chosen_directory(directory, force=force).resolve()
-        run_directory.write_marker(target, asdict(info))
+        run_directory.write_marker(target, asdict(info) | {"supervisor": identity()})
     except OSError as error:
         writer.warn(f"cannot write {directory}: {error.strerror}; nothing is recorded")
         return None
@@ -68,7 +70,7 @@ def _prepare(directory: Path, force: bool, info: RunInfo) -> Path | None:
 
 def _mark(target: Path, info: RunInfo) -> None:
     try:
-        run_directory.write_marker(target, asdict(info))
+        run_directory.write_marker(target, asdict(info) | {"supervisor": identity()})
     except OSError as error:
         writer.warn(f"cannot write {target}: {error.strerror}")
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -16,13 +18,15 @@ from types import FrameType
 import dynadiag
 from dynadiag.errors import UsageError
 from dynadiag.model import RunInfo
+from dynadiag.process_identity import identity
 from dynadiag.record import directory as run_directory
 from dynadiag.record import processes
+from dynadiag.record.environment import working_directory
 from dynadiag.record.settings import VARIABLE, Settings
 from dynadiag.record.stability import StabilityWatch
 from dynadiag.record.target import RecordOptions, Target, command_of
 from dynadiag.record.terminal import foreground
-from dynadiag.record.writer import WARNED_VARIABLE
+from dynadiag.record.writer import PREFIX, WARNED_VARIABLE
 
 _BOOTSTRAP = Path(__file__).resolve().parents[1] / "bootstrap"
 _PASSED_ON = ("SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGWINCH")
@@ -72,7 +76,8 @@ class _Progress:
 
     def warn(self, text: str) -> None:
         self.warnings.append(text)
-        print(f"dynadiag: {text}", file=sys.stderr, flush=True)
+        with contextlib.suppress(OSError, ValueError):  # a closed descriptor, a terminal that hung up
+            print(f"dynadiag: {text}", file=sys.stderr, flush=True)
 
 
 def record(target: Target, options: RecordOptions) -> RecordResult:
@@ -89,7 +94,7 @@ def record(target: Target, options: RecordOptions) -> RecordResult:
         directory=None if directory is None else str(directory),
         dynadiag=dynadiag.__version__,
         command=tuple(command),
-        cwd=str(Path.cwd()),
+        cwd=working_directory(),
         started_at=_now(),
         running=True,
     )
@@ -106,7 +111,11 @@ def _make_directory(target: Target, options: RecordOptions, progress: _Progress)
     try:
         if options.out is not None:
             return run_directory.chosen_directory(options.out, force=options.force).resolve()
-        return run_directory.new_directory(Path.cwd(), target.argv[0]).resolve()
+        base = working_directory()
+        if base is None:
+            progress.warn("the current folder was deleted: the script runs unrecorded, without a report; --out DIR names a place for them")
+            return None
+        return run_directory.new_directory(Path(base), target.argv[0]).resolve()
     except OSError as error:
         progress.warn(f"cannot write {error.filename or options.out}: {error.strerror}; the script runs unrecorded, without a report")
         return None
@@ -116,7 +125,7 @@ def _write_info(directory: Path | None, info: RunInfo, progress: _Progress) -> N
     if directory is None:
         return
     try:
-        run_directory.write_marker(directory, asdict(info))
+        run_directory.write_marker(directory, asdict(info) | {"supervisor": identity()})
     except OSError as error:
         progress.warn(f"cannot write {directory}: {error.strerror}; the script goes on")
 
@@ -127,7 +136,8 @@ def _start(command: list[str], directory: Path | None, options: RecordOptions) -
     if directory is not None:
         environment[VARIABLE] = _settings(directory, options).dumps()
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_BOOTSTRAP), os.environ.get("PYTHONPATH"))))
-    sys.stdout.flush()
+    if sys.stdout is not None:
+        sys.stdout.flush()
     try:
         return subprocess.Popen(command, env=environment, process_group=0)
     except OSError as error:
@@ -201,9 +211,19 @@ def _finish(child: subprocess.Popen[bytes], directory: Path | None, info: RunInf
     if progress.timed_out:
         exit_status = _TIMED_OUT
     facts = asdict(info) | {"ended_at": _now(), "exit_status": exit_status, "signal": name, "timed_out": progress.timed_out}
-    facts |= {"interrupted": interrupted, "stopped_stable": progress.stopped_stable, "running": False}
+    facts |= {"interrupted": interrupted, "stopped_stable": progress.stopped_stable, "running": False, "stopped": _unwritable(directory)}
     _write_info(directory, RunInfo(**facts), progress)
     return RecordResult(directory, exit_status, name, progress.timed_out, interrupted, progress.stopped_stable, tuple(progress.warnings))
+
+
+def _unwritable(directory: Path | None) -> tuple[str, ...]:
+    """A line for each log that its process took the right to write from (`record/writer.py`): there was no room left even for a name."""
+    try:
+        logs = [] if directory is None else sorted(directory.glob(f"{PREFIX}*.log"))
+        cut = [log.name for log in logs if not log.stat().st_mode & stat.S_IWUSR]
+    except OSError:
+        return ()
+    return tuple(f"recording stopped: {name} could not be written to its end" for name in cut)
 
 
 def signal_name(number: int) -> str:

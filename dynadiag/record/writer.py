@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import hashlib
 import json
@@ -71,7 +72,7 @@ class TraceWriter:
             try:
                 self._append(_format(metadata, payload, file, line), beyond_cap)
             except OSError as error:
-                self._give_up(f"recording stopped, the script goes on: {error.strerror or error} ({self.directory})")
+                self._give_up(error)
 
     def close(self) -> None:
         """Close the log; a later record would open it again."""
@@ -140,15 +141,33 @@ class TraceWriter:
         if self._pid is not None and self._owns_descriptor():
             os.close(self._descriptor)
         self._pid, self._descriptor, self._identity, self.path, self._size, self._torn = pid, -1, None, None, 0, False
+        self._dead = False
         self.said = set()
 
-    def _give_up(self, reason: str) -> None:
+    def _give_up(self, error: OSError) -> None:
         self._dead = True
-        warn(reason)
+        _leave_word(self.directory, self.path, error)
+        warn(f"recording stopped, the script goes on: {error.strerror or error} ({self.directory})")
 
     def _forget_lock(self) -> None:
         """Another thread of the parent may have held the lock at the fork."""
         self._lock = threading.RLock()
+
+
+def _leave_word(directory: str, log: str | None, error: OSError) -> None:
+    """For the reader: an empty file, which a full disk or `ulimit -f` still lets us make; else a log without the owner's right to write.
+
+    The supervisor looks for the latter (`record/supervisor.py`), readers of the directory for the former (`trace/sources.py`).
+    """
+    name = f"stopped_{os.getpid()}_{errno.errorcode.get(error.errno or 0, 'UNKNOWN')}"
+    try:
+        os.mknod(os.path.join(directory, name), 0o600)  # noqa: PTH118 - needs no descriptor, unlike `open`
+    except (OSError, AttributeError):
+        try:
+            if log is not None:
+                os.chmod(log, 0o400)  # noqa: PTH101
+        except OSError:
+            return
 
 
 def warn(text: str) -> None:

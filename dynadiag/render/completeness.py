@@ -13,16 +13,30 @@ def completeness(run: Run) -> tuple[bool | None, str | None]:
     if why:
         return False, why
     if run.info.exit_status is None:
-        return None, FOREIGN
+        return None, not_ended(run.info) or FOREIGN
     lost = next((process for process in run.processes if not process.finished), None)
-    if run.info.exit_status != 0 and lost is not None:
+    if lost is None:
+        return True, None
+    if run.info.exit_status != 0:
         return False, f"{_called(lost)} ended without a normal exit"
-    return True, None
+    return None, f"not known: {_called(lost)} ended without a normal exit (as after os._exit)"
+
+
+def not_ended(info: RunInfo) -> str | None:
+    """Why it is not known how a run of ours ended; None when it is, and for a foreign log."""
+    reasons = {
+        "the script is still running": info.running,
+        "dynadiag was killed while the script ran": info.killed,
+        "not known: the script had not ended when this was written; whether it still runs cannot be seen from this machine": info.unended,
+    }
+    return next((reason for reason, applies in reasons.items() if applies), None)
 
 
 def _stopped(info: RunInfo) -> str | None:
+    if info.stopped:
+        return info.stopped[0] + (f" (and in {len(info.stopped) - 1} more)" if len(info.stopped) > 1 else "")
     reasons = {
-        "the script is still running": info.running,
+        not_ended(info): info.running or info.killed,
         "the time limit ended the script": info.timed_out,
         "the user interrupted the script": info.interrupted,
         "the script was ended because nothing new compiled": info.stopped_stable,
@@ -35,7 +49,7 @@ def _capped(run: Run) -> str | None:
     if any(problem.kind == "log_limit" for problem in run.problems):
         return "the log reached its size limit"
     if any(problem.kind == "recorder" for problem in run.problems):
-        return "the recorder could not write everything (see the notes)"
+        return "a hook of the recorder failed, so something may be missing (see the notes)"
     return None
 
 

@@ -21,7 +21,7 @@ from dynadiag.model.report import (
     Transition,
 )
 from dynadiag.model.run import Frame, Graph, Process
-from dynadiag.render.completeness import completeness
+from dynadiag.render.completeness import completeness, not_ended
 from dynadiag.render.mutation_entries import mutation_entry
 from dynadiag.render.sanitise import encodable
 
@@ -157,7 +157,7 @@ def _run(report: Report) -> dict[str, Any]:
         "command": info.command,
         "command_why": _known(info.command, foreign),
         "exit_status": info.exit_status,
-        "exit_status_why": _known(info.exit_status, "the script is still running" if info.running else foreign),
+        "exit_status_why": _known(info.exit_status, not_ended(info) or foreign),
         "signal": info.signal,
         "complete": complete,
         "complete_why": why,
@@ -165,6 +165,9 @@ def _run(report: Report) -> dict[str, Any]:
         "interrupted": info.interrupted,
         "stopped_stable": info.stopped_stable,
         "running": info.running,
+        "killed": info.killed,
+        "unended": info.unended,
+        "stopped": info.stopped,
         "records": sum(process.records for process in run.processes),
         "records_skipped": sum(skipped.values()),
         "records_skipped_by": dict(sorted(skipped.items())),

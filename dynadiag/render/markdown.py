@@ -55,7 +55,7 @@ def _headline(report: Report) -> str:
         "device": prose(facts.device or f"not known: {DEVICE_WHY}"),
         "processes": f"{facts.processes}" + (f", {wording.plural(facts.ranks, 'rank')}" if facts.ranks else ""),
         "recorded by": f"dynadiag {prose(info.dynadiag)}" if info.dynadiag else "not known (foreign log)",
-        "complete": "yes" if complete else f"{'no' if complete is False else 'not known'}: {prose(why or '')}",
+        "complete": "yes" if complete else prose(f"no: {why}" if complete is False else why or "not known"),
     }
     return "\n".join(f"- {name}: {value}" for name, value in lines.items())
 

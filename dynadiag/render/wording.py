@@ -99,6 +99,8 @@ def ending(report: Report) -> str | None:
     info = report.run.info
     if info.running:
         return "still running"
+    if info.killed or info.unended:
+        return "dynadiag was killed" if info.killed else "not ended when it was written"
     parts = (
         None if info.exit_status is None else f"exit {info.exit_status}",
         None if info.signal is None else f"killed by {clean(info.signal, limit=40)}",

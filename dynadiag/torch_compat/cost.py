@@ -62,12 +62,20 @@ class CostMeter:
             return
         with self._lock:
             self._discard()
+        self._say(self._why_nothing())
+
+    def _why_nothing(self) -> str:
         rounds = _WARM_ROUNDS + _ROUNDS
         most = max(self._calls.values(), default=0)
-        text = (
-            f"--cost: no run time was measured: needs {rounds} calls of a compiled region without a compilation, the most seen was {most}"
-        )
-        self._sink.artifact("dynadiag_problem", {"kind": "recorder", "text": text}, context=False)
+        if most < rounds:
+            return f"needs {rounds} steady calls, saw {most} (calls of one compiled region while nothing else compiled)"
+        if self._attempts >= _MAX_ATTEMPTS:
+            return f"each of {self._attempts} attempts was ended by a compilation or by a profiler of the program"
+        return "a profiler of the program was running"
+
+    def _say(self, why: str) -> None:
+        """No run time is no fault of the recording: what torch.compile did is recorded without it."""
+        self._sink.artifact("dynadiag_problem", {"kind": "no_cost", "text": f"--cost: no run time: {why}"}, context=False)
 
     def _counted(self, compiled: Callable[..., Any]) -> Callable[..., Any]:
         """`compiled` with a count of its calls; a new compilation ends the steady state."""
@@ -95,7 +103,7 @@ class CostMeter:
                 self._step(key)
         except Exception as error:  # noqa: BLE001 - border: our profiling in the user's process
             self._done, self._profile = True, None
-            self._sink.failed("cost", error)
+            self._say(f"the profiler failed: {type(error).__name__}: {error}")
         finally:
             self._switch(prior)
 

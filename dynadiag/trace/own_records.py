@@ -15,6 +15,7 @@ from dynadiag.trace.torch_records import LONGEST_ERROR, Handler
 from dynadiag.trace.values import BadRecordError, as_bool, as_dict, as_float, as_id, as_list, as_text, as_texts
 
 _MOST_ENTRIES = 20_000
+_NO_COST = "--cost: "  # older logs give the kind of a failed hook to the reason why nothing was measured
 
 
 def environment(run: RunDraft, process: ProcessDraft, record: Record) -> None:
@@ -119,6 +120,11 @@ def problem(run: RunDraft, process: ProcessDraft, record: Record) -> None:
     frame = run.frame_of(process, record.header) if "frame_id" in record.header else None
     stack = named_stack(facts.get("stack"))
     text = (as_text(facts.get("text")) or "")[:LONGEST_ERROR]
+    if kind == "recorder":
+        if text.startswith(_NO_COST):
+            kind = "no_cost"
+        else:
+            run.note(f"a hook of the recorder failed: {text}")
     found = Problem(
         kind=kind,
         process=process.index,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import os
@@ -15,6 +16,7 @@ from typing import Any, BinaryIO
 
 from dynadiag.errors import UnreadableInputError
 from dynadiag.model.run import RunInfo
+from dynadiag.process_identity import state_of
 from dynadiag.trace.values import BadRecordError, as_bool, as_dict, as_int, as_text, as_texts, decode, parse_json
 
 MARKER = "dynadiag-run.json"
@@ -25,6 +27,8 @@ _DEEPEST = 4
 _MOST_FILES = 10_000
 _MARKER_BYTES = 4 << 20
 _POINTER_BYTES = 4096
+_MOST_STOPPED = 100
+_STOPPED_NAME = re.compile(r"^stopped_(\d{1,7})_([A-Z0-9]{2,16})$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,12 +133,27 @@ def _info(folder: Path, values: Mapping[str, Any]) -> RunInfo:
     flags = {field.name for field in fields(RunInfo) if field.default is False}
     found: dict[str, Any] = {name: as_bool(values.get(name)) or False for name in flags}
     found.update({name: as_text(values.get(name)) for name in ("dynadiag", "cwd", "started_at", "ended_at", "signal")})
+    if found["running"]:
+        state = state_of(as_dict(values.get("supervisor")))
+        found |= {"running": state == "alive", "killed": state == "dead", "unended": state == "elsewhere"}
     return RunInfo(
         directory=str(folder),
         command=as_texts(values.get("command")) or None,
         exit_status=as_int(values.get("exit_status")),
+        stopped=tuple(dict.fromkeys((*as_texts(values.get("stopped"))[:_MOST_STOPPED], *_stopped(folder)))),
         **found,
     )
+
+
+def _stopped(folder: Path) -> list[str]:
+    """What `record/writer.py` left where a log could not be written any more: empty files whose names hold a pid and an error."""
+    found = sorted(match.groups() for entry in folder.iterdir() if (match := _STOPPED_NAME.match(entry.name)))
+    return [stop_text(int(pid), getattr(errno, name, None)) for pid, name in found[:_MOST_STOPPED]]
+
+
+def stop_text(pid: int, number: int | None) -> str:
+    """The line for a process whose log could not be written to its end."""
+    return f"recording stopped in process {pid}: {os.strerror(number) if isinstance(number, int) else 'its log could not be written'}"
 
 
 class OpenLog:

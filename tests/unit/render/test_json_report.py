@@ -100,6 +100,10 @@ def test_pictures_and_unknown_graphs_carry_their_reason(samples):
         ({}, True, None),
         ({"exit_status": 7}, True, None),
         ({"exit_status": None, "running": True}, False, "still running"),
+        ({"exit_status": None, "killed": True}, False, "dynadiag was killed"),
+        ({"exit_status": None, "unended": True}, None, "cannot be seen from this machine"),
+        ({"stopped": ("recording stopped in process 7: No space left on device",)}, False, "process 7: No space left"),
+        ({"stopped": ("recording stopped in process 7: File too large", "more")}, False, "(and in 1 more)"),
         ({"timed_out": True}, False, "time limit"),
         ({"interrupted": True}, False, "interrupted"),
         ({"stopped_stable": True}, False, "nothing new compiled"),
@@ -118,6 +122,12 @@ def test_completeness_of_a_foreign_log_a_full_log_and_a_lost_process(samples):
     assert completeness(replace(run, info=RunInfo()))[0] is None
     full = replace(run, problems=(Problem(kind="log_limit", process=0, text="cap"),))
     assert completeness(full) == (False, "the log reached its size limit")
+    failed = replace(run, problems=(Problem(kind="recorder", process=0, text="handler: KeyError"),))
+    assert completeness(failed) == (False, "a hook of the recorder failed, so something may be missing (see the notes)")
+    unmeasured = replace(run, problems=(Problem(kind="no_cost", process=0, text="--cost: no run time: needs 23 steady calls, saw 4"),))
+    assert completeness(unmeasured) == (True, None)
+    vanished = replace(run, processes=(replace(run.processes[0], finished=False),))
+    assert completeness(vanished) == (None, "not known: process 4242 ended without a normal exit (as after os._exit)")
     lost = replace(run, info=replace(run.info, exit_status=1), processes=(replace(run.processes[0], finished=False, rank=1),))
     assert completeness(lost) == (False, "process 4242 (rank 1) ended without a normal exit")
 

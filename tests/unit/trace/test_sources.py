@@ -3,11 +3,14 @@
 import gzip
 import json
 import os
+import subprocess
+import sys
 import threading
 
 import pytest
 
 from dynadiag.errors import UnreadableInputError
+from dynadiag.process_identity import identity
 from dynadiag.trace import graph_details, load, read_payload
 
 
@@ -135,3 +138,37 @@ def test_progress_is_told(log, tmp_path, monkeypatch):
     load(path, progress=lambda done, total: told.append((done, total)))
     size = path.stat().st_size
     assert told[-1] == (size, size) and len(told) >= 3 and told == sorted(told)
+
+
+def marked(folder, **facts):
+    folder.mkdir(exist_ok=True)
+    (folder / "dynadiag-run.json").write_text(json.dumps({"format": 1, "dynadiag": "0", "command": ["x.py"], "running": True, **facts}))
+    return load(folder).info
+
+
+def test_a_run_that_still_runs_is_told_from_one_whose_dynadiag_was_killed_and_from_a_copy(tmp_path):
+    me = identity()
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(6000)"])
+    theirs = identity(child.pid)
+    states = [(marked(tmp_path / "r", supervisor=process)) for process in (me, theirs)]
+    child.kill()
+    dead_but_not_waited_for = marked(tmp_path / "r", supervisor=theirs)
+    child.wait()
+    states += [dead_but_not_waited_for, marked(tmp_path / "r", supervisor=theirs), marked(tmp_path / "r", supervisor=me | {"start": 1})]
+    assert [(info.running, info.killed, info.unended) for info in states] == [(True, False, False)] * 2 + [(False, True, False)] * 3
+    strange = ({"pid": os.getpid()}, {}, "me", {"pid": "x", "start": []})
+    for other in (me | {"boot": "another machine"}, me | {"namespace": "pid:[1]"}, *strange):
+        info = marked(tmp_path / "r", supervisor=other)
+        assert (info.running, info.killed, info.unended) == (False, False, True), other
+
+
+def test_files_that_say_that_recording_stopped(tmp_path):
+    for name in ("stopped_12_EFBIG", "stopped_13_ENOSPC", "stopped_14_WRONG", "stopped_x_EFBIG", "stopped_99999999_EFBIG"):
+        (tmp_path / name).touch()
+    info = marked(tmp_path, running=False, exit_status=0, stopped=["recording stopped: x.log could not be written to its end", 7])
+    assert info.stopped == (
+        "recording stopped: x.log could not be written to its end",
+        "recording stopped in process 12: File too large",
+        "recording stopped in process 13: No space left on device",
+        "recording stopped in process 14: its log could not be written",
+    )
