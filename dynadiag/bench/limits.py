@@ -11,6 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from dynadiag.render import finite_json
+
 
 def floor_of(work: Mapping[str, Any], ceilings: Mapping[str, Any] | None) -> dict[str, Any]:
     """The step's work, with `floor_ms` and what bounds it ("compute" or "memory"); None for both without ceilings or for an unknown dtype.
@@ -68,7 +70,7 @@ def store_ceilings(ceilings: Mapping[str, Any], *, now: datetime | None = None) 
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         aside = file.with_suffix(f".{os.getpid()}.part")
-        aside.write_text(json.dumps(dated, indent=1) + "\n", "utf-8")
+        aside.write_text(finite_json.dumps(dated, indent=1) + "\n", "utf-8")
         aside.replace(file)
     except OSError:
         return dated

@@ -21,6 +21,7 @@ from dynadiag.model.report import (
     Transition,
 )
 from dynadiag.model.run import Frame, Graph, Process
+from dynadiag.render import finite_json
 from dynadiag.render.completeness import completeness, not_ended
 from dynadiag.render.mutation_entries import mutation_entry
 from dynadiag.render.sanitise import encodable
@@ -110,7 +111,7 @@ def chunks(report: Report) -> Iterator[str]:
     opening = "{\n"
     for key, value in tree.items():
         yield f"{opening}{json.dumps(key)}: "
-        yield from _list_chunks(value) if key in _LISTS else (json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False),)
+        yield from _list_chunks(value) if key in _LISTS else (finite_json.dumps(value, indent=1, ensure_ascii=False),)
         opening = ",\n"
     yield "\n}\n"
 
@@ -118,7 +119,7 @@ def chunks(report: Report) -> Iterator[str]:
 def _list_chunks(entries: Sequence[Any]) -> Iterator[str]:
     opening = "["
     for entry in entries:
-        yield f"{opening}\n {json.dumps(entry, ensure_ascii=False, allow_nan=False)}"
+        yield f"{opening}\n {finite_json.dumps(entry, ensure_ascii=False)}"
         opening = ","
     yield "\n]" if entries else "[]"
 
