@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING
 
 import dynadiag
 from dynadiag.errors import DynadiagError, OutputError
+from dynadiag.files import write_file, write_inside
 from dynadiag_cli.progress import progress
 
 if TYPE_CHECKING:
@@ -116,8 +117,8 @@ def _write_files(report: Report, directory: Path, options: ShowOptions) -> Repor
 
     if options.renderer is not None:
         report = _guarded(report, "pictures", lambda: _draw(report, directory, options.renderer or "auto"))
-    report = _guarded(report, "report.md", lambda: _write(report, directory / "report.md", markdown.render))
-    return _guarded(report, "report.json", lambda: _write(report, directory / "report.json", json_report.dumps))
+    report = _guarded(report, "report.md", lambda: _write(report, directory, "report.md", markdown.render))
+    return _guarded(report, "report.json", lambda: _write(report, directory, "report.json", json_report.dumps))
 
 
 def _guarded(report: Report, what: str, step: Callable[[], Report]) -> Report:
@@ -142,15 +143,8 @@ def _draw(report: Report, directory: Path, renderer: str) -> Report:
     return replace(report, pictures=drawn, notes=(*report.notes, *notes))
 
 
-def _write(report: Report, path: Path, render: Callable[[Report], str]) -> Report:
-    """Write aside and rename, so that a full disk leaves no half of a file under a name that readers trust."""
-    text, aside = render(report), path.with_name(f".{path.name}.part")
-    try:
-        aside.write_text(text, encoding="utf-8", errors="backslashreplace")
-        aside.replace(path)
-    except OSError:
-        aside.unlink(missing_ok=True)
-        raise
+def _write(report: Report, directory: Path, name: str, render: Callable[[Report], str]) -> Report:
+    write_inside(directory, name, render(report))
     return report
 
 
@@ -191,6 +185,6 @@ def _emit(text: str, output: str | None, default: IO[str]) -> None:
         stream.write(text if text.endswith("\n") else text + "\n")
         return
     try:
-        Path(output).write_text(text, encoding="utf-8", errors="backslashreplace")
+        write_file(Path(output), text)
     except OSError as error:
         raise OutputError(f"cannot write {output}: {error.strerror or error}") from error

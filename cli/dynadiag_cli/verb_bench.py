@@ -269,14 +269,12 @@ def _keep(so_far: BenchResult, directory: Path) -> None:
 
 def _write(result: BenchResult, directory: Path) -> None:
     from dynadiag.bench import json_result, picture
+    from dynadiag.files import write_inside
 
     files = {"bench.json": json_result.dumps(result), "bench.svg": picture.draw(result)}
     try:
         for name, text in files.items():
-            # Written aside and renamed: who reads it never finds half of it.
-            aside = directory / f".{name}.part"
-            aside.write_text(text, "utf-8")
-            aside.replace(directory / name)
+            write_inside(directory, name, text)
     except OSError as error:
         raise OutputError(f"{directory} cannot be written: {error.strerror}") from None
 

@@ -154,11 +154,13 @@ def _record(
 
 def _probe(directory: Path) -> None:
     """What the graphs mutate, found by another process; what goes wrong there is one line and nothing more."""
+    from dynadiag.record.directory import seal_again
     from dynadiag.record.probe import probe_run
     from dynadiag_cli.progress import progress
 
     with progress("following the graphs") as advance:
         why_not = probe_run(directory, advance=advance)
+    seal_again(directory)
     if why_not is not None:
         print(f"dynadiag: {why_not}", file=sys.stderr)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dynadiag.errors import DynadiagError, NothingFoundError, OutputError, TorchUnsupportedError, UsageError
+from dynadiag.files import read_small, write_inside
 
 if TYPE_CHECKING:
     from dynadiag.fx.standalone import Standalone
@@ -34,14 +35,18 @@ def graph(
     device: Annotated[
         str | None, typer.Option("--device", metavar="NAME", help="Replace every accelerator by this device, such as cpu.")
     ] = None,
-    try_it: Annotated[bool, typer.Option("--try/--no-try", help="Run the script once in an empty folder.")] = True,
+    try_it: Annotated[
+        bool | None,
+        typer.Option("--try/--no-try", help="Run the script once in an empty folder [default: for a run that you recorded here]."),
+    ] = None,
     timeout_s: Annotated[float, typer.Option("--timeout", metavar="S", min=1, help="Seconds that one try may take.")] = 120.0,
     picture: Annotated[bool, typer.Option("--picture/--no-picture", help="Also draw the graph.")] = True,
 ) -> None:
     """Write one captured graph as a Python script that needs only torch, and as a picture.
 
-    Nothing of the log is run as it stands: the graph is rebuilt from its text with an allow-list. Exit status 1 says that the script
-    was written but does not run here, 2 that the graph cannot be rebuilt.
+    Nothing of the log is run as it stands: the graph is rebuilt from its text with an allow-list. The script of a run that you recorded on
+    this machine is tried once; --try does so for any other. Exit status 1 says that the script was written but does not run here, 2 that
+    the graph cannot be rebuilt.
     """
     path, wanted = _named(run, graph_id)
     if device is not None and device.split(":")[0] not in ("cpu", "cuda", "xpu", "meta"):
@@ -50,10 +55,13 @@ def graph(
     _make_folder(output)
     if picture:
         _draw(loaded, chosen, output)
-    made = _standalone(loaded, chosen, device, timeout_s if try_it else None)
+    tried = _is_ours(path) if try_it is None else try_it
+    made = _standalone(loaded, chosen, device, timeout_s if tried else None)
     target = output / f"{chosen.id}.py"
     _write(target, made.source)
     print(f"dynadiag: wrote {target}", file=sys.stderr)
+    if try_it is None and not tried:
+        print(f"dynadiag: {target.name} was not run: {path} was not recorded here by you; --try runs it", file=sys.stderr)
     if made.output:
         print(made.output, end="")
     if made.runnable is False:
@@ -88,6 +96,14 @@ def _find(path: Path, wanted: str) -> tuple[Run, Graph]:
         if candidate.id == wanted:
             return loaded, candidate
     raise UsageError(f"{path} has no graph {wanted!r}; it has {loaded.graphs[0].id} to {loaded.graphs[-1].id}")
+
+
+def _is_ours(path: Path) -> bool:
+    from dynadiag.record.directory import is_ours
+    from dynadiag.trace.sources import find_sources
+
+    logs = find_sources(path).logs
+    return bool(logs) and is_ours(path if path.is_dir() else path.parent, logs)
 
 
 def _text(chosen: Graph) -> str:
@@ -132,20 +148,22 @@ def _standalone(run: Run, chosen: Graph, device: str | None, timeout_s: float | 
 
 
 def _write(target: Path, source: str) -> None:
-    """Write beside and rename; a file that we did not write stays."""
+    """A file that we did not write stays."""
     try:
-        if target.exists() and not target.read_text(encoding="utf-8", errors="replace").startswith(_MARK):
+        if not _may_be_replaced(target):
             raise OutputError(f"{target} exists and was not written by dynadiag graph")
-        _write_beside(target, source)
+        write_inside(target.parent, target.name, source)
     except OSError as error:
         raise OutputError(f"{target} cannot be written: {error.strerror}") from None
 
 
-def _write_beside(target: Path, text: str) -> None:
-    beside = target.with_name(f".{target.name}.part")
-    beside.unlink(missing_ok=True)
-    beside.write_text(text, encoding="utf-8")
-    beside.replace(target)
+def _may_be_replaced(target: Path) -> bool:
+    try:
+        return read_small(target, len(_MARK)) == _MARK.encode()
+    except FileNotFoundError:
+        return True
+    except OSError:  # a link, a folder, a pipe
+        return False
 
 
 def _draw(run: Run, chosen: Graph, output: Path) -> None:
@@ -163,7 +181,7 @@ def _draw(run: Run, chosen: Graph, output: Path) -> None:
         base = Path(run.info.cwd) if run.info.cwd else None
         drawing = next(iter(draw([graph_sketch(nodes, title=title, base=base)], renderer="auto")))
         target = output / f"{chosen.id}{drawing.suffix}"
-        _write_beside(target, drawing.text)
+        write_inside(output, target.name, drawing.text)
     except (DynadiagError, OSError) as error:
         print(f"dynadiag: {chosen.id} is not drawn: {error}", file=sys.stderr)
         return

@@ -262,11 +262,16 @@ def _captured(source: tuple[Path, str | None], directory: Path, options: Any, ba
     from dynadiag.reduce.torch_repro import capture_script, is_torch_repro, not_saved
 
     path, graph = source
-    if graph is not None:
-        return [capture_recorded(path, graph, directory, backend=backend)], options
-    if not is_torch_repro(path):
-        return capture_all_recorded(path, directory, backend=backend), options
+    if graph is not None or not is_torch_repro(path):
+        captures = (
+            capture_all_recorded(path, directory, backend=backend)
+            if graph is None
+            else [capture_recorded(path, graph, directory, backend=backend)]
+        )
+        _say_left_out(captures)
+        return captures, options
     repro, captures = capture_script(path, directory, backend=backend)
+    _say_left_out(captures)
     say(f"{path} was made by torch (after {repro.after}): its graph and inputs are read, nothing of it is run")
     missing = not_saved(repro, path.absolute().parent)
     if missing:
@@ -275,20 +280,36 @@ def _captured(source: tuple[Path, str | None], directory: Path, options: Any, ba
     return captures, replace(options, kind=wanted)
 
 
+def _say_left_out(captures: list[Path]) -> None:
+    """One line about options that whoever wrote the recording or the repro may not set here."""
+    import json
+
+    from dynadiag.torch_compat.recorded_options import left_out
+
+    lost = [name for folder in captures for name in json.loads((folder / "setting.json").read_text("utf-8")).get("configs_lost", ())]
+    if lost:
+        say(left_out(lost))
+
+
 def _can_resume(out: Path | None) -> bool:
     """Whether there is something to go on with; a folder of ours that was left before anything was captured is begun anew, which is said.
 
     Raises UsageError without a folder, UnreadableInputError for one that is not ours.
     """
     from dynadiag.errors import UnreadableInputError, UsageError
-    from dynadiag.record.directory import clear, is_run_directory
+    from dynadiag.record.directory import clear, is_ours, is_run_directory
 
     if out is None:
         raise UsageError("--resume needs --out DIR, the directory of the earlier run")
-    if (out / "job.json").exists():
-        return True
     if not is_run_directory(out):
         raise UnreadableInputError(f"{out} holds no reduction to resume")
+    if not is_ours(out):
+        # It holds compiled code and sources that going on would run.
+        raise UnreadableInputError(
+            f"{out} was not made here by you, or was moved: going on would run what it holds; start without --resume"
+        )
+    if (out / "job.json").exists():
+        return True
     say(f"the earlier run in {out} ended before a failing graph was captured: starting anew")
     clear(out)
     return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dynadiag.errors import NothingFoundError, OutputError, UsageError
+from dynadiag.files import write_file, write_inside
 from dynadiag_cli.command_line import MODE
 from dynadiag_cli.targets import is_recording
 
@@ -133,20 +135,16 @@ def _write(result: ParityResult, directory: Path) -> None:
 
     if not is_run_directory(directory):
         return
-    beside = directory / f".{_FILE}.part"
     try:
-        beside.write_text(_json(result), encoding="utf-8", errors="backslashreplace")
-        beside.replace(directory / _FILE)
+        write_inside(directory, _FILE, _json(result))
     except OSError as error:
-        beside.unlink(missing_ok=True)
         print(f"dynadiag: {directory / _FILE} could not be written: {error.strerror}", file=sys.stderr)
 
 
 def _json(result: ParityResult) -> str:
     import dynadiag
-    from dynadiag.render import finite_json
 
-    return finite_json.dumps(result.to_json(dynadiag.__version__), indent=2) + "\n"
+    return json.dumps(result.to_json(dynadiag.__version__), indent=2) + "\n"
 
 
 def _print(result: ParityResult, output_format: Format, output: str | None, *, default_is_stderr: bool) -> None:
@@ -157,6 +155,6 @@ def _print(result: ParityResult, output_format: Format, output: str | None, *, d
         (sys.stderr if output is None and default_is_stderr else sys.stdout).write(text)
         return
     try:
-        Path(output).write_text(text, encoding="utf-8", errors="backslashreplace")
+        write_file(Path(output), text)
     except OSError as error:
         raise OutputError(f"cannot write {output}: {error.strerror or error}") from error

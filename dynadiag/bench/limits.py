@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from dynadiag.render import finite_json
+from dynadiag.files import write_inside
 
 
 def floor_of(work: Mapping[str, Any], ceilings: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -69,9 +69,7 @@ def store_ceilings(ceilings: Mapping[str, Any], *, now: datetime | None = None) 
     file = _file(str(ceilings["device"]))
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        aside = file.with_suffix(f".{os.getpid()}.part")
-        aside.write_text(finite_json.dumps(dated, indent=1) + "\n", "utf-8")
-        aside.replace(file)
+        write_inside(file.parent, file.name, json.dumps(dated, indent=1) + "\n")
     except OSError:
         return dated
     return dated

@@ -135,7 +135,7 @@ def _int(value: Any) -> int | None:
     if isinstance(value, bool):
         return None
     if isinstance(value, int):
-        return value if value >= 0 else None
+        return value if 0 <= value < 2**63 else None
     return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 16 else None
 
 

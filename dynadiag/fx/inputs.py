@@ -11,6 +11,7 @@ import torch
 from dynadiag.fx import sizes
 from dynadiag.fx.annotations import SymbolNote, TensorNote, parse_annotation
 from dynadiag.fx.refusal import NotRebuildableError, shorten
+from dynadiag.fx.spelling import device_text
 
 _FIRST_SIZE = 8
 _ANY_FLOAT = 1.5
@@ -172,7 +173,7 @@ def total_bytes(specs: Sequence[InputSpec]) -> int:
 
 def torch_dtype(spec: InputSpec) -> torch.dtype:
     """The dtype object. Raises NotRebuildableError when this torch has none of that name."""
-    found = getattr(torch, spec.dtype or "", None)
+    found = vars(torch).get(spec.dtype or "")
     if not isinstance(found, torch.dtype):
         raise NotRebuildableError(
             f"the input `{shorten(spec.name, 80)}` has the dtype {shorten(str(spec.dtype), 40)}, which this torch does not have"
@@ -219,6 +220,7 @@ def _make(spec: InputSpec, filling: Filling, owners: Mapping[int, torch.Tensor])
 
 
 def _device(spec: InputSpec) -> str:
+    device_text(spec.device or "cpu")
     return spec.device or "cpu"
 
 

@@ -119,12 +119,12 @@ def _append(log: Path, pid: int, content: dict[str, Any]) -> None:
     stamp = time.strftime("%m%d %H:%M:%S", time.localtime())
     text = f"V{stamp}.000000 {pid} dynadiag/fx/probe_main.py:1] {header}\n\t{payload}\n"
     try:
-        with log.open("rb+") as stream:
+        descriptor = os.open(log, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb+", buffering=0) as stream:
             size = stream.seek(0, os.SEEK_END)
             if size:
                 stream.seek(size - 1)
                 text = text if stream.read(1) == b"\n" else f"\n{text}"
-        with log.open("ab", buffering=0) as stream:
             stream.write(text.encode())
     except OSError as error:
         print(f"dynadiag: the probe cannot write {log}: {error.strerror}", file=sys.stderr)

@@ -22,6 +22,7 @@ from dynadiag.fx.stand_ins import OperatorFacts
 from dynadiag.torch_compat.fx_state import lazy_graph_module
 
 MODULE_STACK = "dynadiag_module_stack"
+_MOST_HELD_BYTES = 4 << 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,11 +144,21 @@ def _assemble(
         said = known or making.spec_from_annotation(f"self.{node.target}", _annotation_of(node), symbols)
         spec = making.on_device(said, options.device)
         specs.append(spec)
-    values = making.make_inputs([making.on_device(spec, options.values_on) for spec in specs], FILLINGS[0])
+    values = _held_values([making.on_device(spec, options.values_on) for spec in specs])
     for node, spec, value in zip(built.attributes, specs, values, strict=True):
         attributes.append(replace(spec, name=f"{path}{node.target}"))
         _set_attribute(root, str(node.target).split("."), value)
     return lazy_graph_module(root, built.graph) if options.lazy else GraphModule(root, built.graph, class_name="GraphModule")
+
+
+def _held_values(specs: Sequence[InputSpec]) -> list[Any]:
+    """Tensors that the graph holds itself; a log may say of them what no memory has room for."""
+    if making.total_bytes(specs) > _MOST_HELD_BYTES:
+        raise NotRebuildableError(f"the tensors that it holds itself would take more than {_MOST_HELD_BYTES >> 30} GiB")
+    try:
+        return making.make_inputs(specs, FILLINGS[0])
+    except (RuntimeError, TypeError, OverflowError, MemoryError) as error:
+        raise NotRebuildableError(f"the tensors that it holds itself cannot be made: {shorten(str(error), 120)}") from None
 
 
 def _annotation_of(node: Node) -> str | None:

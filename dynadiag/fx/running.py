@@ -14,6 +14,7 @@ import torch
 from dynadiag.fx.inputs import FILLINGS, Filling, SizeFactors
 from dynadiag.fx.rebuild import RebuildOptions, Rebuilt, rebuild
 from dynadiag.fx.refusal import shorten
+from dynadiag.fx.spelling import DEVICE_KINDS
 from dynadiag.torch_compat.fx_groups import fake_process_groups
 from dynadiag.torch_compat.fx_state import fake_mode_for, kept_global_state
 
@@ -93,5 +94,7 @@ def missing_device(rebuilt: Rebuilt) -> str | None:
 def is_here(device: str) -> bool:
     """Whether this machine has a device ("cuda:0")."""
     kind = device.split(":")[0]
-    backend = getattr(torch, kind, None)
-    return kind in ("cpu", "meta") or (backend is not None and bool(backend.is_available()))
+    if kind in ("cpu", "meta"):
+        return True
+    backend = vars(torch).get(kind) if kind in DEVICE_KINDS else None
+    return backend is not None and hasattr(backend, "is_available") and bool(backend.is_available())

@@ -1,25 +1,28 @@
 """A rebuilt graph as one Python file that needs nothing but torch: it makes the inputs, builds the module, runs it, prints the outputs.
 
-The file is written from the rebuilt graph (allowed functions, checked constants), never from the text of the log.
+The file is written from the rebuilt graph (allowed functions, checked constants), never from the text of the log; what is written is
+checked again as a whole (`dynadiag.fx.written`).
 """
 
 from __future__ import annotations
 
-import math
 import operator
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
 
+from dynadiag.fx import allowed
+from dynadiag.fx import spelling as spelled
 from dynadiag.fx.building import ANNOTATION, TARGET
 from dynadiag.fx.inputs import FILLINGS, Filling, InputSpec, contiguous_stride, elements
 from dynadiag.fx.rebuild import Rebuilt
-from dynadiag.fx.refusal import NotRebuildableError, shorten
+from dynadiag.fx.refusal import NotRebuildableError
 from dynadiag.fx.script_parts import FOOTER, GROUPS, HELPERS, LOWER_VERSION, NOT_A_LEAF
+from dynadiag.fx.written import checked
 from dynadiag.torch_compat.fx_functions import DATA_OF, spelling
 from dynadiag.torch_compat.fx_operators import printed_name
 
@@ -53,18 +56,23 @@ _SYMBOLS = {
 }
 _TAKEN = frozenset({"torch", "math", "operator", "self", "main", "strided", "describe"})
 _WIDTH = 120
+TRUSTED = (HELPERS, LOWER_VERSION, NOT_A_LEAF, GROUPS, FOOTER)
+"""The fixed parts of a script, which are written as they stand here."""
 _FRAME = re.compile(r'File "(?P<file>[^"]*)", line (?P<line>\d+), in (?P<function>.*)\n\s*(?P<code>.*)')
 
 
 def write_script(rebuilt: Rebuilt, *, title: Sequence[str] = (), filling: Filling = FILLINGS[0]) -> str:
-    """The source of the script; `title` are its first lines, as comments. Raises NotRebuildableError for a value without a spelling."""
+    """The source of the script, checked; `title` are its first lines, as comments.
+
+    Raises NotRebuildableError for a value without a spelling.
+    """
     writer = _Writer()
     classes = writer.classes(rebuilt.graph_module, "GraphModule")
     body = [*_inputs(rebuilt.inputs, filling), "", *_main(rebuilt)]
-    head = [*(f"# {shorten(line, 200)}" for line in title), *sorted(writer.imports | {"import torch"}), "", ""]
-    groups = [line.replace("SIZES", repr(dict(rebuilt.groups))) for line in GROUPS.splitlines()] if rebuilt.groups else []
+    head = [*(f"# {spelled.comment(line, 200)}" for line in title), *sorted(writer.imports | {"import torch"}), "", ""]
+    groups = GROUPS.splitlines() if rebuilt.groups else []
     helpers = [*HELPERS.strip("\n").splitlines(), "", "", *_rare_helpers(rebuilt, writer)]
-    return "\n".join([*head, *helpers, *classes, "", *groups, *body, FOOTER.strip("\n"), ""])
+    return checked("\n".join([*head, *helpers, *classes, "", *groups, *body, FOOTER.strip("\n"), ""]), trusted=TRUSTED)
 
 
 def pieces(rebuilt: Rebuilt, specs: Sequence[InputSpec], filling: Filling) -> tuple[set[str], list[str]]:
@@ -95,7 +103,7 @@ def _is_computed(spec: InputSpec) -> bool:
 
 
 def _has_gradients(spec: InputSpec) -> bool:
-    dtype = getattr(torch, spec.dtype or "")
+    dtype = spelled.dtype(spec.dtype)
     return bool(dtype.is_floating_point or dtype.is_complex)
 
 
@@ -111,7 +119,7 @@ def module_source(module: GraphModule, name: str) -> tuple[list[str], set[str]]:
 def _main(rebuilt: Rebuilt) -> list[str]:
     lines = ["def main():", "    torch.manual_seed(0)"]
     if rebuilt.groups:
-        lines.append("    make_process_groups()")
+        lines.append(f"    make_process_groups({group_sizes_text(rebuilt.groups)})")
     if rebuilt.grad is not None:
         lines.append(f"    torch.set_grad_enabled({rebuilt.grad})")
     lines.append("    module = GraphModule()")
@@ -119,22 +127,27 @@ def _main(rebuilt: Rebuilt) -> list[str]:
     return [*lines, "    outputs = module(*make_inputs())", '    describe("output", outputs)', "", ""]
 
 
+def group_sizes_text(groups: Mapping[str, int]) -> str:
+    """The argument of `make_process_groups`."""
+    return "{" + ", ".join(f"{spelled.constant(name)}: {spelled.whole(size)}" for name, size in groups.items()) + "}"
+
+
 def _attributes(specs: Sequence[InputSpec]) -> list[str]:
-    return [f"module.{spec.name} = {_make(spec, FILLINGS[0])}" for spec in specs]
+    return [f"module.{spelled.path(spec.name)} = {_make(spec, FILLINGS[0])}" for spec in specs]
 
 
 def _inputs(specs: Sequence[InputSpec], filling: Filling) -> list[str]:
     shared = _shared(specs)
     lines = ["def make_inputs():"]
     for storage, members in shared.items():
-        size = max((elements(spec) + spec.offset) * getattr(torch, spec.dtype or "").itemsize for spec in members)
+        size = max((elements(spec) + spec.offset) * spelled.dtype(spec.dtype).itemsize for spec in members)
         first = members[0]
-        count = -(-size // getattr(torch, first.dtype or "").itemsize)
+        count = -(-size // spelled.dtype(first.dtype).itemsize)
         lines.append(f"    storage_{storage} = {_strided((count,), (1,), first, filling)}")
     lines.append("    return [")
     for spec in specs:
         owner = f"storage_{spec.storage}" if spec.storage in shared else None
-        lines.append(f"        {_make(spec, filling, owner)},  # {shorten(spec.source or spec.name, 120)}")
+        lines.append(f"        {_make(spec, filling, owner)},  # {spelled.comment(spec.source or spec.name, 120)}")
     return [*lines, "    ]", ""]
 
 
@@ -150,7 +163,7 @@ def _make(spec: InputSpec, filling: Filling, owner: str | None = None) -> str:
     if spec.kind == "rng_state":
         return "torch.get_rng_state()"
     if spec.kind != "tensor":
-        return _constant(spec.value)
+        return spelled.constant(spec.value)
     assert spec.shape is not None
     stride = spec.stride if spec.stride is not None else contiguous_stride(spec.shape)
     made = _strided(spec.shape, stride, spec, filling, owner)
@@ -160,22 +173,16 @@ def _make(spec: InputSpec, filling: Filling, owner: str | None = None) -> str:
 
 
 def _strided(shape: Sequence[int], stride: Sequence[int], spec: InputSpec, filling: Filling, owner: str | None = None) -> str:
-    parts = [f"{tuple(shape)}, {tuple(stride)}, torch.{spec.dtype}"]
+    parts = [f"{spelled.sizes(shape)}, {spelled.sizes(stride)}, {spelled.dtype_text(spec.dtype)}"]
     if (spec.device or "cpu") != "cpu":
-        parts.append(f"device={spec.device!r}")
+        parts.append(f"device={spelled.device_text(spec.device)}")
     if owner is not None:
         parts.append(f"storage={owner}")
     if spec.offset and len(shape) + len(stride) > 0:
-        parts.append(f"offset={spec.offset}")
+        parts.append(f"offset={spelled.whole(spec.offset)}")
     if filling != FILLINGS[0]:
         parts.append(f"positive={filling.positive}, integer={filling.integer}, boolean={filling.boolean}")
     return f"strided({', '.join(parts)})"
-
-
-def _constant(value: Any) -> str:
-    if isinstance(value, float) and not math.isfinite(value):
-        return f"float({str(value)!r})"
-    return repr(value)
 
 
 class _Writer:
@@ -196,7 +203,7 @@ class _Writer:
         lines.append(f"class {name}(torch.nn.Module):")
         if names:
             lines += ["    def __init__(self):", "        super().__init__()"]
-            lines += [f"        self.{child} = {_instance(module, child, of)}" for child, of in names.items()]
+            lines += [f"        self.{spelled.identifier(child)} = {_instance(module, child, of)}" for child, of in names.items()]
             lines.append("")
         return [*lines, *self._forward(module)]
 
@@ -228,24 +235,24 @@ class _Writer:
         if node.op == "output":
             return f"return {self._value(node.args[0])}"
         if node.op == "get_attr":
-            return f"{_name(node)} = self.{node.target}"
+            return f"{_name(node)} = self.{spelled.path(str(node.target))}"
         note = node.meta.get(ANNOTATION)
-        tail = f"  # {shorten(note, 100)}" if isinstance(note, str) else ""
+        tail = f"  # {spelled.comment(note, 100)}" if isinstance(note, str) else ""
         return f"{_name(node)} = {self._expression(node)}{tail}"
 
     def _expression(self, node: Node) -> str:
         arguments = [self._value(argument) for argument in node.args]
-        named = [f"{key}={self._value(value)}" for key, value in node.kwargs.items()]
+        named = [f"{spelled.identifier(key)}={self._value(value)}" for key, value in node.kwargs.items()]
         if node.op == "call_method":
-            return f"{arguments[0]}.{node.target}({', '.join(arguments[1:] + named)})"
+            return f"{arguments[0]}.{allowed.method(str(node.target))}({', '.join(arguments[1:] + named)})"
         if node.op == "call_module":
-            return f"self.{node.target}({', '.join(arguments + named)})"
+            return f"self.{spelled.path(str(node.target))}({', '.join(arguments + named)})"
         if node.target in _SYMBOLS and not named:
             return _SYMBOLS[node.target].format(*arguments)
         if node.meta.get(TARGET) == DATA_OF and len(arguments) == 1:
             return f"{arguments[0]}.data"
         if node.target is getattr and len(arguments) == 2:
-            return f"{arguments[0]}.{node.args[1]}"
+            return f"{arguments[0]}.{allowed.attribute(str(node.args[1]))}"
         return f"{self._function(node)}({', '.join(arguments + named)})"
 
     def _function(self, node: Node) -> str:
@@ -289,21 +296,16 @@ class _Writer:
         if isinstance(value, list):
             return "[" + ", ".join(self._value(item) for item in value) + "]"
         if isinstance(value, dict):
-            return "{" + ", ".join(f"{key!r}: {self._value(item)}" for key, item in value.items()) + "}"
+            return "{" + ", ".join(f"{spelled.constant(key)}: {self._value(item)}" for key, item in value.items()) + "}"
         if isinstance(value, slice):
             return f"slice({self._value(value.start)}, {self._value(value.stop)}, {self._value(value.step)})"
         if isinstance(value, torch.device):
-            return f"torch.device({str(value)!r})"
+            return f"torch.device({spelled.device_text(str(value))})"
         if isinstance(value, type):
-            return "type(None)" if value is type(None) else value.__name__
-        if isinstance(value, complex):
-            return f"complex({_constant(value.real)}, {_constant(value.imag)})"
-        operator_name = printed_name(value)
-        if operator_name is not None:
-            return operator_name
-        if value is Ellipsis:
-            return "..."
-        return _constant(value)
+            return "type(None)" if value is type(None) else spelled.identifier(value.__name__)
+        if isinstance(value, torch.dtype | torch.layout | torch.memory_format | torch.qscheme):
+            return str(value)
+        return printed_name(value) or spelled.constant(value)
 
 
 def _signature(arguments: Sequence[str]) -> list[str]:
@@ -326,7 +328,7 @@ def _wants_graph(node: Node) -> bool:
 
 
 def _name(node: Node) -> str:
-    return f"{node.name}_" if node.name in _TAKEN else node.name
+    return spelled.identifier(f"{node.name}_" if node.name in _TAKEN else node.name)
 
 
 def _comment(node: Node) -> str | None:
@@ -336,4 +338,4 @@ def _comment(node: Node) -> str | None:
     if not found:
         return None
     frame = found[-1]
-    return shorten(f"{frame['file']}:{frame['line']} in {frame['function'].strip()}: {frame['code'].strip()}", 200)
+    return spelled.comment(f"{frame['file']}:{frame['line']} in {frame['function'].strip()}: {frame['code'].strip()}", 200)

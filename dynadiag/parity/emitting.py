@@ -10,9 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from dynadiag.files import read_small, write_inside
 from dynadiag.fx.inputs import InputSpec, contiguous_stride, elements
 from dynadiag.fx.refusal import NotRebuildableError, shorten
-from dynadiag.fx.script import pieces
+from dynadiag.fx.script import TRUSTED, pieces
+from dynadiag.fx.spelling import constant, dtype_text, sizes
+from dynadiag.fx.written import checked
 from dynadiag.parity.emitted_parts import ALIASING, CACHED, CALL, CHECKS, NO_CACHES, PLAIN
 from dynadiag.parity.result import smallest, would_be
 from dynadiag.parity.scenarios import Scenario
@@ -20,6 +23,7 @@ from dynadiag.parity.subject import Ready, torch_version
 from dynadiag.shadow.measures import DEFAULT_TOLERANCE, TOLERANCE
 
 MARK = '"""Written by dynadiag parity:'
+_IMPORTS = ("import os", "import subprocess", "import sys", "from torch.utils._pytree import tree_leaves")
 _PROOF_S = 900.0
 
 
@@ -39,9 +43,9 @@ def _emit(graph: str, ready: Ready, number: int, tried: Mapping[str, Any], entry
         return f"it calls {ready.custom_operators[0]}, which only your own file registers"
     try:
         source = test_source(graph, ready, number, tried, entry)
-        if path.exists() and not path.read_text(encoding="utf-8", errors="replace").startswith(MARK):
+        if not _may_be_replaced(path):
             return f"{path} exists and was not written by dynadiag parity"
-        path.write_text(source, encoding="utf-8")
+        write_inside(path.parent, path.name, source)
     except NotRebuildableError as error:
         return f"the graph cannot be written: {error.message}"
     except OSError as error:
@@ -50,6 +54,15 @@ def _emit(graph: str, ready: Ready, number: int, tried: Mapping[str, Any], entry
         return None
     path.unlink(missing_ok=True)
     return "the test passed by itself, so it was not kept"
+
+
+def _may_be_replaced(path: Path) -> bool:
+    try:
+        return read_small(path, len(MARK)) == MARK.encode()
+    except FileNotFoundError:
+        return True
+    except OSError:  # a link, a folder, a pipe
+        return False
 
 
 def _fails(path: Path) -> bool:
@@ -78,11 +91,14 @@ def test_source(graph: str, ready: Ready, number: int, tried: Mapping[str, Any],
         "import os",
         *([] if scenario.on_disk else NO_CACHES),
     ]
-    head += [*sorted(imports), "from torch.utils._pytree import tree_leaves", "", ""]
-    parts = [*head, *body, *_arrange(ready, scenario, int(tried["shift"])), *_call(ready), *_check(entry, ready)]
+    head += [*sorted(imports), _IMPORTS[-1], "", ""]
+    call, check = _call(ready), _check(entry, ready)
+    parts = [*head, *body, *_arrange(ready, scenario, int(tried["shift"])), *call, *check]
     main = CACHED if scenario.on_disk else PLAIN
-    filled = main.replace("NAME", name).replace("CALLS", repr(list(scenario.calls))).replace("WRONG_CALL", str(entry["call"]))
-    return "\n".join(parts) + filled.replace("BACKEND", _compile(ready))
+    filled = main.replace("NAME", name).replace("CALLS", repr(list(scenario.calls))).replace("WRONG_CALL", str(int(entry["call"])))
+    filled = filled.replace("BACKEND", _compile(ready))
+    fixed = [*TRUSTED, "\n".join((*_IMPORTS, *NO_CACHES)), "\n".join(call), "\n".join(check), filled]
+    return checked("\n".join(parts) + filled, trusted=fixed)
 
 
 def _alone(spec: InputSpec, scenario: Scenario, place: int) -> InputSpec:
@@ -93,7 +109,7 @@ def _alone(spec: InputSpec, scenario: Scenario, place: int) -> InputSpec:
 
 def _compile(ready: Ready) -> str:
     dynamic = "" if ready.setting.dynamic is None else f", dynamic={ready.setting.dynamic}"
-    return f"backend={ready.setting.backend!r}{dynamic}"
+    return f"backend={constant(ready.setting.backend)}{dynamic}"
 
 
 def _arrange(ready: Ready, scenario: Scenario, shift: int) -> list[str]:
@@ -102,9 +118,8 @@ def _arrange(ready: Ready, scenario: Scenario, shift: int) -> list[str]:
         return [*lines, "    return made", "", ""]
     one, other = (ready.subject.rebuilt.inputs[place] for place in (scenario.pair.first, scenario.pair.second))
     size = max(elements(one), shift + elements(other))
-    base = (
-        f"strided(({size},), (1,), torch.{one.dtype}, positive={ready.subject.filling.positive}, integer={ready.subject.filling.integer})"
-    )
+    filling = ready.subject.filling
+    base = f"strided(({size},), (1,), {dtype_text(one.dtype)}, positive={filling.positive}, integer={filling.integer})"
     first, second = f"made[{scenario.pair.first}]", f"made[{scenario.pair.second}]"
     views = f"    {first}, {second} = one.as_strided({_layout(one)}, 0), other.as_strided({_layout(other)}, {shift})"
     return [
@@ -124,7 +139,7 @@ def _arrange(ready: Ready, scenario: Scenario, shift: int) -> list[str]:
 
 def _layout(spec: InputSpec) -> str:
     assert spec.shape is not None
-    return f"{tuple(spec.shape)}, {tuple(spec.stride if spec.stride is not None else contiguous_stride(spec.shape))}"
+    return f"{sizes(spec.shape)}, {sizes(spec.stride if spec.stride is not None else contiguous_stride(spec.shape))}"
 
 
 def _call(ready: Ready) -> list[str]:
@@ -140,7 +155,7 @@ def _check(entry: Mapping[str, Any], ready: Ready) -> Sequence[str]:
         return ["def check(expected, got):", "    pass  # that the call raises nothing is enough", "", ""]
     if aspect == "aliasing":
         return [*ALIASING.replace("PAIR", repr(tuple(entry["name"].split(" and ")))).strip("\n").splitlines(), "", ""]
-    seen = f'["{entry["where"]}"][{_position(entry, ready)}]'
+    seen = f"[{constant(entry['where'])}][{_position(entry, ready)}]"
     head = ["def check(expected, got):", f"    expected, got = expected{seen}, got{seen}"]
     if aspect == "values":
         head.append(f"    tolerance = {{{_tolerances()}}}.get(getattr(expected, 'dtype', None), {DEFAULT_TOLERANCE})")

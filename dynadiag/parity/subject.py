@@ -20,6 +20,7 @@ from dynadiag.model.run import Graph, Run
 from dynadiag.parity.replaying import Setting, Subject
 from dynadiag.parity.scenarios import Plan, make_plan
 from dynadiag.torch_compat.parity_compile import is_backend
+from dynadiag.torch_compat.recorded_options import left_out, usable_options
 
 LARGEST_BYTES = 256 * 1024 * 1024
 _NAMESPACE = re.compile(r"\btorch\.ops\.([A-Za-z_]\w*)\.")
@@ -119,23 +120,22 @@ def _setting(graph: Graph, run: Run, details: Mapping[str, Any], backend: str, r
     return Setting(
         backend=backend,
         dynamic=True if symbols else known.get("dynamic") if isinstance(known.get("dynamic"), bool) else None,
-        configs=(*_configs(graph, run), *to_trace_again(rebuilt)),
+        configs=(*_configs(graph, run, notes), *to_trace_again(rebuilt)),
         gradients=rebuilt.grad is not False and details.get("inference") is not True,
         values=why_no_values is None,
         autocast=casting,
     )
 
 
-def _configs(graph: Graph, run: Run) -> list[tuple[str, Any]]:
+def _configs(graph: Graph, run: Run, notes: list[str]) -> list[tuple[str, Any]]:
     frame = run.frame(graph.frame)
     process = next((one for one in run.processes if frame is not None and one.index == frame.key.process), None)
     recorded = process.config if process is not None else {}
-    return [
-        (f"{area}.{name}", value)
-        for area in ("dynamo", "functorch", "inductor")
-        for name, value in recorded.get(area, {}).items()
-        if isinstance(value, bool | int | float) and f"{area}.{name}" not in _OVERLOOKED
-    ]
+    named = [(f"{area}.{name}", value) for area in ("dynamo", "functorch", "inductor") for name, value in recorded.get(area, {}).items()]
+    kept, left = usable_options((name, value) for name, value in named if name not in _OVERLOOKED)
+    if left:
+        notes.append(left_out(left))
+    return [(name, value) for name, value in kept if isinstance(value, bool | int | float)]
 
 
 def to_trace_again(rebuilt: Rebuilt) -> Iterator[tuple[str, Any]]:

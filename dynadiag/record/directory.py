@@ -2,35 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from dynadiag.errors import OutputError, UnreadableInputError
+from dynadiag.files import make_folder_inside, read_small, write_inside
+from dynadiag.record import ownership
 
 MARKER = "dynadiag-run.json"
 RUNS = "dynadiag-runs"
 FORMAT = 1
 _MAX_SLUG = 40
 _SPARE_BYTES = 1000
+_LONGEST_MARKER_BYTES = 4 << 20
+_PRIVATE = 0o700  # a log holds source lines, paths and command lines
 
 
 def new_directory(base: Path, program: str) -> Path:
     """A fresh `dynadiag-runs/NNNN-<program>` under `base`, with `latest` and a `.gitignore` beside it. Raises OSError."""
     runs = base / RUNS
-    runs.mkdir(exist_ok=True)
-    ignore = runs / ".gitignore"
-    if not ignore.exists():
-        ignore.write_text("*\n", "utf-8")
+    make_folder_inside(base, RUNS)
+    if not os.path.lexists(runs / ".gitignore"):
+        write_inside(runs, ".gitignore", "*\n")
     while True:
         directory = runs / f"{_last_number(runs) + 1:04d}-{slug(program)}"
         try:
-            directory.mkdir()
+            directory.mkdir(_PRIVATE)
         except FileExistsError:
             continue
         point_latest(runs, directory.name)
@@ -49,15 +53,17 @@ def chosen_directory(path: Path, *, force: bool) -> Path:
         if not is_run_directory(path):
             raise OutputError(f"{path} was not made by dynadiag (no {MARKER}): --force does not replace it")
         clear(path)
-    path.mkdir(parents=True, exist_ok=True)
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.mkdir(_PRIVATE, exist_ok=True)
     return path
 
 
 def is_run_directory(path: Path) -> bool:
     """Whether a folder carries our marker."""
     try:
-        content = json.loads((path / MARKER).read_text("utf-8"))
-    except (OSError, ValueError):
+        content = json.loads(read_small(path / MARKER, _LONGEST_MARKER_BYTES))
+    except (OSError, ValueError, RecursionError):
         return False
     return isinstance(content, dict) and content.get("format") == FORMAT and "dynadiag" in content
 
@@ -65,18 +71,34 @@ def is_run_directory(path: Path) -> bool:
 def write_marker(directory: Path, facts: Mapping[str, Any]) -> None:
     """Write the marker with the supervisor's facts, whole or not at all. Raises OSError.
 
-    It ends in spaces, so that the facts about the end of a run have room in it even when the disk is full by then.
+    It ends in spaces, so that the facts about the end of a run have room in it even when the disk is full by then. A seal says that this
+    user made the directory on this machine (`dynadiag.record.ownership`).
     """
-    marker, temporary = directory / MARKER, directory / f"{MARKER}.tmp"
-    data = (json.dumps({"format": FORMAT, **facts}, indent=1) + "\n").encode("utf-8", "backslashreplace")
+    marker = directory / MARKER
+    sealed = {"format": FORMAT, **facts, "seal": ownership.seal(directory)}
+    data = (json.dumps(sealed, indent=1) + "\n").encode("utf-8", "backslashreplace")
     try:
-        temporary.write_bytes(data + b" " * _SPARE_BYTES + b"\n")
-        temporary.replace(marker)
+        write_inside(directory, MARKER, data + b" " * _SPARE_BYTES + b"\n")
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not _fits_into(marker, data):
             raise
         _overwrite(marker, data)
+
+
+def seal_again(directory: Path) -> None:
+    """Renew the seal of a directory of ours after more was written to its logs; a directory that was not ours stays so."""
+    with contextlib.suppress(OSError, ValueError):
+        facts = json.loads(read_small(directory / MARKER, _LONGEST_MARKER_BYTES))
+        write_marker(directory, {name: value for name, value in facts.items() if name not in ("format", "seal")})
+
+
+def is_ours(directory: Path, logs: Iterable[Path] = ()) -> bool:
+    """Whether this user made the directory on this machine, and nobody changed these logs in it since (`dynadiag.record.ownership`)."""
+    try:
+        facts = json.loads(read_small(directory / MARKER, _LONGEST_MARKER_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(facts, dict) and ownership.is_sealed(directory, facts.get("seal"), logs)
 
 
 def _fits_into(marker: Path, data: bytes) -> bool:
@@ -85,7 +107,7 @@ def _fits_into(marker: Path, data: bytes) -> bool:
 
 def _overwrite(marker: Path, data: bytes) -> None:
     """Put new bytes in the place of old ones, which asks for no new space on most file systems."""
-    descriptor = os.open(marker, os.O_WRONLY)
+    descriptor = os.open(marker, os.O_WRONLY | os.O_NOFOLLOW)
     try:
         os.pwrite(descriptor, data.ljust(os.fstat(descriptor).st_size), 0)
     finally:
@@ -108,7 +130,7 @@ def point_latest(runs: Path, name: str) -> None:
     except FileExistsError:
         return
     except (OSError, NotImplementedError):
-        latest.write_text(name + "\n", "utf-8")
+        write_inside(runs, latest.name, name + "\n")
 
 
 def _last_number(runs: Path) -> int:

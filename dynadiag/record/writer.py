@@ -115,9 +115,9 @@ class TraceWriter:
             rank = self._rank()
             name = f"{PREFIX}{'' if rank is None else f'rank_{rank}_'}{os.getpid()}_{os.urandom(4).hex()}.log"
             self.path = os.path.join(self.directory, name)  # noqa: PTH118 - pathlib costs time per record
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
         first = self._identity is None
-        self._descriptor = os.open(self.path, flags, 0o644)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC | (os.O_EXCL if first else 0)
+        self._descriptor = os.open(self.path, flags, 0o600)
         status = os.fstat(self._descriptor)
         self._identity = (status.st_dev, status.st_ino)
         if first:

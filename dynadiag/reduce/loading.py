@@ -23,12 +23,10 @@ from dynadiag.reduce.candidate import Candidate
 from dynadiag.reduce.inputs import COMPUTED, HOME, Input, from_value
 from dynadiag.reduce.setting import Setting, from_json
 from dynadiag.reduce.stored_inputs import stored_inputs
+from dynadiag.torch_compat.recorded_options import HARNESS
 from dynadiag.torch_compat.reduce_backend import option_value
 from dynadiag.torch_compat.reduce_compile import has_option
 from dynadiag.torch_compat.reduce_views import from_saved
-
-# Options that the harness sets itself, or that only say where to put files and logs.
-_OURS = ("compile_threads", "suppress_errors", "debug_dir", "trace", "cache", "log", "verbose", "repro_", "worker")
 
 NOT_REBUILT = "not-rebuilt"
 """The slug of what is raised where the graph, or its backend, cannot be made again outside of the script."""
@@ -144,7 +142,7 @@ def _wants_grad(value: Any) -> bool:
 
 def _configs(state: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
     """Without those that this torch does not have: a recording may come from another."""
-    known = [(name, value) for name, value in state["configs"] if not any(part in name for part in _OURS)]
+    known = [(name, value) for name, value in state["configs"] if not any(part in name for part in HARNESS)]
     try:
         return tuple((name, option_value(value)) for name, value in known if has_option(name))
     except (ValueError, ImportError, KeyError, SyntaxError) as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import json
 import platform
 import time
 from collections.abc import Mapping, Sequence
@@ -14,6 +14,7 @@ import torch
 
 import dynadiag
 from dynadiag.errors import OutputError
+from dynadiag.files import write_inside
 from dynadiag.fx.refusal import NotRebuildableError
 from dynadiag.reduce.ablation import Cell
 from dynadiag.reduce.hunt import Hunt
@@ -24,7 +25,6 @@ from dynadiag.reduce.observing import calls_of
 from dynadiag.reduce.proving import Proof, prove, run_in_child, without_header
 from dynadiag.reduce.repeating import WRONG_VERDICT, repeats_for
 from dynadiag.reduce.writing import Header, reproducer
-from dynadiag.render import finite_json
 
 SCHEMA_VERSION = 1
 WARM = "compile-cache"
@@ -213,16 +213,12 @@ def _papers(papers: Papers) -> dict[str, Any]:
 
 def write_json(data: Mapping[str, Any], path: Path) -> None:
     """Write it whole or not at all."""
-    write_text(finite_json.dumps(data, indent=1) + "\n", path)
+    write_text(json.dumps(data, indent=1) + "\n", path)
 
 
 def write_text(text: str, path: Path) -> None:
-    """Write it aside and rename it, so that a reader never sees half of it. Raises OutputError where there is no room."""
-    temporary = path.with_name(f"{path.name}.tmp")
+    """Write it whole or not at all. Raises OutputError where there is no room."""
     try:
-        temporary.write_text(text, "utf-8", errors="backslashreplace")
-        temporary.replace(path)
+        write_inside(path.parent, path.name, text)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
         raise OutputError(f"cannot write {path}: {error.strerror or error}") from error

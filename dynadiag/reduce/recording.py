@@ -10,9 +10,11 @@ from typing import Any
 
 from dynadiag import trace
 from dynadiag.errors import NothingFoundError, UnreadableInputError, UsageError
+from dynadiag.files import write_inside
 from dynadiag.model import Graph, Run
 from dynadiag.reduce.runnables import runnable_texts
 from dynadiag.reduce.torch_repro import read_torch_repro, write_capture
+from dynadiag.torch_compat.recorded_options import usable_options
 
 MOST_GRAPHS = 200
 
@@ -56,9 +58,9 @@ def _capture(run: Run, chosen: Graph, folder: Path, backend: str | None) -> Path
         raise NothingFoundError(f"the log does not hold the text of {chosen.id}: {chosen.why_not or 'unknown reason'}", exit_code=1)
     details = trace.graph_details(chosen.details) if chosen.details is not None else None
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "graph.txt").write_text(trace.read_payload(chosen.text), "utf-8", errors="backslashreplace")
-    (folder / "details.json").write_text(json.dumps(details), "utf-8")
-    (folder / "setting.json").write_text(json.dumps(_setting(run, chosen, details or {}, backend)), "utf-8")
+    write_inside(folder, "graph.txt", trace.read_payload(chosen.text))
+    write_inside(folder, "details.json", json.dumps(details))
+    write_inside(folder, "setting.json", json.dumps(_setting(run, chosen, details or {}, backend)))
     return folder
 
 
@@ -67,16 +69,17 @@ def _setting(run: Run, chosen: Graph, details: Mapping[str, Any], backend: str |
     only = next(iter(recorded)) if len(recorded) == 1 else None
     frame = run.frame(chosen.frame)
     process = next((one for one in run.processes if frame is not None and one.index == frame.key.process), None)
-    configs = [
+    configs, left = usable_options(
         (f"{area}.{name}", value)
         for area, options in (process.config if process is not None else {}).items()
         for name, value in (options.items() if isinstance(options, Mapping) else ())
-        if area in ("dynamo", "functorch", "inductor") and isinstance(value, bool | int | float | str | None)
-    ]
+        if area in ("dynamo", "functorch", "inductor")
+    )
     return {
         "backend": backend or only or "inductor",
         "grad": details.get("grad") is not False,
         "inference": details.get("inference") is True,
         "deterministic": details.get("deterministic") is True,
         "configs": configs,
+        "configs_lost": left,
     }

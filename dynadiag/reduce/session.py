@@ -15,6 +15,7 @@ from types import FrameType
 from typing import Any
 
 from dynadiag.errors import DynadiagError, OutputError
+from dynadiag.files import write_inside
 from dynadiag.reduce.failure import Said
 from dynadiag.reduce.machine_answers import take_over, users_cache
 from dynadiag.reduce.proving import DROPPED
@@ -122,10 +123,8 @@ def _worked(module: str, job: Mapping[str, Any], out: Path, on_message: Callable
 
 def _write_job(out: Path, text: str) -> None:
     """Whole or not at all: it is what `--resume` goes by."""
-    aside = out / "job.json.tmp"
     try:
-        aside.write_text(text, "utf-8")
-        aside.replace(out / "job.json")
+        write_inside(out, "job.json", text)
     except OSError as error:
         raise OutputError(f"cannot write {out / 'job.json'}: {error.strerror or error}") from error
 

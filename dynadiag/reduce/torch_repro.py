@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dynadiag.errors import UnreadableInputError
+from dynadiag.files import write_inside
 from dynadiag.fx import sizes
 from dynadiag.fx.annotations import DTYPE_NAMES
 from dynadiag.fx.refusal import NotRebuildableError
 from dynadiag.reduce.torch_modules import ReadClass, arguments_of, contiguous, read_class
+from dynadiag.torch_compat.recorded_options import usable_options
 
 _MODULES: Mapping[str, Literal["aot", "dynamo"]] = {
     "torch._dynamo.repro.after_aot": "aot",
@@ -36,7 +38,8 @@ Plain = bool | int | float | str | None
 class TorchRepro:
     """What such a script says. `after` is the compiler whose failure it shows; `graph` the text of its class; `unread` why that cannot be
     rebuilt. `arguments` and `storages` are what `load_args` names, sizes as text; `attributes` are the tensors that the class holds;
-    `lost` are options of modules that are not torch's; `groups` the process groups with their number of ranks.
+    `lost` are options that are not set here: of modules that are not torch's, or such as may name programs, files or code;
+    `groups` the process groups with their number of ranks.
     """
 
     after: Literal["aot", "dynamo"]
@@ -86,6 +89,7 @@ def read_torch_repro(text: str) -> TorchRepro:
         graph = _graph(text, tree, classes[0], reading)
     except NotRebuildableError as error:
         graph = ReadClass(text="", unread=str(error))
+    configs, left = usable_options(_configs(tree))
     return TorchRepro(
         after=after,
         graph=graph.text,
@@ -93,8 +97,8 @@ def read_torch_repro(text: str) -> TorchRepro:
         attributes=graph.attributes,
         storages=tuple(reading.storages),
         arguments=tuple(reading.arguments),
-        configs=tuple(_configs(tree)),
-        lost=tuple(_lost(tree)),
+        configs=tuple(configs),
+        lost=(*left, *_lost(tree)),
         groups=_groups(tree),
         call=_call(tree),
     )
@@ -311,9 +315,9 @@ def write_capture(repro: TorchRepro, folder: Path, *, near: Path | None, backend
         "autocast": ("cuda", "float16") if repro.call.get("autocast") is True else None,
         "backward": backward,
     }
-    (folder / "graph.txt").write_text(repro.graph, "utf-8", errors="backslashreplace")
-    (folder / "arguments.json").write_text(json.dumps(saved), "utf-8")
-    (folder / "setting.json").write_text(json.dumps(setting), "utf-8")
+    write_inside(folder, "graph.txt", repro.graph)
+    write_inside(folder, "arguments.json", json.dumps(saved))
+    write_inside(folder, "setting.json", json.dumps(setting))
     return folder
 
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import torch
 
 from dynadiag.fx.collectives import group_sizes
-from dynadiag.fx.script import module_source
+from dynadiag.fx.script import group_sizes_text, module_source
 from dynadiag.fx.script_parts import GROUPS
+from dynadiag.fx.written import checked
 from dynadiag.reduce import comparing
 from dynadiag.reduce.candidate import Candidate, own_copy
 from dynadiag.reduce.failure import Failure
@@ -24,6 +25,7 @@ from dynadiag.torch_compat.reduce_compile import config_path
 from dynadiag.torch_compat.reduce_inner import inner_options
 
 _LONGEST_STORY = 4000
+_WATCH = "faulthandler.dump_traceback_later(30, exit=True)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +64,13 @@ def reproducer(candidate: Candidate, setting: Setting, header: Header, *, expect
     needed |= {f"import {one.module}" for one in functions if one.module is not None}
     opening = _docstring(header, expect_failure=expect_failure)
     parts = [*opening, "", *sorted(needed), "", *configs, *([""] if configs else []), "", *classes, "", "", *body, ""]
-    return "\n".join(parts)
+    fixed = [GROUPS, _CHECK_HELPERS, _WATCH, "\n".join(helping), "\n".join(_inner(setting)), _call_source(candidate, setting)]
+    fixed += _memory_limit(setting.memory_limit_mib or 0)
+    # The source of a back end, or of a function that is an option, is the text of the script that ran a moment ago.
+    own = [setting.backend_source or "", *(one.source for one in functions if one.source is not None)]
+    paths = {config_path(name) for name, _ in candidate.configs} | {repr(one) for one in functions}
+    named = set() if isinstance(setting.backend, str) else {setting.backend.__name__}
+    return checked("\n".join(parts), trusted=[*fixed, *own, *of_backend], chains=paths | named)
 
 
 def _docstring(header: Header, *, expect_failure: bool) -> list[str]:
@@ -100,7 +108,7 @@ def _without_notes(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
 def _groups(candidate: Candidate, setting: Setting) -> list[str]:
     """The process groups that are left in the graph."""
     sizes = {name: setting.groups[name] for name in group_sizes(candidate.module) if name in setting.groups}
-    return [*GROUPS.strip().replace("SIZES", repr(sizes)).splitlines(), "", "", "make_process_groups()", "", ""] if sizes else []
+    return [*GROUPS.strip().splitlines(), "", "", f"make_process_groups({group_sizes_text(sizes)})", "", ""] if sizes else []
 
 
 def _surroundings(setting: Setting) -> list[str]:
@@ -175,16 +183,11 @@ def _contexts(setting: Setting) -> list[str]:
 def _main(candidate: Candidate, setting: Setting, failure: Failure, *, expect_failure: bool) -> list[str]:
     """The call without the compiler, the call with it, and what shows the failure."""
     compares = setting.check != "raises"
-    call = _synchronised(_CALL_BACKWARD if setting.backward else _CALL_INPUTS if setting.check == "mutation" else _CALL, candidate)
-    calls = calls_of(candidate, setting)
-    if len(calls) > 1:
-        call = call.replace("def run(function):", "def run_once(function, call):").replace("make_inputs()", "make_inputs(call)")
-        modes = [setting.grad if one.grad is None else one.grad for one in calls]
-        call += _CALLS.format(len(calls)) if len(set(modes)) == 1 else _CALLS_IN_MODES.format(tuple(modes))
+    call = _call_source(candidate, setting)
     lines = [*(_CHECK_HELPERS.splitlines() if compares else []), *call.splitlines(), "", ""]
     main = ["model = Repro()", f"compiled = {_compile_call(setting)}"]
     if failure.kind == "hang" and expect_failure:
-        main = ["faulthandler.dump_traceback_later(30, exit=True)  # it hangs: show where, and end", *main]
+        main = [f"{_WATCH}  # it hangs: show where, and end", *main]
     if setting.memory_limit_mib is not None:
         main += _memory_limit(setting.memory_limit_mib)
     main.append("expected = run(model)  # passes")
@@ -195,6 +198,17 @@ def _main(candidate: Candidate, setting: Setting, failure: Failure, *, expect_fa
     if contexts:
         main = [f"with {', '.join(contexts)}:", *(f"    {line}" if line else line for line in main)]
     return [*lines, *main]
+
+
+def _call_source(candidate: Candidate, setting: Setting) -> str:
+    """The functions that call the graph."""
+    call = _synchronised(_CALL_BACKWARD if setting.backward else _CALL_INPUTS if setting.check == "mutation" else _CALL, candidate)
+    calls = calls_of(candidate, setting)
+    if len(calls) > 1:
+        call = call.replace("def run(function):", "def run_once(function, call):").replace("make_inputs()", "make_inputs(call)")
+        modes = [setting.grad if one.grad is None else one.grad for one in calls]
+        call += _CALLS.format(len(calls)) if len(set(modes)) == 1 else _CALLS_IN_MODES.format(tuple(modes))
+    return call
 
 
 def _memory_limit(limit_mib: int) -> list[str]:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from dynadiag.errors import UsageError
 from dynadiag.render import dot, layered
-from dynadiag.render.sanitise import clean
+from dynadiag.render.sanitise import clean, without_unseen
 from dynadiag.render.sketch import Sketch
 from dynadiag.render.svg import finish
 
@@ -172,7 +172,11 @@ def draw(sketches: Sequence[Sketch], *, renderer: str = "auto", limit_s: float =
                 drawn[number] = Drawing(text, name, tuple(falls[number]))
             else:
                 falls[number].append(f"{name}: {text}")
-    rest = {number: Drawing(layered.describe(sketches[number]), "text", tuple(falls[number])) for number in falls if number not in drawn}
+    rest = {
+        number: Drawing(without_unseen(layered.describe(sketches[number])), "text", tuple(falls[number]))
+        for number in falls
+        if number not in drawn
+    }
     return [(drawn | rest)[number] for number in falls]
 
 

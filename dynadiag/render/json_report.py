@@ -21,10 +21,9 @@ from dynadiag.model.report import (
     Transition,
 )
 from dynadiag.model.run import Frame, Graph, Process
-from dynadiag.render import finite_json
 from dynadiag.render.completeness import completeness, not_ended
 from dynadiag.render.mutation_entries import mutation_entry
-from dynadiag.render.sanitise import encodable
+from dynadiag.render.sanitise import encodable, json_escaped
 
 NOT_PROBED = "not tried: the probe did not run on this graph"
 DEVICE_WHY = "no record says so (the recorder asks only a CUDA that the script has initialised)"
@@ -111,7 +110,7 @@ def chunks(report: Report) -> Iterator[str]:
     opening = "{\n"
     for key, value in tree.items():
         yield f"{opening}{json.dumps(key)}: "
-        yield from _list_chunks(value) if key in _LISTS else (finite_json.dumps(value, indent=1, ensure_ascii=False),)
+        yield from _list_chunks(value) if key in _LISTS else (_text(value, indent=1),)
         opening = ",\n"
     yield "\n}\n"
 
@@ -119,9 +118,13 @@ def chunks(report: Report) -> Iterator[str]:
 def _list_chunks(entries: Sequence[Any]) -> Iterator[str]:
     opening = "["
     for entry in entries:
-        yield f"{opening}\n {finite_json.dumps(entry, ensure_ascii=False)}"
+        yield f"{opening}\n {_text(entry)}"
         opening = ","
     yield "\n]" if entries else "[]"
+
+
+def _text(value: Any, indent: int | None = None) -> str:
+    return json_escaped(json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False))
 
 
 def dumps(report: Report) -> str:

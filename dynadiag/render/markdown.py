@@ -49,7 +49,7 @@ def _headline(report: Report) -> str:
     complete, why = completeness(report.run)
     lines = {
         "command": code(wording.command(report)),
-        "ended": wording.ending(report) or "not known (foreign log)",
+        "ended": prose(wording.ending(report) or "not known (foreign log)"),
         "torch": prose(facts.torch or "not known"),
         "Python": prose(facts.python or "not known"),
         "device": prose(facts.device or f"not known: {DEVICE_WHY}"),
@@ -182,7 +182,7 @@ def _graphs_and_times(report: Report, rows: int) -> Iterator[str]:
         rows,
         lambda graph: (
             code(graph.id),
-            graph.kind,
+            prose(graph.kind, limit=40),
             _frame(report, graph.frame),
             "not known" if graph.nodes is None else f"{graph.nodes:,}",
             prose(wording.top_ops(graph.ops, 4) or graph.why_not or "", limit=160),

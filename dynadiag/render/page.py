@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from dynadiag.render.sanitise import REPLACEMENT, without_unseen
+
 _NARROWEST_BODY = 12
 
 
@@ -92,8 +94,12 @@ class Page:
     def _encodable(self, row: Text) -> Text:
         """The row with characters that the console's encoding lacks as "?": a script under LANG=C must not end in a UnicodeEncodeError."""
         encoding = self.console.encoding
-        if row.plain.isascii() or encoding.startswith("utf"):
+        plain = row.plain
+        if plain.isascii() and plain.isprintable():
             return row
-        shown = Text(row.plain.encode(encoding, "replace").decode(encoding, "replace"), end=row.end)
+        text = without_unseen(plain, REPLACEMENT)
+        if text == plain and encoding.startswith("utf"):
+            return row
+        shown = Text(text if encoding.startswith("utf") else text.encode(encoding, "replace").decode(encoding, "replace"), end=row.end)
         shown.spans = list(row.spans)
         return shown

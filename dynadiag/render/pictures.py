@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from dynadiag.errors import DynadiagError
+from dynadiag.files import remove_inside, write_inside
 from dynadiag.model.report import GraphBreak, Mutation, Report
 from dynadiag.model.run import Graph, Node
 from dynadiag.render import wording
@@ -62,11 +63,8 @@ def write(
 
     Raises `UsageError` for an unknown renderer, `OSError` when the folder cannot be written.
     """
-    folder = directory / FOLDER
-    folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.iterdir():
-        if _OURS.match(old.name):
-            old.unlink()
+    directory.mkdir(parents=True, exist_ok=True)
+    remove_inside(directory, FOLDER, _OURS.match)
     ranked = _ranked(report)
     plans = [_Plan(FRAME_MAP, FRAME_MAP, lambda: frame_map(report)), *_mutation_plans(report, limit)]
     plans += [_plan(graph, report) for graph in ranked[:limit]]
@@ -74,19 +72,11 @@ def write(
     written: dict[str, str] = {}
     for plan, drawing in _drawn(plans, renderer, progress, notes):
         name = plan.stem + drawing.suffix
-        _write_file(folder / name, drawing.text)
         written[plan.key] = f"{FOLDER}/{name}"
+        write_inside(directory, written[plan.key], drawing.text)
     if len(ranked) > limit:
         notes.append(f"{limit} of {len(ranked):,} graphs drawn, those next to graph breaks first")
     return written, tuple(notes)
-
-
-def _write_file(path: Path, text: str) -> None:
-    """Write beside and rename, so that a link in that place is replaced and not followed."""
-    beside = path.with_name(f".{path.name}.part")
-    beside.unlink(missing_ok=True)
-    beside.write_text(text, encoding="utf-8")
-    beside.replace(path)
 
 
 def _ranked(report: Report) -> list[Graph]:

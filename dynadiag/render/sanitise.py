@@ -23,6 +23,13 @@ _ESCAPE_SEQUENCE = re.compile(
     r"|(?:\x1b\[|\x9b)[0-?]{0,64}[ -/]{0,8}[@-~]"  # colours, cursor
     r"|\x1b[ -/]{0,8}[0-~]"  # two-character escapes
 )
+# Control, format (bidirectional ones among them), surrogate and separator characters but for the line feed: Unicode's categories Cc, Cf,
+# Cs, Zl and Zp.
+_UNSEEN = re.compile(
+    r"[\x00-\x09\x0b-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b-\u200f\u2028-\u202e"
+    r"\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3"
+    r"\U0001d173-\U0001d17a\U000e0001-\U000e007f]"
+)
 _PLAIN = re.compile(r"[ -~\n]*\Z")
 
 
@@ -75,6 +82,21 @@ def clean_code(text: str, *, limit: int = LINE_LIMIT) -> str:
 def encodable(text: str) -> str:
     """The text with lone surrogates replaced, so that it can be written as UTF-8; nothing else changes."""
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def without_unseen(text: str, replacement: str = "") -> str:
+    """The last door of a renderer, for whole texts: without the characters that change how others are shown, or cannot be encoded."""
+    return text if text.isascii() and text.isprintable() else _UNSEEN.sub(replacement, text)
+
+
+def json_escaped(text: str) -> str:
+    """JSON text with those characters, which can stand in its strings only, escaped: it means the same."""
+    return text if text.isascii() else _UNSEEN.sub(_escape, text)
+
+
+def _escape(match: re.Match[str]) -> str:
+    units = match[0].encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
 def slug(text: str, *, default: str = "x", limit: int = SLUG_LIMIT) -> str:

@@ -6,7 +6,7 @@ import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 
-from dynadiag.render.sanitise import xml_text
+from dynadiag.render.sanitise import REPLACEMENT, without_unseen, xml_text
 from dynadiag.render.sketch import Sketch
 
 FONTS = "Arial,Helvetica,sans-serif"
@@ -34,7 +34,7 @@ def finish(drawn: bytes, sketch: Sketch) -> str:
     clean.set("role", "img")
     clean.insert(0, _title(" ".join(sketch.title)))
     clean.set("xmlns", NAMESPACE)
-    return ElementTree.tostring(clean, encoding="unicode") + "\n"
+    return without_unseen(ElementTree.tostring(clean, encoding="unicode"), REPLACEMENT) + "\n"
 
 
 def _local(tag: object) -> str:

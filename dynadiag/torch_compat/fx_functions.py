@@ -23,7 +23,7 @@ Function = Callable[..., Any]
 _NUMPY_PREFIX = "torch__dynamo_utils_wrapped_"
 _NUMPY_ATTRIBUTE = "torch__dynamo_utils_numpy_attr_wrapper"
 _NUMPY_MODULES = ("torch._numpy._funcs", "torch._numpy._ufuncs", "torch._numpy._reductions", "torch._numpy.linalg", "torch._numpy.fft")
-_NUMPY_ATTRIBUTES = frozenset({"T", "real", "imag", "shape", "ndim", "size", "itemsize", "nbytes", "strides", "dtype"})
+NUMPY_ATTRIBUTES = frozenset({"T", "real", "imag", "shape", "ndim", "size", "itemsize", "nbytes", "strides", "dtype"})
 _LOWER_VERSION = "torch__dynamo_variables_builtin__lower_version_count_by_1"
 _GRAD_MODE = "torch.autograd.grad_mode"
 DATA_OF = "torch._C._autograd._get_data_attr"
@@ -130,7 +130,7 @@ def lower_version_count_by_1(x: torch.Tensor) -> torch.Tensor:
 
 def numpy_attribute(value: Any, name: Any) -> Any:
     """An attribute of an array that a tensor has too ("T", "shape"), as `numpy_attr_wrapper` of torch/_dynamo/utils.py gives it."""
-    if name not in _NUMPY_ATTRIBUTES:
+    if name not in NUMPY_ATTRIBUTES:
         raise AttributeError(f"{str(name)[:80]!r} is not in the allow-list of array attributes")
     from torch._dynamo import utils
 
@@ -178,6 +178,22 @@ def spelling(printed: str) -> str:
         return f"torch._dynamo.utils.{kind}({inner})"
     dotted = printed if "." in printed else _dotted_names().get(printed, printed)
     return dotted.removeprefix("builtins.").replace("_operator.", "operator.") if not dotted.startswith("torch.") else dotted
+
+
+@functools.cache
+def _spelled_functions() -> frozenset[str]:
+    return frozenset(map(spelling, function_table())) | {spelling(_NUMPY_ATTRIBUTE)}
+
+
+def is_spelled_function(dotted: str) -> bool:
+    """Whether the dotted name is how Python source spells an allowed function that is no operator of `torch.ops`."""
+    return dotted in _spelled_functions()
+
+
+def numpy_spellings(name: str) -> tuple[str, ...]:
+    """How Python source spells Dynamo's wrapper of the NumPy function `name`: once, or not at all."""
+    printed = f"{_NUMPY_PREFIX}{name}"
+    return (spelling(printed),) if name and numpy_wrapper(printed) is not None else ()
 
 
 def _all_functions() -> Iterator[tuple[str, Function]]:

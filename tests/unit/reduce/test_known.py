@@ -130,5 +130,17 @@ def test_a_folder_that_was_left_before_anything_was_captured_is_begun_anew(tmp_p
     write_marker(out, {"dynadiag": "0", "command": None})
     assert not _can_resume(out) and list(out.iterdir()) == []
     assert capsys.readouterr().err == f"dynadiag: the earlier run in {out} ended before a failing graph was captured: starting anew\n"
+    write_marker(out, {"dynadiag": "0", "command": None})
     (out / "job.json").touch()
     assert _can_resume(out)
+
+
+def test_a_reduction_of_a_stranger_is_not_resumed(tmp_path):
+    """Its folder holds compiled code (inductor's cache) and sources that going on would run."""
+    write_marker(tmp_path, {"dynadiag": "0", "command": None})
+    marker = tmp_path / "dynadiag-run.json"
+    marker.write_text(marker.read_text().replace('"code": "', '"code": "0'))
+    (tmp_path / "job.json").touch()
+    with pytest.raises(UnreadableInputError, match="was not made here by you"):
+        _can_resume(tmp_path)
+    assert (tmp_path / "job.json").exists()

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from dynadiag.record.directory import write_marker
+
 GRAPH = """class GraphModule(torch.nn.Module):
     def forward(self, L_x_: "f32[4, 4][4, 1]cuda:0", L_cache_: "f32[4, 4][4, 1]cuda:0"):
         l_x_ = L_x_
@@ -37,13 +39,45 @@ def run(*arguments, cwd):
 
 
 def test_graph_becomes_a_script_that_runs_alone_and_a_picture(log, tmp_path):
-    done = run(f"{log}#g0", "--device", "cpu", "-o", "out", cwd=tmp_path)
+    done = run(f"{log}#g0", "--device", "cpu", "--try", "-o", "out", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "output[0]: float32 (4, 4) on cpu\n")
     assert sorted(item.name for item in (tmp_path / "out").iterdir()) == ["g0.py", "g0.svg"]
     source = (tmp_path / "out" / "g0.py").read_text()
     assert "dynadiag." not in source and "# /a/train.py:12 in step: cache.add_(x)" in source
     alone = subprocess.run([sys.executable, "-I", "out/g0.py"], cwd=tmp_path, capture_output=True, text=True)
     assert (alone.returncode, alone.stdout) == (0, done.stdout)
+
+
+def test_the_script_of_a_strangers_log_is_not_run_unless_asked(log, tmp_path):
+    (tmp_path / "dynadiag-run.json").write_text(json.dumps({"format": 1, "dynadiag": "1", "seal": {"at_ns": 2**62, "code": "0" * 64}}))
+    for place in (log, tmp_path):
+        done = run(str(place), "g0", "--device", "cpu", "--no-picture", cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (0, "") and "g0.py was not run" in done.stderr and "--try runs it" in done.stderr
+
+
+def test_the_script_of_a_run_recorded_here_is_run(log, tmp_path):
+    write_marker(tmp_path, {"dynadiag": "1"})
+    done = run(str(tmp_path), "g0", "--device", "cpu", "--no-picture", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "output[0]: float32 (4, 4) on cpu\n")
+
+
+def test_a_dtype_that_is_code_is_refused_in_one_line(log, tmp_path):
+    attack = 'float32) if not __import__("os").system("touch CANARY") else torch.zeros((4,'
+    inputs = [{"name": "l_x_", "shape": [4, 4], "stride": [4, 1], "dtype": attack, "device": "cpu"}]
+    header = {
+        "artifact": {"name": "dynadiag_graph", "encoding": "json"},
+        "frame_id": 0,
+        "frame_compile_id": 0,
+        "attempt": 0,
+        "has_payload": "0",
+    }
+    first, second = log.read_text().split("V1121 07:22:11.076000 3362 torch/_dynamo/output_graph.py:1] ")[1:]
+    head = "V1121 07:22:11.076000 3362 torch/_dynamo/output_graph.py:1] "
+    details = f"{json.dumps(header)}\n\t{json.dumps({'graph': 0, 'inputs': inputs})}\n"
+    log.write_text(f"{head}{first}{head}{details}{head}{second}")
+    done = run(str(log), "g0", "--device", "cpu", "--no-picture", "--try", cwd=tmp_path)
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1 and "g0 cannot be rebuilt" in done.stderr
+    assert [item.name for item in tmp_path.iterdir()] == [log.name]
 
 
 def test_hostile_graph_is_refused_by_name(log, tmp_path):

@@ -1,0 +1,114 @@
+"""The one way in which files are written and small files are read, in folders that may come from a stranger. Standard library only.
+
+A file is written under a new name that nobody can guess, beside its own, and renamed: a reader never sees half of it, and a link in its
+place is replaced, never followed. Folders below the one that the user named are opened one by one without following links, and all work is
+done relative to the opened folder, so that swapping a folder for a link in between changes nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_PRIVATE_FOLDER, _PRIVATE_FILE, _PLAIN_FILE = 0o700, 0o600, 0o666
+
+
+def write_inside(folder: Path, name: str, text: str | bytes) -> Path:
+    """Write `folder/name`, private to the user; `name` may lead through folders ("graphs/g0.svg"), which are made. Gives the path.
+
+    `folder` itself may be reached through links, nothing below it. Raises OSError; NotADirectoryError or ELOOP where a link is in the way.
+    """
+    *parents, last = Path(name).parts
+    with _opened(folder, parents) as inside:
+        _write(inside, last, text, _PRIVATE_FILE)
+    return folder / name
+
+
+def write_file(path: Path, text: str | bytes) -> None:
+    """Write a file that the user named, with the permissions that files get; through a link of the user's to what it names.
+
+    What is no regular file (`/dev/stdout`, a pipe) is written into as it is. Raises OSError.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - a link in /proc names what has no path
+            with open(path, "wb") as stream:  # noqa: PTH123
+                stream.write(_bytes(text))
+            return
+    target = Path(os.path.realpath(path))
+    with _opened(target.parent, ()) as inside:
+        _write(inside, target.name, text, _PLAIN_FILE)
+
+
+def make_folder_inside(folder: Path, name: str) -> Path:
+    """Make `folder/name` (and what leads there), private to the user. Raises OSError where a link or a file is in the way."""
+    with _opened(folder, Path(name).parts):
+        return folder / name
+
+
+def remove_inside(folder: Path, name: str, wanted: Callable[[str], object]) -> None:
+    """Remove the files of `folder/name` whose names are wanted; the folder is made where it is not there. Raises OSError."""
+    with _opened(folder, Path(name).parts) as inside:
+        for entry in os.listdir(inside):  # noqa: PTH208 - of a descriptor
+            if wanted(entry):
+                os.unlink(entry, dir_fd=inside)
+
+
+def read_small(path: Path, limit_bytes: int) -> bytes:
+    """The first bytes of a regular file that is no link. Raises OSError for anything else, at once: a pipe is not waited for."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as stream:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(0, "it is not a regular file")
+        return stream.read(limit_bytes)
+
+
+@contextlib.contextmanager
+def _opened(folder: Path, parents: tuple[str, ...] | list[str]) -> Iterator[int]:
+    """A descriptor of the folder behind `parents`; those are made where they are not there, and never links."""
+    at = os.open(folder, _FOLDER)
+    try:
+        for name in parents:
+            if name in ("..", "/", ""):
+                raise OSError(0, "a name leads out of the folder")
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(name, _PRIVATE_FOLDER, dir_fd=at)
+            below = _below(at, name)
+            os.close(at)
+            at = below
+        yield at
+    finally:
+        os.close(at)
+
+
+def _below(at: int, name: str) -> int:
+    try:
+        return os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=at)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR) and stat.S_ISLNK(os.lstat(name, dir_fd=at).st_mode):
+            raise OSError(errno.ELOOP, "it is a link, which is not followed", name) from None
+        raise
+
+
+def _write(inside: int, name: str, text: str | bytes, mode: int) -> None:
+    if name in ("", ".", ".."):
+        raise OSError(0, "it is not the name of a file")
+    beside = f".{os.urandom(12).hex()}.part"
+    descriptor = os.open(beside, _NEW, mode, dir_fd=inside)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(_bytes(text))
+        os.replace(beside, name, src_dir_fd=inside, dst_dir_fd=inside)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(beside, dir_fd=inside)
+        raise
+
+
+def _bytes(text: str | bytes) -> bytes:
+    return text if isinstance(text, bytes) else text.encode("utf-8", "backslashreplace")

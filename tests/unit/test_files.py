@@ -1,0 +1,127 @@
+"""Files are written without following links, whole or not at all, and private; what is no regular file is not waited for."""
+
+import os
+import stat
+import threading
+
+import pytest
+
+from dynadiag.files import make_folder_inside, read_small, remove_inside, write_file, write_inside
+
+
+@pytest.fixture
+def places(tmp_path):
+    """A run directory, and a folder and a file outside of it that must stay as they are."""
+    run, outside = tmp_path / "run", tmp_path / "outside"
+    run.mkdir(), outside.mkdir()
+    victim = outside / "victim"
+    victim.write_text("precious")
+    yield run, outside, victim
+    assert victim.read_text() == "precious" and [item.name for item in outside.iterdir()] == ["victim"]
+
+
+def test_a_link_in_place_of_the_file_is_replaced(places):
+    run, _, victim = places
+    (run / "report.md").symlink_to(victim)
+    assert write_inside(run, "report.md", "new") == run / "report.md"
+    assert (run / "report.md").read_text() == "new" and not (run / "report.md").is_symlink()
+    assert [item.name for item in run.iterdir()] == ["report.md"]
+
+
+@pytest.mark.parametrize("name", [".report.md.part", ".report.json.part", ".parity.json.part", "dynadiag-run.json.tmp", "report.md.tmp"])
+def test_a_link_where_a_half_written_file_used_to_be_is_left_alone(places, name):
+    run, _, victim = places
+    (run / name).symlink_to(victim)
+    write_inside(run, "report.md", "new")
+    assert (run / "report.md").read_text() == "new"
+
+
+@pytest.mark.parametrize("act", [lambda run: write_inside(run, "graphs/x.svg", "new"), lambda run: make_folder_inside(run, "graphs/deep")])
+def test_a_linked_folder_is_refused_in_words(places, act):
+    run, outside, _ = places
+    (run / "graphs").symlink_to(outside)
+    with pytest.raises(OSError, match="it is a link, which is not followed"):
+        act(run)
+
+
+def test_nothing_is_removed_behind_a_linked_folder(places):
+    run, outside, _ = places
+    (run / "graphs").symlink_to(outside)
+    with pytest.raises(OSError, match="it is a link"):
+        remove_inside(run, "graphs", lambda name: True)
+
+
+def test_a_folder_that_becomes_a_link_while_we_write_changes_nothing(places):
+    run, outside, victim = places
+    stop = threading.Event()
+
+    def swap():
+        while not stop.is_set():
+            try:
+                os.rename(run / "graphs", run / "real")
+                (run / "graphs").symlink_to(outside)
+                (run / "graphs").unlink()
+                os.rename(run / "real", run / "graphs")
+            except OSError:
+                continue
+
+    thread = threading.Thread(target=swap)
+    thread.start()
+    try:
+        for _ in range(300):
+            try:
+                write_inside(run, "graphs/victim", "new")
+                remove_inside(run, "graphs", lambda name: name == "victim")
+            except OSError:
+                continue
+    finally:
+        stop.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("name", ["../victim", "a/../../victim", "/tmp/x", "..", "", "a/.."])
+def test_a_name_never_leads_out_of_the_folder(places, name):
+    with pytest.raises((OSError, ValueError)):
+        write_inside(places[0], name, "new")
+
+
+def test_what_is_written_is_private_and_folders_too(places):
+    run, *_ = places
+    write_inside(run, "graphs/x.svg", "text \ud800")
+    assert stat.S_IMODE((run / "graphs" / "x.svg").stat().st_mode) == 0o600
+    assert stat.S_IMODE((run / "graphs").stat().st_mode) == 0o700
+    assert (run / "graphs" / "x.svg").read_bytes() == b"text \\ud800"
+
+
+def test_a_write_that_fails_leaves_nothing_behind(places, monkeypatch):
+    run, *_ = places
+    monkeypatch.setattr(os, "replace", lambda *args, **options: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(OSError, match="No space"):
+        write_inside(run, "report.md", "new")
+    assert list(run.iterdir()) == []
+
+
+def test_a_file_that_the_user_named_may_be_a_link_or_a_pipe(tmp_path):
+    (tmp_path / "real").write_text("old")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    write_file(tmp_path / "link", "new")
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "real").read_text() == "new"
+    write_file(tmp_path / "fresh", "new")
+    assert (tmp_path / "fresh").read_text() == "new"
+    reader, writer = os.pipe()
+    write_file(f"/dev/fd/{writer}", "through")
+    assert os.read(reader, 100) == b"through"
+    write_file("/dev/null", "gone")
+    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
+
+
+def test_only_regular_files_are_read_and_none_is_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("/etc/passwd")
+    (tmp_path / "file").write_text("12345")
+    for name in ("pipe", "link", "."):
+        with pytest.raises(OSError):
+            read_small(tmp_path / name, 10)
+    with pytest.raises(OSError, match="regular"):
+        read_small("/dev/zero", 10)
+    assert read_small(tmp_path / "file", 3) == b"123"
