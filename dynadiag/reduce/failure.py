@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import PurePath
 from typing import Any, Literal
 
-from dynadiag.render.sanitise import clean_block
+from dynadiag.reduce.messages import normalised
 from dynadiag.torch_compat.causes import chain_of
 
 Kind = Literal["compile_error", "runtime_error", "crash", "hang", "oom", "wrong_result", "wrong_gradient", "wrong_mutation", "nan"]
@@ -20,8 +20,6 @@ KINDS: tuple[Kind, ...] = (
 Said = tuple[str, str]
 """The class of an exception without its module, and its normalised message: the same wherever it was raised and caught."""
 _INNERMOST = 3
-_MESSAGE_LIMIT = 1000
-_READ_LIMIT = 1 << 20
 _TITLES = {"nan": "NaN or infinity where the uncompiled run is finite", "oom": "Out of memory"}
 _DETAIL_LIMIT = 20_000
 
@@ -149,52 +147,6 @@ def _is_generated(file: str) -> bool:
 def _short(file: str) -> str:
     parts = PurePath(file).parts
     return "/".join(parts[parts.index("site-packages") + 1 :]) if "site-packages" in parts else parts[-1]
-
-
-_ACCIDENTAL = (
-    (re.compile(r"0x[0-9a-fA-F]+"), "0xN"),
-    (re.compile(r"(?:[A-Za-z]:)?(?:/[\w.+@~-]+){2,}/?"), "PATH"),
-    (re.compile(r"\b[0-9a-f]{16,}\b|\bc[a-z2-7]{20,}\b"), "HASH"),
-    (re.compile(r"(?<=[A-Za-z])_\d+\b"), ""),
-    (re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?"), "N"),
-    (re.compile(r"\b(buf|arg|tmp|in_ptr|out_ptr|primals|tangents|[xsu])N(?:_N)*\b"), r"\1N"),
-    (re.compile(r"N(?:\s*[,x*]\s*N)+,?"), "N"),
-    (re.compile(r"%\w+"), "%NODE"),
-)
-
-
-def normalised(message: str) -> str:
-    """The message without numbers, addresses, paths and node names, which change while a graph shrinks.
-
-    Of a compiler's output only the lines that say "error:" stay; of a message that prints the graph only what stands before it.
-    """
-    lines = [line.strip() for line in message.strip().splitlines()]
-    errors = [re.sub(r"^\S*?:\d+:\d+:\s*", "", line) for line in lines if re.search(r"\b(?:fatal )?error:", line)]
-    lines = sorted(set(errors)) if errors else _before_details(lines)
-    return without_accidents("\n".join(lines))[:_MESSAGE_LIMIT]
-
-
-def without_accidents(text: str) -> str:
-    """The text without numbers, addresses, paths and node names, nor colours and other control characters."""
-    text = clean_block(text, limit=_READ_LIMIT, lines=_READ_LIMIT)
-    for pattern, instead in _ACCIDENTAL:
-        text = pattern.sub(instead, text)
-    return text
-
-
-_DETAILS = (
-    *("While executing", "Original traceback", "target:", "args[", "from user code", "Set TORCH", "graph():", "Command:", "Use tlparse"),
-)
-
-
-def _before_details(lines: list[str]) -> list[str]:
-    kept = []
-    for line in lines:
-        if line.startswith(_DETAILS):
-            break
-        if line:
-            kept.append(line)
-    return kept
 
 
 _ENVIRONMENT_ERRORS = {

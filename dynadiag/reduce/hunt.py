@@ -14,6 +14,7 @@ from dynadiag.reduce.failure import Failure, Said
 from dynadiag.reduce.journal import Journal
 from dynadiag.reduce.judge import IsolatedOracle, Observation, observe_isolated, timeout_for
 from dynadiag.reduce.ladder import same_cause
+from dynadiag.reduce.observing import OTHER_NUMBERS
 from dynadiag.reduce.reducer import Progress, Reducer
 from dynadiag.reduce.repeating import CONFIRMATIONS, repeats_for, wants_more
 from dynadiag.reduce.setting import Setting
@@ -140,6 +141,8 @@ def _why_nothing(seen: list[Observation], setting: Setting, options: HuntOptions
         asked = "as in the script" if options.said is not None and others[0].said() != options.said else "as asked for (--kind, --match)"
         return f"the graph fails, but not {asked}: {others[0].kind} in phase {others[0].phase}: {others[0].title()}"
     invalid = next((one.invalid for one in seen if one.invalid is not None), None)
+    if invalid is not None and invalid.startswith(OTHER_NUMBERS):
+        return f"nothing failed that can be told: {invalid}"
     if invalid is not None:
         return f"the captured graph does not run: {invalid}"
     lost = f" (not captured: the options {', '.join(setting.lost_options)})" if setting.lost_options else ""

@@ -26,6 +26,7 @@ from dynadiag.reduce.stored_inputs import stored_inputs
 from dynadiag.torch_compat.recorded_options import HARNESS
 from dynadiag.torch_compat.reduce_backend import option_value
 from dynadiag.torch_compat.reduce_compile import has_option
+from dynadiag.torch_compat.reduce_sources import names_of
 from dynadiag.torch_compat.reduce_views import from_saved
 
 NOT_REBUILT = "not-rebuilt"
@@ -154,6 +155,4 @@ def _setting(state: dict[str, Any]) -> Setting:
     if setting.backend_source is None:
         return setting
     # The function of the user's own script, which ran a moment ago; its source is what the reproducer will hold.
-    names: dict[str, Any] = {"__name__": "backend_of_the_script"}
-    exec(compile(setting.backend_source, "<backend of the script>", "exec"), names)
-    return replace(setting, backend=names[setting.backend])
+    return replace(setting, backend=names_of(setting.backend_source, "module_of_the_backend")[setting.backend])

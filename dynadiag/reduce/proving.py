@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dynadiag.reduce.failure import Failure, without_accidents
+from dynadiag.reduce.failure import Failure
 from dynadiag.reduce.isolation import Tell, end_with_parent, run_forked
 from dynadiag.reduce.known import digest, remembered
+from dynadiag.reduce.messages import says
 
 RUNS = 3
 _KEPT_OUTPUT = 200_000
@@ -141,8 +142,7 @@ def shows(failure: Failure, status: int | None, output: str) -> bool:
         return "AssertionError: wrong result" in output
     if not failure.exceptions or failure.exceptions[-1].rsplit(".", 1)[-1] not in output:
         return False
-    text = without_accidents(output)
-    return all(line in text for line in failure.message.splitlines()[:5])
+    return says(output, failure.message)
 
 
 def _crash_status(failure: Failure) -> int:

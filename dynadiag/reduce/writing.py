@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import re
 import textwrap
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -13,10 +15,10 @@ from dynadiag.fx.script import group_sizes_text, module_source
 from dynadiag.fx.script_parts import GROUPS
 from dynadiag.fx.written import checked
 from dynadiag.reduce import comparing
-from dynadiag.reduce.candidate import Candidate, own_copy
+from dynadiag.reduce.candidate import Candidate, graphs_in, own_copy
 from dynadiag.reduce.failure import Failure
 from dynadiag.reduce.inputs import TensorInput
-from dynadiag.reduce.observing import calls_of
+from dynadiag.reduce.observing import SAME_RANDOM, calls_of, configs_of
 from dynadiag.reduce.setting import Setting
 from dynadiag.reduce.writing_inputs import WIDTH, helpers, inputs_function
 from dynadiag.render.sanitise import clean
@@ -51,15 +53,11 @@ def reproducer(candidate: Candidate, setting: Setting, header: Header, *, expect
         imports = imports | {"import faulthandler"}
     if setting.memory_limit_mib is not None:
         imports = imports | {"import resource"}
-    functions = [value for _, value in candidate.configs if isinstance(value, OptionFunction)]
+    options = _options(candidate, setting)
+    functions = [value for _, value in options if isinstance(value, OptionFunction)]
     configs = [line for one in functions if one.source is not None for line in (*one.source.rstrip().splitlines(), "", "")]
-    configs += [f"{config_path(name)} = {value!r}" for name, value in candidate.configs]
-    needed = (
-        imports
-        | of_backend
-        | {"import torch"}
-        | {f"import {config_path(name).split('.config.')[0]}.config" for name, _ in candidate.configs}
-    )
+    configs += [f"{config_path(name)} = {value!r}{_why_set(name, setting)}" for name, value in options]
+    needed = imports | of_backend | {"import torch"} | {f"import {config_path(name).split('.config.')[0]}.config" for name, _ in options}
     needed |= {"import torch._inductor.compile_fx"} if setting.inner else set()
     needed |= {f"import {one.module}" for one in functions if one.module is not None}
     opening = _docstring(header, expect_failure=expect_failure)
@@ -71,6 +69,25 @@ def reproducer(candidate: Candidate, setting: Setting, header: Header, *, expect
     paths = {config_path(name) for name, _ in candidate.configs} | {repr(one) for one in functions}
     named = set() if isinstance(setting.backend, str) else {setting.backend.__name__}
     return checked("\n".join(parts), trusted=[*fixed, *own, *of_backend], chains=paths | named)
+
+
+_DRAWS = re.compile(
+    r"dropout|rand|bernoulli|multinomial|normal_?$|normal\.|uniform|exponential|geometric|cauchy|poisson|rrelu|gumbel|fractional_max_pool"
+    r"|attention|lstm|gru|rnn"
+)
+"""Names of functions that may draw random numbers."""
+
+
+def _options(candidate: Candidate, setting: Setting) -> list[tuple[str, Any]]:
+    """The options that the file sets; that random numbers are those of eager only where the graph may draw some."""
+    targets = [node.target for graph in graphs_in(candidate.module) for node in graph.graph.nodes]
+    draws = any(_DRAWS.search(str(getattr(target, "__name__", target))) for target in targets)
+    return [one for one in configs_of(candidate, setting) if draws or one is not SAME_RANDOM]
+
+
+def _why_set(name: str, setting: Setting) -> str:
+    same = name == SAME_RANDOM[0] and setting.check != "raises"
+    return "  # the random numbers of the uncompiled run, so that both can be compared" if same else ""
 
 
 def _docstring(header: Header, *, expect_failure: bool) -> list[str]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 import sys
-import textwrap
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
+from types import BuiltinFunctionType, FunctionType
 from typing import Any
+
+from dynadiag.torch_compat.reduce_sources import names_of, source_of
 
 _PARTS_LIMIT = 20
 FUNCTION = "dynadiag_function"
@@ -21,8 +20,8 @@ def describe_backend(compiler_fn: Any) -> tuple[dict[str, Any], str | None]:
     described, function = _named(compiler_fn)
     if function is None:
         return {**described, "backend_source": None}, None
-    source, trouble = _source_of(function)
-    return {**described, "backend_source": source}, trouble
+    name, source, trouble = _source_of(function)
+    return {**described, "backend": name, "backend_source": source}, trouble
 
 
 def name_backend(compiler_fn: Any) -> dict[str, Any]:
@@ -59,8 +58,8 @@ def describe_option(value: Any) -> Any:
     module, name = str(getattr(value, "__module__", "")), str(value.__qualname__)
     if module.partition(".")[0] == "torch" and _found(module, name) is value:
         return {FUNCTION: name, "module": module}
-    source, _ = _source_of(value)
-    return None if source is None else {FUNCTION: value.__name__, "source": source}
+    name, source, _ = _source_of(value)
+    return None if source is None else {FUNCTION: name, "source": source}
 
 
 def option_value(described: Any) -> Any:
@@ -72,9 +71,7 @@ def option_value(described: Any) -> Any:
         return described
     name, module, source = described.get(FUNCTION), described.get("module"), described.get("source")
     if isinstance(source, str) and isinstance(name, str):
-        names: dict[str, Any] = {"__name__": "option_of_the_script"}
-        exec(compile(source, "<option of the script>", "exec"), names)
-        return OptionFunction(name, source=source, function=names[name])
+        return OptionFunction(name, source=source, function=names_of(source, "option_of_the_script")[name])
     if not isinstance(name, str) or not isinstance(module, str) or module.partition(".")[0] != "torch":
         raise ValueError(f"{described!r} names no function of torch")
     importlib.import_module(module)
@@ -133,53 +130,12 @@ def _registered_name(function: Any) -> str | None:
     return None
 
 
-def _source_of(function: Any) -> tuple[str | None, str | None]:
-    """The source of a function with all that it names in its module; or why that cannot be had."""
-    if not isinstance(function, FunctionType):
-        return None, f"the backend is {type(function).__name__}, no function with a source"
-    if not function.__name__.isidentifier():
-        return None, "the backend is a lambda, which has no name"
-    parts: dict[str, str] = {}
+def _source_of(function: Any) -> tuple[str, str | None, str | None]:
+    """The name of a function with its source and all that this names in its module; or why that cannot be had."""
+    name = str(getattr(function, "__name__", type(function).__name__))
+    if getattr(function, "__closure__", None):
+        return name, None, f"the backend {name} cannot be copied into one file: it uses variables of a function around it"
     try:
-        _collect(function, parts)
-    except (OSError, TypeError, ValueError) as error:
-        return None, f"the backend {function.__name__} cannot be copied into one file: {error}"
-    return "\n\n".join(parts.values()), None
-
-
-def _collect(function: FunctionType, parts: dict[str, str]) -> None:
-    if function.__closure__:
-        raise ValueError(f"{function.__name__} uses variables of a function around it")
-    for name in _names(function.__code__):
-        if name not in function.__globals__ or f"{name} =" in parts or name in parts:
-            continue
-        _collect_value(name, function.__globals__[name], function, parts)
-        if len(parts) > _PARTS_LIMIT:
-            raise ValueError("it uses too much of its module")
-    parts[function.__name__] = textwrap.dedent(inspect.getsource(function))
-
-
-def _collect_value(name: str, value: Any, function: FunctionType, parts: dict[str, str]) -> None:
-    if isinstance(value, ModuleType):
-        parts[name] = f"import {value.__name__}" if value.__name__ == name else f"import {value.__name__} as {name}"
-    elif isinstance(value, bool | int | float | str | None):
-        parts[name] = f"{name} = {value!r}"
-    elif getattr(value, "__module__", None) != function.__module__ and hasattr(value, "__qualname__"):
-        parts[name] = f"from {value.__module__} import {value.__qualname__.split('.')[0]}" + (
-            f" as {name}" if value.__name__ != name else ""
-        )
-    elif isinstance(value, FunctionType):
-        parts[name] = ""
-        _collect(value, parts)
-        parts[name] = parts.pop(value.__name__)
-    elif isinstance(value, type):
-        parts[name] = textwrap.dedent(inspect.getsource(value))
-    else:
-        raise ValueError(f"it uses {name}, a {type(value).__name__} of its module")
-
-
-def _names(code: CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _names(constant)
+        return (*source_of(function), None)
+    except (OSError, TypeError, ValueError, SyntaxError) as error:
+        return name, None, f"the backend {name} cannot be copied into one file: {error}"

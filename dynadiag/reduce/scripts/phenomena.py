@@ -10,7 +10,8 @@ from dynadiag import trace
 from dynadiag.model import BreakEvent, Change, Fallback, Location, Recompile, Run
 from dynadiag.passes.find_fallbacks import find_fallbacks
 from dynadiag.passes.find_recompiles import find_recompiles
-from dynadiag.reduce.failure import Failure, without_accidents
+from dynadiag.reduce.failure import Failure
+from dynadiag.reduce.messages import without_accidents
 
 KINDS = ("graph_break", "recompile", "fallback", "cudagraph_skip")
 

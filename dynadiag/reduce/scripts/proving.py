@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dynadiag.reduce import proving
-from dynadiag.reduce.failure import Failure, without_accidents
+from dynadiag.reduce.failure import Failure
+from dynadiag.reduce.messages import without_accidents
 from dynadiag.reduce.scripts.writing import guarded_name
 
 _SIGNS = {"graph_break": "AssertionError: graph break", "cudagraph_skip": "AssertionError: cudagraph skip"}

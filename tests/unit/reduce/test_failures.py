@@ -14,10 +14,10 @@ from dynadiag.reduce.failure import (
     environment_trouble,
     from_exception,
     from_json,
-    normalised,
     out_of_memory,
     ran_out_of_memory,
 )
+from dynadiag.reduce.messages import MESSAGE_LIMIT, normalised, says
 from dynadiag.torch_compat.causes import chain_of
 
 
@@ -31,6 +31,16 @@ from dynadiag.torch_compat.causes import chain_of
         ("unknown op\nWhile executing %relu_3 : ...", "unknown op\n\nWhile executing %x : ...\nOriginal traceback:\nNone"),
         ("expected buf12, got buf3", "expected buf1, got buf0"),
         ("value 1e-05 is off", "value 3.25 is off"),
+        ("Tried to allocate 20.00 GiB at 12:3", "Tried to allocate 4.5 GiB at 7:11"),
+        ("no lowering for add_1", "no lowering for add"),
+        ("cannot lower %tanh_3 : args = (%add_1, %primals_2)", "cannot lower %tanh : args = (%arg0_1, %x)"),
+        ("triton_poi_fused_add_relu_0 failed", "triton_per_fused_add_12 failed"),
+        ("'tmp12' and in_out_ptr0, x0, r0_1, s77, u0 of primals_12", "'tmp3' and in_out_ptr3, x2, r0_2, s53, u7 of primals_1"),
+        ("cpp_fused_log10_0 at /tmp/ab/cabc.py:12", "cpp_fused_log2_1 at /var/x/cdef.py:3"),
+        ("in <eval_with_key>.37 line 12", "in <eval_with_key>.4 line 7"),
+        ("__compiled_fn_1_71a24cd5_f0ef_4a38", "__compiled_fn_12_1234abcd_ffff_0000"),
+        ("expected 64x128, 2.0f, 3LL", "expected 1x2, 1.5f, 7LL"),
+        ("at 10:11:\ndef triton_(a):\n  b = 1\n      ^\nunsupported", "at 3:1:\ndef triton_(c):\n  ^\nunsupported"),
         ("\x1b[31mbad\x1b[0m \u202eshape", "bad shape"),
     ],
 )
@@ -44,15 +54,36 @@ def test_accidental_differences_do_not_count(one, other):
         ("unknown dtype float16", "unknown operator relu"),
         ("a.cpp:1:1: error: 'compile' was not declared", "a.cpp:1:1: error: expected ';'"),
         ("index out of range", ""),
+        ("no kernel for log10", "no kernel for log2"),
+        ("no kernel for aten.conv1d.default", "no kernel for aten.conv2d.default"),
+        ("no kernel for log10_1", "no kernel for log2_1"),
+        ("not implemented for 'float16'", "not implemented for 'float64'"),
+        ("no float8_e4m3fn", "no float8_e5m2"),
+        ("mylib.op_1 is missing", "mylib.op_2 is missing"),
+        ("mylib::op_1 is missing", "mylib::op_2 is missing"),
+        ("op_1.default is missing", "op_2.default is missing"),
+        ("float32/float16/int8", "float32/float64/int8"),
+        ("arith.addi needs i32", "arith.addi needs i64"),
+        ("uint8 and u8", "uint8 and u16"),
+        ("no target for sm90", "no target for sm80"),
+        ("cannot lower %tanh", "cannot lower %sin"),
+        ("not supported\n  target: aten.log10.default\n  args[0]: 1", "not supported\n  target: aten.log2.default\n  args[0]: 1"),
+        ("a" * 1500 + " log10", "a" * 1500 + " log2"),
     ],
 )
 def test_other_messages_stay_different(one, other):
     assert normalised(one) != normalised(other)
 
 
+def test_a_proof_is_not_taken_for_a_longer_name():
+    assert says("E: no kernel for log1.\nBye 12", "no kernel for log1\nBye N")
+    assert not says("E: no kernel for log10", "no kernel for log1")
+    assert not says("E: no kernel for log10", "no kernel for log10\nnor for log2")
+
+
 @given(st.text())
 def test_any_text_can_be_normalised(text):
-    assert len(normalised(text)) <= 1000
+    assert len(normalised(text)) <= MESSAGE_LIMIT
 
 
 def raised(function):

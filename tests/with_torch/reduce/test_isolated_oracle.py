@@ -150,6 +150,39 @@ def test_noise_is_not_wrong():
         confirm(candidate_of(gm, inputs), Setting(backend=faults.slightly_wrong, check="forward"), HuntOptions())
 
 
+class Noisy(torch.nn.Module):
+    def forward(self, x, w):
+        x = torch.nn.functional.dropout(x, 0.5, True) + torch.rand_like(x)
+        return torch.relu(torch.nn.functional.dropout(x @ w, 0.3, True))
+
+
+def noisy():
+    torch.manual_seed(3)
+    return candidate_of(torch.fx.symbolic_trace(Noisy()), [torch.randn(4, 5), torch.randn(5, 6).requires_grad_()])
+
+
+@pytest.mark.parametrize("setting", [{"check": "forward"}, {"check": "gradient", "backward": True}], ids=["forward", "gradient"])
+def test_random_numbers_that_differ_under_inductor_by_design_are_not_wrong(setting):
+    def like_inductor(gm, inputs):
+        drawn_first = 0 if torch._inductor.config.fallback_random else 3
+        return lambda *args: (torch.rand(drawn_first), gm.forward(*args))[1]
+
+    with pytest.raises(NothingFoundError, match="does not fail .0 of 3 runs"):
+        confirm(noisy(), Setting(backend=like_inductor, **setting), HuntOptions())
+
+
+def test_a_backend_that_draws_other_numbers_cannot_be_compared():
+    def draws_first(gm, inputs):
+        return lambda *args: (torch.rand(3), gm.forward(*args))[1]
+
+    with pytest.raises(NothingFoundError, match="nothing failed that can be told: it draws other random numbers"):
+        confirm(noisy(), Setting(backend=draws_first, check="forward"), HuntOptions())
+
+
+def test_a_wrong_operator_beside_random_ones_is_found():
+    assert confirm(noisy(), Setting(backend=faults.wrong, check="forward"), HuntOptions()).failure.kind == "wrong_result"
+
+
 def test_another_bug_met_on_the_way_is_kept_apart():
     found = hunted(faults.two_bugs, simplify=False)
     assert calls(found.best) == [torch.relu]

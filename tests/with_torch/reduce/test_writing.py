@@ -175,3 +175,12 @@ def test_what_a_back_end_imports_stands_at_the_top():
     assert "from functools import partial\nimport torch\n" in head and source.count("import torch\n") == 1
     assert source.index("import math; DIGITS") > source.index("class Repro") and names["DIGITS"] == 2
     assert names["my_backend"].keywords == {"text": "a\n\n\n\nb"} and "\n\ndef helper" in source
+
+
+@pytest.mark.parametrize(
+    ("function", "check", "needed"), [(torch.rand_like, "forward", True), (torch.sin, "forward", False), (torch.rand_like, "raises", False)]
+)
+def test_the_file_draws_the_random_numbers_of_eager_where_it_compares(function, check, needed):
+    gm = torch.fx.symbolic_trace(lambda x: (function(x),))
+    source = reproducer(Candidate(gm, (recipe((2,)),)), Setting(check=check), HEADER)
+    assert ("torch._inductor.config.fallback_random = True" in source) is needed

@@ -1,0 +1,148 @@
+"""The source of a backend of a script: what it names comes along, nothing else does, and it runs alone."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import textwrap
+
+import pytest
+
+from dynadiag.torch_compat.reduce_sources import MADE, names_of, source_of
+
+SCRIPT = """
+{future}
+import argparse
+import dataclasses
+import functools
+import os.path
+from typing import Callable, List, Optional
+from own_helpers import LIMIT, count
+
+PASSES: List[Callable] = []
+TABLE = {{print: "print"}}
+TABLE[len] = "len"
+unrelated = object()
+
+
+def register_backend(function=None, **options):
+    return function or (lambda one: one)
+
+
+def register(function):
+    PASSES.append(function)
+    return function
+
+
+@dataclasses.dataclass
+class Config:
+    depth: int = 3
+    name: Optional[str] = None
+
+
+config = Config()
+parser = argparse.ArgumentParser()
+args = parser.parse_args([])
+args.flag = True
+model = object()
+
+
+@register
+def refuse(graph: "Graph", model=None) -> List[int]:
+    args = TABLE.get(graph.model, config.depth)  # a comment
+    return [args, count(graph), LIMIT]
+
+
+@register_backend(name="my_vendor")
+def vendor(graph, inputs: List[object], options: Optional[dict] = None) -> Callable:
+    return [one(graph) for one in PASSES]
+
+
+@register_backend
+def by_flag(graph, inputs):
+    return args.flag, os.path.sep
+
+
+partial = functools.partial(vendor, options={{}})
+short = lambda graph, inputs: by_flag(graph, inputs)
+
+
+class Backend:
+    def __init__(self, number):
+        self.model = number
+
+    def __call__(self, graph, inputs):
+        return self.model
+
+
+instance = Backend(4)
+
+
+def made():
+    def inner(graph, inputs):
+        return count(graph)
+
+    return inner
+
+
+def closed(number):
+    return lambda graph, inputs: number
+"""
+HELPERS = "LIMIT = 2\n\n\ndef count(graph):\n    return LIMIT + graph.args\n"
+
+
+class Graph:
+    model, args = len, 5
+
+
+@pytest.fixture(params=["", "from __future__ import annotations"], ids=["annotations", "late annotations"])
+def script(request, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "own_helpers.py").write_text(HELPERS)
+    (tmp_path / "own_script.py").write_text(SCRIPT.format(future=request.param))
+    yield importlib.import_module("own_script")
+    for name in ("own_script", "own_helpers"):
+        del sys.modules[name]
+
+
+def alone(backend):
+    name, source = source_of(backend)
+    assert "own_helpers" not in source and "unrelated" not in source and "model = object" not in source and "register_backend" not in source
+    return names_of(source, "alone")[name](Graph, [])
+
+
+@pytest.mark.parametrize(
+    ("name", "gives"),
+    [
+        ("vendor", [["len", 7, 2]]),
+        ("partial", [["len", 7, 2]]),
+        ("by_flag", (True, "/")),
+        ("short", (True, "/")),
+        ("instance", 4),
+    ],
+)
+def test_a_backend_of_any_shape_runs_alone(script, name, gives):
+    backend = getattr(script, name)
+    assert alone(backend) == gives
+    if name == "by_flag":
+        assert "Config" not in source_of(backend)[1] and "argparse.Namespace(flag=True)" in source_of(backend)[1]
+
+
+def test_a_function_inside_of_another_one_runs_alone(script):
+    assert alone(script.made()) == 7
+
+
+def test_an_aot_backend_that_was_made_where_it_is_used_is_spelled_anew(script):
+    AotAutograd = type("AotAutograd", (), {})
+    backend = AotAutograd()
+    backend.kwargs = {"fw_compiler": script.vendor, "bw_compiler": script.by_flag, "ignore_shape_env": False}
+    name, source = source_of(backend)
+    assert name == MADE and source.count("def vendor") == source.count("def by_flag") == 1
+    assert source.endswith(f"{MADE} = aot_autograd(fw_compiler=vendor, bw_compiler=by_flag, ignore_shape_env=False)")
+
+
+def test_what_cannot_be_copied_is_said(script):
+    assert source_of(textwrap.dedent) == ("dedent", "from textwrap import dedent")
+    for backend in (script.closed(3), script.Backend(3)):
+        with pytest.raises(ValueError, match="no name of the top level"):
+            source_of(backend)
