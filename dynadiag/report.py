@@ -98,18 +98,19 @@ def _order(finding: Finding) -> tuple[tuple[float, ...], str, str, int, str]:
 def _summary(
     run: Run, breaks: Sequence[GraphBreak], recompiles: int, fallbacks: int, mutations: int | None, compile_time: CompileTime | None
 ) -> Summary:
+    more = run.left_out
     return Summary(
-        frames=len(run.frames),
+        frames=len(run.frames) + more.get("frames", 0),
         frames_compiled=sum(frame.outcome in ("compiled", "broke") for frame in run.frames),
         frames_skipped=sum(frame.outcome == "skipped" for frame in run.frames),
-        graphs=sum(map(len, kept_graphs(run).values())),
+        graphs=sum(map(len, kept_graphs(run).values())) + more.get("graphs", 0),
         graph_break_sites=len(breaks),
-        graph_break_events=sum(one.events for one in breaks),
-        recompiles=recompiles,
+        graph_break_events=sum(one.events for one in breaks) + more.get("graph break events", 0),
+        recompiles=recompiles + more.get("recompiles", 0),
         fallbacks=fallbacks,
         mutations=mutations,
         compile_s=_compile_s(run) if compile_time is None else compile_time.total_s,
-        processes=len(run.processes),
+        processes=len(run.processes) + more.get("processes", 0),
     )
 
 

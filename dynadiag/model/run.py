@@ -378,7 +378,10 @@ class RunInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """Everything that could be read from a run directory, a log or a folder of logs."""
+    """Everything that could be read from a run directory, a log or a folder of logs.
+
+    `left_out` tells by kind how many more there were than are kept here (`trace.room`).
+    """
 
     info: RunInfo
     processes: tuple[Process, ...] = ()
@@ -399,6 +402,7 @@ class Run:
     replayed: Replayed | None = None
     notes: tuple[str, ...] = ()
     site_prefixes: tuple[str, ...] = ()
+    left_out: Mapping[str, int] = field(default_factory=dict)
 
     def frame(self, frame_id: str) -> Frame | None:
         """The frame with this id, or None."""

@@ -172,7 +172,7 @@ def _run(report: Report) -> dict[str, Any]:
         "killed": info.killed,
         "unended": info.unended,
         "stopped": info.stopped,
-        "records": sum(process.records for process in run.processes),
+        "records": sum(process.records for process in run.processes) + run.left_out.get("records", 0),
         "records_skipped": sum(skipped.values()),
         "records_skipped_by": dict(sorted(skipped.items())),
         "config": next((process.config for process in run.processes if process.config), {}),

@@ -23,7 +23,7 @@ _PLACE = re.compile(r"^Graph break in user code at (.*):(\d{1,9})$")
 _SKIPPED = re.compile(r"torch\.compile will skip tracing the frame (\S+) \((.*) line (\d{1,9})\)")
 _WONT = re.compile(r"^WON'T CONVERT (\S+) (.*) line (\d{1,9})\s*$")
 _RULE = re.compile(r"^=+( .* =+)?$")
-_EXCEPTION = re.compile(r"^([A-Za-z_][\w.]*(?:\.[A-Za-z_]\w*)*): ?(.*)$|^([A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Unsupported))$")
+_EXCEPTION = re.compile(r"^([A-Za-z_][\w.]*+): ?(.*)$|^([A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Unsupported))$")
 _SKIPS = ("Failed to handle graph break gracefully. Skipping the function", "Skipping frame because there is a graph break")
 _TRACED_FROM = "========== most recent `torch.compile` tracing attempt started here =========="
 _FIELDS = (

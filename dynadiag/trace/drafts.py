@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dynadiag.model.parity import ParityCall
@@ -27,14 +27,21 @@ from dynadiag.model.run import (
     TracedInput,
 )
 from dynadiag.trace.phases import PhaseClock
+from dynadiag.trace.room import MOST_BYTES, LeftOutError, Room, size_of
 from dynadiag.trace.values import as_id
 
 MOST_NAMES = 4096
+_MOST_LEFT = 4096
+_LONGEST_NAME = 200
+_MOST_NOTES = 500
 
 
 @dataclass(slots=True)
 class FrameDraft:
-    """One compilation of one frame as far as it was read; `breaks` and `graphs` are positions in the run's lists."""
+    """One compilation of one frame as far as it was read; `breaks` and `graphs` are positions in the run's lists.
+
+    `start` is the hash of its `dynamo_start` line: only whether the same line comes again is asked.
+    """
 
     id: str
     key: CompileKey
@@ -49,7 +56,7 @@ class FrameDraft:
     error: str | None = None
     error_type: str | None = None
     record: int | None = None
-    start: bytes | None = None
+    start: int | None = None
     reasons: tuple[str, ...] = ()
     user_stack: tuple[Location, ...] = ()
     latency_us: float | None = None
@@ -82,6 +89,7 @@ class ProcessDraft:
     number: int
     facts: dict[str, Any] = field(default_factory=dict)
     strings: dict[int, str] = field(default_factory=dict)
+    inherited: Mapping[int, str] = field(default_factory=dict)
     frames: dict[CompileKey, FrameDraft] = field(default_factory=dict)
     latest: dict[tuple[int | None, ...], FrameDraft] = field(default_factory=dict)
     clock: PhaseClock = field(default_factory=PhaseClock)
@@ -101,14 +109,16 @@ class ProcessDraft:
     epoch: int = 0
     records: int = 0
     finished: bool = False
+    has_metrics: bool = False
 
     def skip(self, reason: str) -> None:
         """A record was of no use."""
         self.skipped[reason] += 1
 
-    def ignore(self, name: str) -> None:
+    def ignore(self, name: str, room: Room) -> None:
         """A record of a kind that we do not read; a hostile log cannot make the table grow without end."""
-        self.unknown[name if name in self.unknown or len(self.unknown) < MOST_NAMES else "other"] += 1
+        known = name in self.unknown or (len(name) <= _LONGEST_NAME and len(self.unknown) < MOST_NAMES and room.take("settings"))
+        self.unknown[name if known else "other"] += 1
 
     def done(self) -> Process:
         """The process as plain data. Without a device's name, its type as the graph inputs tell it: the CPU only when there is no other."""
@@ -133,7 +143,12 @@ class ProcessDraft:
 
 @dataclass(slots=True)
 class RunDraft:
-    """Everything read so far. A place in `breaks` that became None was merged into a later record of the same break."""
+    """Everything read so far. A place in `breaks` that became None was merged into a later record of the same break.
+
+    `left_silently` holds frames left because of a break that torch did not log, because the program had switched logging off; only our
+    recorder sees them. Without a log of it a break was raised: under `fullgraph=True`, under `error_on_graph_break`, inside a higher
+    order operator.
+    """
 
     processes: list[ProcessDraft] = field(default_factory=list)
     frames: list[FrameDraft] = field(default_factory=list)
@@ -154,12 +169,36 @@ class RunDraft:
     shared: dict[Any, Any] = field(default_factory=dict)
     texts: dict[tuple[str, int], int] = field(default_factory=dict)
     graphs_seen: int = 0
+    room: Room = field(default_factory=Room)
+    left_silently: set[str | None] = field(default_factory=set)
+    left_frames: dict[CompileKey, None] = field(default_factory=dict)
 
     def share(self, value: Any) -> Any:
         """An equal value that was seen before, so that the same stack or message is kept once."""
+        known = self.shared.get(value)
+        if known is not None or not value:
+            return value if known is None else known
         if len(self.shared) > 200_000:
             self.shared.clear()
-        return self.shared.setdefault(value, value)
+        self.room.used += size_of(value)
+        self.shared[value] = value
+        return value
+
+    def shared_guards(self, found: GuardSet) -> GuardSet:
+        """Guards of a frame; those that other ranks and compilations have alike are kept once."""
+        if self.room.used > MOST_BYTES:
+            return GuardSet(count=found.count, by_kind=self.shared_counts(found.by_kind), on_modules=found.on_modules)
+        examples = self.share(tuple(map(self.share, found.examples)))
+        return replace(found, by_kind=self.shared_counts(found.by_kind), examples=examples, watched=tuple(map(self.share, found.watched)))
+
+    def shared_counts(self, counts: Mapping[str, int]) -> Mapping[str, int]:
+        """A table of counts, once for all that are equal."""
+        key = ("counts", *counts.items())
+        known: Mapping[str, int] | None = self.shared.get(key)
+        if known is None:
+            self.room.used += 100 * len(counts)
+            self.shared[key] = known = counts
+        return known
 
     def graph_at(self, log: str, offset: int | None) -> int | None:
         """The position of the graph whose text lies there, or None."""
@@ -172,10 +211,18 @@ class RunDraft:
 
     def note(self, text: str) -> None:
         """Something the reader should know, said once however often it happens."""
-        self.notes[text] = self.notes.get(text, 0) + 1
+        if text in self.notes or len(self.notes) < _MOST_NOTES:
+            self.notes[text] = self.notes.get(text, 0) + 1
 
     def new_frame(self, process: ProcessDraft, key: CompileKey) -> FrameDraft:
-        """A frame that was not seen before."""
+        """A frame that was not seen before; LeftOutError when there is no room for it, whose key is remembered for its other records."""
+        if key in self.left_frames:
+            raise LeftOutError
+        if not self.room.take("frames"):
+            if len(self.left_frames) >= _MOST_LEFT:
+                self.left_frames.clear()
+            self.left_frames[key] = None
+            raise LeftOutError
         frame = FrameDraft(f"f{len(self.frames)}", key)
         self.frames.append(frame)
         process.frames[key] = frame

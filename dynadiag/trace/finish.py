@@ -38,7 +38,8 @@ def finish(run: RunDraft, sources: Sources) -> Run:
         mutation_records=tuple(run.mutation_records),
         traced_inputs=tuple(run.traced_inputs),
         parity=tuple(run.parity),
-        notes=tuple(text if count == 1 else f"{text} ({count} times)" for text, count in run.notes.items()),
+        notes=(*(text if count == 1 else f"{text} ({count} times)" for text, count in run.notes.items()), *run.room.notes()),
+        left_out=dict(run.room.left),
         site_prefixes=tuple(run.site_prefixes),
     )
 
@@ -169,7 +170,7 @@ def _outcome(run: RunDraft, draft: FrameDraft) -> Outcome:
 def _is_unfinished(run: RunDraft, draft: FrameDraft) -> bool:
     """True for a frame without metrics in a process that has them for others, or that we recorded: the back end had not come back."""
     process = run.processes[draft.key.process]
-    return draft.metrics is None and ("argv" in process.facts or any(other.metrics for other in process.frames.values()))
+    return draft.metrics is None and ("argv" in process.facts or process.has_metrics)
 
 
 def _outcome_of_error(run: RunDraft, draft: FrameDraft, events: list[BreakEvent]) -> Outcome:
@@ -179,17 +180,9 @@ def _outcome_of_error(run: RunDraft, draft: FrameDraft, events: list[BreakEvent]
     if _hit_limit(draft) or (draft.suppressed and failed not in _BREAKS):
         return "skipped"
     logged = any(event.source in ("artifact", "text") for event in events)
-    if failed in _SOFT and (logged or failed not in _BREAKS or draft.id in _left_silently(run)):
+    if failed in _SOFT and (logged or failed not in _BREAKS or draft.id in run.left_silently):
         return "skipped"
     return "failed"
-
-
-def _left_silently(run: RunDraft) -> set[str | None]:
-    """Frames left because of a break that torch did not log, because the program had switched logging off; only our recorder sees them.
-
-    Without a log of it a break was raised: under `fullgraph=True`, under `error_on_graph_break`, inside a higher order operator.
-    """
-    return {problem.frame for problem in run.problems if problem.kind == "unlogged_skip"}
 
 
 def _frame(run: RunDraft, draft: FrameDraft) -> Frame:

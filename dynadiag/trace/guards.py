@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
 from operator import itemgetter
@@ -23,6 +23,7 @@ _LATENCY = re.compile(r"Guard latency = (\d+(?:\.\d+)?) us\s*$")
 _LONGEST_CODE = 1000
 _LONGEST_SOURCES = 3
 _MOST_WATCHED = 16
+_MOST_KINDS = 200
 _LONGER_IN_GUARDS = len("L['']")
 
 
@@ -37,14 +38,22 @@ def read_guards(text: str, reasons: tuple[str, ...] = ()) -> tuple[GuardSet | No
     guards = None
     if leaves:
         sources = list(map(_SOURCE.search, map(_body, leaves)))
-        kinds = Counter(map(_kind, leaves))
+        kinds = _few(Counter(map(_kind, leaves)))
         first = dict(reversed(leaves))
-        shown = [*((kind, first[kind]) for kind in kinds), *_longest(leaves, sources)]
+        shown = [*((kind, first[kind]) for kind in kinds if kind in first), *_longest(leaves, sources)]
         examples = dict.fromkeys(_guard(kind, body) for kind, body in shown)
         watched = tuple(_watched(leaves, sources, reasons)) if reasons else ()
         inside = sum(_MODULES in body and _MODULES in body.partition("  # ")[0] for _, body in leaves)
         guards = GuardSet(count=len(leaves), by_kind=dict(kinds), examples=tuple(examples), watched=watched, on_modules=inside)
     return guards, float(latency.group(1)) if latency else None
+
+
+def _few(kinds: Counter[str]) -> Mapping[str, int]:
+    """The counts by kind; torch has about forty kinds, a hostile log any number."""
+    if len(kinds) <= _MOST_KINDS:
+        return kinds
+    few = dict(kinds.most_common(_MOST_KINDS))
+    return {**few, "others": kinds.total() - sum(few.values())}
 
 
 def _longest(leaves: Sequence[_Leaf], sources: Sequence[_Match]) -> list[_Leaf]:

@@ -16,6 +16,7 @@ from dynadiag.trace.finish import finish
 from dynadiag.trace.parity_result import FILE, replayed
 from dynadiag.trace.phases import quick_event
 from dynadiag.trace.records import Piece, Record, scan
+from dynadiag.trace.room import MOST_PROCESSES, LeftOutError
 from dynadiag.trace.sources import WANTED, OpenLog, Sources, find_sources, shown
 from dynadiag.trace.text_log import TextReader
 from dynadiag.trace.values import BadRecordError, as_id, decode
@@ -28,6 +29,8 @@ _RANK_NAME = re.compile(r"_rank_(\d{1,6})[_.]")
 _ARTIFACTS = {**torch_records.BY_ARTIFACT, **own_records.BY_ARTIFACT, **mutation_events.BY_ARTIFACT}
 _BY_KEY = {name.encode(): handler for name, handler in {**torch_records.BY_KEY, **mutation_events.BY_KEY}.items()}
 _BY_ARTIFACT = {name.encode(): handler for name, handler in _ARTIFACTS.items()}
+# What is still counted of a frame that is not kept.
+_EVENTS = {b"dynamo_graph_break_reason": "graph break events", b"recompile_reasons": "recompiles", b"dynamo_output_graph": "graphs"}
 _CONTEXT_BYTES = 512  # the compile context and the rank come last in a header, which can have many kilobytes
 _LARGEST_HEADER_BYTES = 16 << 20
 
@@ -105,6 +108,7 @@ class _LogReader:
         self.names: dict[bytes, str] = {}
         self.mismatches = 0
         self.cut_off = False
+        self.left = bytearray()
 
     def read(self, stream: OpenLog, on_read: Callable[[int], None]) -> None:
         """Reads the log from its beginning to its end."""
@@ -115,6 +119,9 @@ class _LogReader:
                 self._no_record(piece)
                 continue
             process = by_number.get(number) or self._process(number)
+            if process is None:
+                self.run.room.left["records"] += 1
+                continue
             process.records += 1
             if kind != b"chromium_event" or not self._event(process, piece):
                 self._record(process, piece, kind, name)
@@ -126,11 +133,10 @@ class _LogReader:
             self.run.note(f"{self.mismatches} payloads in {name} do not match their checksums (edited or damaged); used as they are")
 
     def _no_record(self, piece: Piece) -> None:
-        line = piece.match[4]
-        if not piece.kept or len(line) > _LARGEST_HEADER_BYTES:
+        if not piece.kept:
             self.run.note(f"a line of more than {_LARGEST_HEADER_BYTES >> 20} MB was left out")
         elif self.first is None:
-            self.text.line(decode(line), piece.offset, len(line))
+            self.text.lines(piece.line, piece.offset)
 
     def _event(self, process: ProcessDraft, piece: Piece) -> bool:
         """The short way for the records that make up most of a log; False when one looks unusual.
@@ -154,7 +160,7 @@ class _LogReader:
                     return False
                 process.event_frame = frame.id if frame else None
                 process.event_context, process.event_epoch = (context, process.epoch) if frame else (None, -1)
-            process.clock.end(name, at, process.event_frame)
+            process.clock.end(name, at, process.event_frame, self.run.room)
         return True
 
     def _name(self, raw: bytes) -> str:
@@ -162,14 +168,32 @@ class _LogReader:
             self.names.clear()
         return self.names.setdefault(raw, decode(raw))
 
-    def _process(self, raw: bytes) -> ProcessDraft:
-        """The process with a new number; old torch wrote thread numbers instead of pids, which do not tell processes apart."""
+    def _process(self, raw: bytes) -> ProcessDraft | None:
+        """The process with a new number, or None when there is no room for one more.
+
+        Old torch wrote thread numbers instead of pids, which do not tell processes apart.
+        """
         number = int(raw) if len(raw) < 19 else _LARGEST_PID
         is_pid = 0 < number < _LARGEST_PID
-        found = self.first if self.first is not None and not is_pid else self._new_process(number if is_pid else None)
+        if self.first is not None and not is_pid:
+            found = self.first
+        elif len(self.run.processes) >= MOST_PROCESSES:
+            self._left_out(number)
+            return None
+        else:
+            found = self._new_process(number if is_pid else None)
         if len(self.by_number) < _MOST_NAMES:
             self.by_number[raw] = found
         return found
+
+    def _left_out(self, number: int) -> None:
+        """One more process that is only counted; which those are is kept in a bit each."""
+        if not self.left:
+            self.left = bytearray(_LARGEST_PID // 8)
+        place, bit = divmod(number % _LARGEST_PID, 8)
+        if not self.left[place] >> bit & 1:
+            self.left[place] |= 1 << bit
+            self.run.room.left["processes"] += 1
 
     def _new_process(self, pid: int | None) -> ProcessDraft:
         process = ProcessDraft(len(self.run.processes), self.log, pid or 0)
@@ -179,8 +203,9 @@ class _LogReader:
         if rank:
             process.facts["rank"] = int(rank.group(1))
         if self.first is not None:
-            process.strings.update(self.first.strings)
+            process.inherited = self.first.strings
         self.first = self.first or process
+        self.run.room.take("processes")
         self.run.processes.append(process)
         return process
 
@@ -193,7 +218,7 @@ class _LogReader:
         artifact = kind == b"artifact"
         handler = _BY_ARTIFACT.get(name or b"") if artifact else _BY_KEY.get(kind)
         if handler is None:
-            process.ignore(decode((name if artifact else kind) or b"?"))
+            process.ignore(decode((name if artifact else kind) or b"?"), self.run.room)
             if not line.rstrip().endswith(b"}"):
                 self._bad(process, piece, "header is not JSON")
             return
@@ -208,6 +233,10 @@ class _LogReader:
                 self._mismatch(piece)
         except BadRecordError as error:
             self._bad(process, piece, error.reason)
+        except LeftOutError:
+            event = _EVENTS.get(name or kind)
+            if event is not None:
+                self.run.room.left[event] += 1
 
     def _mismatch(self, piece: Piece) -> None:
         self.cut_off |= piece.last

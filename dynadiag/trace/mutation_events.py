@@ -23,6 +23,8 @@ _NO_JSON = "payload is not JSON"
 def _kept(kind: Literal["aot_metadata", "side_effects"]) -> Handler:
     def keep(run: RunDraft, process: ProcessDraft, record: Record) -> None:
         frame = run.frame_of(process, record.header)
+        if not run.room.take("mutation records"):
+            return
         payload = PayloadRef(process.log, record.payload_offset, record.payload_length)
         found = MutationRecord(kind=kind, frame=frame.id, attempt=attempt_of(record.header), payload=payload, record=record.index)
         run.mutation_records.append(found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -12,10 +13,14 @@ from dynadiag.trace.parity_records import parity
 from dynadiag.trace.records import Record
 from dynadiag.trace.stacks import named_stack
 from dynadiag.trace.torch_records import LONGEST_ERROR, Handler
-from dynadiag.trace.values import BadRecordError, as_bool, as_dict, as_float, as_id, as_list, as_text, as_texts
+from dynadiag.trace.values import BadRecordError, as_bool, as_dict, as_float, as_id, as_list, as_text, as_texts, shallow
 
 _MOST_ENTRIES = 20_000
 _NO_COST = "--cost: "  # older logs give the kind of a failed hook to the reason why nothing was measured
+_MOST_PREFIXES = 200
+_MOST_ARGUMENTS = 1000
+_MOST_AREAS = 20
+_LONGEST = 100_000
 
 
 def environment(run: RunDraft, process: ProcessDraft, record: Record) -> None:
@@ -29,12 +34,18 @@ def environment(run: RunDraft, process: ProcessDraft, record: Record) -> None:
         "torch": torch,
         "python": python,
         "device": as_text(facts.get("device")),
-        "argv": as_texts(facts.get("argv")) or None,
+        "argv": run.share(as_texts(facts.get("argv"))[:_MOST_ARGUMENTS]) or None,
         "started_at": started,
-        "environment": {key: text for key, text in as_dict(facts.get("env")).items() if isinstance(text, str)},
+        "environment": {
+            key: run.share(text[:_LONGEST])
+            for key, text in as_dict(facts.get("env")).items()
+            if isinstance(text, str) and run.room.take("settings", len(key))
+        },
     }
     process.facts.update({name: value for name, value in found.items() if value is not None})
-    run.site_prefixes.update(dict.fromkeys(as_texts(facts.get("site_prefixes"))))
+    for prefix in as_texts(facts.get("site_prefixes"))[:_MOST_PREFIXES]:
+        if len(run.site_prefixes) < _MOST_PREFIXES:
+            run.site_prefixes[prefix] = None
 
 
 def config(run: RunDraft, process: ProcessDraft, record: Record) -> None:
@@ -43,11 +54,24 @@ def config(run: RunDraft, process: ProcessDraft, record: Record) -> None:
     _name_device(process, facts)
     for area in ("dynamo", "functorch", "inductor"):
         if isinstance(facts.get(area), dict):
-            process.config[area] = facts[area]
+            process.config[area] = _options(run, facts[area])
     if (grad := as_bool(facts.get("grad_mode"))) is not None:
         process.config["torch"] = {"grad_mode": grad}
     for area, names in as_dict(facts.get("options")).items():
-        process.option_names[area] = frozenset(as_texts(names))
+        if area in process.option_names or len(process.option_names) < _MOST_AREAS:
+            process.option_names[area] = run.share(frozenset(as_texts(names)[:_MOST_ENTRIES]))
+
+
+def _options(run: RunDraft, values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The options of an area, as far as there is room; those of all ranks are kept once."""
+    if not values:
+        return values
+    text = json.dumps(shallow(values))
+    known: Mapping[str, Any] | None = run.shared.get(("options", text))
+    if known is None:
+        known = {name: value for name, value in values.items() if run.room.take("settings", len(text) // len(values))}
+        run.shared["options", text] = known
+    return known
 
 
 def _name_device(process: ProcessDraft, facts: Mapping[str, Any]) -> None:
@@ -62,17 +86,20 @@ def registry(run: RunDraft, process: ProcessDraft, record: Record) -> None:
     gb_id = as_text(facts.get("gb_id"))
     if gb_id is None:
         raise BadRecordError("registry entry is mistyped")
-    if len(process.registry) < _MOST_ENTRIES:
+    if len(process.registry) < _MOST_ENTRIES and run.room.take("settings"):
         texts = [as_text(facts.get(name)) or "" for name in ("gb_type", "explanation")]
-        process.registry[gb_id] = RegistryEntry(gb_id, texts[0], texts[1], as_texts(facts.get("hints")))
+        process.registry[gb_id] = run.share(RegistryEntry(gb_id, texts[0], texts[1], as_texts(facts.get("hints"))))
 
 
 def compile_call(run: RunDraft, process: ProcessDraft, record: Record) -> None:
     """`dynadiag_compile_call`: a call of `torch.compile`."""
     facts = record.object()
+    if not run.room.take("torch.compile calls", record.payload_length):
+        return
     stack = named_stack(facts.get("stack"))
     options = {key: value for key, value in facts.items() if key in ("mode", "fullgraph", "dynamic") and value is not None}
     options.update(as_dict(facts.get("options")))
+    options = dict(shallow(options))
     call = CompileCall(
         process=process.index,
         location=stack[-1] if stack else None,
@@ -95,6 +122,8 @@ def graph(run: RunDraft, process: ProcessDraft, record: Record) -> None:
             run.graphs[position] = replace(known, details=details)
             return
     nodes = as_list(record.object().get("nodes"))
+    if not run.room.take("graphs"):
+        return
     frame.graphs.append(len(run.graphs))
     run.graphs.append(
         Graph(
@@ -118,15 +147,17 @@ def problem(run: RunDraft, process: ProcessDraft, record: Record) -> None:
     if kind is None:
         raise BadRecordError("problem is mistyped")
     frame = run.frame_of(process, record.header) if "frame_id" in record.header else None
-    stack = named_stack(facts.get("stack"))
-    text = (as_text(facts.get("text")) or "")[:LONGEST_ERROR]
+    if not run.room.take("problems"):
+        return
+    stack = run.share(named_stack(facts.get("stack")))
+    text = run.share((as_text(facts.get("text")) or "")[:LONGEST_ERROR])
     if kind == "recorder":
         if text.startswith(_NO_COST):
             kind = "no_cost"
         else:
             run.note(f"a hook of the recorder failed: {text}")
     found = Problem(
-        kind=kind,
+        kind=run.share(kind[:LONGEST_ERROR]),
         process=process.index,
         text=text,
         frame=frame.id if frame else None,
@@ -135,6 +166,8 @@ def problem(run: RunDraft, process: ProcessDraft, record: Record) -> None:
         record=record.index,
     )
     run.problems.append(found)
+    if kind == "unlogged_skip":
+        run.left_silently.add(found.frame)
 
 
 def reset(run: RunDraft, process: ProcessDraft, record: Record) -> None:
@@ -149,16 +182,18 @@ def reset(run: RunDraft, process: ProcessDraft, record: Record) -> None:
 def hooks(run: RunDraft, process: ProcessDraft, record: Record) -> None:
     """`dynadiag_hooks`: which parts of the recorder work in this torch."""
     found = {name: text for name, text in record.object().items() if isinstance(text, str)}
-    process.hooks.update(list(found.items())[:_MOST_ENTRIES])
+    for name, text in found.items():
+        if name in process.hooks or (len(process.hooks) < _MOST_ENTRIES and run.room.take("settings", len(name))):
+            process.hooks[name] = run.share(text[:LONGEST_ERROR])
 
 
 def cost(run: RunDraft, process: ProcessDraft, record: Record) -> None:
     """`dynadiag_cost`: run time of compiled regions."""
     facts = record.object()
-    how = as_text(facts.get("how")) or ""
+    how = run.share((as_text(facts.get("how")) or "")[:LONGEST_ERROR])
     for region in map(as_dict, as_list(facts.get("regions"))[:_MOST_ENTRIES]):
         found = _region(run, process, region, how)
-        if found is not None:
+        if found is not None and run.room.take("profiled regions", len(found.region)):
             run.costs.append(found)
 
 
@@ -186,7 +221,10 @@ def leave(run: RunDraft, process: ProcessDraft, record: Record) -> None:
     _name_device(process, record.object())
     counters = as_dict(record.object().get("counters"))
     process.counters = {
-        group: {name: number for name, number in as_dict(values).items() if as_id(number) is not None} for group, values in counters.items()
+        group: {
+            name: number for name, number in as_dict(values).items() if as_id(number) is not None and run.room.take("settings", len(name))
+        }
+        for group, values in counters.items()
     }
 
 

@@ -15,7 +15,6 @@ from dynadiag.trace.values import BadRecordError, as_bool, as_dict, as_float, as
 _VERDICTS = frozenset(("equal", "different", "not_compared"))
 _MOST = 200
 _LONGEST = 2000
-_MOST_CALLS = 100_000
 
 
 def parity(run: RunDraft, process: ProcessDraft, record: Record) -> None:
@@ -24,7 +23,7 @@ def parity(run: RunDraft, process: ProcessDraft, record: Record) -> None:
     graph, call, verdict = as_id(facts.get("graph")), as_id(facts.get("call")), as_text(facts.get("verdict"))
     if graph is None or call is None or verdict not in _VERDICTS:
         raise BadRecordError("parity record is mistyped")
-    if len(run.parity) >= _MOST_CALLS:
+    if not run.room.take("compared calls", record.payload_length):
         return
     found = ParityCall(
         process=process.index,

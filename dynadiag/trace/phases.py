@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field
 
 from dynadiag.model.run import Phase
+from dynadiag.trace.room import Room
 
 _EVENT = re.compile(rb'\t\{\r?\n\t"name": "([^"\\\n]*)",\r?\n\t"ts": (\d{1,20}(?:\.\d{1,9})?),\r?\n')
 _KIND = b'\n\t"ph": "'
@@ -31,8 +32,8 @@ class PhaseClock:
         if len(self.open) < DEEPEST:
             self.open.append(_Open(name, at_us))
 
-    def end(self, name: str, at_us: float, frame: str | None) -> None:
-        """A phase ends; those that were begun inside it and never ended (an exception, a lost record) are dropped."""
+    def end(self, name: str, at_us: float, frame: str | None, room: Room) -> None:
+        """A phase ends, and is kept if there is room; what began inside it and never ended (an exception, a lost record) is dropped."""
         position = next((p for p in range(len(self.open) - 1, -1, -1) if self.open[p].name == name), None)
         if position is None:
             return
@@ -43,7 +44,11 @@ class PhaseClock:
             return
         if self.open:
             self.open[-1].inside_us += took
-        entry = self.done.setdefault((frame, name), [0.0, 0.0, 0])
+        entry = self.done.get((frame, name))
+        if entry is None:
+            if not room.take("compile phases"):
+                return
+            entry = self.done[frame, name] = [0.0, 0.0, 0]
         entry[0] += took
         entry[1] += max(0.0, took - phase.inside_us)
         entry[2] += 1

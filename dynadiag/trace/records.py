@@ -18,11 +18,11 @@ from dynadiag.trace.values import BadRecordError, as_dict, decode, parse_json
 BLOCK_BYTES = 4 << 20
 LARGEST_RECORD_BYTES = 48 << 20
 
-# One match a line that is no payload: pid, kind and artifact name when it is a record header, then the rest of the line.
-_LINE = re.compile(
-    rb"\n(?=[^\t])(?:[VIWEC]\d{4} \d\d:\d\d:\d\d(?:[.,]\d+)? (\d+) ?[^\n\]]*\] "
-    rb'(?=\{\s*"(\w[^"\\\n]*)"\s*:\s*(?:\{\s*"name"\s*:\s*"([^"\\\n]*)")?))?([^\n]*)'
-)
+# One match a record header: pid, kind and artifact name, then the rest of the line; or one for all lines up to the next payload or header.
+_STAMP = rb"[VIWEC]\d{4} \d\d:\d\d:\d\d(?:[.,]\d{1,20})? "
+_HEADER = _STAMP + rb'(\d{1,40}+) ?[^\n\]]*\] (?=\{\s*"(\w[^"\\\n]*)"\s*:\s*(?:\{\s*"name"\s*:\s*"([^"\\\n]*)")?)'
+_NO_HEADER = rb"(?!" + _STAMP + rb'\d{1,40}+ ?[^\n\]]*\] \{\s*"\w[^"\\\n]*"\s*:)'
+_LINE = re.compile(rb"\n(?=[^\t])(?:" + _HEADER + rb"([^\n]*)|[^\n]*(?:\n+(?=\n)|\n(?![\t\n])" + _NO_HEADER + rb"[^\n]+)*+)")
 
 
 class Stream(Protocol):
@@ -34,7 +34,7 @@ class Stream(Protocol):
 
 
 class Piece:
-    """One line that is no payload, with the payload behind it up to `end`.
+    """A record header with the payload behind it up to `end`, or lines that are neither.
 
     `kept` is False when it was too long to keep, `last` True for the end of the log, where a record may be half written.
     """
@@ -50,8 +50,8 @@ class Piece:
 
     @property
     def line(self) -> bytes:
-        """The whole line without its end."""
-        return self.match[0][1:]
+        """The header line, or the lines that are none, without their end."""
+        return self.match.string[self.match.start() + 1 : min(self.match.end(), self.end)]
 
     @property
     def offset(self) -> int:
@@ -179,7 +179,7 @@ class _Scanner:
         self.base += position
 
     def pieces(self) -> Iterator[Piece]:
-        """Every line that is no payload, with its payload, in the order of the file."""
+        """Every record with its payload, and the lines between records, in the order of the file."""
         more = self._grow()
         while True:
             last: re.Match[bytes] | None = None
@@ -191,8 +191,11 @@ class _Scanner:
                 if last is not None:
                     yield Piece(last, self.base, len(self.buffer) - self.buffer.endswith(b"\n"), last=True)
                 return
-            base = self.base
-            self._drop_before(last.start() if last is not None else max(0, len(self.buffer) - 1))
+            base, keep = self.base, max(0, len(self.buffer) - 1) if last is None else last.start()
+            if last is not None and last[2] is None and (begun := self.buffer.rfind(b"\n")) > keep:
+                yield Piece(last, base, begun)  # the last of these lines may go on, or be the beginning of a header
+                last, keep = None, begun
+            self._drop_before(keep)
             if last is not None and len(self.buffer) > LARGEST_RECORD_BYTES:
                 yield self._huge(last, base)
             more = self._grow()
@@ -207,5 +210,5 @@ class _Scanner:
 
 
 def scan(stream: Stream, on_read: Callable[[int], None]) -> Iterator[Piece]:
-    """Every line that is no payload, with its payload, in the order of the file; `on_read` is told the bytes read."""
+    """Every record with its payload, and the lines between records, in the order of the file; `on_read` is told the bytes read."""
     return _Scanner(stream, on_read).pieces()

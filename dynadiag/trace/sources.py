@@ -11,6 +11,7 @@ import stat
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -25,6 +26,7 @@ _TRACE_NAME = re.compile(r"^dedicated_log_torch_trace.*\.log(\.gz)?$")
 _LOG_NAME = re.compile(r"\.(log|txt|out|err)(\.gz)?$")
 _DEEPEST = 4
 _MOST_FILES = 10_000
+_MOST_LISTED = 200_000
 _MARKER_BYTES = 4 << 20
 _POINTER_BYTES = 4096
 _MOST_STOPPED = 100
@@ -85,14 +87,17 @@ def _pointer(path: Path) -> Path | None:
 def _from_folder(folder: Path) -> Sources:
     try:
         info, notes = _run_info(folder)
-        files = sorted(_files(folder, 0), key=lambda file: (str(file.parent), _order(file.name)))[:_MOST_FILES]
+        found = list(islice(_files(folder, 0), _MOST_LISTED))
+        files = sorted(found, key=lambda file: (str(file.parent), _order(file.name)))
     except OSError as error:
         raise UnreadableInputError(f"cannot read {shown(folder)}: {_why(error)}") from None
     traces = [file for file in files if _TRACE_NAME.match(file.name)]
     logs = traces or [file for file in files if _LOG_NAME.search(file.name)]
     if not logs and info is None:
         raise UnreadableInputError(f"no logs in {shown(folder)}; looked for {WANTED}")
-    return Sources(tuple(logs), info or RunInfo(), notes, is_run=info is not None, folder=folder)
+    if len(logs) > _MOST_FILES:
+        notes = (*notes, f"{_MOST_FILES:,} of {len(logs):,} logs are read; the others are left out")
+    return Sources(tuple(logs[:_MOST_FILES]), info or RunInfo(), notes, is_run=info is not None, folder=folder)
 
 
 def _order(name: str) -> list[tuple[int, int, str]]:

@@ -15,14 +15,17 @@ _MARKS = frozenset(" ~^")
 LONGEST_STACK = 400
 
 
-def interned_stack(value: object, strings: Mapping[int, str]) -> tuple[Location, ...]:
-    """The locations of a stack whose file names are numbers of torch's intern table (`torch._logging.structured.from_traceback`)."""
-    return tuple(_interned(as_dict(entry), strings) for entry in as_list(value)[-LONGEST_STACK:])
+def interned_stack(value: object, strings: Mapping[int, str], inherited: Mapping[int, str]) -> tuple[Location, ...]:
+    """The locations of a stack whose file names are numbers of torch's intern table (`torch._logging.structured.from_traceback`).
+
+    `inherited` is the table of the process that it was forked from.
+    """
+    return tuple(_interned(as_dict(entry), strings, inherited) for entry in as_list(value)[-LONGEST_STACK:])
 
 
-def _interned(entry: Mapping[str, Any], strings: Mapping[int, str]) -> Location:
+def _interned(entry: Mapping[str, Any], strings: Mapping[int, str], inherited: Mapping[int, str]) -> Location:
     number = as_id(entry.get("filename"))
-    name = strings.get(number) if number is not None else None
+    name = (strings.get(number) or inherited.get(number)) if number is not None else None
     return Location(name or "<unknown>", as_int(entry.get("line")), as_text(entry.get("name")), _stripped(entry.get("loc")))
 
 

@@ -14,6 +14,7 @@ from dynadiag.trace.break_text import BreakText, last_exception, parse_break, pa
 from dynadiag.trace.drafts import FrameDraft, ProcessDraft, RunDraft
 from dynadiag.trace.graph_text import count_graph
 from dynadiag.trace.guards import read_guards
+from dynadiag.trace.room import MOST_PROCESSES, LeftOutError
 from dynadiag.trace.stacks import printed_stack
 from dynadiag.trace.text_prefix import Prefix
 from dynadiag.trace.torch_records import LONGEST_ERROR
@@ -33,8 +34,14 @@ _GUARDS = re.compile(r"^(?:TREE_GUARD_MANAGER:|\s*TREE_GUARD_MANAGER:)")
 _LEGACY = re.compile(
     r"Unable to use AOT ?Autograd because (?:of presence of \w+|graph has mutation)|AOT ?Autograd is not safe to run", re.IGNORECASE
 )
+OLD_WARNING = re.compile(_LEGACY.pattern.encode(), re.IGNORECASE)
 _NUMBERED = re.compile(r"^!?\d+(?:/\d+)*: ")
 Place = tuple[int, int] | None
+# So that a log of a million tiny lines costs no more than one of as many bytes: honest lines have 60 bytes and more.
+_BYTES_A_LINE = 16
+_FEWEST_LINES = 40
+_MOST_LOOKED_AT = 50
+_MOST_LEFT = 100_000
 
 
 def starts_message(text: str, *, bare: bool) -> bool:
@@ -54,18 +61,41 @@ class TextEvents:
         self.by_code: dict[tuple[int, str, str], FrameDraft] = {}
         self.first_seen: dict[tuple[str, int | None], BreakEvent] = {}
 
+        self.allowance = 0
+        self.left: set[tuple[int | None, int | None]] = set()
+
+    def allow(self, size: int) -> None:
+        """So many more bytes of text came: messages may have a line for each 16 of them."""
+        self.allowance += size // _BYTES_A_LINE
+
     def take(self, prefix: Prefix, lines: list[str], place: Place) -> None:
         """One whole message; what is not known is passed over."""
-        for pattern, handler in _HANDLERS:
+        for pattern, handler, kind in _HANDLERS:
             match = pattern.search(lines[0])
             if match:
-                handler(self, prefix, lines, match, place)
+                self.allowance -= len(lines)
+                if self.allowance < 0 and handler not in _LONG:
+                    lines = lines[:_FEWEST_LINES]
+                if kind is not None and not self.run.room.take(kind):
+                    return
+                try:
+                    handler(self, prefix, lines, match, place)
+                except LeftOutError:
+                    if kind is not None:
+                        self.run.room.kept[kind] -= 1
+                        self.run.room.left[kind] += 1
                 return
 
     def process(self, prefix: Prefix) -> ProcessDraft:
         """The process that wrote a message."""
         writer = (prefix.rank, prefix.pid)
         if writer not in self.processes:
+            if len(self.run.processes) >= MOST_PROCESSES:
+                if len(self.left) < _MOST_LEFT and writer not in self.left:
+                    self.left.add(writer)
+                    self.run.room.left["processes"] += 1
+                raise LeftOutError
+            self.run.room.take("processes")
             draft = ProcessDraft(len(self.run.processes), self.log, prefix.pid or 0)
             draft.facts.update({name: value for name, value in (("pid", prefix.pid), ("rank", prefix.rank)) if value is not None})
             self.run.processes.append(draft)
@@ -99,6 +129,8 @@ class TextEvents:
         place = (process.index, code.file if code else "", (code.function if code else None) or "")
         frame = self.by_code.get(place)
         if frame is None or (is_code and code is not None and _is_other(frame, code)):
+            if not self.run.room.take("frames"):
+                raise LeftOutError
             frame = FrameDraft(f"f{len(self.run.frames)}", CompileKey(process.index, process.epoch, None, None))
             self.run.frames.append(frame)
             self.by_code[place] = frame
@@ -114,7 +146,7 @@ class TextEvents:
         seen = process.frames.get(key) if key is not None else None
         if seen is not None and seen.stack:
             process.epoch += 1
-        self.frame(prefix, code, is_code=True).stack = printed_stack(lines[1:])
+        self.frame(prefix, code, is_code=True).stack = self.run.share(printed_stack(lines[1:]))
 
     def graph_break(self, prefix: Prefix, lines: list[str], match: re.Match[str], place: Place) -> None:
         """A graph break as TORCH_LOGS=graph_breaks prints it."""
@@ -153,15 +185,16 @@ class TextEvents:
         self._notice_reset(prefix, place)
         frame = self.frame(prefix, place, is_code=False)
         _, attempt = _key(self.process(prefix), prefix.compile_id)
+        reason = self.run.share(text.reason)
         event = BreakEvent(
             frame=frame.id,
             attempt=attempt,
-            gb_id=text.reason.gb_id,
-            gb_type=text.reason.gb_type,
-            explanation=text.reason.explanation,
-            hints=text.reason.hints,
-            context=text.reason.context,
-            stack=stack,
+            gb_id=reason.gb_id,
+            gb_type=reason.gb_type,
+            explanation=reason.explanation,
+            hints=reason.hints,
+            context=reason.context,
+            stack=self.run.share(stack),
             torch_frame=place,
             prefix=text.prefix,
             skip_reason=text.skip_reason,
@@ -180,7 +213,11 @@ class TextEvents:
         process = self.process(prefix)
         key, attempt = _key(process, prefix.compile_id)
         seen = process.frames.get(key) if key is not None else None
-        known = [] if seen is None else [event for position in seen.breaks if (event := self.run.breaks[position]) is not None]
+        known = (
+            []
+            if seen is None
+            else [event for position in seen.breaks[-_MOST_LOOKED_AT:] if (event := self.run.breaks[position]) is not None]
+        )
         lines = {(one.torch_frame.file, one.torch_frame.line) for one in known if one.attempt == attempt and one.torch_frame is not None}
         if place is not None and lines and (place.file, place.line) not in lines:
             process.epoch += 1
@@ -190,7 +227,7 @@ class TextEvents:
         self.record(prefix)
         name, file, line = match.groups()
         frame = self.frame(prefix, Location(file, int(line) if line else None, name), is_code=True)
-        self.run.recompiles.append(RecompileEvent(frame=frame.id, reasons=_reasons(lines[1:])))
+        self.run.recompiles.append(RecompileEvent(frame=frame.id, reasons=tuple(map(self.run.share, _reasons(lines[1:])))))
 
     def limit(self, prefix: Prefix, lines: list[str], match: re.Match[str], place: Place) -> None:
         """`torch._dynamo hit config.recompile_limit`: the frame runs eager from now on."""
@@ -210,6 +247,8 @@ class TextEvents:
         self.record(prefix)
         code = Location(match.group(2), int(match.group(3)), match.group(1))
         frame = self.frame(prefix, code, is_code=True)
+        if not self.run.room.take("problems"):
+            return
         raised = last_exception("\n".join(lines))
         frame.error = ": ".join(raised)[:LONGEST_ERROR] if raised else "\n".join(lines[1:]).strip()[:LONGEST_ERROR]
         frame.error_type, frame.suppressed = "suppressed", True
@@ -231,7 +270,7 @@ class TextEvents:
             kind="dynamo",
             attempt=attempt,
             nodes=count.nodes,
-            ops=count.ops,
+            ops=self.run.shared_counts(count.ops),
             text=text,
             why_not=why,
         )
@@ -243,7 +282,7 @@ class TextEvents:
         found, _ = read_guards("\n".join(lines))
         if found is not None:
             self.record(prefix)
-            self.frame(prefix, None, is_code=False).guards = found
+            self.frame(prefix, None, is_code=False).guards = self.run.shared_guards(found)
 
     def legacy(self, prefix: Prefix, lines: list[str], match: re.Match[str], place: Place) -> None:
         """A warning of 2022 by which a captured graph ran eager."""
@@ -303,19 +342,21 @@ def _reasons(lines: list[str]) -> tuple[str, ...]:
 
 
 _Handler = Callable[[TextEvents, Prefix, list[str], "re.Match[str]", Place], None]
-_HANDLERS: tuple[tuple[re.Pattern[str], _Handler], ...] = (
-    (_DUPLICATE, TextEvents.duplicate),
-    (re.compile(r"^Graph break in user code at "), TextEvents.graph_break),
-    (re.compile(r"^Graph break: torch\.compile cannot properly resume"), TextEvents.graph_break),
-    (_OLD_BREAK, TextEvents.old_break),
-    (_RECOMPILE, TextEvents.recompile),
-    (_LIMIT, TextEvents.limit),
-    (_WONT, TextEvents.wont_convert),
-    (_START, TextEvents.start),
-    (_RAISED, TextEvents.raised),
-    (_GRAPH, TextEvents.graph),
-    (_GUARDS, TextEvents.guards),
-    (_LEGACY, TextEvents.legacy),
+_BREAKS = "graph break events"
+_HANDLERS: tuple[tuple[re.Pattern[str], _Handler, str | None], ...] = (
+    (_DUPLICATE, TextEvents.duplicate, _BREAKS),
+    (re.compile(r"^Graph break in user code at "), TextEvents.graph_break, _BREAKS),
+    (re.compile(r"^Graph break: torch\.compile cannot properly resume"), TextEvents.graph_break, _BREAKS),
+    (_OLD_BREAK, TextEvents.old_break, _BREAKS),
+    (_RECOMPILE, TextEvents.recompile, "recompiles"),
+    (_LIMIT, TextEvents.limit, "problems"),
+    (_WONT, TextEvents.wont_convert, None),
+    (_START, TextEvents.start, None),
+    (_RAISED, TextEvents.raised, _BREAKS),
+    (_GRAPH, TextEvents.graph, "graphs"),
+    (_GUARDS, TextEvents.guards, None),
+    (_LEGACY, TextEvents.legacy, "warnings of 2022"),
 )
-_STARTS = (*(pattern for pattern, _ in _HANDLERS if pattern is not _RAISED), re.compile(r"^Graph break: from user code at"))
+_LONG = frozenset((TextEvents.graph, TextEvents.guards))  # what torch prints in many lines, and what is read by patterns in one go
+_STARTS = (*(pattern for pattern, _, _ in _HANDLERS if pattern is not _RAISED), re.compile(r"^Graph break: from user code at"))
 _BARE_STARTS = (*_STARTS, _RAISED, re.compile(r"^Traceback \(most recent"))

@@ -6,15 +6,23 @@ that `text_events` knows becomes a fact. Everything else is passed over.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from dynadiag.trace.drafts import RunDraft
-from dynadiag.trace.text_events import TextEvents, starts_message
-from dynadiag.trace.text_prefix import Prefix, split_line
+from dynadiag.trace.text_events import OLD_WARNING, TextEvents, starts_message
+from dynadiag.trace.text_prefix import Prefix, split_line, without_escapes
+from dynadiag.trace.values import decode
 
 LONGEST_MESSAGE = 2_000_000
 LONGEST_LINE = 100_000
 _MOST_OPEN = 64
+# The end of a line behind which one begins that may have a prefix, a colour, or the first words of a message (`text_events._BARE_STARTS`).
+_TELLING = re.compile(
+    rb"\n(?=[VDIWEC]\d{4} |\d{4}-\d\d-|DEBUG|INFO|WARNING|ERROR|torch|Graph break|Recompiling |[wW][oO][nN]'[tT] |Unsupported: |"
+    rb"TRACED GRAPH|__compiled_fn_|Traceback \(|[^\S\n]*+(?:TREE_GUARD_MANAGER:|\[|\x1b|"
+    rb"(?:default|trainer|rank|worker)?\s?\d{1,6}(?:\|\d{1,9})?\]?:))"
+)
 
 
 @dataclass(slots=True)
@@ -34,6 +42,14 @@ class Message:
         if self.length < LONGEST_MESSAGE:
             self.lines.append(text)
 
+    def add_lines(self, block: bytes) -> None:
+        """Many more lines, as long as the message stays within reason."""
+        room = LONGEST_MESSAGE - self.length
+        if room > 0:
+            text = without_escapes(decode(block[:room]))
+            self.length += len(text) + 1
+            self.lines.extend(line.rstrip("\r")[:LONGEST_LINE] for line in text.split("\n"))
+
 
 class TextReader:
     """Takes the lines of a log that are no records and finds what torch said in them."""
@@ -41,10 +57,46 @@ class TextReader:
     def __init__(self, run: RunDraft, log: str) -> None:
         self.events = TextEvents(run, log)
         self.open: dict[tuple[int | None, int | None], Message] = {}
+        self.previous: tuple[str, Prefix] | None = None
+
+    def lines(self, block: bytes, offset: int) -> None:
+        """Many lines of the log, which begin at `offset`: most say nothing to us and are not looked at one by one."""
+        self.events.allow(len(block))
+        may_warn = b"autograd" in block.lower()
+        position, end = 0, len(block)
+        block = b"\n" + block
+        while position <= end:
+            match = _TELLING.search(block, position)
+            begin = match.end() if match is not None else end + 2
+            if begin > position + 1:
+                self._plain(block, position + 1, begin - 1, offset - 1, may_warn=may_warn)
+            if match is None:
+                return
+            position = block.find(b"\n", begin)
+            position = position if position >= 0 else end + 1
+            self.line(decode(block[begin:position]), offset + begin - 1, position - begin)
+
+    def _plain(self, block: bytes, begin: int, end: int, base: int, *, may_warn: bool) -> None:
+        """Bare lines that begin no message: they go on with an open one. `may_warn`: the warnings of 2022 may stand anywhere in a line."""
+        while may_warn and (warning := OLD_WARNING.search(block, begin, end)) is not None:
+            first = block.rfind(b"\n", begin, warning.start()) + 1 or begin
+            last = block.find(b"\n", warning.end(), end)
+            last = last if last >= 0 else end
+            self._go_on(block, begin, first - 1, base)
+            self.line(decode(block[first:last]), base + first, last - first)
+            begin = last + 1
+        self._go_on(block, begin, end, base)
+
+    def _go_on(self, block: bytes, begin: int, end: int, base: int) -> None:
+        message = self.open.get((None, None))
+        if message is not None and begin <= end:
+            message.whole = message.whole and base + begin == message.end + 1
+            message.end = base + end
+            message.add_lines(block[begin:end])
 
     def line(self, raw: str, offset: int, length: int) -> None:
         """One line of the log, `length` bytes long at `offset`."""
-        prefix, text = split_line(raw.rstrip("\r")[:LONGEST_LINE])
+        prefix, text = self._split(raw.rstrip("\r")[:LONGEST_LINE])
         writer = (prefix.rank, prefix.pid)
         message = self.open.get(writer)
         if message is not None and self._belongs(message, prefix, text):
@@ -59,6 +111,16 @@ class TextReader:
         if len(self.open) >= _MOST_OPEN:
             self.end()
         self.open[writer] = Message(prefix, offset, offset + length, [text])
+
+    def _split(self, line: str) -> tuple[Prefix, str]:
+        """A line's prefix and text; torch repeats the prefix of a message on each of its lines."""
+        if self.previous is not None and line.startswith(self.previous[0]) and "\x1b" not in line:
+            text = line[len(self.previous[0]) :]
+            if not text.startswith("["):
+                return self.previous[1], text
+        prefix, text = split_line(line)
+        self.previous = (line[: len(line) - len(text)], prefix) if prefix.known and not prefix.old_style and line.endswith(text) else None
+        return prefix, text
 
     def _belongs(self, message: Message, prefix: Prefix, text: str) -> bool:
         """Whether a line goes on with a message: the same prefix again, or none behind one of old torch; never when it begins another."""

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _RANK = re.compile(
-    r"^\s*(?:\[?(?:default|trainer|rank|worker)?\s?(\d{1,6})(?:\|\d+)?\]:|\[(?:[\w.-]+?)(\d{1,6})\|?\d*\]:|(\d{1,6}): )\s?(?=\S)"
+    r"^\s*(?:\[?(?:default|trainer|rank|worker)?\s?(\d{1,6})(?:\|\d+)?\]:|\[[\w.-]{1,100}?(\d{1,6})\|?\d{0,9}\]:|(\d{1,6}): )\s?(?=\S)"
 )
-_GLOG = re.compile(r"^([VDIWEC])(\d{4} \d\d:\d\d:\d\d(?:[.,]\d+)?) (\d+) ?(\S[^\]]*?:\d+)\](?: \[(!?[\d/_!-]+)\])?(?: \[__(\w+)\])? ?")
+_GLOG = re.compile(
+    r"^([VDIWEC])(\d{4} \d\d:\d\d:\d\d(?:[.,]\d+)?) (\d{1,40}+) ?(\S[^\]]*?:\d+)\](?: \[(!?[\d/_!-]+)\])?(?: \[__(\w+)\])? ?"
+)
 _BRACKET = re.compile(r"^\[(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d+)?)\](?: \[(!?[\d/_!-]+)\])? ([\w.]+)(?:\.__(\w+))?: \[(\w+)\] ?")
 _NAMED = re.compile(r"^(torch[\w.]*): \[(DEBUG|INFO|WARNING|ERROR|CRITICAL)\] ?")
 _PLAIN = re.compile(r"^(?:\d{4}-\d\d-\d\d[ T][\d:.,]+ ?)?\[?(DEBUG|INFO|WARNING|ERROR)\]?[: ]+(torch[\w.]*)(?:\.__(\w+))?[: ]+")
@@ -37,10 +39,14 @@ class Prefix:
 BARE = Prefix()
 
 
+def without_escapes(text: str) -> str:
+    """A text without colours and other escape sequences of terminals."""
+    return _ESCAPES.sub("", text) if "\x1b" in text else text
+
+
 def split_line(line: str) -> tuple[Prefix, str]:
     """A line's prefix and its message, without colour escapes."""
-    if "\x1b" in line:
-        line = _ESCAPES.sub("", line)
+    line = without_escapes(line)
     rank, line = _rank(line)
     match = _GLOG.match(line)
     if match:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
-from dynadiag.model.run import BreakEvent, CacheEvent, Graph, GraphKind, PayloadRef, RecompileEvent, Symbol
+from dynadiag.model.run import BreakEvent, CacheEvent, CompileMetrics, Graph, GraphKind, PayloadRef, RecompileEvent, Symbol
 from dynadiag.trace.break_text import BreakText, last_exception, parse_break, parse_reason
 from dynadiag.trace.drafts import FrameDraft, ProcessDraft, RunDraft, attempt_of, key_of
 from dynadiag.trace.graph_text import count_graph
@@ -18,6 +19,11 @@ from dynadiag.trace.values import BadRecordError, as_bool, as_dict, as_float, as
 
 Handler = Callable[[RunDraft, ProcessDraft, Record], None]
 LONGEST_ERROR = 4000
+_LONGEST_PATH = 4096
+_LONGEST_REASON = 100_000
+_LEAST_REASON = 200
+_MOST_RESTARTS = 1000
+_MOST_OPS = 2000
 _BYPASS = re.compile(r'"cache_bypass_reason": ("(?:[^"\\]|\\.)*")')
 
 
@@ -28,14 +34,15 @@ def intern(run: RunDraft, process: ProcessDraft, record: Record) -> None:
     text = as_text(pair[0]) if pair else None
     if number is None or text is None:
         raise BadRecordError("interned string is mistyped")
-    process.strings[number] = run.share(text)
+    if run.room.take("strings", len(text)):
+        process.strings[number] = text[:_LONGEST_PATH]
 
 
 def start(run: RunDraft, process: ProcessDraft, record: Record) -> None:
     """`dynamo_start`: a frame is being compiled. A compile id that starts again means that Dynamo was reset in between."""
-    stack = run.share(interned_stack(as_dict(record.value).get("stack"), process.strings))
+    stack = run.share(interned_stack(as_dict(record.value).get("stack"), process.strings, process.inherited))
     seen = process.frames.get(key_of(process, record.header))
-    line = record.line
+    line = hash(record.line)
     if seen is not None and seen.start is not None:
         if seen.start == line:
             process.skip("repeated record")
@@ -57,7 +64,7 @@ def metrics(run: RunDraft, process: ProcessDraft, record: Record) -> None:
     if key_of(process, record.header).frame is None:
         return
     frame = run.frame_of(process, record.header)
-    found = read_metrics(values, limit_in(record.line))
+    found = _within(run, read_metrics(values, limit_in(record.line)))
     if record.kind == "compilation_metrics":
         frame.metrics, frame.finished = merged(found, frame.metrics) if frame.metrics else found, True
         frame.suppressed = as_bool(values.get("config_suppress_errors"))
@@ -67,7 +74,18 @@ def metrics(run: RunDraft, process: ProcessDraft, record: Record) -> None:
         _versions(process, as_text(values.get("pytorch_version")), as_text(values.get("python_version")))
     else:
         frame.metrics = merged(frame.metrics, found)
+    process.has_metrics = True
     frame.record = frame.record if frame.record is not None else record.index
+
+
+def _within(run: RunDraft, found: CompileMetrics) -> CompileMetrics:
+    """The metrics with texts that have room; those of honest programs are never cut."""
+    if found.fail_reason is None and not found.restart_reasons and found.recompile_reason is None and found.cudagraph_skip_reason is None:
+        return found
+    texts = {name: getattr(found, name) for name in ("fail_type", "fail_reason", "recompile_reason", "cudagraph_skip_reason")}
+    cut: dict[str, Any] = {name: run.room.fits(text[:_LONGEST_REASON], _LEAST_REASON) for name, text in texts.items() if text is not None}
+    restarts = tuple(run.share(reason[:_LONGEST_REASON]) for reason in found.restart_reasons[:_MOST_RESTARTS])
+    return replace(found, restart_reasons=restarts, **cut)
 
 
 def _versions(process: ProcessDraft, torch: str | None, python: str | None) -> None:
@@ -88,6 +106,8 @@ def graph_break(run: RunDraft, process: ProcessDraft, record: Record) -> None:
     frame = run.frame_of(process, record.header)
     attempt = attempt_of(record.header)
     cause = _warning_before(run, frame, attempt) if not text.warning else None
+    if not run.room.take("graph break events"):
+        return
     frame.breaks.append(len(run.breaks))
     run.breaks.append(_event(run, frame.id, attempt, text, cause, record.index))
 
@@ -161,8 +181,9 @@ def recompile(run: RunDraft, process: ProcessDraft, record: Record) -> None:
         found = as_list(parse_json(text, "payload is not JSON"))
         reasons = tuple(reason for reason in found if isinstance(reason, str))
     frame = run.frame_of(process, record.header, coming=True)
-    frame.reasons = tuple(map(run.share, reasons))
-    run.recompiles.append(RecompileEvent(frame=frame.id, reasons=frame.reasons, record=record.index))
+    if run.room.take("recompiles"):
+        frame.reasons = tuple(map(run.share, reasons))
+        run.recompiles.append(RecompileEvent(frame=frame.id, reasons=frame.reasons, record=record.index))
 
 
 def guards(run: RunDraft, process: ProcessDraft, record: Record) -> None:
@@ -170,7 +191,7 @@ def guards(run: RunDraft, process: ProcessDraft, record: Record) -> None:
     frame = run.frame_of(process, record.header)
     found, latency = read_guards(decode(record.raw_payload()), frame.reasons)
     if found is not None:
-        frame.guards = replace(found, examples=tuple(map(run.share, found.examples)))
+        frame.guards = run.shared_guards(found)
     frame.latency_us = latency
 
 
@@ -181,8 +202,11 @@ def symbol(run: RunDraft, process: ProcessDraft, record: Record) -> None:
     if name is None or source is None:
         raise BadRecordError("symbol is mistyped")
     frame = run.frame_of(process, record.header)
+    key = (frame.id, attempt_of(record.header), name)
+    if key not in run.symbols and not run.room.take("dynamic symbols", len(source)):
+        return
     found = Symbol(frame=frame.id, symbol=name, source=source, value=as_text(values.get("val")), range=as_text(values.get("vr")))
-    run.symbols[frame.id, attempt_of(record.header), name] = found
+    run.symbols[key] = found
 
 
 def specialization(run: RunDraft, process: ProcessDraft, record: Record) -> None:
@@ -204,13 +228,15 @@ def phase(run: RunDraft, process: ProcessDraft, record: Record) -> None:
         process.clock.begin(name, at)
     elif kind == "E":
         frame = run.known_frame(process, record.header)
-        process.clock.end(name, at, frame.id if frame else None)
+        process.clock.end(name, at, frame.id if frame else None, run.room)
 
 
 def _cache(cache: str, result: str) -> Handler:
     def look_up(run: RunDraft, process: ProcessDraft, record: Record) -> None:
         frame = run.known_frame(process, record.header)
-        why = _bypass_reason(record) if result == "bypass" else None
+        if not run.room.take("cache look-ups"):
+            return
+        why = run.share(_bypass_reason(record)) if result == "bypass" else None
         run.caches.append(CacheEvent(frame=frame.id if frame else None, cache=cache, result=result, why=why))
 
     return look_up
@@ -224,6 +250,8 @@ def _bypass_reason(record: Record) -> str | None:
 def _graph(kind: GraphKind) -> Handler:
     def add(run: RunDraft, process: ProcessDraft, record: Record) -> None:
         frame = run.frame_of(process, record.header)
+        if not run.room.take("graphs"):
+            return
         count = count_graph(record.payload())
         graph = Graph(
             id=f"g{len(run.graphs)}",
@@ -231,7 +259,7 @@ def _graph(kind: GraphKind) -> Handler:
             kind=kind,
             attempt=attempt_of(record.header),
             nodes=count.nodes if count else None,
-            ops={run.share(op): number for op, number in count.ops.items()} if count else {},
+            ops=run.shared_counts({run.share(op): number for op, number in _few(count.ops).items()}) if count else {},
             text=PayloadRef(process.log, record.payload_offset, record.payload_length),
             why_not=None if count else "the text of the graph holds no forward method",
             record=record.index,
@@ -240,6 +268,14 @@ def _graph(kind: GraphKind) -> Handler:
         run.graphs.append(graph)
 
     return add
+
+
+def _few(ops: Mapping[str, int]) -> Mapping[str, int]:
+    """The counts by op; an honest graph has some hundreds of ops, a hostile one any number."""
+    if len(ops) <= _MOST_OPS:
+        return ops
+    few = dict(sorted(ops.items(), key=lambda item: -item[1])[:_MOST_OPS])
+    return {**few, "others": sum(ops.values()) - sum(few.values())}
 
 
 BY_KEY: dict[str, Handler] = {

@@ -15,7 +15,8 @@ from dynadiag.trace.drafts import FrameDraft, ProcessDraft, RunDraft, TensorLayo
 from dynadiag.trace.records import Record
 from dynadiag.trace.values import as_bool, as_dict, as_id, as_list, as_text, decode, parse_json
 
-_MOST_TENSORS = 200_000
+_MOST_CONTEXTS = 1000
+_LONGEST_CONTEXT = 1000
 _MOST_DEVICES = 64
 _DEVICE = re.compile(r"device\(type='([a-z]{1,20})'(?:, index=(\d{1,4}))?\)")
 _SIZES = rb"\[(?:\d{1,18}(?:, \d{1,18})*)?\]"
@@ -44,7 +45,7 @@ def tensor(run: RunDraft, process: ProcessDraft, record: Record) -> None:
     named = found[0].named_device
     if named is not None and len(process.devices) < _MOST_DEVICES:
         process.devices.add(named)
-    if len(process.tensors) < _MOST_TENSORS:
+    if key in process.tensors or run.room.take("described tensors"):
         process.tensors[key] = found
 
 
@@ -60,11 +61,16 @@ def source(run: RunDraft, process: ProcessDraft, record: Record) -> None:
         facts = as_dict(record.value)
         name = as_text(facts.get("source"))
         known = process.tensors.get((as_id(facts.get("describer_id")), as_id(facts.get("id"))))
-    if name is None or known is None or len(run.traced_inputs) >= _MOST_TENSORS:
+    if name is None or known is None:
         return
     if frame is None:
         frame = run.frame_of(process, record.header)
-        process.contexts[process.epoch, context] = frame
+        if len(context) <= _LONGEST_CONTEXT:
+            if len(process.contexts) >= _MOST_CONTEXTS:
+                process.contexts.clear()
+            process.contexts[process.epoch, context] = frame
+    if not run.room.take("traced tensors", len(name)):
+        return
     layout, storage = known
     run.traced_inputs.append(
         TracedInput(

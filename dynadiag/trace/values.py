@@ -9,6 +9,11 @@ from collections.abc import Mapping
 from typing import Any
 
 _LARGEST_INT = 2**63 - 1
+_DEEPEST = 50
+# What a JSON text may hold, so that a few bytes of text do not become hundreds of MB of objects.
+_MOST_CONTAINERS = 1_000_000
+_MOST_VALUES = 3_000_000
+_SMALL = 1_000_000
 _LONE_SURROGATE = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}(?:\\u[dD][c-fC-F][0-9a-fA-F]{2})?|\\u[dD][c-fC-F][0-9a-fA-F]{2}")
 
 
@@ -22,6 +27,8 @@ class BadRecordError(ValueError):
 
 def parse_json(text: str, reason: str) -> Any:
     """The value of a JSON text; BadRecordError(reason) for bad syntax, too deep nesting and numbers beyond Python's digit limit."""
+    if len(text) > _SMALL and (text.count("{") + text.count("[") > _MOST_CONTAINERS or text.count(",") > _MOST_VALUES):
+        raise BadRecordError(f"{reason.removesuffix(' is not JSON')} holds too many values")
     if "\\ud" in text or "\\uD" in text:
         text = _LONE_SURROGATE.sub(_replace_lone, text)
     try:
@@ -82,6 +89,16 @@ def as_float(value: object) -> float | None:
 def as_bool(value: object) -> bool | None:
     """The value if it is a bool, else None."""
     return value if isinstance(value, bool) else None
+
+
+def shallow(value: Any) -> Any:
+    """A value out of JSON; BadRecordError when it is nested too deep to be walked through and written again."""
+    level = [value]
+    for _ in range(_DEEPEST):
+        level = [inner for one in level for inner in (one.values() if isinstance(one, dict) else one if isinstance(one, list) else ())]
+        if not level:
+            return value
+    raise BadRecordError("nested too deep")
 
 
 def as_texts(value: object) -> tuple[str, ...]:

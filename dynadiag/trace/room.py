@@ -1,0 +1,79 @@
+"""How much of a recording is kept. What lies beyond is counted, and the report says so: a log is hostile input.
+
+No honest program meets these limits: they are far above what a log of 1 GB or a job of 4,096 ranks holds (docs/logs.md names them).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+MOST_BYTES = 150 << 20
+MOST_PROCESSES = 10_000
+# By kind: how many are kept, and about how many bytes one takes, from here to the finished report.
+_KINDS: dict[str, tuple[int, int]] = {
+    "processes": (MOST_PROCESSES, 6000),
+    "frames": (100_000, 1500),
+    "graphs": (200_000, 700),
+    "graph break events": (100_000, 700),
+    "recompiles": (60_000, 1200),
+    "dynamic symbols": (200_000, 450),
+    "traced tensors": (200_000, 300),
+    "described tensors": (400_000, 250),
+    "mutation records": (100_000, 500),
+    "problems": (20_000, 800),
+    "cache look-ups": (300_000, 120),
+    "compile phases": (300_000, 350),
+    "profiled regions": (20_000, 400),
+    "torch.compile calls": (20_000, 800),
+    "compared calls": (100_000, 1000),
+    "warnings of 2022": (10_000, 500),
+    "strings": (1_000_000, 200),
+    "settings": (100_000, 200),
+}
+
+
+class LeftOutError(Exception):
+    """A record belongs to a frame or process that is only counted."""
+
+
+class Room:
+    """What was kept of each kind and what was only counted (`left`)."""
+
+    def __init__(self) -> None:
+        self.kept: Counter[str] = Counter()
+        self.left: Counter[str] = Counter()
+        self.used = 0
+
+    def take(self, what: str, size: int = 0) -> bool:
+        """Whether one more of this kind, with `size` bytes of text of its own, is kept; if not, it is counted."""
+        most, weight = _KINDS[what]
+        if self.kept[what] >= most or self.used > MOST_BYTES:
+            self.left[what] += 1
+            return False
+        self.kept[what] += 1
+        self.used += weight + size
+        return True
+
+    def fits(self, text: str, least: int) -> str:
+        """A text as long as there is room, else its first `least` characters."""
+        if self.used > MOST_BYTES:
+            return text[:least]
+        self.used += len(text)
+        return text
+
+    def notes(self) -> Iterator[str]:
+        """One sentence a kind of which not all was kept."""
+        for what, number in self.left.items():
+            kept = self.kept[what]
+            yield f"{kept:,} of {kept + number:,} {what} are shown; the others are only counted (docs/logs.md names the limits)"
+
+
+def size_of(value: object) -> int:
+    """About how many bytes a text, a tuple or a small dataclass of such holds."""
+    if isinstance(value, str):
+        return len(value) + 50
+    if isinstance(value, tuple):
+        return 50 + sum(map(size_of, value))
+    fields = getattr(type(value), "__slots__", ())
+    return 50 + sum(size_of(getattr(value, field)) for field in fields)
