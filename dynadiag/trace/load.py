@@ -10,13 +10,13 @@ from pathlib import Path
 
 from dynadiag.errors import UnreadableInputError
 from dynadiag.model.run import Run
-from dynadiag.trace import mutation_events, own_records, torch_records
+from dynadiag.trace import mutation_events, own_records, room, torch_records
 from dynadiag.trace.drafts import ProcessDraft, RunDraft
 from dynadiag.trace.finish import finish
 from dynadiag.trace.parity_result import FILE, replayed
 from dynadiag.trace.phases import quick_event
 from dynadiag.trace.records import Piece, Record, scan
-from dynadiag.trace.room import MOST_PROCESSES, LeftOutError
+from dynadiag.trace.room import LeftOutError
 from dynadiag.trace.sources import WANTED, OpenLog, Sources, find_sources, shown
 from dynadiag.trace.text_log import TextReader
 from dynadiag.trace.values import BadRecordError, as_id, decode
@@ -177,7 +177,7 @@ class _LogReader:
         is_pid = 0 < number < _LARGEST_PID
         if self.first is not None and not is_pid:
             found = self.first
-        elif len(self.run.processes) >= MOST_PROCESSES:
+        elif len(self.run.processes) >= room.MOST_PROCESSES:
             self._left_out(number)
             return None
         else:

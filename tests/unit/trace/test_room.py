@@ -1,0 +1,122 @@
+"""What lies beyond the room for a log is counted exactly and said; what is kept is as it would be without limits."""
+
+import pytest
+
+from dynadiag.report import build
+from dynadiag.trace import load, room
+from dynadiag.trace.room import Room
+from dynadiag.trace.text_prefix import split_line
+from dynadiag.trace.values import BadRecordError, parse_json, shallow
+
+HEAD = "V0101 10:00:00.000000 {} torch/_dynamo/x.py:1] "
+BREAK = 'Graph break in user code at /home/u/train.py:{0}\nGraph Break Reason: r\nUser code traceback:\n  File "/home/u/train.py", line {0}'
+
+
+def start(frame, pid=7, name="f"):
+    return (
+        HEAD.format(pid)
+        + f'{{"dynamo_start": {{"stack": [{{"line": 3, "name": "{name}"}}]}}, "frame_id": {frame}, "frame_compile_id": 0}}\n'
+    )
+
+
+def artifact(name, frame, payload):
+    header = f'{{"artifact": {{"name": "{name}"}}, "frame_id": {frame}, "frame_compile_id": 0}}\n'
+    return HEAD.format(7) + header + "\t" + payload.replace("\n", "\n\t") + "\n"
+
+
+@pytest.fixture
+def narrow(monkeypatch):
+    def limit(**most):
+        for name, number in most.items():
+            kind = name.replace("_", " ")
+            monkeypatch.setitem(room._KINDS, kind, (number, room._KINDS[kind][1]))
+
+    return limit
+
+
+def read(tmp_path, text, name="a.log"):
+    path = tmp_path / name
+    path.write_text(text)
+    return build(load(path))
+
+
+def test_frames_and_their_breaks_beyond_the_room_are_counted(tmp_path, narrow):
+    narrow(frames=3)
+    text = "".join(start(number) + artifact("dynamo_graph_break_reason", number, BREAK.format(number)) for number in range(10))
+    report = read(tmp_path, text)
+    assert len(report.run.frames) == 3 and report.summary.frames == 10
+    assert report.summary.graph_break_events == 10 and len(report.graph_breaks) == 3
+    assert any("3 of 10 frames are shown" in note for note in report.notes)
+    assert any("3 of 10 graph break events are shown" in note for note in report.notes)
+
+
+def test_nothing_is_said_below_the_limits(tmp_path):
+    report = read(tmp_path, "".join(start(number) for number in range(10)))
+    assert report.run.left_out == {} and not any("only counted" in note for note in report.notes)
+
+
+def test_processes_beyond_the_room_are_counted_once_each(tmp_path, monkeypatch):
+    monkeypatch.setattr(room, "MOST_PROCESSES", 4)
+    text = "".join(start(0, pid=pid) for pid in [*range(1, 11), *range(1, 11)])
+    report = read(tmp_path, text)
+    assert len(report.run.processes) == 4 and report.summary.processes == 10
+    assert report.run.left_out["records"] == 12
+
+
+def test_a_forked_process_knows_the_strings_of_the_first_and_its_own(tmp_path):
+    strings = HEAD.format(7) + '{"str": ["/a.py", 1]}\n' + HEAD.format(8) + '{"str": ["/b.py", 2]}\n'
+    stack = (
+        '{"dynamo_start": {"stack": [{"line": 1, "name": "f", "filename": 1}, {"line": 2, "name": "g", "filename": 2}]}, "frame_id": 0}\n'
+    )
+    report = read(tmp_path, strings + HEAD.format(8) + stack)
+    frame = report.run.frames[0]
+    assert (frame.stack[0].file, frame.file) == ("/a.py", "/b.py")
+
+
+def test_bytes_are_room_too(monkeypatch):
+    monkeypatch.setattr(room, "MOST_BYTES", 10_000)
+    one = Room()
+    assert [one.take("problems", 5000) for _ in range(4)] == [True, True, False, False]
+    assert one.left == {"problems": 2} and one.fits("x" * 100, 10) == "x" * 10
+
+
+def test_breaks_of_a_text_log_beyond_the_room_are_counted(tmp_path, narrow):
+    narrow(graph_break_events=2)
+    report = read(tmp_path, "".join(BREAK.format(number) + "\n" for number in range(1, 8)))
+    assert report.summary.graph_break_events == 7 and len(report.run.breaks) == 2
+
+
+@pytest.mark.parametrize("between", ["", "\n" * 5000, "a\n" * 5000, "\ta\n" * 3, "\r\n" * 50, "\x1b[31mred\x1b[0m line\n"])
+@pytest.mark.parametrize("block", [37, 64, 4096])
+def test_lines_between_records_and_messages_change_nothing(tmp_path, monkeypatch, between, block):
+    monkeypatch.setattr("dynadiag.trace.records.BLOCK_BYTES", block)
+    trace = read(tmp_path, "".join(between + start(number) for number in range(5)) + between)
+    assert trace.summary.frames == 5 and sum(process.records for process in trace.run.processes) == 5
+    told = read(
+        tmp_path, "".join(f"{BREAK.format(number)}\nTraceback (most recent call last):\n{between}" for number in range(1, 6)), "b.log"
+    )
+    assert told.summary.graph_break_events == 5
+    assert [site.torch_frame.line for site in told.graph_breaks] == [1, 2, 3, 4, 5]
+
+
+def test_old_warnings_are_found_in_the_middle_of_bare_lines(tmp_path):
+    warning = "UserWarning: Unable to use AOT Autograd because of presence of mutation"
+    report = read(tmp_path, f"a\nb {warning}\nc\n{'d' * 70}\nAOT Autograd is not safe to run\n")
+    assert len(report.run.legacy) == 2
+
+
+def test_json_that_would_become_millions_of_objects_is_not_parsed():
+    with pytest.raises(BadRecordError, match="too many values"):
+        parse_json("[" + "{}," * 1_100_000 + "{}]", "payload is not JSON")
+    deep = 1
+    for _ in range(60):
+        deep = [deep]
+    with pytest.raises(BadRecordError):
+        shallow({"a": deep})
+
+
+@pytest.mark.parametrize(
+    "line", ["[" + "1" * 90_000, "V0101 10:00:00 " + "1" * 90_000, "[" + "a.-" * 30_000, "V0101 10:00:00 1 " + ":1" * 40_000]
+)
+def test_no_line_makes_the_patterns_backtrack(line):
+    assert split_line(line)[1]  # quadratic patterns would need minutes here
