@@ -19,6 +19,13 @@ _STRIDES = Advice(
 )
 
 
+_REFUSED = Advice(
+    slug="as-eager-asks",
+    text="Change the call so that eager accepts it: its exception says what is wrong (clone one of two tensors that overlap, write into "
+    "memory of its own). What compiled code makes of such a call is not defined, and changes with the back end.",
+)
+
+
 def parity_advice(code: str, name: str | None, shared: bool, undeclared: str | None, *, strides: bool = False) -> tuple[Advice, ...]:
     """The ways out: the code's own, then how to find the layer that is to blame.
 
@@ -26,6 +33,8 @@ def parity_advice(code: str, name: str | None, shared: bool, undeclared: str | N
     """
     if strides:
         return (_STRIDES,)
+    if code == "DM47":
+        return (_REFUSED,)
     return (*_own(code, name, shared, undeclared), _NARROW)
 
 

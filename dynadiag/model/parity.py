@@ -15,8 +15,8 @@ Verdict = Literal["equal", "different", "not_compared"]
 class ParityDifference:
     """One thing that differs: `where` is output, input (after the call) or gradient, `eager` and `compiled` what each gave, as text.
 
-    Kinds: value, shape, stride, dtype, device, requires_grad, alias, missing, raises, overwritten (by a later call). `stack` is that of
-    the op that makes the output, for a gradient that of the last op that reads the input.
+    Kinds: value, shape, stride, dtype, device, requires_grad, alias, missing, raises (compiled only), accepts (eager raised),
+    overwritten (by a later call). `stack` is that of the op that makes the output, for a gradient that of the last op that reads the input.
     """
 
     kind: str

@@ -10,7 +10,7 @@ from dynadiag import report
 from dynadiag.model import Run
 from dynadiag.render.parity_words import details, verdict
 
-CODES = ("DM40", "DM41", "DM42", "DM43", "DM44", "DM45", "DM46")
+CODES = ("DM40", "DM41", "DM42", "DM43", "DM44", "DM45", "DM46", "DM47")
 
 
 def happened_in(run: Run) -> Mapping[str, Any] | None:

@@ -25,6 +25,7 @@ TITLES = {
     "DM44": "The compiled call raises where eager does not",
     "DM45": "Overwritten by a later call: {what}, which is still held",
     "DM46": "Silently wrong: the gradient of {what} is not eager's",
+    "DM47": "The compiled call carries out what eager refuses",
 }
 _MOST_TOLD = 4
 Key = tuple[object, ...]

@@ -38,6 +38,8 @@ def _wrong(one: ParityDifference, call: ParityCall, run: Run) -> Wrong:
     if one.kind == "raises":
         write = _shared_write(call)
         return Wrong("DM44", call, one, write.input if write else None, _line(write, run) if write else None)
+    if one.kind == "accepts":
+        return Wrong("DM47", call, one, None, own_frame(one.stack, run))
     if one.where == "gradient":
         return Wrong("DM46", call, one, one.name, own_frame(one.stack, run))
     if one.kind == "overwritten":
@@ -70,6 +72,8 @@ def in_words(one: ParityDifference) -> str:
     after = " after the call" if one.where == "input" else ""
     if one.kind == "raises":
         return f"the compiled call raised {one.compiled}; in eager it does not"
+    if one.kind == "accepts":
+        return f"in eager it {one.eager}; the compiled call {one.compiled}"
     if one.kind == "overwritten":
         return f"{one.name}{_at(one)}, still held: {one.eager} before this call, {one.compiled} after it{_count(one)}"
     if one.kind == "alias":

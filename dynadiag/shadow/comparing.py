@@ -11,7 +11,7 @@ import torch
 from dynadiag.shadow.measures import NOISE_FACTOR, as_text, root_mean_square, special, strides, tolerance_of
 from dynadiag.shadow.memory import alias_pattern, is_plain
 
-Kind = Literal["value", "shape", "stride", "dtype", "device", "requires_grad", "alias", "missing", "raises", "overwritten"]
+Kind = Literal["value", "shape", "stride", "dtype", "device", "requires_grad", "alias", "missing", "raises", "accepts", "overwritten"]
 Where = Literal["output", "input", "gradient"]
 Anchors = Callable[[], Sequence[Sequence[Any]]]
 

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from dynadiag.shadow.graph_copy import GraphCopy
 from dynadiag.shadow.memory import is_plain, overlaps_itself, relation, snapshot, with_history
-from dynadiag.torch_compat.shadow_state import RandomState, is_triton
+from dynadiag.torch_compat.shadow_state import RandomState, is_public, is_triton
 
 # Results whose memory nobody has written: they are filled, each call with another value.
 _EMPTY = frozenset(
@@ -56,15 +56,27 @@ class How:
     indices: Mapping[Node, torch.Tensor] = field(default_factory=dict)
 
 
-def execute(copy: GraphCopy, tensors: Sequence[Any], how: How) -> Execution:
-    """Call it on placeholders and attributes (`GraphCopy.names`), which it may write. Raises what an op raises."""
-    return _Runner(copy, tensors, how).run()
+def execute(copy: GraphCopy, tensors: Sequence[Any], how: How, *, refused: list[Node] | None = None) -> Execution:
+    """Call it on placeholders and attributes (`GraphCopy.names`), which it may write. Raises what an op raises.
+
+    The node of a public operator that raised is put into `refused`: the same call outside of any graph would raise too.
+    """
+    runner = _Runner(copy, tensors, how)
+    try:
+        return runner.run()
+    except (NotImplementedError, TypeError, MemoryError, torch.OutOfMemoryError):
+        raise  # of the machine, or of how a graph is called
+    except Exception:
+        if refused is not None and runner.calling is not None and is_public(runner.calling):
+            refused.append(runner.calling)
+        raise
 
 
 class _Runner:
     def __init__(self, copy: GraphCopy, tensors: Sequence[Any], how: How) -> None:
         self._copy, self._tensors, self._how = copy, list(tensors), how
         self._done = Execution()
+        self.calling: Node | None = None
         self._env: dict[Node, Any] = {}
         self._tainted: set[Node] = set()
         self._dice = RandomState()
@@ -103,12 +115,14 @@ class _Runner:
             args, kwargs = tree_map_only(torch.dtype, _wider, (args, kwargs))
             if is_triton(node.target):
                 raise TypeError("a Triton kernel is not called with another dtype than the user's")
+        self.calling = node
         if node.op == "call_method":
             name = {"float": "double", "half": "double", "bfloat16": "double"}.get(str(node.target), str(node.target))
             result = getattr(args[0], name if self._how.wide else str(node.target))(*args[1:], **kwargs)
         else:
             target: Any = node.target if node.op == "call_function" else self._copy.attributes[str(node.target)]
             result = target(*args, **kwargs)
+        self.calling = None
         if _name(node) in _EMPTY and is_plain(result):
             _fill(result, self._how.filling)
         self._note(node, result, (args, kwargs))

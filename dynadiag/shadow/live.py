@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch.fx import Node
 
 from dynadiag.shadow.backward import Backward, SeenBackward, edges_of
 from dynadiag.shadow.comparing import Difference, compare, compare_sharing
@@ -23,7 +24,7 @@ from dynadiag.shadow.execution import How, execute, noise_anchors
 from dynadiag.shadow.gradients import CopiedCall, gradient_differences
 from dynadiag.shadow.graph_copy import GraphCopy, copy_graph
 from dynadiag.shadow.held import HeldOutputs
-from dynadiag.shadow.memory import AliasPattern, alias_pattern, bytes_of, is_plain, snapshot
+from dynadiag.shadow.memory import AliasPattern, alias_pattern, bytes_of, is_plain, same_bits, snapshot
 from dynadiag.shadow.regions import Expectation, Region, ShadowOptions
 from dynadiag.shadow.writes import hidden_writes, place, writes_of
 from dynadiag.torch_compat import context
@@ -151,7 +152,7 @@ class Shadow:
 
     def _expect(self, region: Region, plain: Expectation, tensors: list[Any]) -> Expectation:
         assert region.copy is not None
-        eager, raised, edges = None, None, {}
+        eager, raised, edges, refused = None, None, {}, list[Node]()
         with aside():
             draws = RandomState()
             with torch.inference_mode(False):
@@ -160,10 +161,11 @@ class Shadow:
             if torch.is_grad_enabled():
                 edges = edges_of(tensors)
             try:
-                eager = execute(region.copy, inputs, How())
+                eager = execute(region.copy, inputs, How(), refused=refused)
             except Exception as error:  # noqa: BLE001 - border: what eager raises is compared too
                 raised = _short(error)
-        return replace(plain, pristine=pristine, inputs=inputs, eager=eager, raised=raised, edges=edges, draws=draws)
+        told = replace(plain, pristine=pristine, inputs=inputs, eager=eager, raised=raised, edges=edges, draws=draws)
+        return replace(told, refused=refused[0]) if refused else told
 
     def _after(self, region: Region, expected: Expectation, args: tuple[Any, ...], results: Any) -> None:
         try:
@@ -171,7 +173,7 @@ class Shadow:
                 overwritten = expected.held.overwritten() if expected.held is not None else ()
                 eager = expected.eager
                 if eager is None:
-                    self._without_eager(region, expected, overwritten)
+                    self._without_eager(region, expected, overwritten, [*args, *region.attributes])
                     return
                 made, passed = list(results), [*args, *region.attributes]
                 found = (*overwritten, *self._compare(region, expected, passed, made))
@@ -186,11 +188,12 @@ class Shadow:
             self._sink.failed("parity", error)
             self._not_compared(region, expected.number, expected.pattern, f"dynadiag failed: {_short(error)}")
 
-    def _without_eager(self, region: Region, expected: Expectation, overwritten: tuple[Difference, ...]) -> None:
+    def _without_eager(self, region: Region, expected: Expectation, overwritten: tuple[Difference, ...], passed: list[Any]) -> None:
         """The call raised in eager, or only what was held of the one before was watched."""
-        if overwritten:
-            self._tell(region, expected, overwritten)
-        if expected.raised is not None:
+        found = (*overwritten, *_accepted(region, expected, passed))
+        if found:
+            self._tell(region, expected, found)
+        elif expected.raised is not None:
             self._not_compared(region, expected.number, expected.pattern, f"the call in eager raised {expected.raised}")
 
     def _raised(self, region: Region, expected: Expectation, error: Exception) -> None:
@@ -315,6 +318,8 @@ class Shadow:
         """A difference and, for an output, the node that makes it; for a gradient, the last node that reads the input."""
         nodes = [] if expected.eager is None else expected.eager.nodes
         node = nodes[one.index] if one.where == "output" and one.index < len(nodes) and one.kind != "raises" else None
+        if one.kind == "accepts":
+            node = expected.refused
         if one.where == "gradient" and region.copy is not None:
             node = region.copy.last_reader(one.index)
         return {**one.to_json(), **place(node)}
@@ -330,6 +335,25 @@ class Shadow:
         shared = [{"inputs": [names[one], names[other]], "positions": [one, other], "how": how} for one, other, how in pattern[:50]]
         head = {"format": 1, "graph": region.graph, "epoch": region.epoch, "call": number}
         self._sink.artifact("dynadiag_parity", {**head, **told, "shared": shared}, compile_ids=region.compile_ids)
+
+
+def _accepted(region: Region, expected: Expectation, passed: list[Any]) -> tuple[Difference, ...]:
+    """An operator refused the call in eager, and the compiled call returned: what it did then, with the inputs that it wrote."""
+    if expected.refused is None or region.copy is None:
+        return ()
+    pairs = zip(region.copy.names, expected.pristine, passed, strict=False)
+    written = [name for name, old, new in pairs if is_plain(old) and is_plain(new) and not same_bits(old, new)]
+    did = f"returned and wrote {', '.join(written[:8])}" if written else "returned"
+    return (
+        Difference(
+            kind="accepts",
+            where="output",
+            index=0,
+            name="the call",
+            eager=f"raised {expected.raised.rstrip('.') if expected.raised else 'an error'}",
+            compiled=did,
+        ),
+    )
 
 
 def _drawn_alike(region: Region, expected: Expectation, passed: list[Any], made: list[Any]) -> bool:

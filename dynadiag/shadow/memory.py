@@ -23,6 +23,14 @@ def is_plain(value: object) -> bool:
     return byte_range(value)[1] <= value.untyped_storage().nbytes()
 
 
+def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two plain tensors have the same size and the same values, NaN equal to NaN."""
+    if one.shape != other.shape or one.dtype != other.dtype or one.device != other.device:
+        return False
+    one, other = one.detach(), other.detach()
+    return bool(torch.equal(one, other) or ((one == other) | ((one != one) & (other != other))).all())
+
+
 def byte_range(value: torch.Tensor) -> tuple[int, int]:
     """The first byte of its storage that the tensor covers and the one after its last; the same twice for an empty tensor."""
     start = int(value.storage_offset()) * value.element_size()

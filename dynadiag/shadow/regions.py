@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.fx import Node
 
 from dynadiag.shadow.backward import Edge
 from dynadiag.shadow.execution import Execution
@@ -48,7 +49,7 @@ class Expectation:
     """What the call should give: eager's results on copies, and copies as they were before; `edges` is where its gradients go.
 
     `held` are outputs of the call before that it must leave alone. A call with nothing but those is not compared. `draws` are the random
-    generators before the call; `drawn_alike` says that the compiled call drew the same numbers.
+    generators before the call; `drawn_alike` says that the compiled call drew the same numbers. `refused` is the operator that raised.
     """
 
     number: int
@@ -57,6 +58,7 @@ class Expectation:
     inputs: list[Any] = field(default_factory=list)
     eager: Execution | None = None
     raised: str | None = None
+    refused: Node | None = None
     edges: dict[int, Edge] = field(default_factory=dict)
     held: HeldOutputs | None = None
     draws: RandomState | None = None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
+import types
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -121,6 +123,15 @@ def operator_names(target: Any) -> list[str]:
     if isinstance(target, torch._ops.OpOverloadPacket):
         return [target._qualified_op_name]
     return []
+
+
+def is_public(node: torch.fx.Node) -> bool:
+    """Whether an eager program calls it in the same way: an operator or a function of Python or torch, none of Dynamo's own."""
+    target = node.target
+    if node.op == "call_method" or isinstance(target, types.BuiltinFunctionType | types.MethodDescriptorType | torch._ops.OpOverload):
+        return True
+    module = getattr(target, "__module__", None) or ""
+    return node.op == "call_function" and isinstance(target, types.FunctionType) and not re.search(r"(^|\.)_", module)
 
 
 def is_higher_order(target: Any) -> bool:

@@ -84,7 +84,7 @@ def test_an_input_is_told_with_its_write_and_takes_the_outputs_with_it():
     assert one.fix[0].slug == "declare-the-write"
 
 
-@pytest.mark.parametrize(("kind", "code"), [("dtype", "DM42"), ("alias", "DM43"), ("raises", "DM44")])
+@pytest.mark.parametrize(("kind", "code"), [("dtype", "DM42"), ("alias", "DM43"), ("raises", "DM44"), ("accepts", "DM47")])
 def test_other_kinds_have_codes_of_their_own(kind, code):
     assert found(different(replace(VALUE, kind=kind))) == [(code, 9 if kind != "raises" else 7, "error")]
 

@@ -90,6 +90,33 @@ def test_a_lost_write_is_found_with_input_and_line(compared):
     assert (mutation.input, mutation.effects[0]["basis"], mutation.sites[0]["code"]) == ("L['x']", "observed", "x.add_(1)")
 
 
+def test_what_eager_refuses_and_compiled_code_writes(compared):
+    """pytorch#126474: functionalization drops the check for overlapping memory."""
+
+    def shift(x, y):
+        torch.addcmul(x[:-1], y, y, out=x[1:])
+        return x
+
+    run = compared(lambda: torch.compile(shift, backend="aot_eager")(torch.ones(5), torch.ones(4)))
+    (finding,) = find_parity(run).findings
+    assert (finding.code, finding.where.code) == ("DM47", "torch.addcmul(x[:-1], y, y, out=x[1:])")
+    assert "single memory location" in finding.why
+    assert finding.why.endswith("the compiled call returned and wrote L['x'].")
+
+
+def test_a_back_end_that_fails_like_eager_is_not_told(compared):
+    def read(x, at):
+        return x[at]
+
+    def program():
+        with pytest.raises(IndexError):
+            torch.compile(read, backend="aot_eager")(torch.ones(4), torch.tensor([7]))
+
+    run = compared(program)
+    assert find_parity(run).findings == ()
+    assert "eager and the compiled call raised" in find_parity(run).parity.not_compared[0].why
+
+
 def test_an_overlap_that_appears_on_a_later_call(compared):
     def write(x, y):
         x.mul_(2)
