@@ -7,15 +7,16 @@ Exit statuses are the contract of every verb: 2 for bad input or usage, 3 for a 
 class DynadiagError(Exception):
     """An error whose message says what, where and what to do, in one line.
 
-    `slug` names the error in documentation and JSON; `exit_code` is what the command line returns.
+    `slug` names the error in documentation and JSON; `exit_code` is what the command line returns; `details` are further lines of it.
     """
 
     slug = "error"
     exit_code = 2
 
-    def __init__(self, message: str, *, slug: str | None = None, exit_code: int | None = None) -> None:
+    def __init__(self, message: str, *, slug: str | None = None, exit_code: int | None = None, details: tuple[str, ...] = ()) -> None:
         super().__init__(message)
         self.message = message
+        self.details = details
         if slug is not None:
             self.slug = slug
         if exit_code is not None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from dynadiag.errors import DynadiagError
 from dynadiag_cli import quick
+from dynadiag_cli.streams import drop_stdout, mend_streams
 
 if TYPE_CHECKING:
     from dynadiag_cli.app import app
@@ -26,28 +27,35 @@ def __getattr__(name: str) -> Any:
 
 def main() -> NoReturn:
     """Run the command line and leave with its exit status; an error of ours is one line on stderr."""
+    mend_streams()
+    status: Any = 0
     try:
-        _run(sys.argv[1:])
+        try:
+            _run(sys.argv[1:])
+        except SystemExit as end:
+            status = end.code or 0
+        sys.stdout.flush()  # here, where a full disk can be told; Python would give 120 at exit
     except DynadiagError as error:
-        _say(error.message)
-        sys.exit(error.exit_code)
+        _say(error.message, error.details)
+        status = error.exit_code
     except KeyboardInterrupt:
-        sys.exit(130)
+        status = 130
     except BrokenPipeError:
-        # The reader of our output went away; Python would complain again when it flushes stdout at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+        drop_stdout()  # the reader of our output went away
     except OSError as error:
         # A folder that cannot be written, a full disk: the line says which file.
         _say(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}")
-        sys.exit(2)
-    sys.exit(0)
+        drop_stdout()
+        status = status or 2
+    sys.exit(status)
 
 
-def _say(message: str) -> None:
+def _say(message: str, details: tuple[str, ...] = ()) -> None:
     from dynadiag_cli.progress import on_one_line
 
     print("dynadiag: error:", on_one_line(message), file=sys.stderr)
+    for line in details:
+        print(" ", on_one_line(line), file=sys.stderr)
 
 
 def _run(words: list[str]) -> None:

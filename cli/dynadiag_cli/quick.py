@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dynadiag.errors import DynadiagError
+from dynadiag.trace.sources import recording_at
 from dynadiag_cli.targets import is_recording
 
 _VALUES = {"--format": "format", "-f": "format", "--output": "output", "-o": "output"}
@@ -52,6 +53,6 @@ def _certain(targets: list[str], options: dict[str, Any]) -> Reading | None:
     if len(targets) != 1 or not targets[0] or not plain or options.get("format", "text") not in _FORMATS:
         return None
     try:
-        return Reading(Path(targets[0]), options) if is_recording(Path(targets[0])) else None
+        return Reading(recording_at(Path(targets[0])), options) if is_recording(Path(targets[0])) else None
     except (DynadiagError, OSError, ValueError):
         return None

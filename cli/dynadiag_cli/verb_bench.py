@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -96,6 +95,8 @@ def bench(
     from dynadiag.bench.round_loop import BenchOptions
     from dynadiag.bench.rounds import Budget
     from dynadiag.bench.session import bench as run
+    from dynadiag.record.guardian import guarded
+    from dynadiag.scratch import scratch
 
     _refuse_launchers(target)
     versions = after is not None or revision is not None
@@ -111,7 +112,8 @@ def bench(
     _refuse_shapes(shapes is not None, taken_over=specs[0].script is not None, versions=versions)
     base = None if check is None else read_base(check)
     budget = Budget(max_rounds=rounds, max_s=max_s)
-    with tempfile.TemporaryDirectory(prefix="dynadiag-git-") as folder, _progress() as progress:
+    guarded()
+    with scratch("git") as folder, _progress() as progress:
         # First what may be refused: a refusal leaves no directory behind.
         specs = _before_and_after(specs, where, after, revision, Path(folder))
         directory = _directory(where, out, force)

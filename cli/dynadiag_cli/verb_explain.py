@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dynadiag.errors import UsageError
+from dynadiag.trace.sources import recording_at
 from dynadiag_cli.command_line import MODE
 from dynadiag_cli.targets import is_recording
 
@@ -101,6 +102,7 @@ def explain(
             raise UsageError(f"{target[0]} is a run or a log and takes no arguments, but got: {' '.join(target[1:])}")
         if parity:
             raise UsageError(f"--parity compares while a script runs: record it again, or try `dynadiag parity {target[0]}`")
+        recorded = recording_at(recorded)
         report = showing.explain_recording(recorded, out=out, force=force, options=show)
         _open(report, out or recorded, open_report)
         raise typer.Exit(0)

@@ -12,6 +12,7 @@ import typer
 
 from dynadiag.errors import DynadiagError, NothingFoundError, OutputError, TorchUnsupportedError, UsageError
 from dynadiag.files import read_small, write_inside
+from dynadiag.trace.sources import recording_at
 
 if TYPE_CHECKING:
     from dynadiag.fx.standalone import Standalone
@@ -72,11 +73,11 @@ def graph(
 def _named(run: Path, graph_id: str | None) -> tuple[Path, str]:
     """The recording and the id, from `RUN ID` or `RUN#ID`."""
     if graph_id is not None:
-        return run, graph_id
+        return recording_at(run), graph_id
     path, mark, name = str(run).rpartition("#")
     if not mark or run.exists():
         raise UsageError(f"{run}: which graph? Give its id, as in: dynadiag graph {run} g0")
-    return Path(path), name
+    return recording_at(Path(path)), name
 
 
 def _make_folder(folder: Path) -> None:
@@ -132,7 +133,9 @@ def _standalone(run: Run, chosen: Graph, device: str | None, timeout_s: float | 
     from dynadiag.fx.rebuild import RebuildOptions
     from dynadiag.fx.refusal import NotRebuildableError
     from dynadiag.fx.standalone import TryOptions, make_standalone
+    from dynadiag.record.guardian import guarded
 
+    guarded()
     frame = run.frame(chosen.frame)
     title = [f"{_MARK[2:]} {chosen.id}, {chosen.kind} graph of {(frame.name if frame else None) or 'an unknown frame'}"]
     try:

@@ -125,6 +125,7 @@ def minify(
     status: 0 reduced and proven, 1 nothing failed or not proven, 2 usage.
     """
     from dynadiag.record import Target
+    from dynadiag.record.guardian import guarded
     from dynadiag.record.target import check_script as check_python
     from dynadiag.reduce.session import SessionOptions
 
@@ -137,6 +138,7 @@ def minify(
         check_script(program, failure, recorded=source is not None)
     elif source is None and program.kind == "script":
         check_python(Path(target[0]), sys.executable)  # before a folder is made for it
+    guarded()
     resume = resume and _can_resume(out)
     directory = _directory(target[0], out, force, resume)
     options = SessionOptions(
@@ -185,6 +187,7 @@ def _source(target: list[str]) -> tuple[Path, str | None] | None:
     """A recording (or a script made by torch) and the id of the graph in it, None for all; None for a script that is to be run."""
     from dynadiag.errors import UsageError
     from dynadiag.reduce.torch_repro import is_torch_repro
+    from dynadiag.trace.sources import recording_at
     from dynadiag_cli.targets import is_recording
 
     if not target[0]:
@@ -199,7 +202,7 @@ def _source(target: list[str]) -> tuple[Path, str | None] | None:
         found = Path(target[0]), None
     if found is not None and len(target) > 1:
         raise UsageError(f"{target[0]} takes no arguments, but got: {' '.join(target[1:])}")
-    return found
+    return (recording_at(found[0]), found[1]) if found is not None else None
 
 
 def _minify(

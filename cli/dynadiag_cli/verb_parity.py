@@ -12,6 +12,7 @@ import typer
 
 from dynadiag.errors import NothingFoundError, OutputError, UsageError
 from dynadiag.files import write_file, write_inside
+from dynadiag.trace.sources import recording_at
 from dynadiag_cli.command_line import MODE
 from dynadiag_cli.targets import is_recording
 
@@ -63,8 +64,10 @@ def parity(
     comparable.
     """
     from dynadiag.parity.session import OfflineOptions, replay_recording
+    from dynadiag.record.guardian import guarded
     from dynadiag_cli.progress import progress
 
+    guarded()
     recording, graph = _named(target, ctx.meta.get(MODE, "path"))
     directory = recording
     if recording is None:
@@ -98,7 +101,7 @@ def _named(target: list[str], mode: str) -> tuple[Path | None, str | None]:
         return None, None
     if len(target) > 1:
         raise UsageError(f"{target[0]} is a run or a log and takes no arguments, but got: {' '.join(target[1:])}")
-    return recording, graph
+    return recording_at(recording), graph
 
 
 def _recorded(target: list[str], mode: str, out: Path | None, force: bool, python: str | None) -> Path:

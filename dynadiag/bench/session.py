@@ -25,6 +25,7 @@ from dynadiag.bench.process import ArmEndedError, ArmFailedError, ArmProcess, de
 from dynadiag.bench.round_loop import BenchOptions, Progress, RoundLoop, Runner
 from dynadiag.bench.shapes import replay_shapes
 from dynadiag.errors import UsageError
+from dynadiag.scratch import scratch
 
 
 class Session:
@@ -57,7 +58,7 @@ class Session:
         """
         result = self._result
         with ExitStack() as stack:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dynadiag-bench-", ignore_cleanup_errors=True)))
+            folder = stack.enter_context(scratch("bench"))
             try:
                 began = time.monotonic()
                 self._start(folder, stack)
@@ -106,7 +107,7 @@ class Session:
     def study(self, count: int) -> Iterator[BenchResult]:
         """So many benchmarks from one set of warm processes, each with fresh samples and statistics: how often verdicts are right."""
         with ExitStack() as stack:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dynadiag-bench-", ignore_cleanup_errors=True)))
+            folder = stack.enter_context(scratch("bench"))
             self._start(folder, stack)
             self._each("warm", self._warm)
             for number in range(count):

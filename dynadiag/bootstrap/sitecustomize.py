@@ -6,6 +6,7 @@ Until torch is imported recording costs one finder; `dynadiag minify` also captu
 
 from __future__ import annotations
 
+import atexit
 import importlib.machinery
 import os
 import sys
@@ -51,6 +52,20 @@ class _FirstTorchImport:
         return watcher and watcher.find_spec(name, path, target)
 
 
+def _tell_of_early_end() -> None:
+    """At exit: an exception that ended the program before torch was looked for; the recorder is loaded for it alone."""
+    raised = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+    if not isinstance(raised, Exception) or not any(isinstance(finder, _FirstTorchImport) for finder in sys.meta_path):
+        return
+    try:
+        _load_dynadiag()
+        from dynadiag.record.inside import tell_of_early_end
+
+        tell_of_early_end()
+    except Exception as error:  # noqa: BLE001 - border: the program has its own exception to show
+        print(f"dynadiag: not recording this process: {error!r}", file=sys.stderr)
+
+
 def _start_capture() -> None:
     try:
         _load_dynadiag()
@@ -73,9 +88,10 @@ def _run_users_own() -> None:
     spec.loader.exec_module(module)
 
 
-sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or os.curdir) != _HERE]  # noqa: PTH100
+sys.path[:] = [entry for entry in sys.path if os.path.normpath(entry) != _HERE]  # no `abspath`: the current folder may be gone
 if "DYNADIAG_RECORD" in os.environ:
     sys.meta_path.insert(0, _FirstTorchImport())
+    atexit.register(_tell_of_early_end)
 if "DYNADIAG_CAPTURE" in os.environ:
     _start_capture()
 _run_users_own()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,8 +15,9 @@ from dynadiag.fx.rebuild import RebuildOptions, Rebuilt, rebuild
 from dynadiag.fx.refusal import shorten
 from dynadiag.fx.running import OTHER_FACTORS, missing_device
 from dynadiag.fx.script import write_script
+from dynadiag.scratch import OWNER, scratch
 
-_PASSED_ON = ("PATH", "HOME", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "TMPDIR", "SYSTEMROOT")
+_PASSED_ON = ("PATH", "HOME", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "TMPDIR", "SYSTEMROOT", OWNER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ def _candidates(
 
 def _try(source: str, python: str, timeout_s: float) -> Standalone:
     environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-    with tempfile.TemporaryDirectory(prefix="dynadiag-graph-") as folder:
+    with scratch("graph") as folder:
         path = Path(folder) / "graph.py"
         path.write_text(source, encoding="utf-8")
         try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -17,6 +16,7 @@ from dynadiag.parity.scenarios import Scenario
 from dynadiag.parity.subject import Ready
 from dynadiag.parity.user_lines import input_line, output_line
 from dynadiag.reduce.isolation import ChildReport, Tell, run_forked
+from dynadiag.scratch import make_scratch
 from dynadiag.torch_compat import parity_compile
 
 Told = dict[int, dict[str, Any]]
@@ -97,7 +97,7 @@ def _end(report: ChildReport) -> str:
 
 def _with_disk_cache(ready: Ready, scenario: Scenario, until: float, timeout_s: float) -> dict[str, Any]:
     """The first call in one process, the second in another that finds the first one's compiled graph on disk."""
-    folder = tempfile.mkdtemp(prefix="dynadiag-cache-")
+    folder = str(make_scratch("cache"))
     try:
         messages: list[dict[str, Any]] = []
         for arranged in scenario.calls:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from dynadiag.model import Run
 from dynadiag.parity.happened import happened_in
 from dynadiag.parity.result import ParityResult, findings_of
 from dynadiag.record.probe import environment_afterwards
+from dynadiag.scratch import scratch
 
 _MAIN = Path(__file__).with_name("offline_main.py")
 _SAID_BYTES = 4000
@@ -90,7 +90,7 @@ def _error(text: str) -> Exception:
 
 def _answers(recording: Path, options: OfflineOptions) -> Iterator[Mapping[str, Any]]:
     """The lines of the replaying process; one with "broken" when it ended before its time."""
-    with tempfile.TemporaryDirectory(prefix="dynadiag-parity-") as folder:
+    with scratch("parity") as folder:
         job = Path(folder) / "job.json"
         job.write_text(json.dumps(_job(recording, options)), encoding="utf-8")
         said = Path(folder) / "stderr"

@@ -52,6 +52,12 @@ def _unfinished(run: Run) -> tuple[str, ...]:
     return (f"the log ends while {listed(names)} {'was' if len(names) == 1 else 'were'} being compiled",) if names else ()
 
 
+_NOTHING_TITLES = {
+    "no-records": "No compilation was recorded",
+    "ended-early": "Nothing was compiled: the program ended before anything could be",
+}
+
+
 def _nothing(run: Run, entries: Sequence[Fallback]) -> Iterable[Finding]:
     nothing = nothing_compiled(run)
     if nothing is None:
@@ -62,7 +68,7 @@ def _nothing(run: Run, entries: Sequence[Fallback]) -> Iterable[Finding]:
         fingerprint=fingerprint(CODES["nothing_compiled"], nothing.where, run, name=nothing.slug),
         code=CODES["nothing_compiled"],
         severity="error",
-        title="Nothing was compiled: the whole program ran eager" if nothing.slug != "no-records" else "No compilation was recorded",
+        title=_NOTHING_TITLES.get(nothing.slug, "Nothing was compiled: the whole program ran eager"),
         where=nothing.where,
         why=f"{nothing.reason}.",
         fix=fix or tuple(advice for entry in entries for advice in entry.advice)[:3],

@@ -19,6 +19,7 @@ _STANCES = {
     "aot_eager_then_compile": "the first call of each compiled function runs with the back end aot_eager",
 }
 _STANCE = re.compile(r"stance (\w+)")
+_LONGEST_ERROR = 300
 _SWITCHES = ("TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE")
 
 
@@ -77,10 +78,12 @@ def _switched_off(run: Run) -> Nothing | None:
 
 
 def _never_imported(run: Run) -> Nothing | None:
-    if run.processes or run.info.command is None:
+    if run.info.command is None or any(process.torch or process.hooks for process in run.processes):
         return None
-    if run.info.stopped:
+    if run.info.stopped and not run.processes:
         return Nothing("no-records", f"nothing could be recorded: {run.info.stopped[0]}", None, None)
+    if (early := _ended_early(run, "torch was imported")) is not None:
+        return early
     return Nothing(
         "no-torch", "torch was never imported in the recorded program (or not in a Python that dynadiag could record)", None, None
     )
@@ -113,6 +116,25 @@ def stance_effect(problem: Problem) -> str | None:
     return None if match is None or "backend" in problem.text else _STANCES.get(match[1])
 
 
+def _ended_early(run: Run, before: str) -> Nothing | None:
+    """The program failed before it came so far: what it is told then is how it ended, not what it should have called."""
+    info = run.info
+    if not (info.exit_status or info.signal or info.timed_out):
+        return None
+    raised = next((problem for problem in run.problems if problem.kind == "uncaught"), None)
+    where = problem_place(raised, run) if raised is not None else None
+    parts = [info.signal or ("time limit" if info.timed_out else f"exit status {info.exit_status}")]
+    if raised is not None:
+        at = f" at {short_place(where)}" if where is not None else ""
+        parts.append(f"{' '.join(raised.text.split())[:_LONGEST_ERROR].rstrip('.')}{at}")
+    return Nothing(
+        "ended-early",
+        f"the program ended ({', '.join(parts)}) before {before}",
+        where,
+        "Fix that first: nothing was reached that torch.compile could compile.",
+    )
+
+
 def _calls(run: Run) -> Nothing:
     places = unique(short_place(call.location) for call in run.compile_calls if call.location is not None)
     where = next((call.location for call in run.compile_calls if call.location is not None), None)
@@ -129,6 +151,8 @@ def _calls(run: Run) -> Nothing:
             problem_place(empty, run) or where,
             None,
         )
+    if (early := _ended_early(run, f"what torch.compile returned{at} was called")) is not None:
+        return early
     so_far = " so far" if run.info.running else ""
     reason = f"torch.compile was called{at}, but what it returned was not called{so_far}"
     advice = "Call the object that torch.compile returns: it does not change the function or module in place (model.compile() does)."
@@ -138,6 +162,8 @@ def _calls(run: Run) -> Nothing:
 def _no_call(run: Run) -> Nothing:
     watched = [process.hooks.get("torch.compile") for process in run.processes]
     if "ok" in watched:
+        if (early := _ended_early(run, "torch.compile was called")) is not None:
+            return early
         reason = "torch was imported, but torch.compile was never called"
         return Nothing(
             "never-compiled", reason, None, "Wrap the model or the step in torch.compile, or give dynadiag the script that does."

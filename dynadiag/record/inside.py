@@ -111,6 +111,11 @@ class Recorder:
                 self._say_goodbye(log)
 
     @property
+    def is_main(self) -> bool:
+        """Whether this is the process that the supervisor started."""
+        return self._role() == "main"
+
+    @property
     def watcher(self) -> ImportWatcher:
         """The finder that waits for torch's modules."""
         return self._watcher
@@ -214,6 +219,12 @@ def start_from_environment() -> ImportWatcher | None:
     _active.start(wanted.directory, wanted.log_cap_bytes)
     atexit.register(_finish)
     return _active.watcher
+
+
+def tell_of_early_end() -> None:
+    """At the exit of a program that never looked for torch: write the exception that ended it, if the supervisor started this process."""
+    if start_from_environment() is not None and _active is not None and _active.is_main:
+        _finish()
 
 
 def active(dynadiag: str) -> Recorder:

@@ -7,14 +7,15 @@ import select
 import signal
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 _GRACE_S = 5.0
 _STEP_S = 0.05
 
 
-def wait(child: subprocess.Popen[bytes], seconds: float) -> bool:
-    """Wait until the child has ended or the seconds have passed; whether it has ended."""
+def wait(child: subprocess.Popen[bytes], seconds: float, wakers: Sequence[int] = ()) -> bool:
+    """Wait until the child has ended, a descriptor in `wakers` can be read, or the seconds have passed; whether the child has ended."""
     if child.poll() is not None:
         return True
     try:
@@ -23,11 +24,21 @@ def wait(child: subprocess.Popen[bytes], seconds: float) -> bool:
         return _wait_by_polling(child, seconds)
     try:
         poller = select.poll()
-        poller.register(descriptor, select.POLLIN)
+        for one in (descriptor, *wakers):
+            poller.register(one, select.POLLIN)
         poller.poll(seconds * 1000)
     finally:
         os.close(descriptor)
     return child.poll() is not None
+
+
+def stopped_by(child: subprocess.Popen[bytes]) -> int | None:
+    """The signal that has stopped the child since the last question."""
+    try:
+        found = os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOHANG)
+    except ChildProcessError:
+        return None
+    return found.si_status if found is not None else None
 
 
 def _wait_by_polling(child: subprocess.Popen[bytes], seconds: float) -> bool:
@@ -51,33 +62,54 @@ def end_all(child: subprocess.Popen[bytes], mark: bytes | None, *, first: int = 
 
     `mark` must be unique to this run; None means that only the group is ended.
     """
-    _signal_everywhere(child, mark, first)
+    marks = [mark] if mark else []
+    _signal_everywhere(child.pid, marks, first)
     deadline = time.monotonic() + grace_s
     wait(child, grace_s)
-    while _marked(mark) and time.monotonic() < deadline:
+    while _marked(marks) and time.monotonic() < deadline:
         time.sleep(_STEP_S)
-    _signal_everywhere(child, mark, signal.SIGKILL)
+    _signal_everywhere(child.pid, marks, signal.SIGKILL)
     child.wait()
 
 
-def _signal_everywhere(child: subprocess.Popen[bytes], mark: bytes | None, number: int) -> None:
-    signal_group(child.pid, number)
-    for pid in _marked(mark):
+def end_orphans(group: int | None, marks: Sequence[bytes], *, grace_s: float) -> None:
+    """The same for processes that are not our children: a group, and those with one of the entries in their environment."""
+    _signal_everywhere(group, marks, signal.SIGTERM)
+    deadline = time.monotonic() + grace_s
+    while (_marked(marks) or _group_exists(group)) and time.monotonic() < deadline:
+        time.sleep(_STEP_S)
+    _signal_everywhere(group, marks, signal.SIGKILL)
+
+
+def _group_exists(group: int | None) -> bool:
+    try:
+        if group is not None:
+            os.killpg(group, 0)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return group is not None
+
+
+def _signal_everywhere(group: int | None, marks: Sequence[bytes], number: int) -> None:
+    if group is not None:
+        signal_group(group, number)
+    for pid in _marked(marks):
         try:
-            if os.getpgid(pid) != child.pid or number == signal.SIGKILL:
+            if os.getpgid(pid) != group or number == signal.SIGKILL:
                 os.kill(pid, number)
         except (ProcessLookupError, PermissionError):
             continue
 
 
-def _marked(mark: bytes | None) -> list[int]:
+def _marked(marks: Sequence[bytes]) -> list[int]:
     """Processes that the program started: workers of torchrun are in sessions of their own, the environment stays with them (Linux)."""
-    if not mark:
+    if not marks:
         return []
     found = []
+    wanted = set(marks)
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            if mark in (entry / "environ").read_bytes().split(b"\0") and not _is_zombie(entry):
+            if not wanted.isdisjoint((entry / "environ").read_bytes().split(b"\0")) and not _is_zombie(entry):
                 found.append(int(entry.name))
         except OSError:
             continue

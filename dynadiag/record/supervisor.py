@@ -9,11 +9,13 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import dynadiag
 from dynadiag.errors import UsageError
@@ -22,14 +24,16 @@ from dynadiag.process_identity import identity
 from dynadiag.record import directory as run_directory
 from dynadiag.record import processes
 from dynadiag.record.environment import working_directory
+from dynadiag.record.guardian import Guardian, guarded
 from dynadiag.record.settings import VARIABLE, Settings
 from dynadiag.record.stability import StabilityWatch
 from dynadiag.record.target import RecordOptions, Target, command_of
-from dynadiag.record.terminal import foreground
+from dynadiag.record.terminal import Terminal, stdin_is_terminal
 from dynadiag.record.writer import PREFIX, WARNED_VARIABLE
+from dynadiag.scratch import OWNER
 
 _BOOTSTRAP = Path(__file__).resolve().parents[1] / "bootstrap"
-_PASSED_ON = ("SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGWINCH")
+_PASSED_ON = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGWINCH", "SIGTSTP", "SIGCONT")
 _LOOK_S = 1.0
 _TIMED_OUT = 124
 _INTERRUPTED = 130
@@ -58,9 +62,15 @@ class _Progress:
     warnings: list[str] = field(default_factory=list)
     group: int | None = None
     early_signals: list[int] = field(default_factory=list)
+    terminal: Terminal = field(default_factory=Terminal)
+    guardian: Guardian = field(default_factory=guarded)
+    woken: int | None = None
 
-    def started(self, group: int) -> None:
+    def started(self, group: int, mark: str | None) -> None:
         """The program runs: what came before goes to its process group now."""
+        self.guardian.watch(group, [mark] if mark else [])
+        if stdin_is_terminal():
+            self.terminal.lend(group)
         self.group = group
         for number in self.early_signals:
             processes.signal_group(group, number)
@@ -71,8 +81,27 @@ class _Progress:
             self.interrupts += 1
         if self.group is None:
             self.early_signals.append(number)
-        else:
-            processes.signal_group(self.group, number)
+            return
+        if number == signal.SIGCONT and stdin_is_terminal():
+            self.terminal.lend(self.group)
+        processes.signal_group(self.group, number)
+
+    def wait(self, child: subprocess.Popen[bytes], seconds: float) -> bool:
+        """Wait for the end of the program, a signal, or Ctrl-C; whether it has ended. A program that is stopped stops us too."""
+        wakers = [one for one in (self.woken, self.guardian.descriptor) if one is not None]
+        ended = processes.wait(child, seconds, wakers)
+        if self.woken is not None:
+            with contextlib.suppress(BlockingIOError):
+                os.read(self.woken, 1 << 10)
+        self.interrupts += self.guardian.presses()
+        if not ended and (number := processes.stopped_by(child)) is not None and self.woken is not None:
+            self.terminal.follow_stop(child.pid, number)
+        return ended
+
+    def over(self) -> None:
+        """The program has ended."""
+        self.guardian.forget()
+        self.terminal.close()
 
     def warn(self, text: str) -> None:
         self.warnings.append(text)
@@ -99,11 +128,14 @@ def record(target: Target, options: RecordOptions) -> RecordResult:
         running=True,
     )
     _write_info(directory, info, progress)
-    with _signals_passed_on(progress):
-        child = _start(command, directory, options)
-        progress.started(child.pid)
-        with foreground(child.pid):
+    mark = None if directory is None else _settings(directory, options).dumps()
+    with _signals_passed_on(progress) as ignored:
+        child = _start(command, mark, ignored)
+        try:
+            progress.started(child.pid, mark and f"{VARIABLE}={mark}")
             _watch_over(child, directory, options, progress)
+        finally:
+            progress.over()
     return _finish(child, directory, info, progress)
 
 
@@ -130,18 +162,24 @@ def _write_info(directory: Path | None, info: RunInfo, progress: _Progress) -> N
         progress.warn(f"cannot write {directory}: {error.strerror}; the script goes on")
 
 
-def _start(command: list[str], directory: Path | None, options: RecordOptions) -> subprocess.Popen[bytes]:
-    environment = dict(os.environ)
-    environment.pop(WARNED_VARIABLE, None)
-    if directory is not None:
-        environment[VARIABLE] = _settings(directory, options).dumps()
+def _start(command: list[str], settings: str | None, ignored: Sequence[int]) -> subprocess.Popen[bytes]:
+    """The program, with the signals ignored that we found ignored and had to listen to (the others it inherits as they are)."""
+    environment = {name: value for name, value in os.environ.items() if name not in (WARNED_VARIABLE, OWNER)}
+    if settings is not None:
+        environment[VARIABLE] = settings
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_BOOTSTRAP), os.environ.get("PYTHONPATH"))))
     if sys.stdout is not None:
         sys.stdout.flush()
     try:
-        return subprocess.Popen(command, env=environment, process_group=0)
+        return subprocess.Popen(command, env=environment, process_group=0, preexec_fn=partial(_ignore, ignored) if ignored else None)
     except OSError as error:
         raise UsageError(f"cannot start {command[0]}: {error.strerror}") from error
+
+
+def _ignore(numbers: Sequence[int]) -> None:
+    """In the child, before it becomes the program."""
+    for number in numbers:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _settings(directory: Path, options: RecordOptions) -> Settings:
@@ -161,7 +199,7 @@ def _watch_over(child: subprocess.Popen[bytes], directory: Path | None, options:
     mark = None if directory is None else f"{VARIABLE}={_settings(directory, options).dumps()}".encode()
     began = time.monotonic()
     stability = StabilityWatch(directory, options.stop_when_stable_s) if directory and options.stop_when_stable_s else None
-    while not processes.wait(child, _next_look_s(began, options)):
+    while not progress.wait(child, _next_look_s(began, options)):
         if options.timeout_s is not None and time.monotonic() - began >= options.timeout_s:
             progress.timed_out = True
         elif stability is not None and stability.is_stable():
@@ -176,27 +214,48 @@ def _watch_over(child: subprocess.Popen[bytes], directory: Path | None, options:
 
 
 def _next_look_s(began: float, options: RecordOptions) -> float:
-    """Never longer than a second: a signal does not end the wait (PEP 475), and a second Ctrl-C must be noticed."""
+    """Never longer than a second: without a pidfd a signal does not end the wait (PEP 475), and a second Ctrl-C must be noticed."""
     left_s = _LOOK_S if options.timeout_s is None else began + options.timeout_s - time.monotonic()
     return max(0.0, min(_LOOK_S, left_s))
 
 
 @contextmanager
-def _signals_passed_on(progress: _Progress) -> Iterator[None]:
-    """Ctrl-C and other signals reach the program's group instead of ending us; in place before the program starts."""
-    numbers = [getattr(signal, name) for name in ("SIGINT", *_PASSED_ON) if hasattr(signal, name)]
-    before = {}
+def _signals_passed_on(progress: _Progress) -> Iterator[Sequence[int]]:
+    """Ctrl-C and other signals reach the program's group instead of ending us; in place before the program starts.
+
+    What we found ignored (`nohup`, a shell's background job) stays ignored, for us and for the program; SIGCHLD alone we cannot ignore: the
+    exit status would be lost. Gives the signals that the program ignores and we do not.
+    """
+    numbers = [getattr(signal, name) for name in _PASSED_ON if hasattr(signal, name)]
+    before: dict[int, Any] = {}
+    with ExitStack() as stack:
+        try:
+            before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda number, frame: None)
+            before |= {number: signal.signal(number, progress.pass_on) for number in numbers if signal.getsignal(number) != signal.SIG_IGN}
+            progress.woken = stack.enter_context(_wakeup())
+        except ValueError:  # not the main thread: nothing to pass on, the interrupt goes there
+            before = {}
+        try:
+            yield [number for number, handler in before.items() if handler == signal.SIG_IGN]
+        finally:
+            progress.woken = None
+            for number, handler in before.items():
+                signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+
+@contextmanager
+def _wakeup() -> Iterator[int]:
+    """A descriptor that can be read as soon as a signal came."""
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    os.set_blocking(writing, False)
+    before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     try:
-        for number in numbers:
-            if signal.getsignal(number) is not signal.SIG_IGN or number == signal.SIGINT:
-                before[number] = signal.signal(number, progress.pass_on)
-    except ValueError:  # not the main thread: nothing to pass on, the interrupt goes there
-        before = {}
-    try:
-        yield
+        yield reading
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        signal.set_wakeup_fd(before)
+        os.close(reading)
+        os.close(writing)
 
 
 def _finish(child: subprocess.Popen[bytes], directory: Path | None, info: RunInfo, progress: _Progress) -> RecordResult:

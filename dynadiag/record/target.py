@@ -54,7 +54,10 @@ def command_of(target: Target, python: str | None) -> list[str]:
         return list(target.argv)
     interpreter = _interpreter(python)
     if target.kind == "module":
+        check_module(target.argv[0], interpreter)
         return [interpreter, "-m", *target.argv]
+    if target.argv[0] == "-":
+        return [interpreter, *target.argv]
     check_script(Path(target.argv[0]), interpreter)
     return [interpreter, *(["--"] if target.argv[0].startswith("-") else []), *target.argv]
 
@@ -78,6 +81,11 @@ def check_script(path: Path, interpreter: str) -> None:
             raise UnreadableInputError(f"no such script: {path}")
         if path.is_dir():
             _require_main(path, [entry.name for entry in path.iterdir()])
+        elif path.suffix == ".ipynb":
+            raise UnreadableInputError(
+                f'{path} is a notebook: put `with dynadiag.observe("run"):` around the cells that compile and read `run`, '
+                f"or make a script of it (jupyter nbconvert --to script {path})"
+            )
         elif path.is_file() and path.suffix not in (".pyc", ".pyo"):
             _check_content(path, interpreter)
     except OSError as error:
@@ -122,3 +130,39 @@ def _why_not_compilable_there(path: Path, interpreter: str) -> str | None:
     """The same by another interpreter, whose syntax may be newer or older than ours."""
     done = subprocess.run([interpreter, "-I", "-S", "-c", _CHECK, str(path)], capture_output=True, text=True, errors="replace", check=False)
     return None if done.returncode == 0 else (done.stderr.strip().splitlines() or ["it does not compile"])[-1]
+
+
+# What `python -m NAME` would fail with, without importing anything: a package's own code may change where its modules lie, so only what
+# no code has touched yet is refused (`runpy._get_module_details`, 3.9 to 3.14).
+_FIND = """
+import importlib.machinery, importlib.util, sys
+name = sys.argv[1]
+first, *rest = name.split(".")
+spec = importlib.util.find_spec(first) if first else None
+done = first
+if spec is None:
+    sys.exit("No module named " + repr(first))
+for part in rest:
+    if not spec.submodule_search_locations:
+        sys.exit(repr(done) + " is not a package: there is no module " + repr(name))
+    origin = spec.origin if spec.has_location else None
+    if origin is None or not origin.endswith(".py") or open(origin, "rb").read().strip():
+        sys.exit(0)
+    spec = importlib.machinery.PathFinder.find_spec(done + "." + part, spec.submodule_search_locations)
+    done += "." + part
+    if spec is None:
+        sys.exit("No module named " + repr(done))
+where = spec.submodule_search_locations
+if where is not None and importlib.machinery.PathFinder.find_spec(name + ".__main__", where) is None:
+    if len(list(where)) and not getattr(spec.loader, "is_frozen", False):
+        sys.exit(repr(name) + " is a package without a __main__.py")
+"""
+
+
+def check_module(name: str, interpreter: str) -> None:
+    """Raise UnreadableInputError when `interpreter -m NAME` cannot find the module; asked there, and nothing of it is imported."""
+    if "/" in name or (name.endswith(".py") and Path(name).is_file()):
+        raise UnreadableInputError(f"-m takes a module's name, not a path: {name}; leave -m out to run a script")
+    done = subprocess.run([interpreter, "-c", _FIND, name], capture_output=True, text=True, errors="replace", check=False)
+    if done.returncode == 1 and (said := done.stderr.strip().splitlines()) and "Traceback" not in done.stderr:
+        raise UnreadableInputError(f"cannot run -m {name}: {said[-1]}")

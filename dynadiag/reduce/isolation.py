@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from dynadiag.errors import OutputError
+from dynadiag.scratch import make_scratch
 
 Tell = Callable[[dict[str, Any]], None]
 _GRACE_S = 5
@@ -53,7 +54,7 @@ def start_forked(work: Callable[[Tell], None], *, timeout_s: float, environment:
     Raises OutputError when there is no room for it.
     """
     try:
-        folder = Path(tempfile.mkdtemp(prefix="dynadiag-child-"))
+        folder = make_scratch("child")
     except OSError as error:
         raise OutputError(f"cannot make a folder for a child process: {error.strerror or error}") from error
     try:

@@ -24,6 +24,7 @@ from dynadiag.reduce.running import eager_values
 from dynadiag.reduce.setting import Setting
 from dynadiag.reduce.speculation import Pool, PoolOptions
 from dynadiag.reduce.verdict import Verdict
+from dynadiag.scratch import scratch
 from dynadiag.torch_compat.fx_groups import fake_process_groups
 from dynadiag.torch_compat.reduce_cpp import errors_too
 from dynadiag.torch_compat.reduce_views import from_saved, to_saved
@@ -164,7 +165,7 @@ class IsolatedOracle:
 
     def values(self, candidate: Candidate) -> Mapping[str, Any]:
         """The values of an uncompiled run in a child, loaded as plain tensors on the CPU."""
-        with tempfile.TemporaryDirectory(prefix="dynadiag-values-") as folder:
+        with scratch("values") as folder:
             path = Path(folder) / "values.pt"
             report = run_forked(lambda tell: _save_values(candidate, path, self.setting), timeout_s=max(self.timeout_s, 60.0))
             if report.exit_status != 0 or not path.exists():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from dynadiag.reduce.isolation import ChildReport, run_forked
 from dynadiag.reduce.loading import load_candidate
 from dynadiag.reduce.observing import Tell, compiled, run, surroundings
 from dynadiag.reduce.setting import Setting
+from dynadiag.scratch import scratch
 from dynadiag.torch_compat.reduce_capture import save_graph_files
 from dynadiag.torch_compat.reduce_compile import configured, loudly
 from dynadiag.torch_compat.reduce_lowering import AotGraph, complete_joint, is_overload, watched_aot_graphs
@@ -43,7 +43,7 @@ class Lowering:
 
 def lower(candidate: Candidate, setting: Setting, *, timeout_s: float) -> Lowering:
     """Run AOTAutograd as the backend of the setting does, in a child, without compiling what it makes."""
-    with tempfile.TemporaryDirectory(prefix="dynadiag-lowered-") as folder:
+    with scratch("lowered") as folder:
         report = run_forked(lambda tell: _lower(candidate, setting, Path(folder), tell), timeout_s=timeout_s)
         told = [message for message in report.messages if "kind" in message]
         told.sort(key=lambda message: _ORDER.index(message["kind"]))

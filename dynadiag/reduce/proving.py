@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from dynadiag.reduce.failure import Failure
 from dynadiag.reduce.isolation import Tell, end_with_parent, run_forked
 from dynadiag.reduce.known import digest, remembered
 from dynadiag.reduce.messages import says
+from dynadiag.scratch import scratch
 
 RUNS = 3
 _KEPT_OUTPUT = 200_000
@@ -75,7 +75,7 @@ def run_fresh(source: str, *, timeout_s: float, python: str = sys.executable, wa
     `warm` is a compile cache whose answers about the machine (which instructions the C++ compiler knows) are used again: half the CPU time
     of such a process. The graphs in it are not.
     """
-    with tempfile.TemporaryDirectory(prefix="dynadiag-proof-", ignore_cleanup_errors=True) as folder:
+    with scratch("proof") as folder:
         empty, elsewhere = Path(folder) / "empty", Path(folder) / "elsewhere"
         empty.mkdir()
         _copy_cache(warm, elsewhere)

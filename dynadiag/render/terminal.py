@@ -57,7 +57,7 @@ def print_report(
         show_free: list mutations that cost nothing one by one.
         mutations_only: only the headline and what is said of mutations.
     """
-    view = View(limit=limit, verbose=verbose, base=base or Path.cwd(), show_free=show_free, mutations_only=mutations_only)
+    view = View(limit=limit, verbose=verbose, base=base or _current_folder(), show_free=show_free, mutations_only=mutations_only)
     page = Page(console)
     if mutations_only:
         report = only_mutations(report)
@@ -68,6 +68,14 @@ def print_report(
             section(report, page, view, title)
     _notes(report, page, view)
     _files(report, page, view, directory)
+
+
+def _current_folder() -> Path:
+    """What paths are shown relative to; a folder that was deleted meanwhile is none."""
+    try:
+        return Path.cwd()
+    except OSError:
+        return Path("/")
 
 
 _SECTIONS = (

@@ -30,6 +30,8 @@ _MOST_LISTED = 200_000
 _MARKER_BYTES = 4 << 20
 _POINTER_BYTES = 4096
 _MOST_STOPPED = 100
+_MOST_ROWS = 40
+_ROW_CHARACTERS = 80
 _STOPPED_NAME = re.compile(r"^stopped_(\d{1,7})_([A-Z0-9]{2,16})$")
 
 
@@ -46,14 +48,13 @@ class Sources:
 
 def find_sources(path: str | os.PathLike[str]) -> Sources:
     """The logs behind a path; UnreadableInputError in one line when there are none."""
-    place = Path(path)
+    place = recording_at(Path(path))
     try:
         mode = place.stat().st_mode
     except (OSError, ValueError) as error:
         raise UnreadableInputError(f"cannot read {shown(place)}: {_why(error)}") from None
     if stat.S_ISREG(mode):
-        pointed = _pointer(place)
-        return find_sources(pointed) if pointed else Sources((_absolute(place),), RunInfo())
+        return Sources((_absolute(place),), RunInfo())
     if not stat.S_ISDIR(mode):
         raise UnreadableInputError(f"cannot read {shown(place)}: it is neither a file nor a folder")
     return _from_folder(_absolute(place))
@@ -69,19 +70,19 @@ def _why(error: OSError | ValueError) -> str:
 
 
 def _absolute(path: Path) -> Path:
-    return Path.cwd() / path
+    return path if path.is_absolute() else Path.cwd() / path
 
 
-def _pointer(path: Path) -> Path | None:
-    """The run directory that a text file called `latest` names (where links cannot be made), if it lies beside it."""
-    if path.name != "latest" or path.stat().st_size > _POINTER_BYTES:
-        return None
+def recording_at(path: Path) -> Path:
+    """The run directory that a text file called `latest` names (where links cannot be made), if it lies beside it; else the path itself."""
     try:
+        if path.name != "latest" or not path.is_file() or path.stat().st_size > _POINTER_BYTES:
+            return path
         name = decode(path.read_bytes()).strip()
-    except OSError:
-        return None
-    beside = path.with_name(name) if name and name == Path(name).name and "\0" not in name else None
-    return beside if beside is not None and beside.is_dir() else None
+        beside = path.with_name(name) if name and name == Path(name).name and "\0" not in name else path
+        return beside if beside.is_dir() else path
+    except (OSError, ValueError):
+        return path
 
 
 def _from_folder(folder: Path) -> Sources:
@@ -91,6 +92,12 @@ def _from_folder(folder: Path) -> Sources:
         files = sorted(found, key=lambda file: (str(file.parent), _order(file.name)))
     except OSError as error:
         raise UnreadableInputError(f"cannot read {shown(folder)}: {_why(error)}") from None
+    runs = [] if info is not None else list(dict.fromkeys(file.parent for file in files if file.name == MARKER))
+    if runs:
+        apart = [file for file in files if not any(run in file.parents for run in runs)]
+        if not any(_TRACE_NAME.match(file.name) for file in apart):
+            return _one_of(runs, folder)
+        files, notes = apart, (*notes, f"{len(runs)} run directories in {shown(folder)} are left out: name one to read it")
     traces = [file for file in files if _TRACE_NAME.match(file.name)]
     logs = traces or [file for file in files if _LOG_NAME.search(file.name)]
     if not logs and info is None:
@@ -98,6 +105,31 @@ def _from_folder(folder: Path) -> Sources:
     if len(logs) > _MOST_FILES:
         notes = (*notes, f"{_MOST_FILES:,} of {len(logs):,} logs are read; the others are left out")
     return Sources(tuple(logs[:_MOST_FILES]), info or RunInfo(), notes, is_run=info is not None, folder=folder)
+
+
+def _one_of(runs: list[Path], folder: Path) -> Sources:
+    """The only run in a folder. Several are told apart and not read: they are other programs, or the same at other times."""
+    if len(runs) == 1:
+        return _from_folder(runs[0])
+    rows = tuple(_row(run, folder) for run in runs[-_MOST_ROWS:])
+    left_out = (f"and {len(runs) - _MOST_ROWS} before these",) if len(runs) > _MOST_ROWS else ()
+    message = f"{shown(folder)} holds {len(runs)} runs: name one of them, for example {shown(runs[-1])}"
+    raise UnreadableInputError(message, slug="several-runs", details=(*left_out, *rows))
+
+
+def _row(run: Path, folder: Path) -> str:
+    """Which run, what it ran, when, how it ended."""
+    try:
+        info = _run_info(run)[0] or RunInfo()
+    except OSError:
+        info = RunInfo()
+    states = {"still running": info.running, "dynadiag was killed": info.killed, "not ended": info.unended}
+    status = next((text for text, applies in states.items() if applies), None)
+    if status is None:
+        status = f"exit {info.exit_status}" if info.exit_status is not None else "no exit status"
+    command = " ".join(Path(word).name if number == 0 else word for number, word in enumerate(info.command or ())) or "-"
+    short = command if len(command) <= _ROW_CHARACTERS else f"{command[:_ROW_CHARACTERS]}..."
+    return f"{run.relative_to(folder)}  {short}  {info.started_at or '-'}  {status}"
 
 
 def _order(name: str) -> list[tuple[int, int, str]]:

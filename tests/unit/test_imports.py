@@ -15,33 +15,88 @@ from dynadiag_cli.main import app
 
 ROOT = Path(__file__).parents[2]
 
+LOWEST = {"errors", "files", "process_identity", "scratch"}
 # What each part may import besides itself; `docs/architecture.md` draws the same. `dynadiag` itself (its version) is open to all.
 MAY_IMPORT = {
     "errors": set(),
     "files": set(),
     "process_identity": set(),
+    "scratch": {"process_identity"},
     "model": {"errors"},
     "torch_compat": {"errors", "model"},
     "shadow": {"errors", "model", "torch_compat"},
-    "record": {"errors", "files", "process_identity", "model", "torch_compat", "shadow"},
+    "record": {"errors", "files", "process_identity", "scratch", "model", "torch_compat", "shadow"},
     "trace": {"errors", "files", "process_identity", "model"},
     "advice": {"errors", "model", "passes", "trace"},
     "passes": {"errors", "model", "trace", "advice"},
     "report": {"errors", "model", "trace", "passes", "advice"},
     "render": {"errors", "files", "model", "trace", "passes"},
-    "fx": {"errors", "files", "model", "torch_compat", "trace"},
+    "fx": {"errors", "files", "scratch", "model", "torch_compat", "trace"},
     "doctor": {"errors"},
     "bootstrap": {"record", "replay"},
     "replay": {"errors", "files", "model", "torch_compat", "record"},
-    "reduce": {"errors", "files", "model", "torch_compat", "record", "trace", "fx", "passes", "advice", "report", "replay", "render"},
-    "bench": {"errors", "files", "model", "torch_compat", "record", "trace", "report", "replay", "render"},
-    "parity": {"errors", "files", "model", "torch_compat", "shadow", "record", "trace", "fx", "passes", "report", "reduce", "render"},
+    "reduce": {
+        "errors",
+        "files",
+        "scratch",
+        "model",
+        "torch_compat",
+        "record",
+        "trace",
+        "fx",
+        "passes",
+        "advice",
+        "report",
+        "replay",
+        "render",
+    },
+    "bench": LOWEST | {"model", "torch_compat", "record", "trace", "report", "replay", "render"},
+    "parity": {
+        "errors",
+        "files",
+        "scratch",
+        "model",
+        "torch_compat",
+        "shadow",
+        "record",
+        "trace",
+        "fx",
+        "passes",
+        "report",
+        "reduce",
+        "render",
+    },
     "api": {"errors", "model", "torch_compat", "record", "trace", "report"},
     "__init__": {"api", "bench", "record", "reduce"},
 }
-WITHOUT_TORCH = {"errors", "files", "process_identity", "model", "trace", "passes", "advice", "report", "render", "__init__", "api"}
+WITHOUT_TORCH = {
+    "errors",
+    "files",
+    "process_identity",
+    "scratch",
+    "model",
+    "trace",
+    "passes",
+    "advice",
+    "report",
+    "render",
+    "__init__",
+    "api",
+}
 # record runs in the user's process: the standard library and torch, nothing else. It also starts as a plain folder on PYTHONPATH.
-THIRD_PARTY_FREE = {"errors", "files", "process_identity", "model", "torch_compat", "shadow", "record", "trace", "replay", "bootstrap"}
+THIRD_PARTY_FREE = {
+    "errors",
+    "files",
+    "process_identity",
+    "scratch",
+    "model",
+    "torch_compat",
+    "shadow",
+    "record",
+    "trace",
+    "replay",
+    "bootstrap",
+}
 VERBS = [command.name for command in app.registered_commands]
 PRIVATE_TORCH = re.compile(r"^torch\._(?!_)")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from dynadiag.reduce.scripts.phenomena import KINDS, phenomena
 from dynadiag.reduce.scripts.program import Program, why_it_cannot_run
 from dynadiag.reduce.scripts.running import RunOptions, run_program
 from dynadiag.reduce.verdict import Verdict
+from dynadiag.scratch import scratch
 
 _TIMES_THE_BEST, _SPARE_CPU_S = 1.5, 1.0
 _CRASHES = ("SIGSEGV", "SIGABRT", "SIGFPE", "SIGILL", "SIGBUS", "SIGTRAP", "SIGSYS")
@@ -79,7 +79,7 @@ def _from_json(data: Mapping[str, Any]) -> Seen:
 
 
 def _see(program: Program, conditions: Conditions, *, eager: bool, look: bool) -> Seen:
-    with tempfile.TemporaryDirectory(prefix="dynadiag-script-", ignore_cleanup_errors=True) as folder:
+    with scratch("script") as folder:
         log = Path(folder) / "run" if conditions.recorded and not eager else None
         options = RunOptions(
             log=log, eager=eager, arguments=conditions.arguments, until=conditions.until, look=look, cpu_s=conditions.cpu_s

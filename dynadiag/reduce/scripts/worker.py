@@ -12,7 +12,6 @@ import contextlib
 import importlib
 import json
 import sys
-import tempfile
 import time
 import traceback
 from pathlib import Path
@@ -32,6 +31,7 @@ from dynadiag.reduce.scripts.phenomena import phenomena
 from dynadiag.reduce.scripts.program import Program
 from dynadiag.reduce.scripts.source import imported, read_script
 from dynadiag.reduce.worker import Interrupts, end_with_starter, open_known, say, show
+from dynadiag.scratch import scratch
 from dynadiag.torch_compat.reduce_stop import compile_with_a_break
 
 _LEAST_PROOF_S = 120.0
@@ -106,7 +106,7 @@ def warm_up() -> None:
         importlib.import_module("torch._inductor.compile_fx")
         return
     try:
-        with tempfile.TemporaryDirectory(prefix="dynadiag-script-") as folder:
+        with scratch("script") as folder:
             with dynadiag.observe(Path(folder) / "run"):
                 compile_with_a_break()
             phenomena(Path(folder) / "run")

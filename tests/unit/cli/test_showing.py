@@ -3,10 +3,12 @@
 import os
 
 import pytest
+from typer.testing import CliRunner
 
 from dynadiag.errors import UnreadableInputError
 from dynadiag.record import RecordResult
 from dynadiag_cli import showing
+from dynadiag_cli.app import app
 
 
 @pytest.fixture
@@ -38,3 +40,20 @@ def test_a_file_that_cannot_be_finished_is_not_there(tmp_path, monkeypatch):
     monkeypatch.undo()
     assert [path.name for path in tmp_path.iterdir()] == ["report.json"]
     assert target.read_text() == "whole"
+
+
+@pytest.mark.parametrize("verb", ["explain", "graph", "minify", "parity"])
+def test_latest_as_a_text_file_is_a_recording_for_every_verb(tmp_path, monkeypatch, verb):
+    run = tmp_path / "0001-x"
+    run.mkdir()
+    (run / "dynadiag-run.json").write_text('{"format": 1, "dynadiag": "0", "command": ["x"], "exit_status": 0}')
+    (tmp_path / "latest").write_text("0001-x\n")
+    monkeypatch.chdir(tmp_path)
+    found = CliRunner().invoke(
+        app, [verb, *(["--no-pictures"] if verb == "explain" else []), "latest" if verb == "explain" else "latest#g3"]
+    )
+    if verb == "explain":
+        assert (found.exit_code, (run / "report.json").exists()) == (0, True)
+    else:
+        assert "0001-x" in str(found.exception)
+        assert "graph" in str(found.exception)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,13 @@ from dynadiag.errors import OutputError, UnreadableInputError, UsageError
 from dynadiag.record import RecordOptions, Target, record, stability, supervisor
 
 FAR = 86_400.0
+# Whoever runs the tests in the background of a shell has them ignore Ctrl-C.
+DRIVER = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from dynadiag.record import RecordOptions, Target, record
+sys.exit(record(Target("script", ("program.py", *sys.argv[1:])), RecordOptions()).exit_status)
+"""
 PATIENCE_S = 600.0
 
 
@@ -139,8 +147,7 @@ def test_ctrl_c_reaches_the_script_and_leaves_no_orphan(handled):
                 raise
         """)
     )
-    driver = "from dynadiag.record import *; import sys; sys.exit(record(Target('script', ('program.py',)), RecordOptions()).exit_status)"
-    with subprocess.Popen([sys.executable, "-c", driver], stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as parent:
+    with subprocess.Popen([sys.executable, "-c", DRIVER], stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as parent:
         assert parent.stdout.readline() == b"ready\n"
         parent.send_signal(signal.SIGINT)
         parent.communicate(timeout=PATIENCE_S)
@@ -159,8 +166,7 @@ def test_a_second_ctrl_c_ends_a_script_that_ignores_the_first():
         time.sleep(6000)
         """)
     )
-    driver = "from dynadiag.record import *; import sys; sys.exit(record(Target('script', ('program.py',)), RecordOptions()).exit_status)"
-    with subprocess.Popen([sys.executable, "-c", driver], stdout=subprocess.PIPE, start_new_session=True) as parent:
+    with subprocess.Popen([sys.executable, "-c", DRIVER], stdout=subprocess.PIPE, start_new_session=True) as parent:
         assert parent.stdout.readline() == b"ready\n"
         parent.send_signal(signal.SIGINT)
         assert parent.stdout.readline() == b"ignored\n"
@@ -243,6 +249,7 @@ def test_only_an_earlier_run_is_replaced():
         ("image.py", b"\x89PNG\0\0", "is no Python script"),
         ("broken.py", b"def f(:\n", "is no Python script: line 1: invalid syntax"),
         ("deep.py", b"\xff\xfe", "is no Python script"),
+        ("cells.ipynb", b'{"cells": [], "nbformat": 4}', "is a notebook: put `with dynadiag.observe"),
     ],
 )
 def test_what_is_no_python_is_refused_before_anything_starts(name, content, message):
@@ -252,6 +259,45 @@ def test_what_is_no_python_is_refused_before_anything_starts(name, content, mess
         record(Target("script", (name,)), RecordOptions())
     assert caught.value.exit_code == 2
     assert not Path("dynadiag-runs").exists()
+
+
+@pytest.mark.parametrize("python", [None, "python3"])
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("nosuchmodule", "cannot run -m nosuchmodule: No module named 'nosuchmodule'"),
+        ("empty.nosuch", "No module named 'empty.nosuch'"),
+        ("empty", "'empty' is a package without a __main__.py"),
+        ("plain.sub", "'plain' is not a package: there is no module 'plain.sub'"),
+        ("plain.py", "-m takes a module's name, not a path: plain.py"),
+    ],
+)
+def test_a_module_that_cannot_be_found_is_refused_before_anything_starts(name, message, python):
+    Path("empty").mkdir()
+    Path("empty/__init__.py").write_text("")
+    Path("plain.py").write_text("open('imported', 'w')")
+    with pytest.raises(UnreadableInputError, match=re.escape(message)):
+        record(Target("module", (name,)), RecordOptions(python=python))
+    assert not Path("dynadiag-runs").exists()
+    assert not Path("imported").exists()
+
+
+def test_a_module_whose_package_only_code_can_find_is_left_to_python(capfd):
+    Path("far/away").mkdir(parents=True)
+    Path("far/away/inner.py").write_text("print('found')")
+    Path("outer").mkdir()
+    Path("outer/__init__.py").write_text("__path__.append('far/away')")
+    Path("broken").mkdir()
+    Path("broken/__init__.py").write_text("import no_such_thing")
+    Path("broken/inner.py").write_text("")
+    Path("space").mkdir()
+    Path("space/inner.py").write_text("print('in a namespace')")
+    assert record(Target("module", ("outer.inner",)), RecordOptions()).exit_status == 0
+    assert record(Target("module", ("space.inner",)), RecordOptions()).exit_status == 0
+    assert record(Target("module", ("broken.inner",)), RecordOptions()).exit_status == 1
+    captured = capfd.readouterr()
+    assert captured.out == "found\nin a namespace\n"
+    assert "no_such_thing" in captured.err
 
 
 def test_what_python_accepts_is_accepted(capfd):

@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -12,6 +13,7 @@ import pytest
 from dynadiag.errors import UnreadableInputError
 from dynadiag.process_identity import identity
 from dynadiag.trace import graph_details, load, read_payload
+from dynadiag.trace.sources import recording_at
 
 
 def fails(path):
@@ -172,3 +174,36 @@ def test_files_that_say_that_recording_stopped(tmp_path):
         "recording stopped in process 13: No space left on device",
         "recording stopped in process 14: its log could not be written",
     )
+
+
+def test_several_runs_are_listed_and_not_read_as_one(tmp_path, new_log):
+    runs = tmp_path / "dynadiag-runs"
+    runs.mkdir()
+    for number, facts in enumerate([{"running": False, "exit_status": 0}, {"supervisor": identity() | {"start": 1}}], start=1):
+        folder = runs / f"000{number}-x"
+        marked(folder, started_at="2026-01-02T03:04:05Z", **facts)
+        new_log(number).start(0).metrics(0).write(folder)
+    for place in (runs, tmp_path):
+        with pytest.raises(UnreadableInputError, match="holds 2 runs: name one of them, for example .*/0002-x") as caught:
+            load(place)
+        first, second = caught.value.details
+        assert first.endswith("0001-x  x.py  2026-01-02T03:04:05Z  exit 0")
+        assert second.endswith("0002-x  x.py  2026-01-02T03:04:05Z  dynadiag was killed")
+    loose = new_log(3).start(0).metrics(0).write(tmp_path, "dedicated_log_torch_trace_rank_0_x.log")
+    run = load(tmp_path)
+    assert len(run.processes) == 1
+    assert any(note.startswith("2 run directories") for note in run.notes)
+    loose.unlink()
+    shutil.rmtree(runs / "0001-x")
+    assert load(tmp_path).info.directory == str(runs / "0002-x"), "the only one is meant"
+
+
+def test_latest_as_a_text_file_is_the_run_that_it_names(tmp_path):
+    run = tmp_path / "0001-x"
+    marked(run, running=False, exit_status=0)
+    latest = tmp_path / "latest"
+    latest.write_text("0001-x\n")
+    assert (recording_at(latest), load(latest).info.directory) == (run, str(run))
+    for wrong in ("../0001-x", "missing", "", "0001-x\0", "x" * 5000, str(run)):
+        latest.write_text(wrong)
+        assert recording_at(latest) == latest

@@ -1,0 +1,47 @@
+"""stdin, stdout and stderr of our own process, whatever state we were started in. The script gets them as they were."""
+
+from __future__ import annotations
+
+import io
+import os
+import select
+import sys
+
+
+def mend_streams() -> None:
+    """Fill closed descriptors (`>&-`) with /dev/null, so that no file of ours gets their number, and let stderr never raise.
+
+    What is opened here is closed in the programs that we start: a script finds its descriptors closed, as without us. A terminal that
+    hung up or a stderr whose reader is gone costs our words, not the exit status of the script.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, and is not inherited
+    if sys.stdin is None:
+        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    if sys.stderr is sys.__stderr__:
+        encoding = "utf-8" if sys.stderr is None else sys.stderr.encoding
+        buffer = io.BufferedWriter(_NeverRaises(2, "w", closefd=False))
+        sys.stderr = io.TextIOWrapper(buffer, encoding=encoding, errors="backslashreplace", line_buffering=True)
+
+
+def drop_stdout() -> None:
+    """Let what is left for stdout go nowhere: Python would complain again when it flushes it at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+class _NeverRaises(io.FileIO):
+    """A file that takes everything, also what it cannot write; it waits for a pipe that does not block."""
+
+    def write(self, data: object, /) -> int:
+        view = memoryview(data)  # type: ignore[arg-type]
+        try:
+            while (written := super().write(view)) is None:
+                select.select([], [self], [], 1.0)
+        except (OSError, ValueError):
+            return len(view)
+        return written

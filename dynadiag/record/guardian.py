@@ -1,0 +1,100 @@
+"""A small process beside ours that outlives it for a moment: when dynadiag is killed, it ends what dynadiag had started.
+
+It also sees the Ctrl-C that a terminal sends to the program's process group alone, because it joins that group.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from dynadiag.scratch import OWNER, sweep
+
+_MAIN = Path(__file__).with_name("guardian_main.py")
+_active: Guardian | None = None
+
+
+class Guardian:
+    """The other process, and what it is told. One that cannot be started, or was killed, costs its services and nothing else."""
+
+    def __init__(self) -> None:
+        self._owner = os.getpid()
+        self._child: subprocess.Popen[bytes] | None = None
+        with contextlib.suppress(OSError):
+            self._child = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(_MAIN)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                bufsize=0,
+                process_group=0,
+            )
+        if self.descriptor is not None:
+            os.set_blocking(self.descriptor, False)
+
+    @property
+    def descriptor(self) -> int | None:
+        """Readable when Ctrl-C was pressed; None without a guardian."""
+        return self._child.stdout.fileno() if self._child is not None and self._child.stdout is not None else None
+
+    def watch(self, group: int, marks: list[str]) -> None:
+        """If we die: end this process group, and each process whose environment has one of these entries. Count its Ctrl-C."""
+        self._tell({"group": group, "marks": marks})
+
+    def forget(self) -> None:
+        """The program has ended by itself."""
+        self._tell({"group": None, "marks": []})
+
+    def presses(self) -> int:
+        """How often Ctrl-C was pressed since the last question."""
+        if self.descriptor is None:
+            return 0
+        try:
+            found = os.read(self.descriptor, 1 << 10)
+        except BlockingIOError:
+            return 0
+        if not found:
+            self._lose()
+        return len(found)
+
+    def keep(self, mark: str) -> None:
+        """If we die, whatever happens in between: end each process whose environment has this entry."""
+        self._tell({"keep": mark})
+
+    def dismiss(self) -> None:
+        """We end by ourselves: whatever still runs may, and what our dead children left goes."""
+        if os.getpid() == self._owner:
+            self._tell({"bye": True})
+            sweep()
+
+    def _tell(self, what: dict[str, Any]) -> None:
+        try:
+            if self._child is not None and self._child.stdin is not None:
+                self._child.stdin.write(json.dumps(what).encode() + b"\n")
+        except OSError:
+            self._lose()
+
+    def _lose(self) -> None:
+        child, self._child = self._child, None
+        if child is not None:
+            child.kill()
+            child.communicate()
+
+
+def guarded() -> Guardian:
+    """The guardian of this process, started when there is none. All that we start from now on inherits a variable that marks it as ours."""
+    global _active
+    if _active is None or _active._owner != os.getpid():
+        mark = f"{os.getpid()}-{os.urandom(8).hex()}"
+        os.environ[OWNER] = mark
+        _active = Guardian()
+        _active.keep(f"{OWNER}={mark}")
+        atexit.register(_active.dismiss)
+    return _active

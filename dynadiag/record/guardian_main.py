@@ -1,0 +1,63 @@
+"""The guardian's process (`record/guardian.py`): it reads one JSON object a line, and cleans up when they end without a goodbye.
+
+It runs as `python -I -S`, so that it starts in milliseconds; what it needs in the end it imports then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import threading
+
+_DEAF = ("SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGTSTP", "SIGTTIN", "SIGTTOU", "SIGPIPE")
+_GRACE_S = 5.0
+
+
+def main() -> None:
+    """Stay until our owner is gone."""
+    for name in _DEAF:
+        signal.signal(getattr(signal, name), signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    if hasattr(signal, "sigwaitinfo"):
+        threading.Thread(target=_tell_of_interrupts, daemon=True).start()
+    group: int | None = None
+    marks: list[str] = []
+    kept: list[str] = []
+    for line in sys.stdin.buffer:
+        told = json.loads(line)
+        if "bye" in told:
+            os._exit(0)
+        if "keep" in told:
+            kept.append(told["keep"])
+            continue
+        group, marks = told["group"], told["marks"]
+        with contextlib.suppress(OSError):  # the program has ended already
+            os.setpgid(0, group or 0)
+    with contextlib.suppress(OSError):
+        os.setpgid(0, 0)
+    _clean_up(group, [*kept, *marks])
+    os._exit(0)
+
+
+def _tell_of_interrupts() -> None:
+    """One byte for each Ctrl-C of the terminal; what a process sent (`kill`, our owner) has another code (sigaction(2), SI_KERNEL)."""
+    while True:
+        if signal.sigwaitinfo({signal.SIGINT}).si_code > 0:
+            with contextlib.suppress(OSError):
+                os.write(1, b"i")
+
+
+def _clean_up(group: int | None, marks: list[str]) -> None:
+    sys.path.insert(0, __file__.rpartition("/dynadiag/")[0])
+    from dynadiag.record.processes import end_orphans
+    from dynadiag.scratch import sweep
+
+    end_orphans(group, [os.fsencode(mark) for mark in marks], grace_s=_GRACE_S)
+    sweep()
+
+
+if __name__ == "__main__":
+    main()
