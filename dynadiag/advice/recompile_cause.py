@@ -13,13 +13,34 @@ from dynadiag.model.run import Location
 CONFIG = "torch._dynamo.config."
 
 
+@dataclass(frozen=True, slots=True)
+class Split:
+    """The graph break that gives code versions of its own: where it is and torch's id; `outer` is the function whose graph it ends."""
+
+    outer: str
+    place: Location | None
+    gb_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A Python object that compiled code changes: its type (`list`) and the line of the user's, or the innermost one, that does it."""
+
+    type: str
+    line: Location | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
     """What an advice is chosen by: the kind of guard, the source with its values, and what else the log says about it.
 
     `call` is the line of the finding, `entered` the user's line that calls the compiled function itself, None where that is not certain;
     `inputs` are the variables of the function that its tensors come from; `resumed` says that the code goes on after a graph break,
-    `library` that it is no code of the user's; `written` that compiled code was recorded to change the object itself.
+    `library` that it is no code of the user's, `foreign` that what changed is not the user's either (an attribute, an intermediate value of
+    a library); `split` the graph break without which the code would be part of another graph. `written` is what compiled code was recorded
+    to change about the object itself. `dynamic` says whether torch made the source symbolic, None where the log has no symbols;
+    `conditioned` that the code branches on it, `beside_cache` that a key-value cache changed with it. `origin` is the line that asked for
+    the guard.
     """
 
     kind: str
@@ -38,7 +59,14 @@ class Cause:
     compiled_again: bool = False
     on_parameter: bool = False
     called_in_compiled_code: bool = False
-    written: bool = False
+    foreign: bool = False
+    split: Split | None = None
+    written: Written | None = None
+    dynamic: bool | None = None
+    conditioned: bool = False
+    beside_cache: bool = False
+    frame_name: str | None = None
+    origin: Location | None = None
 
     def as_written(self, source: str) -> str | None:
         """`source`, a name inside the compiled function, as the line that calls it writes it; None where the line does not tell.

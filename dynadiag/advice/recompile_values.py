@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
+from dynadiag.advice.arithmetic import used_in_arithmetic
 from dynadiag.advice.recompile_cause import CONFIG, Cause, none
+from dynadiag.advice.source import parse_line
 from dynadiag.model.report import Advice
 from dynadiag.passes.guard_sources import is_global
 
 COMPILE_DYNAMIC = Advice(
     slug="compile-dynamic",
-    text="Or give `torch.compile` the argument `dynamic=True`: sizes and integer arguments are symbolic from the first call.",
+    text="Give `torch.compile` the argument `dynamic=True`: sizes, and numbers that are arguments, are symbolic from the first call.",
 )
 _INTEGER = re.compile(r"-?\d+$")
 _FLOAT = re.compile(r"-?(?:\d+\.\d*(?:e[-+]?\d+)?|\d+e[-+]?\d+|inf|nan)$")
@@ -37,6 +39,8 @@ def _module_integer(cause: Cause) -> Iterable[Advice]:
         after=f"{option} = True",
         options=(option,),
     )
+    if cause.conditioned or _read_as_number(cause):
+        return
     yield Advice(
         slug="module-int-as-buffer",
         text=(
@@ -58,33 +62,44 @@ def _learning_rate(cause: Cause) -> Iterable[Advice]:
 
 def _tensor_instead(slug: str) -> Callable[[Cause], Iterable[Advice]]:
     def build(cause: Cause) -> Iterable[Advice]:
+        argument = slug == "number-as-tensor"
+        if argument and cause.dynamic_false and all(_INTEGER.match(value) for value in cause.values):
+            yield Advice(
+                slug="drop-dynamic-false",
+                text="`dynamic=False` compiles every value anew. Leave it out: an integer that changed then becomes dynamic.",
+            )
+        elif not cause.dynamic_false and (cause.dynamic is True or (argument and cause.dynamic is None)):
+            yield COMPILE_DYNAMIC
+        settled = cause.dynamic is True or (argument and cause.dynamic is False)
+        if cause.conditioned or settled or _read_as_number(cause):
+            return  # a branch on a tensor, or a call that needs a number, would break the graph
         yield Advice(
             slug=slug,
             text=(
-                f"`{cause.source}` is a Python number. Where it is only used in arithmetic, make it a tensor: its value is "
+                f"`{cause.source}` is a Python number. Where it is only used in arithmetic with tensors, make it a tensor: its value is "
                 f"then no part of the compiled code (`torch.tensor({cause.values[0] if cause.values else 'number'})` instead)."
             ),
         )
-        if slug == "number-as-tensor" and all(_INTEGER.match(value) for value in cause.values):
-            if cause.dynamic_false:
-                yield Advice(
-                    slug="drop-dynamic-false",
-                    text="`dynamic=False` compiles every value anew. Leave it out: an integer that changed then becomes dynamic.",
-                )
-            else:
-                yield COMPILE_DYNAMIC
 
     return build
 
 
+def _read_as_number(cause: Cause) -> bool:
+    """Whether the line that asked for the guard needs a Python number: a tensor there would break the graph, or fail."""
+    line = None if cause.origin is None else cause.origin.code
+    return line is not None and not used_in_arithmetic(parse_line(line), cause.source)
+
+
 def _flag(cause: Cause) -> Iterable[Advice]:
-    if cause.library and "." in cause.source:
-        return  # an attribute of a library's object: neither it nor the branch is the user's to change
-    yield Advice(
-        slug="flag-where",
-        text=f"`{cause.source}` chooses a branch while compiling. If it changes often, pass it as a tensor and choose with `torch.where`.",
-    )
     yield from variants(cause)
+    if re.fullmatch(r"[A-Za-z_]\w*|args\[\d\]|kwargs\[.\w+.\]", cause.source) and not cause.library:
+        yield Advice(
+            slug="flag-where",
+            text=(
+                f"Or, for one version instead of two, pass `{cause.source}` as a tensor and choose with `torch.where`; both sides are then "
+                "computed."
+            ),
+        )
 
 
 def _training(cause: Cause) -> Iterable[Advice]:
@@ -113,8 +128,9 @@ def variants(cause: Cause) -> Iterable[Advice]:
     yield Advice(
         slug="split-by-value",
         text=(
-            f"`{cause.source}` selects what the function does, so each value is compiled on its own. Compile one "
-            "function a variant and choose outside."
+            f"`{cause.source}` selects what the function does: each value takes one compiled version, and no change is needed while there "
+            "are fewer values than versions. With more, write one function for each and choose outside (several `torch.compile` calls on "
+            "one function share its versions)."
         ),
     )
 
@@ -144,30 +160,40 @@ def type_advice(cause: Cause) -> Iterable[Advice]:
             ),
         )
         return
-    yield Advice(
-        slug="one-type",
-        text=f"`{cause.source}` comes with different types. Convert it to one type before the call.",
-    )
+    types = {value for value in cause.values if value.startswith(("a ", "an "))}
+    if types <= _CONVERTIBLE and not re.match(r"(?:self|module)\b", cause.source):
+        yield Advice(
+            slug="one-type",
+            text=f"`{cause.source}` comes with different types. Convert it to one type before the call.",
+        )
+
+
+_CONVERTIBLE = frozenset(
+    {"a float", "an int", "a bool", "a str", "a Tensor", "a list", "a tuple", "an ndarray", "a float64", "a float32", "an int64"}
+)
 
 
 def absent(cause: Cause) -> Iterable[Advice]:
     """Something that is sometimes None."""
-    if re.match(r"(?:self|module)\b", cause.source):
+    others = {value for value in cause.values if value not in ("None", "not None")}
+    if re.match(r"(?:self|module)\b", cause.source) or is_global(cause.raw_source):
+        if cause.values[:1] == ("None",):
+            yield Advice(
+                slug="initialise-attribute",
+                text=(
+                    f"`{cause.source}` is None at first and a value later. Give it a value of the later type before the first call (in "
+                    "`__init__`, or by calling the method that creates it)."
+                ),
+            )
+        return
+    if others <= {"a Tensor"} and "." not in cause.source.partition("[")[0]:
         yield Advice(
-            slug="initialise-attribute",
+            slug="always-a-tensor",
             text=(
-                f"`{cause.source}` is None at first and a value later. Create it in `__init__`, or call the method that "
-                "creates it before compiling."
+                f"`{cause.source}` is sometimes None: one compiled version with it and one without, and no change is needed where both are "
+                "meant. Else pass a tensor that means the same (a mask that masks nothing, a bias of zeros)."
             ),
         )
-        return
-    yield Advice(
-        slug="always-a-tensor",
-        text=(
-            f"`{cause.source}` is sometimes None. Always pass a tensor that means the same (a mask of ones, a bias of "
-            "zeros); the code then needs no branch."
-        ),
-    )
 
 
 def _is_training(cause: Cause) -> bool:
@@ -185,7 +211,8 @@ def _all(pattern: re.Pattern[str]) -> Callable[[Cause], bool]:
     return lambda cause: bool(cause.values) and all(pattern.match(value) for value in cause.values)
 
 
-def _is_number(cause: Cause) -> bool:
+def is_number(cause: Cause) -> bool:
+    """Whether all values that the source had are numbers."""
     return _all(_INTEGER)(cause) or (all(_FLOAT.match(value) or _INTEGER.match(value) for value in cause.values) and bool(cause.values))
 
 
@@ -195,14 +222,14 @@ _VALUE_TABLE: tuple[tuple[Callable[[Cause], bool], Callable[[Cause], Iterable[Ad
     (lambda cause: cause.source.endswith(".item()"), none),  # a value that the program reads from a tensor is not the program's to choose
     (lambda cause: cause.source.endswith(".storage_offset()"), _offset),
     (lambda cause: "allow_unspec_int_on_nn_module" in (cause.hint or ""), _module_integer),
-    (lambda cause: ".param_groups[" in cause.source and _is_number(cause), _learning_rate),
+    (lambda cause: ".param_groups[" in cause.source and is_number(cause), _learning_rate),
     (lambda cause: set(cause.values) == {"None"} or "None" in cause.values, absent),
     (lambda cause: bool(cause.values) and any(value.startswith(("a ", "an ")) for value in cause.values), type_advice),
     (lambda cause: "nan" in cause.values, none),
-    (lambda cause: _is_of_a_range(cause) and _is_number(cause), variants),
-    (lambda cause: is_global(cause.raw_source) and _is_number(cause), _tensor_instead("global-as-tensor")),
-    (lambda cause: "." in cause.source and _is_number(cause), _tensor_instead("attribute-as-tensor")),
-    (_is_number, _tensor_instead("number-as-tensor")),
+    (lambda cause: _is_of_a_range(cause) and is_number(cause), variants),
+    (lambda cause: is_global(cause.raw_source) and is_number(cause), _tensor_instead("global-as-tensor")),
+    (lambda cause: "." in cause.source and is_number(cause), _tensor_instead("attribute-as-tensor")),
+    (is_number, _tensor_instead("number-as-tensor")),
     (_all(re.compile(r"True$|False$")), _flag),
     (lambda cause: bool(cause.values), variants),
 )

@@ -9,33 +9,47 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from itertools import pairwise
 
 from dynadiag import trace
-from dynadiag.advice.argument_names import by_name, is_torchs_name
-from dynadiag.advice.recompile_cause import CONFIG, Cause, none
-from dynadiag.advice.recompile_values import COMPILE_DYNAMIC, absent, another_module, type_advice, value_advice, variants
-from dynadiag.advice.source import parse_line
+from dynadiag.advice.argument_names import by_name
+from dynadiag.advice.recompile_cause import CONFIG, Cause, Written, none
+from dynadiag.advice.recompile_containers import keys_advice, length_advice
+from dynadiag.advice.recompile_libraries import library_advice
+from dynadiag.advice.recompile_sizes import size_advice, small_sizes
+from dynadiag.advice.recompile_values import absent, another_module, is_number, type_advice, value_advice
 from dynadiag.errors import UnreadableInputError
 from dynadiag.model.mutations import SideEffect
 from dynadiag.model.report import Advice
 from dynadiag.model.run import MutationRecord, Run
-from dynadiag.passes.base import process_of, short_place
-from dynadiag.passes.guard_sources import dimension, is_global, stripped
+from dynadiag.passes.base import process_of
+from dynadiag.passes.guard_sources import readable, stripped
 from dynadiag.passes.places import source_function
 
 # What a closure can hold, or the function itself; tensors that are passed in change on their own.
 _OF_OBJECTS = frozenset({"value", "none", "type", "function", "identity", "length", "keys", "contains", "attribute", "invalidated"})
 
 
+# What has the same name and the same cure in a function that goes on after a break.
+_WHEREVER_SPLIT = frozenset({"size", "zero_one", "duck_size", "global_state", "function_mode", "dim_marking", "backend"})
+
+
 def recompile_advice(cause: Cause, run: Run) -> tuple[Advice, ...]:
     """The changes that end or reduce recompiles of this cause, the closest first; empty when we know none that was tried."""
     cause = replace(cause, called_in_compiled_code=_compiled_line(cause, run), written=_written(cause, run))
-    found = list(_TABLE.get(cause.kind, none)(cause))
+    found = list(library_advice(cause))
+    if not found and not cause.foreign and not _is_intermediate(cause):
+        found = list(_TABLE.get(cause.kind, none)(cause))
     if cause.compiled_again and cause.kind in _OF_OBJECTS:
         found.insert(0, _compile_once(cause))
     known = (advice for advice in found if all(_has_option(option, cause.process, run) for option in advice.options))
     return tuple(replace(advice, text=by_name(advice.text, cause)) for advice in known)
+
+
+def _is_intermediate(cause: Cause) -> bool:
+    """Whether the source may be a value that the function computed before the break after which this code goes on."""
+    if cause.split is None or not cause.resumed or cause.kind in _WHEREVER_SPLIT:
+        return False
+    return cause.kind != "value" or is_number(cause)
 
 
 def limit_advice(process: int, limit: int | None, run: Run) -> tuple[Advice, ...]:
@@ -62,14 +76,18 @@ def _compiled_line(cause: Cause, run: Run) -> bool:
     return call is not None and any(one.file == call.file and source_function(one.name) == call.function for one in run.frames)
 
 
-def _written(cause: Cause, run: Run) -> bool:
-    """Whether torch's record of side effects says that the code of the finding changes the object whose length it guards on."""
-    if cause.kind != "length" or cause.call is None:
-        return False
-    here = {one.id for one in run.frames if one.file == cause.call.file and source_function(one.name) == cause.call.function}
+def _written(cause: Cause, run: Run) -> Written | None:
+    """What torch's record of side effects says that the code of the finding does to the object whose length or keys it guards on."""
+    if cause.kind not in ("length", "keys", "contains") or cause.call is None:
+        return None
+    name = cause.frame_name or cause.call.function
+    here = {one.id for one in run.frames if source_function(one.name) == name}
     records = [one for one in run.mutation_records if one.kind == "side_effects" and one.frame in here]
-    changed = (effect.source for one in records for effect in _effects(one))
-    return any(f"len({stripped(source)})" == stripped(cause.raw_source) for source in changed if source is not None)
+    raw = stripped(re.sub(r"^(?:len\(|keys of |.* in )", "", cause.raw_source).removesuffix(")"))
+    for effect in (effect for one in records for effect in _effects(one)):
+        if effect.source is not None and raw in (stripped(effect.source), readable(effect.source)):
+            return Written(effect.type, next((stack[-1] for stack in effect.stacks if stack), None))
+    return None
 
 
 def _effects(record: MutationRecord) -> tuple[SideEffect, ...]:
@@ -80,99 +98,12 @@ def _effects(record: MutationRecord) -> tuple[SideEffect, ...]:
         return ()
 
 
-def _before_call(advice: Advice, cause: Cause, function: str, tensor: str, index: int) -> Advice:
-    """The advice with the line to put before the call where the tensor's name there is known, else the same in words."""
-    code, name = parse_line(cause.entered.code if cause.entered is not None else None).code, cause.as_written(tensor)
-    if name is None or not code:
-        if cause.resumed:
-            return advice
-        shown = "<the tensor>" if is_torchs_name(tensor) else tensor
-        there = "" if shown != tensor else " (by the name that the tensor has there)"
-        return replace(advice, text=f"{advice.text[:-1]}: `{function}({shown}, {index})` outside the compiled function{there}.")
-    text = advice.text.replace("before the first call", f"before the first call{_elsewhere(cause)}")
-    return replace(advice, text=text, before=code, after=f"{function}({name}, {index})\n{code}")
-
-
-def _elsewhere(cause: Cause) -> str:
-    """Where the line is, when it is not the one that the finding shows."""
-    same = (
-        cause.call is not None
-        and cause.entered is not None
-        and (cause.call.file, cause.call.line) == (cause.entered.file, cause.entered.line)
-    )
-    return "" if same or cause.entered is None else f" (at {short_place(cause.entered)})"
-
-
-def _size(cause: Cause) -> Iterable[Advice]:
-    if cause.on_parameter:
-        option = f"{CONFIG}force_parameter_static_shapes"
-        yield Advice(
-            slug="parameter-shapes",
-            text=(
-                f"`{cause.source}` is a size of a parameter, which torch keeps static. Allow dynamic parameter sizes before the first call."
-            ),
-            after=f"{option} = False",
-            options=(option,),
-        )
-        return
-    if cause.dynamic_false:
-        yield Advice(
-            slug="drop-dynamic-false",
-            text="`dynamic=False` compiles every size anew. Leave it out: torch then makes a size that changed dynamic.",
-        )
-        return
-    if {"0", "1"} & set(cause.values):
-        yield from _small_sizes(cause)
-        return
-    place = dimension(cause.source)
-    if place is not None and not cause.raw_source.startswith("___") and not cause.source.startswith("___"):
-        tensor, index = place
-        advice = Advice(
-            slug="mark-dynamic",
-            text=(
-                f"Say before the first call that dimension {index} of {_shown(tensor, cause)} varies, "
-                "so the first version is dynamic already."
-            ),
-        )
-        yield _before_call(advice, cause, "torch._dynamo.mark_dynamic", tensor, index)
-    yield COMPILE_DYNAMIC
-
-
-def _shown(tensor: str, cause: Cause) -> str:
-    """The tensor for a sentence: by its name at the call, else by that in the compiled function."""
-    written = cause.as_written(tensor)
-    if written is not None:
-        return f"`{written}`"
-    return f"`{tensor}`, or of the argument that it is computed from," if cause.resumed else f"`{tensor}`"
-
-
-def _small_sizes(cause: Cause) -> Iterable[Advice]:
-    place = dimension(cause.source)
-    first = place is None or place[1] == 0
-    avoid = "Keep such batches out (`drop_last=True` in the DataLoader) or pad them" if first else "To be without it, pad to at least 2"
-    yield Advice(
-        slug="avoid-size-one",
-        text=(
-            "torch compiles the sizes 0 and 1 on their own, also when the dimension is dynamic: one version more, not one a call. "
-            f"{avoid} and cut the result."
-        ),
-    )
-    if place is not None and not place[0].startswith("___"):
-        advice = Advice(
-            slug="mark-unbacked",
-            text=(
-                f"Or declare dimension {place[1]} of {_shown(place[0], cause)} unbacked, which turns that specialisation off; code that "
-                "branches on it then no longer compiles."
-            ),
-        )
-        yield _before_call(advice, cause, "torch._dynamo.decorators.mark_unbacked", place[0], place[1])
-
-
 def _function(cause: Cause) -> Iterable[Advice]:
     yield Advice(
         slug="hoist-function",
         text=(
-            f"`{cause.source}` is another function object each time it is made. Define it once, outside the loop, and pass the same object."
+            f"`{cause.source}` is another function object than before. If it is made anew for each call (a lambda, a partial, a nested "
+            "function), define it once, outside the loop, and pass the same object; really different functions take one version each."
         ),
     )
 
@@ -181,7 +112,13 @@ def _identity(cause: Cause) -> Iterable[Advice]:
     if re.search(r"function|method|code object|<lambda>", cause.text):
         yield from _function(cause)
     else:
-        yield from variants(cause)
+        yield Advice(
+            slug="bounded-versions",
+            text=(
+                f"`{cause.source}` is another object than before: each object takes one compiled version, and no change is needed while "
+                "there are fewer objects than versions. If it is made anew for each call, make it once."
+            ),
+        )
 
 
 def _compile_once(cause: Cause) -> Advice:
@@ -209,40 +146,15 @@ def _filled(text: str, names: Mapping[str, str]) -> str:
     return re.sub(r"\{(\w+)\}", lambda match: names[match[1]], text)
 
 
-def _length(cause: Cause) -> Iterable[Advice]:
-    if re.search(r"(?:^|\()(?:\w*kwargs|args)\)?$", cause.source):
-        yield Advice(
-            slug="same-arguments",
-            text="The function is called with more arguments in some calls than in others. Always pass the same ones.",
-        )
-        return
-    if " != " in cause.text:
-        yield from _FIXED_KEYS(cause)
-        return
-    if _grows(cause):
-        yield Advice(
-            slug="append-outside",
-            text=(
-                f"`{cause.source}` gets longer from call to call, and each length is compiled on its own. Return what is appended and "
-                "append it outside the compiled function."
-            ),
-        )
-        return
+def _condition(cause: Cause) -> Iterable[Advice]:
+    at = "" if cause.origin is None or not cause.origin.code else f" (`{cause.origin.code}`)"
     yield Advice(
-        slug="stack-list",
+        slug="branch-outside",
         text=(
-            "Each number of elements is compiled on its own. If they are tensors of one shape, stack them and mark the "
-            "first dimension dynamic (`x = torch.stack(tensors)`, `torch._dynamo.mark_dynamic(x, 0)`); else pad to a fixed number."
+            f"The compiled code holds for one side of a condition on `{cause.source}`{at}: each side takes one version, and no change is "
+            "needed where there are two. Else take the branch outside and compile each side as a function of its own."
         ),
     )
-
-
-def _grows(cause: Cause) -> bool:
-    """Whether a list that the code itself changes, or that belongs to an object, a module or the closure, was longer each time."""
-    numbers = [int(value) for value in cause.values if re.fullmatch(r"\d{1,9}", value)]
-    raw = cause.raw_source.removeprefix("len(")
-    kept = cause.written or "." in cause.source or is_global(raw) or "closure" in cause.source or "__closure__" in raw
-    return kept and len(numbers) > 1 and all(one < other for one, other in pairwise(numbers))
 
 
 def _invalidated(cause: Cause) -> Iterable[Advice]:
@@ -273,10 +185,6 @@ def _dispatch_keys(cause: Cause) -> Iterable[Advice]:
         )
 
 
-_FIXED_KEYS = _one(
-    "fixed-keys",
-    "The dictionary or set does not always hold the same keys. Always pass the same keys, with a neutral value for what is absent.",
-)
 _KEEP_ALIVE = _one(
     "keep-object-alive", "`{source}` was freed, and the version compiled for it with it. Keep the object alive and pass the same one."
 )
@@ -299,22 +207,22 @@ _STATES: Mapping[str, tuple[str, str]] = {
 
 
 _TABLE: Mapping[str, Callable[[Cause], Iterable[Advice]]] = {
-    "size": _size,
+    "size": size_advice,
     "value": value_advice,
     "none": absent,
     "module": another_module,
     "type": type_advice,
     "function": _function,
     "identity": _identity,
-    "length": _length,
-    "keys": _FIXED_KEYS,
-    "contains": _FIXED_KEYS,
+    "length": length_advice,
+    "keys": keys_advice,
+    "contains": keys_advice,
     "global_state": _global_state,
     "dispatch_keys": _dispatch_keys,
-    "zero_one": _small_sizes,
+    "zero_one": small_sizes,
     "attribute": _one(
         "set-attribute-always",
-        "`{source}` is there in some calls and missing in others. Always set it, with a neutral value where it is not used.",
+        "`{source}` is there in some calls and missing in others. Set it before the first call, to a value of the type that it has later.",
     ),
     "requires_grad": _one(
         "same-requires-grad",
@@ -357,13 +265,7 @@ _TABLE: Mapping[str, Callable[[Cause], Iterable[Advice]]] = {
         "mark-before-first-call",
         "The tensor was marked (`mark_dynamic` and its kin) only after the first compiled call. Mark every input from the first call on.",
     ),
-    "condition": _one(
-        "branch-outside",
-        (
-            "The compiled code holds for one side of a condition on `{source}`. Take the branch outside and compile "
-            "each side on its own, or make both sides one formula."
-        ),
-    ),
+    "condition": _condition,
     "duck_size": _one(
         "no-duck-shape",
         "torch took two sizes for the same because they were equal at first. Compile first with sizes that differ, or turn that off.",

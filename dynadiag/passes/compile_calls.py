@@ -42,6 +42,11 @@ class CompileCalls:
             names.setdefault((call.process, call.target.rpartition(".")[2]), []).append(call)
         return cls({key: _read(calls) for key, calls in processes.items()}, {key: tuple(calls) for key, calls in names.items()})
 
+    def targets(self, process: int) -> int:
+        """How many different things were compiled in a process, by their names and the lines that compile them."""
+        found = ((call.target, call.location) for (one, _), calls in self.by_name.items() if one == process for call in calls)
+        return len({(target, None if place is None else (place.file, place.line)) for target, place in found})
+
     def of(self, process: int, frame: Frame) -> Called:
         """The calls that may have compiled a frame: those for its name, else all of its process (which do not tell that it came again).
 

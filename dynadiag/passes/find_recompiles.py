@@ -7,21 +7,24 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dynadiag.advice.recompile_cause import Cause
+from dynadiag.advice.recompile_libraries import is_in_cache
 from dynadiag.advice.recompiles import limit_advice, recompile_advice
 from dynadiag.model.report import Advice, Cost, Finding, PassResult, Recompile, Transition
 from dynadiag.model.run import Frame, Location, Run
 from dynadiag.passes.base import Rank, frame_text, listed, plural, rank_text, short_place, unique
-from dynadiag.passes.compile_calls import Called, CompileCalls, calling_line, input_roots, inputs_of
+from dynadiag.passes.compile_calls import CompileCalls, calling_line, input_roots, inputs_of
 from dynadiag.passes.fingerprint import Subject, fingerprints
-from dynadiag.passes.merged_fixes import marked_together
+from dynadiag.passes.merged_fixes import breaks_once, marked_together
 from dynadiag.passes.other_modules import parameters, told_apart
-from dynadiag.passes.places import entry_stack, is_own_file, own_frame, resume_line, source_function
+from dynadiag.passes.places import entry_stack, is_generated, is_own_file, own_frame, resume_line, source_function
+from dynadiag.passes.recompile_causes import Facts, cause_of, is_library, is_module_entry
 from dynadiag.passes.recompile_codes import LIMIT_CODE, recompile_code
 from dynadiag.passes.recompile_limit import Limit, recompile_limit
+from dynadiag.passes.recompile_rows import row_text
+from dynadiag.passes.recompile_splits import Splits
 from dynadiag.passes.recompiled import Recompiled, followers
 from dynadiag.passes.stack_values import ON_STACK, BrokenLines, broken_lines, without_names, written
-from dynadiag.passes.transitions import CodeObject, Row, changes, code_objects, known_values, rows
+from dynadiag.passes.transitions import CodeObject, Row, changes, code_objects, conditions, known_values, rows, with_news
 
 _FIXES_SHOWN = 4
 
@@ -30,8 +33,9 @@ def find_recompiles(run: Run) -> PassResult:
     """Every recompile with what changed, the transition table of each code object, one finding a code object and kind of cause."""
     calls = CompileCalls.of_run(run)
     lines, roots, held = broken_lines(run), input_roots(run), parameters(run)
+    splits = Splits.of_run(run)
     codes = (told_apart(code, held) if is_module_entry(code.named) else code for code in code_objects(run))
-    found = tuple(_read(code, run, calls, lines, roots) for code in codes)
+    found = tuple(_read(code, run, _Context(calls, lines, roots, splits)) for code in codes)
     unplaced = len(run.recompiles) - sum(len(one.code.steps) for one in found)
     return PassResult(
         recompiles=_recompiles(found, run),
@@ -41,17 +45,38 @@ def find_recompiles(run: Run) -> PassResult:
     )
 
 
-def _read(code: CodeObject, run: Run, calls: CompileCalls, lines: BrokenLines, roots: Mapping[str, frozenset[str]]) -> Recompiled:
+@dataclass(frozen=True, slots=True)
+class _Context:
+    """What is looked up for each code object."""
+
+    calls: CompileCalls
+    lines: BrokenLines
+    roots: Mapping[str, frozenset[str]]
+    splits: Splits
+
+
+def _read(code: CodeObject, run: Run, context: _Context) -> Recompiled:
     known = known_values(code)
-    table = tuple(_on_stack(_named_module(row, code.named), code.named, lines) for row in rows(code, known))
+    code = with_news(code, known)
+    several_callables = is_module_entry(code.named) and context.calls.targets(code.key[0]) > 1
+    named = (_named_module(row, code.named, several=several_callables) for row in rows(code, known))
+    table = tuple(_on_stack(row, code.named, context.lines) for row in named)
     call = next(iter(_lines(code, run)), None)
-    called = calls.of(code.key[0], code.named)
     several = any(row.kind == "module" for row in table)  # then the first call is not that of each module
-    facts = _Facts(
-        call, None if several else calling_line(code.named, run), _library(code.named, run), inputs_of(code.frames, roots), called
+    facts = Facts(
+        call=call,
+        entered=None if several else calling_line(code.named, run),
+        library=is_library(code.named, run),
+        inputs=inputs_of(code.frames, context.roots),
+        called=context.calls.of(code.key[0], code.named),
+        split=context.splits.of(step.frame for step in code.steps),
+        conditions=conditions(code),
     )
+    causes = tuple(cause_of(row, code, facts, run) for row in table)
+    beside = any(is_in_cache(one) for one in causes)
     advice = tuple(
-        tuple(without_names(one, row.source, row.text) for one in recompile_advice(_cause(row, code, facts), run)) for row in table
+        tuple(without_names(one, row.source, row.text) for one in recompile_advice(replace(cause, beside_cache=beside), run))
+        for cause, row in zip(causes, table, strict=True)
     )
     return Recompiled(code, known, table, advice, recompile_limit(code, run), call)
 
@@ -62,7 +87,7 @@ def user_line(frame: Frame, run: Run) -> Location | None:
     torch leaves out the direct caller of a plain function (`log_dynamo_start`, `_dynamo/convert_frame.py`, skips one frame too many in 2.11
     and 2.15), so the line that called it is only in logs that dynadiag recorded.
     """
-    found = own_frame(entry_stack(frame), run)
+    found = own_frame([one for one in entry_stack(frame) if not is_generated(one)], run)
     return None if found is None else replace(found, function=source_function(found.function))
 
 
@@ -73,8 +98,13 @@ def _lines(code: CodeObject, run: Run) -> tuple[Location, ...]:
     return tuple(line for line, _ in found.most_common()) or (() if first is None else (first,))
 
 
-def _named_module(row: Row, frame: Frame) -> Row:
-    """A compiled nn.Module of torch's own is entered through `inner(fn)` of `_dynamo/external_utils.py`: its `fn` is the module."""
+def _named_module(row: Row, frame: Frame, *, several: bool) -> Row:
+    """A compiled nn.Module of torch's own is entered through `inner(fn)` of `_dynamo/external_utils.py`: its `fn` is the module.
+
+    With several callables compiled, other arguments come from another one of them, as far as anybody can tell.
+    """
+    if several and row.kind in ("length", "keys", "contains"):
+        return replace(row, source="module", kind="module")
     if not is_module_entry(frame) or not re.match(r"fn\b", row.source):
         return row
     return replace(row, source=f"module{row.source[2:]}")
@@ -85,47 +115,6 @@ def _on_stack(row: Row, frame: Frame, lines: BrokenLines) -> Row:
     if row.kind == "module":
         return replace(row, said="another compiled module")
     return replace(row, said=written(row.source, frame, lines, row.values)) if ON_STACK in row.source else row
-
-
-def is_module_entry(frame: Frame) -> bool:
-    """True for torch's wrapper through which a compiled nn.Module is entered, unless its class is the user's own."""
-    return (frame.file or "").replace("\\", "/").endswith("torch/_dynamo/external_utils.py")
-
-
-@dataclass(frozen=True, slots=True)
-class _Facts:
-    """What the advice for all rows of a code object is chosen by."""
-
-    call: Location | None
-    entered: Location | None
-    library: bool
-    inputs: frozenset[str]
-    called: Called
-
-
-def _library(frame: Frame, run: Run) -> bool:
-    return frame.file is not None and not is_own_file(frame.file, run)
-
-
-def _cause(row: Row, code: CodeObject, facts: _Facts) -> Cause:
-    guard = row.guards[0]
-    return Cause(
-        kind="module" if row.source == "module" and is_module_entry(code.named) else row.kind,
-        source=row.source,
-        process=code.key[0],
-        raw_source=guard.raw_source,
-        values=row.values,
-        hint=next((guard.hint for guard in row.guards if guard.hint), None),
-        text=guard.text,
-        call=facts.call,
-        entered=facts.entered,
-        library=facts.library,
-        inputs=facts.inputs,
-        resumed=resume_line(code.named.name) is not None,
-        dynamic_false=facts.called.dynamic_false,
-        compiled_again=facts.called.again,
-        on_parameter=any("Guard failed on a parameter" in guard.text for guard in row.guards),
-    )
 
 
 def _recompiles(found: Sequence[Recompiled], run: Run) -> tuple[Recompile, ...]:
@@ -204,24 +193,6 @@ def _why_row(row: Row, limit: Limit) -> str | None:
     return "; ".join(part for part in parts if part) or None
 
 
-def row_text(row: Row) -> str:
-    """One line of the transition table: "`x.size(0)`: 4 -> 8 -> 9, dynamic since [0/1]"."""
-    if row.kind in ("unknown", "unexpected"):
-        return row.guards[0].text or "a guard failed"
-    values = ["another value", *row.values] if row.first_unknown else list(row.values)
-    shown = values if len(values) <= 6 else [*values[:4], f"({len(values) - 5} more)", values[-1]]
-    joined = ", ".join(shown) if row.kind in ("condition", "zero_one", "duck_size") else " -> ".join(shown)
-    if row.last_unknown and joined and row.kind not in ("condition", "zero_one", "duck_size"):
-        joined += " -> another value"
-    dynamic = f", dynamic since [{row.dynamic_since}]" if row.dynamic_since else ""
-    if row.kind == "module":
-        return "Another compiled module came to the code that torch enters all of them through"
-    word = {"condition": "a condition on ", "zero_one": "the size 0 or 1 of ", "duck_size": "sizes that were equal at first: "}.get(
-        row.kind, ""
-    )
-    return f"{word}{row.text}{': ' + joined if joined else ' changed'}{dynamic}"
-
-
 def _findings(found: Sequence[Recompiled], run: Run) -> tuple[Finding, ...]:
     groups: dict[tuple[object, ...], list[Recompiled]] = {}
     definitions = _definitions(run)
@@ -274,8 +245,9 @@ def _finding(number: int, group: Sequence[Recompiled], inside: Sequence[Recompil
     seconds = _seconds(everything)
     refused = tuple(frame for one in group for frame in one.limit.hit)
     hit = bool(refused)
-    fixes = marked_together(_distinct(advice for one in group for advices in one.advice for advice in advices))[:_FIXES_SHOWN]
-    if hit:
+    fixes = _fixes(group, sum(len(one.code.steps) for one in group))
+    growing = all(row.kind == "length" for row in _telling(group))
+    if hit and not growing:
         fixes = (*fixes, *limit_advice(group[0].code.key[0], group[0].limit.value, run))
     return Finding(
         id=f"n{number}",
@@ -293,6 +265,28 @@ def _finding(number: int, group: Sequence[Recompiled], inside: Sequence[Recompil
         ),
         rank=(float(Rank.LIMIT_HIT if hit else Rank.RECOMPILED), float(-events), -(seconds or 0.0)),
     )
+
+
+def _fixes(group: Sequence[Recompiled], events: int) -> tuple[Advice, ...]:
+    """The advice for the causes that are told; a change of a line says how many of the recompiles it ends."""
+    telling = {id(row) for row in _telling(group)}
+    chosen = [
+        (row, advice) for one in group for row, given in zip(one.rows, one.advice, strict=True) if id(row) in telling for advice in given
+    ]
+    fixes = breaks_once(marked_together(_distinct(advice for _, advice in chosen)))[:_FIXES_SHOWN]
+    return tuple(replace(fix, text=f"{fix.text}{_ended(fix, chosen, group, events)}") if fix.before else fix for fix in fixes)
+
+
+def _ended(fix: Advice, chosen: Sequence[tuple[Row, Advice]], group: Sequence[Recompiled], events: int) -> str:
+    """How many recompiles had no other cause than those that this change removes."""
+    if events == 1:
+        return ""
+    cured = {id(row) for row, advice in chosen if (advice.slug, advice.before) == (fix.slug, fix.before)}
+    left = {step.id for one in group for row in one.rows if id(row) not in cured for step in row.steps}
+    ended = {step.id for one in group for row in one.rows if id(row) in cured for step in row.steps} - left
+    if not ended:
+        return " It ends recompiles only together with the other changes."
+    return f" It ends {len(ended)} of these {events} recompiles."
 
 
 def _settled(group: Sequence[Recompiled]) -> bool:
@@ -324,7 +318,7 @@ def _seconds(group: Sequence[Recompiled]) -> float | None:
 def _title(group: Sequence[Recompiled], inside: Sequence[Recompiled], events: int, hit: bool) -> str:
     one = group[0]
     name = _name(one.code.named)
-    causes = listed(unique(row.text for each in group for row in each.rows if row.source), limit=2)
+    causes = listed(unique(row.text for row in _telling(group) if row.source), limit=2)
     if hit:
         value = "" if one.limit.value is None else f" ({one.limit.value})"
         return f"{name} hit the recompile limit{value}" + (f" because of {causes}" if causes else "")
@@ -344,7 +338,10 @@ def _why(group: Sequence[Recompiled], inside: Sequence[Recompiled], seconds: flo
     lines = unique(short_place(line) for one in group for line in _lines(one.code, run))
     if len(lines) > 1:
         parts.append(f"Reached from {listed(lines)}.")
-    if inside:
+    if inside and group[0].limit.hit:
+        alone = listed([f"{_name(one.code.named)} ({plural(one.limit.entries, 'version')})" for one in inside])
+        parts.append(f"What it calls is compiled on its own since: {alone}.")
+    elif inside:
         followed = listed([f"{_name(one.code.named)} ({listed([row_text(row) for row in one.rows], limit=2)})" for one in inside])
         parts.append(f"The same change again in what it calls: {followed}.")
     parts.extend(_limit_text(group))
@@ -360,8 +357,15 @@ def _why(group: Sequence[Recompiled], inside: Sequence[Recompiled], seconds: flo
 
 
 def _shown_rows(group: Sequence[Recompiled]) -> tuple[Row, ...]:
-    shown = {row_text(row): row for one in group for row in one.rows if row.steps}
+    shown = {row_text(row): row for row in _telling(group) if row.steps}
     return tuple(shown.values())[:4]
+
+
+def _telling(group: Sequence[Recompiled]) -> tuple[Row, ...]:
+    """The rows without what became dynamic with its first change, where something else caused most of the recompiles."""
+    table = [row for one in group for row in one.rows]
+    lasting = tuple(row for row in table if row.dynamic_since is None or len(row.steps) > 1)
+    return lasting if max((len(row.steps) for row in lasting), default=0) > 2 else tuple(table)
 
 
 def _limit_text(group: Sequence[Recompiled]) -> list[str]:

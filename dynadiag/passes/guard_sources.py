@@ -15,6 +15,7 @@ _MEMBER = re.compile(r"\._(?:modules|parameters|buffers)\[(?P<quote>['\"])(?P<na
 _SHAPE = re.compile(r"\.(?P<what>size|stride)\(\)\[(?P<index>\d+)\]")
 _AS_TENSOR = re.compile(r"___as_tensor\((?P<inner>[^()]*)\)\.item\(\)")
 _FROM_NUMPY = re.compile(r"___from_numpy\((?P<inner>[^()]*)\)")
+_IMPORTED = re.compile(r"\b__import_(?P<name>\w+)\.(?=[A-Za-z_])")
 _ROOT = re.compile(r"[A-Za-z_]\w*")
 _NAMED = re.compile(r"[A-Za-z_][\w.\[\]'\"]*(?:\.(?:size|stride)\(\)\[\d+\]|\.storage_offset\(\))|[A-Za-z_]\w*(?:[.\[][\w.\[\]'\"]*)?")
 _NO_SOURCES = frozenset({"not", "and", "or", "Eq", "Ne", "Mod", "Max", "Min", "math", "True", "False", "None", "is", "in"})
@@ -31,7 +32,12 @@ def readable(source: str) -> str:
     text = _AS_TENSOR.sub(lambda match: match["inner"], _FROM_NUMPY.sub(lambda match: match["inner"], stripped(source.strip())))
     text = _SHAPE.sub(lambda match: f".{match['what']}({match['index']})", text)
     text = _MEMBER.sub(lambda match: _member(match["name"]), text)
-    return _GLOBAL.sub(lambda match: match["name"], text)
+    return _IMPORTED.sub(_module, _GLOBAL.sub(lambda match: match["name"], text))
+
+
+def _module(match: re.Match[str]) -> str:
+    """`kit.parts.` for `__import_kit_dot_parts.`, torch's name of a module whose global a callee reads; nothing for the script itself."""
+    return "" if match["name"] == "__main__" else f"{match['name'].replace('_dot_', '.')}."
 
 
 def _member(name: str) -> str:

@@ -33,6 +33,14 @@ def marked_together(fixes: Sequence[Advice]) -> tuple[Advice, ...]:
     return tuple(joined.get(id(advice), advice) for advice in fixes if id(advice) not in left_out)
 
 
+def breaks_once(fixes: Sequence[Advice]) -> tuple[Advice, ...]:
+    """The fixes with each break to cure told once, whichever function's graph it ends."""
+    found: dict[str, Advice] = {}
+    for advice in fixes:
+        found.setdefault(advice.text.partition(" ends the graph of ")[0] if advice.slug == "cure-break" else repr(advice), advice)
+    return tuple(found.values())
+
+
 def _joined(group: Sequence[Advice]) -> Advice:
     first = group[0]
     if len(group) == 1:

@@ -58,6 +58,17 @@ def _is_own(path: str, prefixes: tuple[str, ...]) -> bool:
     return not (_INSTALLED.search(slashed) or _TORCH_TREE.search(slashed) or _OURSELVES.search(slashed))
 
 
+def is_generated(place: Location) -> bool:
+    """True for a method that a library wrote as text: `__init__` of a dataclass has the file `<string>`."""
+    return place.file == "<string>" and re.fullmatch(r"(?:\w+\.)*(?:__\w+__|__create_fn__.*)", place.function or "") is not None
+
+
+def is_torchs_file(file: str) -> bool:
+    """True for a file of torch itself, installed or in a checkout."""
+    path = normal_path(file)
+    return "/site-packages/torch/" in path or "/dist-packages/torch/" in path or _TORCH_TREE.search(path) is not None
+
+
 def _below(path: str, prefix: str) -> bool:
     prefix = prefix.rstrip("/")
     return bool(prefix) and (path == prefix or path.startswith(f"{prefix}/"))

@@ -32,7 +32,8 @@ def followers(groups: Sequence[Group]) -> Mapping[int, int]:
 
     A group follows another if all of its recompiles happened in calls made by the other's code, and everything that changed in it went
     through the same values there: `forward` with `input_ids.size(1)`: 8 -> 12, called by `wrapper` with `args[0].size(1)`: 8 -> 12. That
-    one argument was passed on is derived from this, not recorded. Groups at the recompile limit stand alone.
+    one argument was passed on is derived from this, not recorded. A group also follows one that hit the recompile limit, if its code was
+    only compiled in calls from there and since then. Other groups at the limit stand alone.
     """
     found: dict[int, int] = {}
     for inner, group in enumerate(groups):
@@ -50,9 +51,17 @@ def _outermost(index: int, found: Mapping[int, int]) -> int:
 
 
 def _follows(group: Group, other: Group) -> bool:
+    if any(one.limit.hit for one in other) and not any(one.limit.hit for one in group):
+        return all(_after_limit(frame, other) for one in group for frame in one.code.frames)
     if any(one.limit.hit for one in (*group, *other)) or not _processes(group) <= _processes(other):
         return False
     return all(_called_by(step.frame, other) for one in group for step in one.code.steps) and _same_changes(group, other)
+
+
+def _after_limit(frame: Frame, other: Group) -> bool:
+    """Whether the frame is compiled in a call by code that runs eager since it hit the limit; before, it was part of that code's graph."""
+    refused = [one.record for code in other for one in code.code.frames if one.id in code.limit.hit and one.record is not None]
+    return _called_by(frame, other) and (not refused or frame.record is None or frame.record > min(refused))
 
 
 def _processes(group: Group) -> set[int]:

@@ -29,12 +29,16 @@ CodeKey = tuple[int, int, object]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One recompile: the event, its id in the report, the compilation it led to and the failed guards of the cache entries."""
+    """One recompile: the event, its id in the report, the compilation it led to and the failed guards of the cache entries.
+
+    `news` are those of the guards that say why this call needed a new version (`with_news`); the others repeat older changes.
+    """
 
     id: str
     event: RecompileEvent
     frame: Frame
     guards: tuple[FailedGuard, ...]
+    news: tuple[FailedGuard, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,10 +190,51 @@ def family(guard: FailedGuard) -> str:
     return "value" if guard.kind in _VALUE_KINDS else guard.kind
 
 
+def with_news(code: CodeObject, known: Known) -> CodeObject:
+    """The code object with what was new in each recompile.
+
+    torch lists one failed guard for each version in the cache, and a version fails again on what it failed on before. Only the newest
+    version's failure is news, unless what came had been seen before (`training` back to True) or is another object (the newest version
+    was made for another layer, say); then an older version's failure on something that no version had seen is.
+    """
+    seen: dict[tuple[str, str], set[str]] = {}
+    steps = []
+    for step in code.steps:
+        failed = sorted((guard for guard in step.guards if guard.entry is not None), key=_newest_first)
+        chosen = next((guard for guard in failed if _is_new(guard, step, known, seen)), None) or next(iter(failed), None)
+        entry = None if chosen is None else chosen.entry
+        steps.append(replace(step, news=tuple(guard for guard in step.guards if guard.entry in (entry, None))))
+        for guard in step.guards:
+            values = (_expected(guard, known), both_sides(guard, step, known)[1])
+            seen.setdefault((_row_source(guard), family(guard)), set()).update(value for value in values if value is not None)
+    return replace(code, steps=tuple(steps))
+
+
+def _newest_first(guard: FailedGuard) -> tuple[int, ...]:
+    return tuple(-number for number in _numbers(guard.entry))
+
+
+def _numbers(compile_text: str | None) -> tuple[int, ...]:
+    """The compile id as numbers: "0/10" comes after "0/9"."""
+    return tuple(map(int, re.findall(r"\d{1,9}", (compile_text or "").partition("_")[0])))
+
+
+def _is_new(guard: FailedGuard, step: Step, known: Known, seen: Mapping[tuple[str, str], set[str]]) -> bool:
+    """Whether the guard failed on something that no version was compiled for and none takes; objects have no value that would tell."""
+    if family(guard) == "object":
+        return False
+    later = _numbers(guard.entry), _numbers(step.frame.key.text)
+    if any(source == guard.source and later[0] < _numbers(text) < later[1] for text, source in known.dynamic):
+        return False
+    old, new = both_sides(guard, step, known)
+    new = new or {"True": "False", "False": "True"}.get(old or "")
+    return new is None or new not in seen.get((_row_source(guard), family(guard)), ())
+
+
 def changes(step: Step, known: Known) -> tuple[Change, ...]:
-    """What was different in this call, one entry a source, compared with the newest cache entry that failed on it."""
+    """What was different in this call, one entry a source, compared with the newest version."""
     found: dict[tuple[str, str], Change] = {}
-    for guard in step.guards:
+    for guard in step.news or step.guards:
         old, new = both_sides(guard, step, known)
         found.setdefault((guard.source, family(guard)), Change(source=guard.source or guard.text, kind=guard.kind, old=old, new=new))
     return tuple(found.values())
@@ -263,19 +308,21 @@ def _values_of_condition(guard: FailedGuard, step: Step, known: Known) -> str | 
 
 
 def rows(code: CodeObject, known: Known) -> tuple[Row, ...]:
-    """The transition table of a code object, the source that caused most recompiles first."""
+    """The transition table of a code object (`with_news`), the source that caused most recompiles first."""
     blamed: dict[tuple[str, str], list[tuple[Step, FailedGuard]]] = {}
     for step in code.steps:
-        seen: set[tuple[str, str]] = set()
-        for guard in step.guards:
-            key = (_row_source(guard), family(guard))
-            if key not in seen:
-                blamed.setdefault(key, []).append((step, guard))
-            seen.add(key)
-    fresh = {key: _fresh(uses, known) for key, uses in blamed.items()}
-    covered = {step.id for steps in fresh.values() for step in steps}
-    table = [_row(key, uses, fresh[key], code, known, covered) for key, uses in blamed.items()]
+        for guard in step.news:
+            blamed.setdefault((_row_source(guard), family(guard)), []).append((step, guard))
+    table = [_row(key, uses, code, known) for key, uses in blamed.items()]
     return tuple(sorted(table, key=lambda row: -len(row.steps)))
+
+
+def conditions(code: CodeObject) -> frozenset[str]:
+    """The sources that the code branches on, as far as failed conditions and the recorded guards tell."""
+    failed = (guard.raw_source or guard.source for step in code.steps for guard in step.guards if guard.kind in _CONDITIONS)
+    guards = (one for frame in code.frames if frame.guards is not None for one in (*frame.guards.watched, *frame.guards.examples))
+    asked = (guard.code for guard in guards if guard.kind == "LAMBDA_GUARD" and re.search(r"[<>]|[!=]=", guard.code))
+    return frozenset(source for text in (*failed, *asked) if "isnan" not in text for source in named_in(text))
 
 
 def _row_source(guard: FailedGuard) -> str:
@@ -284,27 +331,9 @@ def _row_source(guard: FailedGuard) -> str:
     return guard.source or guard.text
 
 
-def _fresh(uses: list[tuple[Step, FailedGuard]], known: Known) -> tuple[Step, ...]:
-    """The recompiles in which the source had a value that no earlier compilation was made for, or an unknown one."""
-    seen: set[str] = set()
-    result: list[Step] = []
-    for step, guard in uses:
-        old, new = both_sides(guard, step, known)
-        seen.update(value_text(other) for other in step.guards if other.source == guard.source and other.expected is not None)
-        seen.update(() if old is None else (old,))
-        if new is None or new not in seen or family(guard) in ("object", "backend"):
-            result.append(step)
-        seen.update(() if new is None else (new,))
-    return tuple(result)
-
-
-def _row(
-    key: tuple[str, str], uses: list[tuple[Step, FailedGuard]], fresh: tuple[Step, ...], code: CodeObject, known: Known, covered: set[str]
-) -> Row:
-    """A recompile that is fresh in no row was a new combination of known values: every row that it names then counts it."""
+def _row(key: tuple[str, str], uses: list[tuple[Step, FailedGuard]], code: CodeObject, known: Known) -> Row:
     source, kind = key
-    chosen = {step.id for step in fresh}
-    steps = tuple(step for step, _ in uses if step.id in chosen or step.id not in covered)
+    steps = tuple({step.id: step for step, _ in uses}.values())
     guards = tuple(guard for _, guard in uses)
     kinds = dict.fromkeys(guard.kind for guard in guards)
     values, last_unknown = _values(uses, {step.id for step in steps}, known)

@@ -67,7 +67,13 @@ def recorded(reasons_by_event, names):
         for compile in range(len(seen.setdefault(code, [])), max(one for _, one in ids) + 2):
             seen[code].append(len(frames))
             frames.append(
-                frame(len(frames), code=code, compile=compile, name=name, file="/site-packages/torch/x.py" if name == "inner" else SCRIPT)
+                frame(
+                    len(frames),
+                    code=code,
+                    compile=compile,
+                    name=name,
+                    file="/site-packages/torch/_dynamo/external_utils.py" if name == "inner" else SCRIPT,
+                )
             )
         events.append(RecompileEvent(frame=f"f{seen[code][-1]}", reasons=tuple(reasons)))
     return Run(

@@ -16,6 +16,7 @@ from torch import nn
 
 CASES = {}
 KEPT = []
+FEATURES = {}
 
 
 def case(name):
@@ -486,6 +487,35 @@ def _():
     return before, after
 
 
+@case("fill-before")
+def _():
+    def run(**entries):
+        FEATURES.clear()
+        FEATURES.update(entries)
+
+        def fn(x):
+            FEATURES["low"] = x * 2
+            return x + 1
+
+        c, x = compiled(fn), rows(4)[0]
+        return [c(x) for _ in range(4)] + [FEATURES["low"]]
+
+    return run, lambda: run(low=torch.zeros(1))
+
+
+@case("drop-last")
+def _():
+    def run(**options):
+        def fn(x):
+            return x * 2
+
+        c = compiled(fn)
+        loader = torch.utils.data.DataLoader(torch.arange(30.0).reshape(10, 3), batch_size=4, **options)
+        return [c(x) for _ in range(2) for x in loader][:2]
+
+    return run, lambda: run(drop_last=True)
+
+
 @case("same-arguments")
 def _():
     def run(*calls):
@@ -619,28 +649,6 @@ def _():
         return [c(pad(x))[: len(x)] for x in rows(4, 8, 1)]
 
     return lambda: run(lambda x: x), lambda: run(lambda x: torch.cat([x, torch.zeros(1, 3)]))
-
-
-@case("mark-unbacked")
-def _():
-    def before():
-        def fn(x):
-            return x * 2
-
-        c = compiled(fn, dynamic=True)
-        return [c(x) for x in rows(4, 8, 1)]
-
-    def after():
-        def fn(x):
-            return x * 2
-
-        c, out = compiled(fn, dynamic=True), []
-        for x in rows(4, 8, 1):
-            torch._dynamo.decorators.mark_unbacked(x, 0)
-            out.append(c(x))
-        return out
-
-    return before, after
 
 
 @case("branch-outside")

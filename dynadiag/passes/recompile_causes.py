@@ -1,0 +1,96 @@
+"""What caused a row of recompiles: whose source it is, and what else the log says of it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from dynadiag.advice.recompile_cause import Cause, Split
+from dynadiag.model.run import Frame, Location, Run
+from dynadiag.passes.compile_calls import Called
+from dynadiag.passes.places import callers, is_generated, is_own_file, is_torchs_file, resume_line, source_function
+from dynadiag.passes.stack_values import ON_STACK
+from dynadiag.passes.transitions import CodeObject, Row
+
+
+def is_module_entry(frame: Frame) -> bool:
+    """True for torch's wrapper through which a compiled nn.Module is entered, unless its class is the user's own."""
+    return (frame.file or "").replace("\\", "/").endswith("torch/_dynamo/external_utils.py")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What the advice for all rows of a code object is chosen by."""
+
+    call: Location | None
+    entered: Location | None
+    library: bool
+    inputs: frozenset[str]
+    called: Called
+    split: Split | None
+    conditions: frozenset[str]
+
+
+def is_library(frame: Frame, run: Run) -> bool:
+    """Whether the code of the frame is none of the user's."""
+    if frame.file is None:
+        return False
+    if is_generated(Location(frame.file, frame.line, frame.name)):  # a dataclass: its code belongs to who calls it
+        caller = next((one for one in reversed(callers(frame)) if not is_generated(one)), None)
+        return caller is not None and not is_own_file(caller.file, run)
+    return not is_own_file(frame.file, run)
+
+
+def cause_of(row: Row, code: CodeObject, facts: Facts, run: Run) -> Cause:
+    """What the advice for one row is chosen by."""
+    guard = row.guards[0]
+    return Cause(
+        kind="module" if row.source == "module" and is_module_entry(code.named) else row.kind,
+        source=row.source,
+        process=code.key[0],
+        raw_source=guard.raw_source,
+        values=row.values,
+        hint=next((guard.hint for guard in row.guards if guard.hint), None),
+        text=guard.text,
+        call=facts.call,
+        entered=facts.entered,
+        library=facts.library,
+        foreign=_foreign(row, code.named, facts, run),
+        split=facts.split,
+        inputs=facts.inputs,
+        resumed=resume_line(code.named.name) is not None,
+        dynamic_false=facts.called.dynamic_false,
+        compiled_again=facts.called.again,
+        on_parameter=any("Guard failed on a parameter" in guard.text for guard in row.guards),
+        dynamic=(row.dynamic_since is not None) if code.symbols else None,
+        conditioned=row.source in facts.conditions,
+        origin=next((guard.origin for guard in row.guards if guard.origin is not None), None),
+        frame_name=source_function(code.named.name),
+    )
+
+
+# What a caller passes, and what can be asked of it: `x.size(0)`, `kwargs['ids'].dtype`; not what it holds inside.
+_PLAIN = re.compile(
+    r"(?:len\()?(?!self\b)(?:args\[\d+\]|kwargs\[['\"]\w+['\"]\]|(?:\w*kwargs|args)|[A-Za-z_]\w*)\)?"
+    r"(?:\.(?:size|stride)\(\d+\)|\.dim\(\)|\.dtype|\.device(?:\.index)?|\.requires_grad|\.storage_offset\(\))?$"
+)
+_ANYWHERE = frozenset(
+    {"global_state", "function_mode", "backend", "dim_marking", "module", "aliasing", "unknown", "unexpected", "invalidated"}
+)
+
+
+def _foreign(row: Row, frame: Frame, facts: Facts, run: Run) -> bool:
+    """Whether what changed is a library's: not an argument of a call that the user's own line makes, nor read by the user's own code."""
+    if row.kind in _ANYWHERE:
+        return False
+    readers = [place for guard in row.guards[:1] for place in guard.stack if not is_torchs_file(place.file)]
+    if readers and is_own_file(readers[-1].file, run) and not is_generated(readers[-1]):
+        return facts.split is not None and row.source.startswith(ON_STACK)
+    if facts.library and not is_module_entry(frame):
+        entered_by_library = bool(frame.callers) and facts.entered is None
+        parts = [part for part in re.split(r", (?![^\[(]*[\])])", row.source) if part]
+        plain = all(_PLAIN.match(part) for part in parts) and row.kind not in ("function", "identity")
+        return entered_by_library or not plain or facts.split is not None
+    if facts.split is not None and row.source.startswith(ON_STACK):
+        return True
+    return bool(readers) and ("." in row.source or "[" in row.source) and not _PLAIN.match(row.source)

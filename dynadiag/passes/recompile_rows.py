@@ -1,0 +1,35 @@
+"""One row of the transition table as text."""
+
+from __future__ import annotations
+
+from dynadiag.passes.base import short_place
+from dynadiag.passes.transitions import Row
+
+
+def row_text(row: Row) -> str:
+    """One line of the transition table: "`x.size(0)`: 4 -> 8 -> 9, dynamic since [0/1]"."""
+    if row.kind in ("unknown", "unexpected"):
+        return row.guards[0].text or "a guard failed"
+    values = ["another value", *row.values] if row.first_unknown else list(row.values)
+    shown = values if len(values) <= 6 else [*values[:4], f"({len(values) - 5} more)", values[-1]]
+    joined = ", ".join(shown) if row.kind in ("condition", "zero_one", "duck_size") else " -> ".join(shown)
+    if row.last_unknown and joined and row.kind not in ("condition", "zero_one", "duck_size"):
+        joined += " -> another value"
+    dynamic = f", dynamic since [{row.dynamic_since}]" if row.dynamic_since else ""
+    if row.kind == "module":
+        return "Another compiled module came to the code that torch enters all of them through"
+    word = {"condition": "a condition on ", "zero_one": "the size 0 or 1 of ", "duck_size": "sizes that were equal at first: "}.get(
+        row.kind, ""
+    )
+    return f"{word}{row.text}{': ' + joined if joined else ' changed'}{dynamic}{_read_at(row)}"
+
+
+_READ = frozenset({"value", "none", "type", "length", "keys", "contains", "attribute", "identity", "function", "condition"})
+
+
+def _read_at(row: Row) -> str:
+    """The line that the guard is for, as torch recorded it: ", read at model.py:12 (`if self.step > 3:`)"."""
+    origin = next((guard.origin for guard in row.guards if guard.origin is not None), None) if row.kind in _READ else None
+    if origin is None or not origin.code:
+        return ""
+    return f", read at {short_place(origin)} (`{origin.code}`)"

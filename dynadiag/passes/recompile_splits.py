@@ -1,0 +1,81 @@
+"""Code that has compiled versions of its own only because a graph break split the graph of what calls it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from dynadiag.advice.recompile_cause import Split
+from dynadiag.model.run import BreakEvent, Frame, Location, Run
+from dynadiag.passes.break_chain import resume_frames
+from dynadiag.passes.places import callers, normal_path, resume_line, source_function
+
+_Function = tuple[int, int, str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Splits:
+    """The breaks of a run, looked up by the frame that exists because of one."""
+
+    resumed: Mapping[str, BreakEvent]
+    broken: Mapping[_Function, tuple[Frame, ...]]
+    breaks: Mapping[str, tuple[BreakEvent, ...]]
+
+    @classmethod
+    def of_run(cls, run: Run) -> Splits:
+        """The breaks of the run with what goes on after each."""
+        resumed: dict[str, BreakEvent] = {}
+        for position, frames in resume_frames(run).items():
+            for frame in frames:
+                resumed.setdefault(frame, run.breaks[position])
+        broken: dict[_Function, list[Frame]] = {}
+        for one in run.frames:
+            if one.outcome in ("broke", "skipped") and one.file is not None:
+                broken.setdefault((one.key.process, one.key.epoch, one.file, source_function(one.name)), []).append(one)
+        breaks: dict[str, list[BreakEvent]] = {}
+        for event in run.breaks:
+            breaks.setdefault(event.frame, []).append(event)
+        return cls(resumed, {key: tuple(found) for key, found in broken.items()}, {key: tuple(found) for key, found in breaks.items()})
+
+    def of(self, frames: Iterable[Frame]) -> Split | None:
+        """The break that all of these compilations of one code object are due to, that of the first; None if one of them is due to none."""
+        found = [self._of(frame) for frame in frames]
+        return found[0] if found and None not in found else None
+
+    def _of(self, frame: Frame) -> Split | None:
+        at = resume_line(frame.name)
+        if at is not None:
+            event = self.resumed.get(frame.id) or self._through(
+                (place for places in self.breaks.values() for place in places), frame.file, at
+            )
+            return None if event is None else Split(source_function(frame.name) or "", event.torch_frame, event.gb_id)
+        for place in _inside(callers(frame)):
+            event = self._at(place, frame)
+            if event is not None:
+                return Split(source_function(_bare(place.function)) or "", event.torch_frame, event.gb_id)
+        return None
+
+    def _at(self, place: Location, frame: Frame) -> BreakEvent | None:
+        """The break of the calling code at this call, else one after which the whole calling function runs eager."""
+        key = (frame.key.process, frame.key.epoch, place.file, source_function(_bare(place.function)))
+        found = [one for one in self.broken.get(key, ()) if one.id != frame.id and (one.record or 0) <= (frame.record or 0)]
+        # One file has many functions called `forward`: it is the nearest one that begins above the call.
+        begins = max((one.line for one in found if one.line is not None and one.line <= (place.line or 0)), default=None)
+        events = [event for one in found if one.line == begins for event in self.breaks.get(one.id, ())]
+        return self._through(events, place.file, place.line) or next((event for event in events if event.skips_frame), None)
+
+    @staticmethod
+    def _through(events: Iterable[BreakEvent], file: str | None, line: int | None) -> BreakEvent | None:
+        return next((event for event in events if any((one.file, one.line) == (file, line) for one in event.stack)), None)
+
+
+def _inside(stack: Sequence[Location]) -> Iterable[Location]:
+    """The callers from the innermost out to the compiled callable through which torch was entered."""
+    for place in reversed(stack):
+        if _bare(place.function) == "compile_wrapper" and normal_path(place.file).endswith("torch/_dynamo/eval_frame.py"):
+            return
+        yield place
+
+
+def _bare(function: str | None) -> str | None:
+    return None if function is None else function.rpartition(".")[2]

@@ -1,0 +1,110 @@
+"""torch lists one failed guard for each version; only what is new is told."""
+
+from dataclasses import replace
+
+import pytest
+
+from dynadiag.model.run import BreakEvent, Location
+from dynadiag.passes.find_recompiles import find_recompiles
+
+LINE = "self.history.append(t)"
+
+
+def equals(entry, source, value):
+    return f"0/{entry}: {source} == {value:<40}  # y = x * {source}  # train.py:12 in step"
+
+
+def grown(entry, length):
+    return f"0/{entry}: len(G['sched'].history) == {length}    # {LINE}  # train.py:44 in step"
+
+
+def told(builders, *events, **options):
+    return find_recompiles(builders.recompiled(*events, **options))
+
+
+def test_an_older_versions_failure_is_no_news(builders):
+    events = [[equals(0, "t", 999)], *([*(grown(k, k) for k in range(n, 0, -1)), equals(0, "t", 999)] for n in range(1, 6))]
+    found = told(builders, *events, symbols=[(1, "L['t']", "922")])
+    table = {row.source: row.recompiles for row in found.transitions}
+    assert table == {"len(sched.history)": ("r2", "r3", "r4", "r5", "r6"), "t": ("r1",)}
+    (finding,) = found.findings
+    assert finding.title == "`step` was compiled again 6 times because of `len(sched.history)`"
+    assert f"read at train.py:44 (`{LINE}`)" in finding.why
+    assert "`t`" not in finding.why and all("`t`" not in advice.text for advice in finding.fix)
+    assert [change.source for change in found.recompiles[3].changed] == ["len(sched.history)"]
+
+
+def test_what_had_been_seen_before_is_no_news(builders):
+    """Trained, evaluated, and trained on another size: the size is new, the mode is not."""
+    size = "0/0: tensor 'x' size mismatch at index 0. expected 4, actual 8"
+    found = told(builders, ["0/0: self.training == True"], ["0/1: self.training == False", size])
+    assert {row.source: row.recompiles for row in found.transitions} == {"self.training": ("r1",), "x.size(0)": ("r2",)}
+
+
+def test_another_object_may_only_be_another_versions(builders):
+    first = "0/0: ___check_obj_id(self, 7)"
+    size = "0/0: tensor 'x' size mismatch at index 0. expected 4, actual 8"
+    found = told(builders, [first], ["0/1: ___check_obj_id(self, 8)", size])
+    assert [change.source for change in found.recompiles[1].changed] == ["x.size(0)"]
+
+
+def test_ten_versions_are_in_the_order_of_their_numbers(builders):
+    events = [[equals(k, "k", k) for k in range(n, -1, -1)] for n in range(11)]
+    found = told(builders, *events)
+    assert found.transitions[0].values == tuple(str(n) for n in range(11))
+
+
+@pytest.mark.parametrize("library", [True, False])
+def test_code_that_a_break_split_off_names_the_break(builders, library):
+    kit = "/venv/lib/python3.11/site-packages/kit/model.py" if library else builders.SCRIPT
+    run = builders.recompiled(["0/0: tensor 'hidden' size mismatch at index 1. expected 4, actual 8"], name="inner", file=kit, line=30)
+    at = Location(kit, 15, "outer", "h = inner(h)")
+    callers = (Location(builders.SCRIPT, 99, "<module>", "model(x)"), at)
+    outer = builders.frame(9, code=1, name="outer", file=kit, line=10, outcome="broke")
+    event = BreakEvent(
+        frame="f9",
+        attempt=0,
+        gb_id="GB0170",
+        gb_type="Data-dependent branching",
+        explanation=None,
+        hints=(),
+        context=None,
+        stack=(at, Location(kit, 31, "inner", "if h.sum():")),
+        torch_frame=Location(kit, 31, "inner", "if h.sum():"),
+    )
+    frames = tuple(replace(one, callers=callers) for one in run.frames)
+    (finding,) = find_recompiles(replace(run, frames=(outer, *frames), breaks=(event,))).findings
+    slugs = [advice.slug for advice in finding.fix]
+    assert slugs == (["cure-break"] if library else ["mark-dynamic", "compile-dynamic"])
+    assert not library or "GB0170 at model.py:31 ends the graph of `outer`" in finding.fix[0].text
+
+
+def test_a_change_of_a_line_says_how_many_recompiles_it_ends(builders):
+    size = "tensor 'x' size mismatch at index 0. expected 4, actual 8"
+    run = builders.recompiled([f"0/0: {size}"], [equals(1, "mode", "'a'"), f"0/0: {size}"])
+    call = Location(builders.SCRIPT, 40, "main", "loss = step(x)")
+    run = replace(run, frames=tuple(replace(one, callers=(call,)) for one in run.frames))
+    (finding,) = find_recompiles(run).findings
+    marked = next(advice for advice in finding.fix if advice.slug == "mark-dynamic")
+    assert marked.after is not None
+    assert marked.text.endswith("It ends 1 of these 2 recompiles.")
+
+
+def test_what_runs_alone_since_the_limit_was_hit_is_told_there(builders):
+    limit = builders.recompiled(*[[grown(n, n)] for n in range(8)])
+    refused = replace(
+        limit.frames[-1],
+        record=80,
+        metrics=replace(limit.frames[-1].metrics, fail_type="FailOnRecompileLimitHit", fail_reason="recompile limit exceeded"),
+    )
+    inner = builders.recompiled(["1/0: k == 3"]).frames
+    called = (Location(builders.SCRIPT, 11, "step", "inner(x, k)"),)
+    own = tuple(
+        replace(one, id=f"f2{n}", key=replace(one.key, frame=1), name="inner", line=60, callers=called, record=90 + n)
+        for n, one in enumerate(inner)
+    )
+    events = (*limit.recompiles, replace(builders.recompiled(["1/0: k == 3"]).recompiles[0], frame="f21"))
+    found = find_recompiles(replace(limit, frames=(*limit.frames[:-1], refused, *own), recompiles=events))
+    (finding,) = found.findings
+    assert finding.code == "DR01"
+    assert "What it calls is compiled on its own since: `inner` (2 versions)." in finding.why
