@@ -298,7 +298,11 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegionCost:
-    """Run time of one compiled region over `calls` profiled steady calls (torch.profiler events, children subtracted)."""
+    """Run time of one compiled region over `calls` profiled steady calls (torch.profiler events, children subtracted).
+
+    Of a region behind a break `break_us` is the host's time from the graph before to its own, `waiting_us` the part of it that waits for
+    the device; with a device in the profile (`on_device`) `gain_us` is what a call gains without the break, at least and at most.
+    """
 
     process: int
     frame: str | None
@@ -309,6 +313,10 @@ class RegionCost:
     pregraph_us: float | None
     between_us: float | None
     how: str
+    break_us: float | None = None
+    waiting_us: float | None = None
+    gain_us: tuple[float, float] | None = None
+    on_device: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,9 +14,9 @@ _US_PER_MS = 1000.0
 def break_cost(run: Run, frames: Sequence[str], resumed: Sequence[str]) -> Cost | None:
     """Milliseconds a call that a break costs beside the graphs around it, or None when nothing was profiled there.
 
-    Counted are the Python and the eager ops between the graph before the break and the next one (a compiled frame ends at its first break,
-    so they
-    belong to this break alone), and the cache look-up and the bytecode before the graph of the function that goes on.
+    With a device in the profile it is what a call would gain without the break. Otherwise it is the host's time: counted are the Python and
+    the eager ops between the graph before the break and the next one (a compiled frame ends at its first break, so they belong to this
+    break alone), and the cache look-up and the bytecode before the graph of the function that goes on.
     """
     wanted = set(resumed)
     after = [cost for cost in run.costs if cost.frame in wanted]
@@ -26,8 +26,26 @@ def break_cost(run: Run, frames: Sequence[str], resumed: Sequence[str]) -> Cost 
     if not known:
         return None
     how = next(cost.how for cost in (*before, *after))
+    timed = [cost for cost in after if cost.break_us is not None and cost.on_device]
+    if timed:
+        return _on_device(timed, how)
     missing = "" if len(known) == len(parts) else "; only one side of the break was profiled"
-    return Cost(value=round(sum(known) / _US_PER_MS, 4), unit="ms per call", basis=f"measured: {how}{missing}")
+    return Cost(value=round(sum(known) / _US_PER_MS, 4), unit="ms per call", basis=f"measured: host time, {how}{missing}")
+
+
+def _on_device(timed: Sequence[RegionCost], how: str) -> Cost:
+    """What a call would gain where a device was profiled; the host's time without waiting where that is not known."""
+    host = _mean_us(timed, lambda cost: cost.break_us) or 0.0
+    waiting = min(host, _mean_us(timed, lambda cost: cost.waiting_us) or 0.0)
+    parts = f"host time {host / _US_PER_MS:.3f} ms, of it {waiting / _US_PER_MS:.3f} waiting for the device"
+    low, high = (_mean_us(timed, lambda cost, at=at: None if cost.gain_us is None else cost.gain_us[at]) for at in (0, 1))  # type: ignore[misc]
+    if low is None or high is None:
+        value, basis = host - waiting, f"measured: host time without waiting; {parts}; what a call would gain is not known; {how}"
+    else:
+        value = (low + high) / 2
+        ends = f"{low / _US_PER_MS:.3f} to {high / _US_PER_MS:.3f}"
+        basis = f"derived: what a call would gain, {ends} ms, by playing host and device again without the break; {parts}; {how}"
+    return Cost(value=round(value / _US_PER_MS, 4), unit="ms per call", basis=basis)
 
 
 def _entry_us(cost: RegionCost) -> float | None:

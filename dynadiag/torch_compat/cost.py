@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 from dynadiag.torch_compat import context
 from dynadiag.torch_compat.hooks import Hooks, Sink, callback_switch, disguise
-from dynadiag.torch_compat.profile_events import GRAPH, summarise
+from dynadiag.torch_compat.profile_events import GRAPH, Profiled, read_events, summarise
 
 _WARM_ROUNDS = 3
 _ROUNDS = 20
@@ -22,7 +23,7 @@ class CostMeter:
     """Profiles once the program is steady: a region was called three times and nothing compiled meanwhile; then for 20 more of its calls.
 
     A compilation meanwhile, or a profiler that the program starts itself, discards what was measured, and the wait begins again (at most
-    five times).
+    five times). With CUDA the device is in the profile and is waited for before and after it; the next 20 calls are timed without one.
     """
 
     def __init__(self, sink: Sink) -> None:
@@ -35,6 +36,7 @@ class CostMeter:
         self._attempts = 0
         self._done = False
         self._switch = callback_switch()
+        self._profiled: tuple[Profiled, int] | None = None
 
     def count_calls_of(self, output_graph_class: Any, hooks: Hooks) -> None:
         """Count calls of what `OutputGraph.call_user_compiler` returns; nothing is counted for code that torch wants to serialise."""
@@ -61,6 +63,9 @@ class CostMeter:
         if self._done:
             return
         with self._lock:
+            if self._profiled is not None:
+                self._tell(None)
+                return
             self._discard()
         self._say(self._why_nothing())
 
@@ -81,6 +86,8 @@ class CostMeter:
         """`compiled` with a count of its calls; a new compilation ends the steady state."""
         key = _region_name(context.current_compile_ids())
         with self._lock:
+            if self._profiled is not None:
+                self._tell(None)
             self._calls.clear()
             self._discard()
         enter = self._enter
@@ -109,6 +116,9 @@ class CostMeter:
 
     def _step(self, key: str) -> None:
         self._calls[key] += 1
+        if self._profiled is not None:
+            self._time(key)
+            return
         if self._profile is None:
             if self._calls[key] > _WARM_ROUNDS and self._attempts < _MAX_ATTEMPTS:
                 self._start(key)
@@ -121,7 +131,8 @@ class CostMeter:
         profiler = sys.modules["torch.autograd.profiler"]
         if sys.modules["torch"]._C._autograd._profiler_enabled():
             return
-        profile = profiler.profile(use_cpu=True, use_kineto=True)
+        device = _wait_for_device()
+        profile = profiler.profile(use_cpu=True, use_kineto=True, use_device=device)
         profiler_c = sys.modules["torch"]._C._autograd
         self._starting = True
         profiler_c._prepare_profiler(profile.config(), profile.kineto_activities)
@@ -132,12 +143,32 @@ class CostMeter:
         self._profile, self._starter = profile, (key, self._calls[key])
 
     def _stop(self) -> None:
+        device = _wait_for_device()
         result = sys.modules["torch"]._C._autograd._disable_profiler()
         _announce(started=False)
-        self._profile, self._done = None, True
-        regions = summarise(result.events())
-        how = f"torch.profiler (CPU events), {_ROUNDS} steady calls of region {self._starter[0]}; nested regions and look-ups subtracted"
-        self._sink.artifact("dynadiag_cost", {"how": how, "regions": regions}, context=False)
+        self._profile = None
+        profiled = read_events(result.events())
+        self._profiled = profiled, time.perf_counter_ns()
+        self._starter = self._starter[0], self._calls[self._starter[0]]
+        if device is None or not profiled.works:
+            self._tell(None)
+
+    def _time(self, key: str) -> None:
+        """Wait for the same number of calls without a profiler."""
+        region, first = self._starter
+        if self._profiled is None or key != region or self._calls[key] < first + _ROUNDS:
+            return
+        _wait_for_device()
+        self._tell((time.perf_counter_ns() - self._profiled[1]) / _ROUNDS)
+
+    def _tell(self, period_ns: float | None) -> None:
+        """Write what was profiled; `period_ns` is the length of a call without a profiler, None where none was timed."""
+        if self._profiled is None:
+            return
+        profiled, self._profiled, self._done = self._profiled[0], None, True
+        regions = summarise(profiled, self._starter[0], period_ns)
+        how = f"torch.profiler, {_ROUNDS} steady calls of region {self._starter[0]}; nested regions and look-ups subtracted"
+        self._sink.artifact("dynadiag_cost", {"how": how, "regions": regions, "period_ns": period_ns}, context=False)
 
     def _discard(self) -> None:
         if self._profile is not None:
@@ -151,6 +182,18 @@ class CostMeter:
             if not self._starting:
                 self._calls.clear()
                 self._discard()
+
+
+def _wait_for_device() -> str | None:
+    """The device of the profile, when all that was asked of it is done: "cuda" where the program uses it.
+
+    None while a CUDA graph is captured, which a synchronisation would end.
+    """
+    torch = sys.modules["torch"]
+    if not torch.cuda.is_initialized() or torch.cuda.is_current_stream_capturing():
+        return None
+    torch.cuda.synchronize()
+    return "cuda"
 
 
 def _announce(*, started: bool) -> None:

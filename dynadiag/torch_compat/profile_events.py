@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from dynadiag.torch_compat.device_timeline import Cut, Event, Timeline
 
 _REGION = "Torch-Compiled Region: "
 _LOOKUP = "TorchDynamo Cache Lookup"
 _PREGRAPH = "Pregraph bytecode"
 GRAPH = "dynadiag graph"
 _PARTS = (_PREGRAPH, GRAPH)
+# What runs inside a graph of inductor's, behind AOTAutograd's wrappers (`torch/_inductor/output_code.py`, 2.11 to 2.15).
+_CALL = "## Call CompiledFxGraph"
 
 
 @dataclass
@@ -40,25 +45,98 @@ class _Sum:
     graph: int = 0
 
 
-def summarise(events: Iterable[Any]) -> list[dict[str, Any]]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profiled:
+    """All events of a profile, and the threads of those on the host; `works` says whether the device did anything."""
+
+    events: Sequence[Event]
+    threads: Sequence[int]
+
+    @property
+    def works(self) -> bool:
+        """Whether work of a device is among them."""
+        return any(event.on_device for event in self.events)
+
+
+def read_events(events: Iterable[Any]) -> Profiled:
+    """Kineto's events as plain data."""
+    read, threads = [], []
+    for event in events:
+        begin = event.start_ns()
+        on_device = "CPU" not in str(event.device_type())
+        ids = {"correlation": event.correlation_id(), "stream": event.device_resource_id() if on_device else 0}
+        read.append(Event(name=event.name(), begin=begin, end=begin + event.duration_ns(), on_device=on_device, **ids))
+        threads.append(event.start_thread_id())
+    return Profiled(events=read, threads=threads)
+
+
+def summarise(profiled: Profiled, starter: str = "", period_ns: float | None = None) -> list[dict[str, Any]]:
     """One entry a region, means in microseconds per call.
 
     `graph_us` is the time inside the region's graph, `between_us` what is left beside it and the bytecode before it: Python and eager ops
-    up to the next region.
+    up to the next region. Of a region that is entered inside another, behind a break, `break_us` is the host's time from the graph before
+    to its own, `waiting_us` how much of that waits for the device, and with a device `gain_us` what a call would gain without it, at least
+    and at most; `period_ns` is the length of a call of the region `starter` without a profiler.
     """
     sums: dict[str, _Sum] = defaultdict(_Sum)
-    for spans in _spans_by_thread(events).values():
-        _add_up(_nest(spans), sums)
-    return [_entry(name, total) for name, total in sorted(sums.items()) if total.calls]
+    breaks: dict[str, list[tuple[Cut, Cut]]] = defaultdict(list)
+    calls = sorted((event.begin, event.end) for event in profiled.events if event.name.startswith(_CALL))
+    threads = [_nest(spans) for spans in _spans_by_thread(profiled).values()]
+    for root in threads:
+        _add_up(root, sums)
+        _find_breaks(root, calls, breaks)
+    gains = _gains(profiled, breaks, starter, period_ns)
+    return [_entry(name, total) | gains.get(name, {}) for name, total in sorted(sums.items()) if total.calls]
 
 
-def _spans_by_thread(events: Iterable[Any]) -> dict[int, list[_Span]]:
+def _find_breaks(span: _Span, calls: Sequence[tuple[int, int]], breaks: dict[str, list[tuple[Cut, Cut]]]) -> None:
+    """The stretches of host time between two graphs of one call, without and with the wrappers of the graphs around them."""
+    before: _Span | None = None
+    for child in span.children:
+        if child.kind == GRAPH:
+            before = child
+        elif child.kind not in (_LOOKUP, *_PARTS):
+            graph = next((part for part in child.children if part.kind == GRAPH), None)
+            if before is not None and graph is not None:
+                last = bisect_right(calls, (before.end, before.end)) - 1
+                first = bisect_left(calls, (graph.begin, 0))
+                left = calls[last][1] if last >= 0 and calls[last][0] >= before.begin else before.end
+                right = calls[first][0] if first < len(calls) and calls[first][0] < graph.end else graph.begin
+                breaks[child.kind].append((Cut(before.end, graph.begin), Cut(left, right)))
+            before = None
+        _find_breaks(child, calls, breaks)
+
+
+def _gains(
+    profiled: Profiled, breaks: dict[str, list[tuple[Cut, Cut]]], starter: str, period_ns: float | None
+) -> dict[str, dict[str, Any]]:
+    """What is known of the break before each region."""
+    starts = [event.begin for event in profiled.events if event.name == _REGION + starter]
+    timeline = Timeline(profiled.events, starts)
+    fits = timeline.on_device and period_ns is not None and timeline.calibrate(period_ns)
+    found: dict[str, dict[str, Any]] = {}
+    for name, cuts in breaks.items():
+        least, most = ([pair[side] for pair in cuts] for side in (0, 1))
+        known: dict[str, Any] = {
+            "break_us": _mean_us(sum(cut.end - cut.begin for cut in least), len(least)),
+            "waiting_us": _mean_us(timeline.waiting_ns(least), len(least)),
+        }
+        if timeline.on_device:
+            known["gain_us"] = [round(gain / 1000, 3) for gain in timeline.gain_ns(least, most)] if fits else None
+        found[name] = known
+    return found
+
+
+def _mean_us(total_ns: float, count: int) -> float:
+    return round(total_ns / count / 1000, 3)
+
+
+def _spans_by_thread(profiled: Profiled) -> dict[int, list[_Span]]:
     threads: dict[int, list[_Span]] = defaultdict(list)
-    for event in events:
-        kind = _kind(event.name())
+    for event, thread in zip(profiled.events, profiled.threads, strict=True):
+        kind = None if event.on_device else _kind(event.name)
         if kind is not None:
-            begin = event.start_ns()
-            threads[event.start_thread_id()].append(_Span(kind, begin, begin + event.duration_ns()))
+            threads[thread].append(_Span(kind, event.begin, event.end))
     return threads
 
 

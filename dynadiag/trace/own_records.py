@@ -212,7 +212,16 @@ def _region(run: RunDraft, process: ProcessDraft, region: Mapping[str, Any], how
         pregraph_us=as_float(region.get("pregraph_us")),
         between_us=as_float(region.get("between_us")),
         how=how,
+        break_us=as_float(region.get("break_us")),
+        waiting_us=as_float(region.get("waiting_us")),
+        gain_us=_ends(region.get("gain_us")),
+        on_device="gain_us" in region,
     )
+
+
+def _ends(value: object) -> tuple[float, float] | None:
+    ends = [as_float(end) for end in as_list(value)]
+    return (ends[0], ends[1]) if len(ends) == 2 and ends[0] is not None and ends[1] is not None else None
 
 
 def leave(run: RunDraft, process: ProcessDraft, record: Record) -> None:

@@ -174,9 +174,39 @@ def test_measured_cost_is_shown_and_ranks_within_its_class(maker, at):
     findings = sorted(find_graph_breaks(maker.run(costs=costs)).findings, key=lambda finding: finding.rank)
     assert findings[0].where.line == 12
     assert (findings[0].cost.value, findings[0].cost.unit) == (1.21, "ms per call")
-    assert findings[0].cost.basis == "measured: torch.profiler over 20 calls"
+    assert findings[0].cost.basis == "measured: host time, torch.profiler over 20 calls"
     assert (findings[1].cost.unit, findings[1].cost.basis) == ("event", "counted: break records")
     assert find_graph_breaks(maker.run(costs=costs)).notes == ()
+
+
+@pytest.mark.parametrize(
+    ("gain", "value", "said"),
+    [
+        ((1700.0, 2300.0), 2.0, "derived: what a call would gain, 1.700 to 2.300 ms"),
+        (
+            None,
+            0.34,
+            "measured: host time without waiting; host time 3.000 ms, of it 2.660 waiting for the device; what a call would gain is not",
+        ),
+    ],
+)
+def test_with_a_device_the_cost_is_what_a_call_would_gain_or_says_that_it_is_host_time(maker, at, gain, value, said):
+    frame = maker.frame("two", line=10)
+    maker.breaks_at(frame, at(12, "two"))
+    resume = maker.frame("torch_dynamo_resume_in_two_at_12", line=12)
+    known = {
+        "process": 0,
+        "calls": 20,
+        "region_us": 900.0,
+        "how": "torch.profiler",
+        "lookup_us": 6.0,
+        "pregraph_us": 4.0,
+        "between_us": 2990.0,
+    }
+    behind = RegionCost(frame=resume, region="2/0", break_us=3000.0, waiting_us=2660.0, gain_us=gain, on_device=True, **known)
+    (finding,) = find_graph_breaks(maker.run(costs=(RegionCost(frame=frame, region="1/0", **known), behind))).findings
+    assert (finding.cost.value, finding.cost.unit) == (value, "ms per call")
+    assert finding.cost.basis.startswith(said)
 
 
 def test_that_run_time_can_be_measured_is_said_once(maker, at):
