@@ -18,6 +18,7 @@ from typing import Any
 from dynadiag import __version__
 from dynadiag.doctor import probe
 from dynadiag.errors import UsageError
+from dynadiag.masking import masked_settings
 
 OLDEST_TORCH = (2, 11)
 TESTED_TORCH = ("2.11.0", "2.15.0")
@@ -85,7 +86,7 @@ def examine(python: str | None = None) -> Checkup:
         compiler=compiler,
         openssl=openssl,
         picture_renderers=_picture_renderers(),
-        settings={name: value for name, value in sorted(os.environ.items()) if _SETTINGS.match(name)},
+        settings=masked_settings({name: value for name, value in sorted(os.environ.items()) if _SETTINGS.match(name)}),
         missing=_missing(torch, compiler, openssl),
     )
 

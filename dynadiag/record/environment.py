@@ -9,6 +9,8 @@ import sysconfig
 import time
 from typing import Any
 
+from dynadiag.masking import masked_arguments, masked_settings
+
 _PREFIXES = ("TORCH", "PYTORCH", "CUDA", "OMP_")
 # torch reads CI: under it an alias that an operator does not declare is an error (torch/_functorch/config.py, 2.11 to 2.15).
 _NAMES = frozenset({"CI", "RANK", "LOCAL_RANK", "WORLD_SIZE", "MKL_NUM_THREADS", "TRITON_CACHE_DIR", "TRITON_INTERPRET"})
@@ -24,7 +26,7 @@ def describe_process(dynadiag: str, rank: int | None, started_by: str) -> dict[s
         "pid": os.getpid(),
         "ppid": os.getppid(),
         "rank": rank,
-        "argv": list(getattr(sys, "argv", [])),
+        "argv": list(masked_arguments(map(str, getattr(sys, "argv", [])))),
         "executable": sys.executable,
         "python": platform.python_version(),
         "torch": _text(getattr(version, "__version__", None)),
@@ -63,7 +65,7 @@ def site_prefixes() -> list[str]:
 
 def _chosen_variables() -> dict[str, str]:
     chosen = {name: value for name, value in os.environ.items() if name.startswith(_PREFIXES) or name in _NAMES}
-    return {name: value for name, value in sorted(chosen.items()) if not any(word in name for word in _SECRET)}
+    return masked_settings({name: value for name, value in sorted(chosen.items()) if not any(word in name for word in _SECRET)})
 
 
 def working_directory() -> str | None:

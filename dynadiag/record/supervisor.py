@@ -19,6 +19,7 @@ from typing import Any
 
 import dynadiag
 from dynadiag.errors import UsageError
+from dynadiag.masking import masked_arguments
 from dynadiag.model import RunInfo
 from dynadiag.process_identity import identity
 from dynadiag.record import directory as run_directory
@@ -122,7 +123,7 @@ def record(target: Target, options: RecordOptions) -> RecordResult:
     info = RunInfo(
         directory=None if directory is None else str(directory),
         dynadiag=dynadiag.__version__,
-        command=tuple(command),
+        command=masked_arguments(command),
         cwd=working_directory(),
         started_at=_now(),
         running=True,

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from dynadiag.masking import masked_setting, masked_text
 from dynadiag.reduce.ablation import SIZES, Cell
 from dynadiag.reduce.failure import Failure
 from dynadiag.reduce.setting import INNER
@@ -49,10 +50,10 @@ def render(report: BugReport) -> str:
         "### Minimal reproducer",
         _source(report),
         "## Error logs",
-        _fence(_tail(without_folders(report.error) if report.error else failure.detail or failure.title()), "text"),
+        _fence(_tail(masked_text(without_folders(report.error) if report.error else failure.detail or failure.title())), "text"),
         *_others(report.other_failures or {}),
         "## Versions",
-        _fence("\n".join(f"{name}: {value}" for name, value in report.facts.items()), "text"),
+        _fence("\n".join(f"{name}: {masked_setting(name, value)}" for name, value in report.facts.items()), "text"),
     ]
     return "\n\n".join(parts) + "\n"
 

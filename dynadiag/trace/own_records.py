@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from dynadiag.masking import masked_arguments, masked_setting
 from dynadiag.model.run import CompileCall, Graph, PayloadRef, Problem, RegionCost, RegistryEntry
 from dynadiag.trace.drafts import ProcessDraft, RunDraft, attempt_of
 from dynadiag.trace.parity_records import parity
@@ -34,10 +35,10 @@ def environment(run: RunDraft, process: ProcessDraft, record: Record) -> None:
         "torch": torch,
         "python": python,
         "device": as_text(facts.get("device")),
-        "argv": run.share(as_texts(facts.get("argv"))[:_MOST_ARGUMENTS]) or None,
+        "argv": run.share(masked_arguments(as_texts(facts.get("argv"))[:_MOST_ARGUMENTS])) or None,
         "started_at": started,
         "environment": {
-            key: run.share(text[:_LONGEST])
+            key: run.share(masked_setting(key, text[:_LONGEST]))
             for key, text in as_dict(facts.get("env")).items()
             if isinstance(text, str) and run.room.take("settings", len(key))
         },

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from dynadiag.files import read_small
 from dynadiag.model.parity import CouldDiffer, Replayed
 from dynadiag.model.run import Location
 from dynadiag.trace.values import BadRecordError, as_dict, as_id, as_list, as_text, decode, parse_json
@@ -19,8 +20,7 @@ _LONGEST = 2000
 def replayed(file: Path) -> tuple[Replayed | None, str | None]:
     """What the file says, and a note when it is there but cannot be used."""
     try:
-        with file.open("rb") as stream:
-            data = stream.read(_MOST_BYTES + 1)
+        data = read_small(file, _MOST_BYTES + 1)
         if len(data) > _MOST_BYTES:
             raise BadRecordError(f"larger than {_MOST_BYTES >> 20} MB")
         found = as_dict(parse_json(decode(data), "no JSON"))

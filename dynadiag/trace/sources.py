@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from dynadiag.errors import UnreadableInputError
+from dynadiag.files import read_small
+from dynadiag.masking import masked_arguments
 from dynadiag.model.run import RunInfo
 from dynadiag.process_identity import state_of
 from dynadiag.trace.values import BadRecordError, as_bool, as_dict, as_int, as_text, as_texts, decode, parse_json
@@ -139,14 +141,14 @@ def _order(name: str) -> list[tuple[int, int, str]]:
 
 
 def _files(folder: Path, depth: int) -> Iterator[Path]:
-    """The regular files in a folder and below; links to folders, pipes and devices are left alone."""
+    """The regular files in a folder and below; links, pipes and devices are left alone: a folder may be a stranger's."""
     with os.scandir(folder) as entries:
         for entry in entries:
             try:
                 if entry.is_dir(follow_symlinks=False):
                     if depth < _DEEPEST and not entry.name.startswith("."):
                         yield from _files(Path(entry.path), depth + 1)
-                elif entry.is_file():
+                elif entry.is_file(follow_symlinks=False):
                     yield Path(entry.path)
             except OSError:
                 continue
@@ -155,10 +157,12 @@ def _files(folder: Path, depth: int) -> Iterator[Path]:
 def _run_info(folder: Path) -> tuple[RunInfo | None, tuple[str, ...]]:
     """What the marker file says; None when there is none, and a note when it cannot be read."""
     marker = folder / MARKER
-    if not marker.is_file():
+    if not os.path.lexists(marker):
         return None, ()
-    with marker.open("rb") as stream:
-        data = stream.read(_MARKER_BYTES)
+    try:
+        data = read_small(marker, _MARKER_BYTES)
+    except OSError as error:
+        return None, (f"{MARKER} is not read: {error.strerror}",)
     try:
         values = parse_json(decode(data), "not JSON")
     except BadRecordError:
@@ -175,7 +179,7 @@ def _info(folder: Path, values: Mapping[str, Any]) -> RunInfo:
         found |= {"running": state == "alive", "killed": state == "dead", "unended": state == "elsewhere"}
     return RunInfo(
         directory=str(folder),
-        command=as_texts(values.get("command")) or None,
+        command=masked_arguments(as_texts(values.get("command"))) or None,
         exit_status=as_int(values.get("exit_status")),
         stopped=tuple(dict.fromkeys((*as_texts(values.get("stopped"))[:_MOST_STOPPED], *_stopped(folder)))),
         **found,

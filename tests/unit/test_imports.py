@@ -15,28 +15,30 @@ from dynadiag_cli.main import app
 
 ROOT = Path(__file__).parents[2]
 
-LOWEST = {"errors", "files", "process_identity", "scratch"}
+LOWEST = {"errors", "files", "masking", "process_identity", "scratch"}
 # What each part may import besides itself; `docs/architecture.md` draws the same. `dynadiag` itself (its version) is open to all.
 MAY_IMPORT = {
     "errors": set(),
     "files": set(),
+    "masking": set(),
     "process_identity": set(),
     "scratch": {"process_identity"},
     "model": {"errors"},
     "torch_compat": {"errors", "model"},
     "shadow": {"errors", "model", "torch_compat"},
-    "record": {"errors", "files", "process_identity", "scratch", "model", "torch_compat", "shadow"},
-    "trace": {"errors", "files", "process_identity", "model"},
+    "record": {"errors", "masking", "files", "process_identity", "scratch", "model", "torch_compat", "shadow"},
+    "trace": {"errors", "masking", "files", "process_identity", "model"},
     "advice": {"errors", "model", "passes", "trace"},
     "passes": {"errors", "model", "trace", "advice"},
     "report": {"errors", "model", "trace", "passes", "advice"},
     "render": {"errors", "files", "model", "trace", "passes"},
     "fx": {"errors", "files", "scratch", "model", "torch_compat", "trace"},
-    "doctor": {"errors"},
+    "doctor": {"errors", "masking"},
     "bootstrap": {"record", "replay"},
     "replay": {"errors", "files", "model", "torch_compat", "record"},
     "reduce": {
         "errors",
+        "masking",
         "files",
         "scratch",
         "model",

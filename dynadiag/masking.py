@@ -1,0 +1,106 @@
+"""Command lines, settings and error texts without what looks like a secret: by the name it has, and by how it looks. Standard library only.
+
+Reports go into bug reports as they are. What is plainly harmless stays readable: `--num-tokens 128`, `TOKENIZERS_PARALLELISM=false`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+MASK = "***"
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+# Words that a secret is called by alone, and words before "key" and "token" that make them one.
+_SECRET = _words(
+    "secret secrets password passwords passwd passphrase pwd pass pw apikey authkey credential credentials creds authorization "
+    "bearer jwt pat cookie apitoken authtoken accesstoken signature"
+)
+_KEYS = _words(
+    "api access secret private auth ssh gpg encryption signing service account master license subscription wandb hf openai "
+    "anthropic neptune comet aws azure gcp google sas storage client shared"
+)
+# A token of a tokenizer, which has a name in a vocabulary, or a count.
+_VOCABULARY = _words(
+    "pad eos bos unk mask sep cls start end special stop per image audio video text max min num n new next first last prefix "
+    "suffix every target source decoder encoder class register"
+)
+_HARMLESS = re.compile(r"[-+]?\d{1,7}(?:\.\d*)?|true|false|yes|no|on|off|none|null|auto|<[^<>]*>|\[[A-Z_]+\]|", re.IGNORECASE)
+_NAME = re.compile(r"[-+~\w.:]{1,200}")
+_LOOKS = re.compile(
+    r"(?P<scheme>\b[A-Za-z][A-Za-z0-9+.-]{1,20}://)(?!git@)[^/\s?#\"'<>]{1,1000}@"
+    r"|(?P<query>[?&](?i:[\w-]{0,40}(?:token|signature|secret|password|passwd|credential|apikey|api_key|api-key|access_key)|sig|key)=)[^&\s\"'#]{1,2000}"
+    r"|(?P<kind>\b(?i:Bearer|Basic|Token)\s{1,4})(?=[^\s\"']*[\d=/+._-])[A-Za-z0-9+/=._~-]{8,4000}"
+    r"|(?P<header>\b(?i:Authorization|X-Api-Key|Cookie)\s{0,4}:\s{0,4})(?!Bearer|Basic|Token)[^\s\"']{4,2000}"
+    r"|\b(?:hf|api_org|gh[pousr]|npm|dop_v1|r8|nvapi|wandb_v1|lin_api)[_-](?=[A-Za-z0-9_-]*[A-Z0-9])[A-Za-z0-9_-]{8,400}"
+    r"|\bgithub_pat_\w{10,400}|\bgl(?:pat|dt|rt)-[\w-]{10,400}|\bxox[abeoprs]-[\w-]{8,400}|\bpypi-[\w-]{16,400}"
+    r"|\bsk-(?=[\w-]*\d)[\w-]{16,400}|\bsk_(?:live|test)_\w{8,400}|\bAIza[\w-]{30,60}|\bya29\.[\w-]{10,400}"
+    r"|\b(?:AKIA|ASIA|AROA|AIDA)[A-Z0-9]{16}\b|\beyJ[\w-]{8,4000}\.[\w-]{8,4000}\.[\w-]{0,4000}"
+    r"|-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----[^-]{0,10000}(?:-----END [A-Z ]{0,40}PRIVATE KEY-----)?"
+)
+_SAID = re.compile(
+    r"(?i)(?P<head>[\"']?\b[\w-]{0,40}(?:password|passwd|passphrase|secret|api[_-]?key|access[_-]?key|private[_-]?key|"
+    r"(?:auth|access|api|hf|bearer|session|refresh)[_-]?token)[\"']?\s{0,4}[:=]\s{0,4}[\"']?)(?P<value>[^\s\"',;&}{)(]{3,2000})"
+)
+
+
+def masked_text(text: str) -> str:
+    """The text with URLs' user info, tokens of known forms and `password=...` masked."""
+    return _SAID.sub(_said, _LOOKS.sub(_looks, text))
+
+
+def masked_arguments(arguments: Iterable[str]) -> tuple[str, ...]:
+    """A command line: also the value after an option whose name says that it is a secret, and of `name=value`."""
+    shown: list[str] = []
+    awaited = None
+    for argument in arguments:
+        if awaited is not None and not argument.startswith("--"):
+            shown.append(masked_setting(awaited, argument))
+            awaited = None
+            continue
+        name, mark, value = argument.partition("=")
+        named = mark and _NAME.fullmatch(name) is not None
+        shown.append(f"{name}={masked_setting(name, value)}" if named else masked_text(argument))
+        awaited = argument if not mark and _NAME.fullmatch(name) and argument.startswith("-") and is_secret_name(argument) else None
+    return tuple(shown)
+
+
+def masked_setting(name: str, value: str) -> str:
+    """The value of an option or a variable: all of it is masked when the name is that of a secret."""
+    return MASK if is_secret_name(name) and not _is_harmless(name, value) else masked_text(value)
+
+
+def masked_settings(settings: Mapping[str, str]) -> dict[str, str]:
+    """Variables or options by name."""
+    return {name: masked_setting(name, value) for name, value in settings.items()}
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether what has this name ("--api-key", "HF_TOKEN", "db.password") is a secret."""
+    words = [word.lower() for word in _WORD.findall(name)]
+    for before, word in zip(["", *words], words, strict=False):
+        if word in _SECRET or (word in ("key", "keys") and before in _KEYS):
+            return True
+    # Of a token the name comes last: `--token-dim` and `--tokens` are none.
+    return len(words) > 0 and words[-1] == "token" and not (len(words) > 1 and words[-2] in _VOCABULARY)
+
+
+def _is_harmless(name: str, value: str) -> bool:
+    """A switch or a count under a name that may be a secret's; a password may be a number."""
+    words = [word.lower() for word in _WORD.findall(name)]
+    return _HARMLESS.fullmatch(value) is not None and not (any(word.startswith("pass") for word in words) and any(map(str.isdigit, value)))
+
+
+def _looks(match: re.Match[str]) -> str:
+    if match["scheme"]:
+        return f"{match['scheme']}{MASK}@"
+    return f"{match['query'] or match['kind'] or match['header'] or ''}{MASK}"
+
+
+def _said(match: re.Match[str]) -> str:
+    return match[0] if _HARMLESS.fullmatch(match["value"]) or MASK in match["value"] else f"{match['head']}{MASK}"
