@@ -136,7 +136,8 @@ class GuardSet:
     """All guards of one compiled frame, summed up while reading; `examples` keeps the first of each kind and the longest sources.
 
     `watched` holds the guards on the sources that the frame's own `recompile_reasons` name: they tell the value that caused the recompile.
-    `on_modules` counts those that look at a submodule of an nn.Module or at something of it.
+    `on_modules` counts those that look at a submodule of an nn.Module or at something of it. `values` are, for a process with a rank, the
+    codes of the guards on constants and lengths, by which ranks are compared.
     """
 
     count: int
@@ -144,6 +145,7 @@ class GuardSet:
     examples: tuple[Guard, ...] = ()
     watched: tuple[Guard, ...] = ()
     on_modules: int = 0
+    values: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,9 @@ class Pass(Protocol):
         ...
 
 
+_RUNS_SHOWN = 8
+
+
 class Rank(IntEnum):
     """The classes that findings are sorted by, dearest first; within a class the numbers of `Finding.rank[1:]` decide.
 
@@ -87,6 +90,19 @@ def process_of(run: Run, index: int) -> Process | None:
     return next((process for process in run.processes if process.index == index), None)
 
 
+def rank_numbers(ranks: Iterable[int]) -> str:
+    """Ranks in few words, however many: "0, 2 to 7, 9 and 1,000 more"."""
+    runs: list[list[int]] = []
+    for rank in sorted(ranks):
+        if runs and rank == runs[-1][1] + 1:
+            runs[-1][1] = rank
+        else:
+            runs.append([rank, rank])
+    texts = [str(first) if first == last else f"{first} to {last}" if last > first + 1 else f"{first}, {last}" for first, last in runs]
+    more = sum(last - first + 1 for first, last in runs[_RUNS_SHOWN:])
+    return ", ".join(texts[:_RUNS_SHOWN]) + (f" and {more:,} more" if more else "")
+
+
 def rank_text(run: Run, processes: Iterable[int]) -> str:
     """For example "ranks 0, 1" or "processes 4711, 4712"; empty when the run has only one process."""
     wanted = set(processes)
@@ -95,9 +111,9 @@ def rank_text(run: Run, processes: Iterable[int]) -> str:
         return ""
     ranks = [process.rank for process in chosen]
     if None not in ranks:
-        return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(str(rank) for rank in ranks)}"
+        return f"rank{'s' if len(ranks) > 1 else ''} {rank_numbers(rank for rank in ranks if rank is not None)}"
     names = [str(process.pid if process.pid is not None else base_name(process.log)) for process in chosen]
-    return f"process{'es' if len(names) > 1 else ''} {', '.join(names)}"
+    return f"process{'es' if len(names) > 1 else ''} {listed(names, limit=_RUNS_SHOWN)}"
 
 
 def config_value(run: Run, process: int, area: str, option: str) -> object | None:

@@ -5,17 +5,24 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from dynadiag.model.report import Cost, Finding, PassResult, RankDifference
 from dynadiag.model.run import Frame, Location, Process, Run
-from dynadiag.passes.base import Rank, listed, plural, short_place
+from dynadiag.passes.base import Rank, listed, plural, rank_numbers, short_place
+from dynadiag.passes.fallback_entries import named_frames
 from dynadiag.passes.fingerprint import Subject, fingerprints
-from dynadiag.passes.guard_text import parse_reason
+from dynadiag.passes.guard_text import parse_guard_code, parse_reason
 from dynadiag.passes.places import own_frame, project_path, source_function
 
 CUT_CODE = "DX04"
+VALUE_CODE = "DX06"
 SETTING_CODE = "DX05"
 _SHOWN = 3
+_SINGLY = 64
+_MOST_DIFFERENCES = 1000
+_MOST_NOTES = 20
+_MOST_VARIANTS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +53,16 @@ def find_rank_differences(run: Run) -> PassResult:
     ranks, notes = main_processes(run)
     if len(ranks) < 2:
         return PassResult(notes=notes)
-    differences = [(aspect, one) for aspect in _ASPECTS for one in _differences(aspect, ranks, run)]
+    found = [list(islice(_differences(aspect, ranks, run), _MOST_DIFFERENCES + 1)) for aspect in _ASPECTS]
+    differences = [(aspect, one) for aspect, group in zip(_ASPECTS, found, strict=True) for one in group[:_MOST_DIFFERENCES]]
+    if any(len(group) > _MOST_DIFFERENCES for group in found):
+        notes = (*notes, f"Ranks: the first {_MOST_DIFFERENCES:,} differences of a kind are shown; there are more.")
+    guarded = list(islice(guard_values(ranks, run), _MOST_DIFFERENCES))
     settings = list(_settings(ranks))
     cut = list(_cut_short(ranks))
     every = [
         *((aspect.code, one) for aspect, one in differences),
+        *((VALUE_CODE, one) for one in guarded),
         *((SETTING_CODE, one) for one in settings),
         *((CUT_CODE, one) for one in cut),
     ]
@@ -72,7 +84,8 @@ def main_processes(run: Run) -> tuple[dict[int, Process], tuple[str, ...]]:
         ranks[rank] = roots[0]
         if len(roots) > 1:
             notes.append(f"Rank {rank} was recorded {len(roots)} times (restarted?); the first record is compared with the other ranks.")
-    return ranks, tuple(notes)
+    more = (f"{len(notes) - _MOST_NOTES:,} more ranks were recorded several times.",) if len(notes) > _MOST_NOTES else ()
+    return ranks, (*notes[:_MOST_NOTES], *more)
 
 
 def _differences(aspect: Aspect, ranks: Mapping[int, Process], run: Run) -> Iterable[RankDifference]:
@@ -84,10 +97,22 @@ def _differences(aspect: Aspect, ranks: Mapping[int, Process], run: Run) -> Iter
             counts.setdefault(item.key, Counter())[of_process[process]] += 1
             named.setdefault(item.key, item)
     for key, count in counts.items():
+        if len(count) == len(ranks) and len(set(count.values())) == 1:
+            continue
         numbers = {rank: count[rank] for rank in ranks}
-        if len(set(numbers.values())) > 1:
-            values = {f"rank {rank}": plural(number, aspect.noun) for rank, number in numbers.items()}
-            yield RankDifference(id="", what=named[key].what, values=values, odd_ranks=odd_ones(numbers), location=named[key].where)
+        values = {rank: plural(number, aspect.noun) for rank, number in numbers.items()}
+        yield RankDifference(id="", what=named[key].what, values=by_rank(values), odd_ranks=odd_ones(numbers), location=named[key].where)
+
+
+def by_rank(values: Mapping[int, str]) -> dict[str, str]:
+    """The value of each rank, as a report shows it: of many ranks those with the same value together."""
+    if len(values) <= _SINGLY:
+        return {f"rank {rank}": value for rank, value in values.items()}
+    groups: dict[str, list[int]] = {}
+    for rank, value in values.items():
+        groups.setdefault(value, []).append(rank)
+    shown = {f"rank{'s' if len(group) > 1 else ''} {rank_numbers(group)}": value for value, group in list(groups.items())[:_SINGLY]}
+    return shown if len(groups) <= _SINGLY else {**shown, "others": f"{len(groups) - _SINGLY:,} other values"}
 
 
 def odd_ones(values: Mapping[int, object]) -> tuple[int, ...]:
@@ -108,24 +133,16 @@ def _breaks(run: Run) -> Iterable[tuple[int, Item]]:
 
 
 def _recompiles(run: Run) -> Iterable[tuple[int, Item]]:
+    known = named_frames(run)
     for event in run.recompiles:
         frame = run.frame(event.frame)
         if frame is None:
             continue
-        named = _named(frame, run)
+        named = known(frame)
         guard = parse_reason(event.reasons[0]) if event.reasons else None
         cause = "" if guard is None or not guard.source else f" because of {guard.source}"
         where = _location(named)
         yield frame.key.process, Item((*_place_key(where, run), cause), f"recompile of {_name(named)}{cause}", where)
-
-
-def _named(frame: Frame, run: Run) -> Frame:
-    """The frame, or another compilation of its code when this one was refused before torch said which code it was."""
-    if frame.name is not None:
-        return frame
-    same = (frame.key.process, frame.key.epoch, frame.key.frame)
-    others = (other for other in run.frames if other.name is not None and (other.key.process, other.key.epoch, other.key.frame) == same)
-    return next(others, frame)
 
 
 def _graphs(run: Run) -> Iterable[tuple[int, Item]]:
@@ -137,9 +154,10 @@ def _graphs(run: Run) -> Iterable[tuple[int, Item]]:
 
 
 def _outcomes(run: Run) -> Iterable[tuple[int, Item]]:
+    known = named_frames(run)
     for frame in run.frames:
         if frame.outcome in ("skipped", "failed"):
-            named = _named(frame, run)
+            named = known(frame)
             where = _location(named)
             yield frame.key.process, Item((*_place_key(where, run), frame.outcome), f"{_name(named)} {frame.outcome}", where)
 
@@ -165,6 +183,7 @@ _ASPECTS = (
 _TITLES = {
     **{aspect.code: aspect.title for aspect in _ASPECTS},
     SETTING_CODE: "Ranks run different versions or options",
+    VALUE_CODE: "Ranks compiled the same code for different values",
     CUT_CODE: "The log of a rank ends early",
 }
 _CONSEQUENCE = {
@@ -172,6 +191,7 @@ _CONSEQUENCE = {
     "DX02": "While one rank compiles again the others wait for it at the next collective.",
     "DX03": "If collectives are compiled into graphs that only some ranks have, ranks can wait for each other.",
     SETTING_CODE: "",
+    VALUE_CODE: "Each value is a constant in the code compiled there, so these ranks run different code.",
     CUT_CODE: "It was killed or is still running, so what it did afterwards is not known and its counts are too small.",
 }
 
@@ -180,8 +200,8 @@ def _settings(ranks: Mapping[int, Process]) -> Iterable[RankDifference]:
     for what, of in (("torch version", _torch), ("options of torch", _options), ("device", lambda process: process.device)):
         values = {rank: of(process) for rank, process in ranks.items()}
         if len({repr(value) for value in values.values() if value is not None}) > 1:
-            shown = {f"rank {rank}": "not known" if value is None else str(value) for rank, value in values.items()}
-            yield RankDifference(id="", what=what, values=shown, odd_ranks=odd_ones(values))
+            shown = {rank: "not known" if value is None else str(value) for rank, value in values.items()}
+            yield RankDifference(id="", what=what, values=by_rank(shown), odd_ranks=odd_ones(values))
 
 
 def _torch(process: Process) -> str | None:
@@ -196,12 +216,48 @@ def _options(process: Process) -> str | None:
     return ", ".join(f"{area}.{name}={value!r}" for area in sorted(areas) for name, value in sorted(areas[area].items())) or "all default"
 
 
+def guard_values(ranks: Mapping[int, Process], run: Run) -> Iterable[RankDifference]:
+    """Sources on whose value the first compilation of one function is guarded differently on different ranks.
+
+    Ranks that do not guard the source are left out. Where each rank has a value of its own (its number, its share of the data) none is odd.
+    """
+    of_process = {process.index: rank for rank, process in ranks.items()}
+    first: dict[tuple[str, ...], dict[int, Frame]] = {}
+    for frame in run.frames:
+        if frame.guards is not None and frame.guards.values and frame.key.process in of_process:
+            place = (*_place_key(_location(frame), run), frame.name or "")
+            first.setdefault(place, {}).setdefault(of_process[frame.key.process], frame)
+    for frames in first.values():
+        variants: dict[tuple[str, ...], list[int]] = {}
+        for rank, frame in frames.items():
+            variants.setdefault(() if frame.guards is None else frame.guards.values, []).append(rank)
+        if len(variants) > 1:
+            yield from _guarded_differently(variants, next(iter(frames.values())))
+
+
+def _guarded_differently(variants: Mapping[tuple[str, ...], Sequence[int]], frame: Frame) -> Iterable[RankDifference]:
+    """The sources whose values differ between the variants of one function's guards, each with the ranks that have it."""
+    by_source: dict[str, dict[int, str]] = {}
+    for codes, ranks in list(variants.items())[:_MOST_VARIANTS]:
+        for code in codes:
+            guard = parse_guard_code(code)
+            if guard is not None and guard.source and guard.expected is not None:
+                by_source.setdefault(guard.source, {}).update(dict.fromkeys(ranks, guard.expected))
+    for source, values in by_source.items():
+        if len(set(values.values())) > 1:
+            ordered = dict(sorted(values.items()))
+            what = f"value of `{source}` guarded in {_name(frame)}"
+            yield RankDifference(id="", what=what, values=by_rank(ordered), odd_ranks=odd_ones(ordered), location=_location(frame))
+
+
 def _cut_short(ranks: Mapping[int, Process]) -> Iterable[RankDifference]:
     """A log that lacks the record of a normal end while another rank's has it; no log of torch's own has one, then nothing is said."""
     ended = {rank: process.finished for rank, process in ranks.items()}
     if any(ended.values()) and not all(ended.values()):
-        values = {f"rank {rank}": "complete" if done else "cut short" for rank, done in ended.items()}
-        yield RankDifference(id="", what="end of the log", values=values, odd_ranks=tuple(rank for rank, done in ended.items() if not done))
+        values = {rank: "complete" if done else "cut short" for rank, done in ended.items()}
+        yield RankDifference(
+            id="", what="end of the log", values=by_rank(values), odd_ranks=tuple(rank for rank, done in ended.items() if not done)
+        )
 
 
 def _findings(numbered: Sequence[tuple[str, RankDifference]], run: Run) -> tuple[Finding, ...]:
@@ -217,10 +273,10 @@ def _findings(numbered: Sequence[tuple[str, RankDifference]], run: Run) -> tuple
 
 
 def _finding(number: int, code: str, group: Sequence[RankDifference], mark: str, cut: tuple[int, ...]) -> Finding:
-    texts = [f"{one.what}: {', '.join(f'{rank} {value}' for rank, value in one.values.items())}{_odd_text(one)}" for one in group]
+    texts = [f"{one.what}: {', '.join(f'{rank}: {value}' for rank, value in one.values.items())}{_odd_text(one)}" for one in group]
     parts = [f"{listed(texts, limit=_SHOWN)}.", _CONSEQUENCE[code]]
     if cut and code != CUT_CODE:
-        parts.append(f"The log of rank {', '.join(map(str, cut))} ends early, which alone can explain smaller counts there.")
+        parts.append(f"The log of rank {rank_numbers(cut)} ends early, which alone can explain smaller counts there.")
     return Finding(
         id=f"n{number}",
         fingerprint=mark,
@@ -245,4 +301,4 @@ def _title(code: str, group: Sequence[RankDifference]) -> str:
 def _odd_text(one: RankDifference) -> str:
     if not one.odd_ranks or len(one.odd_ranks) == len(one.values):
         return ""
-    return f" (odd: rank {', '.join(map(str, one.odd_ranks))})"
+    return f" (odd: rank {rank_numbers(one.odd_ranks)})"

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from dynadiag.model.report import Advice, Finding, Report
 from dynadiag.model.run import Location
+from dynadiag.passes.base import rank_numbers
 from dynadiag.render import mutation_words as words
 from dynadiag.render import parity_words, wording
 from dynadiag.render.completeness import completeness
@@ -209,8 +210,8 @@ def _graphs_and_times(report: Report, rows: int) -> Iterator[str]:
         lambda row: (
             prose(row.what, limit=160),
             _place(row.location, report),
-            ", ".join(f"{prose(rank, limit=20)}: {prose(value, limit=80)}" for rank, value in row.values.items()),
-            ", ".join(map(str, row.odd_ranks)) or "none",
+            ", ".join(f"{prose(rank, limit=60)}: {prose(value, limit=80)}" for rank, value in row.values.items()),
+            rank_numbers(row.odd_ranks) or "none",
         ),
     )
 

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from dynadiag.model.report import FrameTime, RankDifference, Report, Transition
 from dynadiag.model.run import Graph
+from dynadiag.passes.base import rank_numbers
 from dynadiag.render import parity_words, wording
 from dynadiag.render.page import Column, Page, View
 from dynadiag.render.sanitise import clean
@@ -141,8 +142,8 @@ def print_ranks(report: Report, page: Page, view: View, title: str) -> None:
 
 
 def _rank_line(row: RankDifference, view: View) -> str:
-    values = ", ".join(f"rank {clean(rank, limit=20)}: {clean(value, limit=80)}" for rank, value in row.values.items())
-    odd = f"; odd: rank {', '.join(map(str, row.odd_ranks))}" if row.odd_ranks else ""
+    values = ", ".join(f"{clean(rank, limit=60)}: {clean(value, limit=80)}" for rank, value in row.values.items())
+    odd = f"; odd: rank {rank_numbers(row.odd_ranks)}" if row.odd_ranks else ""
     where = f" at {wording.place(row.location, view.base)}" if row.location else ""
     return f"{clean(row.what, limit=160)}{where}: {values}{odd}"
 

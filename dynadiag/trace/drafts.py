@@ -189,7 +189,13 @@ class RunDraft:
         if self.room.used > MOST_BYTES:
             return GuardSet(count=found.count, by_kind=self.shared_counts(found.by_kind), on_modules=found.on_modules)
         examples = self.share(tuple(map(self.share, found.examples)))
-        return replace(found, by_kind=self.shared_counts(found.by_kind), examples=examples, watched=tuple(map(self.share, found.watched)))
+        return replace(
+            found,
+            by_kind=self.shared_counts(found.by_kind),
+            examples=examples,
+            watched=tuple(map(self.share, found.watched)),
+            values=self.share(found.values),
+        )
 
     def shared_counts(self, counts: Mapping[str, int]) -> Mapping[str, int]:
         """A table of counts, once for all that are equal."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from itertools import islice
 from operator import itemgetter
@@ -24,14 +25,18 @@ _LONGEST_CODE = 1000
 _LONGEST_SOURCES = 3
 _MOST_WATCHED = 16
 _MOST_KINDS = 200
+_MOST_VALUES = 64
+_LONGEST_VALUE = 200
+# Guards whose code holds the value itself (`torch/_dynamo/guards.py`, 2.11 and 2.15).
+_ON_VALUES = frozenset({"EQUALS_MATCH", "CONSTANT_MATCH", "LENGTH_CHECK", "DICT_LENGTH", "TRUE_MATCH", "FALSE_MATCH", "BOOL_MATCH"})
 _LONGER_IN_GUARDS = len("L['']")
 
 
-def read_guards(text: str, reasons: tuple[str, ...] = ()) -> tuple[GuardSet | None, float | None]:
+def read_guards(text: str, reasons: tuple[str, ...] = (), *, values: bool = False) -> tuple[GuardSet | None, float | None]:
     """The guards of one frame and torch's own measure of one evaluation in microseconds; None for what the text does not hold.
 
     Only leaves are counted: the `GuardManager` lines between them are the path to a value and check nothing themselves. `reasons` are those
-    of the frame's own recompile; the guards on what they name are kept as `watched`.
+    of the frame's own recompile; the guards on what they name are kept as `watched`. `values` asks for `GuardSet.values`.
     """
     latency = _LATENCY.search(text, max(0, text.rfind(_LATENCY_WORDS)))
     leaves = _LEAF.findall(text)
@@ -45,6 +50,9 @@ def read_guards(text: str, reasons: tuple[str, ...] = ()) -> tuple[GuardSet | No
         watched = tuple(_watched(leaves, sources, reasons)) if reasons else ()
         inside = sum(_MODULES in body and _MODULES in body.partition("  # ")[0] for _, body in leaves)
         guards = GuardSet(count=len(leaves), by_kind=dict(kinds), examples=tuple(examples), watched=watched, on_modules=inside)
+        if values:
+            codes = (body.partition("  # ")[0].strip()[:_LONGEST_VALUE] for kind, body in leaves if kind in _ON_VALUES)
+            guards = replace(guards, values=tuple(islice(codes, _MOST_VALUES)))
     return guards, float(latency.group(1)) if latency else None
 
 

@@ -189,7 +189,7 @@ def recompile(run: RunDraft, process: ProcessDraft, record: Record) -> None:
 def guards(run: RunDraft, process: ProcessDraft, record: Record) -> None:
     """`dynamo_cpp_guards_str`: the guards of a frame, summed up."""
     frame = run.frame_of(process, record.header)
-    found, latency = read_guards(decode(record.raw_payload()), frame.reasons)
+    found, latency = read_guards(decode(record.raw_payload()), frame.reasons, values="rank" in process.facts)
     if found is not None:
         frame.guards = run.shared_guards(found)
     frame.latency_us = latency

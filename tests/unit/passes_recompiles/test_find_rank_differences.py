@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from dynadiag.model.run import BreakEvent, CompileKey, Frame, Graph, Location, Process, RecompileEvent, Run, RunInfo
+from dynadiag.model.run import BreakEvent, CompileKey, Frame, Graph, GuardSet, Location, Process, RecompileEvent, Run, RunInfo
+from dynadiag.passes.base import rank_numbers
 from dynadiag.passes.find_rank_differences import find_rank_differences, main_processes, odd_ones
 
 FOREIGN = Path(__file__).parents[4] / "shared" / "traces" / "multi_rank_logs"
@@ -184,3 +185,40 @@ def test_foreign_logs_of_four_ranks():
     recompile = next(one for one in found.ranks if one.what.startswith("recompile"))
     assert recompile.values == {"rank 0": "0 recompiles", "rank 1": "14 recompiles", "rank 2": "0 recompiles", "rank 3": "6 recompiles"}
     assert recompile.odd_ranks == ()
+
+
+def guarded(process, *codes, count=9, compile=0):
+    guards = GuardSet(count=count, by_kind={"EQUALS_MATCH": len(codes)}, values=codes)
+    key = CompileKey(process, 0, 0, compile)
+    return Frame(id=f"f{process}", key=key, attempts=1, name="step", file="/p/train.py", line=3, outcome="compiled", guards=guards)
+
+
+def test_a_guard_value_that_differs_on_one_rank_is_found():
+    frames = tuple(guarded(rank, f"L['self'].n == {3 if rank == 2 else 4}", "len(L['self'].blocks) == 2") for rank in range(4))
+    result = find_rank_differences(Run(info=RunInfo(cwd="/p"), processes=ranks(4), frames=frames))
+    (one,) = [row for row in result.ranks if "value of" in row.what]
+    assert one.what == "value of `self.n` guarded in step (train.py:3)"
+    assert one.values == {"rank 0": "4", "rank 1": "4", "rank 2": "3", "rank 3": "4"} and one.odd_ranks == (2,)
+    (finding,) = [finding for finding in result.findings if finding.code == "DX06"]
+    assert "rank 2: 3" in finding.why and "rank 2 is the odd one" in finding.title
+
+
+def test_equal_guard_values_say_nothing_and_own_values_of_each_rank_make_none_odd():
+    same = tuple(guarded(rank, "L['self'].n == 4") for rank in range(3))
+    assert not find_rank_differences(Run(info=RunInfo(cwd="/p"), processes=ranks(3), frames=same)).ranks
+    own = tuple(guarded(rank, f"L['self'].rank == {rank}") for rank in range(4))
+    (one,) = find_rank_differences(Run(info=RunInfo(cwd="/p"), processes=ranks(4), frames=own)).ranks
+    assert one.odd_ranks == ()
+
+
+def test_4096_ranks_are_told_in_few_words():
+    frames = tuple(guarded(rank, f"L['self'].n == {3 if rank == 1000 else 4}") for rank in range(4096))
+    result = find_rank_differences(Run(info=RunInfo(cwd="/p"), processes=ranks(4096), frames=frames))
+    (one,) = result.ranks
+    assert one.values == {"ranks 0 to 999, 1001 to 4095": "4", "rank 1000": "3"} and one.odd_ranks == (1000,)
+    assert len(result.findings[0].why) < 500
+
+
+def test_ranks_are_numbered_once():
+    assert rank_numbers([5, 0, 1, 2, 7, 8]) == "0 to 2, 5, 7, 8"
+    assert rank_numbers(range(0, 40, 2)) == "0, 2, 4, 6, 8, 10, 12, 14 and 12 more"
