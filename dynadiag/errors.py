@@ -3,6 +3,8 @@
 Exit statuses are the contract of every verb: 2 for bad input or usage, 3 for a missing or unsupported torch, 5 for nothing to work on.
 """
 
+from __future__ import annotations
+
 
 class DynadiagError(Exception):
     """An error whose message says what, where and what to do, in one line.

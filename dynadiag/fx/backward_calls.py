@@ -38,14 +38,14 @@ def _validate_outputs(arguments: Sequence[Any], call_method: CallMethod) -> list
 
 
 def _summed(gradient: Any, size: Any, call_method: CallMethod) -> Any:
-    if not isinstance(size, list | tuple):
+    if not isinstance(size, (list, tuple)):
         raise TypeError("no size")
     return call_method("sum_to_size", (gradient, list(size)))
 
 
 def _prologue(arguments: Sequence[Any], call_method: CallMethod) -> list[Any]:
     saved, sizes, others, *tangents = arguments
-    flat = [one for part in tangents for one in (part if isinstance(part, list | tuple) else [part])]
+    flat = [one for part in tangents for one in (part if isinstance(part, (list, tuple)) else [part])]
     return [*sizes, *saved, *others, *flat]
 
 

@@ -342,7 +342,7 @@ def _is_number(value: ast.expr) -> bool:
         return isinstance(value.op, ast.USub) and _is_number(value.operand)
     if isinstance(value, ast.BinOp):
         complex_part = isinstance(value.right, ast.Constant) and isinstance(value.right.value, complex)
-        return complex_part and isinstance(value.op, ast.Add | ast.Sub) and _is_number(value.left)
+        return complex_part and isinstance(value.op, (ast.Add, ast.Sub)) and _is_number(value.left)
     return isinstance(value, ast.Constant)
 
 

@@ -120,7 +120,7 @@ def _text(value: Any) -> str | None:
 def _scalar(entry: Mapping[str, Any]) -> int | float | bool | None:
     for key in ("value", "scalar", "hint"):
         value = entry.get(key)
-        if isinstance(value, bool | int | float):
+        if isinstance(value, (bool, int, float)):
             return value
         if isinstance(value, str):
             for kind in (int, float):

@@ -124,7 +124,7 @@ class Follower(Interpreter):
         if writes is None:
             self.unknown.append(f"what `{target.printed}` writes is not recorded")
         for write in writes or ():
-            for tensor in write.value if isinstance(write.value, list | tuple) else (write.value,):
+            for tensor in write.value if isinstance(write.value, (list, tuple)) else (write.value,):
                 if isinstance(tensor, torch.Tensor):
                     self._blame(tensor, target.printed.removeprefix("torch.ops."), write.argument, "data", _bytes(tensor))
         if writes is not None:

@@ -61,7 +61,7 @@ def _with_gradient(value: Any) -> Any:
 
 
 def _is_operand(item: Any) -> bool:
-    return isinstance(item, torch.Tensor | torch.SymInt | int | float) and not isinstance(item, bool)
+    return isinstance(item, (torch.Tensor, torch.SymInt, int, float)) and not isinstance(item, bool)
 
 
 def _scan(args: Sequence[Any], run: Runner) -> Any:

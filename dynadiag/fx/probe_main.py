@@ -8,6 +8,8 @@ null, "mutations": [...] or null, "error": text or null, "notes": [...], "refusa
 `refusal` as `dynadiag.fx.mutation_records` has them. A graph that has such a record is not probed again.
 """
 
+from __future__ import annotations
+
 import sys
 
 # The folder of this file holds modules named like the user's own (`inputs`, `script`): it must not be searched.
@@ -76,6 +78,8 @@ def load_package() -> None:
     """Make `dynadiag` importable from where this file lies, unless it already is imported."""
     if "dynadiag" in sys.modules:
         return
+    if sys.version_info < (3, 10):  # noqa: UP036 - the script's interpreter, not ours
+        _understand_newer_python()
     spec = importlib.util.spec_from_file_location("dynadiag", PACKAGE / "__init__.py", submodule_search_locations=[str(PACKAGE)])
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -83,11 +87,41 @@ def load_package() -> None:
     spec.loader.exec_module(module)
 
 
-def _unprobed(run: "Run") -> list["Graph"]:
+def _understand_newer_python() -> None:
+    """On Python 3.9, in this process of ours alone: `dataclass(slots=, kw_only=)` and `zip(strict=)`, which our modules use."""
+    import builtins
+    import dataclasses
+
+    plain_dataclass: Any = dataclasses.dataclass
+    plain_zip: Any = builtins.zip
+
+    def dataclass(cls: Any = None, *, slots: bool = False, kw_only: bool = False, **options: Any) -> Any:
+        def decorate(cls: Any) -> Any:
+            if kw_only:  # fields without a default may stand behind others, as nobody gives them by position
+                notes = vars(cls).get("__annotations__", {})
+                cls.__annotations__ = {**{name: note for name, note in notes.items() if name not in vars(cls)}, **notes}
+            return plain_dataclass(cls, **options)
+
+        return decorate if cls is None else decorate(cls)
+
+    class LengthCheckingZip(plain_zip):  # type: ignore[misc]
+        def __new__(cls, *iterables: Any, strict: bool = False) -> Any:
+            if not strict:
+                return plain_zip.__new__(cls, *iterables)
+            lists = [list(one) for one in iterables]
+            if len({len(one) for one in lists}) > 1:
+                raise ValueError("zip() arguments have different lengths")
+            return plain_zip.__new__(cls, *lists)
+
+    vars(dataclasses)["dataclass"] = dataclass
+    vars(builtins)["zip"] = LengthCheckingZip
+
+
+def _unprobed(run: Run) -> list[Graph]:
     return [graph for graph in run.graphs if graph.text is not None and graph.probe is None]
 
 
-def _warm_up(run: "Run") -> None:
+def _warm_up(run: Run) -> None:
     """What every graph needs; on a slow machine it may take longer than all graphs may, and it is none of their time."""
     if any(graph.kind == "dynamo" for graph in _unprobed(run)):
         from dynadiag.fx.probe_graph import warm_up
@@ -95,7 +129,7 @@ def _warm_up(run: "Run") -> None:
         warm_up()
 
 
-def records(run: "Run", until: float) -> Iterator[tuple["Graph", dict[str, Any], bool]]:
+def records(run: Run, until: float) -> Iterator[tuple[Graph, dict[str, Any], bool]]:
     """A record for each graph that has none yet, and whether it was stopped; `until` is the end of the time (`time.monotonic`)."""
     for graph in _unprobed(run):
         stopped = False

@@ -10,10 +10,12 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from dynadiag.fx.refusal import NotRebuildableError, shorten
 
-Number = int | float | bool
+if TYPE_CHECKING:
+    Number = int | float | bool
 _LARGEST_EXPONENT = 64
 _LONGEST = 2000
 
@@ -121,7 +123,7 @@ def _binary(node: ast.BinOp, values: Mapping[str, Number]) -> Number:
         if not isinstance(right, int) or abs(right) > _LARGEST_EXPONENT or abs(left) > 2**32:
             raise ValueError("the exponent is too large")
         return _as_number(left**right)
-    if isinstance(node.op, ast.BitAnd | ast.BitOr):
+    if isinstance(node.op, (ast.BitAnd, ast.BitOr)):
         return bool(left and right) if isinstance(node.op, ast.BitAnd) else bool(left or right)
     function = _BINARY.get(type(node.op))
     if function is None:

@@ -29,12 +29,12 @@ class Values:
             return self._constant(node.value)
         if isinstance(node, ast.Name):
             return self._name(node.id)
-        if isinstance(node, ast.Tuple | ast.List):
+        if isinstance(node, (ast.Tuple, ast.List)):
             items = [self.make(item) for item in node.elts]
             return tuple(items) if isinstance(node, ast.Tuple) else items
         if isinstance(node, ast.Dict):
             return {self._key(key): self.make(value) for key, value in zip(node.keys, node.values, strict=True)}
-        if isinstance(node, ast.UnaryOp | ast.BinOp):
+        if isinstance(node, (ast.UnaryOp, ast.BinOp)):
             return self._number(node)
         if isinstance(node, ast.Slice):
             return slice(*(None if part is None else self.make(part) for part in (node.lower, node.upper, node.step)))
@@ -74,7 +74,7 @@ class Values:
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
             value = self._plain(node.operand)
             return -value
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
             left, right = self._plain(node.left), self._plain(node.right)
             if isinstance(right, complex):
                 return left + right if isinstance(node.op, ast.Add) else left - right
@@ -107,9 +107,9 @@ class Values:
             return self._make_device(arguments, named)
         if name == "slice" and not named and 1 <= len(arguments) <= 3:
             return slice(*arguments)
-        if name in ("torch.Size", "torch.torch.Size") and not named and len(arguments) == 1 and isinstance(arguments[0], list | tuple):
+        if name in ("torch.Size", "torch.torch.Size") and not named and len(arguments) == 1 and isinstance(arguments[0], (list, tuple)):
             return tuple(arguments[0])
-        if name == "complex" and not named and len(arguments) == 2 and all(isinstance(part, int | float) for part in arguments):
+        if name == "complex" and not named and len(arguments) == 2 and all(isinstance(part, (int, float)) for part in arguments):
             return complex(*arguments)
         if name.startswith("torch.return_types.") and not named and len(arguments) == 1:
             return arguments[0]

@@ -54,7 +54,7 @@ def _backend(backend: Any) -> str | None:
 
 
 def _plain(value: Any) -> Any:
-    return value if isinstance(value, bool | int | float | str | None) else repr(value)[:200]
+    return value if isinstance(value, (bool, int, float, str, type(None))) else repr(value)[:200]
 
 
 def _note_environment_switches(hooks: Hooks) -> None:

@@ -27,7 +27,7 @@ def describe(state: dict[str, dict[str, Any]], *, names: bool, device: str | Non
 
 
 def _entries(config: Any) -> dict[str, Any]:
-    """The option table of a `torch.utils._config_module.ConfigModule` (2.11 to 2.15)."""
+    """The option table of a `torch.utils._config_module.ConfigModule` (2.6 to 2.15; an entry has no alias before 2.7)."""
     entries: dict[str, Any] = vars(config).get("_config", {})
     return entries
 
@@ -40,7 +40,7 @@ def _changed(config: Any) -> dict[str, Any]:
         if type(override) is ContextVar:
             override = override.get()
         value = _first_set(entry.env_value_force, override, entry.env_value_default)
-        if type(value) is not object and entry.alias is None and not _equal(value, entry.default):
+        if type(value) is not object and getattr(entry, "alias", None) is None and not _equal(value, entry.default):
             found[name] = value
     return found
 
@@ -60,4 +60,4 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 def _plain(options: dict[str, Any]) -> dict[str, Any]:
-    return {name: value if isinstance(value, bool | int | float | str | None) else repr(value)[:500] for name, value in options.items()}
+    return {name: value if isinstance(value, (bool, int, float, str, type(None))) else repr(value)[:500] for name, value in options.items()}

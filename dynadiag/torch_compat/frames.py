@@ -26,7 +26,8 @@ def watch_frames(convert_frame: ModuleType, hooks: Hooks) -> None:
     """Put hooks on small functions of `torch._dynamo.convert_frame` that it calls only when such a thing happens."""
     told: set[CodeType] = set()
     file = convert_frame.__file__
-    hooks.install("recompile_limit", lambda: hooks.watch(convert_frame, "exceeds_recompile_limit", after=_limit(hooks), file=file))
+    limit = "exceeds_recompile_limit" if hasattr(convert_frame, "exceeds_recompile_limit") else "exceeds_cache_size_limit"  # up to 2.6
+    hooks.install("recompile_limit", lambda: hooks.watch(convert_frame, limit, after=_limit(hooks), file=file))
     hooks.install("suppressed_error", lambda: hooks.watch(convert_frame, "format_error_msg", after=_suppressed(hooks), file=file))
     hooks.install("no_tensor", lambda: hooks.watch(convert_frame, "has_tensor_in_frame", after=_no_tensor(hooks, told), file=file))
     if hasattr(convert_frame, "add_skip_reason"):

@@ -5,14 +5,15 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
 from dynadiag.torch_compat.fx_functions import words
 
-Operator = OpOverload[..., Any] | OpOverloadPacket[..., Any] | HigherOrderOperator
+if TYPE_CHECKING:  # torch 2.6: an OpOverload is not subscriptable
+    Operator = OpOverload[..., Any] | OpOverloadPacket[..., Any] | HigherOrderOperator
 
 _NAMESPACES = words(
     "aten prims inductor inductor_prims _c10d_functional _c10d_functional_autograd c10d_functional rngprims fsdp quantized"
@@ -137,4 +138,4 @@ def printed_name(value: object) -> str | None:
     """The dotted name of an operator ("torch.ops.aten.add.Tensor"), None for anything else."""
     if isinstance(value, HigherOrderOperator):
         return f"torch.ops.higher_order.{value.name()}"  # type: ignore[no-untyped-call]
-    return f"torch.ops.{value}" if isinstance(value, OpOverload | OpOverloadPacket) else None
+    return f"torch.ops.{value}" if isinstance(value, (OpOverload, OpOverloadPacket)) else None

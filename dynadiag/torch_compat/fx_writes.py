@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch._ops import HigherOrderOperator, OpOverload
@@ -38,7 +38,8 @@ _AS_MANY_AS = {
 }
 _VALUES_DECIDE = frozenset({"aten::masked_fill_", "aten::masked_scatter_"})
 WriteKind = Literal["data", "metadata", "storage"]
-Report = Callable[[OpOverload[..., Any], str, torch.Tensor, "int | None"], None]
+if TYPE_CHECKING:  # torch 2.6: an OpOverload is not subscriptable
+    Report = Callable[[OpOverload[..., Any], str, torch.Tensor, int | None], None]
 
 
 class WriteWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -66,7 +67,7 @@ class WriteWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(*args, **kwargs)
 
     def _tell(self, func: OpOverload[..., Any], name: str, value: Any, bound: Mapping[str, Any]) -> None:
-        for tensor in value if isinstance(value, list | tuple) else (value,):
+        for tensor in value if isinstance(value, (list, tuple)) else (value,):
             if isinstance(tensor, torch.Tensor):
                 self._report(func, name, tensor, written_elements(func, tensor, bound))
 
@@ -79,7 +80,7 @@ class WriteWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def _bound(func: OpOverload[..., Any], args: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
     names = [argument.name for argument in func._schema.arguments]
-    return dict(zip(names, args, strict=False)) | dict(kwargs)
+    return dict(zip(names, args)) | dict(kwargs)
 
 
 def declared_writes(schema: Any) -> tuple[tuple[int, str], ...]:
@@ -125,7 +126,7 @@ def _indexed(tensor: torch.Tensor, indices: list[torch.Tensor | None]) -> int | 
     given = [index for index in indices if index is not None]
     if any(index.dtype in (torch.bool, torch.uint8) for index in given):
         return None
-    free = [size for size, index in zip(tensor.shape, indices, strict=False) if index is None] + list(tensor.shape[len(indices) :])
+    free = [size for size, index in zip(tensor.shape, indices) if index is None] + list(tensor.shape[len(indices) :])
     picked = math.prod(torch.broadcast_shapes(*(index.shape for index in given)))  # type: ignore[no-untyped-call]
     return min(int(tensor.numel()), int(picked * math.prod(free)))
 

@@ -25,7 +25,9 @@ def watch_graphs(output_graph: ModuleType, hooks: Hooks, cost: CostMeter | None)
 
     def before(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         with sys.modules["torch"]._C.DisableTorchFunctionSubclass():
-            description = _describe(names, *args[:3])
+            output_graph, module, *rest = args
+            # Up to 2.7 the inputs are no argument.
+            description = _describe(names, output_graph, module, rest[0] if rest else output_graph.example_inputs())
         hooks.sink.artifact("dynadiag_graph", {"graph": next(ordinals), **description})
 
     def error(args: tuple[Any, ...], kwargs: dict[str, Any], raised: BaseException) -> None:
@@ -55,7 +57,7 @@ def _describe(names: Names, output_graph: Any, module: Any, inputs: Any) -> dict
     storages: dict[int, int] = {}
     strings: dict[str, int] = {}
     placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
-    pairs = zip(placeholders, inputs, strict=False)
+    pairs = zip(placeholders, inputs)
     return {
         "inputs": [_describe_input(node, value, storages, names) for node, value in pairs],
         "attributes": describe_attributes(module, output_graph, lambda value: _describe_value(value, storages)),
@@ -117,7 +119,7 @@ def _describe_value(value: Any, storages: dict[int, int]) -> dict[str, Any]:
     """One input without its contents; `storage` is a number that inputs of the same memory share."""
     torch = sys.modules["torch"]
     if not isinstance(value, torch.Tensor):
-        scalar = isinstance(value, int | float | bool | str | torch.SymInt | torch.SymFloat | torch.SymBool)
+        scalar = isinstance(value, (int, float, bool, str, torch.SymInt, torch.SymFloat, torch.SymBool))
         return {"type": type(value).__name__} | ({"value": str(value)[:200]} if scalar else {}) | _hint(value)
     described = {
         "type": type(value).__name__,

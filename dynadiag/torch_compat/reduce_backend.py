@@ -48,12 +48,12 @@ class OptionFunction:
 
 def describe_option(value: Any) -> Any:
     """Plain data for the value of an option, None where there is none: numbers, texts, lists of them, functions (`OptionFunction`)."""
-    if isinstance(value, bool | int | float | str):
+    if isinstance(value, (bool, int, float, str)):
         return value
-    if isinstance(value, list | tuple):
+    if isinstance(value, (list, tuple)):
         items = [describe_option(item) for item in value]
         return None if any(item is None or isinstance(item, dict) for item in items) else items
-    if not isinstance(value, FunctionType | BuiltinFunctionType | type):
+    if not isinstance(value, (FunctionType, BuiltinFunctionType, type)):
         return None
     module, name = str(getattr(value, "__module__", "")), str(value.__qualname__)
     if module.partition(".")[0] == "torch" and _found(module, name) is value:
@@ -117,7 +117,7 @@ def _unwrapped(function: Any) -> Any:
 
 
 def _plain(options: Any) -> dict[str, Any]:
-    return {str(name): value for name, value in dict(options).items() if isinstance(value, bool | int | float | str | None)}
+    return {str(name): value for name, value in dict(options).items() if isinstance(value, (bool, int, float, str, type(None)))}
 
 
 def _registered_name(function: Any) -> str | None:

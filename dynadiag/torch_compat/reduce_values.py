@@ -123,6 +123,6 @@ def _plain_value(torch: Any, value: Any) -> Any:
     """What `weights_only` loading reads again."""
     if isinstance(value, torch.Tensor):
         return value.detach()
-    if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
         return value.node.hint
-    return value if isinstance(value, bool | int | float | str | None) else repr(value)
+    return value if isinstance(value, (bool, int, float, str, type(None))) else repr(value)

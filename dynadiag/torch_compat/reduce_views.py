@@ -40,7 +40,7 @@ def _mapped(value: Any, change: Any) -> Any:
 def _tensors(torch: Any, value: Any) -> Iterator[Any]:
     if isinstance(value, torch.Tensor):
         yield value
-    for one in value.values() if isinstance(value, dict) else value if isinstance(value, tuple | list) else ():
+    for one in value.values() if isinstance(value, dict) else value if isinstance(value, (tuple, list)) else ():
         yield from _tensors(torch, one)
 
 

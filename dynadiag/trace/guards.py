@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import islice
 from operator import itemgetter
+from typing import TYPE_CHECKING
 
 from dynadiag.model.run import Guard, GuardSet
 
@@ -17,7 +18,8 @@ _SOURCE = re.compile(r"[LG](?:\[[^\[\]]*\]|\.\w+)+")
 _LOCAL = re.compile(r"\b[LG]\['([^']*)'\]")
 _PATH = re.compile(r"[A-Za-z_]\w*(?:\.\w+|\[[^\[\]]*\])*")
 _Leaf = tuple[str, str]
-_Match = re.Match[str] | None
+if TYPE_CHECKING:
+    _Match = re.Match[str] | None
 _MODULES = "._modules["
 _LATENCY_WORDS = "Guard latency = "
 _LATENCY = re.compile(r"Guard latency = (\d+(?:\.\d+)?) us\s*$")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from dynadiag.model.run import BreakEvent, CompileKey, Graph, Location, PayloadRef, Problem, RecompileEvent
 from dynadiag.trace.break_text import BreakText, last_exception, parse_break, parse_reason
@@ -36,7 +37,9 @@ _LEGACY = re.compile(
 )
 OLD_WARNING = re.compile(_LEGACY.pattern.encode(), re.IGNORECASE)
 _NUMBERED = re.compile(r"^!?\d+(?:/\d+)*: ")
-Place = tuple[int, int] | None
+if TYPE_CHECKING:
+    Place = tuple[int, int] | None
+    _Handler = Callable[["TextEvents", Prefix, list[str], re.Match[str], Place], None]
 # So that a log of a million tiny lines costs no more than one of as many bytes: honest lines have 60 bytes and more.
 _BYTES_A_LINE = 16
 _FEWEST_LINES = 40
@@ -341,7 +344,6 @@ def _reasons(lines: list[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-_Handler = Callable[[TextEvents, Prefix, list[str], "re.Match[str]", Place], None]
 _BREAKS = "graph break events"
 _HANDLERS: tuple[tuple[re.Pattern[str], _Handler, str | None], ...] = (
     (_DUPLICATE, TextEvents.duplicate, _BREAKS),
