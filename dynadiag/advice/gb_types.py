@@ -5,9 +5,27 @@ Source: `torch/_dynamo/graph_break_registry.json` of torch 2.11 and 2.15.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
+# What torch up to 2.6 said of the same breaks (`unimplemented` and `log_graph_break` in torch/_dynamo, 2.6.0), which had no types yet.
+OLD_TYPES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
+    (re.compile(pattern), gb_id)
+    for pattern, gb_id in (
+        (r"^data-dependent jump|^generic_jump tensorvariable", "GB0170"),
+        (r"^tensor\.item$", "GB0124"),
+        (r"^tensor\.backward$", "GB0123"),
+        (r"^'?skip function graph_break ", "GB0025"),
+        (r"^call torch\._dynamo\.disable\(\) wrapped function", "GB0098"),
+        (r"^builtin: print ", "GB0059"),
+        (r"^logger not supported for non-export cases", "GB0291"),
+        (r"^dynamic shape operator: ", "GB0036"),
+        (r"^data dependent operator: ", "GB0033"),
+        (r"^'?skip function ", "GB0007"),
+        (r"^'?inline in skipfiles: ", "GB0008"),
+    )
+)
 GB_TYPES: Mapping[str, str] = MappingProxyType(
     {
         "attempted to call function marked as skipped": "GB0007",

@@ -16,7 +16,7 @@ from dynadiag.advice.calls import CALLS
 from dynadiag.advice.collectives import collective_advice, in_collective
 from dynadiag.advice.data_shapes import DATA_SHAPES
 from dynadiag.advice.ddp import ddp_advice, in_ddp
-from dynadiag.advice.gb_types import GB_TYPES
+from dynadiag.advice.gb_types import GB_TYPES, OLD_TYPES
 from dynadiag.advice.printing import PRINTING, in_logging, logging_functions
 from dynadiag.advice.scalars import SCALARS, guards_on_data
 from dynadiag.advice.situation import Rule, Situation, line_name, say, situation_of
@@ -99,11 +99,16 @@ def _rules(situation: Situation) -> tuple[Rule, ...]:
 
 def rules_for(gb_id: str | None, gb_type: str, explanation: str = "") -> tuple[Rule, ...]:
     """The rules of a break: by id, by the text of its type, or by its wording; empty for a break that we do not know."""
-    key = gb_id if gb_id in RULES else GB_TYPES.get(_normal(gb_type))
+    key = gb_id if gb_id in RULES else _known_by_text(_normal(gb_type))
     if key is not None and key in RULES:
         return RULES[key]
     text = f"{gb_type}\n{explanation}"
     return tuple(rule for pattern, rule in _WITHOUT_ID if pattern.search(text))
+
+
+def _known_by_text(gb_type: str) -> str | None:
+    said = gb_type.removeprefix("unsupported: ")
+    return GB_TYPES.get(gb_type) or next((gb_id for pattern, gb_id in OLD_TYPES if pattern.search(said)), None)
 
 
 def _normal(gb_type: str) -> str:

@@ -41,18 +41,19 @@ _TYPES: Final[tuple[tuple[str, re.Pattern[str]], ...]] = tuple(
     for category, pattern in (
         (
             CONTROL_FLOW,
-            r"data-dependent (?:branching|assertion|expression)|assertion failed on symbolic shapes|guard_scalar branch|__bool__$"
+            r"data-dependent (?:branching|jump|assertion|expression)|assertion failed on symbolic shapes|guard_scalar branch|__bool__$"
             r"|truth value",
         ),
         (
             SCALAR_READ,
-            r"tensor\.item\(\)|tensor\.tolist\(\)|^data dependent operator|with non-scalar tensor|unsupported index\(tensor\)|slicing "
+            r"tensor\.(?:item|tolist)(?:\(\)|$)|^data dependent operator|with non-scalar tensor|unsupported index\(tensor\)|slicing "
             r"with tensor",
         ),
         (DYNAMIC_SHAPE, r"dynamic shape operator|data-dependent output shape|unbacked symint|data-dependent .*torch\.size"),
         (
             USER_INSERTED,
-            r"_dynamo\.graph_break\(\)|comptimecontext graph break|_dynamo\.skip_frame\(\)|step_unsupported|forced graph break",
+            r"_dynamo\.graph_break\(\)|skip function graph_break |comptimecontext graph break|_dynamo\.skip_frame\(\)|step_unsupported"
+            r"|forced graph break",
         ),
         (DISABLED, r"(?:compiler|_dynamo)\.disable\(\)"),
         (RECOMPILE_LIMIT, r"(?:recompile|cache) limit exceeded"),
@@ -101,7 +102,7 @@ _TYPES: Final[tuple[tuple[str, re.Pattern[str]], ...]] = tuple(
 )
 # Calls that do something outside the program's values: what torch calls them differs by version, what they are does not.
 _SIDE_EFFECT_CALL = re.compile(
-    r"builtin (?:print|open|input|breakpoint)\b|_warnings?\b.*\bwarn|module: warnings|qualname: (?:print|Logger|log\b|tqdm|sleep)"
+    r"builtin:? (?:print|open|input|breakpoint)\b|_warnings?\b.*\bwarn|module: warnings|qualname: (?:print|Logger|log\b|tqdm|sleep)"
     r"|module: (?:logging|time)\b|"
     r"TextIOWrapper|tqdm|SummaryWriter|wandb"
 )
@@ -125,7 +126,8 @@ def category(event: BreakEvent, run: Run) -> str:
 
 
 def _by_context(event: BreakEvent, run: Run) -> str | None:
-    context = f"{event.context or ''} {(event.explanation or '').replace(_AN_EXAMPLE, '')}"
+    # Torch up to 2.6 had no context: its one line says it.
+    context = f"{event.context or event.gb_type} {(event.explanation or '').replace(_AN_EXAMPLE, '')}"
     if _SIDE_EFFECT_CALL.search(context):
         return SIDE_EFFECT
     if _OPTIMIZER.search(normal_path(context)) or _in_optimizer(event):

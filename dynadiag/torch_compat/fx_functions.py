@@ -227,12 +227,17 @@ def _of_module(owner: ModuleType, functions: list[Function]) -> Iterator[tuple[s
             continue
 
 
+def _part(owner: Any, name: str) -> Any:
+    return getattr(owner, name, None)
+
+
 def _listed_functions() -> Iterator[tuple[str, Function]]:
     for module_name, names in _LISTED.items():
         try:
             module = importlib.import_module(module_name)
         except ImportError:
-            module = functools.reduce(getattr, module_name.split(".")[1:], torch)
+            # A namespace of C, or a module that this torch does not have yet (2.6: torch._functorch.predispatch).
+            module = functools.reduce(_part, module_name.split(".")[1:], torch)
         for name in names.split():
             function = getattr(module, name, None)
             if function is not None:

@@ -158,13 +158,21 @@ def _outcome(run: RunDraft, draft: FrameDraft) -> Outcome:
     if _fail_type(draft) is not None:
         return _outcome_of_error(run, draft, events)
     guarded = draft.metrics.has_guarded_code if draft.metrics else None
-    if guarded is False or (guarded is None and any(event.skips_frame for event in events)):
+    if guarded is False or (guarded is None and any(event.skips_frame for event in events)) or (events and _left_unguarded(draft)):
         return "skipped"
     if events:
         return "broke"
     if guarded or draft.guards or draft.start is None or (draft.graphs and not _is_unfinished(run, draft)):
         return "compiled"
     return "failed"
+
+
+def _left_unguarded(draft: FrameDraft) -> bool:
+    """True for a break after which no code was made: torch 2.8 to 2.10 say `has_guarded_code` of such a frame too, but count no guards."""
+    metrics = draft.metrics
+    if metrics is None or draft.guards or draft.graphs:
+        return False
+    return bool(metrics.has_guarded_code) and metrics.total_s is not None and metrics.guard_count is None and metrics.graph_ops is None
 
 
 def _is_unfinished(run: RunDraft, draft: FrameDraft) -> bool:

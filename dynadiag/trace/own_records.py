@@ -180,10 +180,28 @@ def reset(run: RunDraft, process: ProcessDraft, record: Record) -> None:
     process.epoch = max(process.epoch + 1, told or 0)
 
 
+# What each hook of the recorder (`Hooks.install`) tells; one that only some versions of torch can have is not among them.
+_WATCHED = {
+    "trace_handler": "torch's trace records",
+    "trace_structured": "payloads of torch's trace that cannot be built",
+    "torch.compile": "calls of torch.compile",
+    "set_stance": "stances (torch.compiler.set_stance)",
+    "disable": "functions that torch.compiler.disable keeps out",
+    "reset": "calls of torch._dynamo.reset",
+    "call_user_compiler": "inputs, lines and errors of graphs",
+    "recompile_limit": "frames that reached the recompile limit",
+    "suppressed_error": "errors that torch suppressed",
+    "no_tensor": "frames without a tensor",
+    "cudagraph_skip": "skipped CUDA graphs",
+}
+
+
 def hooks(run: RunDraft, process: ProcessDraft, record: Record) -> None:
     """`dynadiag_hooks`: which parts of the recorder work in this torch."""
     found = {name: text for name, text in record.object().items() if isinstance(text, str)}
     for name, text in found.items():
+        if text != "ok" and name in _WATCHED and process.hooks.get(name) != text:
+            run.note(f"the recorder could not watch {_WATCHED[name]} in this torch: what it would tell of them is missing (hook {name})")
         if name in process.hooks or (len(process.hooks) < _MOST_ENTRIES and run.room.take("settings", len(name))):
             process.hooks[name] = run.share(text[:LONGEST_ERROR])
 
