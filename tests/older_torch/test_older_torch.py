@@ -1,4 +1,4 @@
-"""Recording and explaining on torch 2.6 and later versions before 2.11, in the Python that `DYNADIAG_OLDER_PYTHONS` names (`.ci/run` does)."""
+"""Recording and explaining on torch 2.6 to 2.10, in the Pythons that `DYNADIAG_OLDER_PYTHONS` names (`.ci/run` sets it)."""
 
 import ast
 import json
