@@ -365,8 +365,8 @@ class RunInfo:
     """What the supervisor knows of a run (`dynadiag-run.json`); all None for a foreign log.
 
     `running` says that the recording dynadiag runs at this moment on this machine, `killed` that it ended without writing how the script
-    went, `unended` that it had not when the directory was copied or the machine restarted. `stopped` has a line for each process
-    whose recording ended before the process did.
+    went, `unended` that it had not when the directory was copied or the machine restarted. `observed` says that the program recorded itself
+    (`dynadiag.observe`). `stopped` has a line for each process whose recording ended before the process did.
     """
 
     directory: str | None = None
@@ -383,6 +383,7 @@ class RunInfo:
     running: bool = False
     killed: bool = False
     unended: bool = False
+    observed: bool = False
     stopped: tuple[str, ...] = ()
 
 

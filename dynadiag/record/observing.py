@@ -43,6 +43,7 @@ def observe(
         cwd=working_directory(),
         started_at=_now(),
         running=True,
+        observed=True,
     )
     target = _prepare(Path(directory), force, info)
     recorder = inside.active(dynadiag.__version__)

@@ -66,6 +66,7 @@ class _Progress:
     terminal: Terminal = field(default_factory=Terminal)
     guardian: Guardian = field(default_factory=guarded)
     woken: int | None = None
+    asked_to_stop: bool = False
 
     def started(self, group: int, mark: str | None) -> None:
         """The program runs: what came before goes to its process group now."""
@@ -83,6 +84,7 @@ class _Progress:
         if self.group is None:
             self.early_signals.append(number)
             return
+        self.asked_to_stop |= number == signal.SIGTSTP
         if number == signal.SIGCONT and stdin_is_terminal():
             self.terminal.lend(self.group)
         processes.signal_group(self.group, number)
@@ -96,7 +98,8 @@ class _Progress:
                 os.read(self.woken, 1 << 10)
         self.interrupts += self.guardian.presses()
         if not ended and (number := processes.stopped_by(child)) is not None and self.woken is not None:
-            self.terminal.follow_stop(child.pid, number)
+            self.terminal.follow_stop(child.pid, number, asked=self.asked_to_stop)
+            self.asked_to_stop = False
         return ended
 
     def over(self) -> None:

@@ -163,6 +163,7 @@ def check_module(name: str, interpreter: str) -> None:
     """Raise UnreadableInputError when `interpreter -m NAME` cannot find the module; asked there, and nothing of it is imported."""
     if "/" in name or (name.endswith(".py") and Path(name).is_file()):
         raise UnreadableInputError(f"-m takes a module's name, not a path: {name}; leave -m out to run a script")
-    done = subprocess.run([interpreter, "-c", _FIND, name], capture_output=True, text=True, errors="replace", check=False)
+    asked = [interpreter, "-c", _FIND, name]
+    done = subprocess.run(asked, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode == 1 and (said := done.stderr.strip().splitlines()) and "Traceback" not in done.stderr:
         raise UnreadableInputError(f"cannot run -m {name}: {said[-1]}")

@@ -37,17 +37,20 @@ class Terminal:
             os.close(self._descriptor)
         self._descriptor = None
 
-    def follow_stop(self, group: int, number: int) -> None:
-        """The program was stopped by this signal: stop with it, as a shell expects of a job, and go on with it when we are continued."""
+    def follow_stop(self, group: int, number: int, *, asked: bool) -> None:
+        """The program was stopped by this signal: stop with it, as a shell expects of a job, and go on with it when we are continued.
+
+        Not for one that stops itself or that somebody stopped: whoever did it continues it. `asked` says that we passed the signal on.
+        """
         if number in (signal.SIGTTIN, signal.SIGTTOU) and self.lend(group):
             return  # it only wants the terminal, which is ours to lend
-        if number not in (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU):
-            return  # SIGSTOP: whoever sent it continues it
+        if number == signal.SIGSTOP or (number == signal.SIGTSTP and not (self._lent or asked)):
+            return
         wanted = self._lent or number != signal.SIGTSTP
         before = {one: signal.signal(one, signal.SIG_DFL) for one in (signal.SIGTSTP, signal.SIGCONT)}
         self.take_back()
-        # Without a shell that looks after jobs the kernel ignores this one, and both go on.
-        os.killpg(0, signal.SIGTSTP)
+        # As the terminal does it to a group. Without a shell that looks after jobs the kernel ignores it, and both go on.
+        os.killpg(0, number)
         for one, handler in before.items():
             signal.signal(one, handler)
         if not wanted or not self.lend(group):

@@ -26,6 +26,7 @@ def not_ended(info: RunInfo) -> str | None:
     """Why it is not known how a run of ours ended; None when it is, and for a foreign log."""
     reasons = {
         "the script is still running": info.running,
+        "the program ended inside dynadiag.observe, without a normal exit": info.killed and info.observed,
         "dynadiag was killed while the script ran": info.killed,
         "not known: the script had not ended when this was written; whether it still runs cannot be seen from this machine": info.unended,
     }

@@ -144,6 +144,17 @@ def test_ctrl_z_stops_the_job_and_fg_goes_on_with_it():
     os.waitpid(pid, 0)
 
 
+def test_a_script_that_stops_itself_does_not_stop_us():
+    write("""
+        import os, signal, subprocess, sys
+        again = f"import os, signal, time; time.sleep(1); os.kill({os.getpid()}, signal.SIGCONT)"
+        subprocess.Popen([sys.executable, "-c", again])
+        os.kill(os.getpid(), signal.SIGTSTP)
+        sys.exit(5)
+    """)
+    assert subprocess.run(EXPLAIN).returncode == 5
+
+
 def alive(process):
     return state_of(process) == "alive"
 

@@ -101,6 +101,7 @@ def test_pictures_and_unknown_graphs_carry_their_reason(samples):
         ({"exit_status": 7}, True, None),
         ({"exit_status": None, "running": True}, False, "still running"),
         ({"exit_status": None, "killed": True}, False, "dynadiag was killed"),
+        ({"exit_status": None, "killed": True, "observed": True}, False, "ended inside dynadiag.observe"),
         ({"exit_status": None, "unended": True}, None, "cannot be seen from this machine"),
         ({"stopped": ("recording stopped in process 7: No space left on device",)}, False, "process 7: No space left"),
         ({"stopped": ("recording stopped in process 7: File too large", "more")}, False, "(and in 1 more)"),
