@@ -67,9 +67,9 @@ def read_to_the_end(terminal):
 def test_a_second_ctrl_c_at_a_terminal_ends_a_script_that_swallows_it():
     write("""
         import time
-        print("ready", flush=True)
         while True:
             try:
+                print("ready", flush=True)
                 time.sleep(6000)
             except KeyboardInterrupt:
                 print("swallowed", flush=True)
