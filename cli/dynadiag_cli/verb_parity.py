@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -146,8 +145,9 @@ def _write(result: ParityResult, directory: Path) -> None:
 
 def _json(result: ParityResult) -> str:
     import dynadiag
+    from dynadiag.render import finite_json
 
-    return json.dumps(result.to_json(dynadiag.__version__), indent=2) + "\n"
+    return finite_json.dumps(result.to_json(dynadiag.__version__), indent=2) + "\n"
 
 
 def _print(result: ParityResult, output_format: Format, output: str | None, *, default_is_stderr: bool) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +10,7 @@ import dynadiag
 from dynadiag.bench.arms import AGAIN
 from dynadiag.bench.outcome import ArmResult, BenchResult, Comparison, Correctness, ShapeResult, ShapeStudy
 from dynadiag.bench.statistics import Interval
+from dynadiag.render import finite_json
 
 SCHEMA_VERSION = 1
 _NO_CUDA = "no CUDA device was used"
@@ -66,8 +66,8 @@ def to_dict(result: BenchResult) -> dict[str, Any]:
 
 
 def dumps(result: BenchResult) -> str:
-    """`to_dict` as text."""
-    return json.dumps(to_dict(result), indent=1, allow_nan=False) + "\n"
+    """`to_dict` as text; NaN and infinities are null with the reason."""
+    return finite_json.dumps(to_dict(result), indent=1) + "\n"
 
 
 def _arm(row: ArmResult, cuda: bool) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dynadiag.files import write_inside
+from dynadiag.render import finite_json
 
 
 def floor_of(work: Mapping[str, Any], ceilings: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -69,7 +70,7 @@ def store_ceilings(ceilings: Mapping[str, Any], *, now: datetime | None = None) 
     file = _file(str(ceilings["device"]))
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_inside(file.parent, file.name, json.dumps(dated, indent=1) + "\n")
+        write_inside(file.parent, file.name, finite_json.dumps(dated, indent=1) + "\n")
     except OSError:
         return dated
     return dated

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 import time
 from collections.abc import Mapping, Sequence
@@ -25,6 +24,7 @@ from dynadiag.reduce.observing import calls_of
 from dynadiag.reduce.proving import Proof, prove, run_in_child, without_header
 from dynadiag.reduce.repeating import WRONG_VERDICT, repeats_for
 from dynadiag.reduce.writing import Header, reproducer
+from dynadiag.render import finite_json
 
 SCHEMA_VERSION = 1
 WARM = "compile-cache"
@@ -213,7 +213,7 @@ def _papers(papers: Papers) -> dict[str, Any]:
 
 def write_json(data: Mapping[str, Any], path: Path) -> None:
     """Write it whole or not at all."""
-    write_text(json.dumps(data, indent=1) + "\n", path)
+    write_text(finite_json.dumps(data, indent=1) + "\n", path)
 
 
 def write_text(text: str, path: Path) -> None:

@@ -21,6 +21,7 @@ from dynadiag.model.report import (
     Transition,
 )
 from dynadiag.model.run import Frame, Graph, Process
+from dynadiag.render import finite_json
 from dynadiag.render.completeness import completeness, not_ended
 from dynadiag.render.mutation_entries import mutation_entry
 from dynadiag.render.sanitise import encodable, json_escaped
@@ -124,7 +125,7 @@ def _list_chunks(entries: Sequence[Any]) -> Iterator[str]:
 
 
 def _text(value: Any, indent: int | None = None) -> str:
-    return json_escaped(json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False))
+    return json_escaped(finite_json.dumps(value, indent=indent, ensure_ascii=False))
 
 
 def dumps(report: Report) -> str:

@@ -14,9 +14,9 @@ _SHARES = (0.75, 0.625, 0.875)
 
 
 def nudge(held: Mapping[str, Held], eps: float, seed: int = _SEED) -> None:
-    """Multiply every value of the floating tensors by 1 plus at most half of `eps`, in place, at random; a loss scaler's stay.
+    """Multiply every value of the floating tensors by 1 plus at most half of `eps`, in place, at random.
 
-    The generator is one of its own: what the step draws is left as it is.
+    Scales and settings stay. The generator is one of its own: what the step draws is left as it is.
     """
     import torch
 
@@ -24,7 +24,7 @@ def nudge(held: Mapping[str, Held], eps: float, seed: int = _SEED) -> None:
     with torch.no_grad():
         for item in held.values():
             tensor = item.tensor
-            if item.kind == "scaler" or not tensor.is_floating_point() or tensor.layout != torch.strided or not tensor.numel():
+            if item.kind in ("scaler", "setting") or not tensor.is_floating_point() or tensor.layout != torch.strided or not tensor.numel():
                 continue
             generator = generators.setdefault(tensor.device, torch.Generator(tensor.device).manual_seed(seed))
             noise = torch.rand(tensor.shape, generator=generator, device=tensor.device, dtype=torch.float32)

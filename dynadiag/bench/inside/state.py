@@ -18,7 +18,12 @@ _ATOMS = (str, bytes, complex, types.ModuleType, type, types.BuiltinFunctionType
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A tensor and what it is: "parameter", "buffer", "optimizer", "scaler" or "input" (anything else that the step can reach)."""
+    """A tensor and what it is: "parameter", "buffer", "optimizer", "scaler", "setting" or "input" (anything else that the step can reach).
+
+    A "setting" is a number that an optimizer keeps as a tensor: the count of its steps, a learning rate. Fused kernels on CUDA read the
+    memory of `step` as float32 without asking for its dtype (`aten/src/ATen/native/cuda/fused_adam_utils.cuh`, 2.11 to 2.15), and
+    `torch.optim.Optimizer.load_state_dict` leaves its dtype alone as well: it is compared, but never converted or changed.
+    """
 
     tensor: Any
     kind: str
@@ -71,6 +76,19 @@ class State:
                 for key, value in dict(optimizer.state.get(parameter, {})).items():
                     if isinstance(value, torch.Tensor):
                         found[f"{name}.state[{at}][{key!r}]"] = value
+        return found
+
+    def optimizer_settings(self) -> set[int]:
+        """The `id`s of numbers that an optimizer goes by: counts of steps, and whatever its groups hold beside parameters."""
+        import torch
+
+        found: set[int] = set()
+        for optimizer in self.optimizers.values():
+            found.update(id(kept["step"]) for kept in optimizer.state.values() if isinstance(kept, dict) and "step" in kept)
+            for group in optimizer.param_groups:
+                values = [value for key, value in group.items() if key != "params"]
+                parts = [part for value in values for part in (value if isinstance(value, list | tuple) else (value,))]
+                found.update(id(part) for part in parts if isinstance(part, torch.Tensor))
         return found
 
     def numbers(self) -> dict[str, float]:
@@ -153,9 +171,13 @@ class _Finder:
                 self._hold(f"{name}.{key}", tensor, "scaler")
 
     def add_optimizer_states(self) -> None:
-        """Hold what the optimizers keep."""
+        """Hold what the optimizers keep, and tell their settings from it."""
         for name, tensor in self.state.optimizer_tensors().items():
             self._hold(name, tensor, "optimizer")
+        settings = self.state.optimizer_settings()
+        for name, held in self.state.held.items():
+            if id(held.tensor) in settings:
+                self.state.held[name] = Held(held.tensor, "setting")
 
     def _inside(self, value: Any, name: str, depth: int) -> None:
         if isinstance(value, types.MethodType):

@@ -1,0 +1,44 @@
+"""JSON text that any reader takes: NaN and infinities, which JSON does not have, become null with the reason beside it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+
+def dumps(value: Any, *, indent: int | None = None, ensure_ascii: bool = True) -> str:
+    """`value` as JSON. A float that is no number is null, and the innermost object around it says why: in its `unknown` where it has
+    one, else in a key of that name with `_why` behind it.
+    """
+    return json.dumps(finite(value), indent=indent, ensure_ascii=ensure_ascii, allow_nan=False)
+
+
+def finite(value: Any) -> Any:
+    """The same plain data, without floats that are no numbers."""
+    return _cleaned(value)[0]
+
+
+def _cleaned(value: Any) -> tuple[Any, str | None]:
+    """The value, and what had to be replaced in it and is not yet explained."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None, "it is not a number (NaN)" if math.isnan(value) else "it is infinite"
+    if isinstance(value, Mapping):
+        return _object(value), None
+    if isinstance(value, list | tuple):
+        items = [_cleaned(item) for item in value]
+        why = next((why for _, why in items if why is not None), None)
+        return [item for item, _ in items], why
+    return value, None
+
+
+def _object(value: Mapping[Any, Any]) -> dict[Any, Any]:
+    cleaned = {key: _cleaned(item) for key, item in value.items()}
+    result: dict[Any, Any] = {key: item for key, (item, _) in cleaned.items()}
+    reasons = {key: why for key, (_, why) in cleaned.items() if why is not None}
+    if reasons and isinstance(result.get("unknown"), dict):
+        result["unknown"] = {**reasons, **result["unknown"]}
+    elif reasons:
+        result.update({f"{key}_why": why for key, why in reasons.items() if result.get(f"{key}_why") is None})
+    return result
