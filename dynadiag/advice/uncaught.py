@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 
 from dynadiag.model.report import Advice
+from dynadiag.model.run import Frame, Run
 
 # `torch/_functorch/_aot_autograd/runtime_wrappers.py`, 2.11 to 2.15.
 _CONSTRAINT = re.compile(r"You marked .* as dynamic but your code specialized it to be a constant")
 _DOUBLE_BACKWARD = re.compile(r"does not currently support double backward")
+# Nothing of the compiler failed: the back end has no such name, the program asked for what cannot be.
+_NO_REPRODUCER = frozenset(
+    {"InvalidBackend", "ConstraintViolationError", "ResetRequired", "RecompileLimitExceeded", "FailOnRecompileLimitHit"}
+)
+_PYTHON = re.compile(r"(?:^|/)(?:python|pypy)[\d.]*t?(?:\.exe)?$", re.IGNORECASE)
+_COMPARE = Advice(
+    slug="compare-with-eager",
+    text="Run the program once with `TORCH_COMPILE_DISABLE=1` in its environment: that shows what eager does at this line.",
+)
 
 
 def uncaught_advice(text: str) -> tuple[Advice, ...]:
@@ -17,13 +28,33 @@ def uncaught_advice(text: str) -> tuple[Advice, ...]:
     return tuple(_chosen(text))
 
 
-def failure_advice(text: str) -> tuple[Advice, ...]:
-    """What is known for the error of a compilation that failed; empty for others."""
-    if not _CONSTRAINT.search(text):
+def failure_advice(text: str, kind: str, run: Run, frame: Frame) -> tuple[Advice, ...]:
+    """What is known for the error of a compilation that failed, else how to get the smallest program that shows it."""
+    if _CONSTRAINT.search(text):
+        maybe = "Mark it with `torch._dynamo.maybe_mark_dynamic` instead of `mark_dynamic`: the size is then compiled in, without an error."
+        keep = (
+            "Or keep the code from deciding by that size (a comparison with a number, a parameter of a fixed shape): it then stays dynamic."
+        )
+        return Advice(slug="maybe-mark-dynamic", text=maybe), Advice(slug="keep-size-open", text=keep)
+    if kind in _NO_REPRODUCER:
         return ()
-    maybe = "Mark it with `torch._dynamo.maybe_mark_dynamic` instead of `mark_dynamic`: the size is then compiled in, without an error."
-    keep = "Or keep the code from deciding by that size (a comparison with a number, a parameter of a fixed shape): it then stays dynamic."
-    return Advice(slug="maybe-mark-dynamic", text=maybe), Advice(slug="keep-size-open", text=keep)
+    eager = (_COMPARE,) if kind == "TorchRuntimeError" else ()
+    command = minify_command(run, frame)
+    shows = f"`{command}` finds the smallest program that fails like this and the layer of the compiler it fails in."
+    return eager if command is None else (*eager, Advice(slug="minify", text=shows))
+
+
+def minify_command(run: Run, frame: Frame) -> str | None:
+    """The command line of `dynadiag minify` for this run: the recorded script, else a captured graph; None without either."""
+    command = run.info.command or ()
+    target = command[1:] if command and _PYTHON.search(command[0].replace("\\", "/")) else ()
+    target = target[1:] if target[:1] == ("--",) else target
+    if target and (target[0] == "-m" or not target[0].startswith("-")):
+        return shlex.join(("dynadiag", "minify", *target))
+    graph = next((graph for graph in run.graphs if graph.frame == frame.id and graph.kind == "dynamo"), None)
+    if graph is None or run.info.directory is None:
+        return None
+    return shlex.join(("dynadiag", "minify", f"{run.info.directory}#{graph.id}"))
 
 
 def _chosen(text: str) -> Iterator[Advice]:
@@ -40,7 +71,4 @@ def _chosen(text: str) -> Iterator[Advice]:
             text='Or compile this function with `backend="eager"`: Dynamo\'s graph then runs on plain autograd, which can do it.',
         )
         return
-    yield Advice(
-        slug="compare-with-eager",
-        text="Run the program once with `TORCH_COMPILE_DISABLE=1` in its environment: that shows what eager does at this line.",
-    )
+    yield _COMPARE

@@ -284,6 +284,7 @@ class Problem:
 
     Kinds: `error` (a `dynamo_error`), `suppressed_error`, `recompile_limit`, `stance`, `disabled`, `no_graph`, `aot_rejected`,
     `recorder` (a hook of ours failed), `no_cost` (why `--cost` measured nothing), `log_limit`, `backend_error`, `env_disabled`,
+    `backward_error` (a backward did not compile; its forward may have run),
     `cached_code` (it came from torch's code cache and was not traced),
     `cudagraph_skip` (torch's reason; told in the first call, or while compiling),
     `unlogged_skip` (a frame was left because of a break that torch does not tell, since logging is off).

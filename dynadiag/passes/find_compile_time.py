@@ -62,8 +62,14 @@ def _frame_time(frame: Frame, phases: Sequence[Phase], caches: Mapping[str, str]
     split = _from_metrics(frame.metrics) or _from_events(phases)
     if not split:
         return None
-    thrown_away = None if frame.metrics is None else frame.metrics.before_restart_s
-    return FrameTime(frame=frame.id, total_s=sum(split.values()), phases=split, thrown_away_s=thrown_away, caches=caches)
+    return FrameTime(frame=frame.id, total_s=sum(split.values()), phases=split, thrown_away_s=_before_restart(frame.metrics), caches=caches)
+
+
+def _before_restart(metrics: CompileMetrics | None) -> float | None:
+    """What attempts before the last one took. torch sets the same field to the whole time of a frame that failed or was left eager
+    (`_compile` in `_dynamo/convert_frame.py`, 2.11 to 2.15): no restart.
+    """
+    return None if metrics is None or metrics.fail_type is not None else metrics.before_restart_s
 
 
 def _from_metrics(metrics: CompileMetrics | None) -> dict[str, float]:
@@ -177,11 +183,13 @@ def _restarts(run: Run, total: CompileTime, times: Mapping[str, FrameTime]) -> I
         return
     guilty = sorted((frame for frame in run.frames if _lost(times, frame) > 0), key=lambda frame: -_lost(times, frame))
     reasons = unique(reason.strip().partition("\n")[0] for frame in guilty if frame.metrics for reason in frame.metrics.restart_reasons)
-    because = f" torch's reasons: {listed(reasons)}." if reasons else ""
+    because = f" torch's reasons: {listed(reasons)}." if reasons else " torch recorded no reason."
+    broken = {event.frame for event in run.breaks}
+    by_break = sum(1 for frame in guilty if frame.id in broken)
+    cure = f" {by_break} of them broke: without a graph break that is found late, the frame is traced once." if by_break else ""
     why = (
         f"Dynamo began {plural(len(guilty), 'frame')} again after it had traced a part of {'it' if len(guilty) == 1 else 'them'}: "
-        f"{lost:.1f} s of {total.total_s or 0.0:.1f} s of compile time were thrown away.{because} A graph break found late in a long "
-        "function is the usual cause: without the break there is no restart."
+        f"{lost:.1f} s of {total.total_s or 0.0:.1f} s of compile time were thrown away.{because}{cure}"
     )
     title = f"Restarts threw away {lost:.1f} s of compile time"
     yield _draft(RESTART_CODE, title, _where(guilty[0], run), why, _seconds(lost), tuple(frame.id for frame in guilty[:10]))

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 
-from dynadiag.advice.uncaught import failure_advice
 from dynadiag.model.report import Advice, Cost, Fallback, Finding, PassResult, Severity
-from dynadiag.model.run import Frame, Location, Problem, Run
+from dynadiag.model.run import Frame, Run
 from dynadiag.passes.base import Rank, code_key, frame_text, listed, plural
 from dynadiag.passes.break_sites import break_sites
-from dynadiag.passes.fallback_entries import CODES, fallback_entries, first_sentence, is_limit, named_frames
+from dynadiag.passes.failed_compilations import failed_compilations
+from dynadiag.passes.fallback_entries import CODES, fallback_entries, is_limit
 from dynadiag.passes.fingerprint import fingerprint
-from dynadiag.passes.guard_sources import readable
 from dynadiag.passes.nothing_compiled import nothing_compiled
-from dynadiag.passes.places import callers, own_entry, own_frame
-
-FAILED = "DF10"
-_LONGEST_SAID = 400
 
 _TITLES: dict[str, str] = {
     "skipped_frame": "A frame runs eager",
@@ -42,7 +36,11 @@ def find_fallbacks(run: Run) -> PassResult:
     """All fallbacks, and a finding for each that no other finding tells: a skip because of a break belongs to that break's finding."""
     sites = break_sites(run)
     entries = fallback_entries(run, sites)
-    findings = [*_nothing(run, entries), *_entries(run, entries), *_failures(run, {frame for site in sites for frame in site.frames})]
+    findings = [
+        *_nothing(run, entries),
+        *_entries(run, entries),
+        *failed_compilations(run, {frame for site in sites for frame in site.frames}, _told_as_recompiles(run)),
+    ]
     return PassResult(fallbacks=entries, findings=tuple(findings), notes=_unfinished(run))
 
 
@@ -125,63 +123,3 @@ def _told_as_recompiles(run: Run) -> set[str]:
 
 def _code(frame: Frame) -> tuple[int, int, int | None]:
     return code_key(frame)[:3]
-
-
-def _failures(run: Run, broken: set[str]) -> Iterable[Finding]:
-    """Compilations that raised into the program and are no graph break: a back end's error, an internal error, a limit under fullgraph."""
-    named, raised = named_frames(run), {problem.frame: problem for problem in run.problems if problem.kind in ("error", "backend_error")}
-    told = _told_as_recompiles(run)
-    groups: dict[tuple[str | None, int | None, str], list[Frame]] = {}
-    for frame in run.frames:
-        if frame.outcome == "failed" and not frame.unfinished and frame.id not in broken and frame.id not in told:
-            known = named(frame)
-            groups.setdefault((known.file, known.line, _first_line(frame)), []).append(frame)
-    for frames in groups.values():
-        yield _failure(run, frames, named(frames[0]), raised.get(frames[0].id))
-
-
-def _failure(run: Run, frames: Sequence[Frame], known: Frame, raised: Problem | None) -> Finding:
-    metrics = frames[0].metrics
-    kind = (None if metrics is None else metrics.fail_type) or "an error"
-    where = _failed_at(frames[0], known, raised, run)
-    return Finding(
-        id="",
-        fingerprint=fingerprint(FAILED, where, run, name=kind),
-        code=FAILED,
-        severity="error",
-        title=f"Compilation failed with {kind}",
-        where=where,
-        why=f"{frame_text(known)}: {_first_line(frames[0]).rstrip('.')}; {plural(len(frames), 'compilation')} failed.",
-        fix=failure_advice(_said(frames[0])),
-        cost=None,
-        evidence=tuple(frame.id for frame in frames)[:20],
-        rank=(float(Rank.FAILED), 0.0, -float(len(frames))),
-    )
-
-
-def _failed_at(frame: Frame, known: Frame, raised: Problem | None, run: Run) -> Location | None:
-    """The user's own line that was traced when it failed, else the line in a library, else the frame."""
-    traced = () if raised is None else raised.stack[len(callers(frame)) :]
-    said = None if frame.metrics is None else frame.metrics.fail_location
-    places = (*traced, *(() if said is None else (said,)))
-    return own_frame(places, run) or own_entry(known, run) or said or _begin(known)
-
-
-def _begin(frame: Frame) -> Location | None:
-    return None if frame.file is None else Location(frame.file, frame.line, frame.name)
-
-
-def _said(frame: Frame) -> str:
-    return (None if frame.metrics is None else frame.metrics.fail_reason) or frame.error or "torch recorded no reason"
-
-
-def _first_line(frame: Frame) -> str:
-    said = _said(frame)
-    constraint = re.search(r"^\s*- (You marked .+? as dynamic but your code specialized it to be a constant \(\d+\))", said, re.MULTILINE)
-    if constraint:
-        return readable(constraint[1])
-    first, _, rest = said.partition("\n")
-    explained = rest.strip().partition("\n")[0].strip()
-    if explained.startswith("Explanation: "):
-        return f"{first.strip()}: {explained.removeprefix('Explanation: ')}"[:_LONGEST_SAID]
-    return first_sentence(said)

@@ -8,6 +8,7 @@ from dynadiag.advice.uncaught import uncaught_advice
 from dynadiag.model.report import Finding, PassResult
 from dynadiag.model.run import Location, Problem, Run
 from dynadiag.passes.base import Rank, rank_text, short_place
+from dynadiag.passes.failed_compilations import raised_by_compilation
 from dynadiag.passes.fingerprint import fingerprint
 from dynadiag.passes.places import normal_path, own_frame
 
@@ -23,16 +24,18 @@ _OF_MUTATIONS = re.compile(r"modified by an inplace operation|Inplace update to 
 
 def find_uncaught(run: Run) -> PassResult:
     """One finding for each process that ended so; whether the program works in eager is not claimed, since nobody ran it."""
-    found = (problem for problem in run.problems if problem.kind == "uncaught" and _by_compiled_code(problem))
+    found = (problem for problem in run.problems if problem.kind == "uncaught" and _by_compiled_code(problem, run))
     return PassResult(findings=tuple(_finding(problem, run) for problem in found))
 
 
-def _by_compiled_code(problem: Problem) -> bool:
-    """Whether torch.compile's code raised it: the innermost frame of the stack is there, and nothing was being traced."""
+def _by_compiled_code(problem: Problem, run: Run) -> bool:
+    """Whether torch.compile's code raised it after compiling: the innermost frame of the stack is there, and no compilation raised it."""
     paths = [normal_path(place.file) for place in problem.stack]
     if not paths or _PASSED_ON.search(paths[-1]) or not _RUN_TIME.search(paths[-1]):
         return False
-    return not any(_TRACING.search(path) for path in paths) and not _OF_MUTATIONS.search(problem.text)
+    if any(_TRACING.search(path) for path in paths) or _OF_MUTATIONS.search(problem.text):
+        return False
+    return not raised_by_compilation(problem, run)
 
 
 def _finding(problem: Problem, run: Run) -> Finding:

@@ -25,6 +25,8 @@ _TORCH_TREE = re.compile(
     r"signal|sparse|special|multiprocessing|mps|mtia|xpu|accelerator|hub|torch_version|types)(?:\.py$|/)"
 )
 _OURSELVES = re.compile(r"/dynadiag/(?:record|torch_compat|shadow|reduce|bench|replay|fx|parity)/|/dynadiag/api\.py$|/dynadiag_cli/")
+# Inductor's generated code: `torchinductor_<user>/ab/cab….py`, or the same two names below a cache folder of the user's choice.
+_GENERATED = re.compile(r"/torchinductor_[^/]+/|/(?P<two>[a-z2-7]{2})/c(?P=two)[a-z2-7]{40,60}\.(?:main\.)?(?:py|cpp|cu)$")
 # Code that a library compiled at run time has a name in angle brackets; these few are what a person typed.
 _TYPED = re.compile(r"^<(?:stdin|string|console|ipython-input-[^>]*|input|doctest [^>]*)>$")
 _RESUME = re.compile(r"^torch_dynamo_resume_in_(?P<name>.+)_at_(?P<line>\d+)(?:_\d+)?$")
@@ -55,7 +57,7 @@ def _is_own(path: str, prefixes: tuple[str, ...]) -> bool:
     if any(_below(path, normal_path(prefix)) for prefix in prefixes):
         return False
     slashed = path if path.startswith("/") else f"/{path}"
-    return not (_INSTALLED.search(slashed) or _TORCH_TREE.search(slashed) or _OURSELVES.search(slashed))
+    return not any(pattern.search(slashed) for pattern in (_INSTALLED, _TORCH_TREE, _OURSELVES, _GENERATED))
 
 
 def is_generated(place: Location) -> bool:

@@ -62,6 +62,7 @@ class FrameDraft:
     latency_us: float | None = None
     suppressed: bool | None = None
     finished: bool = False
+    backward_failed: bool = False
     breaks: list[int] = field(default_factory=list)
     graphs: list[int] = field(default_factory=list)
 

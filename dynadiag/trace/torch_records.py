@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from dynadiag.model.run import BreakEvent, CacheEvent, CompileMetrics, Graph, GraphKind, PayloadRef, RecompileEvent, Symbol
+from dynadiag.model.run import BreakEvent, CacheEvent, CompileMetrics, Graph, GraphKind, PayloadRef, Problem, RecompileEvent, Symbol
 from dynadiag.trace.break_text import BreakText, last_exception, parse_break, parse_reason
 from dynadiag.trace.drafts import FrameDraft, ProcessDraft, RunDraft, attempt_of, key_of
 from dynadiag.trace.graph_text import count_graph
@@ -73,6 +73,9 @@ def metrics(run: RunDraft, process: ProcessDraft, record: Record) -> None:
         frame.line = frame.line if frame.line is not None else as_int(values.get("co_firstlineno"))
         _versions(process, as_text(values.get("pytorch_version")), as_text(values.get("python_version")))
     else:
+        if record.kind == "bwd_compilation_metrics" and found.fail_type is not None:
+            _backward_failed(run, process, frame, f"{found.fail_type}: {found.fail_reason or 'torch recorded no reason'}")
+            found = replace(found, fail_type=None, fail_reason=None, fail_location=None)
         frame.metrics = merged(frame.metrics, found)
     process.has_metrics = True
     frame.record = frame.record if frame.record is not None else record.index
@@ -86,6 +89,13 @@ def _within(run: RunDraft, found: CompileMetrics) -> CompileMetrics:
     cut: dict[str, Any] = {name: run.room.fits(text[:_LONGEST_REASON], _LEAST_REASON) for name, text in texts.items() if text is not None}
     restarts = tuple(run.share(reason[:_LONGEST_REASON]) for reason in found.restart_reasons[:_MOST_RESTARTS])
     return replace(found, restart_reasons=restarts, **cut)
+
+
+def _backward_failed(run: RunDraft, process: ProcessDraft, frame: FrameDraft, text: str) -> None:
+    """The forward may have been compiled and run before, so the frame did not fail. torch tries a dynamic backward twice: told once."""
+    if not frame.backward_failed and run.room.take("problems"):
+        frame.backward_failed = True
+        run.problems.append(Problem(kind="backward_error", process=process.index, text=run.share(text[:LONGEST_ERROR]), frame=frame.id))
 
 
 def _versions(process: ProcessDraft, torch: str | None, python: str | None) -> None:

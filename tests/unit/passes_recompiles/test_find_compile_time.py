@@ -79,6 +79,20 @@ def test_restarts_are_a_finding_when_they_cost_a_fifth(builders):
     assert codes(find_compile_time(run_of(builders, CompileMetrics(total_s=29.0, before_restart_s=4.0)))) == []
 
 
+def test_the_whole_time_of_a_failed_frame_is_no_restart(builders):
+    """torch sets the same field for it (`_compile` in `_dynamo/convert_frame.py`)."""
+    failed = CompileMetrics(total_s=10.0, before_restart_s=9.9, fail_type="InductorError")
+    result = find_compile_time(run_of(builders, failed))
+    assert (codes(result), result.compile_time.thrown_away_s) == ([], None)
+
+
+def test_restarts_without_a_break_are_not_blamed_on_one(builders):
+    lost = CompileMetrics(total_s=10.0, before_restart_s=4.0, restart_reasons=("a float became an input",))
+    (finding,) = find_compile_time(run_of(builders, lost)).findings
+    assert "a float became an input" in finding.why
+    assert "break" not in finding.why
+
+
 def test_a_function_is_slow_when_it_is_long_and_a_large_part(builders):
     result = find_compile_time(run_of(builders, CompileMetrics(total_s=40.0, aot_s=30.0), CompileMetrics(total_s=20.0)))
     assert codes(result) == ["DC02"]

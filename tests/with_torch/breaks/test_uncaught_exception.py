@@ -89,3 +89,31 @@ def test_the_exception_is_told_and_both_changes_cure_it(tmp_path):
     assert [advice.slug for advice in finding.fix] == ["gradient-inside", "backend-without-aot"]
     cured = subprocess.run([sys.executable, "-c", CURES], capture_output=True, text=True, check=True)
     assert cured.stdout.split("\n")[:2] == ["[6.0, 6.0, 6.0]"] * 2
+
+
+REFUSED = """
+import torch
+from torch._dynamo.backends.common import aot_autograd
+
+
+def refuse(gm, inputs):
+    raise NotImplementedError("no derivative of this")
+
+
+linear = torch.nn.Linear(4, 4)
+backend = aot_autograd(fw_compiler=lambda gm, inputs: gm.forward, bw_compiler=refuse)
+step = torch.compile(lambda x: linear(x).relu().sum(), backend=backend, dynamic=True)
+loss = step(torch.ones(2, 4))
+loss.backward()
+"""
+
+
+def test_a_backward_that_does_not_compile_is_one_finding_where_it_was_called(tmp_path):
+    (tmp_path / "train.py").write_text(REFUSED)
+    assert record(Target("script", (str(tmp_path / "train.py"),)), RecordOptions(out=tmp_path / "run")).exit_status == 1
+    report = dynadiag.load(tmp_path / "run")
+    assert [frame.outcome for frame in report.run.frames] == ["compiled"]
+    (finding,) = [one for one in report.findings if one.severity == "error"]
+    assert (finding.code, finding.where.code if finding.where else None) == ("DF10", "loss.backward()")
+    assert "no derivative of this; 1 compilation failed. This exception ended the program." in finding.why
+    assert f"`dynadiag minify {tmp_path / 'train.py'}`" in finding.fix[0].text

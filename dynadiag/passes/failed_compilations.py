@@ -1,0 +1,183 @@
+"""Compilations that raised into the program: one finding each, at the user's line, with the compiler's own words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from dynadiag.advice.uncaught import failure_advice
+from dynadiag.model.report import Finding
+from dynadiag.model.run import Frame, Location, Problem, Run
+from dynadiag.passes.base import Rank, base_name, frame_text, plural
+from dynadiag.passes.fallback_entries import first_sentence, named_frames
+from dynadiag.passes.fingerprint import fingerprint
+from dynadiag.passes.guard_sources import readable
+from dynadiag.passes.places import callers, normal_path, own_entry, own_frame
+from dynadiag.trace.stacks import printed_stack
+
+CODE = "DF10"
+_LONGEST_SAID = 400
+_COMPARED = 200
+_TEXT_LIMIT = 200_000
+_CONSTRAINT = re.compile(r"^\s*- (You marked .+? as dynamic but your code specialized it to be a constant \(\d+\))", re.MULTILINE)
+# What g++, clang, nvcc, MSVC, ptxas and linkers write for the first thing that they refuse.
+_COMPILER_ERRORS = tuple(
+    re.compile(pattern, re.MULTILINE)
+    for pattern in (
+        r"^(?P<file>[^\s:][^\n:]{0,400}):(?P<at>\d+(?::\d+)?): (?P<said>(?:fatal )?error: [^\n]+)$",
+        r"^(?P<file>[^\s(][^\n(]{0,400})\((?P<at>\d+)\) ?: (?P<said>(?:fatal )?error(?: C\d+)?: [^\n]+)$",
+        r"^ptxas (?:[^\n]{0,200}; )?(?P<said>(?:fatal|error) *: [^\n]+)$",
+        r"^[^\n]{0,400}\b(?P<said>undefined reference to [^\n]+|cannot find -l[^\n]+)$",
+        r"^(?P<said>(?:collect2|ld|clang|g\+\+|gcc|cc1plus)[\w.+-]*: (?:fatal )?error: [^\n]+)$",
+    )
+)
+_COMMAND = re.compile(r"^Command:\n(?P<program>\S{1,200})", re.MULTILINE)
+_IN_WORKER = re.compile(r"An exception occurred in a subprocess|^Traceback \(most recent call last\):", re.MULTILINE)
+_RAISED = re.compile(r"^(?:\w+\.)*(?P<name>[A-Z]\w*): (?P<said>[^\n]*(?:\n(?!Traceback)[^\n]*)*)", re.MULTILINE)
+_TRITON = re.compile(r"CompilationError: (?P<at>at \d+:\d+:)\n(?P<rest>.+)", re.DOTALL)
+_FOUND_FROM = re.compile(r"Found from ?: ?\n")
+
+
+def failed_compilations(run: Run, broken: set[str], told: set[str]) -> Iterable[Finding]:
+    """Failures that are no graph break: a back end's error, an internal error, a limit under fullgraph, a backward that did not compile.
+
+    `broken` are frames whose failure is a graph break, `told` those at the recompile limit that the recompiles tell.
+    """
+    named, raised = named_frames(run), {problem.frame: problem for problem in run.problems if problem.kind in ("error", "backend_error")}
+    groups: dict[tuple[str | None, int | None, str], list[Frame]] = {}
+    for frame in run.frames:
+        if frame.outcome == "failed" and not frame.unfinished and frame.id not in broken and frame.id not in told:
+            known = named(frame)
+            groups.setdefault((known.file, known.line, failure_message(_said(frame))), []).append(frame)
+    for frames in groups.values():
+        yield _forward(run, frames, named(frames[0]), raised.get(frames[0].id))
+    yield from _backwards(run)
+
+
+def raised_by_compilation(problem: Problem, run: Run) -> bool:
+    """Whether this exception is that of a compilation that failed in the same process: it is told there."""
+    text = _plain(problem.text)
+    frames = [frame for frame in run.frames if frame.key.process == problem.process and frame.outcome == "failed" and not frame.unfinished]
+    said = [_said(frame) for frame in frames] + [one.text for one in run.problems if one.kind == "backward_error"]
+    return any((short := _plain(reason)[:_COMPARED]) and short in text for reason in said)
+
+
+def _plain(text: str) -> str:
+    return " ".join(text[: 4 * _TEXT_LIMIT].split())
+
+
+def failure_message(said: str) -> str:
+    """The line of an error that says what is wrong: the compiler's first `error:`, Triton's last line, else the first sentence."""
+    said = said[:_TEXT_LIMIT]
+    if constraint := _CONSTRAINT.search(said):
+        return readable(constraint[1])
+    message = _compiler_error(said) or _triton_error(said) or _worker_error(said) or _explained(said)
+    return message[:_LONGEST_SAID]
+
+
+def _compiler_error(said: str) -> str | None:
+    found = next((match for pattern in _COMPILER_ERRORS if (match := pattern.search(said))), None)
+    if found is None:
+        return None
+    parts, command = found.groupdict(), _COMMAND.search(said)
+    program = f"{base_name(command['program'])}: " if command else ""
+    place = f"{base_name(parts['file'])}:{parts['at']}: " if parts.get("file") else ""
+    return f"{said.partition(':')[0]}: {program}{place}{found['said'].strip()}"
+
+
+def _triton_error(said: str) -> str | None:
+    """Triton prints the kernel up to the line that it refuses, a mark below it, and then why."""
+    found = _TRITON.search(said)
+    if found is None:
+        return None
+    lines = [line.strip() for line in found["rest"].partition("\nTraceback")[0].splitlines() if line.strip()]
+    marks = [number for number, line in enumerate(lines) if line == "^"]
+    why = lines[marks[-1] + 1 :] if marks else lines[-1:]
+    code = lines[marks[-1] - 1] if marks and marks[-1] else ""
+    return f"Triton's CompilationError {found['at']} {f'`{code}`: ' if code else ''}{' '.join(why)}".rstrip(": ")
+
+
+def _worker_error(said: str) -> str | None:
+    """The exception that a printed traceback inside the message ends in."""
+    start = _IN_WORKER.search(said)
+    raised = list(_RAISED.finditer(said, start.end())) if start else []
+    return f"{raised[-1]['name']}: {first_sentence(raised[-1]['said'])}" if raised else None
+
+
+def _explained(said: str) -> str:
+    first, _, rest = said.partition("\n")
+    explained = rest.strip().partition("\n")[0].strip()
+    if explained.startswith("Explanation: "):
+        return f"{first.strip()}: {explained.removeprefix('Explanation: ')}"
+    return first_sentence(said)
+
+
+def _forward(run: Run, frames: Sequence[Frame], known: Frame, raised: Problem | None) -> Finding:
+    metrics, said = frames[0].metrics, _said(frames[0])
+    kind = (None if metrics is None else metrics.fail_type) or "an error"
+    where = _failed_at(frames[0], known, raised, run)
+    return _finding(run, f"Compilation failed with {kind}", kind, where, said, frames, known)
+
+
+def _backwards(run: Run) -> Iterable[Finding]:
+    """A backward is compiled at its first call at the latest; its forward has been compiled and may have run (torch 2.11 to 2.15)."""
+    groups: dict[str, list[tuple[Problem, Frame]]] = {}
+    for problem in run.problems:
+        frame = run.frame(problem.frame or "") if problem.kind == "backward_error" else None
+        if frame is not None and frame.outcome != "failed":
+            groups.setdefault(f"{frame.file}:{frame.line} {failure_message(problem.text)}", []).append((problem, frame))
+    for group in groups.values():
+        problem, frame = group[0]
+        ended = _that_ended(run, problem.text, frame.key.process)
+        where = own_frame(() if ended is None else _until_run_time(ended.stack), run) or own_entry(frame, run)
+        kind, _, said = problem.text.partition(": ")
+        yield _finding(run, f"Compilation of a backward failed with {kind}", kind, where, said, [frame for _, frame in group], frame)
+
+
+def _until_run_time(stack: Sequence[Location]) -> Sequence[Location]:
+    """The callers of the backward, without the back end that refused it, which may be the user's own code too."""
+    at = next((number for number, place in enumerate(stack) if "/torch/_functorch/" in normal_path(place.file)), len(stack))
+    return stack[:at]
+
+
+def _finding(run: Run, title: str, kind: str, where: Location | None, said: str, frames: Sequence[Frame], known: Frame) -> Finding:
+    ended = _that_ended(run, said, frames[0].key.process) is not None
+    why = f"{frame_text(known)}: {failure_message(said).rstrip('.')}; {plural(len(frames), 'compilation')} failed."
+    return Finding(
+        id="",
+        fingerprint=fingerprint(CODE, where, run, name=kind),
+        code=CODE,
+        severity="error",
+        title=title,
+        where=where,
+        why=f"{why} This exception ended the program." if ended else why,
+        fix=failure_advice(said, kind, run, frames[0]),
+        cost=None,
+        evidence=tuple(frame.id for frame in frames)[:20],
+        rank=(float(Rank.FAILED), 0.0, -float(len(frames))),
+    )
+
+
+def _that_ended(run: Run, said: str, process: int) -> Problem | None:
+    """The exception that ended the process, if it is this one."""
+    short = _plain(said)[:_COMPARED]
+    ended = (problem for problem in run.problems if problem.kind == "uncaught" and problem.process == process)
+    return next((problem for problem in ended if short and short in _plain(problem.text)), None)
+
+
+def _failed_at(frame: Frame, known: Frame, raised: Problem | None, run: Run) -> Location | None:
+    """The user's own line that was traced or lowered when it failed, else the line in a library, else the frame."""
+    traced = () if raised is None else raised.stack[len(callers(frame)) :]
+    said = None if frame.metrics is None else frame.metrics.fail_location
+    lowered = _FOUND_FROM.split(_said(frame)[:_TEXT_LIMIT])[1:]
+    places = (*printed_stack(lowered[-1].split("\n")),) if lowered else traced
+    place = own_frame(places, run)
+    return place or own_frame((said,) if said else (), run) or own_entry(known, run) or said or _begin(known)
+
+
+def _begin(frame: Frame) -> Location | None:
+    return None if frame.file is None else Location(frame.file, frame.line, frame.name)
+
+
+def _said(frame: Frame) -> str:
+    return (None if frame.metrics is None else frame.metrics.fail_reason) or frame.error or "torch recorded no reason"
