@@ -64,7 +64,7 @@ def read_small(path: Path, limit_bytes: int) -> bytes:
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as stream:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(0, "it is not a regular file")
+            raise OSError(errno.EINVAL, "it is not a regular file")
         return stream.read(limit_bytes)
 
 

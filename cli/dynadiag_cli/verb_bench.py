@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dynadiag.errors import OutputError, UsageError
-from dynadiag_cli.progress import StatusLine
+from dynadiag_cli.progress import StatusLine, on_one_line
 
 if TYPE_CHECKING:
     from dynadiag.bench.arms import ArmSpec
@@ -297,9 +297,9 @@ def _regressed(result: BenchResult, base: object) -> bool:
 
     regressions = find_regressions(result, base)  # type: ignore[arg-type]
     for note in regressions.notes:
-        print(f"dynadiag: --check: {note}", file=sys.stderr)
+        print("dynadiag: --check:", on_one_line(note), file=sys.stderr)
     for line in regressions.found:
-        print(f"dynadiag: regression: {line}", file=sys.stderr)
+        print("dynadiag: regression:", on_one_line(line), file=sys.stderr)
     if not regressions.checked:
         # Green would say that nothing got worse.
         raise UsageError("--check: the earlier run has none of these arms, so nothing was checked")

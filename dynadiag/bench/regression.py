@@ -12,6 +12,9 @@ from typing import Any
 from dynadiag.bench.outcome import BenchResult, Comparison
 from dynadiag.bench.verdict import SMALLEST_EFFECT
 from dynadiag.errors import UnreadableInputError
+from dynadiag.files import read_small
+
+_MOST_BYTES = 64 << 20
 
 
 @dataclass(kw_only=True)
@@ -26,7 +29,7 @@ class Regressions:
 def read_base(path: Path) -> Mapping[str, Any]:
     """An earlier bench.json. Raises UnreadableInputError with one line for anything else."""
     try:
-        document = json.loads(path.read_text("utf-8"))
+        document = json.loads(_text(path))
     except OSError as error:
         raise UnreadableInputError(f"{path} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError):
@@ -34,6 +37,14 @@ def read_base(path: Path) -> Mapping[str, Any]:
     if not isinstance(document, dict) or document.get("schema_version") != 1 or not isinstance(document.get("comparisons"), list):
         raise UnreadableInputError(f"{path} is no bench.json: it lacks schema_version 1 or its comparisons")
     return document
+
+
+def _text(path: Path) -> str:
+    """A file that may come from anybody: no pipe is waited for, and no more is read than a bench.json can hold."""
+    data = read_small(path.resolve(), _MOST_BYTES + 1)
+    if len(data) > _MOST_BYTES:
+        raise ValueError("too long")
+    return data.decode("utf-8")
 
 
 def find_regressions(result: BenchResult, base: Mapping[str, Any]) -> Regressions:

@@ -3,6 +3,7 @@
 import copy
 import io
 import json
+import os
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -281,6 +282,19 @@ def test_renamed_arms_leave_nothing_to_check_and_that_is_an_error():
         verb_bench._regressed(result_of(), base)
 
 
+def test_a_base_of_a_stranger_does_nothing_to_the_terminal_and_no_pipe_is_waited_for(tmp_path, capsys):
+    base = base_of(result_of())
+    base["device"] = "A100\x1b]8;;http://evil\x07\x1b[31m\u202e\nnext"
+    base["target"] = {"\x1b[2J": 1}
+    base["comparisons"].append(copy.deepcopy(base["comparisons"][0]) | {"arm": "\x9b31m\u2066"})
+    verb_bench._regressed(result_of(), base)
+    said = capsys.readouterr().err
+    assert len(said.splitlines()) == 3 and all(line.isprintable() for line in said.splitlines())
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UnreadableInputError, match="regular file"):
+        read_base(tmp_path / "pipe")
+
+
 def with_shape(default_ms, *, rows=8, label="x 8"):
     tensors = [{"name": "x", "shape": [rows, 4], "dtype": "float32", "device": "cpu", "requires_grad": False}]
     result = result_of()
@@ -322,11 +336,10 @@ def test_a_disk_that_fills_up_leaves_the_earlier_file_whole(tmp_path, monkeypatc
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bench.json", "bench.svg"]
     before = (tmp_path / "bench.json").read_bytes()
 
-    def half(path, text, encoding):
-        path.write_bytes(text.encode(encoding)[:100])
+    def full(*arguments, **keywords):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_text", half)
+    monkeypatch.setattr(os, "replace", full)
     with pytest.raises(OutputError, match="No space left"):
         verb_bench._write(result_of(arm_ms=7.0), tmp_path)
     assert (tmp_path / "bench.json").read_bytes() == before
