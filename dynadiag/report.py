@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -22,6 +23,9 @@ def build(run: Run, passes: Sequence[Pass] = ALL_PASSES) -> Report:
     A pass that raises costs only its own findings: the others go on and a note says which one failed and with what.
     """
     results = [_guarded(one, run) for one in passes]
+    more = Counter(run.left_out)
+    for result in results:
+        more.update(result.left_out)
     compile_time = next((result.compile_time for result in results if result.compile_time is not None), None)
     graph_breaks = _joined(results, lambda result: result.graph_breaks)
     fallbacks = _joined(results, lambda result: result.fallbacks)
@@ -31,7 +35,7 @@ def build(run: Run, passes: Sequence[Pass] = ALL_PASSES) -> Report:
     return Report(
         run=run,
         summary=_summary(
-            run, graph_breaks, len(recompiles), len(fallbacks), len(mutations) if looked_for_mutations else None, compile_time
+            run, graph_breaks, len(recompiles), len(fallbacks), len(mutations) if looked_for_mutations else None, compile_time, more
         ),
         graph_breaks=graph_breaks,
         recompiles=recompiles,
@@ -96,15 +100,21 @@ def _order(finding: Finding) -> tuple[tuple[float, ...], str, str, int, str]:
 
 
 def _summary(
-    run: Run, breaks: Sequence[GraphBreak], recompiles: int, fallbacks: int, mutations: int | None, compile_time: CompileTime | None
+    run: Run,
+    breaks: Sequence[GraphBreak],
+    recompiles: int,
+    fallbacks: int,
+    mutations: int | None,
+    compile_time: CompileTime | None,
+    more: Mapping[str, int],
 ) -> Summary:
-    more = run.left_out
+    """The counts: what the report lists and, by kind, what there is more (`more`)."""
     return Summary(
         frames=len(run.frames) + more.get("frames", 0),
         frames_compiled=sum(frame.outcome in ("compiled", "broke") for frame in run.frames),
         frames_skipped=sum(frame.outcome == "skipped" for frame in run.frames),
         graphs=sum(map(len, kept_graphs(run).values())) + more.get("graphs", 0),
-        graph_break_sites=len(breaks),
+        graph_break_sites=len(breaks) + more.get("graph break sites", 0),
         graph_break_events=sum(one.events for one in breaks) + more.get("graph break events", 0),
         recompiles=recompiles + more.get("recompiles", 0),
         fallbacks=fallbacks,

@@ -152,7 +152,10 @@ def _print(report: Report, options: ShowOptions, *, default: IO[str], directory:
     if options.format == "json":
         from dynadiag.render import json_report
 
-        _emit(json_report.dumps(report), options.output, default)
+        if options.output in (None, "-"):
+            json_report.write(report, sys.stdout if options.output else default)
+        else:
+            _emit(json_report.dumps(report), options.output, default)
         return
     if options.format == "md":
         from dynadiag.render import markdown

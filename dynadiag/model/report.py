@@ -247,7 +247,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassResult:
-    """What one pass found; `report` concatenates these."""
+    """What one pass found; `report` concatenates these. `left_out` counts by kind what is not among its entries."""
 
     graph_breaks: tuple[GraphBreak, ...] = ()
     recompiles: tuple[Recompile, ...] = ()
@@ -261,6 +261,7 @@ class PassResult:
     replayed: Replayed | None = None
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
+    left_out: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

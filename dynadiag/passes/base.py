@@ -87,6 +87,8 @@ def frames_by_code(run: Run) -> dict[tuple[int, int, int | None, str | None, int
 
 def process_of(run: Run, index: int) -> Process | None:
     """The process with this index, or None."""
+    if 0 <= index < len(run.processes) and run.processes[index].index == index:  # as `trace` numbers them
+        return run.processes[index]
     return next((process for process in run.processes if process.index == index), None)
 
 
@@ -151,8 +153,8 @@ def merged(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 def kept_graphs(run: Run) -> dict[str, tuple[str, ...]]:
     """The Dynamo graphs that each compiled frame runs; those of attempts and frames that were given up do not count."""
     last = {frame.id: frame.attempts - 1 for frame in run.frames if frame.outcome in ("compiled", "broke")}
-    result: dict[str, tuple[str, ...]] = {}
+    result: dict[str, list[str]] = {}
     for graph in run.graphs:
         if graph.kind == "dynamo" and graph.frame in last and graph.attempt >= last[graph.frame]:
-            result[graph.frame] = (*result.get(graph.frame, ()), graph.id)
-    return result
+            result.setdefault(graph.frame, []).append(graph.id)
+    return {frame: tuple(graphs) for frame, graphs in result.items()}

@@ -17,6 +17,7 @@ from dynadiag.passes.fingerprint import Subject, fingerprints
 from dynadiag.passes.places import entry_stack, joined_stack, own_entry, own_frame, source_function
 
 NO_ID = "DB01"
+MOST_SITES = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,20 +47,44 @@ def break_code(site: GraphBreak) -> str:
 
 
 def break_sites(run: Run) -> tuple[GraphBreak, ...]:
-    """The sites in the order in which they were first seen, with ids `b1`, `b2`, ...; the same run gives the same ids."""
-    placed = {(event.frame, event.attempt) for event in run.breaks if event.torch_frame is not None}
-    groups: dict[tuple[str, int | None], list[_Seen]] = {}
-    for position, event in enumerate(run.breaks):
-        if not _first_half(event, placed):
-            one = _seen(position, event, run)
-            groups.setdefault(_site_key(one), []).append(one)
-    ordered = list(groups.values())
+    """The sites in the order in which they were first seen, with ids `b1`, `b2`, ...; the same run gives the same ids.
+
+    Of a run with more than MOST_SITES the first ones; `more_sites` tells of the others.
+    """
+    ordered = [group for group in _groups(run).values() if group]
     prints = fingerprints([Subject(_main(group).event.gb_id or NO_ID, _main(group).torch_frame) for group in ordered], run)
     links = _Links(run, resume_frames(run), kept_graphs(run))
     return tuple(
         _site(f"b{number}", fingerprint, group, links)
         for number, (group, fingerprint) in enumerate(zip(ordered, prints, strict=True), start=1)
     )
+
+
+def more_sites(run: Run) -> tuple[int, int]:
+    """How many sites and events there are beyond the first MOST_SITES sites."""
+    if len(run.breaks) <= MOST_SITES:
+        return 0, 0
+    groups = _groups(run)
+    shown = sum(map(len, groups.values()))
+    first_halves = _placed(run)
+    return sum(not group for group in groups.values()), sum(not _first_half(event, first_halves) for event in run.breaks) - shown
+
+
+def _groups(run: Run) -> dict[tuple[str, int | None], list[_Seen]]:
+    """The events of each site; of those beyond MOST_SITES none is kept."""
+    placed = _placed(run)
+    groups: dict[tuple[str, int | None], list[_Seen]] = {}
+    for position, event in enumerate(run.breaks):
+        if not _first_half(event, placed):
+            one = _seen(position, event, run)
+            group = groups.setdefault(_site_key(one), [])
+            if group or len(groups) <= MOST_SITES:
+                group.append(one)
+    return groups
+
+
+def _placed(run: Run) -> set[tuple[str, int]]:
+    return {(event.frame, event.attempt) for event in run.breaks if event.torch_frame is not None}
 
 
 def _first_half(event: BreakEvent, placed: set[tuple[str, int]]) -> bool:

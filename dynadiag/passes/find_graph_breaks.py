@@ -10,7 +10,7 @@ from dynadiag.model.run import Location, Run
 from dynadiag.passes.base import Rank, listed, plural, rank_text, short_place, unique
 from dynadiag.passes.break_categories import HIGHER_ORDER, USER_INSERTED
 from dynadiag.passes.break_costs import cost_notes
-from dynadiag.passes.break_sites import break_code, break_sites
+from dynadiag.passes.break_sites import break_code, break_sites, more_sites
 from dynadiag.passes.compile_calls import CompileCalls
 from dynadiag.passes.fallback_entries import fallback_entries
 from dynadiag.passes.fingerprint import Subject, fingerprints
@@ -40,7 +40,10 @@ def find_graph_breaks(run: Run) -> PassResult:
     ordered = joined_train_steps(run, groups.values())
     subjects = [Subject(_code(group), _where(group)) for group in ordered]
     findings = tuple(_finding(run, group, one, skips) for group, one in zip(ordered, fingerprints(subjects, run), strict=True))
-    return PassResult(graph_breaks=sites, findings=findings, notes=cost_notes(run))
+    more, events = more_sites(run)
+    left = {"graph break sites": more, "graph break events": events} if more else {}
+    said = (f"{len(sites):,} of {len(sites) + more:,} graph break sites are shown; the others are only counted",) if more else ()
+    return PassResult(graph_breaks=sites, findings=findings, notes=(*cost_notes(run), *said), left_out=left)
 
 
 def _own_line(site: GraphBreak) -> tuple[object, ...]:

@@ -128,6 +128,7 @@ def _recompiles(found: Sequence[Recompiled], run: Run) -> tuple[Recompile, ...]:
         )
         for i, (one, _) in enumerate(entries)
     ]
+    advice = {id(one): _advice_by_step(one) for one in found}
     made = [
         Recompile(
             id=step.id,
@@ -136,7 +137,7 @@ def _recompiles(found: Sequence[Recompiled], run: Run) -> tuple[Recompile, ...]:
             reasons=step.event.reasons,
             changed=change,
             own_frame=user_line(step.frame, run) if step.frame.file is not None else one.call,
-            advice=_advice_of(one, step.id),
+            advice=advice[id(one)].get(step.id, ()),
         )
         for (one, step), change, mark in zip(entries, changed, fingerprints(subjects, run), strict=True)
     ]
@@ -147,14 +148,17 @@ def _stable(changed: Sequence[object]) -> bool:
     return bool(changed) and getattr(changed[0], "kind", "unknown") not in ("unknown", "unexpected")
 
 
-def _advice_of(one: Recompiled, step_id: str) -> tuple[Advice, ...]:
-    chosen = [
-        advice
-        for row, advices in zip(one.rows, one.advice, strict=True)
-        if step_id in {step.id for step in row.steps}
-        for advice in advices
-    ]
-    return _distinct(chosen)
+def _advice_by_step(one: Recompiled) -> dict[str, tuple[Advice, ...]]:
+    """By recompile the advice of the rows that it belongs to."""
+    rows: dict[str, list[int]] = {}
+    for number, row in enumerate(one.rows):
+        for step in row.steps:
+            rows.setdefault(step.id, []).append(number)
+    made: dict[tuple[int, ...], tuple[Advice, ...]] = {}
+    for numbers in map(tuple, rows.values()):
+        if numbers not in made:
+            made[numbers] = _distinct(advice for number in dict.fromkeys(numbers) for advice in one.advice[number])
+    return {step: made[tuple(numbers)] for step, numbers in rows.items()}
 
 
 def _distinct(advice: Iterable[Advice]) -> tuple[Advice, ...]:

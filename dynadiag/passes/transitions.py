@@ -117,9 +117,11 @@ def _with_unnamed_changes(frames: Sequence[Frame], steps: Sequence[Step], symbol
 
     A source that no earlier compilation of the code had as a symbol was a constant before, so its guard would have failed as well.
     """
-    earlier = {
-        frame.id: {readable(one.source) for other in frames[:i] for one in symbols.get(other.id, ())} for i, frame in enumerate(frames)
-    }
+    began = {frame.id: i for i, frame in enumerate(frames)}
+    first: dict[str, int] = {}  # by source the first compilation that had it as a symbol
+    for i, frame in enumerate(frames):
+        for one in symbols.get(frame.id, ()):
+            first.setdefault(readable(one.source), i)
     result = []
     for step in steps:
         named = {source for guard in step.guards for source in (guard.source, *named_in(guard.raw_source))}
@@ -128,7 +130,8 @@ def _with_unnamed_changes(frames: Sequence[Frame], steps: Sequence[Step], symbol
         added = [
             FailedGuard("size" if dimension(source) else "value", source, None, one.value, source, raw_source=stripped(one.source))
             for one in symbols.get(step.frame.id, ())
-            if (source := readable(one.source)) not in named | earlier[step.frame.id]
+            if (source := readable(one.source)) not in named
+            and first[source] >= began[step.frame.id]
             and not (one.specialized or marked or source.startswith(tuple(f"{name}{mark}" for name in replaced for mark in ".[")))
             and ".stride(" not in source
             and "._base" not in source
@@ -351,16 +354,19 @@ def _values(uses: list[tuple[Step, FailedGuard]], chosen: set[str], known: Known
     if family(uses[0][1]) == "object":
         return _objects(uses, chosen)
     values: list[str] = []
+    known_already: set[str] = set()
     unknown = False
     for step, guard in uses:
         others = [other for other in reversed(step.guards) if _row_source(other) == _row_source(guard) and family(other) == family(guard)]
         for other in others:
             old, _ = both_sides(other, step, known)
-            values.extend(() if old is None or old in values else (old,))
+            values.extend(() if old is None or old in known_already else (old,))
+            known_already.update(() if old is None else (old,))
         _, new = both_sides(guard, step, known)
         unknown = new is None
         if family(guard) != "condition":
-            values.extend(() if new is None or (new in values and step.id not in chosen) or values[-1:] == [new] else (new,))
+            values.extend(() if new is None or (new in known_already and step.id not in chosen) or values[-1:] == [new] else (new,))
+            known_already.update(() if new is None else (new,))
     return tuple(values), unknown
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import fields, is_dataclass
 from typing import IO, Any
 
@@ -81,47 +81,52 @@ def to_dict(report: Report) -> dict[str, Any]:
     Args:
         report: what `dynadiag.report.build` made; every value in it may come from a hostile log.
     """
-    return {
+    return {key: list(value) if key in _LISTS else value for key, value in _parts(report)}
+
+
+def _parts(report: Report) -> Iterable[tuple[str, Any]]:
+    """Each key with its value; the long lists as iterators, so that one entry at a time is made."""
+    parts: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "run": _run(report),
         "summary": _summary(report),
         "frames": _frames(report),
-        "graphs": [_graph(graph, report.pictures) for graph in report.run.graphs],
-        "graph_breaks": [_graph_break(site) for site in report.graph_breaks],
-        "recompiles": [_recompile(item) for item in report.recompiles],
-        "fallbacks": [_fallback(item) for item in report.fallbacks],
-        "mutations": [mutation_entry(item, plain) for item in report.mutations],
-        "findings": [_finding(item) for item in report.findings],
-        "transitions": [_transition(item) for item in report.transitions],
-        "guards": [_guards(item) for item in report.guards],
+        "graphs": (_graph(graph, report.pictures) for graph in report.run.graphs),
+        "graph_breaks": map(_graph_break, report.graph_breaks),
+        "recompiles": map(_recompile, report.recompiles),
+        "fallbacks": map(_fallback, report.fallbacks),
+        "mutations": (mutation_entry(item, plain) for item in report.mutations),
+        "findings": map(_finding, report.findings),
+        "transitions": map(_transition, report.transitions),
+        "guards": map(_guards, report.guards),
         "compile_time": _compile_time(report.compile_time),
         "parity": _parity(report),
         "parity_why": _known(report.parity, NO_PARITY),
         "could_happen": _could_happen(report),
         "could_happen_why": _known(report.replayed, NO_REPLAY),
-        "ranks": plain(report.ranks),
-        "notes": plain(report.notes),
+        "ranks": map(plain, report.ranks),
+        "notes": map(plain, report.notes),
         "pictures": plain(dict(sorted(report.pictures.items()))),
     }
+    return parts.items()
 
 
 def chunks(report: Report) -> Iterator[str]:
     """The JSON text piece by piece: one entry of a list a line, so that big reports stream and `diff` and `grep` work."""
-    tree = to_dict(report)
     opening = "{\n"
-    for key, value in tree.items():
+    for key, value in _parts(report):
         yield f"{opening}{json.dumps(key)}: "
         yield from _list_chunks(value) if key in _LISTS else (_text(value, indent=1),)
         opening = ",\n"
     yield "\n}\n"
 
 
-def _list_chunks(entries: Sequence[Any]) -> Iterator[str]:
+def _list_chunks(entries: Iterable[Any]) -> Iterator[str]:
     opening = "["
     for entry in entries:
         yield f"{opening}\n {_text(entry)}"
         opening = ","
-    yield "\n]" if entries else "[]"
+    yield "\n]" if opening == "," else "[]"
 
 
 def _text(value: Any, indent: int | None = None) -> str:
@@ -218,7 +223,7 @@ def _summary(report: Report) -> dict[str, Any]:
     }
 
 
-def _frames(report: Report) -> list[dict[str, Any]]:
+def _frames(report: Report) -> Iterator[dict[str, Any]]:
     graphs: dict[str, list[str]] = defaultdict(list)
     breaks: dict[str, list[str]] = defaultdict(list)
     for graph in report.run.graphs:
@@ -226,7 +231,7 @@ def _frames(report: Report) -> list[dict[str, Any]]:
     for site in report.graph_breaks:
         for frame in site.frames:
             breaks[frame].append(site.id)
-    return [_frame(frame, graphs.get(frame.id, []), breaks.get(frame.id, [])) for frame in report.run.frames]
+    return (_frame(frame, graphs.get(frame.id, []), breaks.get(frame.id, [])) for frame in report.run.frames)
 
 
 def _frame(frame: Frame, graphs: list[str], breaks: list[str]) -> dict[str, Any]:

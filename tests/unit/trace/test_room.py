@@ -120,3 +120,12 @@ def test_json_that_would_become_millions_of_objects_is_not_parsed():
 )
 def test_no_line_makes_the_patterns_backtrack(line):
     assert split_line(line)[1]  # quadratic patterns would need minutes here
+
+
+def test_sites_beyond_those_shown_are_counted_with_their_events(tmp_path, monkeypatch):
+    monkeypatch.setattr("dynadiag.passes.break_sites.MOST_SITES", 3)
+    lines = (1, 2, 3, 4, 5, 4, 1, 6)
+    text = "".join(start(number) + artifact("dynamo_graph_break_reason", number, BREAK.format(line)) for number, line in enumerate(lines))
+    report = read(tmp_path, text)
+    assert len(report.graph_breaks) == 3 and report.summary.graph_break_sites == 6 and report.summary.graph_break_events == 8
+    assert any("3 of 6 graph break sites are shown" in note for note in report.notes)
