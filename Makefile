@@ -16,7 +16,7 @@ help:
 	@echo "make bench-overhead  measure what recording costs on three models (BENCH_ARGS)"
 	@echo "make bench-reader    measure the trace reader beside tlparse (BENCH_ARGS)"
 	@echo "make lock            make requirements/*.txt again from pyproject.toml"
-	@echo "make clean           remove .venv, .venv-oldest and .uv"
+	@echo "make clean           remove .venv, .venv-oldest, .venv-torch-* and .uv"
 
 setup:
 	@bash .ci/setup.sh .venv requirements/newest.txt
@@ -45,4 +45,4 @@ lock: setup
 	@bash .ci/lock.sh
 
 clean:
-	rm -rf .venv .venv-oldest .uv
+	rm -rf .venv .venv-oldest .venv-torch-* .uv

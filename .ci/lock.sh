@@ -10,13 +10,17 @@ compile() {
     local out=$1
     shift
     # shellcheck disable=SC2086  # LOCK_ARGS is a list
-    "$uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
-        --extra models --group dev --custom-compile-command "make lock" ${LOCK_ARGS:-} "$@" -o "$out" >/dev/null
+    "$uv" pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-emit-find-links \
+        --custom-compile-command "make lock" ${LOCK_ARGS:-} "$@" -o "$out" >/dev/null
     if grep -n "://" "$out"; then
         echo "lock: $out names an address (above)" >&2
         exit 1
     fi
 }
 
-compile requirements/newest.txt pyproject.toml
-compile requirements/oldest.txt pyproject.toml requirements/oldest.in
+ours=(--python-version 3.11 --extra models --group dev pyproject.toml)
+compile requirements/newest.txt "${ours[@]}"
+compile requirements/oldest.txt "${ours[@]}" requirements/oldest.in
+# Interpreters of scripts, without dynadiag: an older torch, and the oldest Python that it is used on.
+compile requirements/torch-2.6.txt --python-version 3.9 requirements/torch-2.6.in
+compile requirements/torch-2.9.txt --python-version 3.10 requirements/torch-2.9.in

@@ -128,7 +128,9 @@ def minify(
     from dynadiag.record.guardian import guarded
     from dynadiag.record.target import check_script as check_python
     from dynadiag.reduce.session import SessionOptions
+    from dynadiag.torch_compat.versions import require
 
+    require("minify")
     _check_kind(kind, memory_limit_mib)
     _check_match(match)
     source = None if as_script else _source(target)

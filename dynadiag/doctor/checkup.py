@@ -19,9 +19,9 @@ from dynadiag import __version__
 from dynadiag.doctor import probe
 from dynadiag.errors import UsageError
 from dynadiag.masking import masked_settings
+from dynadiag.torch_compat import versions
 
-OLDEST_TORCH = (2, 11)
-TESTED_TORCH = ("2.11.0", "2.15.0")
+TESTED_TORCH = ("2.6.0", "2.9.1", "2.11.0", "2.15.0")
 _TORCH_TIMEOUT_S = 120.0
 _TOOL_TIMEOUT_S = 60.0
 # Only settings of torch and of the compiler; the rest of an environment is nobody's business in a pasted report.
@@ -48,9 +48,8 @@ class TorchFacts:
 
     @property
     def supported(self) -> bool:
-        """Whether this torch is 2.11 or newer; vendor builds and pre-releases of 2.11 count (their numbers start alike)."""
-        number = re.match(r"(\d+)\.(\d+)", self.torch or "")
-        return number is not None and (int(number[1]), int(number[2])) >= OLDEST_TORCH
+        """Whether programs that use this torch can be recorded."""
+        return re.match(r"\d+\.\d+", self.torch or "") is not None and versions.too_old("dynadiag", self.torch, versions.OLDEST) is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +155,9 @@ def _missing(torch: TorchFacts, compiler: str | None, openssl: str | None) -> tu
     if torch.problem is not None:
         lines.append(f"{torch.problem} ({torch.executable}): scripts cannot be recorded with it; logs can be read all the same")
     elif not torch.supported:
-        lines.append(f"torch {torch.torch} is too old: 2.11 or newer is needed to record; logs can be read all the same")
+        lines.append(f"{versions.too_old('recording', torch.torch, versions.OLDEST)}; logs can be read all the same")
+    elif (why := versions.too_old("explain --parity, parity, minify and bench", torch.torch)) is not None:
+        lines.append(why.replace(" needs ", " need ") + "; explain and graph work")
     if compiler is None:
         lines.append("no C++ compiler (g++, or what CXX names): the inductor backend cannot compile for the CPU")
     if torch.python_headers is False:

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from dynadiag.doctor.checkup import TESTED_TORCH, Checkup
+from dynadiag.torch_compat.versions import OLDEST
 
 SCHEMA_VERSION = 1
 _MEBIBYTE = 1 << 20
@@ -51,7 +52,7 @@ def _torch_version(checkup: Checkup) -> str:
     torch = checkup.torch
     if torch.torch is None:
         return torch.problem or "not known"
-    verdict = "supported" if torch.supported else "NOT supported, 2.11 or newer is needed"
+    verdict = "supported" if torch.supported else f"NOT supported, {'.'.join(map(str, OLDEST))} or newer is needed"
     tested = "; tested with this version" if torch.torch.split("+")[0] in TESTED_TORCH else f"; tested with {' and '.join(TESTED_TORCH)}"
     return f"{torch.torch}, git {(torch.torch_git or 'not known')[:12]} ({verdict}{tested})"
 

@@ -11,6 +11,7 @@ import sys
 if sys.path and sys.path[0].rstrip("/").endswith("dynadiag/parity"):
     del sys.path[0]
 
+import importlib.metadata
 import importlib.util
 import json
 import os
@@ -28,7 +29,7 @@ PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def main(job_file: str) -> int:
-    """Do the job; 0 when every graph has its line, 2 when the recording cannot be read, 3 without torch."""
+    """Do the job; 0 when every graph has its line, 2 when the recording cannot be read, 3 without a torch that can replay."""
     job = json.loads(Path(job_file).read_text("utf-8"))
     if importlib.util.find_spec("torch") is None:
         return _stop("this interpreter has no torch", 3)
@@ -40,6 +41,10 @@ def main(job_file: str) -> int:
         run = trace.load(Path(job["run"]))
     except DynadiagError as error:
         return _stop(error.message, 2)
+    from dynadiag.torch_compat.versions import too_old
+
+    if (why := too_old("parity", importlib.metadata.version("torch"))) is not None:
+        return _stop(why, 3)
     for entry in _entries(run, job):
         print(json.dumps(entry, default=str), flush=True)
     return 0

@@ -85,6 +85,8 @@ def _check(run: Run, recording: Path, options: OfflineOptions) -> None:
 
 
 def _error(text: str) -> Exception:
+    if "needs torch" in text:
+        return TorchUnsupportedError(text)
     return TorchUnsupportedError(f"replaying graphs needs torch: {text}") if "no torch" in text else UnreadableInputError(text)
 
 

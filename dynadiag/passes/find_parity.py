@@ -44,7 +44,7 @@ def find_parity(run: Run) -> PassResult:
 def _not_installed(run: Run) -> Iterator[str]:
     for process in run.processes:
         if (why := process.hooks.get("parity")) is not None:
-            yield f"--parity compared nothing: its hook could not be put into this torch ({why})."
+            yield f"--parity compared nothing: {why.removeprefix('TorchUnsupportedError: ')}."
 
 
 def _key(wrong: Wrong, run: Run) -> Key:

@@ -9,6 +9,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
+from dynadiag.errors import TorchUnsupportedError
 from dynadiag.record import environment, settings, writer
 from dynadiag.record.import_hook import ImportWatcher
 from dynadiag.torch_compat import (
@@ -24,6 +25,7 @@ from dynadiag.torch_compat import (
     stacks,
     trace_log,
     uncaught,
+    versions,
 )
 from dynadiag.torch_compat.cost import CostMeter
 from dynadiag.torch_compat.hooks import Hooks
@@ -190,6 +192,8 @@ class Recorder:
 
     def _compare_calls(self, output_graph: ModuleType) -> None:
         """The shadow call needs torch itself, which is there by now."""
+        if (why := versions.too_old("--parity", str(sys.modules["torch"].__version__))) is not None:
+            raise TorchUnsupportedError(why)
         from dynadiag.shadow.live import Shadow
         from dynadiag.shadow.regions import ShadowOptions
 

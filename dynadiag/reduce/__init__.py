@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dynadiag.errors import NothingFoundError, UsageError
 from dynadiag.reduce.verdict import Verdict, as_verdict
+from dynadiag.torch_compat.versions import require
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule
@@ -76,8 +77,10 @@ def minify(
     without, operators are only cut out. `journal` is a file of verdicts; with `resume` it is continued.
 
     Raises NothingFoundError when the oracle does not find `gm` itself interesting, UsageError when `gm` is no graph, when `inputs` do not
-    fit it, or when it does not run without a compiler (what lies between its operators could not be known).
+    fit it, or when it does not run without a compiler (what lies between its operators could not be known), TorchUnsupportedError for
+    an old torch.
     """
+    require("minify")
     from dynadiag.reduce.candidate import candidate_of
     from dynadiag.reduce.journal import Journal
     from dynadiag.reduce.reducer import Reducer

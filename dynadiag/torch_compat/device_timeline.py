@@ -27,7 +27,7 @@ _FEWEST_CALLS = 6
 _BUSY_SLOWER = 1.1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True)
 class Event:
     """One profiler event: nanoseconds; `correlation` ties a runtime call to the device work that it started."""
 
@@ -39,7 +39,7 @@ class Event:
     on_device: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Cut:
     """Host time that a break takes: from the end of one graph to the first work of the next, in one call."""
 
@@ -47,7 +47,7 @@ class Cut:
     end: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Ask:
     """A runtime call: host time before it (less `events` times the profiler's cost), its own time, and the device work that it starts."""
 

@@ -45,7 +45,7 @@ class _Sum:
     graph: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True)
 class Profiled:
     """All events of a profile, and the threads of those on the host; `works` says whether the device did anything."""
 

@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "report": {"errors", "model", "trace", "passes", "advice"},
     "render": {"errors", "files", "model", "trace", "passes"},
     "fx": {"errors", "files", "scratch", "model", "torch_compat", "trace"},
-    "doctor": {"errors", "masking"},
+    "doctor": {"errors", "torch_compat", "masking"},
     "bootstrap": {"record", "replay"},
     "replay": {"errors", "files", "model", "torch_compat", "record"},
     "reduce": {

@@ -23,6 +23,7 @@ from dynadiag.bench.inside.loading import is_out_of_memory, one_line
 from dynadiag.bench.inside.looping import LoopRun, find_loop
 from dynadiag.bench.inside.shapes import ShapeReplay
 from dynadiag.errors import DynadiagError
+from dynadiag.torch_compat.versions import require
 
 
 class Server:
@@ -84,6 +85,7 @@ class Server:
         self._say({"phase": phase})
 
     def _load(self, command: dict[str, Any]) -> dict[str, Any]:
+        require("bench")
         self._settings(command)
         if command.get("script") is not None:
             self._take_over(command)

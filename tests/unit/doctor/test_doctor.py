@@ -44,12 +44,14 @@ def answer(**facts: object) -> str:
         ("2.11.0a0+nv26.2", True),
         ("2.15.0+cu132", True),
         ("3.0", True),
-        ("2.10.1", False),
+        ("2.6.0+cu124", True),
+        ("2.6.0a0+ecf3bae40a.nv25.01", True),
+        ("2.5.1", False),
         ("1.13", False),
         ("weird", False),
     ],
 )
-def test_a_torch_counts_as_supported_from_2_11_on(interpreter, version, supported):
+def test_a_torch_counts_as_supported_from_2_6_on(interpreter, version, supported):
     facts = checkups.inspect_torch(interpreter(answer(python="3.12.1", torch=version)))
     assert facts.torch == version
     assert facts.supported is supported
@@ -108,9 +110,9 @@ def test_only_settings_of_torch_and_the_compiler_are_shown(interpreter, monkeypa
 
 
 def test_the_tested_versions_are_the_pinned_ones():
-    pinned = [
-        re.search(r"^torch==([\d.]+)", (ROOT / f"requirements/{name}.txt").read_text(), re.MULTILINE)[1] for name in ("oldest", "newest")
-    ]
+    names = ("torch-2.6", "torch-2.9", "oldest", "newest")
+    texts = [(ROOT / f"requirements/{name}.txt").read_text() for name in names]
+    pinned = [re.search(r"^torch==([\d.]+)", text, re.MULTILINE)[1] for text in texts]
     assert list(checkups.TESTED_TORCH) == pinned
 
 

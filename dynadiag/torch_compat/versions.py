@@ -1,0 +1,34 @@
+"""Which torch each part of dynadiag needs: the oldest that its tests passed on. Standard library only; imports no torch."""
+
+from __future__ import annotations
+
+import re
+from importlib import metadata
+
+from dynadiag.errors import TorchUnsupportedError
+
+OLDEST = (2, 6)
+"""Recording, `explain`, `graph` and everything that only reads (`tests/older_torch` on 2.6 and 2.9)."""
+OLDEST_THAT_COMPARES = (2, 9)
+"""`explain --parity`, `parity`, `minify` and `bench`, which call compiled code again (parts of the suite on 2.9.1, by hand)."""
+
+
+def too_old(part: str, torch: str | None, oldest: tuple[int, int] = OLDEST_THAT_COMPARES) -> str | None:
+    """Why this version of torch is too old for `part`, in one line; None when it is not, or when the version is not known.
+
+    Vendor builds and pre-releases of a version count as that version: their numbers start alike (`2.11.0a0+nv26.2`).
+    """
+    number = re.match(r"(\d+)\.(\d+)", torch or "")
+    if number is None or (int(number[1]), int(number[2])) >= oldest:
+        return None
+    return f"{part} needs torch {oldest[0]}.{oldest[1]} or newer, this is {torch}"
+
+
+def require(part: str) -> None:
+    """Raise TorchUnsupportedError when the torch of this interpreter is too old for `part`; says nothing where there is no torch."""
+    try:
+        why = too_old(part, metadata.version("torch"))
+    except metadata.PackageNotFoundError:
+        return
+    if why is not None:
+        raise TorchUnsupportedError(why)
