@@ -66,7 +66,9 @@ def size_advice(cause: Cause) -> Iterable[Advice]:
     place = dimension(cause.source)
     if cause.dynamic is False:
         return  # torch made a constant of it although it had changed: a mark would raise an error
-    if place is not None and not cause.raw_source.startswith("___") and not cause.source.startswith("___"):
+    # An attribute can still be None before the first call.
+    named = not cause.raw_source.startswith("___") and not cause.source.startswith("___")
+    if place is not None and named and (cause.there_at_first or not re.search(r"^self\b|\.", place[0])):
         tensor, index = place
         advice = Advice(
             slug="mark-dynamic",
@@ -106,11 +108,14 @@ def small_sizes(cause: Cause) -> Iterable[Advice]:
         )
         return
     first = place is None or place[1] == 0
-    avoid = "Keep such batches out (`drop_last=True` in the DataLoader) or pad them" if first else "To be without it, pad to at least 2"
+    avoid = (
+        "Keep such batches out (`drop_last=True` in the DataLoader) or pad them and cut the result."
+        if first
+        else "No change is needed for that version."
+    )
     yield Advice(
         slug="avoid-size-one",
         text=(
-            "torch compiles the sizes 0 and 1 on their own, also when the dimension is dynamic: one version more, not one a call. "
-            f"{avoid} and cut the result."
+            f"torch compiles the sizes 0 and 1 on their own, also when the dimension is dynamic: one version more, not one a call. {avoid}"
         ),
     )

@@ -13,7 +13,7 @@ from dynadiag.passes.guard_sources import is_global
 
 COMPILE_DYNAMIC = Advice(
     slug="compile-dynamic",
-    text="Give `torch.compile` the argument `dynamic=True`: sizes, and numbers that are arguments, are symbolic from the first call.",
+    text="Give `torch.compile` the argument `dynamic=True`: sizes and numbers that torch can make symbolic are so from the first call.",
 )
 _INTEGER = re.compile(r"-?\d+$")
 _FLOAT = re.compile(r"-?(?:\d+\.\d*(?:e[-+]?\d+)?|\d+e[-+]?\d+|inf|nan)$")
@@ -71,6 +71,8 @@ def _tensor_instead(slug: str) -> Callable[[Cause], Iterable[Advice]]:
         elif not cause.dynamic_false and (cause.dynamic is True or (argument and cause.dynamic is None)):
             yield COMPILE_DYNAMIC
         settled = cause.dynamic is True or (argument and cause.dynamic is False)
+        if argument and cause.dynamic is False and not cause.dynamic_false:
+            yield from variants(cause)  # torch made a constant of it although it had changed
         if cause.conditioned or settled or _read_as_number(cause):
             return  # a branch on a tensor, or a call that needs a number, would break the graph
         yield Advice(

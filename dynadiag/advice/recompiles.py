@@ -39,7 +39,7 @@ def recompile_advice(cause: Cause, run: Run) -> tuple[Advice, ...]:
     found = list(library_advice(cause))
     if not found and not cause.foreign and not _is_intermediate(cause):
         found = list(_TABLE.get(cause.kind, none)(cause))
-    if cause.compiled_again and cause.kind in _OF_OBJECTS:
+    if cause.compiled_again and cause.kind in _OF_OBJECTS and cause.dynamic is not True:
         found.insert(0, _compile_once(cause))
     known = (advice for advice in found if all(_has_option(option, cause.process, run) for option in advice.options))
     return tuple(replace(advice, text=by_name(advice.text, cause)) for advice in known)

@@ -64,6 +64,7 @@ def cause_of(row: Row, code: CodeObject, facts: Facts, run: Run) -> Cause:
         on_parameter=any("Guard failed on a parameter" in guard.text for guard in row.guards),
         dynamic=(row.dynamic_since is not None) if code.symbols else None,
         conditioned=row.source in facts.conditions,
+        there_at_first=any(guard.kind == row.kind and (guard.entry or "").endswith("/0") for guard in row.guards),
         origin=next((guard.origin for guard in row.guards if guard.origin is not None), None),
         frame_name=source_function(code.named.name),
     )

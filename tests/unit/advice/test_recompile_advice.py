@@ -215,7 +215,7 @@ def test_lightnings_own_state_is_not_compiled():
     [
         ({"dynamic": True, "conditioned": True}, ["compile-dynamic"]),
         ({"dynamic": True}, ["compile-dynamic"]),
-        ({"dynamic": False}, []),  # torch made a constant of it: a tensor would break the graph there
+        ({"dynamic": False}, ["split-by-value"]),  # torch made a constant of it: a tensor would break the graph there
         ({"conditioned": True}, ["compile-dynamic"]),
         ({"origin": Location(FILE, 3, "f", "for i in range(k):")}, ["compile-dynamic"]),
         ({"origin": Location(FILE, 3, "f", "plane = torch.full_like(x, k / 12)")}, ["compile-dynamic"]),
@@ -240,3 +240,10 @@ def test_the_last_batch_has_a_name():
 def test_no_tensor_is_asked_for_where_none_was(values):
     assert not any(advice.slug == "always-a-tensor" and "DynamicCache" in values[1] for advice in caused("none", "x", values=values))
     assert caused("none", "self.mask", values=("not None", "None")) == ()
+
+
+def test_a_tensor_of_an_attribute_is_marked_only_if_it_was_there_at_first():
+    """`cache.keys` is None before the first call: to mark it would raise an error."""
+    for there, slugs in ((True, ["mark-dynamic", "compile-dynamic"]), (False, ["compile-dynamic"])):
+        found = caused("size", "self.cache[0].size(1)", values=("4", "5"), there_at_first=there)
+        assert [advice.slug for advice in found] == slugs
