@@ -20,6 +20,7 @@ _NAMES = (
     "find_recompiles",
     "find_guards",
     "find_compile_time",
+    "find_cuda_graphs",
     "find_mutations",
     "find_parity",
     "find_parity_replayed",

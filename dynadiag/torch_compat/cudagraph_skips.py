@@ -1,4 +1,4 @@
-"""Why CUDA graphs were not used, in torch's words.
+"""Why CUDA graphs were not used, which parts of a graph run outside of one, and why one was recorded again, in torch's words.
 
 With CUDA graph trees a write to an input is looked at in the first call, not while compiling, so that torch's compilation metrics do not
 have the reason (`check_for_mutation` in torch/_inductor/cudagraph_trees.py, 2.11 to 2.15).
@@ -7,14 +7,21 @@ have the reason (`check_for_mutation` in torch/_inductor/cudagraph_trees.py, 2.1
 from __future__ import annotations
 
 import logging
+import sys
 from types import ModuleType
 from typing import Any
 
-from dynadiag.torch_compat import stacks
+from dynadiag.torch_compat import context, stacks
 from dynadiag.torch_compat.hooks import Hooks
 
 MODULE = "torch._inductor.cudagraph_utils"
+PARTITIONS = "torch._inductor.scheduler"
+TREES = "torch._inductor.cudagraph_trees"
 _TELLS = "log_cudagraph_skip_and_bump_counter"
+_MOST_OPERATORS = 6
+_MOST_RECORDINGS = 200
+_LONGEST_STACK = 8000
+_LONGEST_TEXT = 3000
 
 
 def watch_skips(utils: ModuleType, hooks: Hooks) -> None:
@@ -25,6 +32,96 @@ def watch_skips(utils: ModuleType, hooks: Hooks) -> None:
         hooks.sink.artifact("dynadiag_problem", {"kind": "cudagraph_skip", "text": reason, "stack": stacks.calling_stack()})
 
     hooks.install("cudagraph_skip", lambda: hooks.watch(utils, _TELLS, before=before, file=utils.__file__))
+
+
+def watch_partitions(scheduler: ModuleType, hooks: Hooks) -> None:
+    """Record each part of a graph that Inductor keeps out of the CUDA graphs, with its operators and their lines.
+
+    `Scheduler.graph_partition` (torch/_inductor/scheduler.py, 2.11 to 2.15) tells them only to its debug log. It is not called for a graph
+    that comes from the cache on disk.
+    """
+
+    def after(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        graph = sys.modules["torch._inductor.virtualized"].V.graph
+        if not sys.modules["torch._inductor.config"].triton.cudagraphs or not set(graph.device_types) - {"cpu", "meta"}:
+            return
+        partitions, signatures = result
+        kept = sum(1 for one in signatures if not one.skip_cudagraph)
+        for number, (nodes, signature) in enumerate(zip(partitions, signatures, strict=True)):
+            if signature.skip_cudagraph:
+                told = _left_out(args[0], nodes)
+                text = (
+                    f"partition {number + 1} of {len(partitions)} is no CUDA graph ({kept} are): {'; '.join(list(told)[:_MOST_OPERATORS])}"
+                )
+                stack = next((stack for stack in told.values() if stack), "")
+                problem = {"kind": "cudagraph_partition", "text": text, "stack": [], "printed_stack": stack[-_LONGEST_STACK:]}
+                hooks.sink.artifact("dynadiag_problem", problem)
+
+    def put_in() -> None:
+        hooks.watch(scheduler.Scheduler, "graph_partition", after=after, file=scheduler.__file__)
+
+    hooks.install("cudagraph_partition", put_in)
+
+
+def _left_out(scheduler: Any, nodes: Any) -> dict[str, str]:
+    """`reason: operator` of each node of a part, and the printed stack of the line that it comes from."""
+    found: dict[str, str] = {}
+    for node in nodes:
+        reason = scheduler.should_partition(node)
+        for one in node.get_nodes():
+            origins = () if one.node is None else (one.node.get_origin_node(), *one.node.get_origins())
+            named = [origin for origin in origins if origin is not None]
+            # A copy that Inductor itself puts in has no line: that of its first reader is where the tensor is used.
+            near = [*named, *(user for origin in named for user in origin.users)]
+            traced = next((origin for origin in near if origin.meta.get("stack_trace")), None)
+            operator = f"{named[0].target}" if named else type(one.node).__name__
+            compiled = " (compiled)" if type(one.node).__name__ == "ComputedBuffer" else ""
+            text = f"{reason}: {operator}{compiled}"
+            found[text] = found.get(text) or ("" if traced is None else str(traced.meta.get("stack_trace") or ""))
+    return found
+
+
+def watch_recordings(trees: ModuleType, hooks: Hooks) -> None:
+    """Record each CUDA graph that is recorded once more: for inputs at another address, after another graph, or for another size."""
+    recorded: dict[tuple[int, int], int] = {}
+
+    def before(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        manager, inputs, function = args[0], args[1], args[2]
+        key = id(manager), function.id
+        recorded[key] = recorded.get(key, 0) + 1
+        if 1 < recorded[key] <= _MOST_RECORDINGS:
+            text = f"recorded {recorded[key]} times: {_why_again(manager, inputs, function)}"
+            problem = {"kind": "cudagraph_rerecord", "text": text[:_LONGEST_TEXT], "stack": stacks.calling_stack()}
+            hooks.sink.artifact("dynadiag_problem", problem, compile_ids=context.compile_ids(manager.compile_id))
+
+    def before_size(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        sizes, new = args[0], args[1]
+        if sizes and len(sizes) < _MOST_RECORDINGS:
+            before_it = ", ".join(str(one) for one in list(sizes)[:5])
+            text = f"recorded {len(sizes) + 1} times: another size: {new}, before {before_it}"
+            problem = {"kind": "cudagraph_rerecord", "text": text[:_LONGEST_TEXT], "stack": stacks.calling_stack()}
+            hooks.sink.artifact("dynadiag_problem", problem)
+
+    def put_in() -> None:
+        hooks.watch(trees.CUDAGraphTreeManager, "record_function", before=before, file=trees.__file__)
+        utils = sys.modules[MODULE]
+        hooks.watch(utils, "maybe_warning_due_to_dynamic_shape", before=before_size, file=utils.__file__)
+
+    hooks.install("cudagraph_rerecord", put_in)
+
+
+def _why_again(manager: Any, inputs: Any, function: Any) -> str:
+    """What the newest recording of this function does not accept (`CUDAGraphNode.check_invariants`); it may also follow another graph."""
+    newest, waiting = None, [node for nodes in manager.roots.values() for node in nodes]
+    while waiting:
+        node = waiting.pop()
+        waiting += [child for children in node.children.values() for child in children]
+        if node.wrapped_function.id == function and (newest is None or node.id.id > newest.id.id):
+            newest = node
+    if newest is None:
+        return "another order of graphs"
+    status, why = newest.check_invariants(inputs)
+    return "it follows another graph than before" if status.name == "SUCCESS" else why()
 
 
 class SkipReasons(logging.Filter):

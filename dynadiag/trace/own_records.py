@@ -12,7 +12,7 @@ from dynadiag.model.run import CompileCall, Graph, PayloadRef, Problem, RegionCo
 from dynadiag.trace.drafts import ProcessDraft, RunDraft, attempt_of
 from dynadiag.trace.parity_records import parity
 from dynadiag.trace.records import Record
-from dynadiag.trace.stacks import named_stack
+from dynadiag.trace.stacks import named_stack, printed_stack
 from dynadiag.trace.torch_records import LONGEST_ERROR, Handler
 from dynadiag.trace.values import BadRecordError, as_bool, as_dict, as_float, as_id, as_list, as_text, as_texts, shallow
 
@@ -150,7 +150,7 @@ def problem(run: RunDraft, process: ProcessDraft, record: Record) -> None:
     frame = run.frame_of(process, record.header) if "frame_id" in record.header else None
     if not run.room.take("problems"):
         return
-    stack = run.share(named_stack(facts.get("stack")))
+    stack = run.share(named_stack(facts.get("stack")) or printed_stack((as_text(facts.get("printed_stack")) or "")[:20_000].split("\n")))
     text = run.share((as_text(facts.get("text")) or "")[:LONGEST_ERROR])
     if kind == "recorder":
         if text.startswith(_NO_COST):

@@ -1,0 +1,149 @@
+"""CUDA graphs: graphs that got none, parts that run outside of theirs, and recordings that were made again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from dynadiag.advice.cuda_graphs import partition_advice, rerecord_advice, skip_advice
+from dynadiag.model.report import Advice, Cost, Finding, PassResult
+from dynadiag.model.run import Frame, Location, Problem, Run
+from dynadiag.passes.base import Rank, frame_text, listed, plural, unique
+from dynadiag.passes.fingerprint import fingerprint
+from dynadiag.passes.guard_sources import readable
+from dynadiag.passes.places import own_entry, own_frame
+from dynadiag.trace.stacks import printed_stack
+
+SKIPPED, PARTITION, AGAIN = "DC04", "DC05", "DC06"
+_PARTS = re.compile(r"partition \d+ of (?P<parts>\d+) is no CUDA graph \((?P<kept>\d+) are\): (?P<why>.*)", re.DOTALL)
+_COUNT = re.compile(r"recorded (?P<count>\d{1,6}) times: (?P<why>.*)", re.DOTALL)
+_ADDRESSES = re.compile(r"(?:\s*input name: \w+\.)? data pointer changed from (?:\d+|None) to \d+\.")
+_FOUND_FROM = re.compile(r"\.? ?(?:Found from ?:|input stack trace:)")
+_PLUMBING = ("getitem", "AssertScalar")
+_CPU = ("cpu", "device(type='cpu')")
+_NUMBER = re.compile(r"___as_tensor\((.+)\)")
+_LONGEST = 300
+
+
+def find_cuda_graphs(run: Run) -> PassResult:
+    """What torch said about CUDA graphs; graphs that were skipped because they write an input are told as mutations."""
+    groups: dict[tuple[object, ...], list[Problem]] = {}
+    for problem in (*run.problems, *_told_while_compiling(run)):
+        if (key := _key(problem, run)) is not None:
+            groups.setdefault(key, []).append(problem)
+    return PassResult(findings=tuple(_FINDINGS[str(key[0])](group, run) for key, group in groups.items()))
+
+
+def _told_while_compiling(run: Run) -> Iterator[Problem]:
+    """Skips that only the metrics tell: a log without our records, torch's code cache."""
+    recorded = {problem.frame for problem in run.problems if problem.kind == "cudagraph_skip"}
+    for frame in run.frames:
+        reason = None if frame.metrics is None else frame.metrics.cudagraph_skip_reason
+        if reason and frame.id not in recorded:
+            yield Problem(kind="cudagraph_skip", process=frame.key.process, text=reason, frame=frame.id)
+
+
+def _key(problem: Problem, run: Run) -> tuple[object, ...] | None:
+    """What makes records one finding: the kind, the line, and the reason without numbers that differ from call to call."""
+    where = _where(problem, run)
+    place = None if where is None else (where.file, where.line)
+    if problem.kind == "cudagraph_skip":
+        return None if "mutated inputs" in problem.text else (SKIPPED, place, _first(problem.text))
+    if problem.kind == "cudagraph_partition" and _PARTS.match(problem.text):
+        return (PARTITION, place, tuple(reason for reason, _ in _operators(problem))) if _operators(problem) else None
+    if problem.kind == "cudagraph_rerecord" and (match := _COUNT.match(problem.text)):
+        return AGAIN, place, "size" if match["why"].startswith("another size") else _first(match["why"])
+    return None
+
+
+def _first(text: str) -> str:
+    said = _FOUND_FROM.split(_ADDRESSES.sub("", text), maxsplit=1)[0]
+    return " ".join(said.split())[:_LONGEST].rstrip(". ")
+
+
+def _where(problem: Problem, run: Run) -> Location | None:
+    frame = run.frame(problem.frame) if problem.frame else None
+    printed = _FOUND_FROM.split(problem.text)[1:]
+    found = own_frame(printed_stack(printed[-1].split("\n")), run) if printed else None
+    return found or own_frame(problem.stack, run) or (None if frame is None else own_entry(frame, run))
+
+
+def _operators(problem: Problem) -> list[tuple[str, str]]:
+    """(reason, operator) of each node of a part that says something: ("cpu ops", "aten.mul.Tensor")."""
+    match = _PARTS.match(problem.text)
+    pairs = [entry.partition(": ")[::2] for entry in (match["why"] if match else "").split("; ")]
+    return [(reason, operator) for reason, operator in pairs if not any(one in operator for one in _PLUMBING)]
+
+
+def _made(code: str, title: str, where: Location | None, why: str, fix: tuple[Advice, ...], group: Sequence[Problem], run: Run) -> Finding:
+    return Finding(
+        id="",
+        fingerprint=fingerprint(code, where, run, name=title.partition(":")[0]),
+        code=code,
+        severity="warning",
+        title=title,
+        where=where,
+        why=why,
+        fix=fix,
+        cost=Cost(value=float(len(group)), unit="recordings" if code == AGAIN else "graphs", basis="counted"),
+        evidence=unique(problem.frame for problem in group if problem.frame)[:20],
+        rank=(float(Rank.RECOMPILED), 0.0, -float(len(group))),
+    )
+
+
+def _skipped(group: Sequence[Problem], run: Run) -> Finding:
+    reason = _first(group[0].text)
+    short = reason.removeprefix("skipping cudagraphs due to ").removeprefix("skipping cudagraph due to ")
+    why = f"torch: {reason}. {_frames(group, run)} started kernel by kernel, without a CUDA graph."
+    return _made(SKIPPED, f"CUDA graphs were skipped: {short}", _where(group[0], run), why, skip_advice(reason), group, run)
+
+
+def _partition(group: Sequence[Problem], run: Run) -> Finding:
+    first = group[0]
+    match, operators = _PARTS.match(first.text), _operators(first)
+    assert match is not None
+    names = unique(operator.removesuffix(" (compiled)").removesuffix(".default") for _, operator in operators)
+    reasons = unique(reason for reason, _ in operators)
+    on_cpu = _on_cpu(first, run) if any("cpu" in one or "evice" in one for one in reasons) else ()
+    parts, kept = int(match["parts"]), int(match["kept"])
+    outside = [f"{name} ({reason})" for name, reason in zip(names, _each(operators, names), strict=True)]
+    sentences = [
+        f"Inductor cut {_frames(group, run)} into {plural(parts, 'part')}, of which {kept} can be a CUDA graph.",
+        f"This part runs outside: {listed(outside, limit=4)}.",
+    ]
+    if on_cpu:
+        sentences.append(f"On the CPU: {listed(on_cpu, limit=4)}.")
+    if any(operator.endswith("(compiled)") and reason == "cpu ops" for reason, operator in operators):
+        sentences.append("For its CPU operators C++ code was generated, which a C++ compiler has to compile.")
+    title = f"A part of the graph runs outside of its CUDA graph: {listed(reasons)}"
+    return _made(PARTITION, title, _where(first, run), " ".join(sentences), partition_advice(reasons, on_cpu), group, run)
+
+
+def _each(operators: Sequence[tuple[str, str]], names: Sequence[str]) -> Iterator[str]:
+    """The reason of each operator's first node."""
+    for name in names:
+        yield next(reason for reason, operator in operators if operator.removesuffix(" (compiled)").removesuffix(".default") == name)
+
+
+def _on_cpu(problem: Problem, run: Run) -> tuple[str, ...]:
+    """The inputs of the graph that lie on the CPU."""
+    found = (one.source for one in run.traced_inputs if one.frame == problem.frame and one.device in _CPU)
+    return unique(f"{readable(number[1])} (a number)" if (number := _NUMBER.fullmatch(source)) else readable(source) for source in found)
+
+
+def _again(group: Sequence[Problem], run: Run) -> Finding:
+    found = [match for problem in group if (match := _COUNT.match(problem.text))]
+    reason = _first(found[-1]["why"])
+    said = reason if reason.startswith(("another", "it follows")) else f"torch: {reason}"
+    again = f"After its first recording {plural(len(group), 'more recording')}: {said}."
+    why = f"{again} Each runs the kernels once to record them and keeps memory."
+    title = f"CUDA graphs were recorded again: {plural(len(group), 'time')}"
+    return _made(AGAIN, title, _where(group[-1], run), why, rerecord_advice(reason), group, run)
+
+
+def _frames(group: Sequence[Problem], run: Run) -> str:
+    frames: list[Frame] = [frame for one in group if one.frame and (frame := run.frame(one.frame)) is not None]
+    return listed(unique(frame_text(frame) for frame in frames), limit=2) if frames else "the graph"
+
+
+_FINDINGS = {SKIPPED: _skipped, PARTITION: _partition, AGAIN: _again}
