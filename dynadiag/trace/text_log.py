@@ -62,6 +62,9 @@ class TextReader:
     def lines(self, block: bytes, offset: int) -> None:
         """Many lines of the log, which begin at `offset`: most say nothing to us and are not looked at one by one."""
         self.events.allow(len(block))
+        if not block.strip(b"\r\n"):
+            self._go_on(block, 0, len(block), offset)
+            return
         may_warn = b"autograd" in block.lower()
         position, end = 0, len(block)
         block = b"\n" + block
