@@ -13,11 +13,20 @@ _PATIENCE_S = 0.5
 _REDRAW_S = 0.1
 
 
-class StatusLine:
-    """One line on stderr that is redrawn; nothing where stderr is no terminal."""
+PRINT_S = 20.0
+"""Seconds between two lines of a long search where stderr is no terminal."""
 
-    def __init__(self) -> None:
+
+class StatusLine:
+    """One line on stderr that is redrawn; where stderr is no terminal a line of its own now and then, so that nobody waits in silence.
+
+    `print_s` are the seconds between two such lines; None prints none.
+    """
+
+    def __init__(self, print_s: float | None = None) -> None:
         self.drawn_at = 0.0
+        self._print_s = print_s
+        self._printed_at = time.monotonic()
 
     def draw(self, text: str) -> None:
         """Replace what the line says."""
@@ -25,6 +34,9 @@ class StatusLine:
             self.drawn_at = time.monotonic()
             sys.stderr.write(f"\r\x1b[Kdynadiag: {text}")
             sys.stderr.flush()
+        elif self._print_s is not None and time.monotonic() - self._printed_at >= self._print_s:
+            self._printed_at = time.monotonic()
+            print("dynadiag:", text, file=sys.stderr, flush=True)
 
     def wipe(self) -> None:
         """Take the line away, if it was ever drawn."""

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dynadiag_cli.progress import SearchLine, StatusLine, on_one_line
+from dynadiag_cli.progress import PRINT_S, SearchLine, StatusLine, on_one_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -77,7 +77,7 @@ def reduce(program: Target, directory: Path, options: Any, *, why: str, said: tu
     """Reduce the script and say what came of it; the exit status. `said` is what the exception said that is meant."""
     from dynadiag.reduce.session import reduce_script
 
-    line = StatusLine()
+    line = StatusLine(PRINT_S)
     search = SearchLine(line, "statements")
 
     def show(message: Mapping[str, Any]) -> None:
@@ -94,6 +94,8 @@ def reduce(program: Target, directory: Path, options: Any, *, why: str, said: tu
 def _report(result: Mapping[str, Any], directory: Path) -> int:
     before, after, proven = result["size_before"]["statements"], result["size_after"]["statements"], result["proven"]
     say(f"{result['kind']}: {_said(result['signature'])}")
+    if result.get("variables"):
+        say(f"it needs variables of your environment, which the file sets: {', '.join(result['variables'])}")
     say(f"{before} statements reduced to {after} in {sum(result['queries'].values())} queries")
     for text in result["left_out"]:
         say(f"left out first, since candidates may not touch what is not their own: {text[:200]}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dynadiag_cli.command_line import MODE
-from dynadiag_cli.progress import SearchLine, StatusLine
+from dynadiag_cli.progress import PRINT_S, SearchLine, StatusLine
 from dynadiag_cli.script_reduction import (
     IN_A_SCRIPT,
     check_script,
@@ -97,8 +97,12 @@ def minify(
         typer.Option("--memory-limit", metavar="MIB", min=1, help="For oom: what one run of the graph may take besides torch itself."),
     ] = None,
     ablation: Annotated[
-        bool, typer.Option("--ablation/--no-ablation", help="Run the result with each layer of the compiler, for the table in report.md.")
-    ] = True,
+        bool | None,
+        typer.Option(
+            "--ablation/--no-ablation",
+            help="Run the result with each layer of the compiler, for the table in report.md [default: those that the answer needs].",
+        ),
+    ] = None,
     level: Annotated[
         Level, typer.Option("--level", help="The graph to end with: Dynamo's, AOTAutograd's (aot), or the simpler of both that is proven.")
     ] = Level.auto,
@@ -230,11 +234,12 @@ def _of_script(program: Target, directory: Path, options: Any, *, always: bool =
     from dynadiag.reduce.session import SILENT
 
     suspect = None
-    how = CaptureOptions(timeout_s=options.timeout_s, every=options.kind in SILENT, always=always)
+    how = CaptureOptions(timeout_s=options.timeout_s, every=options.kind in SILENT, always=always, say=say)
     try:
         suspect, captures = find_and_capture(program, directory, how)
         if suspect is not None:
-            say(f"graph {suspect.graph} fails in phase {suspect.phase}: {' '.join(suspect.title.split())[:200]}")
+            where = "after a compiled call, perhaps in its backward" if suspect.phase == "after" else f"in phase {suspect.phase}"
+            say(f"graph {suspect.graph} fails {where}: {' '.join(suspect.title.split())[:200]}")
         return _reduced(captures, suspect, directory, options)
     except DynadiagError as error:
         if not goes_on(error, program, options):
@@ -245,7 +250,7 @@ def _of_script(program: Target, directory: Path, options: Any, *, always: bool =
 def _reduced(captures: list[Path], suspect: Suspect | None, directory: Path, options: Any) -> int:
     from dynadiag.reduce.session import reduce_captured
 
-    line = StatusLine()
+    line = StatusLine(PRINT_S)
     search = SearchLine(line, "nodes")
 
     def show(message: Mapping[str, Any]) -> None:
@@ -341,6 +346,8 @@ def _report(result: Mapping[str, Any], directory: Path) -> int:
     """Say what was found; the exit status."""
     before, after, proven = result["size_before"]["nodes"], result["size_after"]["nodes"], result["proven"]
     queries = sum(result["queries"].values())
+    if result.get("variables"):
+        say(f"it needs variables of your environment, which the file sets: {', '.join(result['variables'])}")
     say(f"{result['kind']}: {before} nodes reduced to {after} in {queries} queries; guilty layer: {result['guilty']['layer']}")
     say(f"level: {result['level']} ({result['level_why']})")
     for found in ("pass", "config"):

@@ -134,7 +134,7 @@ def record(target: Target, options: RecordOptions) -> RecordResult:
     _write_info(directory, info, progress)
     mark = None if directory is None else _settings(directory, options).dumps()
     with _signals_passed_on(progress) as ignored:
-        child = _start(command, mark, ignored)
+        child = _start(command, mark, ignored, options.output)
         try:
             progress.started(child.pid, mark and f"{VARIABLE}={mark}")
             _watch_over(child, directory, options, progress)
@@ -166,7 +166,7 @@ def _write_info(directory: Path | None, info: RunInfo, progress: _Progress) -> N
         progress.warn(f"cannot write {directory}: {error.strerror}; the script goes on")
 
 
-def _start(command: list[str], settings: str | None, ignored: Sequence[int]) -> subprocess.Popen[bytes]:
+def _start(command: list[str], settings: str | None, ignored: Sequence[int], file: Path | None) -> subprocess.Popen[bytes]:
     """The program, with the signals ignored that we found ignored and had to listen to (the others it inherits as they are)."""
     environment = {name: value for name, value in os.environ.items() if name not in (WARNED_VARIABLE, OWNER)}
     if settings is not None:
@@ -175,7 +175,15 @@ def _start(command: list[str], settings: str | None, ignored: Sequence[int]) -> 
     if sys.stdout is not None:
         sys.stdout.flush()
     try:
-        return subprocess.Popen(command, env=environment, process_group=0, preexec_fn=partial(_ignore, ignored) if ignored else None)
+        with contextlib.nullcontext() if file is None else file.open("wb") as output:
+            return subprocess.Popen(
+                command,
+                env=environment,
+                process_group=0,
+                stdout=output,
+                stderr=None if output is None else subprocess.STDOUT,
+                preexec_fn=partial(_ignore, ignored) if ignored else None,
+            )
     except OSError as error:
         raise UsageError(f"cannot start {command[0]}: {error.strerror}") from error
 

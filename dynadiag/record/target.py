@@ -30,7 +30,7 @@ class RecordOptions:
     """Where to record (`out`, else a new folder under `dynadiag-runs`), for how long, how much, and with which interpreter.
 
     With `parity_calls` above 0 that many calls of each compiled graph are compared with eager, if copies of their inputs take at most
-    `parity_cap_bytes`.
+    `parity_cap_bytes`. What the program prints goes into the file `output`, where one is given.
     """
 
     out: Path | None = None
@@ -42,6 +42,7 @@ class RecordOptions:
     cost: bool = False
     parity_calls: int = 0
     parity_cap_bytes: int = DEFAULT_PARITY_CAP_BYTES
+    output: Path | None = None
 
 
 def command_of(target: Target, python: str | None) -> list[str]:

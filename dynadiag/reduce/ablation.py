@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from dynadiag.reduce.candidate import Candidate
@@ -24,6 +24,20 @@ class Cell:
     backend: str
     sizes: str
     said: str
+
+
+_NOT_NEEDED = "not run: the answer does not need it (--ablation runs it)"
+
+
+def cells_of(steps: Mapping[str, str], setting: Setting) -> tuple[Cell, ...]:
+    """The table from the layers that were asked to find the guilty one, with the sizes of the script; no other is run."""
+    own = compiler_name(setting)
+    asked = "dynamic" if setting.dynamic else "static"
+    cells = []
+    for backend in (*LAYERS, *(() if own in LAYERS else (own,))):
+        said = steps.get(backend, _NOT_NEEDED).replace("another failure:", "fails in another way:", 1)
+        cells += [Cell(backend=backend, sizes=sizes, said=said if sizes == asked else _NOT_NEEDED) for sizes in SIZES]
+    return tuple(cells)
 
 
 def ablate(candidate: Candidate, setting: Setting, failure: Failure, *, timeout_s: float, stop: Stop = lambda: None) -> tuple[Cell, ...]:

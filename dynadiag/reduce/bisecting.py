@@ -98,10 +98,12 @@ class _Search:
         self.runs = max(RUNS, subject.repeats)
         self.queries = 0
         self.cpu_s = 0.0
+        self._parts = 0
 
     def guilty_part(self) -> Part | None:
         """The one application whose absence cures."""
         parts = self._applied()
+        self._parts = len(parts)
         for subsystem in SUBSYSTEMS:
             own = [part for part in parts if part.subsystem == subsystem]
             if own and self._cures_without(subsystem, lambda part: True):
@@ -146,6 +148,8 @@ class _Search:
         for proposal in proposals:
             if self._passes_always([proposal]):
                 return self._cure(proposal)
+        if not self._parts and self._subject.setting.backend != "inductor":
+            return None  # no part of torch's compiler that a switch of it could change
         return self._by_halves(switches(dict(mine), on_gpu=self._subject.on_gpu))
 
     def _by_halves(self, options: Sequence[tuple[str, Any]]) -> Cure | None:

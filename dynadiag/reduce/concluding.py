@@ -43,6 +43,8 @@ def conclude(found: Hunt, out: Path, hunting: HuntOptions, options: ConcludeOpti
     """Try the ATen level; its result is kept only when its file is proven, else that of Dynamo's level is written."""
     confirmed = found.confirmed
     repeats = repeats_for(confirmed.failed, confirmed.of)
+    if options.stop():
+        return _written(found, Ladder(layer="not looked for"), out, options, level="dynamo", why="the search was interrupted")
     ladder = climb(found.best, found.setting, confirmed.failure, timeout_s=confirmed.timeout_s, repeats=repeats)
     descent = descend(found, ladder, hunting, options.level)
     why = descent.why

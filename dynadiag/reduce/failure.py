@@ -66,9 +66,12 @@ class Failure:
         return asdict(self)
 
 
-def said_by(exception: str, message: str) -> Said:
-    """What an exception said, from the name of its class and its whole message."""
-    return exception.rsplit(".", 1)[-1], normalised(message)
+def said_by(exception: str, message: str) -> Said | None:
+    """What an exception said, from the name of its class and its whole message; None where memory ran out: each such message is another."""
+    if exception.rsplit(".", 1)[-1] in _MEMORY_CLASSES or any(sign in message for sign in _MEMORY_SIGNS):
+        return None
+    fault = gpu_fault(message)
+    return (_GPU_ERROR.rsplit(".", 1)[-1], fault) if fault is not None else (exception.rsplit(".", 1)[-1], normalised(message))
 
 
 def from_json(data: Mapping[str, Any]) -> Failure:
@@ -80,27 +83,43 @@ def from_exception(error: BaseException, phase: str) -> Failure:
     """The failure that an exception is."""
     chain = chain_of(error)
     root = chain[-1]
-    if "CUDA error:" in str(root):
-        # Told by whichever call comes after the kernel, in any phase: where it was raised says nothing.
-        chain, phase = [root], "call"
+    fault = next(filter(None, (gpu_fault(str(one)) for one in chain)), None)
+    if fault is not None:
+        # Told by whichever call comes after the kernel, of whatever library, in any phase: where it was raised says nothing.
+        detail = "".join(traceback.format_exception(error))[-_DETAIL_LIMIT:]
+        return Failure(kind="runtime_error", phase="call", exceptions=(_GPU_ERROR,), message=fault, detail=detail)
     return Failure(
         kind="runtime_error" if phase in ("call", "backward") else "compile_error",
         phase=phase,
         exceptions=tuple(_class_name(one) for one in chain),
         message=normalised(str(root)),
-        frames=() if "CUDA error:" in str(root) else _innermost(root),
+        frames=_innermost(root),
         detail="".join(traceback.format_exception(error))[-_DETAIL_LIMIT:],
     )
 
 
+_GPU_ERROR = "torch.AcceleratorError"
+_FAULTS = (
+    *("device-side assert", "illegal memory access", "misaligned address", "illegal instruction", "unspecified launch failure"),
+    *("invalid address space", "invalid program counter", "stack", "launch timed out", "lane user stack overflow"),
+)
+_FAULT = re.compile(r"(?:CUDA (?:driver |runtime )?error|Triton Error \[CUDA\])\s*:\s*([^\n.]*)")
+
+
+def gpu_fault(text: str) -> str | None:
+    """A fault of a kernel in the words of the CUDA runtime, whoever tells it (torch, the driver, Triton); None in a text without one."""
+    for said in _FAULT.findall(text):
+        if any(fault in said for fault in _FAULTS):
+            return f"CUDA error: {said.strip()}"
+    return None
+
+
 def ran_out_of_memory(error: BaseException) -> bool:
     """Whether an allocation failed (`torch.OutOfMemoryError`, the CPU allocator's RuntimeError, Python's MemoryError, CUDA's own error)."""
-    return any(
-        type(one).__name__ in ("OutOfMemoryError", "MemoryError") or any(sign in str(one) for sign in _MEMORY_SIGNS)
-        for one in chain_of(error)
-    )
+    return any(type(one).__name__ in _MEMORY_CLASSES or any(sign in str(one) for sign in _MEMORY_SIGNS) for one in chain_of(error))
 
 
+_MEMORY_CLASSES = ("OutOfMemoryError", "MemoryError")
 _MEMORY_SIGNS = ("DefaultCPUAllocator: can't allocate memory", "CUDA error: out of memory")
 
 

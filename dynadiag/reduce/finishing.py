@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from dynadiag.reduce.ablation import Cell, Stop, ablate
+from dynadiag.reduce.ablation import Cell, Stop, ablate, cells_of
 from dynadiag.reduce.bug_report import BugReport, about_graph, render
 from dynadiag.reduce.facts import machine_facts
 from dynadiag.reduce.hunt import Hunt
@@ -19,11 +19,13 @@ from dynadiag.reduce.sketches import draw_both
 
 @dataclass(frozen=True, kw_only=True)
 class FinishOptions:
-    """`ablation_timeout_s` is for one cell of the table, None for no table; `with_gpu` asks for the GPU's name; `warm_up` comes before
+    """`ablation_timeout_s` is for one cell of the table, None for no table; `steps` are layers that were asked before: with them the
+    table is what they gave, and nothing is run; `with_gpu` asks for the GPU's name; `warm_up` comes before
     the first cell; `stop` may give a reason to run no further cell; `notes` are further sentences for the report.
     """
 
     ablation_timeout_s: float | None = None
+    steps: Mapping[str, str] | None = None
     with_gpu: bool = False
     notes: tuple[str, ...] = ()
     warm_up: Callable[[], None] = lambda: None
@@ -59,6 +61,8 @@ def _border(name: str, why: dict[str, str]) -> Iterator[None]:
 def _cells(hunt: Hunt, options: FinishOptions) -> tuple[Cell, ...]:
     if options.ablation_timeout_s is None:
         return ()
+    if options.steps is not None:
+        return cells_of(options.steps, hunt.setting)
     if options.stop() is None:
         options.warm_up()
     return ablate(hunt.best, hunt.setting, hunt.confirmed.failure, timeout_s=options.ablation_timeout_s, stop=options.stop)

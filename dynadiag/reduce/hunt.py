@@ -97,6 +97,8 @@ def confirm(candidate: Candidate, setting: Setting, options: HuntOptions) -> Con
         target is not None and 0 < (failed := _failed(seen, target)) < len(seen) and wants_more(failed, len(seen))
     ):
         one = observe_isolated(candidate, setting, timeout_s=timeout_s)
+        if options.wait is not None:
+            options.wait()
         seen.append(one)
         if one.environment:
             raise NothingFoundError(f"the machine is to blame, not the compiler: {one.invalid}", slug="environment", exit_code=1)

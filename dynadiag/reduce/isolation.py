@@ -82,6 +82,16 @@ def _start(work: Callable[[Tell], None], timeout_s: float, folder: Path, environ
     return Child(pid=pid, reading=reading, folder=folder, began=began, deadline=began + timeout_s)
 
 
+running: set[int] = set()
+"""The children that run now, by their process ids."""
+
+
+def end_running() -> None:
+    """Kill all children: for an interrupt, which is not to wait for them."""
+    for pid in list(running):
+        _kill(pid)
+
+
 class Child:
     """A running child. Several may run at a time: whoever waits for one reads what the others tell, so that none is held up by it."""
 
@@ -90,6 +100,7 @@ class Child:
         self._raw = b""
         self._told_at: float | None = None
         self._report: ChildReport | None = None
+        running.add(pid)
 
     @property
     def told(self) -> bool:
@@ -110,6 +121,7 @@ class Child:
         """What it told until now; what still runs of it is killed."""
         if self._report is None:
             os.close(self._reading)
+            running.discard(self._pid)
             try:
                 self._report = self._reaped()
             finally:

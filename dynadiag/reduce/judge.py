@@ -141,6 +141,7 @@ class IsolatedOracle:
         for _ in range(self.repeats):
             self.wait()
             judgement = self._judge_once(candidate)
+            self.wait()  # an interrupt has killed the child: what it showed is no answer
             if judgement[0] is not Verdict.BORING:
                 break
         return judgement

@@ -155,4 +155,5 @@ def _setting(state: dict[str, Any]) -> Setting:
     if setting.backend_source is None:
         return setting
     # The function of the user's own script, which ran a moment ago; its source is what the reproducer will hold.
-    return replace(setting, backend=names_of(setting.backend_source, "module_of_the_backend")[setting.backend])
+    names = names_of(setting.backend_source, "module_of_the_backend")
+    return replace(setting, backend=names[setting.backend], backend_as=setting.backend)

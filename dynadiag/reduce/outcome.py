@@ -19,9 +19,10 @@ from dynadiag.reduce.ablation import Cell
 from dynadiag.reduce.hunt import Hunt
 from dynadiag.reduce.known import digest, remembered
 from dynadiag.reduce.ladder import Ladder
+from dynadiag.reduce.needed_variables import proven_with_variables, with_variables
 from dynadiag.reduce.neighbour import difference
 from dynadiag.reduce.observing import calls_of
-from dynadiag.reduce.proving import Proof, prove, run_in_child, without_header
+from dynadiag.reduce.proving import Proof, prove, run_fresh, run_in_child, shows, without_header
 from dynadiag.reduce.repeating import WRONG_VERDICT, repeats_for
 from dynadiag.reduce.writing import Header, reproducer
 from dynadiag.render import finite_json
@@ -34,7 +35,7 @@ WARM = "compile-cache"
 @dataclass(frozen=True, kw_only=True)
 class Written:
     """The reproducer and its proof; `why_not` says why there is none. `almost` passed as a file in a child, `almost_differs` says how it
-    differs from the reproducer; `almost_why` says why there is none.
+    differs from the reproducer; `almost_why` says why there is none. `variables` are those of the environment that the file sets.
     """
 
     path: Path | None
@@ -43,6 +44,7 @@ class Written:
     almost: Path | None = None
     almost_differs: str | None = None
     almost_why: str | None = None
+    variables: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +57,10 @@ class Papers:
     why: Mapping[str, str] = field(default_factory=dict)
 
 
-def write_reproducer(hunt: Hunt, ladder: Ladder, out: Path, *, timeout_s: float, level: str = "dynamo") -> Written:
-    """Write and prove the reproducer; `almost.py` is the closest graph that passes."""
+def write_reproducer(hunt: Hunt, ladder: Ladder, out: Path, *, timeout_s: float, level: str = "dynamo", runs: int | None = None) -> Written:
+    """Write and prove the reproducer; `almost.py` is the closest graph that passes. With fewer `runs` that is not tried,
+    and with none the file is only written.
+    """
     header = Header(
         failure=hunt.confirmed.failure,
         made_by=f"Made by dynadiag {dynadiag.__version__} (minify, {level} level) on {time.strftime('%Y-%m-%d')}",
@@ -70,18 +74,33 @@ def write_reproducer(hunt: Hunt, ladder: Ladder, out: Path, *, timeout_s: float,
         return Written(path=None, proof=Proof(runs=0, reproduced=0), why_not=why, almost_why="there is no reproducer")
     path = out / "repro_min.py"
     write_text(source, path)
-    proof = prove(source, hunt.confirmed.failure, timeout_s=timeout_s, warm=out / WARM)
-    return replace(_with_almost(hunt, header, out, timeout_s), path=path, proof=proof)
+    failure, warm = hunt.confirmed.failure, out / WARM
+    if runs == 0:
+        return Written(path=path, proof=Proof(runs=0, reproduced=0), almost_why="not tried yet")
+
+    def fails(text: str, variables: Mapping[str, str]) -> bool:
+        return shows(failure, *run_fresh(text, timeout_s=timeout_s, warm=warm, variables=variables))
+
+    def proven(text: str) -> Proof:
+        if runs is None:
+            return prove(text, failure, timeout_s=timeout_s, warm=warm)
+        return prove(text, failure, timeout_s=timeout_s, warm=warm, runs=runs)
+
+    source, proof, variables = proven_with_variables(source, proven, fails)
+    write_text(source, path)
+    if runs is not None:
+        return Written(path=path, proof=proof, variables=tuple(variables), almost_why="not tried yet")
+    return replace(_with_almost(hunt, header, out, timeout_s, variables), path=path, proof=proof, variables=tuple(variables))
 
 
-def _with_almost(hunt: Hunt, header: Header, out: Path, timeout_s: float) -> Written:
+def _with_almost(hunt: Hunt, header: Header, out: Path, timeout_s: float, variables: Mapping[str, str]) -> Written:
     """`almost.py`, kept only when its file passes in a child of its own: as often as a flaky failure needs to show itself."""
     none = Written(path=None, proof=Proof(runs=0, reproduced=0))
     (out / "almost.py").unlink(missing_ok=True)
     if hunt.almost is None:
         return replace(none, almost_why="no candidate near the result passed")
     try:
-        source = reproducer(hunt.almost, hunt.setting, header, expect_failure=False)
+        source = with_variables(reproducer(hunt.almost, hunt.setting, header, expect_failure=False), variables)
     except NotRebuildableError as error:
         return replace(none, almost_why=f"it cannot be written as a script: {error}")
     for _ in range(repeats_for(hunt.confirmed.failed, hunt.confirmed.of)):
@@ -158,6 +177,7 @@ def to_json(
         "reproducer": written.path.name if written.path is not None else None,
         "why_not": written.why_not,
         "proven": {"runs": written.proof.runs, "reproduced": written.proof.reproduced},
+        "variables": list(written.variables),
         "flaky": _flaky(confirmed.failed, confirmed.of),
         "almost": written.almost.name if written.almost is not None else None,
         "almost_why": written.almost_why,

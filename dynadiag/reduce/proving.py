@@ -9,12 +9,12 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dynadiag.reduce.failure import Failure
+from dynadiag.reduce.failure import Failure, gpu_fault
 from dynadiag.reduce.isolation import Tell, end_with_parent, run_forked
 from dynadiag.reduce.known import digest, remembered
 from dynadiag.reduce.messages import says
@@ -25,7 +25,8 @@ _KEPT_OUTPUT = 200_000
 _OUTPUT_BYTES = 8 << 20  # a C++ compiler can say its one error before megabytes of warnings
 DROPPED = ("DYNADIAG_RECORD", "DYNADIAG_CAPTURE", "TORCH_TRACE", "TORCHDYNAMO_REPRO_AFTER", "TORCHDYNAMO_REPRO_LEVEL")
 """Variables that no question inherits: with the last two torch's own minifier would begin at each failure, and tell of another one."""
-_DROPPED_IN_PROOFS = (*DROPPED, "PYTHONPATH", "TORCH_LOGS", "TORCHINDUCTOR_FORCE_DISABLE_CACHES")
+DROPPED_IN_PROOFS = (*DROPPED, "PYTHONPATH", "TORCH_LOGS", "TORCHINDUCTOR_FORCE_DISABLE_CACHES")
+"""Variables that no proof inherits."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,11 +46,30 @@ class Proof:
 def prove(
     source: str, failure: Failure, *, timeout_s: float, runs: int = RUNS, python: str = sys.executable, warm: Path | None = None
 ) -> Proof:
-    """Run the source `runs` times, each in a fresh process; `warm` as in `run_fresh`. What an interrupted reduction ran is known."""
-    return proof_by(source, failure, lambda: run_fresh(source, timeout_s=timeout_s, python=python, warm=warm), shows, runs=runs)
+    """Run the source `runs` times, each in a fresh process without the variables of the user; `warm` as in `run_fresh`.
+
+    What an interrupted reduction ran is known.
+    """
+    return proof_by(
+        source, failure, lambda: run_fresh(source, timeout_s=timeout_s, python=python, warm=warm, variables={}), shows, runs=runs
+    )
 
 
 Shows = Callable[[Failure, "int | None", str], bool]
+_EVERYWHERE = (
+    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "PWD", "HOSTNAME", "TERM", "TZ", "TMPDIR", "TMP", "TEMP", "LANG", "LANGUAGE", "DISPLAY"),
+    *("LD_LIBRARY_PATH", "LD_PRELOAD", "VIRTUAL_ENV", "CC", "CXX", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "PYTHONHOME"),
+)
+_EVERYWHERE_BEGINS = ("LC_", "CONDA_", "XDG_", "SSL_CERT_", "NVIDIA_", "NIX_")
+
+
+def is_everywhere(name: str) -> bool:
+    """Whether a variable says where programs and files are, as on any machine: the others are the user's, and a failure may need them."""
+    return name in _EVERYWHERE or name.startswith(_EVERYWHERE_BEGINS)
+
+
+_shown: dict[str, list[list[Any]]] = {}
+"""What the runs of this process gave, by what was run: a file that was proven once is not run again when its header changes."""
 
 
 def proof_by(source: str, failure: Failure, run: Callable[[], tuple[int | None, str]], shows: Shows, *, runs: int) -> Proof:
@@ -60,7 +80,10 @@ def proof_by(source: str, failure: Failure, run: Callable[[], tuple[int | None, 
         return [shows(failure, status, output), output]
 
     key = f"proof {digest(without_header(source), failure.signature())}"
-    results = [remembered(key, ask, keep=lambda answer: answer[0] and len(answer[1]) <= _KEPT_OUTPUT) for _ in range(runs)]
+    results = _shown.setdefault(key, [])
+    while len(results) < runs:
+        results.append(remembered(key, ask, keep=lambda answer: answer[0] and len(answer[1]) <= _KEPT_OUTPUT))
+    results = results[:runs]
     return Proof(runs=runs, reproduced=sum(shown for shown, _ in results), output=results[-1][1] if results else "")
 
 
@@ -69,8 +92,12 @@ def without_header(source: str) -> str:
     return source.split('"""', 2)[-1] if source.startswith('"""') else source
 
 
-def run_fresh(source: str, *, timeout_s: float, python: str = sys.executable, warm: Path | None = None) -> tuple[int | None, str]:
+def run_fresh(
+    source: str, *, timeout_s: float, python: str = sys.executable, warm: Path | None = None, variables: Mapping[str, str] | None = None
+) -> tuple[int | None, str]:
     """The exit status (negative for a signal, None when it did not end in time) and the end of the output.
+
+    `variables` are those of the user's environment that it gets besides those that every machine has; None: all.
 
     `warm` is a compile cache whose answers about the machine (which instructions the C++ compiler knows) are used again: half the CPU time
     of such a process. The graphs in it are not.
@@ -80,7 +107,9 @@ def run_fresh(source: str, *, timeout_s: float, python: str = sys.executable, wa
         empty.mkdir()
         _copy_cache(warm, elsewhere)
         (empty / "repro_min.py").write_text(source, "utf-8")
-        environment = {name: value for name, value in os.environ.items() if name not in _DROPPED_IN_PROOFS}
+        environment = {name: value for name, value in os.environ.items() if name not in DROPPED_IN_PROOFS}
+        if variables is not None:
+            environment = {name: value for name, value in environment.items() if is_everywhere(name)} | dict(variables)
         environment |= {"TORCHINDUCTOR_CACHE_DIR": str(elsewhere), "TORCHINDUCTOR_COMPILE_THREADS": "1", "OMP_NUM_THREADS": "1"}
         parent = os.getpid()
         child = subprocess.Popen(
@@ -140,6 +169,8 @@ def shows(failure: Failure, status: int | None, output: str) -> bool:
         return any(sign in output for sign in ("can't allocate memory", "OutOfMemoryError", "MemoryError", "CUDA error: out of memory"))
     if failure.kind in ("wrong_result", "wrong_gradient", "wrong_mutation", "nan"):
         return "AssertionError: wrong result" in output
+    if failure.message.startswith("CUDA error:"):
+        return (gpu_fault(output) or "").startswith(failure.message)
     if not failure.exceptions or failure.exceptions[-1].rsplit(".", 1)[-1] not in output:
         return False
     return says(output, failure.message)

@@ -7,8 +7,8 @@ import json
 import os
 import shutil
 import struct
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dynadiag.errors import NothingFoundError
@@ -42,16 +42,23 @@ class Suspect:
 
 @dataclass(frozen=True, kw_only=True)
 class CaptureOptions:
-    """How to run the script. `every` captures each graph at its first call; `always` at each call, so that one run is enough."""
+    """How to run the script. `every` captures each graph at its first call; `always` at each call, so that one run is enough.
+
+    `quiet` keeps what the script prints in a file; `say` is told which run begins.
+    """
 
     python: str | None = None
     timeout_s: float | None = None
     every: bool = False
     always: bool = False
+    quiet: bool = False
+    say: Callable[[str], None] = lambda text: None
 
 
 def find_and_capture(target: Target, out: Path, options: CaptureOptions) -> tuple[Suspect | None, list[Path]]:
     """Run the script twice; gives what failed in the first run and the folders of the captured graphs, the most suspicious first.
+
+    A graph whose compiler raised is there after the first run.
 
     With `always` it runs once; with `every` too, and nothing need fail.
 
@@ -59,15 +66,20 @@ def find_and_capture(target: Target, out: Path, options: CaptureOptions) -> tupl
     or OutputError when the script cannot run.
     """
     if options.every:
+        options.say("run 1 of the script: capturing each graph at its first call")
         folder, result = _run(target, out, "capture", CaptureSettings(str(out / "capture"), graph=_EVERY), options)
         return _suspect(folder, result), _whole(folder)
     if options.always:
         return _found_and_captured(target, out, options)
+    options.say("run 1 of the script: looking for the compile or the call that fails")
     folder, result = _run(target, out, "first-run", CaptureSettings(str(out / "first-run")), options)
     suspect = _what_failed(folder, result)
+    if suspect.phase == "compile" and len(_region(folder, suspect)) <= 1 and (captured := _captured_at_once(folder, suspect)):
+        return suspect, captured
+    options.say(f"run 2 of the script: capturing graph {suspect.graph} (what it prints goes to {out / 'capture' / 'output.txt'})")
     call = suspect.call if suspect.phase != "compile" else 0
     wanted = CaptureSettings(str(out / "capture"), graph=suspect.graph, call=call, region=_region(folder, suspect))
-    folder, again = _run(target, out, "capture", wanted, options)
+    folder, again = _run(target, out, "capture", wanted, replace(options, quiet=True))
     second = _suspect(folder, again)
     if second is None or (second.graph, second.phase) != (suspect.graph, suspect.phase):
         raise NothingFoundError(f"the failure did not come back: it came in 1 of 2 runs ({suspect.title})", exit_code=1)
@@ -100,6 +112,12 @@ def _found_and_captured(target: Target, out: Path, options: CaptureOptions) -> t
     return suspect, captured
 
 
+def _captured_at_once(folder: Path, suspect: Suspect) -> list[Path]:
+    """The graph that the first run kept because its compiler raised; none where it was ended or that could not be written."""
+    graphs = [path for path in _whole(folder) if _number(path) == suspect.graph]
+    return [path for path in graphs if _owner(path) == suspect.pid]
+
+
 def _what_failed(folder: Path, result: RecordResult) -> Suspect:
     suspect = _suspect(folder, result)
     if suspect is None:
@@ -122,7 +140,9 @@ def _run(target: Target, out: Path, name: str, settings: CaptureSettings, option
     folder = out / name
     folder.mkdir(parents=True, exist_ok=True)
     with _environment(settings):
-        result = record(target, RecordOptions(out=folder / "run", force=True, python=options.python, timeout_s=options.timeout_s))
+        output = folder / "output.txt" if options.quiet else None
+        how = RecordOptions(out=folder / "run", force=True, python=options.python, timeout_s=options.timeout_s, output=output)
+        result = record(target, how)
     if result.interrupted:
         raise KeyboardInterrupt
     return folder, result
@@ -148,8 +168,8 @@ def _suspect(folder: Path, result: RecordResult) -> Suspect | None:
     if failures:
         return failures[-1] if result.exit_status else failures[0]
     states = [(*state, _pid(path)) for path in folder.glob("state-*") if (state := _state(path)) is not None]
-    ended = f"signal {result.signal}" if result.signal else "no end within the time limit" if result.timed_out else "exit"
-    title = ended if ended != "exit" else f"exit {result.exit_status}"
+    killed = f"signal {result.signal}" if result.signal else f"exit {result.exit_status}"
+    title = "no end within the time limit (--timeout)" if result.timed_out else killed
     for code, graph, call, pid in states:
         if code in _PHASES and (result.signal or result.timed_out or result.exit_status):
             return Suspect(graph=graph, phase=_PHASES[code], call=call, title=title, pid=pid)
@@ -157,7 +177,7 @@ def _suspect(folder: Path, result: RecordResult) -> Suspect | None:
     if called and result.exit_status:
         # After a call: the backward of the graph that was called last, if it is a graph at all.
         graph, call, pid = called[-1]
-        return Suspect(graph=graph, phase="after", call=call, title=f"exit {result.exit_status} after a compiled call", pid=pid)
+        return Suspect(graph=graph, phase="after", call=call, title=f"exit status {result.exit_status} after a compiled call", pid=pid)
     return None
 
 

@@ -31,7 +31,7 @@ SILENT = ("oom", "wrong_result", "wrong_gradient", "wrong_mutation", "nan")
 class SessionOptions:
     """`timeout_s` is for the first run of the captured graph; `kind` and `match` choose the failure; `resume` continues a journal;
     `memory_limit_mib` is what a run of the graph may take besides what the process has; `ablation` runs the result with each layer of the
-    compiler for the report; `level` is auto, dynamo or aot; `bisect` looks for the
+    compiler for the report (None: with those that the guilty layer was found by); `level` is auto, dynamo or aot; `bisect` looks for the
     guilty pass and option; `jobs` questions are judged at a time (None: half the cores, at most four).
     """
 
@@ -39,7 +39,7 @@ class SessionOptions:
     kind: str | None = None
     match: str | None = None
     resume: bool = False
-    ablation: bool = True
+    ablation: bool | None = None
     memory_limit_mib: int | None = None
     level: str = "auto"
     bisect: bool = True
@@ -118,6 +118,11 @@ def _worked(module: str, job: Mapping[str, Any], out: Path, on_message: Callable
     if "error" in last:
         raise DynadiagError(str(last["error"]), slug=str(last.get("slug", "not-reduced")), exit_code=int(last.get("exit_code", 1)))
     result: Message = json.loads((out / "minify.json").read_text("utf-8"))
+    result = {**result, "questions_cpu_s": result["cpu_s"], "cpu_s": round(sum(os.times()[:4]), 2)}
+    try:
+        write_inside(out, "minify.json", json.dumps(result, indent=1) + "\n")
+    except OSError as error:
+        raise OutputError(f"cannot write {out / 'minify.json'}: {error.strerror or error}") from error
     return result
 
 

@@ -16,7 +16,8 @@ class Setting:
     `check` is what is compared: "raises" nothing (only errors count), "forward" the results, "gradient" also the gradients, "mutation" also
     the inputs as the call left them; `backward` says whether there is one. `memory_limit_mib` is what a run may take besides what the
     process has already; then running out of memory is a failure like others. `autocast` is a device type and a dtype name.
-    `backend_source` is the source of a backend of the user's script; `lost_options` are options that could not be captured.
+    `backend_source` is the source of a backend of the user's script, which names it `backend_as`; `lost_options` are options that could not
+    be captured.
     `calls` is how often it is called, each time with fresh inputs, random ones drawn anew.
     `groups` are the process groups that its collectives name, with their number of ranks: groups that communicate with nobody.
     With `inner` an ATen graph goes to inductor's inner compiler as it is, without `torch.compile`.
@@ -35,6 +36,7 @@ class Setting:
     backward: bool = False
     check: Check = "raises"
     backend_source: str | None = None
+    backend_as: str | None = None
     memory_limit_mib: int | None = None
     lost_options: tuple[str, ...] = ()
     inner: bool = False

@@ -35,11 +35,12 @@ from dynadiag.reduce.facts import machine_facts
 from dynadiag.reduce.failure import environment_trouble
 from dynadiag.reduce.finishing import FinishOptions, finish
 from dynadiag.reduce.hunt import Hunt, HuntOptions
-from dynadiag.reduce.isolation import end_with_parent
+from dynadiag.reduce.isolation import end_running, end_with_parent
 from dynadiag.reduce.known import Known, remembering, variables
+from dynadiag.reduce.ladder import Ladder
 from dynadiag.reduce.loading import load_capture
 from dynadiag.reduce.observing import calls_of
-from dynadiag.reduce.outcome import claims_of, to_json, write_json
+from dynadiag.reduce.outcome import claims_of, to_json, write_json, write_reproducer
 from dynadiag.reduce.reducer import Progress, Stopped
 from dynadiag.reduce.setting import Setting
 from dynadiag.reduce.speculation import default_width
@@ -70,6 +71,9 @@ def main(job_file: str) -> int:
             except DynadiagError as raised:
                 error = raised
                 continue
+            except Stopped:
+                say(error="interrupted before the failure was confirmed: there is nothing to write (--resume goes on)", exit_code=1)
+                return 1
             return 0
     slug, exit_code = (error.slug, error.exit_code) if error else ("not-captured", 1)
     say(error=error.message if error else "nothing was captured", slug=slug, exit_code=exit_code)
@@ -102,6 +106,7 @@ class Interrupts:
         if self.asked:
             raise KeyboardInterrupt
         self.asked = True
+        end_running()
 
     def check(self) -> None:
         """Raise Stopped when an end was asked for."""
@@ -138,6 +143,10 @@ def _reduced(
         width=job.get("jobs") or default_width(),
     )
     found = hunt_calls(candidate, setting, options, made)
+    _write_first(found, out, job, began, runs=0)
+    if not interrupts.asked:
+        say(doing="running the result in a fresh process")
+        _write_first(found, out, job, began, runs=1)
     say(doing="looking for the guilty part, and running the result in fresh processes")
     last = conclude(found, out, options, _conclude_options(found, job, interrupts))
     say(doing="writing the report")
@@ -150,6 +159,18 @@ def _reduced(
     write_json(result, out / "minify.json")
     proof = last.written.proof
     say(done=True, proven=proof.holds, output="" if proof.holds else proof.output[-2000:])
+
+
+def _write_first(found: Hunt, out: Path, job: dict[str, Any], began: float, *, runs: int) -> None:
+    """The file and `minify.json` before anything else is asked; after an interrupt nobody may wait for a proof."""
+    ladder = Ladder(layer=_NOT_YET)
+    written = write_reproducer(found, ladder, out, timeout_s=max(LEAST_CELL_S, found.confirmed.timeout_s), runs=runs)
+    result = to_json(found, ladder, written, wall_s=time.monotonic() - began, level="dynamo", level_why="not tried yet")
+    result["ready_cpu_s"] = job["ready_cpu_s"]
+    write_json(result | {"complete": False}, out / "minify.json")
+
+
+_NOT_YET = "not looked for"
 
 
 @contextlib.contextmanager
@@ -191,7 +212,8 @@ def _conclude_options(found: Hunt, job: dict[str, Any], interrupts: Interrupts) 
 def _finish_options(last: Conclusion, job: dict[str, Any], interrupts: Interrupts) -> FinishOptions:
     accelerated = last.hunt.best.accelerated
     return FinishOptions(
-        ablation_timeout_s=max(LEAST_CELL_S, last.hunt.confirmed.timeout_s) if job.get("ablation", True) else None,
+        ablation_timeout_s=max(LEAST_CELL_S, last.hunt.confirmed.timeout_s) if job.get("ablation") is not False else None,
+        steps=last.ladder.steps if job.get("ablation") is None else None,
         with_gpu=accelerated,
         notes=tuple(f"Tested: {claim}." for claim in claims_of(last.ladder)),
         warm_up=lambda: None if accelerated else _warm_up("inductor"),

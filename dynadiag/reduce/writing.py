@@ -178,7 +178,7 @@ def _compile_call(setting: Setting) -> str:
     if setting.inner:
         return "compile_inner(model)"
     backend = setting.backend if isinstance(setting.backend, str) else None
-    parts = [f"backend={backend!r}" if backend is not None else f"backend={setting.backend.__name__}"]
+    parts = [f"backend={backend!r}" if backend is not None else f"backend={setting.backend_as or setting.backend.__name__}"]
     if setting.mode is not None:
         parts.append(f"mode={setting.mode!r}")
     if setting.options:

@@ -27,6 +27,7 @@ from dynadiag.torch_compat.reduce_views import to_saved
 
 STATE = struct.Struct("<qqq")
 IDLE, COMPILING, CALLING = 0, 1, 2
+NONE = -1
 EVERY = -2
 ALWAYS = -3
 _TEXT_LIMIT = 20_000
@@ -43,6 +44,7 @@ class GraphWatch:
         self._earlier = EarlierCalls(directory, only=None if graph in (EVERY, ALWAYS) else region)
         self._numbers = itertools.count()
         self._settled: set[int] = set()
+        self._texts: dict[int, tuple[str, dict[str, Any]]] = {}
         self._folders: dict[tuple[int, int], str] = {}
         self._switch = callback_switch()
         self._state: mmap.mmap | None = None
@@ -62,7 +64,9 @@ class GraphWatch:
             except Exception as error:
                 raised = error
                 watch._quietly(lambda: watch._failed(number, "compile", 0, raised))
+                watch._quietly(lambda: watch._keep_failed(number, self, example_inputs))
                 raise
+            watch._texts.clear()
             watch._quietly(lambda: watch._note(IDLE, number, 0))
             return watch._watched(compiled, number)
 
@@ -120,6 +124,17 @@ class GraphWatch:
             folder = self._folder(number)
             self._save_graph(folder, graph, module)
             self._save_inputs(folder, inputs, number, 0)
+        elif self._wanted == NONE:
+            # A backend may change the graph, so its text is taken now; it is written only if the backend raises.
+            self._texts[number] = _text_of(module), _attributes(sys.modules["torch"], module)
+
+    def _keep_failed(self, number: int, graph: Any, inputs: Any) -> None:
+        """The graph whose compiler raised, so that the script need not run again: nothing has written its inputs yet."""
+        if number not in self._texts:
+            return
+        folder = self._folder(number)
+        self._save_captured(folder, graph, *self._texts.pop(number))
+        self._save_inputs(folder, inputs, number, 0)
 
     def _before_call(self, number: int, call: int, args: tuple[Any, ...]) -> None:
         self._note(CALLING, number, call)
@@ -130,6 +145,9 @@ class GraphWatch:
             self._earlier.keep(number, call, args, just_before=self._wanted == number and call == self._call - 1)
 
     def _save_graph(self, folder: str, graph: Any, module: Any) -> None:
+        self._save_captured(folder, graph, _text_of(module), _attributes(sys.modules["torch"], module))
+
+    def _save_captured(self, folder: str, graph: Any, text: str, attributes: dict[str, Any]) -> None:
         torch = sys.modules["torch"]
         described, trouble = describe_backend(graph.compiler_fn)
         configs, lost = _described_configs()
@@ -146,7 +164,7 @@ class GraphWatch:
             "configs": configs,
             "configs_lost": lost,
         }
-        _save_text(folder, module)
+        _save_text(folder, text, attributes)
         _write(folder, "setting.json", json.dumps(state))
 
     def _save_inputs(self, folder: str, values: Any, number: int, call: int) -> None:
@@ -190,14 +208,18 @@ class GraphWatch:
 
 def save_graph_files(folder: str, module: Any, values: Any) -> None:
     """Write a graph with its inputs and the tensors that it holds, as `dynadiag.reduce.loading` reads them."""
-    _save_text(folder, module)
+    _save_text(folder, _text_of(module), _attributes(sys.modules["torch"], module))
     save_values(os.path.join(folder, "inputs.pt"), values, {})  # noqa: PTH118
 
 
-def _save_text(folder: str, module: Any) -> None:
+def _text_of(module: Any) -> str:
+    return str(module.print_readable(print_output=False, include_stride=True, include_device=True))
+
+
+def _save_text(folder: str, text: str, attributes: dict[str, Any]) -> None:
     torch = sys.modules["torch"]
-    _write(folder, "graph.txt", module.print_readable(print_output=False, include_stride=True, include_device=True))
-    torch.save(to_saved(torch, _attributes(torch, module)), os.path.join(folder, "attributes.pt"))  # noqa: PTH118
+    _write(folder, "graph.txt", text)
+    torch.save(to_saved(torch, attributes), os.path.join(folder, "attributes.pt"))  # noqa: PTH118
 
 
 def _pid_of(folder: str) -> int | None:

@@ -106,10 +106,27 @@ def warm_up(backend: Any) -> None:
     if len(layers) > 1:
         import torch._inductor.compile_fx
     if torch.cuda.is_available():
+        if len(layers) > 1:
+            import_for_kernels()
         return
     for layer in layers:
         torch.compile(torch.sin, backend=layer)(torch.ones(2))
     torch._dynamo.reset()
+
+
+_FOR_KERNELS = (
+    *("triton", "torch._inductor.graph", "torch._inductor.lowering", "torch._inductor.scheduler", "torch._inductor.async_compile"),
+    *("torch._inductor.codegen.triton", "torch._inductor.codegen.wrapper", "torch._inductor.codegen.cuda_combined_scheduling"),
+    *("torch._inductor.runtime.triton_heuristics", "torch._inductor.fx_passes.joint_graph", "torch._inductor.fx_passes.post_grad"),
+)
+"""What the first kernel of a process makes inductor import (2.11 to 2.15). None of them initialises CUDA."""
+
+
+def import_for_kernels() -> None:
+    """Import what children that compile for a GPU need, so that each inherits it: the parent cannot compile there itself."""
+    for name in _FOR_KERNELS:
+        with contextlib.suppress(Exception):  # another torch has other modules: the children import what they need
+            importlib.import_module(name)
 
 
 def gpus_to_share(text: str) -> tuple[str, ...]:

@@ -46,8 +46,11 @@ def source_of(backend: Any) -> tuple[str, str]:
 
 def names_of(source: str, module: str) -> dict[str, Any]:
     """What a source makes, run as a module of this name (`dataclasses` looks annotations up in it)."""
-    made = sys.modules[module] = ModuleType(module)
-    exec(compile(source, f"<{module}>", "exec", dont_inherit=True), vars(made))
+    made, file = ModuleType(module), f"<{module}>"
+    sys.modules[module] = made
+    # Triton asks `inspect` for the text of its functions (triton/runtime/jit.py, 3.6).
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    exec(compile(source, file, "exec", dont_inherit=True), vars(made))
     return vars(made)
 
 

@@ -41,7 +41,7 @@ class Guard:
             "shutil.rmtree": lambda args: self._outside("delete", args[0], args[1] if len(args) > 1 else None),
             "os.remove": lambda args: self._outside("delete", args[0], args[1]),
             "os.rmdir": lambda args: self._outside("delete", args[0], args[1]),
-            "os.mkdir": lambda args: self._outside("make", args[0], args[2]),
+            "os.mkdir": lambda args: self._make(args[0], args[2]),
             "os.truncate": lambda args: self._outside("cut", args[0], None),
             "os.chmod": lambda args: self._outside("change", args[0], args[2]),
             "os.chown": lambda args: self._outside("change", args[0], args[3]),
@@ -119,6 +119,11 @@ class Guard:
         places = (whole,) if verb == "write" else (held,)
         inside = all(place.startswith(_HARMLESS) or (place + os.sep).startswith(self._folders) for place in places)
         return None if inside else f"{verb} {whole}"
+
+    def _make(self, path: Any, folder: Any) -> str | None:
+        """A folder that is there already is not made: `makedirs(exist_ok=True)` asks for it all the same."""
+        is_there = isinstance(path, str | bytes | os.PathLike) and folder in (None, -1) and os.path.isdir(path)  # noqa: PTH112
+        return None if is_there else self._outside("make", path, folder)
 
     def _database(self, args: Any) -> str | None:
         return None if str(args[0]) == ":memory:" else self._outside("write", args[0], None)

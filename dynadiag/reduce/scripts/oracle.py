@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -15,11 +16,13 @@ from dynadiag.reduce.reducer import Judgement
 from dynadiag.reduce.scripts.names import SCOPES
 from dynadiag.reduce.scripts.phenomena import KINDS, phenomena
 from dynadiag.reduce.scripts.program import Program, why_it_cannot_run
+from dynadiag.reduce.scripts.proving import SEEDS
 from dynadiag.reduce.scripts.running import RunOptions, run_program
 from dynadiag.reduce.verdict import Verdict
 from dynadiag.scratch import scratch
 
 _TIMES_THE_BEST, _SPARE_CPU_S = 1.5, 1.0
+_DRAWS = re.compile(r"rand|normal|bernoulli|multinomial|dropout|uniform|exponential|shuffle|\bnn\.|from torch.nn|import transformers|seed")
 _CRASHES = ("SIGSEGV", "SIGABRT", "SIGFPE", "SIGILL", "SIGBUS", "SIGTRAP", "SIGSYS")
 
 
@@ -54,11 +57,12 @@ class Conditions:
     arguments: tuple[str, ...] = ()
     until: Failure | None = None
     cpu_s: float | None = None
+    seed: int = 0
 
     def key(self) -> str:
         """What a run depends on."""
         until = None if self.until is None else self.until.signature()
-        return f"{self.recorded} {self.timeout_s} {self.arguments} {until} {self.cpu_s}"
+        return f"{self.recorded} {self.timeout_s} {self.arguments} {until} {self.cpu_s}" + (f" {self.seed}" if self.seed else "")
 
 
 def see(program: Program, conditions: Conditions, *, eager: bool = False, look: bool = False) -> Seen:
@@ -82,7 +86,13 @@ def _see(program: Program, conditions: Conditions, *, eager: bool, look: bool) -
     with scratch("script") as folder:
         log = Path(folder) / "run" if conditions.recorded and not eager else None
         options = RunOptions(
-            log=log, eager=eager, arguments=conditions.arguments, until=conditions.until, look=look, cpu_s=conditions.cpu_s
+            log=log,
+            eager=eager,
+            arguments=conditions.arguments,
+            until=conditions.until,
+            look=look,
+            cpu_s=conditions.cpu_s,
+            seed=conditions.seed,
         )
         report = run_forked(lambda tell: run_program(program.text, options, tell), timeout_s=conditions.timeout_s)
         kinds = () if conditions.until is None else (conditions.until.kind,)
@@ -140,6 +150,8 @@ class ScriptOracle:
         self.conditions = conditions
         self.repeats = repeats
         self.back_ends = back_ends or {}
+        self.seeds: tuple[int, ...] = ()
+        """Where the failure must show too when torch's generator begins with them, for a program that draws numbers."""
         self.children = 0
         self.cpu_s = 0.0
         self.best_cpu_s: float | None = None
@@ -148,10 +160,15 @@ class ScriptOracle:
         """Called before each question, between two children: the place to show progress or to raise."""
 
     def thorough(self) -> ScriptOracle:
-        """An oracle that always runs the whole program compiled; itself when it does so already. It does not ask whether to stop."""
-        if self.conditions.until is None:
+        """An oracle that always runs the whole program compiled, and with other random numbers too; itself when it does so already.
+
+        It does not ask whether to stop.
+        """
+        if self.seeds:
             return self
-        return ScriptOracle(self.target, replace(self.conditions, until=None), repeats=self.repeats, back_ends=self.back_ends)
+        whole = ScriptOracle(self.target, replace(self.conditions, until=None), repeats=self.repeats, back_ends=self.back_ends)
+        whole.seeds = SEEDS if self.target.kind in KINDS else SEEDS[:3]
+        return whole
 
     def add(self, other: ScriptOracle) -> None:
         """Count what another one has cost so far, once."""
@@ -169,6 +186,14 @@ class ScriptOracle:
             verdict, remark = self._judge_once(program)
             if verdict is not Verdict.BORING:
                 break
+        if verdict is Verdict.INTERESTING and self.repeats == 1 and _DRAWS.search(program.text):
+            for seed in self.seeds:
+                # Once is enough to see the failure: what comes after it was run whole.
+                until = self.target if self.target.kind in KINDS else None
+                seen = self._see(program, seed=seed, until=until)
+                shown = any(one.same_as(self.target) for one in seen.failures)
+                if not shown or (self.target.kind in KINDS and seen.ended is not None):
+                    return Verdict.BORING, f"it does not come with the seed {seed}"
         return verdict, remark
 
     def _judge_once(self, program: Program) -> Judgement:
@@ -200,9 +225,11 @@ class ScriptOracle:
         why = control.refused or control.environment or (control.ended.title() if control.ended is not None else None)
         return (Verdict.INTERESTING, "") if why is None else (Verdict.INVALID, f"without the compiler: {why}")
 
-    def _see(self, program: Program, *, eager: bool = False) -> Seen:
+    def _see(self, program: Program, *, eager: bool = False, seed: int = 0, until: Failure | None = None) -> Seen:
+        conditions = replace(self.conditions, cpu_s=self._cpu_limit(), seed=seed, until=until or self.conditions.until)
         with remembering(None):  # the journal remembers the verdict
-            seen = see(program, replace(self.conditions, cpu_s=self._cpu_limit()), eager=eager)
+            seen = see(program, conditions, eager=eager)
+        self.wait()  # an interrupt has killed the child: what it showed is no answer
         self.children += 1
         self.cpu_s += seen.cpu_s
         return seen

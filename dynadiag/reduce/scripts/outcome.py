@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import dynadiag
 from dynadiag.reduce import bug_report
 from dynadiag.reduce.facts import machine_facts
+from dynadiag.reduce.needed_variables import proven_with_variables, with_variables
 from dynadiag.reduce.outcome import SCHEMA_VERSION, versions, write_text
 from dynadiag.reduce.proving import Proof, run_fresh
 from dynadiag.reduce.repeating import WRONG_VERDICT, repeats_for
 from dynadiag.reduce.scripts.hunting import ScriptHunt
 from dynadiag.reduce.scripts.phenomena import KINDS
 from dynadiag.reduce.scripts.program import Program
-from dynadiag.reduce.scripts.proving import prove
+from dynadiag.reduce.scripts.proving import prove, shows
 from dynadiag.reduce.scripts.writing import FORMS, Header, reproducer
 
 _NO_GRAPH = "a script was reduced, not a graph"
@@ -32,20 +34,26 @@ class Written:
     almost: str | None = None
     almost_why: str | None = None
     almost_differs: str | None = None
+    variables: Mapping[str, str] = field(default_factory=dict)
 
 
 def write_reproducer(hunt: ScriptHunt, out: Path, *, timeout_s: float) -> Written:
     """Write and prove `repro_min.py`, then `almost.py`."""
     header = Header(versions=versions(), story=story_of(hunt))
     failure = hunt.confirmed.failure
+
+    def fails(text: str, variables: Mapping[str, str]) -> bool:
+        return shows(failure, *run_fresh(text, timeout_s=timeout_s, variables=variables))
+
     forms = FORMS if failure.kind in ("graph_break", "recompile") else FORMS[:1]
     for form in forms:
         source = reproducer(hunt.best, failure, header, form=form)
-        proof = prove(source, failure, timeout_s=timeout_s)
+        write_text(source, out / "repro_min.py")  # after an interrupt nobody may wait for a proof
+        source, proof, variables = proven_with_variables(source, lambda text: prove(text, failure, timeout_s=timeout_s), fails)
         if proof.holds:
             break
     write_text(source, out / "repro_min.py")
-    return _with_almost(hunt, Written(source=source, proof=proof), header, out, form, timeout_s)
+    return _with_almost(hunt, Written(source=source, proof=proof, variables=variables), header, out, form, timeout_s)
 
 
 def _with_almost(hunt: ScriptHunt, written: Written, header: Header, out: Path, form: str, timeout_s: float) -> Written:
@@ -53,9 +61,9 @@ def _with_almost(hunt: ScriptHunt, written: Written, header: Header, out: Path, 
     (out / "almost.py").unlink(missing_ok=True)
     if hunt.almost is None:
         return replace(written, almost_why="no candidate near the result passed")
-    source = reproducer(hunt.almost, hunt.confirmed.failure, header, expect_failure=False, form=form)
+    source = with_variables(reproducer(hunt.almost, hunt.confirmed.failure, header, expect_failure=False, form=form), written.variables)
     for _ in range(repeats_for(hunt.confirmed.failed, hunt.confirmed.of)):
-        status, _output = run_fresh(source, timeout_s=timeout_s)
+        status, _output = run_fresh(source, timeout_s=timeout_s, variables={})
         if status != 0:
             return replace(written, almost_why=f"the closest passing program did not pass in a fresh process (exit status {status})")
     write_text(source, out / "almost.py")
@@ -132,6 +140,7 @@ def to_json(hunt: ScriptHunt, written: Written, *, wall_s: float, level_why: str
         "reproducer": "repro_min.py",
         "why_not": None,
         "proven": {"runs": written.proof.runs, "reproduced": written.proof.reproduced},
+        "variables": list(written.variables),
         "flaky": {
             "failed": confirmed.failed,
             "of": confirmed.of,

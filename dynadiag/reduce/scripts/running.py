@@ -31,6 +31,8 @@ FILE = "repro_min.py"
 _LARGEST_FILE = 1 << 30
 _CONVERTS = ("torch", "_dynamo", "convert_frame.py")
 Tell = Callable[[dict[str, Any]], None]
+own_folders: list[str] = []
+"""Where the compiler of this process writes: what it chose on import its children still write to."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +40,7 @@ class RunOptions:
     """`log` is where to record, None not to; `eager` runs without the compiler; `arguments` become `sys.argv[1:]`.
 
     Once `until` was recorded the rest runs uncompiled. `look` tells which lines run and what values they give. The child is killed when it
-    has taken `cpu_s` CPU seconds.
+    has taken `cpu_s` CPU seconds. A `seed` is what torch's generator begins with, 0 for its own.
     """
 
     log: Path | None = None
@@ -47,6 +49,7 @@ class RunOptions:
     until: Failure | None = None
     look: bool = False
     cpu_s: float | None = None
+    seed: int = 0
 
 
 def run_program(text: str, options: RunOptions, tell: Tell) -> None:
@@ -55,7 +58,7 @@ def run_program(text: str, options: RunOptions, tell: Tell) -> None:
     # Triton makes its folder before inductor names one: in the home directory, which the guard refuses (triton/runtime/cache.py, 3.5).
     os.environ["TRITON_CACHE_DIR"] = str(path.with_name("triton"))
     folders = [os.getcwd(), tempfile.gettempdir(), *([str(options.log)] if options.log is not None else [])]  # noqa: PTH109
-    folders += _shared_headers()
+    folders += [*_shared_headers(), *own_folders]
     guard = Guard(folders, script=str(path))
     _limit("RLIMIT_FSIZE", _LARGEST_FILE)
     if options.cpu_s is not None:
@@ -68,6 +71,8 @@ def run_program(text: str, options: RunOptions, tell: Tell) -> None:
     guard.install()
     _watch_saving(guard)
     tell({"step": "run"})
+    if options.seed:
+        torch.manual_seed(options.seed)
     with _recorded(options.log), _told(path, text, tell) if options.look else contextlib.nullcontext():
         if options.until is not None and options.log is not None:
             stop_compiling_when(_Watch(options.log, options.until, tell))

@@ -22,16 +22,18 @@ import torch
 import dynadiag
 from dynadiag.errors import DynadiagError, UsageError
 from dynadiag.reduce.known import remembering
-from dynadiag.reduce.outcome import write_json
+from dynadiag.reduce.outcome import WARM, write_json
 from dynadiag.reduce.reducer import Stopped
 from dynadiag.reduce.scripts.hunting import ScriptOptions, hunt_script
 from dynadiag.reduce.scripts.inlining import join_local_modules
 from dynadiag.reduce.scripts.outcome import to_json, write_report, write_reproducer
 from dynadiag.reduce.scripts.phenomena import phenomena
 from dynadiag.reduce.scripts.program import Program
+from dynadiag.reduce.scripts.running import own_folders
 from dynadiag.reduce.scripts.source import imported, read_script
 from dynadiag.reduce.worker import Interrupts, end_with_starter, open_known, say, show
 from dynadiag.scratch import scratch
+from dynadiag.torch_compat.reduce_compile import import_for_kernels
 from dynadiag.torch_compat.reduce_stop import compile_with_a_break
 
 _LEAST_PROOF_S = 120.0
@@ -63,6 +65,7 @@ def _reduce(script: Path, out: Path, job: dict[str, Any], interrupts: Interrupts
         raise UsageError("--kind cudagraph_skip: a skipped CUDA graph shows only on a GPU, and torch finds none here")
     joined = join_local_modules(read_script(script, job["arguments"]), script.parent)
     program = joined.program
+    own_folders.append(str(out / WARM))
     _import_once(program)
     warm_up()
     say(ready_cpu_s=round(time.process_time(), 2), nodes=program.nodes)
@@ -104,6 +107,7 @@ def warm_up() -> None:
     """
     if torch.cuda.is_available():
         importlib.import_module("torch._inductor.compile_fx")
+        import_for_kernels()
         return
     try:
         with scratch("script") as folder:

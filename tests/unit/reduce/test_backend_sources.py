@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 import textwrap
 
@@ -139,6 +140,12 @@ def test_an_aot_backend_that_was_made_where_it_is_used_is_spelled_anew(script):
     name, source = source_of(backend)
     assert name == MADE and source.count("def vendor") == source.count("def by_flag") == 1
     assert source.endswith(f"{MADE} = aot_autograd(fw_compiler=vendor, bw_compiler=by_flag, ignore_shape_env=False)")
+
+
+def test_the_text_of_a_copied_function_can_be_asked_for(script):
+    """As Triton does of its kernels."""
+    name, source = source_of(script.by_flag)
+    assert inspect.getsource(names_of(source, "asked")[name]).startswith("def by_flag(graph, inputs):")
 
 
 def test_what_cannot_be_copied_is_said(script):

@@ -14,8 +14,10 @@ from dynadiag.reduce.failure import (
     environment_trouble,
     from_exception,
     from_json,
+    gpu_fault,
     out_of_memory,
     ran_out_of_memory,
+    said_by,
 )
 from dynadiag.reduce.messages import MESSAGE_LIMIT, normalised, says
 from dynadiag.torch_compat.causes import chain_of
@@ -135,6 +137,25 @@ def test_an_error_of_a_gpu_kernel_is_the_same_wherever_it_is_told():
 
     one, other = from_exception(raised(told_here), "call"), from_exception(raised(told_there), "compile")
     assert one.same_as(other) and one.kind == "runtime_error"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "CUDA driver error: an illegal memory access was encountered",
+        "Triton Error [CUDA]: an illegal memory access was encountered",
+        "CUDA error: an illegal memory access was encountered\nSearch for `cudaErrorIllegalAddress'.\nCompile with TORCH_USE_CUDA_DSA",
+    ],
+)
+def test_a_fault_of_a_kernel_is_one_failure_in_whatever_words(message):
+    def told():
+        raise RuntimeError(message)
+
+    failure = from_exception(raised(told), "backward")
+    assert (failure.message, failure.phase) == ("CUDA error: an illegal memory access was encountered", "call")
+    assert failure.said() == said_by("RuntimeError", message)
+    assert gpu_fault("CUDA error: invalid argument") is None
+    assert said_by("OutOfMemoryError", "CUDA out of memory. Tried to allocate 200.00 GiB.") is None
 
 
 def test_a_chain_that_bites_its_tail_ends():

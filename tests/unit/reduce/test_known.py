@@ -8,6 +8,7 @@ import pytest
 
 from dynadiag.errors import OutputError, UnreadableInputError, UsageError
 from dynadiag.record.directory import write_marker
+from dynadiag.reduce import proving
 from dynadiag.reduce.failure import Failure
 from dynadiag.reduce.known import Known, remembered, remembering, variables
 from dynadiag.reduce.proving import proof_by, shows
@@ -97,7 +98,7 @@ def test_variables_of_compilers_are_part_of_the_machine(monkeypatch):
     assert variables()["TORCHINDUCTOR_MAX_AUTOTUNE"] == "1" and "SOMETHING" not in variables()
 
 
-def test_runs_of_a_proof_that_showed_the_failure_are_not_made_again(opened):
+def test_runs_of_a_proof_that_showed_the_failure_are_not_made_again(opened, monkeypatch):
     failure = Failure(kind="runtime_error", phase="call", exceptions=("ValueError",), message="bad")
     ends = [(1, "ValueError: bad"), (0, ""), (1, "ValueError: bad")]
     made: list[int] = []
@@ -108,6 +109,7 @@ def test_runs_of_a_proof_that_showed_the_failure_are_not_made_again(opened):
 
     for head, count in (("In 20 queries.", 3), ("In 3 queries.", 4)):
         known = opened(resume=count == 4)
+        monkeypatch.setattr(proving, "_shown", {})  # another process
         with remembering(known):
             proof = proof_by(f'"""{head}"""\nimport torch\n', failure, run, shows, runs=3)
         assert len(made) == count and proof.reproduced == (2 if count == 3 else 3)

@@ -15,6 +15,7 @@ import pytest
 from dynadiag.reduce import proving, session
 from dynadiag.reduce.failure import Failure
 from dynadiag.reduce.proving import DROPPED, Proof, prove, run_fresh, run_in_child, shows
+from dynadiag.reduce.scripts.proving import seeded
 
 ASSERT = Failure(kind="runtime_error", phase="call", exceptions=("torch.AcceleratorError",), message="CUDA error: device-side assert")
 ERROR = Failure(kind="compile_error", phase="compile", exceptions=("a.Outer", "b.Inner"), message="cannot do N of relu")
@@ -124,3 +125,10 @@ time.sleep(6000)
 def test_an_error_before_much_noise_is_still_seen():
     source = "import sys\nprint('b.Inner: cannot do 3 of relu')\nprint('warning\\n' * 100_000)\nsys.exit(1)"
     assert prove(source, ERROR, timeout_s=600, runs=1).holds
+
+
+def test_later_runs_of_a_script_draw_other_numbers():
+    source = '"""Text."""\nimport os\nimport torch._dynamo as d\nprint(1)\n'
+    assert seeded(source, 0) == source
+    assert seeded(source, 2) == '"""Text."""\nimport os\nimport torch._dynamo as d\n__import__("torch").manual_seed(2)\nprint(1)\n'
+    assert seeded("import os\n", 2) == "import os\n"

@@ -173,6 +173,27 @@ def test_after_the_break_the_rest_runs_uncompiled_and_must_end_well():
 GOOD = "import torch\nprint(torch.compile(lambda x: x + 1, backend='eager')(torch.ones(2)))\n"
 
 
+ON_SOME_SEEDS = """
+import torch
+
+def scale(loss):
+    if loss.item() > LIMIT:
+        torch.ones()
+
+torch.compile(scale, backend="eager")(torch.randn(()))
+"""
+
+
+@pytest.mark.parametrize(("limit", "verdict"), [("1.0", Verdict.BORING), ("100.0", Verdict.INTERESTING)])
+def test_a_program_that_shows_it_for_some_random_numbers_only_is_no_result(limit, verdict):
+    """With torch's own first number, -1.9, the branch is not taken."""
+    text = program(ON_SOME_SEEDS.replace("LIMIT", limit))
+    target = confirm(text, ScriptOptions(kind="graph_break", match="GB0124")).failure
+    oracle = ScriptOracle(target, Conditions(recorded=True, timeout_s=600.0, until=target))
+    assert oracle.judge(text)[0] is Verdict.INTERESTING
+    assert oracle.thorough().judge(text)[0] is verdict
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -1,4 +1,4 @@
-"""`if`, `for`, `while`, `with` and `try` give way to what stands in them."""
+"""`if`, `for`, `while`, `with` and `try` give way to what stands in them, `if` and `while` to their condition."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def unwrap_blocks(program: Program) -> Iterator[Program]:
 
 def _contents(node: ast.stmt) -> list[list[ast.stmt]]:
     if isinstance(node, ast.If | ast.While):
-        return [part for part in (node.body, node.orelse) if part]
+        return [[ast.Expr(node.test)], *(part for part in (node.body, node.orelse) if part)]
     if isinstance(node, ast.For):
         first = ast.Call(ast.Name("next", ast.Load()), [ast.Call(ast.Name("iter", ast.Load()), [node.iter], [])], [])
         numbers = isinstance(node.iter, ast.Call) and isinstance(node.iter.func, ast.Name) and node.iter.func.id == "range"
