@@ -82,7 +82,7 @@ _ANYWHERE = frozenset(
 
 def _foreign(row: Row, frame: Frame, facts: Facts, run: Run) -> bool:
     """Whether what changed is a library's: not an argument of a call that the user's own line makes, nor read by the user's own code."""
-    if row.kind in _ANYWHERE:
+    if row.kind in _ANYWHERE or ".param_groups[" in row.source:  # the learning rate is the user's, though torch reads it
         return False
     readers = [place for guard in row.guards[:1] for place in guard.stack if not is_torchs_file(place.file)]
     if readers and is_own_file(readers[-1].file, run) and not is_generated(readers[-1]):

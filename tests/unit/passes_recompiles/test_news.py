@@ -108,3 +108,12 @@ def test_what_runs_alone_since_the_limit_was_hit_is_told_there(builders):
     (finding,) = found.findings
     assert finding.code == "DR01"
     assert "What it calls is compiled on its own since: `inner` (2 versions)." in finding.why
+
+
+def test_the_learning_rate_is_the_users_though_torch_reads_it(builders):
+    optimizer = "/venv/lib/python3.11/site-packages/torch/optim/adam.py"
+    reason = "0/0: self.param_groups[0]['lr'] == 0.1   # for group in self.param_groups:  # optim/adam.py:230 in step"
+    run = builders.recompiled([reason], symbols=[(1, "L['self'].param_groups[0]['lr']", "0.05")], file=optimizer)
+    callers = (Location(builders.SCRIPT, 7, "<module>", "step()"), Location(optimizer.replace("adam", "optimizer"), 78, "wrapper", "step"))
+    (finding,) = find_recompiles(replace(run, frames=tuple(replace(one, callers=callers) for one in run.frames))).findings
+    assert [advice.slug for advice in finding.fix] == ["lr-as-tensor"]
