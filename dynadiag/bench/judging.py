@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dynadiag.bench.arms import pairs
 from dynadiag.bench.outcome import ArmResult, BenchResult, Comparison, Correctness
+from dynadiag.bench.rounds import looks_until
 from dynadiag.bench.statistics import drift, median_interval, spread
 from dynadiag.bench.verdict import Decision, Verdict, decide
 
@@ -82,7 +83,8 @@ def _decision(result: BenchResult, baseline: ArmResult, row: ArmResult) -> Decis
     if not count or baseline.failed or row.failed or again is None:
         return None
     samples = (one.samples_ms[:count] for one in (baseline, row, again))
-    return decide(*samples, repeated=first.samples_ms[:count])
+    looks = None if result.budget is None else looks_until(count, result.budget, last=not result.settled)
+    return decide(*samples, repeated=first.samples_ms[:count], looks=looks)
 
 
 def _late(row: ArmResult) -> str:

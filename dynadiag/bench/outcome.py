@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from dynadiag.bench.rounds import Budget
 from dynadiag.bench.verdict import Decision, Verdict
 
 
@@ -124,7 +125,8 @@ class BenchResult:
     """The whole benchmark.
 
     `outside_share` is the wall time outside timed blocks between the first and the last timed round, and `no_limits` says why `ceilings` or
-    `floor` are not known, `no_shapes` why no shapes were replayed. `interrupted` says that the
+    `floor` are not known, `no_shapes` why no shapes were replayed. `settled` says that the samples ended the
+    rounds, not the budget. `interrupted` says that the
     benchmark was ended before its end.
     """
 
@@ -148,6 +150,8 @@ class BenchResult:
     no_shapes: str = ""
     prices: list[Mapping[str, Any]] | None = None
     interrupted: bool = False
+    budget: Budget | None = None
+    settled: bool = False
 
     @property
     def exit_status(self) -> int:

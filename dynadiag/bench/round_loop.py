@@ -86,6 +86,7 @@ class RoundLoop:
 
     def run(self) -> None:
         """Rounds until every arm is settled or the budget is used up; a round in which an arm fails is not counted."""
+        self._result.budget, self._result.settled = self._options.budget, False
         if not self._can_go_on():
             return
         began = time.monotonic()
@@ -167,4 +168,6 @@ class RoundLoop:
     def _done(self, elapsed_s: float) -> bool:
         rows = [row for row in (*self._result.arms, self._result.same_again) if row is not None]
         samples = {row.name: row.samples_ms for row in rows if len(row.samples_ms) == self._result.rounds}
-        return enough(samples, baseline=self._baseline, same_again=AGAIN, elapsed_s=elapsed_s, budget=self._options.budget)
+        why = enough(samples, baseline=self._baseline, same_again=AGAIN, elapsed_s=elapsed_s, budget=self._options.budget)
+        self._result.settled = why == "settled"
+        return bool(why)

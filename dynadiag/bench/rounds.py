@@ -8,12 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dynadiag.bench.arms import pairs
+from dynadiag.bench.looks import Looks
 from dynadiag.bench.verdict import MIN_ROUNDS, Verdict, decide
 
-# Looking often at growing samples finds "significance" by chance; so looks are few (each a half more rounds than the last), and stopping
-# early asks for more than the report does.
+# Looks are few, each after a half more rounds than the last: what each may add to the error is then worth something.
 _GROWTH = 1.5
-STOPPING_CONFIDENCE = 0.99
 # Seconds that a block lasts at least, and how much longer it is planned, since it may come out shorter than the estimate.
 SHORTEST_S = 0.02
 _MARGIN = 1.15
@@ -35,30 +34,42 @@ def orders(arms: Sequence[str], *, seed: int) -> Iterator[tuple[str, ...]]:
         yield tuple(source.sample(arms, len(arms)))
 
 
+def planned_looks(budget: Budget) -> tuple[int, ...]:
+    """After how many rounds the samples are looked at; the last time when the rounds are used up."""
+    looks = [max(1, min(budget.min_rounds, budget.max_rounds))]
+    while looks[-1] < budget.max_rounds:
+        looks.append(min(budget.max_rounds, max(looks[-1] + 1, int(looks[-1] * _GROWTH))))
+    return tuple(looks)
+
+
 def is_look(rounds: int, budget: Budget) -> bool:
     """Whether the samples are looked at after so many rounds."""
-    look = budget.min_rounds
-    while look < rounds:
-        look = max(look + 1, int(look * _GROWTH))
-    return look == rounds
+    return rounds in planned_looks(budget)
 
 
-def settled(samples: Mapping[str, Sequence[float]], *, baseline: str, same_again: str, confidence: float = STOPPING_CONFIDENCE) -> bool:
-    """Whether every comparison has a verdict that stands at the stricter confidence as well."""
+def looks_until(rounds: int, budget: Budget, *, last: bool) -> Looks:
+    """The looks at samples of so many rounds, now included; `last` where it was not the samples that ended the rounds."""
+    planned = planned_looks(budget)
+    return Looks(at=(*(look for look in planned if look < rounds), rounds), planned=len(planned), last=last)
+
+
+def settled(samples: Mapping[str, Sequence[float]], *, baseline: str, same_again: str, looks: Looks) -> bool:
+    """Whether every comparison has a verdict at this look."""
     names = [baseline, *(name for name in samples if name not in (baseline, same_again))]
     again, repeated = samples[same_again], samples[baseline]
-    decided = (decide(samples[one], samples[two], again, repeated=repeated, confidence=confidence) for one, two in pairs(names))
+    decided = (decide(samples[one], samples[two], again, repeated=repeated, looks=looks) for one, two in pairs(names))
     return all(decision.verdict is not Verdict.INCONCLUSIVE for decision in decided)
 
 
-def enough(samples: Mapping[str, Sequence[float]], *, baseline: str, same_again: str, elapsed_s: float, budget: Budget) -> bool:
-    """Whether to stop after this round: the budget is used up, or at a look every arm is settled."""
+def enough(samples: Mapping[str, Sequence[float]], *, baseline: str, same_again: str, elapsed_s: float, budget: Budget) -> str:
+    """Why to stop after this round: "settled", when at a look every arm is, or "budget", when that is used up; empty to go on."""
     rounds = len(samples[baseline])
     if rounds < budget.min_rounds:
-        return False
-    if rounds >= budget.max_rounds or elapsed_s >= budget.max_s:
-        return True
-    return is_look(rounds, budget) and settled(samples, baseline=baseline, same_again=same_again)
+        return ""
+    now = looks_until(rounds, budget, last=False)
+    if is_look(rounds, budget) and settled(samples, baseline=baseline, same_again=same_again, looks=now):
+        return "settled"
+    return "budget" if rounds >= budget.max_rounds or elapsed_s >= budget.max_s else ""
 
 
 def calls_for(call_s: float, shortest_s: float = SHORTEST_S) -> int:

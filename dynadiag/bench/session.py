@@ -130,7 +130,10 @@ class Session:
         again = replace(baseline, name=AGAIN)
         shared: ArmProcess | None = None
         waiting: list[Runner] = []
-        for number, spec in enumerate([baseline, again, *self._arms[1:]]):
+        specs = [baseline, again, *self._arms[1:]]
+        # Importing torch is most of what a small program waits for: all do it at once, and then wait for their turn.
+        started = {} if self._options.in_process else {n: self._process(folder, str(n), spec, stack) for n, spec in enumerate(specs)}
+        for number, spec in enumerate(specs):
             row = ArmResult(name=spec.name)
             if spec is again:
                 self._result.same_again = row
@@ -139,7 +142,7 @@ class Session:
             else:
                 self._result.arms.append(row)
             renew = partial(self._process, folder, str(number), spec, stack)
-            process = shared or renew()
+            process = shared or started.get(number) or renew()
             if self._options.in_process:
                 shared = process
             runner = Runner(spec=spec, process=process, row=row, renew=renew)
@@ -186,7 +189,8 @@ class Session:
             if spec.kind == LOOP:
                 self._loop_is_ready(runner, about)
                 return
-            facts = runner.ask("prepare", self._options, self._phase(spec.name), **self._handover(spec))
+            checked = {"check": spec.name != AGAIN}
+            facts = runner.ask("prepare", self._options, self._phase(spec.name), **checked, **self._handover(spec))
         except ArmFailedError as error:
             self._failed(runner, _with_hint(spec, error))
             return

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from dynadiag.bench.looks import Looks, ranks
+
 CONFIDENCE = 0.95
 
 
@@ -31,17 +33,17 @@ class Interval:
         return low <= self.low and self.high <= high
 
 
-def median_interval(values: Sequence[float], *, confidence: float = CONFIDENCE) -> Interval:
+def median_interval(values: Sequence[float], *, confidence: float = CONFIDENCE, looks: Looks | None = None) -> Interval:
     """The median of `values` with its bootstrap interval.
 
     This is the percentile bootstrap with infinitely many resamples. For the median that limit has a closed form: the ends are order
     statistics whose ranks depend on the count alone (Maritz and Jarrett, JASA 73, 1978; Efron, The Jackknife, the Bootstrap, 1982, ch. 10),
-    so no random numbers are drawn. Raises ValueError without values.
+    so no random numbers are drawn. With `looks` it is the interval that holds at every one of them. Raises ValueError without values.
     """
     if not values:
         raise ValueError("no values")
     ordered = sorted(values)
-    low, high = _bootstrap_ranks(len(ordered), confidence)
+    low, high = _bootstrap_ranks(len(ordered), confidence) if looks is None else ranks(looks, confidence)
     return Interval(statistics.median(ordered), ordered[low], ordered[high])
 
 
@@ -63,8 +65,10 @@ def _middle_at_most(count: int, rank: int, middle: int) -> float:
     return math.fsum(math.comb(count, hits) * share**hits * (1 - share) ** (count - hits) for hits in range(middle, count + 1))
 
 
-def paired_ratio(numerators: Sequence[float], denominators: Sequence[float], *, confidence: float = CONFIDENCE) -> Interval:
-    """The median of numerator / denominator over pairs, with its bootstrap interval.
+def paired_ratio(
+    numerators: Sequence[float], denominators: Sequence[float], *, confidence: float = CONFIDENCE, looks: Looks | None = None
+) -> Interval:
+    """The median of numerator / denominator over pairs, with its interval as `median_interval` gives it.
 
     Raises ValueError without pairs, when the lengths differ, or when a sample is not a positive finite number.
     """
@@ -74,16 +78,18 @@ def paired_ratio(numerators: Sequence[float], denominators: Sequence[float], *, 
         raise ValueError("a sample is not a positive number")
     # Logarithms, so that a pair and its reverse weigh the same whatever the median of an even count averages.
     logs = [math.log(top) - math.log(bottom) for top, bottom in zip(numerators, denominators, strict=True)]
-    interval = median_interval(logs, confidence=confidence)
+    interval = median_interval(logs, confidence=confidence, looks=looks)
     return Interval(math.exp(interval.estimate), math.exp(interval.low), math.exp(interval.high))
 
 
-def noise_interval(first: Sequence[float], second: Sequence[float], *, confidence: float = CONFIDENCE) -> Interval:
+def noise_interval(
+    first: Sequence[float], second: Sequence[float], *, confidence: float = CONFIDENCE, looks: Looks | None = None
+) -> Interval:
     """How far from 1 the ratio of two arms that run the same program lies here: the A/A interval, made symmetric around 1.
 
     Which of the two is called first is arbitrary, so the interval of first / second and its inverse count alike, and 1 is always inside.
     """
-    measured = paired_ratio(first, second, confidence=confidence)
+    measured = paired_ratio(first, second, confidence=confidence, looks=looks)
     reach = max(measured.high, 1 / measured.low, 1.0)
     return Interval(measured.estimate, min(1 / reach, measured.estimate), max(reach, measured.estimate))
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from dynadiag.bench.looks import Looks
 from dynadiag.bench.statistics import CONFIDENCE, Interval, noise_interval, paired_ratio
 
 MIN_ROUNDS = 20
@@ -48,17 +49,19 @@ def decide(
     *,
     repeated: Sequence[float] | None = None,
     confidence: float = CONFIDENCE,
+    looks: Looks | None = None,
 ) -> Decision:
     """The verdict on an arm from paired samples (times of any unit); `same_again` are the samples of the A/A arm.
 
-    `repeated` are those of the arm that A/A repeats, where that is not `baseline`.
+    `repeated` are those of the arm that A/A repeats, where that is not `baseline`; `looks` says when growing samples were looked at, else
+    their count was fixed before.
     FASTER or SLOWER when the interval of the speed-up excludes 1 and the estimate is more than 1 % from 1 and lies outside the A/A
     interval of 99 %; SAME when the interval is inside 0.99 to 1.01; otherwise INCONCLUSIVE. Raises ValueError as `paired_ratio` does.
     """
-    speedup = paired_ratio(baseline, arm, confidence=confidence)
+    speedup = paired_ratio(baseline, arm, confidence=confidence, looks=looks)
     once = baseline if repeated is None else repeated
-    noise = noise_interval(once, same_again, confidence=confidence)
-    widest = noise_interval(once, same_again, confidence=max(confidence, NOISE_CONFIDENCE))
+    noise = noise_interval(once, same_again, confidence=confidence, looks=looks)
+    widest = noise_interval(once, same_again, confidence=max(confidence, NOISE_CONFIDENCE), looks=looks)
     verdict, reason = _judge(speedup, widest, len(baseline))
     return Decision(verdict, reason, speedup, noise, widest, len(baseline))
 

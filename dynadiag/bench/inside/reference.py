@@ -128,6 +128,16 @@ def prime_and_expect(step: Step, *, eager_arm: bool, change: Callable[[State], N
     return expected
 
 
+def begin_alike(step: Step, *, eager_arm: bool) -> None:
+    """Bring the step into the state that `prime_and_expect` starts from and leaves behind, without any reference."""
+    with eager_stance(eager_arm):
+        if not step.taken:
+            _prime(step)
+        snapshot = take_snapshot(find_state(step.original, step.arguments, step.keywords))
+        step.run(step.original)
+        snapshot.restore()
+
+
 def _prime(step: Step) -> None:
     """Eager steps until optimizers have their state: one, and more while a loss scale is still so large that the step is skipped."""
     for _ in range(_MOST_SKIPPED):

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynadiag.bench.rounds import Budget, enough, is_look, orders, settled
+from dynadiag.bench.looks import ranks
+from dynadiag.bench.rounds import Budget, enough, is_look, looks_until, orders, planned_looks, settled
 from dynadiag.bench.statistics import Interval, drift, geometric_mean, median_interval, noise_interval, paired_ratio, spread
 from dynadiag.bench.verdict import Verdict, decide
 
@@ -142,15 +143,36 @@ def test_every_round_holds_every_arm_once_and_each_place_is_shared_fairly():
     assert drawn[:5] == [order for order, _ in zip(orders(["a", "b", "c"], seed=1), range(5), strict=False)]
 
 
+FIRST = looks_until(20, Budget(), last=False)
+
+
+def test_an_interval_that_is_looked_at_holds_the_truth_at_every_look():
+    looks, missed, once = planned_looks(Budget()), 0, 0
+    for seed in range(800):
+        source = random.Random(seed)
+        values = [source.gauss(0, 1) for _ in range(looks[-1])]
+        spans = [median_interval(values[:n], looks=looks_until(n, Budget(), last=n == looks[-1])) for n in looks]
+        missed += any(span.excludes(0) for span in spans)
+        once += any(median_interval(values[:n]).excludes(0) for n in looks)
+    # 5 % are allowed; the interval of a count that is fixed before misses it at some look three times as often.
+    assert missed <= 0.065 * 800 < 0.1 * 800 < once
+
+
+def test_the_last_look_spends_what_is_left():
+    now, last = (ranks(looks_until(67, Budget(), last=last), 0.95) for last in (False, True))
+    assert now == (23, 43) and last == (24, 42)
+    assert ranks(looks_until(3, Budget(min_rounds=3), last=True), 0.95) == (0, 2)
+
+
 def test_looks_are_few():
-    assert [rounds for rounds in range(1, 301) if is_look(rounds, Budget())] == [20, 30, 45, 67, 100, 150, 225]
+    assert [rounds for rounds in range(1, 301) if is_look(rounds, Budget())] == [20, 30, 45, 67, 100, 150, 225, 300]
 
 
 def test_rounds_end_when_settled_or_when_the_budget_is_used_up():
     clear = {"a": [10.0] * 20, "a again": [10.0] * 20, "b": [5.0] * 20}
     open_ = {**clear, "b": [9.0, 12.0] * 10}
     ask = {"baseline": "a", "same_again": "a again"}
-    assert settled(clear, **ask) and not settled(open_, **ask)
+    assert settled(clear, **ask, looks=FIRST) and not settled(open_, **ask, looks=FIRST)
     assert enough(clear, **ask, elapsed_s=1, budget=Budget())
     assert not enough(open_, **ask, elapsed_s=1, budget=Budget())
     assert enough(open_, **ask, elapsed_s=61, budget=Budget())
@@ -160,8 +182,8 @@ def test_rounds_end_when_settled_or_when_the_budget_is_used_up():
 
 def test_rounds_go_on_until_before_and_after_are_settled_as_well():
     samples = {"eager": [10.0] * 20, "A/A": [10.0] * 20, "default": [5.0] * 20, "after:default": [4.9, 5.1] * 10}
-    assert not settled(samples, baseline="eager", same_again="A/A")
-    assert settled({**samples, "after:default": [5.0] * 20}, baseline="eager", same_again="A/A")
+    assert not settled(samples, baseline="eager", same_again="A/A", looks=FIRST)
+    assert settled({**samples, "after:default": [5.0] * 20}, baseline="eager", same_again="A/A", looks=FIRST)
 
 
 def test_an_interval_knows_what_it_excludes():

@@ -182,7 +182,7 @@ def test_measured_cost_is_shown_and_ranks_within_its_class(maker, at):
 @pytest.mark.parametrize(
     ("gain", "value", "said"),
     [
-        ((1700.0, 2300.0), 2.0, "derived: what a call would gain, 1.700 to 2.300 ms"),
+        ((1700.0, 2300.0), 1.7, "derived: what a call would gain, 1.700 to 2.300 ms"),
         (
             None,
             0.34,
