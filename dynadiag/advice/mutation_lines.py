@@ -7,18 +7,57 @@ import ast
 from dynadiag.advice.source import SourceLine, dotted, parse_line
 
 
+# Names that stand for a module of functions in front of a call, not for a tensor: `torch`, `F`, `nn.init`, `torch.ops.aten`, `torch.Tensor`.
+_MODULES = frozenset(("torch", "F", "nn", "functional", "init", "Tensor", "aten", "ops", "linalg", "special", "fft", "TF", "func"))
+
+
+def written_tensor(call: ast.Call) -> ast.expr | None:
+    """The tensor that an in-place call writes: `x` of `x.add_(1)`, `torch.relu_(x)`, `torch.Tensor.add_(x, 1)`, `torch.add(y, 1, out=x)`."""
+    out = next((keyword.value for keyword in call.keywords if keyword.arg == "out"), None)
+    if out is not None:
+        return out
+    if not isinstance(call.func, ast.Attribute):
+        return call.args[0] if call.args else None
+    return _function_argument(call) if is_function_form(call) else call.func.value
+
+
+def is_function_form(call: ast.Call) -> bool:
+    """Whether the call is a function of a module, whose argument is what it writes, and not a method of a tensor."""
+    owner = dotted(call.func.value) if isinstance(call.func, ast.Attribute) else None
+    return owner is not None and (owner.rpartition(".")[2] in _MODULES or owner.startswith(("torch.", "nn.", "F.")))
+
+
+def _function_argument(call: ast.Call) -> ast.expr | None:
+    if call.args:
+        return None if isinstance(call.args[0], ast.Starred) else call.args[0]
+    return next((keyword.value for keyword in call.keywords if keyword.arg in ("input", "self", "tensor")), None)
+
+
 def out_of_place(code: str | None) -> str | None:
-    """`x = x.mul(2)` for `x.mul_(2)` and `x += 1` to `x = x + 1`; None for what cannot be rewritten so on one line."""
+    """`x = x.mul(2)` for `x.mul_(2)`, `x = torch.relu(x)` for `torch.relu_(x)`, `x = x + 1` for `x += 1`.
+
+    None for what cannot be rewritten so on one line, and where the tensor written is not the name in front.
+    """
     line = parse_line(code)
     call = line.only_call()
+    if call is not None and any(keyword.arg == "out" for keyword in call.keywords):
+        return _without_out(line, call)
     if call is not None and isinstance(call.func, ast.Attribute):
         return _method(line, call)
     statement = line.statement
     if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name | ast.Attribute):
-        target = line.text(statement.target)
+        target = _name_of_a_tensor(statement.target)
         whole = f"{target} {_OPERATORS[type(statement.op)]}= {line.text(statement.value)}" if type(statement.op) in _OPERATORS else None
-        return f"{target} = {target} {_OPERATORS[type(statement.op)]} {_bracketed(line, statement.value)}" if whole == line.code else None
+        return f"{target} = {target} {_OPERATORS[type(statement.op)]} {_bracketed(line, statement.value)}" if target is not None and whole == line.code else None
     return None
+
+
+def _without_out(line: SourceLine, call: ast.Call) -> str | None:
+    """`y = torch.add(x, 1)` for `torch.add(x, 1, out=y)`."""
+    out = next(keyword for keyword in call.keywords if keyword.arg == "out")
+    target = _name_of_a_tensor(out.value)
+    parts = [line.text(one) for one in (*call.args, *(keyword for keyword in call.keywords if keyword is not out))]
+    return f"{target} = {line.text(call.func)}({', '.join(parts)})" if target is not None else None
 
 
 _OPERATORS: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.MatMult: "@", ast.Pow: "**"}
@@ -31,23 +70,44 @@ def _bracketed(line: SourceLine, value: ast.expr) -> str:
 
 def _method(line: SourceLine, call: ast.Call) -> str | None:
     """Every method of a chain loses its underscore: `x.mul_(2).add_(1)` is `x = x.mul(2).add(1)`."""
-    text, node = line.code, call
+    text: str = line.code
+    node: ast.AST | None = call
     changed = False
     while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         name = node.func.attr
-        if name in _NO_FUNCTIONAL_FORM:
+        if name in _NO_FUNCTIONAL_FORM or name.startswith("_") or (is_function_form(node) and not _has_pure_twin(node)):
             return None
-        if name.endswith("_") and not name.endswith("__"):
-            text, changed = text.replace(f".{name}(", f".{name[:-1]}(", 1), True
-        inner = node.func.value
-        node = inner  # type: ignore[assignment]
-    target = dotted(node)
-    return f"{target} = {text}" if changed and target is not None and not target.endswith(".data") else None
+        if not name.endswith("_") or name.endswith("__"):
+            return None  # `x.t().mul_(2)` writes what `t()` returns: `x = x.t().mul(2)` would be another tensor
+        text = text.replace(f".{name}(", f".{name[:-1]}(", 1)
+        changed, node = True, written_tensor(node)
+    target = None if node is None else _name_of_a_tensor(node)
+    return f"{target} = {text}" if changed and target is not None else None
 
 
+def _name_of_a_tensor(node: ast.AST) -> str | None:
+    """The dotted name, unless its last part makes another tensor each time it is read: it cannot be assigned."""
+    name = dotted(node)
+    return None if name is None or ("." in name and name.rpartition(".")[2] in _VIEWS) else name
+
+
+_VIEWS = frozenset(("data", "grad", "T", "mT", "H", "mH", "real", "imag"))
+
+
+def _has_pure_twin(call: ast.Call) -> bool:
+    """Whether the function without its underscore computes the same: not so for `torch.nn.init`, and operators name their overload last."""
+    owner = dotted(call.func.value) or "" if isinstance(call.func, ast.Attribute) else ""
+    return "init" not in owner.split(".") and ".ops" not in f".{owner}"
+
+
+# Methods of torch.Tensor without a twin that gives a new tensor (torch 2.15), and some whose twin does something else.
 _NO_FUNCTIONAL_FORM = frozenset(
-    ("zero_", "fill_", "copy_", "normal_", "uniform_", "set_", "resize_", "requires_grad_", "detach_", "random_")
-)
+    (
+        "apply_", "bernoulli_", "cauchy_", "copy_", "detach_", "exponential_", "fill_", "fill_diagonal_", "geometric_", "log_normal_", "map_",
+        "map2_", "normal_", "random_", "requires_grad_", "resize_", "resize_as_", "set_", "share_memory_", "sparse_resize_", "uniform_",
+        "zero_", "embedding_renorm_", "rename_", "swap_tensors",
+    )
+)  # fmt: skip
 
 
 def under_no_grad(code: str | None) -> str | None:
@@ -61,9 +121,8 @@ def under_no_grad(code: str | None) -> str | None:
 
 
 def receiver(code: str | None) -> str | None:
-    """The tensor that a line's outermost in-place method is called on, as written: `self.cache` for `self.cache.add_(x)`."""
-    call = parse_line(code).only_call()
-    node: ast.AST | None = call
-    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        node = node.func.value
+    """The tensor that a line's in-place call writes, as written there: `self.cache` for `self.cache.add_(x)` and `torch.relu_(self.cache)`."""
+    node: ast.AST | None = parse_line(code).only_call()
+    while isinstance(node, ast.Call):
+        node = written_tensor(node)
     return dotted(node) if node is not None else None

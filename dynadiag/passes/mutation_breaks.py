@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from dynadiag.advice.mutation_lines import written_tensor
 from dynadiag.advice.source import dotted, parse_line
 from dynadiag.model.run import BreakEvent, Frame, Location, Run
 from dynadiag.passes.mutation_facts import Effect, Fact, Site
@@ -227,7 +228,8 @@ def _method(code: str, kind: str, *names: str) -> _Rule:
 
     def find(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
         call = next(parse_line(_code(event, run)).methods(*names), None)
-        owner = dotted(call.func.value) if call is not None and isinstance(call.func, ast.Attribute) else None
+        written = written_tensor(call) if call is not None else None
+        owner = dotted(written) if written is not None else None
         named = _named(owner, event, frame) if owner is not None else "a tensor on this line"
         op = call.func.attr if call is not None and isinstance(call.func, ast.Attribute) else names[0]
         return Found(code, named, kind, op)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from dynadiag.advice.mutation_lines import written_tensor
 from dynadiag.advice.source import dotted, parse_line
 from dynadiag.model.run import Frame, Location, Problem, Run
 from dynadiag.passes.mutation_breaks import local_source
@@ -127,8 +128,9 @@ def inner_name(site: Site, fallback: str) -> str:
     line = parse_line(site.where.code if site.where is not None else None)
     method = (site.op or "").rpartition(".")[2]
     call = next(line.methods(method), None) if method.isidentifier() else None
-    if call is not None and isinstance(call.func, ast.Attribute) and dotted(call.func.value) != "torch":
-        return line.text(call.func.value)
+    written = written_tensor(call) if call is not None else None
+    if written is not None:
+        return line.text(written)
     only = line.only_call()
     first = dotted(only.args[0]) if only is not None and only.args and not method.endswith("_") else None
     return first or fallback

@@ -1,0 +1,77 @@
+"""A line that writes in place is rewritten only where the name in front gets the value that was written."""
+
+import ast
+
+import pytest
+
+from dynadiag.advice.mutation_lines import out_of_place, receiver
+
+
+@pytest.mark.parametrize(
+    ("code", "wanted"),
+    [
+        ("x.mul_(2)", "x = x.mul(2)"),
+        ("x.mul_(2).add_(1)", "x = x.mul(2).add(1)"),
+        ("self.cache.add_(x)", "self.cache = self.cache.add(x)"),
+        ("x += 1", "x = x + 1"),
+        ("torch.as_strided_(x, (2, 2), (1, 2))", "x = torch.as_strided(x, (2, 2), (1, 2))"),
+        ("torch.relu_(self.cache)", "self.cache = torch.relu(self.cache)"),
+        ("F.relu_(x)", "x = F.relu(x)"),
+        ("nn.functional.relu_(x)", "x = nn.functional.relu(x)"),
+        ("torch.nn.functional.elu_(input=x)", "x = torch.nn.functional.elu(input=x)"),
+        ("torch.Tensor.add_(x, 1)", "x = torch.Tensor.add(x, 1)"),
+        ("torch.sigmoid_(x).mul_(2)", "x = torch.sigmoid(x).mul(2)"),
+        ("torch.add(x, 1, out=y)", "y = torch.add(x, 1)"),
+        ("torch.mm(a, b, out=self.buffer)", "self.buffer = torch.mm(a, b)"),
+    ],
+)
+def test_the_tensor_that_is_written_gets_the_value(code, wanted):
+    assert out_of_place(code) == wanted
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "torch.nn.init.normal_(x)",
+        "init.constant_(x, 2.0)",
+        "torch.relu_(x[0])",
+        "torch.relu_(*xs)",
+        "torch.ops.aten.relu_(x)",
+        "torch.ops.aten.add_.Tensor(x, y)",
+        "torch._foreach_add_(xs, 1)",
+        "x.t().mul_(2)",
+        "x.T.mul_(2)",
+        "x.real.add_(1)",
+        "x.T += 1",
+        "x.data.add_(1)",
+        "x.fill_diagonal_(1)",
+        "x.bernoulli_(0.5)",
+        "torch.utils.swap_tensors(a, b)",
+        "torch.max(x, 0, out=(a, b))",
+        "x[0].add_(1)",
+    ],
+)
+def test_what_would_be_another_tensor_is_left_alone(code):
+    assert out_of_place(code) is None
+
+
+def test_no_rewrite_assigns_a_name_of_a_module():
+    owners = ("torch", "F", "nn.functional", "torch.nn.functional", "torch.nn.init", "torch.Tensor", "nn.init", "torch.ops.aten")
+    for owner in owners:
+        for call in ("relu_(x)", "add_(x, 1)", "as_strided_(x, (1,), (1,))", "normal_(x)", "relu_(x.t())", "relu_(f(x))"):
+            after = out_of_place(f"{owner}.{call}")
+            assert after is None or ast.unparse(ast.parse(after).body[0].targets[0]) == "x", after
+
+
+@pytest.mark.parametrize(
+    ("code", "wanted"),
+    [
+        ("self.cache.add_(x)", "self.cache"),
+        ("torch.relu_(self.cache)", "self.cache"),
+        ("F.relu_(x.view(-1))", "x"),
+        ("torch.add(x, 1, out=y)", "y"),
+        ("x.mul_(2).add_(1)", "x"),
+    ],
+)
+def test_the_receiver_of_a_function_form_is_its_argument(code, wanted):
+    assert receiver(code) == wanted
