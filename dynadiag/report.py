@@ -12,6 +12,7 @@ from dynadiag.model.report import CompileTime, Finding, GraphBreak, PassResult, 
 from dynadiag.model.run import Run
 from dynadiag.passes import ALL_PASSES
 from dynadiag.passes.base import Pass, kept_graphs
+from dynadiag.passes.find_fallbacks import FAILED
 
 _Entry = TypeVar("_Entry", bound=Any)
 _TRACEBACK_LINES = 4
@@ -45,7 +46,7 @@ def build(run: Run, passes: Sequence[Pass] = ALL_PASSES) -> Report:
         guards=_joined(results, lambda result: result.guards),
         compile_time=compile_time,
         ranks=_joined(results, lambda result: result.ranks),
-        findings=_ranked(finding for result in results for finding in result.findings),
+        findings=_ranked(_explained(tuple(finding for result in results for finding in result.findings))),
         parity=next((result.parity for result in results if result.parity is not None), None),
         replayed=next((result.replayed for result in results if result.replayed is not None), None),
         notes=tuple(dict.fromkeys((*run.notes, *(note for result in results for note in result.notes)))),
@@ -86,6 +87,12 @@ def _free(identifier: str, taken: set[str]) -> str:
     while f"{identifier}.{number}" in taken:
         number += 1
     return f"{identifier}.{number}"
+
+
+def _explained(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """Without the failed compilations that another error explains: a write that makes torch fail is told with its line, once."""
+    blamed = {one for finding in findings if finding.code == "DM05" and finding.severity == "error" for one in finding.evidence}
+    return tuple(one for one in findings if one.code != FAILED or not one.evidence or not blamed.issuperset(one.evidence))
 
 
 def _ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -149,6 +149,12 @@ def _leaf(mutation: Mutation) -> tuple[Advice, ...]:
 
 def _refused(mutation: Mutation) -> tuple[Advice, ...]:
     said = mutation.refusal or ""
+    if "in backward for create_graph=True" in said or "a backward input that had data" in said:
+        text = (
+            "Let the backward (a custom autograd.Function, a hook) make a new tensor instead of writing in place (`g = g * 2` for "
+            "`g.mul_(2)`); or leave `create_graph=True` out, if no gradient of the gradient is needed."
+        )
+        return (Advice(slug="backward-out-of-place", text=text),)
     if "different dtypes" in said:
         text = "Take the other dtype's view inside the compiled function; or pass a clone, if it need not see the write."
     elif "tensor subclass" in said:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 
 from dynadiag.model.report import Advice, Cost, Finding, GraphBreak, PassResult, Severity
@@ -28,6 +29,8 @@ from dynadiag.passes.train_steps import (
 )
 
 _EVIDENCE = 40
+# Advice that says what holds for any break: it joins no sites.
+NO_CURE = frozenset(("library-line", "move-out", "torch-hint"))
 
 
 def find_graph_breaks(run: Run) -> PassResult:
@@ -37,9 +40,15 @@ def find_graph_breaks(run: Run) -> PassResult:
     groups: dict[tuple[object, ...], list[GraphBreak]] = {}
     for site in sites:
         groups.setdefault(_own_line(site), []).append(site)
-    ordered = joined_train_steps(run, groups.values())
+    ordered = joined_train_steps(run, [cause for group in groups.values() for cause in _by_cause(group)])
+    beside: dict[tuple[object, ...], list[str]] = {}
+    for causes in ordered:
+        beside.setdefault(_own_line(causes[0]), []).append(_code(causes))
     subjects = [Subject(_code(group), _where(group)) for group in ordered]
-    findings = tuple(_finding(run, group, one, skips) for group, one in zip(ordered, fingerprints(subjects, run), strict=True))
+    findings = tuple(
+        _finding(run, group, one, skips, beside[_own_line(group[0])])
+        for group, one in zip(ordered, fingerprints(subjects, run), strict=True)
+    )
     more, events = more_sites(run)
     left = {"graph break sites": more, "graph break events": events} if more else {}
     said = (f"{len(sites):,} of {len(sites) + more:,} graph break sites are shown; the others are only counted",) if more else ()
@@ -50,6 +59,27 @@ def _own_line(site: GraphBreak) -> tuple[object, ...]:
     """Sites inside libraries are grouped under the user line that led there; a break on the user's own line stands alone."""
     own = site.own_frame
     return ("site", site.id) if own is None or own.line is None else (own.file, own.line)
+
+
+def _by_cause(group: Sequence[GraphBreak]) -> list[list[GraphBreak]]:
+    """The sites behind one own line, those of one cause together: torch's id and the function that it refused, or one change that ends all.
+
+    A break on the line itself stands alone. The words of an advice that is the same for several sites name none of them: it cures all.
+    """
+    cures = Counter(_cure(site) for site in group)
+    found: dict[tuple[object, ...], list[GraphBreak]] = {}
+    for site in group:
+        cure = _cure(site)
+        refused = re.search(r"qualname: ([\w.<>]+)", site.context or "")
+        name = (site.gb_id or site.reason, refused[1] if refused else None)
+        key = ("own",) if _is_own(site) else ("cure", cure) if cure is not None and cures[cure] > 1 else name
+        found.setdefault(key, []).append(site)
+    return list(found.values())
+
+
+def _cure(site: GraphBreak) -> tuple[str, str] | None:
+    first = site.advice[0] if site.advice else None
+    return None if first is None or first.slug in NO_CURE or _is_own(site) else (first.slug, first.text)
 
 
 def _main(group: Sequence[GraphBreak]) -> GraphBreak:
@@ -67,7 +97,7 @@ def _where(group: Sequence[GraphBreak]) -> Location | None:
     return _main(group).own_frame or _main(group).torch_frame
 
 
-def _finding(run: Run, group: Sequence[GraphBreak], fingerprint: str, skips: dict[str, str]) -> Finding:
+def _finding(run: Run, group: Sequence[GraphBreak], fingerprint: str, skips: dict[str, str], beside: Sequence[str]) -> Finding:
     return Finding(
         id="",
         fingerprint=fingerprint,
@@ -75,7 +105,7 @@ def _finding(run: Run, group: Sequence[GraphBreak], fingerprint: str, skips: dic
         severity="error" if any(site.fullgraph for site in group) else _severity(group),
         title=_title(run, group),
         where=_where(group),
-        why=_why(run, group),
+        why=_why(run, group, beside),
         fix=_fix(group),
         cost=_cost(group),
         evidence=_evidence(group, skips),
@@ -118,6 +148,9 @@ def _title(run: Run, group: Sequence[GraphBreak]) -> str:
     eager = unique(frame for site in group for frame in site.skipped_frames)
     if eager:
         return f"{_function(run, eager[0])} runs eager: a graph break that Dynamo cannot resume from ({main.category}: {main.reason})"
+    reasons = unique(site.reason for site in group)
+    if len(group) > 1 and len(reasons) == 1:
+        return f"{len(group)} graph breaks of one cause: {main.category} ({reasons[0]})"
     if len(group) > 1:
         return f"{len(group)} graph breaks behind one line ({listed(unique(site.category for site in group))})"
     return f"Graph break: {main.category} ({main.reason})"
@@ -147,7 +180,7 @@ def _function(run: Run, frame_id: str) -> str:
     return name if line is None else f"The rest of {name} after line {line}"
 
 
-def _why(run: Run, group: Sequence[GraphBreak]) -> str:
+def _why(run: Run, group: Sequence[GraphBreak], beside: Sequence[str] = ()) -> str:
     events, sites = sum(site.events for site in group), len(group)
     parts = [f"{plural(events, 'break event')} in {plural(sites, 'site')}{_times(run, group)}"]
     if is_train_step(group):
@@ -156,6 +189,8 @@ def _why(run: Run, group: Sequence[GraphBreak]) -> str:
         parts.extend(_inside(group))
     parts.extend(_consequence(run, group))
     parts.extend(f"also on this line: {listed(site.other_reasons)}" for site in group if site.other_reasons)
+    if len(beside) > 1 and not is_train_step(group):
+        parts.append(f"one of {len(beside)} causes behind this line ({listed(unique(beside), limit=8)})")
     parts.extend(unique(doubt for site in group for doubt in site.doubts))
     return "; ".join(parts) + "."
 

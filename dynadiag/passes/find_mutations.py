@@ -17,7 +17,7 @@ from dynadiag.passes.base import plural
 from dynadiag.passes.fingerprint import Subject, fingerprints
 from dynadiag.passes.mutation_breaks import break_facts
 from dynadiag.passes.mutation_effects import OPTIMIZER, optimizer_breaks, with_effects
-from dynadiag.passes.mutation_errors import leaf_facts, refusal_of, refused, uncaught_effect, uncaught_facts
+from dynadiag.passes.mutation_errors import failed_by_new_sizes, leaf_facts, refusal_of, refused, uncaught_effect, uncaught_facts
 from dynadiag.passes.mutation_facts import Effect, Fact, Site, severity_of, sorted_effects, worst
 from dynadiag.passes.mutation_findings import mutation_findings
 from dynadiag.passes.mutation_free import inner_facts
@@ -73,7 +73,7 @@ def _of_graph(view: GraphView, breaks: Mapping[int, tuple[Effect, ...]], run: Ru
             yield replace(fact, code=MISSED, effects=(copy_effect(known.size),))
         if fact.code == OPTIMIZER:
             fact = replace(fact, effects=(*fact.effects, *breaks.get(fact.frame.key.process, ())))
-        yield uncaught_effect(fact, run)
+        yield failed_by_new_sizes(uncaught_effect(fact, run))
     yield from missed_reinplacing(view, run)
     yield from inner_facts(view, run)
 

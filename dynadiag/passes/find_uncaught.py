@@ -10,6 +10,7 @@ from dynadiag.model.run import Location, Problem, Run
 from dynadiag.passes.base import Rank, rank_text, short_place
 from dynadiag.passes.failed_compilations import raised_by_compilation
 from dynadiag.passes.fingerprint import fingerprint
+from dynadiag.passes.mutation_errors import is_write_in_backward
 from dynadiag.passes.places import normal_path, own_frame
 
 CODE = "DF11"
@@ -33,7 +34,7 @@ def _by_compiled_code(problem: Problem, run: Run) -> bool:
     paths = [normal_path(place.file) for place in problem.stack]
     if not paths or _PASSED_ON.search(paths[-1]) or not _RUN_TIME.search(paths[-1]):
         return False
-    if any(_TRACING.search(path) for path in paths) or _OF_MUTATIONS.search(problem.text):
+    if any(_TRACING.search(path) for path in paths) or _OF_MUTATIONS.search(problem.text) or is_write_in_backward(problem.text):
         return False
     return not raised_by_compilation(problem, run)
 

@@ -25,6 +25,11 @@ _VIEW_OF_LEAF = "a view of a leaf Variable that requires grad is being used in a
 _SAVED = "modified by an inplace operation"
 _INFERENCE = "Inplace update to inference tensor outside InferenceMode"
 _OVERLAP = "refers to a single memory location"
+# AOTAutograd refuses writes of its backward graph: `graph_capture_wrappers.py` while it compiles, `runtime_wrappers.py` at the call (2.15).
+_IN_BACKWARD = re.compile(
+    r"input mutations with requires_grad in backward for create_graph=True|a backward input that had data mutated in an autograd-aware way"
+    r"|metadata mutated (?:in the backward|during the backward pass)|storage resizing in the backward"
+)
 _EAGER_FAILS = (_SAVED, _INFERENCE, _OVERLAP, _LEAF, _VIEW_OF_LEAF)
 
 
@@ -185,8 +190,57 @@ def _ended(problem: Problem) -> Effect:
     return Effect("error", "observed", f"the program ended with: {problem.text.strip().splitlines()[0]}")
 
 
+def is_write_in_backward(text: str) -> bool:
+    """Whether AOTAutograd says that a backward graph writes something that it must not."""
+    return _IN_BACKWARD.search(text) is not None
+
+
+def failed_by_new_sizes(fact: Fact) -> Fact:
+    """The fact with the error that it causes: an input that gets another number of dimensions while it is traced.
+
+    `produce_guards_verbose` (torch/fx/experimental/symbolic_shapes.py, 2.11 to 2.15) pairs the sizes that the input has by then with those
+    that it came with and ends in an IndexError. Methods (`x.unsqueeze_(0)`) break the graph before that; functions (`torch.as_strided_(x,
+    ...)`) do not.
+    """
+    metrics = fact.frame.metrics
+    kind = None if metrics is None else metrics.fail_type
+    if fact.kind != "metadata" or fact.frame.outcome != "failed" or kind != "IndexError":
+        return fact
+    line = next((site.where.code for site in fact.sites if site.where is not None and site.where.code), None)
+    what = f"`{line}`" if line else "this write"
+    detail = f"{what} gives an input other sizes while the function is traced, and the compilation failed: {kind}: {_first_line(fact.frame)}"
+    return replace(fact, effects=(Effect("error", "derived", detail),), doubts=(*fact.doubts, "torch's own error names no line"))
+
+
+def _first_line(frame: Frame) -> str:
+    said = (frame.metrics.fail_reason if frame.metrics is not None else None) or frame.error or ""
+    return said.strip().partition("\n")[0][:200]
+
+
+def _backward_facts(run: Run) -> Iterator[Fact]:
+    """A write of the backward graph that ended the program: under `create_graph=True` autograd would have to see it."""
+    for problem in run.problems:
+        frame = _frame_of(problem, run) if problem.kind == "uncaught" and is_write_in_backward(problem.text) else None
+        if frame is not None:
+            own = own_frame(problem.stack, run)
+            effect = Effect("error", "observed", f"{_ended(problem).detail}; eager may accept this write: compiled code does not")
+            yield Fact(
+                code=REFUSED,
+                frame=frame,
+                input="a tensor that the backward writes in place",
+                kind="data",
+                effects=(effect,),
+                sites=(Site(own, None),) if own is not None else (),
+                refusal=problem.text,
+                where="rejected",
+                doubts=("the line is the one that ran the backward; AOTAutograd does not name the line that writes",),
+                unknown=dict.fromkeys(("bytes_touched", "bytes_written_back", "no_grad", "static"), "AOTAutograd does not say"),
+            )
+
+
 def uncaught_facts(run: Run, facts: Sequence[Fact]) -> Iterator[Fact]:
     """The exception that ended the program when autograd refused a mutation at run time, unless an input was blamed for it."""
+    yield from _backward_facts(run)
     blamed = {fact.refusal for fact in facts}
     for problem in run.problems:
         if problem.kind == "uncaught" and problem.text not in blamed and any(words in problem.text for words in (_SAVED, _INFERENCE)):

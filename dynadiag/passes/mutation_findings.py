@@ -25,7 +25,7 @@ def mutation_findings(mutations: Sequence[Mutation], run: Run) -> tuple[Finding,
     groups: dict[tuple[str, str | None, int | None, str | None], list[Mutation]] = {}
     for mutation in mutations:
         told = mutation.worst in _TOLD_HERE or mutation.code == UNDECLARED
-        if told and not (mutation.worst == "error" and mutation.code in _TOLD_AS_BREAK):
+        if told and not (mutation.worst == "error" and mutation.code in _TOLD_AS_BREAK and mutation.graph is None):
             where = place_of(mutation) or Location("")
             groups.setdefault((mutation.code, where.file, where.line, mutation.worst), []).append(mutation)
     return tuple(_finding(group, run) for group in groups.values())
@@ -92,6 +92,7 @@ def _rank(kind: str, severity: Severity) -> float:
 
 _TITLES = {
     "error": "A mutation that is refused: {inputs}",
+    "error DM05": "Compilation failed: an input gets other sizes while it is traced ({inputs})",
     "eager_fallback": "AOTAutograd refuses this mutation, so the frame runs eager: {inputs}",
     "cudagraph_skip": "Written input without a fixed address: CUDA graphs would be skipped ({inputs})",
     "cudagraph_skip seen": "Written input without a fixed address: CUDA graphs were skipped ({inputs})",
@@ -104,6 +105,8 @@ _TITLES = {
 def _title(kind: str, group: Sequence[Mutation]) -> str:
     if kind == "cudagraph_skip" and all(_was_seen(one) for one in group):
         kind = "cudagraph_skip seen"
+    if kind == "error" and group[0].code == "DM05":
+        kind = "error DM05"
     return _TITLES[kind].format(inputs=listed([one.input for one in group]))
 
 

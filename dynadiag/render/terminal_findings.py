@@ -16,6 +16,7 @@ SEVERITY_STYLES = {"error": "bold red", "warning": "bold yellow", "note": "bold 
 _LABEL_WIDTH = 6
 _STACK_LIMIT = 12
 _EVIDENCE_LIMIT = 8
+_SITE_LIMIT = 6
 
 
 def print_finding(finding: Finding, report: Report, page: Page, *, verbose: bool, base: Path) -> None:
@@ -27,10 +28,7 @@ def print_finding(finding: Finding, report: Report, page: Page, *, verbose: bool
     page.line(head, hang="    ")
     _source_line(finding.where, page, base)
     site = _site(finding, report)
-    if site is not None and site.torch_frame is not None and not _same_place(site.torch_frame, finding.where):
-        _labelled(page, "in", wording.place(site.torch_frame, None if verbose else base))
-        if site.torch_frame.code:
-            page.line(clean_code(site.torch_frame.code), prefix=" " * (_LABEL_WIDTH + 6), style="dim")
+    _inner_sites(finding, report, page, base=None if verbose else base, limit=None if verbose else _SITE_LIMIT)
     _labelled(page, "why", clean_block(finding.why, lines=40 if verbose else 12))
     for advice in finding.fix:
         _advice(advice, page)
@@ -46,6 +44,22 @@ def print_finding(finding: Finding, report: Report, page: Page, *, verbose: bool
 def _site(finding: Finding, report: Report) -> GraphBreak | None:
     known = wording.evidence_breaks(report)
     return next((known[name] for name in finding.evidence if name in known), None)
+
+
+def _inner_sites(finding: Finding, report: Report, page: Page, *, base: Path | None, limit: int | None) -> None:
+    """The lines of libraries where Dynamo stopped, with torch's ids and counts where they are several."""
+    known = wording.evidence_breaks(report)
+    sites = [known[name] for name in finding.evidence if name in known]
+    inner = [site for site in sites if site.torch_frame is not None and not _same_place(site.torch_frame, finding.where)]
+    for site in inner[:limit]:
+        where = site.torch_frame
+        if where is not None:
+            told = f" ({clean(site.gb_id or 'no id', limit=40)}, {wording.plural(site.events, 'event')})" if len(inner) > 1 else ""
+            _labelled(page, "in", f"{wording.place(where, base)}{told}")
+            if where.code:
+                page.line(clean_code(where.code), prefix=" " * (_LABEL_WIDTH + 6), style="dim")
+    if limit is not None and len(inner) > limit:
+        _labelled(page, "", f"and {len(inner) - limit} more sites: see report.json, or --verbose")
 
 
 def _same_place(one: Location | None, other: Location | None) -> bool:
