@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 
+from dynadiag.advice.branch_bodies import BOTH, by_body
 from dynadiag.advice.reads import is_item
 from dynadiag.advice.situation import Situation, line_name, quoted, rewrite, say, sketch
 from dynadiag.advice.source import SourceLine, dotted
@@ -35,7 +36,6 @@ _NUMBERS = frozenset(
         "count_nonzero",
     )
 )
-_BOTH = "both values are computed, and `torch.where` needs shapes that broadcast and gives one dtype"
 
 
 def branches(situation: Situation, drop: ast.Call | None = None) -> Iterator[Advice]:
@@ -55,7 +55,7 @@ def branches(situation: Situation, drop: ast.Call | None = None) -> Iterator[Adv
         yield from _asserts(situation, situation.line.statement, text)
     elif (choice := if_expression(situation.line)) is not None:
         values = f"torch.where({text}, {situation.line.text(choice.body)}, {situation.line.text(choice.orelse)})"
-        said = f"Compute both values and choose on the device ({_BOTH}; write a plain number as `torch.tensor(...)` if both are numbers)"
+        said = f"Compute both values and choose on the device ({BOTH}; write a plain number as `torch.tensor(...)` if both are numbers)"
         yield from rewrite(situation, "if-where", situation.line.replaced(choice, values), said)
     else:
         yield from _ifs(situation, text)
@@ -67,10 +67,13 @@ def _ifs(situation: Situation, condition: str) -> Iterator[Advice]:
     if whole is not None:
         yield from whole
         return
+    if situation.block is not None and isinstance(situation.block.statements[0], ast.If):
+        yield from by_body(situation, situation.block, situation.block.statements[0], condition)
+        return
     flag = quoted(condition, 60)
     text = (
         f"Compute both sides and choose on the device: for each tensor `y` that the branch sets, write "
-        f"{quoted(f'y = torch.where({condition}, <value in the branch>, y)', 120)} instead of the `if` ({_BOTH})"
+        f"{quoted(f'y = torch.where({condition}, <value in the branch>, y)', 120)} instead of the `if` ({BOTH})"
     )
     yield from sketch(situation, "if-where", text)
     text = (
@@ -99,7 +102,7 @@ def _one_line(situation: Situation, condition: str) -> Iterator[Advice] | None:
     body = statement.body
     if body and all(_sets_a_name(node) for node in body):
         rows = "\n".join(_chosen(line, node, condition) for node in body)
-        text = f"Compute the value in any case and choose on the device ({_BOTH}; the name must have a tensor before the line)"
+        text = f"Compute the value in any case and choose on the device ({BOTH}; the name must have a tensor before the line)"
         if any(isinstance(node, ast.AugAssign) for node in body):
             text += "; the old line changed the tensor in place, this one makes a new tensor"
         return rewrite(situation, "if-where", rows, text)
@@ -138,7 +141,7 @@ def _mixed(situation: Situation, test: ast.expr) -> Iterator[Advice]:
     """A condition that also asks plain Python values, or cannot be written with tensors."""
     text = (
         f"Keep in the Python condition {quoted(situation.line.text(test), 60)} only what is no tensor, and choose by the part that reads "
-        f"a tensor with `torch.where` inside ({_BOTH}); or decide outside the compiled function and pass the answer in"
+        f"a tensor with `torch.where` inside ({BOTH}); or decide outside the compiled function and pass the answer in"
     )
     yield from sketch(situation, "if-split", text)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from dynadiag.advice import printing, training, values
 from dynadiag.advice.branches import random_numbers
-from dynadiag.advice.situation import Rule, Situation, guarded, line_name, quoted, rewrite, say
+from dynadiag.advice.situation import CHANGES, Rule, Situation, guarded, line_name, quoted, rewrite, say
 from dynadiag.advice.source import dotted
 from dynadiag.model.report import Advice
 
@@ -49,8 +49,9 @@ def opaque_call(situation: Situation) -> Iterator[Advice]:
     name = called_name(situation) or _own_call(situation)
     shown = quoted(name, 60) if name else "the call"
     if not any(True for _ in situation.line.methods("append", "extend", "add", "insert", "update", "put", "setdefault")):
-        yield from guarded(situation, "call-guard", f"If compiled code need not do it: keep {line_name(situation)} for eager runs only")
-    yield from say("call-outside", f"Call {shown} outside the compiled function and pass its result in")
+        yield from guarded(situation, "call-guard", f"Or leave {line_name(situation)} out of compiled code: {CHANGES}")
+    pass_in = "" if situation.line.statement_is_call() else " and pass its result in"
+    yield from say("call-outside", f"Call {shown} outside the compiled function{pass_in}")
     if situation.options.known("compiler", "disable") != "no" and name:
         text = f"If {shown} computes on tensors inside: wrap it with `torch.library.custom_op` and give it a `register_fake`"
         yield from say("call-custom-op", text)
@@ -58,7 +59,7 @@ def opaque_call(situation: Situation) -> Iterator[Advice]:
 
 def files(situation: Situation) -> Iterator[Advice]:
     """Files, pickles, sockets, processes: the outside world."""
-    text = f"If it is for debugging only: keep {line_name(situation)} for eager runs"
+    text = f"Or, if it is for debugging only, leave {line_name(situation)} out of compiled code: {CHANGES}"
     yield from guarded(situation, "io-guard", text)
     yield from say(
         "io-outside",
@@ -68,7 +69,7 @@ def files(situation: Situation) -> Iterator[Advice]:
 
 def collections_gc(situation: Situation) -> Iterator[Advice]:
     """`gc.collect()`, `torch.cuda.empty_cache()`, `set_num_threads`: settings of the process."""
-    yield from guarded(situation, "setting-guard", f"Keep {line_name(situation)} for eager runs only")
+    yield from guarded(situation, "setting-guard", f"Or leave {line_name(situation)} out of compiled code: {CHANGES}")
     yield from say("setting-outside", f"Call {line_name(situation)} once outside the compiled function")
 
 
@@ -114,7 +115,7 @@ def builtins(situation: Situation) -> Iterator[Advice]:
 
 def debuggers(situation: Situation) -> Iterator[Advice]:
     """`breakpoint()` and `input()`."""
-    yield from guarded(situation, "debug-guard", f"Remove {line_name(situation)}, or keep it for eager runs only")
+    yield from guarded(situation, "debug-guard", f"Or leave {line_name(situation)} out of compiled code: {CHANGES}")
     yield from say("debug-outside", f"Remove {line_name(situation)} from the compiled function")
 
 

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from dynadiag.advice.reads import TAKE_BACK, scalar_calls
-from dynadiag.advice.situation import Rule, Situation, line_name, option, rewrite, say, sketch
+from dynadiag.advice.situation import Rule, Situation, line_name, moves_to, option, rewrite, say, sketch
 from dynadiag.advice.source import SourceLine, dotted
 from dynadiag.model.report import Advice
 
@@ -25,8 +25,9 @@ def data_shapes(situation: Situation) -> Iterator[Advice]:
         "shape-capture",
         "capture_dynamic_output_shape_ops",
         " = True",
-        f"Keep {situation.called} and let the graph carry the unknown size of its result (later lines that branch by it then "
-        f"break; {TAKE_BACK}; sizes 0 and 1 can fail at run time)",
+        f"Keep {situation.called} and let the graph carry the unknown size of its result "
+        f"({moves_to(situation) or 'later lines that branch by it then break'}; "
+        f"{TAKE_BACK}; sizes 0 and 1 can fail at run time)",
     )
     yield from (advice for advice in fixed if not advice.after)
 

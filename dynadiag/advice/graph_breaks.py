@@ -19,7 +19,7 @@ from dynadiag.advice.ddp import ddp_advice, in_ddp
 from dynadiag.advice.gb_types import GB_TYPES, OLD_TYPES
 from dynadiag.advice.printing import PRINTING, in_logging, logging_functions
 from dynadiag.advice.scalars import SCALARS, guards_on_data
-from dynadiag.advice.situation import Rule, Situation, line_name, say, situation_of
+from dynadiag.advice.situation import Rule, Situation, leaves_out, line_name, say, situation_of
 from dynadiag.advice.training import OWN_BREAK, TRAINING
 from dynadiag.model.report import Advice, GraphBreak
 from dynadiag.model.run import BreakEvent, Location, Run
@@ -74,20 +74,26 @@ def _causal(situation: Situation) -> Iterable[Advice]:
 
 def _library(situation: Situation) -> Iterable[Advice]:
     """What holds for each break on a line of a library: the user can only keep the library from running it."""
+    whose, project = _whose(situation)
     if situation.inside:
         text = f"call {line_name(situation)} before or after the compiled function, or give it arguments with which it does not get there"
     else:
         text = (
-            f"{line_name(situation)} calls what was compiled; give it arguments or a configuration with which it does not get "
-            "there, or compile only the part of it that does not"
+            "compile a submodule that does not run it (`module.compile()` on that part) instead of the whole, or choose an option of the "
+            "library that avoids it"
         )
-    return say("library-line", f"What breaks inside is {_whose(situation)}: {text}")
+    upgrade = f"; a newer {project} may be without it, else it is one to report there" if project else ""
+    return say("library-line", f"What breaks inside is {whose}, not yours to edit: {text}{upgrade}")
 
 
-def _whose(situation: Situation) -> str:
-    """Code that `exec` made has a name in angle brackets and may be anybody's."""
-    made = situation.torch_frame is not None and situation.torch_frame.file.startswith("<")
-    return "code without a source file" if made else "a library's code, not yours"
+def _whose(situation: Situation) -> tuple[str, str]:
+    """Whose code it is and the name of the installed package; code that `exec` made has a name in angle brackets and may be anybody's."""
+    file = situation.torch_frame.file if situation.torch_frame is not None else ""
+    if file.startswith("<"):
+        return "code without a source file", ""
+    package = re.search(r"[/\\](?:site-packages|dist-packages)[/\\]([A-Za-z]\w*)(?:[/\\]|\.py$)", file)
+    name = package[1] if package else ""
+    return (f"{name}'s code" if name else "a library's code"), name
 
 
 def _rules(situation: Situation) -> tuple[Rule, ...]:
@@ -126,5 +132,7 @@ def _torch_hints(hints: tuple[str, ...]) -> Iterable[Advice]:
 
 
 def _unique(found: Iterable[Advice]) -> tuple[Advice, ...]:
-    """The advice once each: rules share what they fall back to."""
-    return tuple({(advice.slug, advice.after): advice for advice in reversed(tuple(found))}.values())[::-1]
+    """The advice once each, since rules share what they fall back to; what changes the program comes last."""
+    once = {(advice.slug if advice.after is None else "", advice.before, advice.after or ""): advice for advice in reversed(tuple(found))}
+    found = tuple(once.values())[::-1]
+    return tuple(sorted(found, key=leaves_out))

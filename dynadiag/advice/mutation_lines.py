@@ -6,13 +6,12 @@ import ast
 
 from dynadiag.advice.source import SourceLine, dotted, parse_line
 
-
-# Names that stand for a module of functions in front of a call, not for a tensor: `torch`, `F`, `nn.init`, `torch.ops.aten`, `torch.Tensor`.
+# Names that stand for a module of functions in front of a call, not for a tensor: `torch`, `F`, `nn.init`, `torch.Tensor`.
 _MODULES = frozenset(("torch", "F", "nn", "functional", "init", "Tensor", "aten", "ops", "linalg", "special", "fft", "TF", "func"))
 
 
 def written_tensor(call: ast.Call) -> ast.expr | None:
-    """The tensor that an in-place call writes: `x` of `x.add_(1)`, `torch.relu_(x)`, `torch.Tensor.add_(x, 1)`, `torch.add(y, 1, out=x)`."""
+    """The tensor that an in-place call writes: `x` of `x.add_(1)`, `torch.relu_(x)`, `torch.Tensor.add_(x, 1)`, `f(y, out=x)`."""
     out = next((keyword.value for keyword in call.keywords if keyword.arg == "out"), None)
     if out is not None:
         return out
@@ -48,7 +47,11 @@ def out_of_place(code: str | None) -> str | None:
     if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name | ast.Attribute):
         target = _name_of_a_tensor(statement.target)
         whole = f"{target} {_OPERATORS[type(statement.op)]}= {line.text(statement.value)}" if type(statement.op) in _OPERATORS else None
-        return f"{target} = {target} {_OPERATORS[type(statement.op)]} {_bracketed(line, statement.value)}" if target is not None and whole == line.code else None
+        return (
+            f"{target} = {target} {_OPERATORS[type(statement.op)]} {_bracketed(line, statement.value)}"
+            if target is not None and whole == line.code
+            else None
+        )
     return None
 
 
@@ -103,7 +106,8 @@ def _has_pure_twin(call: ast.Call) -> bool:
 # Methods of torch.Tensor without a twin that gives a new tensor (torch 2.15), and some whose twin does something else.
 _NO_FUNCTIONAL_FORM = frozenset(
     (
-        "apply_", "bernoulli_", "cauchy_", "copy_", "detach_", "exponential_", "fill_", "fill_diagonal_", "geometric_", "log_normal_", "map_",
+        "apply_", "bernoulli_", "cauchy_", "copy_", "detach_", "exponential_", "fill_", "fill_diagonal_", "geometric_", "log_normal_",
+        "map_",
         "map2_", "normal_", "random_", "requires_grad_", "resize_", "resize_as_", "set_", "share_memory_", "sparse_resize_", "uniform_",
         "zero_", "embedding_renorm_", "rename_", "swap_tensors",
     )
@@ -121,7 +125,7 @@ def under_no_grad(code: str | None) -> str | None:
 
 
 def receiver(code: str | None) -> str | None:
-    """The tensor that a line's in-place call writes, as written there: `self.cache` for `self.cache.add_(x)` and `torch.relu_(self.cache)`."""
+    """The tensor that a line's in-place call writes, as written: `self.h` for `self.h.add_(x)` and `torch.relu_(self.h)`."""
     node: ast.AST | None = parse_line(code).only_call()
     while isinstance(node, ast.Call):
         node = written_tensor(node)

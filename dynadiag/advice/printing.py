@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from dynadiag.advice.situation import Rule, Situation, guarded, line_name, option, quoted, rewrite, say
+from dynadiag.advice.situation import CHANGES, Rule, Situation, guarded, line_name, option, quoted, rewrite, say
 from dynadiag.advice.source import dotted
 from dynadiag.model.report import Advice
 
@@ -24,7 +24,7 @@ def prints(situation: Situation) -> Iterator[Advice]:
     call = next(situation.caller.calls("print"), None)
     kinds = _argument_kinds(situation.context)
     has_keywords = situation.context.rstrip().endswith("True") if call is None else bool(call.keywords)
-    if kinds <= _REORDERABLE and not has_keywords and not _reads(situation):
+    if kinds <= _REORDERABLE and not has_keywords and not _breaks_before(situation):
         yield from option(
             situation,
             "print-reorder",
@@ -38,14 +38,17 @@ def prints(situation: Situation) -> Iterator[Advice]:
 
 
 def quiet_print(situation: Situation) -> Iterator[Advice]:
-    """A print that Dynamo cannot move: skip it while compiling, or drop all prints in compiled code."""
+    """A print that Dynamo cannot move: print behind the call, else skip it while compiling, or drop all prints in compiled code."""
+    if situation.editable or situation.direct:
+        text = f"Return what {line_name(situation)} prints from the compiled function, and print it after the call"
+        yield from say("print-outside", text)
     yield from guarded(
         situation,
         "print-guard",
-        f"Remove {line_name(situation)}, or keep it for eager runs only (compiled code then prints nothing here)",
+        f"Or leave {line_name(situation)} out of compiled code: {CHANGES}",
     )
-    if not _reads(situation):
-        yield from ignored(situation, "print-ignore", "print", "Drop every print inside compiled code without editing it")
+    if not _breaks_before(situation):
+        yield from ignored(situation, "print-ignore", "print", f"Or drop every print inside compiled code without editing it: {CHANGES}")
 
 
 def ignored(situation: Situation, slug: str, function: str, text: str) -> Iterator[Advice]:
@@ -62,7 +65,7 @@ def ignored(situation: Situation, slug: str, function: str, text: str) -> Iterat
 def print_formatted(situation: Situation) -> Iterator[Advice]:
     """`print("s", x.shape)`: one f-string is a constant for Dynamo, so the print can be moved behind the graph."""
     call = next(situation.line.calls("print"), None)
-    text = None if call is None or call.keywords or _reads(situation) else _format_string(situation, call)
+    text = None if call is None or call.keywords or _breaks_before(situation) else _format_string(situation, call)
     has = situation.options.known("dynamo", "reorderable_logging_functions")
     if call is None or text is None or has == "no":
         return
@@ -90,11 +93,9 @@ def reordered_print(situation: Situation) -> Iterator[Advice]:
 def loggers(situation: Situation) -> Iterator[Advice]:
     """`logger.info(...)`: torch 2.15 can log after the graph, every torch can leave the record out."""
     if (situation.editable or situation.direct) and _reads(situation):
-        text = (
-            f"Keep {line_name(situation)} for eager runs only: it reads a tensor's value, which breaks the graph before anything is logged"
-        )
+        text = f"Or leave {line_name(situation)}, which reads a tensor's value before anything is logged, out of compiled code: {CHANGES}"
         yield from guarded(situation, "logger-guard", text)
-        yield from say("logger-outside", f"Or return what {line_name(situation)} logs, and log it after the compiled call")
+        yield from say("logger-outside", f"Return what {line_name(situation)} logs, and log it after the compiled call")
         return
     target = _logger_function(situation)
     kinds = set(re.findall(r"\b(\w+Variable)\(", situation.context.partition("args:")[2]))
@@ -106,12 +107,12 @@ def loggers(situation: Situation) -> Iterator[Advice]:
             f".add({target})",
             f"Keep {situation.called} and let Dynamo log after the graph has run",
         )
-    guard = tuple(guarded(situation, "logger-guard", f"Keep {line_name(situation)} for eager runs only"))
+    guard = tuple(guarded(situation, "logger-guard", f"Or leave {line_name(situation)} out of compiled code: {CHANGES}"))
     noisy = situation.torch is None or situation.torch < (2, 15)
     yield from guard if noisy else ()
     if target:
         whose = "all loggers" if target.startswith("logging.Logger.") else "this logger"
-        text = f"Leave what `{target}` writes out of compiled code (for {whose}) without editing {situation.called}"
+        text = f"Leave what `{target}` writes out of compiled code (for {whose}) without editing {situation.called}: {CHANGES}"
         yield from ignored(situation, "logger-ignore", target, text)
     yield from () if noisy else guard
     if not target:
@@ -138,8 +139,8 @@ def logging_functions(situation: Situation) -> Iterator[Advice]:
             f".add({name})",
             f"Keep {situation.called} and let Dynamo log after the graph has run",
         )
-    yield from ignored(situation, "logging-ignore", name, f"Leave `{name}` out of compiled code without editing it")
-    yield from guarded(situation, "logger-guard", f"Keep {line_name(situation)} for eager runs only")
+    yield from ignored(situation, "logging-ignore", name, f"Leave `{name}` out of compiled code without editing it: {CHANGES}")
+    yield from guarded(situation, "logger-guard", f"Or leave {line_name(situation)} out of compiled code: {CHANGES}")
 
 
 def warn(situation: Situation) -> Iterator[Advice]:
@@ -154,20 +155,18 @@ def warn(situation: Situation) -> Iterator[Advice]:
             f"Keep {line_name(situation)} and let Dynamo warn after the graph has run",
         )
     inside = f" (this one is in {situation.where}, where you cannot edit it)" if situation.where and not situation.direct else ""
-    yield from ignored(situation, "warn-ignore", "warnings.warn", f"Leave warnings out of compiled code{inside}")
-    yield from guarded(situation, "warn-guard", f"Warn outside the compiled function, or keep {line_name(situation)} for eager runs only")
+    yield from ignored(situation, "warn-ignore", "warnings.warn", f"Leave warnings out of compiled code{inside}: {CHANGES}")
+    yield from guarded(situation, "warn-guard", f"Or leave {line_name(situation)} out of compiled code: {CHANGES}")
 
 
 def clocks(situation: Situation) -> Iterator[Advice]:
     """`time.time()` and its like: a compiled region is asynchronous and cannot time itself."""
-    name = _clock_name(situation)
-    if situation.line.only_call() is not None:
-        yield from guarded(situation, "clock-guard", f"Remove {line_name(situation)}, or keep it for eager runs only")
-        return
     yield from say(
         "clock-outside",
-        f"Take `{name}` out of the compiled function and time its call from outside (on a GPU after `torch.cuda.synchronize()`)",
+        f"Take `{_clock_name(situation)}` out of the compiled function and time its call from outside (on a GPU after "
+        "`torch.cuda.synchronize()`)",
     )
+    yield from guarded(situation, "clock-guard", f"Or leave {line_name(situation)} out of compiled code: {CHANGES}")
 
 
 def progress_bars(situation: Situation) -> Iterator[Advice]:
@@ -183,7 +182,7 @@ def progress_bars(situation: Situation) -> Iterator[Advice]:
 
 def frames(situation: Situation) -> Iterator[Advice]:
     """`inspect.stack()`, `sys._getframe()`, `traceback.print_stack()`: Dynamo has no Python frames to show."""
-    yield from guarded(situation, "frames-guard", f"Remove {line_name(situation)}, or keep it for eager runs only")
+    yield from guarded(situation, "frames-guard", f"Or leave {line_name(situation)} out of compiled code: {CHANGES}")
     yield from say(
         "frames-outside",
         f"Compiled code has no Python frame to look at: take {line_name(situation)} out of the compiled function and pass in what it found",
@@ -203,11 +202,19 @@ def streams(situation: Situation) -> Iterator[Advice]:
             f"Print instead (a print ends the line), and say `{full}.add(print)` once before the first call",
             options=(full,),
         )
-    yield from guarded(situation, "write-guard", f"Remove {line_name(situation)}, or keep it for eager runs only")
+    yield from guarded(situation, "write-guard", f"Or leave {line_name(situation)} out of compiled code: {CHANGES}")
 
 
 def _argument_kinds(context: str) -> set[str]:
     return set(re.findall(r"\b(\w+Variable)\b", context))
+
+
+def _breaks_before(situation: Situation) -> bool:
+    """Whether the line breaks by itself before anything is printed: it reads values out of tensors, or a clock."""
+    clock = any(
+        (dotted(node.func) or "").startswith(("time.", "datetime.")) for node in situation.caller.nodes if isinstance(node, ast.Call)
+    )
+    return clock or _reads(situation)
 
 
 def _reads(situation: Situation) -> bool:

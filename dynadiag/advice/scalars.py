@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from dynadiag.advice.branches import branches, condition_of, draws, random_numbers, subject, tensor_of
 from dynadiag.advice.data_shapes import both_captured, first_true, sized_by_data
 from dynadiag.advice.printing import LOGGER_METHODS, loggers
 from dynadiag.advice.reads import TAKE_BACK, scalar_calls
-from dynadiag.advice.situation import Rule, Situation, line_name, option, rewrite, say, sketch
+from dynadiag.advice.situation import Rule, Situation, line_name, moves_to, option, rewrite, say, sketch
 from dynadiag.advice.source import SourceLine, dotted
 from dynadiag.model.report import Advice
 
@@ -31,6 +32,8 @@ def scalar_reads(situation: Situation) -> Iterator[Advice]:
     read = _scalar_read(line)
     use = None if read is None else line.parent(read)
     kept = tuple(_kept_tensor(situation, read, use)) if read is not None and situation.editable else ()
+    if moves_to(situation) and read is not None and any(one.slug == "item-keep-tensor" for one in kept):
+        kept = tuple(replace(one, text=f"{one.text}; {moves_to(situation)}") for one in kept)
     kept = kept or (tuple(tensor_index(situation)) if read is None else ())
     captured = tuple(_captured(situation, line, use))
     first, second = (captured, kept) if _names_a_size(line) or sized_by_data(line) else (kept, captured)
@@ -54,7 +57,7 @@ def _captured(situation: Situation, line: SourceLine, use: ast.AST | None) -> It
             "capture_scalar_outputs",
             " = True",
             f"Keep {situation.called}: Dynamo then takes the number into the graph as a symbol "
-            f"(later lines must not decide a branch by it; {TAKE_BACK})",
+            f"({moves_to(situation) or 'later lines must not decide a branch by it'}; {TAKE_BACK})",
         )
 
 
@@ -209,8 +212,8 @@ def data_operators(situation: Situation) -> Iterator[Advice]:
         "item-capture",
         "capture_scalar_outputs",
         " = True",
-        f"Let Dynamo take the number that {situation.called} reads into the graph as a symbol (later lines must not decide a branch "
-        f"by it; {TAKE_BACK})",
+        f"Let Dynamo take the number that {situation.called} reads into the graph as a symbol "
+        f"({moves_to(situation) or 'later lines must not decide a branch by it'}; {TAKE_BACK})",
     )
     yield from kept if _names_a_size(situation.line) else ()
 

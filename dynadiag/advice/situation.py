@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from dynadiag.advice.blocks import Block, parse_block
 from dynadiag.advice.source import SourceLine, parse_line
 from dynadiag.model.report import Advice, GraphBreak
 from dynadiag.model.run import BreakEvent, Location, Process, Run
@@ -42,7 +43,7 @@ class Situation:
     stopped, the same one when `editable`; `caller` is the innermost line outside the standard library. `direct`: that is the user's
     line, it calls the function of the standard library that broke. `library`: it is a call into a library, in which the line that
     broke is an implementation detail. `inside`: the user's line is compiled code, and not only the call that leads there. `trains`: an
-    optimizer was compiled too.
+    optimizer was compiled too. `block`: the statement on the user's own line with what stands behind it, when it broke there.
     """
 
     gb_id: str | None
@@ -61,6 +62,7 @@ class Situation:
     options: TorchOptions
     trains: bool = False
     torch: tuple[int, ...] | None = None
+    block: Block | None = None
 
     @property
     def where(self) -> str:
@@ -79,6 +81,9 @@ class Situation:
         shown = f"{quoted(self.broken.code)} in {self.where}" if self.broken.code else self.where
         return shown or line_name(self)
 
+
+# What an advice that leaves a call out of compiled code says of it.
+CHANGES = "this changes the program, compiled calls then do not do it"
 
 Rule = Callable[[Situation], Iterator[Advice]]
 
@@ -112,7 +117,13 @@ def situation_of(event: BreakEvent | GraphBreak, run: Run, own_frame: Location |
         options=TorchOptions() if process is None else TorchOptions(process.option_names),
         trains=own is not None and _epoch(event, run) in _with_optimizer(run, own),
         torch=_version(process),
+        block=_block(shown, run) if editable else None,
     )
+
+
+def _block(shown: Location | None, run: Run) -> Block | None:
+    """The recorded source from the line on."""
+    return None if shown is None or shown.line is None else parse_block(run.blocks.get((shown.file, shown.line)), shown.code)
 
 
 def _same_line(own: Location | None, torch_frame: Location | None) -> bool:
@@ -264,7 +275,10 @@ def say(slug: str, text: str, *, after: str | None = None) -> Iterator[Advice]:
 
 
 def guarded(situation: Situation, slug: str, text: str) -> Iterator[Advice]:
-    """Advice to put the whole line, when it is one call whose value nobody uses, behind `torch.compiler.is_compiling()`."""
+    """Advice to put the whole line, when it is one call whose value nobody uses, behind `torch.compiler.is_compiling()`.
+
+    That changes the program, since compiled calls then leave the call out: `text` says what is lost, and such advice comes last.
+    """
     line = situation.line
     own = situation.editable or situation.direct
     if not own or situation.options.known("compiler", "is_compiling") == "no":
@@ -276,6 +290,17 @@ def guarded(situation: Situation, slug: str, text: str) -> Iterator[Advice]:
     elif line.begins_call():
         where = "put the statement that begins there under `if not torch.compiler.is_compiling():`"
         yield Advice(slug=slug, text=f"{text}: {where}", options=options)
+
+
+def leaves_out(advice: Advice) -> bool:
+    """Whether the advice makes compiled calls leave out something that the program does."""
+    return advice.slug.endswith(("-guard", "-ignore"))
+
+
+def moves_to(situation: Situation) -> str:
+    """Words for a change that only moves the break: the recorded source shows a later line that decides by the value; else ""."""
+    later = None if situation.block is None else situation.block.decided_later()
+    return "" if later is None else f"alone it only moves the break to {quoted(later)}, which decides by it: that line has to change too"
 
 
 def quoted(code: str, limit: int = 80) -> str:

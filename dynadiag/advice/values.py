@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from dynadiag.advice import scalars, training
-from dynadiag.advice.situation import Situation, guarded, line_name, option, rewrite, say
+from dynadiag.advice.situation import CHANGES, Situation, guarded, line_name, option, rewrite, say
 from dynadiag.advice.source import dotted
 from dynadiag.model.report import Advice
 
@@ -124,7 +124,7 @@ def numpy_calls(situation: Situation) -> Iterator[Advice]:
     """`GB0294`: NumPy functions that torch does not know."""
     call = next((n for n in situation.line.nodes if isinstance(n, ast.Call) and re.match(r"(np|numpy)\.", dotted(n.func) or "")), None)
     name = f"`{dotted(call.func)}`" if call is not None else "this NumPy function"
-    yield from guarded(situation, "io-guard", f"If compiled code need not do it: keep {line_name(situation)} for eager runs only")
+    yield from guarded(situation, "io-guard", f"Or leave {line_name(situation)} out of compiled code: {CHANGES}")
     yield from say("numpy-outside", f"Use a torch function instead of {name}, or call it outside the compiled function")
 
 

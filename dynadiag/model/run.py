@@ -394,6 +394,7 @@ class Run:
     """Everything that could be read from a run directory, a log or a folder of logs.
 
     `left_out` tells by kind how many more there were than are kept here (`trace.room`).
+    `blocks` holds the source from a line that broke down to the end of its block, as recorded, by file and line.
     """
 
     info: RunInfo
@@ -416,6 +417,7 @@ class Run:
     notes: tuple[str, ...] = ()
     site_prefixes: tuple[str, ...] = ()
     left_out: Mapping[str, int] = field(default_factory=dict)
+    blocks: Mapping[tuple[str, int], str] = field(default_factory=dict)
 
     def frame(self, frame_id: str) -> Frame | None:
         """The frame with this id, or None."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dynadiag.advice.graph_breaks import break_advice
+from dynadiag.advice.situation import leaves_out
 from dynadiag.model.report import Advice, GraphBreak
 from dynadiag.model.run import BreakEvent, Frame, Location, RegistryEntry, Run
 from dynadiag.passes.base import kept_graphs, process_of, unique
@@ -217,7 +218,9 @@ def _advice(group: Iterable[_Seen], run: Run) -> tuple[Advice, ...]:
     for one in group:
         kinds.setdefault(_reason(one.event), one)
     found = [advice for one in kinds.values() for advice in break_advice(one.event, run, one.own)]
-    return tuple({(advice.slug, advice.text): advice for advice in found}.values())
+    once = {(advice.before, advice.after) if advice.after else (advice.slug, advice.text): advice for advice in reversed(found)}
+    found = list(once.values())[::-1]
+    return tuple(sorted(found, key=leaves_out))
 
 
 def _doubts(group: Sequence[_Seen], run: Run) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+from dynadiag.advice.situation import leaves_out
 from dynadiag.model.report import Advice, GraphBreak
 from dynadiag.passes.base import listed, short_place, unique
 
@@ -16,7 +17,7 @@ def merged_fixes(sites: Sequence[GraphBreak]) -> tuple[Advice, ...]:
     for site in sites:
         for advice in site.advice:
             found.setdefault(_change(advice), []).append((advice, site))
-    return tuple(_told_once(group) for group in found.values())
+    return tuple(sorted((_told_once(group) for group in found.values()), key=leaves_out))
 
 
 _MARKED = re.compile(r" that (dimension \d+ of .+) varies, so")

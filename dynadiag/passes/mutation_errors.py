@@ -5,7 +5,6 @@ The texts are those of torch/_functorch/_aot_autograd (2.11 and 2.15) and of the
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -208,7 +207,9 @@ def failed_by_new_sizes(fact: Fact) -> Fact:
         return fact
     line = next((site.where.code for site in fact.sites if site.where is not None and site.where.code), None)
     what = f"`{line}`" if line else "this write"
-    detail = f"{what} gives an input other sizes while the function is traced, and the compilation failed: {kind}: {_first_line(fact.frame)}"
+    detail = (
+        f"{what} gives an input other sizes while the function is traced, and the compilation failed: {kind}: {_first_line(fact.frame)}"
+    )
     return replace(fact, effects=(Effect("error", "derived", detail),), doubts=(*fact.doubts, "torch's own error names no line"))
 
 

@@ -152,6 +152,9 @@ class Recorder:
             for entry in registry.entries_named_in(payload):
                 if log.once(entry["gb_id"]):
                     log.artifact("dynadiag_registry", entry, {})
+                for block in stacks.statements_named_in(payload):
+                    if log.once(("source", block["file"], block["line"])):
+                        log.artifact("dynadiag_source", block, {})
 
     def _introduce(self, log: writer.TraceWriter) -> None:
         """The first records of a log: who we are, and torch's string table when it was not empty."""

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import linecache
 import os
+import re
 import stat
 import sys
 import tokenize
@@ -29,6 +30,35 @@ def _code_at(file: str, line: int) -> str | None:
     held = linecache.cache.get(file)
     lines = held[2] if held is not None and len(held) == 4 else _lines_of(file)
     return (lines[line - 1].strip() or None) if 0 < line <= len(lines) else None
+
+
+_LINES_AFTER = 40
+_NAMED_PLACE = re.compile(r'^ *File "([^"\n]+)", line (\d{1,7})', re.MULTILINE)
+_MOST_TEXT = 6_000
+
+
+def statements_named_in(text: str) -> list[dict[str, Any]]:
+    """The source {file, line, text} from each own line that a message of torch names to the end of its block: at most 40 lines."""
+    found = []
+    for file, number in dict.fromkeys(_NAMED_PLACE.findall(text)):
+        block = "" if is_library(file) else _block_at(file, int(number))
+        if block:
+            found.append({"file": file, "line": int(number), "text": block})
+    return found
+
+
+def _block_at(file: str, line: int) -> str:
+    held = linecache.cache.get(file)
+    lines = held[2] if held is not None and len(held) == 4 else _lines_of(file)
+    if not 0 < line <= len(lines) or not lines[line - 1].strip():
+        return ""
+    own = len(lines[line - 1]) - len(lines[line - 1].lstrip())
+    kept: list[str] = []
+    for one in lines[line - 1 : line + _LINES_AFTER]:
+        if kept and one.strip() and len(one) - len(one.lstrip()) < own and not one.lstrip().startswith((")", "]", "}", "#")):
+            break
+        kept.append(one.rstrip()[own:] if not one[:own].strip() else one.strip())
+    return "\n".join(kept).rstrip()[:_MOST_TEXT]
 
 
 @functools.lru_cache(maxsize=128)

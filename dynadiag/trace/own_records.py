@@ -22,6 +22,8 @@ _MOST_PREFIXES = 200
 _MOST_ARGUMENTS = 1000
 _MOST_AREAS = 20
 _LONGEST = 100_000
+_MOST_BLOCKS = 2_000
+_LONGEST_BLOCK = 8_000
 
 
 def environment(run: RunDraft, process: ProcessDraft, record: Record) -> None:
@@ -90,6 +92,16 @@ def registry(run: RunDraft, process: ProcessDraft, record: Record) -> None:
     if len(process.registry) < _MOST_ENTRIES and run.room.take("settings"):
         texts = [as_text(facts.get(name)) or "" for name in ("gb_type", "explanation")]
         process.registry[gb_id] = run.share(RegistryEntry(gb_id, texts[0], texts[1], as_texts(facts.get("hints"))))
+
+
+def source(run: RunDraft, process: ProcessDraft, record: Record) -> None:
+    """`dynadiag_source`: the text of the statement that broke and of those behind it in its block."""
+    facts = record.object()
+    file, line, text = as_text(facts.get("file")), as_id(facts.get("line")), as_text(facts.get("text"))
+    if file is None or line is None or text is None:
+        raise BadRecordError("source is mistyped")
+    if len(run.blocks) < _MOST_BLOCKS and len(text) <= _LONGEST_BLOCK and run.room.take("settings"):
+        run.blocks.setdefault((file, line), text)
 
 
 def compile_call(run: RunDraft, process: ProcessDraft, record: Record) -> None:
@@ -260,6 +272,7 @@ BY_ARTIFACT: dict[str, Handler] = {
     "dynadiag_environment": environment,
     "dynadiag_config": config,
     "dynadiag_registry": registry,
+    "dynadiag_source": source,
     "dynadiag_compile_call": compile_call,
     "dynadiag_graph": graph,
     "dynadiag_problem": problem,

@@ -253,3 +253,160 @@ class asks_any:
 
     def any_tensor(x):
         return torch.where((x > 2).any(), x * 2, x)
+
+
+class raises_on_two_lines:
+    breaks = {"GB0170"}
+
+    def before(x):
+        if x.isnan().any():
+            raise ValueError("nan")
+        return x * 2
+
+    def if_check(x):
+        torch._assert_async(torch.logical_not(x.isnan().any()), "nan")
+        return x * 2
+
+
+class raises_with_a_computed_message:
+    breaks = {"GB0170"}
+
+    def before(x):
+        if x.isnan().any():
+            raise ValueError(f"nan in {x.shape}")
+        return x * 2
+
+    def if_check(x):
+        torch._assert_async(torch.logical_not(x.isnan().any()), "nan in x")
+        return x * 2
+
+
+class returns_one_of_two:
+    breaks = {"GB0170"}
+
+    def before(x):
+        if x.sum() > 0:
+            return x + 1
+        return x - 1
+
+    def if_return_where(x):
+        return torch.where(x.sum() > 0, x + 1, x - 1)
+
+
+class returns_early:
+    breaks = {"GB0170"}
+
+    def before(x):
+        if x.sum() > 100:
+            return x, None
+        y = x * 2
+        return y, y
+
+    @drives
+    def if_return_split(compiled, x):
+        if compiled(lambda x: x.sum() > 100)(x):
+            return x, None
+        y = compiled(lambda x: x * 2)(x)
+        return y, y
+
+
+class sets_on_both_sides:
+    breaks = {"GB0170"}
+
+    def before(x):
+        if x.mean() > 0:
+            y = x * 2
+        else:
+            y = x / 2
+        return y
+
+    def if_where(x):
+        y = torch.where(x.mean() > 0, x * 2, x / 2)
+        return y
+
+
+class sets_what_the_condition_reads:
+    breaks = {"GB0170"}
+
+    def before(x):
+        y = x
+        if x.sum() > 3:
+            x = x - 3
+            y = x * 2
+        return y
+
+    def if_where(x):
+        y = x
+        taken = x.sum() > 3
+        x = torch.where(taken, x - 3, x)
+        y = torch.where(taken, x * 2, y)
+        return y
+
+
+class leaves_a_loop:
+    breaks = {"GB0170"}
+
+    def before(x):
+        for _ in range(4):
+            x = x * 2
+            if x.max() > 10:
+                break
+        return x
+
+    @drives
+    def loop_break(compiled, x):
+        body = compiled(lambda x: x * 2)
+        for _ in range(4):
+            x = body(x)
+            if x.max() > 10:
+                break
+        return x
+
+
+class skips_in_a_loop:
+    breaks = {"GB0170"}
+
+    def before(x):
+        out = torch.zeros(3)
+        for limit in (0.0, 2.0, 5.0):
+            mask = (x > limit).float()
+            if mask.sum() == 0:
+                continue
+            out = out + mask * x
+        return out
+
+    def loop_skip(x):
+        out = torch.zeros(3)
+        for limit in (0.0, 2.0, 5.0):
+            mask = (x > limit).float()
+            out = out + mask * x
+        return out
+
+
+class branches_to_write:
+    breaks = {"GB0170"}
+
+    def before(x):
+        y = x.clone()
+        if x.sum() > 0:
+            y.add_(1)
+        return y
+
+    @drives
+    def if_apart(compiled, x):
+        y, taken = compiled(lambda x: (x.clone(), x.sum() > 0))(x)
+        if taken:
+            y.add_(1)
+        return y
+
+
+class reads_a_number_that_decides_the_next_line:
+    breaks = {"GB0124"}
+
+    def before(x):
+        count = (x > 1).sum().item()
+        if count > 1:
+            x = x + count
+        return x
+
+    item_capture = option(SCALARS, remains=("GB0170",))

@@ -335,3 +335,27 @@ class looks_at_the_stack:
     def frames_outside(compiled, x):
         inspect.stack()
         return compiled(lambda x: x * 2)(x)
+
+
+class prints_the_time:
+    breaks = {"GB9193"}
+    breaks_old = {"GB0007"}
+
+    def before(x):
+        start = torch.ones(())
+        y = x * 2
+        print("took", time.time())
+        return y + start
+
+    @drives
+    def clock_outside(compiled, x):
+        start = torch.ones(())
+        y = compiled(lambda x: x * 2)(x)
+        print("took", time.time())
+        return y + start
+
+    @drives
+    def print_outside(compiled, x):
+        y = compiled(lambda x: x * 2)(x)
+        print("took", time.time())
+        return y + torch.ones(())
