@@ -12,7 +12,7 @@ from dynadiag.model.report import CompileTime, Finding, GraphBreak, PassResult, 
 from dynadiag.model.run import Run
 from dynadiag.passes import ALL_PASSES
 from dynadiag.passes.base import Pass, kept_graphs
-from dynadiag.passes.find_fallbacks import FAILED
+from dynadiag.passes.failed_compilations import CODE as FAILED
 
 _Entry = TypeVar("_Entry", bound=Any)
 _TRACEBACK_LINES = 4

@@ -16,7 +16,8 @@ def written_tensor(call: ast.Call) -> ast.expr | None:
     if out is not None:
         return out
     if not isinstance(call.func, ast.Attribute):
-        return call.args[0] if call.args else None
+        named = isinstance(call.func, ast.Name) and call.func.id.endswith("_")
+        return _function_argument(call) if named else None
     return _function_argument(call) if is_function_form(call) else call.func.value
 
 

@@ -26,7 +26,27 @@ def mutation_advice(mutation: Mutation, run: Run) -> tuple[Advice, ...]:
     free = mutation.worst in (None, "free") and mutation.code != "DM24"
     if rule is None or free or _is_apart(mutation, run):
         return ()
-    return tuple(one if one.after is not None else replace(one, before=None) for one in rule(mutation))
+    given = rule(mutation) if _self_is_module(mutation, run) else tuple(filter(None, map(_without_buffer, rule(mutation))))
+    return tuple(one if one.after is not None else replace(one, before=None) for one in given)
+
+
+def _self_is_module(mutation: Mutation, run: Run) -> bool:
+    """Whether what is written is an attribute of `self`, and `self` has submodules, parameters or buffers: only a Module has buffers."""
+    if not re.match(r"L\['self'\]\.\w+$", mutation.input):
+        return False
+    frames = {mutation.frame, *mutation.frames}
+    of_module = re.compile(r"L\['self'\]\._(?:modules|parameters|buffers)\b")
+    return any(one.frame in frames and of_module.match(one.source) for one in run.traced_inputs)
+
+
+def _without_buffer(advice: Advice) -> Advice | None:
+    """The advice for an object that is no Module: without `register_buffer`."""
+    if advice.slug == "module-buffer":
+        return None
+    if advice.slug == "tensor-counter" and advice.after is not None:
+        text = "Keep the number in a tensor (`torch.zeros((), dtype=torch.long)`, then `add_(1)`): its value is no part of the guards."
+        return replace(advice, text=text, after=None)
+    return advice
 
 
 def _is_apart(mutation: Mutation, run: Run) -> bool:

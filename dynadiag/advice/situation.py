@@ -18,6 +18,7 @@ _STANDARD = re.compile(r"^<frozen |[/\\]lib(?:64)?[/\\]python3[\d.]*[/\\](?!site
 _TORCH = re.compile(r"[/\\]torch[/\\]")
 _OPTIMIZER = re.compile(r"[/\\]torch[/\\]optim[/\\]")
 _DYNAMO = re.compile(r"[/\\]torch[/\\]_dynamo[/\\]")
+_PACKED = re.compile(r"\bPackedSequence\b|\bpack(?:_padded)?_sequence\b")
 _POLYFILL = re.compile(r"[/\\]torch[/\\]_dynamo[/\\]polyfills[/\\]")
 
 
@@ -44,6 +45,7 @@ class Situation:
     line, it calls the function of the standard library that broke. `library`: it is a call into a library, in which the line that
     broke is an implementation detail. `inside`: the user's line is compiled code, and not only the call that leads there. `trains`: an
     optimizer was compiled too. `block`: the statement on the user's own line with what stands behind it, when it broke there.
+    `packs`: the program packs sequences for an RNN.
     """
 
     gb_id: str | None
@@ -63,6 +65,7 @@ class Situation:
     trains: bool = False
     torch: tuple[int, ...] | None = None
     block: Block | None = None
+    packs: bool = False
 
     @property
     def where(self) -> str:
@@ -118,6 +121,7 @@ def situation_of(event: BreakEvent | GraphBreak, run: Run, own_frame: Location |
         trains=own is not None and _epoch(event, run) in _with_optimizer(run, own),
         torch=_version(process),
         block=_block(shown, run) if editable else None,
+        packs=_PACKED.search(f"{event.context} {line.code}") is not None or any(_PACKED.search(one.context or "") for one in run.breaks),
     )
 
 

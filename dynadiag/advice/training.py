@@ -155,6 +155,9 @@ def generators(situation: Situation) -> Iterator[Advice]:
 
 def rnn(situation: Situation) -> Iterator[Advice]:
     """An LSTM, GRU or RNN module."""
+    if situation.packs:
+        yield from packed(situation)
+        return
     yield from option(
         situation, "rnn-allow", "allow_rnn", " = True", "Let Dynamo trace RNN, GRU and LSTM modules (not on packed sequences)"
     )
@@ -267,8 +270,12 @@ def script(situation: Situation) -> Iterator[Advice]:
 
 
 def packed(situation: Situation) -> Iterator[Advice]:
-    """`pack_padded_sequence` reads lengths."""
-    yield from say("pack-outside", f"Call {line_name(situation)} outside the compiled function: its sizes depend on the lengths")
+    """`pack_padded_sequence` reads lengths, and no option lets Dynamo trace an RNN on what it returns."""
+    text = (
+        "Dynamo traces no packed sequences (not with `allow_rnn` either): keep packing, the RNN and unpacking together in a plain "
+        "function, and compile what comes before and after it as functions of their own"
+    )
+    yield from say("pack-outside", text)
 
 
 def share_memory(situation: Situation) -> Iterator[Advice]:

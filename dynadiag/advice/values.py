@@ -49,7 +49,11 @@ def hashes(situation: Situation) -> Iterator[Advice]:
 
 
 def storages(situation: Situation) -> Iterator[Advice]:
-    """`x.untyped_storage().nbytes()`."""
+    """`x.untyped_storage().nbytes()`, `x.data_ptr() % 16`."""
+    if "data_ptr" in situation.line.code:
+        text = f"Do {line_name(situation)} before the compiled call: a tensor has no address while it is traced"
+        yield from say("pointer-outside", text)
+        return
     yield from say(
         "storage-shape",
         "Compute sizes from the shape (`x.numel() * x.element_size()`); storages are not known while compiling",

@@ -5,7 +5,7 @@ import logging
 import random
 
 import torch
-from advice_cases import drives
+from advice_cases import drives, option
 
 SCALARS = "torch._dynamo.config.capture_scalar_outputs = True"
 SHAPES = "torch._dynamo.config.capture_dynamic_output_shape_ops = True"
@@ -30,8 +30,21 @@ class branches_on_data:
         x = torch.where(x.sum() > 0, x + 1, x)
         return x * 2
 
+
+class branches_to_call:
+    breaks = {"GB0170"}
+
+    def before(x):
+        if x.sum() > 0:
+            x = torch.sin(x)
+        return x * 2
+
+    def if_where(x):
+        x = torch.where(x.sum() > 0, torch.sin(x), x)
+        return x * 2
+
     def if_cond(x):
-        x = torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x.clone(), (x,))
+        x = torch.cond(x.sum() > 0, lambda x: torch.sin(x), lambda x: x.clone(), (x,))
         return x * 2
 
 

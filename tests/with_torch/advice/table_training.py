@@ -3,6 +3,7 @@
 
 import torch
 from advice_cases import cure, drives, option
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 
 def model_and_optimizer():
@@ -432,3 +433,29 @@ class marks_dirty:
     def rebuild_outside(compiled, x):
         y = Doubled.apply(x.clone())
         return compiled(lambda y: y + 0)(y)
+
+
+LSTM = torch.nn.LSTM(3, 3, batch_first=True)
+
+
+class packs_sequences:
+    breaks = {"GB0007", "GB0148"}
+    breaks_old = {"GB0007", "GB0014"}
+
+    def inputs():
+        return torch.ones(2, 4, 3), torch.tensor([4, 2])
+
+    def before(x, lengths):
+        x = x * 2
+        packed = pack_padded_sequence(x, lengths, batch_first=True)
+        states, _ = LSTM(packed)
+        states, _ = pad_packed_sequence(states, batch_first=True)
+        return states * 2
+
+    @drives
+    def pack_outside(compiled, x, lengths):
+        x = compiled(lambda x: x * 2)(x)
+        packed = pack_padded_sequence(x, lengths, batch_first=True)
+        states, _ = LSTM(packed)
+        states, _ = pad_packed_sequence(states, batch_first=True)
+        return compiled(lambda states: states * 2)(states)

@@ -294,3 +294,16 @@ class writes_into_a_tensor_of_another_shape:
         y = torch.empty(2)
         y = torch.add(x, x, alpha=2)
         return y
+
+
+class asserts_an_address:
+    breaks = {"GB0088"}
+
+    def before(x):
+        assert x.data_ptr() % 16 in range(16), "misaligned"
+        return x * 2
+
+    @drives
+    def pointer_outside(compiled, x):
+        assert x.data_ptr() % 16 in range(16), "misaligned"
+        return compiled(lambda x: x * 2)(x)
