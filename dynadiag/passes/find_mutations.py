@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import NamedTuple
 
 from dynadiag.advice.mutations import mutation_advice
@@ -29,6 +30,7 @@ from dynadiag.passes.mutation_python import python_facts
 from dynadiag.passes.places import is_own_file, source_function
 
 Key = tuple[object, ...]
+MOST_PYTHON = 5_000
 _OF_BREAKS = frozenset(("DM05", "DM06", "DM07", "DM13", "DM16", "DM20", "DM21", "DM22"))
 # Each backward graph of compiled autograd is a function of a file of its own.
 _MADE_FILE = re.compile(r"<eval_with_key>\.\d+")
@@ -53,10 +55,18 @@ def find_mutations(run: Run) -> PassResult:
         notes += disagreements(view)
         if view.why_not_probed is not None:
             unprobed.append(_Unprobed(view.graph.id, view.why_not_probed, blind=view.aot is None))
-    facts += [*break_facts(run), *leaf_facts(run), *python_facts(run), *uncaught_facts(run, facts)]
+    facts += [*break_facts(run), *leaf_facts(run), *_first(python_facts(run), notes), *uncaught_facts(run, facts)]
     merged = sorted(_merged(with_parity(facts, run)), key=_order)
     mutations = _mutations(merged, run)
     return PassResult(mutations=mutations, findings=mutation_findings(mutations, run), notes=(*notes, *_notes(unprobed, facts)))
+
+
+def _first(facts: Iterable[Fact], notes: list[str]) -> list[Fact]:
+    """The facts about Python objects, of a hostile log only the first MOST_PYTHON."""
+    found = list(islice(facts, MOST_PYTHON + 1))
+    if len(found) > MOST_PYTHON:
+        notes.append(f"Mutations: the first {MOST_PYTHON:,} changes of Python objects are shown; there are more.")
+    return found[:MOST_PYTHON]
 
 
 def _of_graph(view: GraphView, breaks: Mapping[int, tuple[Effect, ...]], run: Run) -> Iterator[Fact]:

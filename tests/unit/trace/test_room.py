@@ -129,3 +129,12 @@ def test_sites_beyond_those_shown_are_counted_with_their_events(tmp_path, monkey
     report = read(tmp_path, text)
     assert len(report.graph_breaks) == 3 and report.summary.graph_break_sites == 6 and report.summary.graph_break_events == 8
     assert any("3 of 6 graph break sites are shown" in note for note in report.notes)
+
+
+def test_changes_of_python_objects_beyond_those_shown_are_said(tmp_path, monkeypatch):
+    monkeypatch.setattr("dynadiag.passes.find_mutations.MOST_PYTHON", 3)
+    effects = "".join(
+        f"Mutating object of type list (source name: L['x{k}'])\n  File \"a.py\", line {k}, in f\n    x{k}.append(1)\n" for k in range(1, 9)
+    )
+    report = read(tmp_path, start(0) + artifact("dynamo_side_effects", 0, effects))
+    assert len(report.mutations) == 3 and any("first 3 changes of Python objects" in note for note in report.notes)
