@@ -17,7 +17,9 @@ _AS_TENSOR = re.compile(r"___as_tensor\((?P<inner>[^()]*)\)\.item\(\)")
 _FROM_NUMPY = re.compile(r"___from_numpy\((?P<inner>[^()]*)\)")
 _IMPORTED = re.compile(r"\b__import_(?P<name>\w+)\.(?=[A-Za-z_])")
 _ROOT = re.compile(r"[A-Za-z_]\w*")
-_NAMED = re.compile(r"[A-Za-z_][\w.\[\]'\"]*(?:\.(?:size|stride)\(\)\[\d+\]|\.storage_offset\(\))|[A-Za-z_]\w*(?:[.\[][\w.\[\]'\"]*)?")
+_NAMED = re.compile(
+    r"(?<![\w.])(?:[A-Za-z_][\w.\[\]'\"]*(?:\.(?:size|stride)\(\)\[\d+\]|\.storage_offset\(\))|[A-Za-z_]\w*(?:[.\[][\w.\[\]'\"]*)?)"
+)
 _NO_SOURCES = frozenset({"not", "and", "or", "Eq", "Ne", "Mod", "Max", "Min", "math", "True", "False", "None", "is", "in"})
 
 

@@ -10,6 +10,7 @@ from dynadiag.passes.mutation_errors import inner_name
 from dynadiag.passes.mutation_facts import Effect, Fact, site_of, size_text
 from dynadiag.passes.mutation_graphs import GraphView, read_nodes
 from dynadiag.passes.mutation_text import PRIVATE_OPERATOR, place
+from dynadiag.trace.values import NAME
 
 _INFERENCE = re.compile(r"^arg(\d{1,6})_1$")
 _TRAINING = re.compile(r"^primals_(\d{1,6})$")
@@ -21,7 +22,7 @@ _VIEW = re.compile(r"\.(?:as_strided|view|reshape|select|slice|permute|t|transpo
 _COPY = re.compile(r"\.copy_\.")
 _CLONE = re.compile(r"\.clone\.")
 _INPLACE = re.compile(r"_\.\w+$")
-_NAME = re.compile(r"[A-Za-z_]\w*")
+_NAME = re.compile(NAME)
 MISSED = "DM14"
 
 

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from dynadiag.model.run import Location, Node
+from dynadiag.trace.values import NAME
 
-_NAME = re.compile(r"[A-Za-z_]\w*")
+_NAME = re.compile(NAME)
 # Methods and functions whose result shares memory with their first argument (torch's view operators and `detach`).
 _VIEWS = frozenset((
     "view", "view_as", "reshape", "select", "narrow", "t", "transpose", "permute", "squeeze", "unsqueeze", "expand", "expand_as", "detach",

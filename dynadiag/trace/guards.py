@@ -12,11 +12,12 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from dynadiag.model.run import Guard, GuardSet
+from dynadiag.trace.values import NAME
 
 _LEAF = re.compile(r"\n\t?[| ]*\+- ([A-Z][A-Z0-9_]*): ([^\n]*)")
 _SOURCE = re.compile(r"[LG](?:\[[^\[\]]*\]|\.\w+)+")
 _LOCAL = re.compile(r"\b[LG]\['([^']*)'\]")
-_PATH = re.compile(r"[A-Za-z_]\w*(?:\.\w+|\[[^\[\]]*\])*")
+_PATH = re.compile(rf"{NAME}(?:\.\w+|\[[^\[\]]*\])*")
 _Leaf = tuple[str, str]
 if TYPE_CHECKING:
     _Match = re.Match[str] | None

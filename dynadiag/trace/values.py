@@ -8,6 +8,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+# A Python name in an expression, as a regular expression; the `e` of `1e-05`, the `x1f` of `0x1f` and an attribute after a dot are none.
+NAME = r"(?<![\w.])[A-Za-z_]\w*"
 _LARGEST_INT = 2**63 - 1
 _DEEPEST = 50
 # What a JSON text may hold, so that a few bytes of text do not become hundreds of MB of objects.
