@@ -66,7 +66,7 @@ def reproducer(candidate: Candidate, setting: Setting, header: Header, *, expect
     fixed += _memory_limit(setting.memory_limit_mib or 0)
     # The source of a back end, or of a function that is an option, is the text of the script that ran a moment ago.
     own = [setting.backend_source or "", *(one.source for one in functions if one.source is not None)]
-    paths = {config_path(name) for name, _ in candidate.configs} | {repr(one) for one in functions}
+    paths = {config_path(name) for name, _ in options} | {repr(one) for one in functions}
     named = set() if isinstance(setting.backend, str) else {setting.backend.__name__}
     return checked("\n".join(parts), trusted=[*fixed, *own, *of_backend], chains=paths | named)
 
