@@ -47,7 +47,7 @@ def watch_partitions(scheduler: ModuleType, hooks: Hooks) -> None:
             return
         partitions, signatures = result
         kept = sum(1 for one in signatures if not one.skip_cudagraph)
-        for number, (nodes, signature) in enumerate(zip(partitions, signatures, strict=True)):
+        for number, (nodes, signature) in enumerate(zip(partitions, signatures)):
             if signature.skip_cudagraph:
                 told = _left_out(args[0], nodes)
                 text = (

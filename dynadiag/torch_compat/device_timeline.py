@@ -12,7 +12,6 @@ import statistics
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 # Runtime and driver calls that come back only when what was asked for before is done.
 _WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cuStreamSynchronize", "cuCtxSynchronize")
@@ -146,14 +145,14 @@ class Timeline:
                 free[stream] = max(free.get(stream, 0.0) + self._between, now) + length * slower
                 device = max(device, free[stream])
             now = max(now, device) + ask.own if ask.waits else now + ask.own
-        lengths = [two - one for one, two in pairwise(ends)][len(ends) // 3 :]
+        lengths = [two - one for one, two in zip(ends, ends[1:])][len(ends) // 3 :]
         return statistics.median(lengths) if lengths else 0.0
 
 
 def _usual_gap(works: Sequence[Event]) -> float:
     """Nanoseconds between two works that follow each other at once: a quarter of all gaps are shorter."""
     ordered = sorted(works, key=lambda work: work.begin)
-    gaps = sorted(max(0, two.begin - one.end) for one, two in pairwise(ordered))
+    gaps = sorted(max(0, two.begin - one.end) for one, two in zip(ordered, ordered[1:]))
     return float(min(gaps[len(gaps) // 4], 5_000)) if gaps else 0.0
 
 

@@ -133,7 +133,7 @@ def _mean_us(total_ns: float, count: int) -> float:
 
 def _spans_by_thread(profiled: Profiled) -> dict[int, list[_Span]]:
     threads: dict[int, list[_Span]] = defaultdict(list)
-    for event, thread in zip(profiled.events, profiled.threads, strict=True):
+    for event, thread in zip(profiled.events, profiled.threads):
         kind = None if event.on_device else _kind(event.name)
         if kind is not None:
             threads[thread].append(_Span(kind, event.begin, event.end))
