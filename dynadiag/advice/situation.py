@@ -121,7 +121,7 @@ def situation_of(event: BreakEvent | GraphBreak, run: Run, own_frame: Location |
         trains=own is not None and _epoch(event, run) in _with_optimizer(run, own),
         torch=_version(process),
         block=_block(shown, run) if editable else None,
-        packs=_PACKED.search(f"{event.context} {line.code}") is not None or (own is not None and _packing(run)),
+        packs=_PACKED.search(f"{event.context} {line.code}") is not None or (own is not None and _epoch(event, run) in _packing(run)),
     )
 
 
@@ -199,7 +199,7 @@ def _epoch(event: BreakEvent | GraphBreak, run: Run) -> tuple[int, int] | None:
 
 
 # Each break asks about all breaks of its run: those of the run that was asked about last are read once.
-_OPTIMIZERS: dict[int, tuple[Run, Mapping[tuple[str, str | None], frozenset[tuple[int, int]]], bool]] = {}
+_OPTIMIZERS: dict[int, tuple[Run, Mapping[tuple[str, str | None], frozenset[tuple[int, int]]], frozenset[tuple[int, int] | None]]] = {}
 
 
 def _with_optimizer(run: Run, own: Location) -> frozenset[tuple[int, int]]:
@@ -207,12 +207,12 @@ def _with_optimizer(run: Run, own: Location) -> frozenset[tuple[int, int]]:
     return _read_once(run)[1].get((own.file, source_function(own.function)), frozenset())
 
 
-def _packing(run: Run) -> bool:
-    """Whether the program packs sequences somewhere: an RNN then gets one."""
+def _packing(run: Run) -> frozenset[tuple[int, int] | None]:
+    """The processes and epochs in which the program packs sequences: an RNN then gets one."""
     return _read_once(run)[2]
 
 
-def _read_once(run: Run) -> tuple[Run, Mapping[tuple[str, str | None], frozenset[tuple[int, int]]], bool]:
+def _read_once(run: Run) -> tuple[Run, Mapping[tuple[str, str | None], frozenset[tuple[int, int]]], frozenset[tuple[int, int] | None]]:
     known = _OPTIMIZERS.get(id(run))
     if known is None or known[0] is not run:
         _OPTIMIZERS.clear()
@@ -220,16 +220,16 @@ def _read_once(run: Run) -> tuple[Run, Mapping[tuple[str, str | None], frozenset
     return known
 
 
-def _of_all_breaks(run: Run) -> tuple[Mapping[tuple[str, str | None], frozenset[tuple[int, int]]], bool]:
-    """Who calls an optimizer that breaks, and whether a break names packed sequences."""
+def _of_all_breaks(run: Run) -> tuple[Mapping[tuple[str, str | None], frozenset[tuple[int, int]]], frozenset[tuple[int, int] | None]]:
+    """Who calls an optimizer that breaks, and where a break names packed sequences."""
     found: dict[tuple[str, str | None], set[tuple[int, int]]] = {}
-    packs = False
+    packs: set[tuple[int, int] | None] = set()
     for event in run.breaks:
-        packs = packs or _PACKED.search(event.context or "") is not None
+        packs.update((_epoch(event, run),) if _PACKED.search(event.context or "") else ())
         epoch = _epoch(event, run) if _of_optimizer(event) else None
         for frame in event.stack if epoch is not None else ():
             found.setdefault((frame.file, source_function(frame.function)), set()).update(() if epoch is None else (epoch,))
-    return {key: frozenset(epochs) for key, epochs in found.items()}, packs
+    return {key: frozenset(epochs) for key, epochs in found.items()}, frozenset(packs)
 
 
 def _of_optimizer(event: BreakEvent) -> bool:

@@ -439,8 +439,7 @@ LSTM = torch.nn.LSTM(3, 3, batch_first=True)
 
 
 class packs_sequences:
-    breaks = {"GB0007", "GB0148"}
-    breaks_old = {"GB0007", "GB0014"}
+    breaks = {"GB0007"}
 
     def inputs():
         return torch.ones(2, 4, 3), torch.tensor([4, 2])
