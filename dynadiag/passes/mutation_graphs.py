@@ -19,8 +19,6 @@ _DTYPE_BYTES = {
     "int32": 4, "uint32": 4, "float32": 4, "float": 4, "int64": 8, "uint64": 8, "float64": 8, "double": 8, "complex64": 8, "complex128": 16,
 }  # fmt: skip
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9]+")
-# `def forward(self, ...):` of a graph's text: the body is not parsed for its inputs alone.
-_SIGNATURE = re.compile(r"^ {4}def forward\(.*?\)(?: -> [^\n]*)?:[ \t]*\n", re.DOTALL | re.MULTILINE)
 _NAMES = re.compile(r"\w+")
 _ASSIGNED = re.compile(r'\s*(\w+)(?: ?: ?"[^"\n]*")? = ')
 _STATIC_SOURCE = re.compile(r"\._(?:buffers|parameters)\[|\.param_groups\[|\.state\[")
@@ -82,8 +80,7 @@ class GraphView:
             return self.text.inner
         ops = list(filter(names_write, self.graph.ops))
         nodes = trace.graph_nodes(_only_writes(_read(self.graph), ops, reach)) if ops else ()
-        signature = _SIGNATURE.search(_read(self.graph))
-        inputs = set(_NAMES.findall(signature[0].lower() if signature else ""))
+        inputs = set(_NAMES.findall(_head(_read(self.graph)).lower()))
         writes = [_as_method(node) for node in nodes if node.op != "placeholder" and is_write(node) and node.name not in reach]
         return [node for node in writes if not node.args or node.args[0].lower() not in inputs]
 
@@ -121,17 +118,24 @@ def _only_writes(text: str, ops: Sequence[str], known: Set[str | None]) -> str:
 
     Lines that assign one of the `known` names are left out.
     """
-    signature = _SIGNATURE.search(text)
-    if signature is None:
+    found = trace.signature(text)
+    if found is None:
         return ""
+    body = found[-1]
     kept = ["    def forward(self):"]
-    for start, end in _lines_with(map(_written_op, ops), text, signature.end()):
+    for start, end in _lines_with(map(_written_op, ops), text, body):
         assigned = _ASSIGNED.match(text, start)
         if assigned is None or assigned[1] not in known:
-            comment = text.rfind("# File:", signature.end(), start)
+            comment = text.rfind("# File:", body, start)
             kept += [f"        {text[comment : text.find(chr(10), comment)]}"] if comment >= 0 else []
             kept.append(text[start:end])
     return "\n".join(kept) + "\n"
+
+
+def _head(text: str) -> str:
+    """`def forward(self, ...):` of a graph's text: the body is not parsed for its inputs alone."""
+    found = trace.signature(text)
+    return "" if found is None else f"    def forward({text[found[0] : found[2] + 1]}"
 
 
 def _written_op(op: str) -> str:
@@ -259,8 +263,7 @@ def _inputs(graph: Graph, details: Mapping[str, Any], traced: Sequence[TracedInp
     if entries:
         return tuple(_recorded(index, entry) for index, entry in enumerate(entries))
     by_name = {_NOT_IN_NAMES.sub("_", one.source).lower(): one for one in traced}
-    signature = _SIGNATURE.search(_read(graph))
-    placeholders = [node for node in trace.graph_nodes(signature[0] if signature else "") if node.op == "placeholder"]
+    placeholders = [node for node in trace.graph_nodes(_head(_read(graph))) if node.op == "placeholder"]
     return tuple(_described(index, node, by_name.get(node.name.lower())) for index, node in enumerate(placeholders))
 
 

@@ -1,7 +1,18 @@
 """Reads torch's structured trace and text logs into a `Run`, without torch."""
 
 from dynadiag.trace.graph_nodes import graph_nodes
+from dynadiag.trace.graph_text import signature
 from dynadiag.trace.load import load
 from dynadiag.trace.payloads import NodeStacks, aot_metadata, graph_details, probe_result, read_payload, side_effects
 
-__all__ = ["NodeStacks", "aot_metadata", "graph_details", "graph_nodes", "load", "probe_result", "read_payload", "side_effects"]
+__all__ = [
+    "NodeStacks",
+    "aot_metadata",
+    "graph_details",
+    "graph_nodes",
+    "load",
+    "probe_result",
+    "read_payload",
+    "side_effects",
+    "signature",
+]

@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from dynadiag.model.run import Location, Node
+from dynadiag.trace.graph_text import signature
 
-_SIGNATURE = re.compile(r"^ {4}def forward\((.*?)\)(?: -> [^\n]*)?:[ \t]*$", re.DOTALL | re.MULTILINE)
 _NEXT_CLASS = re.compile(r"^ {0,4}class ", re.MULTILINE)
 _FILE = re.compile(r"^#\s*(?:Backward of forward node:\s*)?File: (.+?):(\d{1,9})(?: in (.+?))?(?:, code: (.*))?$")
+# A parameter, or else what stands up to the next comma or line: whatever was looked at and is none is not looked at again.
 _PARAMETER = re.compile(
-    r"""\s*\*{0,2}([A-Za-z_]\w*)\s*(?::\s*(?:"([^"\n]*)"|'([^'\n]*)'|[^,="'#\n]+))?\s*(?:=[^,\n]*)?\s*(?:,|$)(?:\s*#[^\n]*)?"""
+    r"""[\s*]*+(?:([A-Za-z_]\w*+)\s*+(?::\s*+(?:"([^"\n]*+)"|'([^'\n]*+)'|[^,="'#\n]++))?+\s*+(?:=[^,\n]*+)?+\s*+(?:,|$)(?:\s*+#[^\n]*+)?+"""
+    r"""|[^,\n]++)"""
 )
 _TYPED = re.compile(r"""^([A-Za-z_]\w*) ?: ?"([^"]*)"\s*(?:#.*)?$""")
 _NAMES = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Pow: "pow", ast.Div: "truediv", ast.FloorDiv: "floordiv", ast.Mod: "mod",
@@ -28,19 +30,19 @@ def graph_nodes(text: str) -> tuple[Node, ...]:
 
     Bodies of higher order ops (classes inside the class) are left out. A line that cannot be parsed is left out too.
     """
-    signature = _SIGNATURE.search(text)
-    if signature is None:
+    found = signature(text)
+    if found is None:
         return ()
-    end = _NEXT_CLASS.search(text, signature.end())
-    body = text[signature.end() : end.start() if end else len(text)]
-    return tuple(_Reader(_placeholders(signature.group(1))).read(body.split("\n")))
+    begin, end, body = found
+    inner = _NEXT_CLASS.search(text, body)
+    return tuple(_Reader(_placeholders(text[begin:end])).read(text[body : inner.start() if inner else len(text)].split("\n")))
 
 
-def _placeholders(signature: str) -> list[Node]:
+def _placeholders(parameters: str) -> list[Node]:
     found = []
-    for match in _PARAMETER.finditer(signature):
+    for match in _PARAMETER.finditer(parameters):
         name, double, single = match.groups()
-        if name != "self":
+        if name is not None and name != "self":
             found.append(Node(name=name, op="placeholder", target=name, annotation=double or single))
     return found
 

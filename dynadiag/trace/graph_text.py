@@ -5,15 +5,24 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass
+from typing import Any, AnyStr
 
 _FORWARD = re.compile(rb"(?:\A|\n) {4}def forward\(")
-_SIGNATURE_END = re.compile(rb"\)(?: -> [^\n]*)?:[ \t]*(?=\n)")
+_SIGNATURE_LINE_END = re.compile(rb":[ \t]*\n")
 # The lines of a body in one pass: what is called, or the operator, or any other line whole; a line that only renames an input
 # (`l_x_ = L_x_`) leaves all three empty. Counting names in C takes a third of the time of looking at each line.
 _BODY_LINE = re.compile(
     rb"\n {8}(?=[A-Za-z_])(?:"
     rb'\w+(?:: "[^"\n]*")? = (?:([A-Za-z_][\w.]*)\(|(?!self\.)[\w.\-]+ (\+|-|\*\*|\*|//|/|%|@|<<|>>|<=|>=|==|!=|<|>|&|\||\^) )|'
     rb"\w+ = [A-Za-z_]\w*(?=\n)|([^\n]*))"
+)
+_SIGNATURE_OF_BYTES: tuple[Any, ...] = (_FORWARD, _SIGNATURE_LINE_END, b"\n", b") -> ", b")")
+_SIGNATURE_OF_STR: tuple[Any, ...] = (
+    re.compile(_FORWARD.pattern.decode()),
+    re.compile(_SIGNATURE_LINE_END.pattern.decode()),
+    "\n",
+    ") -> ",
+    ")",
 )
 _NEXT_CLASS = re.compile(rb"\n {0,4}class ")
 _STRING = re.compile(rb"\"[^\"\n]*\"|'[^'\n]*'")
@@ -45,13 +54,13 @@ def count_graph(text: bytes) -> GraphCount | None:
 
     Counted are placeholders, attributes, calls and the output. Lines that only rename an input (`l_x_ = L_x_`) are no nodes.
     """
-    begin = _FORWARD.search(text)
-    end = _SIGNATURE_END.search(text, begin.end()) if begin else None
-    if begin is None or end is None:
+    found = signature(text)
+    if found is None:
         return None
-    inner = _NEXT_CLASS.search(text, end.end())
-    body = text[end.end() : inner.start() if inner else len(text)]
-    inputs = _parameters(text[begin.end() : end.start()])
+    begin, end, body_begin = found
+    inner = _NEXT_CLASS.search(text, body_begin)
+    body = text[body_begin : inner.start() if inner else len(text)]
+    inputs = _parameters(text[begin:end])
     if _UNFLATTEN in body:
         body, inputs = _unflattened(body, inputs)
     ops: Counter[str] = Counter()
@@ -68,6 +77,24 @@ def count_graph(text: bytes) -> GraphCount | None:
         elif op is not None:
             ops[op] += count
     return GraphCount(len(inputs) + attributes + sum(ops.values()) + outputs, dict(ops))
+
+
+def signature(text: AnyStr) -> tuple[int, int, int] | None:
+    """Where the parameters of the first `forward` begin, where they end, and where its line ends; None without a whole one."""
+    forward, line_end, newline, arrow, bracket = _SIGNATURE_OF_STR if isinstance(text, str) else _SIGNATURE_OF_BYTES
+    begin = forward.search(text)
+    if begin is None:
+        return None
+    first = begin.end()
+    for match in line_end.finditer(text, first):
+        colon = match.start()
+        line = max(first, text.rfind(newline, first, colon) + 1)
+        end = text.find(arrow, line, colon)
+        if end < 0 and text[max(line, colon - 1) : colon] == bracket:
+            end = colon - 1
+        if end >= 0:
+            return first, end, match.end() - 1
+    return None
 
 
 def _parameters(signature: bytes) -> set[bytes]:

@@ -154,6 +154,7 @@ def test_a_run_that_still_runs_is_told_from_one_whose_dynadiag_was_killed_and_fr
     theirs = identity(child.pid)
     states = [(marked(tmp_path / "r", supervisor=process)) for process in (me, theirs)]
     child.kill()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # a signal that was sent is not yet one that has ended its process
     dead_but_not_waited_for = marked(tmp_path / "r", supervisor=theirs)
     child.wait()
     states += [dead_but_not_waited_for, marked(tmp_path / "r", supervisor=theirs), marked(tmp_path / "r", supervisor=me | {"start": 1})]
