@@ -325,7 +325,11 @@ class RegionCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileCall:
-    """One call of `torch.compile` seen by the recorder: where, with which backend and arguments, and whether it was switched off."""
+    """One call of `torch.compile` seen by the recorder: where, with which backend and arguments, and whether it was switched off.
+
+    `definition` is where the function that it compiles begins (`co_firstlineno`), None for what is no Python function; `epoch` counts the
+    calls of `torch._dynamo.reset()` before it.
+    """
 
     process: int
     location: Location | None
@@ -333,6 +337,8 @@ class CompileCall:
     backend: str | None
     options: Mapping[str, Any] = field(default_factory=dict)
     disabled: bool = False
+    definition: Location | None = None
+    epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dynadiag.model.run import CompileCall, Frame, Location, Run
 from dynadiag.passes.guard_sources import readable, root_name
-from dynadiag.passes.places import is_own_file, normal_path, source_function
+from dynadiag.passes.places import is_own_file, normal_path, resume_line, source_function
 
 _TORCHS_WAY = re.compile(r"/torch/(?:nn/modules/module|_dynamo/eval_frame|_dynamo/external_utils)\.py$")
 
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """How a function was compiled: with `dynamic=False` each time; made anew and compiled by one line several times (`again`).
+    """How a function was compiled: with `dynamic=False` each time; with `again` one line compiled several functions of one definition.
 
     `fullgraph` None: sometimes, or not known.
     """
@@ -55,18 +55,37 @@ class CompileCalls:
         named = self.by_name.get((process, source_function(frame.name) or ""))
         if named is not None:
             beside = [call for call in named if call.location is not None and call.location.file == frame.file]
-            return _read(beside or named)
-        known = self.by_process.get(process)
-        return Called(False, False, None) if known is None else Called(known.dynamic_false, False, known.fullgraph)
+            return replace(_read(beside or named), again=_is_made_again(beside or named, frame))
+        return self.by_process.get(process, Called(False, False, None))
+
+
+def _is_made_again(calls: Iterable[CompileCall], frame: Frame) -> bool:
+    """Whether one line compiled the function of the frame several times since the last reset, each time made anew by the same definition.
+
+    Only a function that is defined inside another one is a new object, with its own closure, each time. Lambdas and functions of one name
+    are told apart by where they begin; a log that does not say it tells nothing of lambdas.
+    """
+    seen: set[tuple[object, ...]] = set()
+    for call in calls:
+        begins = None if call.definition is None else (call.definition.file, call.definition.line)
+        at = call.location
+        if at is None or call.epoch != frame.key.epoch or "<locals>" not in call.target:
+            continue
+        if begins is None and call.target.endswith("<lambda>"):
+            continue
+        if begins is not None and resume_line(frame.name) is None and begins != (frame.file, frame.line):
+            continue
+        made = (call.target, begins, at.file, at.line)
+        if made in seen:
+            return True
+        seen.add(made)
+    return False
 
 
 def _read(calls: Sequence[CompileCall]) -> Called:
-    # Only a function that is defined inside another one is a new object, with its own closure, each time.
-    made = [call for call in calls if "<locals>" in call.target]
-    lines = [(call.location.file, call.location.line) for call in made if call.location is not None]
     full = {bool(call.options.get("fullgraph")) for call in calls}
     static = all(call.options.get("dynamic") is False for call in calls)
-    return Called(static, len(lines) > len(set(lines)), full.pop() if len(full) == 1 else None)
+    return Called(static, False, full.pop() if len(full) == 1 else None)
 
 
 def calling_line(frame: Frame, run: Run) -> Location | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from types import ModuleType
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 from dynadiag.torch_compat import stacks
@@ -30,6 +30,7 @@ def _describe_call(target: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
     options = kwargs.get("options")
     return {
         "target": _name(target),
+        "definition": _definition(target),
         "backend": _backend(kwargs.get("backend")),
         "mode": kwargs.get("mode"),
         "fullgraph": bool(kwargs.get("fullgraph", False)),
@@ -47,6 +48,12 @@ def _name(target: Any) -> str:
     if owner is not None and isinstance(name, str):
         return f"{type(owner).__qualname__}.{getattr(target, '__name__', name)}"
     return name if isinstance(name, str) else type(target).__qualname__
+
+
+def _definition(target: Any) -> dict[str, Any] | None:
+    """Where the code of a function or method begins; None for anything else, which may answer to any attribute."""
+    code = target.__code__ if isinstance(target, (FunctionType, MethodType)) and hasattr(target, "__code__") else None
+    return None if code is None else {"file": code.co_filename, "line": code.co_firstlineno}
 
 
 def _backend(backend: Any) -> str | None:

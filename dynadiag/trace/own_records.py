@@ -120,6 +120,8 @@ def compile_call(run: RunDraft, process: ProcessDraft, record: Record) -> None:
         backend=as_text(facts.get("backend")),
         options=options,
         disabled=as_bool(facts.get("disable")) or False,
+        definition=next(iter(named_stack([facts.get("definition")])), None),
+        epoch=process.epoch,
     )
     run.compile_calls.append(call)
 

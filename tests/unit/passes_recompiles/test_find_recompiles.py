@@ -316,29 +316,6 @@ def test_the_users_line_is_the_compiled_code_if_it_is_theirs(builders):
     assert line is not None and (line.line, line.function) == (10, "step")
 
 
-def test_compiling_again_on_one_line_is_said_first(builders):
-    calls = tuple(
-        CompileCall(process=0, location=Location("t.py", 5), target="train.main.<locals>.step", backend="eager") for _ in range(3)
-    )
-    run = builders.replace(builders.recompiled([equals(0, "k", "1.0")]), compile_calls=calls)
-    assert only(find_recompiles(run).transitions).advice[0].slug == "compile-once"
-
-
-@pytest.mark.parametrize(
-    ("target", "file", "reason"),
-    [
-        ("train.step", "/home/me/project/train.py", equals(0, "k", "1.0")),  # the same function each time
-        ("train.main.<locals>.step", "/home/me/project/train.py", size(0, 4, 8)),  # an argument, no closure
-        ("other.main.<locals>.step", "/home/me/project/other.py", equals(0, "k", "1.0")),  # another function of that name
-    ],
-)
-def test_compiling_again_is_not_blamed_for_anything_else(builders, target, file, reason):
-    own = CompileCall(process=0, location=Location(builders.SCRIPT, 5), target="train.step", backend="eager")
-    calls = (own, *(CompileCall(process=0, location=Location(file, 5), target=target, backend="eager") for _ in range(3)))
-    run = builders.replace(builders.recompiled([reason]), compile_calls=calls)
-    assert "compile-once" not in [advice.slug for advice in only(find_recompiles(run).transitions).advice]
-
-
 def test_the_calls_in_the_functions_own_file_tell_how_it_was_compiled(builders):
     calls = tuple(
         CompileCall(process=0, location=Location(file, 5), target="step", backend="eager", options=options)

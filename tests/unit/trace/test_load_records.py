@@ -282,6 +282,7 @@ def test_own_artifacts(new_log, tmp_path, graph_text):
         "dynadiag_compile_call",
         {
             "target": "f",
+            "definition": {"file": "a.py", "line": 2},
             "backend": "eager",
             "fullgraph": True,
             "disable": False,
@@ -307,6 +308,7 @@ def test_own_artifacts(new_log, tmp_path, graph_text):
     assert process.registry["GB0001"].hints == ("h",) and process.hooks == {"graphs": "ok"}
     assert run.site_prefixes == ("/usr/lib",)
     assert run.compile_calls[0].options == {"fullgraph": True, "x": 1} and run.compile_calls[0].location.line == 3
+    assert run.compile_calls[0].definition == Location("a.py", 2) and run.compile_calls[0].epoch == 0
     assert graph_details(run.graphs[0].details) == details
     assert run.problems[0].kind == "no_graph" and run.problems[0].frame == "f0"
     assert run.costs[0].frame == "f0" and run.costs[0].region_us == 10.5 and run.costs[0].lookup_us is None

@@ -126,6 +126,8 @@ def _check_calls(outcome):
     calls = [record.content for record in outcome.named("dynadiag_compile_call")]
     assert [call["target"] for call in calls] == ["limited", "<lambda>", "eager", "eager", "Module"]
     assert [call["backend"] for call in calls] == ["eager", "failing_backend", "eager", None, "aot_eager"]
+    assert [call["definition"] is None for call in calls] == [False, False, False, False, True]
+    assert calls[0]["definition"]["file"].endswith("script.py")
     assert calls[0]["dynamic"] is False
     assert [call["disable"] for call in calls] == [False, False, False, True, False]
     assert calls[2]["fullgraph"] is True
