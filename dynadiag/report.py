@@ -89,9 +89,13 @@ def _free(identifier: str, taken: set[str]) -> str:
     return f"{identifier}.{number}"
 
 
+# Writes that torch or autograd refuse while a graph is compiled.
+_REFUSED_WRITES = frozenset(("DM05", "DM08", "DM09", "DM23"))
+
+
 def _explained(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """Without the failed compilations that another error explains: a write that makes torch fail is told with its line, once."""
-    blamed = {one for finding in findings if finding.code == "DM05" and finding.severity == "error" for one in finding.evidence}
+    blamed = {one for finding in findings if finding.code in _REFUSED_WRITES and finding.severity == "error" for one in finding.evidence}
     return tuple(one for one in findings if one.code != FAILED or not one.evidence or not blamed.issuperset(one.evidence))
 
 

@@ -306,6 +306,7 @@ class RegionCost:
 
     Of a region behind a break `break_us` is the host's time from the graph before to its own, `waiting_us` the part of it that waits for
     the device; with a device in the profile (`on_device`) `gain_us` is what a call gains without the break, at least and at most.
+    `step_us` is the time of all profiled calls of the program's step without a profiler, known where a device was timed.
     """
 
     process: int
@@ -321,6 +322,7 @@ class RegionCost:
     waiting_us: float | None = None
     gain_us: tuple[float, float] | None = None
     on_device: bool = False
+    step_us: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

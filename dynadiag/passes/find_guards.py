@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from dynadiag.model.report import Advice, Cost, Finding, GuardReport, PassResult
-from dynadiag.model.run import Frame, Guard, Location, Run
+from dynadiag.model.run import Frame, Guard, RegionCost, Run
 from dynadiag.passes.base import Rank, frame_location, frames_by_code, listed, process_of, short_place, unique
 from dynadiag.passes.fingerprint import Subject, fingerprints
 from dynadiag.passes.guard_sources import readable
@@ -14,9 +15,10 @@ from dynadiag.passes.guard_text import parse_reason
 from dynadiag.passes.places import entry_stack, own_frame, source_function
 
 SLOW_CODE = "DG01"
-# torch times one single check, with the CPU caches flushed before it (`CheckFunctionManager`, `_dynamo/guards.py`): an upper bound that a
-# busy machine makes larger. So a finding needs a slow check in every compilation of the code, and enough guards to explain it.
-SLOW_CHECK_US = 200.0
+# torch times one single check while it compiles, with the CPU caches flushed before it (`CheckFunctionManager`, `_dynamo/guards.py`): an
+# upper bound that says nothing of a call. So a finding needs the look-ups of `--cost`, and enough guards to explain them: a call of a few
+# microseconds has its share of look-up with three guards too.
+LEAST_SHARE = 0.05
 MANY_GUARDS = 200
 _FILTER = "skip_guard_on_inbuilt_nn_modules_unsafe"
 _LONG_CHAIN = 6
@@ -28,7 +30,7 @@ _CLOSURE = re.compile(r"\.__closure__\[|\.cell_contents|__defaults__|__kwdefault
 
 
 def find_guards(run: Run) -> PassResult:
-    """One entry for each compiled frame with guards, and a finding for each code object whose check is slow.
+    """One entry for each compiled frame with guards, and a finding for each code object whose look-ups cost a share of the calls.
 
     The latency is torch's measurement of one check at compile time (`guard_latency_us`). torch does not time single guards: the "dearest"
     are those with the longest way to their value among the recorded examples, because a check walks that way.
@@ -103,54 +105,70 @@ def oddity(guard: Guard) -> str | None:
     return "a long way to the value" if chain_length(guard.source) >= _LONG_CHAIN else None
 
 
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """A compilation with many guards, and what the look-ups of its code took: a mean per call, and their share of the profiled calls."""
+
+    frame: Frame
+    lookup_us: float
+    share: float
+    how: str
+
+
 def _findings(run: Run, reports: dict[str, GuardReport]) -> tuple[Finding, ...]:
-    slow = [group for group in (_slowest(frames) for frames in frames_by_code(run).values()) if group is not None]
-    subjects = [Subject(SLOW_CODE, _where(frame, run)) for frame in slow]
-    marks = fingerprints(subjects, run)
-    return tuple(_finding(number, frame, reports, mark, run) for number, (frame, mark) in enumerate(zip(slow, marks, strict=True), start=1))
+    slow = [one for frames in frames_by_code(run).values() if (one := _measured(frames, run)) is not None and one.share >= LEAST_SHARE]
+    marks = fingerprints([Subject(SLOW_CODE, own_frame(entry_stack(one.frame), run)) for one in slow], run)
+    return tuple(_finding(number, one, reports, mark, run) for number, (one, mark) in enumerate(zip(slow, marks, strict=True), start=1))
 
 
-def _latency(frame: Frame) -> float:
-    return 0.0 if frame.metrics is None or frame.metrics.guard_latency_us is None else frame.metrics.guard_latency_us
+def _measured(frames: Sequence[Frame], run: Run) -> _Measured | None:
+    """What `--cost` measured of the look-ups of one code object, at its compilation with most guards; None where nothing was."""
+    frame = max((frame for frame in frames if _count(frame) >= MANY_GUARDS), key=_count, default=None)
+    ids = {frame.id for frame in frames}
+    mine = [(cost, cost.lookup_us) for cost in run.costs if cost.frame in ids and cost.lookup_us is not None]
+    if frame is None or not mine:
+        return None
+    spent, calls = sum(cost.calls * lookup for cost, lookup in mine), sum(cost.calls for cost, _ in mine)
+    whole = _profiled_us([cost for cost in run.costs if cost.process == frame.key.process])
+    return _Measured(frame, spent / calls, spent / whole, mine[0][0].how) if calls and whole > 0 else None
 
 
-def _slowest(frames: Sequence[Frame]) -> Frame | None:
-    """The compilation with the fastest slow check, so that one disturbed measurement is no finding."""
-    timed = [frame for frame in frames if frame.guards is not None and _latency(frame) > 0]
-    frame = min(timed, key=_latency, default=None)
-    return frame if frame is not None and _latency(frame) >= SLOW_CHECK_US and _count(frame) >= MANY_GUARDS else None
+def _profiled_us(costs: Sequence[RegionCost]) -> float:
+    """The time of the profiled calls: of compiled calls with their look-ups, or of the program's steps where those took longer."""
+    compiled = sum(cost.calls * (cost.region_us + (cost.lookup_us or 0.0)) for cost in costs)
+    return max(compiled, *(cost.step_us or 0.0 for cost in costs))
 
 
-def _where(frame: Frame, run: Run) -> Location | None:
-    return own_frame(entry_stack(frame), run)
-
-
-def _finding(number: int, frame: Frame, reports: dict[str, GuardReport], mark: str, run: Run) -> Finding:
+def _finding(number: int, one: _Measured, reports: dict[str, GuardReport], mark: str, run: Run) -> Finding:
+    frame = one.frame
     report = reports[frame.id]
-    latency = _latency(frame)
     kinds = sorted(report.by_kind.items(), key=lambda item: (-item[1], item[0]))
     odd = unique(f"`{readable(guard.source)}` ({oddity(guard)})" for guard in report.odd if guard.source)
+    process = process_of(run, frame.key.process)
+    on_device = process is not None and process.device not in (None, "cpu")
+    name = source_function(frame.name) or "a frame"
     return Finding(
         id=f"n{number}",
         fingerprint=mark,
         code=SLOW_CODE,
         severity="note",
-        title=f"`{source_function(frame.name) or 'a frame'}` checks {report.count:,} guards before each call, in up to {latency:,.0f} us",
-        where=_where(frame, run),
+        title=f"Guards of `{name}`: looking up the compiled code takes {one.share:.0%} of the measured calls",
+        where=own_frame(entry_stack(frame), run),
         why=" ".join(
             part
             for part in (
-                f"They run before each call of the compiled code {_place(frame)}.",
-                "torch timed one check at compile time with cold CPU caches, so a usual one is faster.",
+                f"Its {report.count:,} guards run before each call of the compiled code {_place(frame)}; "
+                f"a look-up took {one.lookup_us:,.0f} us.",
+                "This is the host's time: behind a busy device it may cost nothing." if on_device else "",
                 f"Most are {listed([f'{kind} ({count})' for kind, count in kinds])}.",
                 f"Unusual: {listed(odd)}." if odd else "",
             )
             if part
         ),
         fix=_advice(frame, run),
-        cost=Cost(value=latency, unit="us per call", basis="measured"),
+        cost=Cost(value=round(one.lookup_us, 3), unit="us per call", basis=f"measured: {one.how}"),
         evidence=(report.id, frame.id),
-        rank=(float(Rank.GUARDS), -latency),
+        rank=(float(Rank.GUARDS), -one.share),
     )
 
 

@@ -118,7 +118,8 @@ def _why(group: Sequence[Mutation]) -> str:
     first = group[0]
     parts = unique(f"{effect['detail']}{_condition(effect)}" for effect in first.effects)
     lines = sum(len(one.sites) for one in group)
-    count = f" ({plural(len(group), 'input')}, {plural(lines, 'write')})" if len(group) > 1 else ""
+    seen = f", {plural(lines, 'write')}" if all(one.sites for one in group) else ""  # without the probe nothing says how many
+    count = f" ({plural(len(group), 'input')}{seen})" if len(group) > 1 else ""
     told = first.refusal is None or any(_shown(first.refusal) in part for part in parts)
     said = "" if told or first.refusal is None else f'. Torch says: "{_shown(first.refusal)}"'
     doubts = "".join(f" Unsure: {doubt}." for doubt in first.doubts)

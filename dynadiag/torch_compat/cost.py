@@ -168,7 +168,7 @@ class CostMeter:
         profiled, self._profiled, self._done = self._profiled[0], None, True
         regions = summarise(profiled, self._starter[0], period_ns)
         how = f"torch.profiler, {_ROUNDS} steady calls of region {self._starter[0]}; nested regions and look-ups subtracted"
-        self._sink.artifact("dynadiag_cost", {"how": how, "regions": regions, "period_ns": period_ns}, context=False)
+        self._sink.artifact("dynadiag_cost", {"how": how, "regions": regions, "period_ns": period_ns, "rounds": _ROUNDS}, context=False)
 
     def _discard(self) -> None:
         if self._profile is not None:

@@ -225,12 +225,12 @@ def cost(run: RunDraft, process: ProcessDraft, record: Record) -> None:
     facts = record.object()
     how = run.share((as_text(facts.get("how")) or "")[:LONGEST_ERROR])
     for region in map(as_dict, as_list(facts.get("regions"))[:_MOST_ENTRIES]):
-        found = _region(run, process, region, how)
+        found = _region(run, process, region, how, _step_us(facts))
         if found is not None and run.room.take("profiled regions", len(found.region)):
             run.costs.append(found)
 
 
-def _region(run: RunDraft, process: ProcessDraft, region: Mapping[str, Any], how: str) -> RegionCost | None:
+def _region(run: RunDraft, process: ProcessDraft, region: Mapping[str, Any], how: str, step_us: float | None) -> RegionCost | None:
     calls, spent = as_id(region.get("calls")), as_float(region.get("region_us"))
     if not calls or spent is None:
         return None
@@ -249,7 +249,13 @@ def _region(run: RunDraft, process: ProcessDraft, region: Mapping[str, Any], how
         waiting_us=as_float(region.get("waiting_us")),
         gain_us=_ends(region.get("gain_us")),
         on_device="gain_us" in region,
+        step_us=step_us,
     )
+
+
+def _step_us(facts: Mapping[str, Any]) -> float | None:
+    period_ns, rounds = as_float(facts.get("period_ns")), as_id(facts.get("rounds"))
+    return period_ns * rounds / 1000 if period_ns and rounds else None
 
 
 def _ends(value: object) -> tuple[float, float] | None:

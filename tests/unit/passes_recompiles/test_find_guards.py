@@ -2,7 +2,7 @@
 
 import pytest
 
-from dynadiag.model.run import CompileMetrics, Guard, GuardSet
+from dynadiag.model.run import CompileMetrics, Guard, GuardSet, RegionCost
 from dynadiag.passes.find_guards import chain_length, dearest, find_guards, oddity
 
 PLAIN = Guard("TENSOR_MATCH", "L['x']", "check_tensor(L['x'], Tensor)")
@@ -12,6 +12,13 @@ LONG = Guard("EQUALS_MATCH", "L['self']._modules['a']._modules['b'].cfg.layers[0
 def guarded(builders, latency, *, count=300, examples=(PLAIN,)):
     metrics = CompileMetrics(total_s=1.0, guard_latency_us=latency)
     return {"metrics": metrics, "guards": GuardSet(count=count, by_kind={"TENSOR_MATCH": count}, examples=examples)}
+
+
+def profiled(builders, run, lookup, region=900.0, **known):
+    """The run with what `--cost` measured of every frame."""
+    common = {"process": 0, "calls": 20, "pregraph_us": 1.0, "between_us": 0.0, "how": "torch.profiler, 20 steady calls", **known}
+    costs = tuple(RegionCost(frame=one.id, region=one.key.text, lookup_us=lookup, region_us=region, **common) for one in run.frames)
+    return builders.replace(run, costs=costs)
 
 
 @pytest.mark.parametrize(
@@ -56,29 +63,36 @@ def test_failed_guards_stand_with_the_entry_that_they_belong_to(builders):
     assert reports[0].latency_us == 20.0
 
 
-def test_a_slow_check_with_many_guards_is_a_finding(builders):
-    finding = find_guards(builders.recompiled(**guarded(builders, 450.0))).findings[0]
+def test_guards_that_cost_a_measured_share_are_a_finding(builders):
+    (finding,) = find_guards(profiled(builders, builders.recompiled(**guarded(builders, 450.0)), 100.0)).findings
     assert finding.code == "DG01"
-    assert finding.title == "`step` checks 300 guards before each call, in up to 450 us"
-    assert "cold CPU caches" in finding.why
+    assert finding.title == "Guards of `step`: looking up the compiled code takes 10% of the measured calls"
+    assert "300 guards" in finding.why and "a look-up took 100 us" in finding.why
+    assert (finding.cost.value, finding.cost.basis) == (100.0, "measured: torch.profiler, 20 steady calls")
 
 
 def test_a_source_with_two_odd_guards_is_named_once(builders):
     odd = tuple(Guard(kind, "L['f'].__closure__[0].cell_contents", f"{kind} of it") for kind in ("TYPE_MATCH", "ID_MATCH"))
-    guards = GuardSet(count=300, by_kind={"TYPE_MATCH": 300}, examples=odd)
-    finding = find_guards(builders.recompiled(metrics=CompileMetrics(guard_latency_us=450.0), guards=guards)).findings[0]
+    run = builders.recompiled(guards=GuardSet(count=300, by_kind={"TYPE_MATCH": 300}, examples=odd))
+    (finding,) = find_guards(profiled(builders, run, 100.0)).findings
     assert finding.why.count("a closure or default value") == 1
 
 
-@pytest.mark.parametrize(("latency", "count"), [(450.0, 20), (150.0, 300), (None, 300)])
-def test_no_finding_without_both(builders, latency, count):
-    assert find_guards(builders.recompiled(**guarded(builders, latency, count=count))).findings == ()
+@pytest.mark.parametrize(("lookup", "count"), [(100.0, 20), (40.0, 300), (None, 300)])
+def test_no_finding_for_few_guards_a_small_share_or_look_ups_that_were_not_measured(builders, lookup, count):
+    run = builders.recompiled(**guarded(builders, 5000.0, count=count))
+    assert find_guards(profiled(builders, run, lookup)).findings == ()
 
 
-def test_one_disturbed_measurement_is_no_finding(builders):
-    run = builders.recompiled(["0/0: k == 1"], **guarded(builders, 5000.0))
-    calm = builders.replace(run.frames[1], metrics=CompileMetrics(guard_latency_us=30.0))
-    assert find_guards(builders.replace(run, frames=(run.frames[0], calm))).findings == ()
+def test_torchs_own_latency_alone_is_no_finding(builders):
+    result = find_guards(builders.recompiled(**guarded(builders, 5000.0)))
+    assert result.findings == ()
+    assert result.guards[0].latency_us == 5000.0
+
+
+def test_the_share_is_that_of_the_whole_step_where_a_device_was_timed(builders):
+    run = builders.recompiled(**guarded(builders, 450.0))
+    assert find_guards(profiled(builders, run, 100.0, step_us=20 * 10_000.0)).findings == ()
 
 
 @pytest.mark.parametrize(
@@ -91,10 +105,9 @@ def test_one_disturbed_measurement_is_no_finding(builders):
     ],
 )
 def test_torchs_filter_is_named_where_most_guards_look_at_modules(builders, on_modules, names, told):
-    metrics = CompileMetrics(total_s=1.0, guard_latency_us=500.0)
-    run = builders.recompiled(metrics=metrics, guards=GuardSet(count=300, by_kind={"TYPE_MATCH": 300}, on_modules=on_modules))
+    run = builders.recompiled(guards=GuardSet(count=300, by_kind={"TYPE_MATCH": 300}, on_modules=on_modules))
     run = builders.replace(run, processes=(builders.replace(run.processes[0], option_names=names),))
-    (finding,) = find_guards(run).findings
+    (finding,) = find_guards(profiled(builders, run, 100.0)).findings
     assert [advice.slug for advice in finding.fix] == (["guard-filter", "fewer-guards"] if told else ["fewer-guards"])
     if told:
         assert finding.fix[0].text.startswith("200 of the 300 guards look at submodules")
