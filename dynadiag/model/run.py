@@ -397,7 +397,7 @@ class RunInfo:
     stopped: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
 class Run:
     """Everything that could be read from a run directory, a log or a folder of logs.
 

@@ -108,7 +108,7 @@ def rank_numbers(ranks: Iterable[int]) -> str:
 def rank_text(run: Run, processes: Iterable[int]) -> str:
     """For example "ranks 0, 1" or "processes 4711, 4712"; empty when the run has only one process."""
     wanted = set(processes)
-    chosen = [process for process in run.processes if process.index in wanted]
+    chosen = [process for index in sorted(wanted) if (process := process_of(run, index)) is not None]
     if len(run.processes) < 2 or not chosen:
         return ""
     ranks = [process.rank for process in chosen]

@@ -45,8 +45,9 @@ def find_graph_breaks(run: Run) -> PassResult:
     for causes in ordered:
         beside.setdefault(_own_line(causes[0]), []).append(_code(causes))
     subjects = [Subject(_code(group), _where(group)) for group in ordered]
+    no_graph = not run.graphs and any(frame.metrics is not None for frame in run.frames)  # a text log need not show its graphs
     findings = tuple(
-        _finding(run, group, one, skips, beside[_own_line(group[0])])
+        _finding(run, group, one, skips, beside[_own_line(group[0])], no_graph=no_graph)
         for group, one in zip(ordered, fingerprints(subjects, run), strict=True)
     )
     more, events = more_sites(run)
@@ -97,7 +98,9 @@ def _where(group: Sequence[GraphBreak]) -> Location | None:
     return _main(group).own_frame or _main(group).torch_frame
 
 
-def _finding(run: Run, group: Sequence[GraphBreak], fingerprint: str, skips: dict[str, str], beside: Sequence[str]) -> Finding:
+def _finding(
+    run: Run, group: Sequence[GraphBreak], fingerprint: str, skips: dict[str, str], beside: Sequence[str], *, no_graph: bool
+) -> Finding:
     return Finding(
         id="",
         fingerprint=fingerprint,
@@ -105,7 +108,7 @@ def _finding(run: Run, group: Sequence[GraphBreak], fingerprint: str, skips: dic
         severity="error" if any(site.fullgraph for site in group) else _severity(group),
         title=_title(run, group),
         where=_where(group),
-        why=_why(run, group, beside),
+        why=_why(run, group, beside, no_graph=no_graph),
         fix=_fix(group),
         cost=_cost(group),
         evidence=_evidence(group, skips),
@@ -180,14 +183,14 @@ def _function(run: Run, frame_id: str) -> str:
     return name if line is None else f"The rest of {name} after line {line}"
 
 
-def _why(run: Run, group: Sequence[GraphBreak], beside: Sequence[str] = ()) -> str:
+def _why(run: Run, group: Sequence[GraphBreak], beside: Sequence[str], *, no_graph: bool) -> str:
     events, sites = sum(site.events for site in group), len(group)
     parts = [f"{plural(events, 'break event')} in {plural(sites, 'site')}{_times(run, group)}"]
     if is_train_step(group):
         parts[0] += f": {', '.join(train_step_lines(group))}"
     else:
         parts.extend(_inside(group))
-    parts.extend(_consequence(run, group))
+    parts.extend(_consequence(run, group, no_graph=no_graph))
     parts.extend(f"also on this line: {listed(site.other_reasons)}" for site in group if site.other_reasons)
     if len(beside) > 1 and not is_train_step(group):
         parts.append(f"one of {len(beside)} causes behind this line ({listed(unique(beside), limit=8)})")
@@ -211,7 +214,7 @@ def _is_own(site: GraphBreak) -> bool:
     return own is not None and place is not None and (own.file, own.line) == (place.file, place.line)
 
 
-def _consequence(run: Run, group: Sequence[GraphBreak]) -> list[str]:
+def _consequence(run: Run, group: Sequence[GraphBreak], *, no_graph: bool) -> list[str]:
     parts: list[str] = []
     eager = unique(frame for site in group for frame in site.skipped_frames)
     skip = next((site.skip_reason for site in group if site.skip_reason), None)
@@ -228,7 +231,7 @@ def _consequence(run: Run, group: Sequence[GraphBreak]) -> list[str]:
         parts.append(f"goes on in {plural(len(resumed), 'compiled resume frame')}")
     if all(site.cached for site in group):
         parts.append("replayed from a compile cache")
-    if not run.graphs and any(frame.metrics is not None for frame in run.frames):  # a text log need not show its graphs
+    if no_graph:
         parts.append("no graph was captured in the whole run, so no operation ran compiled")
     return parts
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from dynadiag.advice.parity import parity_advice
 from dynadiag.model.parity import NotCompared, Parity, ParityCall
@@ -124,8 +125,8 @@ def _undeclared(wrong: Wrong) -> str | None:
 def _why(group: Sequence[Wrong], frame: Frame | None) -> str:
     first = group[0]
     whose = f" of {source_function(frame.name)}" if frame is not None and frame.name else ""
-    others = [in_words(one) for one in first.call.differences if one is not first.difference]
-    told = [in_words(first.difference), *others[: _MOST_TOLD - 1]]
+    others = islice((one for one in first.call.differences if one is not first.difference), _MOST_TOLD - 1)
+    told = [in_words(one) for one in (first.difference, *others)]
     more = len(first.call.differences) + first.call.more_differences - len(told)
     rest = f"; and {plural(more, 'more difference')}" if more > 0 else ""
     sharing = sharing_in_words(first.call)

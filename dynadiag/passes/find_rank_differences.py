@@ -21,6 +21,7 @@ SETTING_CODE = "DX05"
 _SHOWN = 3
 _SINGLY = 64
 _MOST_DIFFERENCES = 1000
+_MOST_VALUES = 2_000_000  # of all ranks in all differences of a kind: 488 differences of 4,096 ranks
 _MOST_NOTES = 20
 _MOST_VARIANTS = 256
 
@@ -53,10 +54,11 @@ def find_rank_differences(run: Run) -> PassResult:
     ranks, notes = main_processes(run)
     if len(ranks) < 2:
         return PassResult(notes=notes)
-    found = [list(islice(_differences(aspect, ranks, run), _MOST_DIFFERENCES + 1)) for aspect in _ASPECTS]
-    differences = [(aspect, one) for aspect, group in zip(_ASPECTS, found, strict=True) for one in group[:_MOST_DIFFERENCES]]
-    if any(len(group) > _MOST_DIFFERENCES for group in found):
-        notes = (*notes, f"Ranks: the first {_MOST_DIFFERENCES:,} differences of a kind are shown; there are more.")
+    most = min(_MOST_DIFFERENCES, _MOST_VALUES // len(ranks))
+    found = [list(islice(_differences(aspect, ranks, run), most + 1)) for aspect in _ASPECTS]
+    differences = [(aspect, one) for aspect, group in zip(_ASPECTS, found, strict=True) for one in group[:most]]
+    if any(len(group) > most for group in found):
+        notes = (*notes, f"Ranks: the first {most:,} differences of a kind are shown; there are more.")
     guarded = list(islice(guard_values(ranks, run), _MOST_DIFFERENCES))
     settings = list(_settings(ranks))
     cut = list(_cut_short(ranks))

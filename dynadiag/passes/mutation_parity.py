@@ -12,6 +12,7 @@ from dynadiag.passes.places import own_frame, source_function
 
 _SEEN = "DM40"
 UNDECLARED = "DM24"
+_KINDS = frozenset(("data", "metadata", "storage"))
 _IF_MOVED = "when torch, which does not know of the write, moves or drops the call, or reads a value from before it"
 # "Written on a tensor made in the graph": not where that tensor turned out to be an input.
 _MADE_IN_GRAPH = "DM18"
@@ -20,11 +21,15 @@ _MADE_IN_GRAPH = "DM18"
 def with_parity(facts: Sequence[Fact], run: Run) -> Iterator[Fact]:
     """The facts, those of an input that was seen to be wrong with that as their worst effect; and a fact for each input that had none."""
     wrong = [one for one in wrong_things(run) if one.code == _SEEN and one.input is not None]
+    by_input: dict[tuple[object, ...], list[Wrong]] = {}
+    for one in wrong:
+        by_input.setdefault(_input_of(run.frame(one.call.frame) if one.call.frame else None, one.input), []).append(one)
+    places = {one.where for one in wrong}
     told: set[int] = set()
     for fact in facts:
-        mine = [one for one in wrong if _is_about(one, fact, run)]
+        mine = by_input.get(_input_of(fact.frame, fact.input), []) if fact.kind in _KINDS else []
         told.update(map(id, mine))
-        if fact.code == _MADE_IN_GRAPH and _lines(fact) & {one.where for one in wrong}:
+        if fact.code == _MADE_IN_GRAPH and _lines(fact) & places:
             continue
         yield replace(fact, effects=sorted_effects((*fact.effects, *map(_effect, mine)))) if mine else fact
     for one in wrong:
@@ -60,10 +65,9 @@ def _lines(fact: Fact) -> set[Location | None]:
     return {site.where for site in fact.sites}
 
 
-def _is_about(one: Wrong, fact: Fact, run: Run) -> bool:
-    frame = run.frame(one.call.frame) if one.call.frame else None
-    same = frame is not None and (frame.file, source_function(frame.name)) == (fact.frame.file, source_function(fact.frame.name))
-    return same and fact.input == one.input and fact.kind in ("data", "metadata", "storage")
+def _input_of(frame: Frame | None, name: str | None) -> tuple[object, ...]:
+    """What a wrong input and a fact must agree in to be about the same: the function and the input."""
+    return () if frame is None else (frame.file, source_function(frame.name), name)
 
 
 def _effect(one: Wrong) -> Effect:

@@ -6,8 +6,10 @@ Paths are text from a log that may come from another machine and system: they ar
 from __future__ import annotations
 
 import re
+import weakref
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from itertools import islice
 
 from dynadiag.model.run import Frame, Location, Run
 
@@ -29,6 +31,8 @@ _OURSELVES = re.compile(r"/dynadiag/(?:record|torch_compat|shadow|reduce|bench|r
 _GENERATED = re.compile(r"/torchinductor_[^/]+/|/(?P<two>[a-z2-7]{2})/c(?P=two)[a-z2-7]{40,60}\.(?:main\.)?(?:py|cpp|cu)$")
 # Code that a library compiled at run time has a name in angle brackets; these few are what a person typed.
 _TYPED = re.compile(r"^<(?:stdin|string|console|ipython-input-[^>]*|input|doctest [^>]*)>$")
+_MOST_ROOTS = 64
+_last_roots: list[tuple[weakref.ref[Run], tuple[str, ...]]] = []
 _RESUME = re.compile(r"^torch_dynamo_resume_in_(?P<name>.+)_at_(?P<line>\d+)(?:_\d+)?$")
 
 
@@ -169,9 +173,16 @@ def project_path(file: str, run: Run) -> str:
 
 
 def _roots(run: Run) -> tuple[str, ...]:
+    """The run's own folders; they are asked for once a place and found in all processes, so those of the last run are kept."""
+    if not _last_roots or _last_roots[0][0]() is not run:
+        _last_roots[:] = [(weakref.ref(run), tuple(islice(_find_roots(run), _MOST_ROOTS)))]
+    return _last_roots[0][1]
+
+
+def _find_roots(run: Run) -> dict[str, None]:
     roots = [run.info.cwd or ""]
     for process in run.processes:
         script = normal_path((process.argv or ("",))[0])
         if "/" in script and is_own_file(script, run):
             roots.append(script.rpartition("/")[0])
-    return tuple(dict.fromkeys(normal_path(root) for root in roots if root.strip("/")))
+    return dict.fromkeys(normal_path(root) for root in roots if root.strip("/"))

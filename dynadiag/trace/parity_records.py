@@ -25,6 +25,8 @@ def parity(run: RunDraft, process: ProcessDraft, record: Record) -> None:
         raise BadRecordError("parity record is mistyped")
     if not run.room.take("compared calls", record.payload_length):
         return
+    differences = as_list(facts.get("differences"))
+    kept = [as_dict(entry) for entry in differences[:_MOST] if run.room.take("differences of compared calls")]
     found = ParityCall(
         process=process.index,
         frame=_frame(run, process, record, facts),
@@ -33,8 +35,8 @@ def parity(run: RunDraft, process: ProcessDraft, record: Record) -> None:
         verdict=cast(Verdict, verdict),
         why=_cut(facts.get("why")),
         shared=tuple(_shared(as_dict(entry)) for entry in as_list(facts.get("shared"))[:_MOST]),
-        differences=tuple(_difference(as_dict(entry)) for entry in as_list(facts.get("differences"))[:_MOST]),
-        more_differences=as_id(facts.get("more_differences")) or 0,
+        differences=tuple(map(_difference, kept)),
+        more_differences=(as_id(facts.get("more_differences")) or 0) + len(differences) - len(kept),
         writes=tuple(_write(as_dict(entry)) for entry in as_list(facts.get("writes"))[:_MOST]),
         random_values=as_id(facts.get("random_values")) or 0,
         backward=as_bool(facts.get("backward")) is True,

@@ -110,6 +110,7 @@ class FakeRecord:
     """A record with these facts."""
 
     header = {"frame_id": 0, "frame_compile_id": 0}
+    payload_length = 0
 
     def __init__(self, facts):
         self._facts = facts

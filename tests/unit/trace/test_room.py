@@ -1,7 +1,10 @@
 """What lies beyond the room for a log is counted exactly and said; what is kept is as it would be without limits."""
 
+import json
+
 import pytest
 
+from dynadiag.passes import places
 from dynadiag.report import build
 from dynadiag.trace import load, room
 from dynadiag.trace.room import Room
@@ -138,3 +141,34 @@ def test_changes_of_python_objects_beyond_those_shown_are_said(tmp_path, monkeyp
     )
     report = read(tmp_path, start(0) + artifact("dynamo_side_effects", 0, effects))
     assert len(report.mutations) == 3 and any("first 3 changes of Python objects" in note for note in report.notes)
+
+
+def test_differences_of_compared_calls_beyond_the_room_are_counted(tmp_path, narrow):
+    narrow(differences_of_compared_calls=4)
+    text = "".join(
+        artifact(
+            "dynadiag_parity",
+            n,
+            json.dumps({"graph": 0, "call": n, "verdict": "different", "differences": [{"kind": "value", "where": "output"}] * 3}),
+        )
+        for n in range(3)
+    )
+    report = read(tmp_path, text)
+    assert [(len(call.differences), call.more_differences) for call in report.run.parity] == [(3, 0), (1, 2), (0, 3)]
+    assert any("4 of 9 differences of compared calls are shown" in note for note in report.notes)
+
+
+def test_what_processes_are_asked_once_is_not_asked_for_each_place(tmp_path, monkeypatch):
+    asked = []
+    find = places._find_roots
+    monkeypatch.setattr(places, "_find_roots", lambda run: asked.append(run) or find(run))
+    lines = [f"[rank{n}]: Graph break in user code at /home/u/train.py:{n}\n" for n in range(50)]
+    assert len(read(tmp_path, "".join(lines)).graph_breaks) == 50 and len(asked) == 1
+
+
+def test_differences_of_very_many_ranks_are_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr("dynadiag.passes.find_rank_differences._MOST_VALUES", 100)
+    lines = [f"[rank{n}]: Graph break in user code at /home/u/train.py:{n}\n" for n in range(20)]
+    report = read(tmp_path, "".join(lines))
+    assert len([one for one in report.ranks if one.what.startswith("graph break")]) == 5
+    assert "Ranks: the first 5 differences of a kind are shown; there are more." in report.notes
