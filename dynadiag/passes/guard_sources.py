@@ -16,6 +16,9 @@ _SHAPE = re.compile(r"\.(?P<what>size|stride)\(\)\[(?P<index>\d+)\]")
 _AS_TENSOR = re.compile(r"___as_tensor\((?P<inner>[^()]*)\)\.item\(\)")
 _FROM_NUMPY = re.compile(r"___from_numpy\((?P<inner>[^()]*)\)")
 _IMPORTED = re.compile(r"\b__import_(?P<name>\w+)\.(?=[A-Za-z_])")
+# `GenericAttrSource` (`torch/_dynamo/source.py`): an attribute of an object whose class has a `__getattribute__` of its own.
+_GENERIC = re.compile(r"\bobject\.__getattribute__\((?P<owner>[^()]{1,300}), (?P<quote>['\"])(?P<name>\w{1,100})(?P=quote)\)")
+_MOST_NESTED = 8
 _ROOT = re.compile(r"[A-Za-z_]\w*")
 _NAMED = re.compile(
     r"(?<![\w.])(?:[A-Za-z_][\w.\[\]'\"]*(?:\.(?:size|stride)\(\)\[\d+\]|\.storage_offset\(\))|[A-Za-z_]\w*(?:[.\[][\w.\[\]'\"]*)?)"
@@ -32,6 +35,10 @@ def stripped(text: str) -> str:
 def readable(source: str) -> str:
     """The source as a person would write it in the program; parts that have no such spelling stay as they are."""
     text = _AS_TENSOR.sub(lambda match: match["inner"], _FROM_NUMPY.sub(lambda match: match["inner"], stripped(source.strip())))
+    for _ in range(_MOST_NESTED):
+        text, found = _GENERIC.subn(lambda match: f"{match['owner']}.{match['name']}", text)
+        if not found:
+            break
     text = _SHAPE.sub(lambda match: f".{match['what']}({match['index']})", text)
     text = _MEMBER.sub(lambda match: _member(match["name"]), text)
     return _IMPORTED.sub(_module, _GLOBAL.sub(lambda match: match["name"], text))

@@ -206,6 +206,8 @@ def test_guard_code_of_a_dump():
 def test_sources_as_people_write_them():
     assert readable("L['self']._modules['layers']._modules['0']._parameters['weight'].size()[0]") == "self.layers[0].weight.size(0)"
     assert readable("G['LR']") == "LR"
+    nested = "object.__getattribute__(object.__getattribute__(L['self'].model, 'config'), 'problem_type')"  # torch 2.11
+    assert readable(nested) == "self.model.config.problem_type"
     assert readable("L['self']._modules['not-a-name']") == "self['not-a-name']"
     assert dimension("x.size(0)") == ("x", 0)
     assert dimension("x.stride(0)") is None
