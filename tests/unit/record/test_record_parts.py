@@ -15,7 +15,7 @@ from dynadiag.record import directory, settings, writer
 from dynadiag.record.import_hook import ImportWatcher
 from dynadiag.record.stability import StabilityWatch
 from dynadiag.torch_compat.hooks import Hooks
-from dynadiag.torch_compat.profile_events import summarise
+from dynadiag.torch_compat.profile_events import read_events, summarise
 
 
 def make_writer(folder, cap=10**6):
@@ -169,6 +169,12 @@ class Event:
     def start_thread_id(self):
         return 1
 
+    def device_type(self):
+        return "DeviceType.CPU"
+
+    def correlation_id(self):
+        return 0
+
 
 def test_regions_are_added_up_without_their_children():
     events = [
@@ -181,7 +187,7 @@ def test_regions_are_added_up_without_their_children():
         Event("Torch-Compiled Region: 1/0", 75, 20),
         Event("dynadiag graph", 76, 18),
     ]
-    first, second = summarise(events)
+    first, second = summarise(read_events(events))
     assert (first["region"], first["calls"], first["region_us"], first["lookup_us"]) == ("0/0", 1, 76.0, 5.0)
     assert (first["pregraph_us"], first["graph_us"], first["between_us"]) == (3.0, 40.0, 33.0)
     assert (second["frame_id"], second["frame_compile_id"], second["region_us"], second["lookup_us"]) == (1, 0, 20.0, 4.0)
