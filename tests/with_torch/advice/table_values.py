@@ -298,6 +298,7 @@ class writes_into_a_tensor_of_another_shape:
 
 class asserts_an_address:
     breaks = {"GB0088"}
+    breaks_old = {"GB0059"}
 
     def before(x):
         assert x.data_ptr() % 16 in range(16), "misaligned"
