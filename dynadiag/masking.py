@@ -83,7 +83,7 @@ def masked_settings(settings: Mapping[str, str]) -> dict[str, str]:
 def is_secret_name(name: str) -> bool:
     """Whether what has this name ("--api-key", "HF_TOKEN", "db.password") is a secret."""
     words = [word.lower() for word in _WORD.findall(name)]
-    for before, word in zip(["", *words], words, strict=False):
+    for before, word in zip(["", *words], words):
         if word in _SECRET or (word in ("key", "keys") and before in _KEYS):
             return True
     # Of a token the name comes last: `--token-dim` and `--tokens` are none.

@@ -397,7 +397,7 @@ class RunInfo:
     stopped: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
+@dataclass(frozen=True, kw_only=True)  # no slots: it is referred to weakly, for which they need Python 3.11
 class Run:
     """Everything that could be read from a run directory, a log or a folder of logs.
 

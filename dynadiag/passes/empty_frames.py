@@ -21,12 +21,14 @@ _TRACED = "Dynamo decided to skip the frame while tracing: "
 def is_empty(frame: Frame, graphs: Container[str], broken: Container[str]) -> bool:
     """True if Dynamo finished with a frame and kept neither a graph nor guards nor recorded a break.
 
-    "No ops traced" ends so, without a reason in the trace (`has_guarded_code` is true all the same, torch 2.11 and 2.15).
+    "No ops traced" ends so, without a reason in the trace (`has_guarded_code` is true all the same, torch 2.11 and 2.15; it is not known
+    where torch 2.6 writes metrics without any value, of a frame that reached the limit of recompiles).
     """
     metrics = frame.metrics
     return (
         frame.outcome == "compiled"
         and metrics is not None
+        and metrics.has_guarded_code is not None
         and metrics.guard_count is None
         and frame.guards is None
         and frame.id not in graphs

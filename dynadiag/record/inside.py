@@ -67,9 +67,12 @@ class Recorder:
 
     def artifact(self, name: str, content: Any, *, context: bool = True, compile_ids: dict[str, Any] | None = None) -> None:
         """Write one artifact to every log, with the ids of the compilation that runs now or of the one given."""
-        keys = self._keys(context, compile_ids)
-        for log in self.writers:
-            log.artifact(name, content, keys)
+        try:
+            keys = self._keys(context, compile_ids)
+            for log in self.writers:
+                log.artifact(name, content, keys)
+        except Exception as error:  # noqa: BLE001 - border: in the user's process, where an import of torch may have called us
+            self.failed(f"artifact {name}", error)
 
     def failed(self, hook: str, error: BaseException) -> None:
         """Write our own error into the log, once each."""
@@ -158,8 +161,11 @@ class Recorder:
 
     def _introduce(self, log: writer.TraceWriter) -> None:
         """The first records of a log: who we are, and torch's string table when it was not empty."""
-        description = environment.describe_process(self._dynadiag, context.current_rank(), self._role())
-        log.artifact("dynadiag_environment", description, self._keys(False, None))
+        try:
+            description = environment.describe_process(self._dynadiag, context.current_rank(), self._role())
+            log.artifact("dynadiag_environment", description, self._keys(False, None))
+        except Exception as error:  # noqa: BLE001 - border: whichever hook opened the log must not fail for it
+            self.failed("environment", error)
         for text, number in trace_log.interned_strings().items():
             log.record({"str": [text, number]}, None, __file__, 0)
         _finish_with_worker()

@@ -60,7 +60,9 @@ def watch_partitions(scheduler: ModuleType, hooks: Hooks) -> None:
     def put_in() -> None:
         hooks.watch(scheduler.Scheduler, "graph_partition", after=after, file=scheduler.__file__)
 
-    hooks.install("cudagraph_partition", put_in)
+    # Torch before 2.7 has no partitions, nor this option (the inductor's config is imported before its scheduler).
+    if hasattr(sys.modules["torch._inductor.config"], "graph_partition"):
+        hooks.install("cudagraph_partition", put_in)
 
 
 def _left_out(scheduler: Any, nodes: Any) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +11,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2] / "dynadiag"
 # The recorder and the probe; what `--parity` imports needs a torch that needs a newer Python.
-ENTRANCES = ("bootstrap/sitecustomize.py", "record/inside.py", "fx/probe_main.py", "fx/probe_graph.py", "trace/__init__.py")
+RECORDER = ("bootstrap/sitecustomize.py", "record/inside.py")
+ENTRANCES = (*RECORDER, "fx/probe_main.py", "fx/probe_graph.py", "trace/__init__.py")
 NEWER = {"shadow"}
 # Names of the standard library that Python 3.9 does not have.
 TOO_NEW = {
@@ -25,9 +27,9 @@ TOO_NEW = {
 TYPES = {"int", "float", "bool", "str", "bytes", "bytearray", "list", "tuple", "dict", "set", "frozenset", "type", "complex", "object"}
 
 
-def closure() -> list[Path]:
+def closure(entrances: tuple[str, ...] = ENTRANCES) -> list[Path]:
     """Every module of ours that an entrance imports, at any depth."""
-    pending, found = [ROOT / name for name in ENTRANCES], set()
+    pending, found = [ROOT / name for name in entrances], set()
     while pending:
         path = pending.pop()
         if path in found:
@@ -79,7 +81,7 @@ def too_new(path: Path) -> Iterator[str]:
         isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr) and id(node) in quiet for node in ast.walk(tree)
     ):
         yield "annotations with | and no `from __future__ import annotations`"
-    recorded = path.relative_to(ROOT).parts[0] in ("bootstrap", "record", "torch_compat")
+    recorded = path.relative_to(ROOT).parts[0] in ("bootstrap", "record", "torch_compat") or path in closure(RECORDER)
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
             yield from (f"line {node.lineno}: {node.module}.{a.name}" for a in node.names if a.name in TOO_NEW.get(node.module or "", ()))
@@ -91,10 +93,20 @@ def too_new(path: Path) -> Iterator[str]:
             yield f"line {node.lineno}: {ast.unparse(node)} is evaluated"
         elif isinstance(node, ast.Call):
             function, names = ast.unparse(node.func), {keyword.arg for keyword in node.keywords}
+            if function.endswith("dataclass") and "weakref_slot" in names:
+                yield f"line {node.lineno}: dataclass(weakref_slot=) needs Python 3.11"
+            if recorded and function.startswith("re.") and any(is_possessive(part) for part in node.args):
+                yield f"line {node.lineno}: a possessive pattern in the program's own process"
             if recorded and function == "zip" and "strict" in names:
                 yield f"line {node.lineno}: zip(strict=) in the program's own process"
             if recorded and function.endswith("dataclass") and names & {"slots", "kw_only"}:
                 yield f"line {node.lineno}: dataclass(slots=, kw_only=) in the program's own process"
+
+
+def is_possessive(pattern: ast.expr) -> bool:
+    """A quantifier or a group that is an error before Python 3.11."""
+    texts = [node.value for node in ast.walk(pattern) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    return any(re.search(r"(?<!\\)[*+?}]\+|\(\?>", text) for text in texts)
 
 
 def is_union(node: ast.BinOp) -> bool:
@@ -118,11 +130,12 @@ def test_the_check_sees_what_python_39_cannot_run(tmp_path):
     bad.parent.mkdir(parents=True)
     bad.write_text(
         "import itertools\nfrom dataclasses import dataclass\ndef f(x: int | None): ...\nA = str | None\nisinstance(1, int | float)\n"
-        "zip([], [], strict=True)\nitertools.pairwise([])\n@dataclass(slots=True)\nclass C: ...\nmatch 1:\n    case _: ...\n"
+        "zip([], [], strict=True)\nitertools.pairwise([])\n@dataclass(slots=True, weakref_slot=True)\nclass C: ...\n"
+        "match 1:\n    case _: ...\nimport re\nre.compile(r'a++b')\n"
     )
     global ROOT
     before, ROOT = ROOT, tmp_path / "dynadiag"
     try:
-        assert len(list(too_new(bad))) == 7
+        assert len(list(too_new(bad))) == 9
     finally:
         ROOT = before
