@@ -40,7 +40,8 @@ def _on_device(timed: Sequence[RegionCost], how: str) -> Cost:
     parts = f"host time {host / _US_PER_MS:.3f} ms, of it {waiting / _US_PER_MS:.3f} waiting for the device"
     low, high = (_mean_us(timed, lambda cost, at=at: None if cost.gain_us is None else cost.gain_us[at]) for at in (0, 1))  # type: ignore[misc]
     if low is None or high is None:
-        value, basis = host - waiting, f"measured: host time without waiting; {parts}; what a call would gain is not known; {how}"
+        why = next((f" ({cost.gain_why_not})" for cost in timed if cost.gain_why_not), "")
+        value, basis = host - waiting, f"measured: host time without waiting; {parts}; what a call would gain is not known{why}; {how}"
     else:
         # The least: what is claimed has to be there.
         value = low

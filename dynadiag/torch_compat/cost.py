@@ -17,13 +17,15 @@ from dynadiag.torch_compat.profile_events import GRAPH, Profiled, read_events, s
 _WARM_ROUNDS = 3
 _ROUNDS = 20
 _MAX_ATTEMPTS = 5
+# After so many calls without a profiler the device is waited for, and their length is known; a program may end before the last of them.
+_TIMED = (7, 13, _ROUNDS)
 
 
 class CostMeter:
     """Profiles once the program is steady: a region was called three times and nothing compiled meanwhile; then for 20 more of its calls.
 
     A compilation meanwhile, or a profiler that the program starts itself, discards what was measured, and the wait begins again (at most
-    five times). With CUDA the device is in the profile and is waited for before and after it; the next 20 calls are timed without one.
+    five times). With CUDA the device is in the profile and is waited for before and after it; the next 20 (7 at least) are timed without.
     """
 
     def __init__(self, sink: Sink) -> None:
@@ -37,6 +39,7 @@ class CostMeter:
         self._done = False
         self._switch = callback_switch()
         self._profiled: tuple[Profiled, int] | None = None
+        self._period_ns: float | None = None
 
     def count_calls_of(self, output_graph_class: Any, hooks: Hooks) -> None:
         """Count calls of what `OutputGraph.call_user_compiler` returns; nothing is counted for code that torch wants to serialise."""
@@ -64,7 +67,7 @@ class CostMeter:
             return
         with self._lock:
             if self._profiled is not None:
-                self._tell(None)
+                self._tell()
                 return
             self._discard()
         self._say(self._why_nothing())
@@ -87,7 +90,7 @@ class CostMeter:
         key = _region_name(context.current_compile_ids())
         with self._lock:
             if self._profiled is not None:
-                self._tell(None)
+                self._tell()
             self._calls.clear()
             self._discard()
         enter = self._enter
@@ -151,22 +154,30 @@ class CostMeter:
         self._profiled = profiled, time.perf_counter_ns()
         self._starter = self._starter[0], self._calls[self._starter[0]]
         if device is None or not profiled.works:
-            self._tell(None)
+            self._tell()
 
     def _time(self, key: str) -> None:
-        """Wait for the same number of calls without a profiler."""
+        """The length of a call without a profiler, from as many calls as were profiled or as there are."""
         region, first = self._starter
-        if self._profiled is None or key != region or self._calls[key] < first + _ROUNDS:
+        timed = self._calls[key] - first
+        if self._profiled is None or key != region or timed not in _TIMED:
             return
         _wait_for_device()
-        self._tell((time.perf_counter_ns() - self._profiled[1]) / _ROUNDS)
+        self._period_ns = (time.perf_counter_ns() - self._profiled[1]) / timed
+        if timed == _ROUNDS:
+            self._tell()
 
-    def _tell(self, period_ns: float | None) -> None:
-        """Write what was profiled; `period_ns` is the length of a call without a profiler, None where none was timed."""
+    def _tell(self) -> None:
+        """Write what was profiled, with the length of a call without a profiler where one was timed."""
         if self._profiled is None:
             return
         profiled, self._profiled, self._done = self._profiled[0], None, True
-        regions = summarise(profiled, self._starter[0], period_ns)
+        region, first = self._starter
+        period_ns = self._period_ns
+        needed = _WARM_ROUNDS + _ROUNDS + _TIMED[0]
+        timed = max(0, self._calls[region] - first)
+        untimed = f"it needs {needed} steady calls, saw {_WARM_ROUNDS + _ROUNDS + timed}"
+        regions = summarise(profiled, region, period_ns, untimed)
         how = f"torch.profiler, {_ROUNDS} steady calls of region {self._starter[0]}; nested regions and look-ups subtracted"
         self._sink.artifact("dynadiag_cost", {"how": how, "regions": regions, "period_ns": period_ns, "rounds": _ROUNDS}, context=False)
 

@@ -20,7 +20,6 @@ _RUNTIME = ("cuda", "cu", "hip")
 _MOST_PER_EVENT_NS = 20_000.0
 _NEAR = 0.1
 _STEPS = 30
-_FEWEST_CALLS = 6
 # A device that never idles runs slower under its power limit: an H200 that waited for a third of the time took 172 us for a product, and
 # 10 % longer without the waits (2026-11-22, 4096 x 4096 in bfloat16).
 _BUSY_SLOWER = 1.1

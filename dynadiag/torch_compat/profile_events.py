@@ -70,13 +70,13 @@ def read_events(events: Iterable[Any]) -> Profiled:
     return Profiled(events=read, threads=threads)
 
 
-def summarise(profiled: Profiled, starter: str = "", period_ns: float | None = None) -> list[dict[str, Any]]:
+def summarise(profiled: Profiled, starter: str = "", period_ns: float | None = None, untimed: str = "") -> list[dict[str, Any]]:
     """One entry a region, means in microseconds per call.
 
     `graph_us` is the time inside the region's graph, `between_us` what is left beside it and the bytecode before it: Python and eager ops
     up to the next region. Of a region that is entered inside another, behind a break, `break_us` is the host's time from the graph before
     to its own, `waiting_us` how much of that waits for the device, and with a device `gain_us` what a call would gain without it, at least
-    and at most; `period_ns` is the length of a call of the region `starter` without a profiler.
+    and at most, or `gain_why_not`; `period_ns` is the length of a call of the region `starter` without a profiler, `untimed` why none.
     """
     sums: dict[str, _Sum] = defaultdict(_Sum)
     breaks: dict[str, list[tuple[Cut, Cut]]] = defaultdict(list)
@@ -85,7 +85,7 @@ def summarise(profiled: Profiled, starter: str = "", period_ns: float | None = N
     for root in threads:
         _add_up(root, sums)
         _find_breaks(root, calls, breaks)
-    gains = _gains(profiled, breaks, starter, period_ns)
+    gains = _gains(profiled, breaks, starter, period_ns, untimed)
     return [_entry(name, total) | gains.get(name, {}) for name, total in sorted(sums.items()) if total.calls]
 
 
@@ -108,7 +108,7 @@ def _find_breaks(span: _Span, calls: Sequence[tuple[int, int]], breaks: dict[str
 
 
 def _gains(
-    profiled: Profiled, breaks: dict[str, list[tuple[Cut, Cut]]], starter: str, period_ns: float | None
+    profiled: Profiled, breaks: dict[str, list[tuple[Cut, Cut]]], starter: str, period_ns: float | None, untimed: str
 ) -> dict[str, dict[str, Any]]:
     """What is known of the break before each region."""
     starts = [event.begin for event in profiled.events if event.name == _REGION + starter]
@@ -123,6 +123,11 @@ def _gains(
         }
         if timeline.on_device:
             known["gain_us"] = [round(gain / 1000, 3) for gain in timeline.gain_ns(least, most)] if fits else None
+            if period_ns is None:
+                known["gain_why_not"] = untimed
+            elif not fits:
+                played, timed = timeline.period_ns / 1e6, period_ns / 1e6
+                known["gain_why_not"] = f"the profile played again takes {played:.3f} ms a call, a call without a profiler {timed:.3f} ms"
         found[name] = known
     return found
 

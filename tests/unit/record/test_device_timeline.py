@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from types import SimpleNamespace
 
 import pytest
 
+from dynadiag.torch_compat import cost
 from dynadiag.torch_compat.device_timeline import Event, Timeline
 from dynadiag.torch_compat.profile_events import Profiled, read_events, summarise
 
@@ -86,8 +89,30 @@ def test_a_profile_that_does_not_fit_gives_no_gain():
     profiled, period = program(20, pieces=broken(("host", 300)))
     (region,) = [one for one in summarise(profiled, "0/0", period * 3) if one["region"] == "1/0"]
     assert region["gain_us"] is None and region["break_us"] > 0
-    (region,) = [one for one in summarise(profiled, "0/0", None) if one["region"] == "1/0"]
-    assert region["gain_us"] is None
+    assert re.fullmatch(r"the profile played again takes [\d.]+ ms a call, a call without a profiler [\d.]+ ms", region["gain_why_not"])
+    (region,) = [one for one in summarise(profiled, "0/0", None, "it needs more calls") if one["region"] == "1/0"]
+    assert region["gain_us"] is None and region["gain_why_not"] == "it needs more calls"
+
+
+@pytest.mark.parametrize(("calls", "periods"), [(6, 0), (7, 7), (12, 7), (13, 13), (20, 20), (30, 20)])
+def test_the_calls_after_the_profile_are_timed_though_the_program_ends_soon(monkeypatch, calls, periods):
+    monkeypatch.setattr(cost, "_wait_for_device", lambda: "cuda")
+    clock = itertools.count(1000, 1000)
+    monkeypatch.setattr(cost.time, "perf_counter_ns", lambda: next(clock))
+    written = []
+    meter = cost.CostMeter(SimpleNamespace(artifact=lambda name, content, **_: written.append((name, content))))
+    profiled, _ = program(20, pieces=broken(("host", 300)))
+    meter._calls["0/0"], meter._starter, meter._profiled = 23, ("0/0", 23), (profiled, 0)
+    for _ in range(calls):
+        meter._enter("0/0")
+    meter.finish()
+    ((name, content),) = written
+    assert name == "dynadiag_cost" and {"0/0", "1/0"} == {region["region"] for region in content["regions"]}
+    if periods:
+        assert content["period_ns"] == pytest.approx({7: 1000, 13: 2000, 20: 3000}[periods] / periods)
+    else:
+        assert content["period_ns"] is None
+        assert "it needs 30 steady calls, saw 29" in [region.get("gain_why_not") for region in content["regions"]]
 
 
 def test_without_a_device_there_is_host_time_alone():
