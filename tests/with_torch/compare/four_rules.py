@@ -1,0 +1,104 @@
+"""What each verb says of a triple, by calling its rule directly."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from dynadiag.bench.inside.comparing import Nudged, Reference, compare_all
+from dynadiag.bench.inside.layout import layout_of, other_layouts
+from dynadiag.bench.inside.results import numbers_in, tensors_in
+from dynadiag.parity.calling import Call, Seen, _relations
+from dynadiag.parity.judging import differences
+from dynadiag.reduce.comparing import wrong
+from dynadiag.shadow.comparing import compare, compare_sharing
+
+RIGHT = "right"
+
+
+def verdicts(triple: Any) -> list[str]:
+    """Those of explain --parity, parity, minify and bench."""
+    return [_said(rule, triple) for rule in (explain, parity, minify, bench)]
+
+
+def _said(rule: Any, triple: Any) -> str:
+    try:
+        return "; ".join(rule(triple)) or RIGHT
+    except (RuntimeError, NotImplementedError, AttributeError) as error:
+        return f"raises {type(error).__name__}"
+
+
+def _count(one: Any) -> str:
+    return "" if one.elements is None else f" {one.wrong_elements}/{one.elements}"
+
+
+def explain(triple: Any) -> list[str]:
+    runs = [*([triple.exact] if triple.exact else []), *triple.perturbed[:3]]
+    names = [f"value {at}" for at in range(len(triple.eager))]
+    found = compare(triple.eager, triple.compiled, names, where=triple.where, anchors=lambda: runs)
+    was, now = triple.inputs
+    shared = compare_sharing((triple.eager, was), (triple.compiled, now), [f"input {at}" for at in range(len(was))])
+    return [f"{one.where} {one.index} {one.kind}{_count(one)}" for one in (*found, *shared)]
+
+
+def _call(triple: Any, values: list[Any], inputs: Any) -> Call:
+    placed = [("output", at, value) for at, value in enumerate(values)] + [("input", at, value) for at, value in enumerate(inputs)]
+    relations = _relations([one for one in placed if isinstance(one[2], torch.Tensor)])
+    return Call(
+        seen=tuple(Seen(triple.where, at, f"value {at}", value) for at, value in enumerate(values)), relations=relations, random=False
+    )
+
+
+def parity(triple: Any) -> list[str]:
+    runs = [*([triple.exact] if triple.exact else []), *triple.perturbed[:2]]
+    was, now = triple.inputs
+    anchors = [_call(triple, run, ()) for run in runs]
+    if not triple.eager and len(triple.compiled):
+        return []
+    found = differences(_call(triple, triple.eager, was), _call(triple, triple.compiled, now), lambda: anchors, values=True)
+    return [f"{one.where} {one.position} {one.aspect}{_count(one)}" for one in found]
+
+
+def minify(triple: Any) -> list[str]:
+    found = wrong(triple.compiled, triple.eager, triple.exact)
+    return [] if found is None else [": ".join(found)]
+
+
+def _named(values: list[Any]) -> dict[str, Any]:
+    named: dict[str, Any] = {}
+    for at, value in enumerate(values):
+        named |= {name: tensor.detach() for name, tensor in tensors_in(f"output[{at}]", value).items()}
+        named |= {name: torch.tensor(number, dtype=torch.float64) for name, number in numbers_in(f"output[{at}]", value).items()}
+    return named
+
+
+def bench(triple: Any) -> list[str]:
+    def laid_out(values: list[Any], inputs: Any) -> dict[str, Any]:
+        given = [one for one in tree_leaves(list(inputs)) if isinstance(one, torch.Tensor)]
+        outputs = {name: value for at, one in enumerate(values) for name, value in tensors_in(f"output[{at}]", one).items()}
+        return {**_named(values), **layout_of(outputs, given)}
+
+    def nudges(names: Any) -> Nudged:
+        def kept(run: list[Any]) -> dict[str, Any]:
+            return {name: value for name, value in _named(run).items() if name in names}
+
+        return Nudged(further=[kept(run) for run in triple.perturbed], same=[kept(run) for run in triple.reordered])
+
+    none = triple.exact is None and triple.again is not None
+    reference = Reference(
+        first=laid_out(triple.eager, triple.inputs[0]),
+        second=_named(triple.again or []),
+        exact=_named(triple.exact or []),
+        nudged=_named(triple.perturbed[0]) if none else {},
+        nudges=nudges if triple.perturbed else None,
+        tf32=triple.tf32,
+        before=_named(triple.before or []),
+    )
+    result = laid_out(triple.compiled, triple.inputs[1])
+    found = [one for one in compare_all(reference, result) if one.status != "PASS"]
+    other = other_layouts(reference.first, result)
+    said = [f"{one.name} {one.status}: {re.sub(r'[0-9.]+e[-+][0-9]+|nan|inf(?!i)', 'x', one.detail)}" for one in found]
+    return [*said, *([f"noted: {other.split(';')[0]}"] if other else [])]

@@ -1,0 +1,55 @@
+"""The verdicts of the four rules on planted triples are those that were recorded; `python test_golden_verdicts.py` records them anew."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+GOLDEN = HERE / "golden_verdicts.json"
+RULES = ("explain --parity", "parity", "minify", "bench")
+
+
+def load(name):
+    spec = importlib.util.spec_from_file_location(f"compare_{name}", HERE / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def said():
+    four_rules = load("four_rules")
+    return {triple.name: four_rules.verdicts(triple) for triple in load("triples").all_triples()}
+
+
+def golden():
+    """By name of a triple the four verdicts; each text is stored once."""
+    stored = json.loads(GOLDEN.read_text())
+    return {name: [stored["texts"][number] for number in numbers] for name, numbers in stored["verdicts"].items()}
+
+
+def record():
+    found = said()
+    texts = sorted({text for row in found.values() for text in row})
+    rows = ",\n".join(f"  {json.dumps(name)}: {[texts.index(text) for text in row]}" for name, row in found.items())
+    GOLDEN.write_text(f'{{"texts": {json.dumps(texts, indent=1)},\n "verdicts": {{\n{rows}\n }}}}\n')
+
+
+def test_each_rule_says_what_was_recorded():
+    now, before = said(), golden()
+    assert now.keys() == before.keys()
+    assert len(now) >= 500
+    other = {
+        f"{name} / {rule}": f"{was!r} became {is_now!r}"
+        for name, row in before.items()
+        for rule, was, is_now in zip(RULES, row, now[name], strict=True)
+        if was != is_now
+    }
+    assert other == {}
+
+
+if __name__ == "__main__":
+    record()
