@@ -305,8 +305,8 @@ class RegionCost:
     """Run time of one compiled region over `calls` profiled steady calls (torch.profiler events, children subtracted).
 
     Of a region behind a break `break_us` is the host's time from the graph before to its own, `waiting_us` the part of it that waits for
-    the device; with a device in the profile (`on_device`) `gain_us` is what a call gains without the break, at least and at most, or
-    `gain_why_not`.
+    the device; with a device in the profile (`on_device`) `gain_us` is what a call gains without the break, at least and at most,
+    give or take `gain_error_us`, or `gain_why_not`; it leaves out what one `backward` in place of two gains, where one ran.
     `step_us` is the time of all profiled calls of the program's step without a profiler, known where a device was timed.
     """
 
@@ -322,7 +322,9 @@ class RegionCost:
     break_us: float | None = None
     waiting_us: float | None = None
     gain_us: tuple[float, float] | None = None
+    gain_error_us: float = 0.0
     gain_why_not: str | None = None
+    backward: bool = False
     on_device: bool = False
     step_us: float | None = None
 

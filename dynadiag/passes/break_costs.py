@@ -43,10 +43,13 @@ def _on_device(timed: Sequence[RegionCost], how: str) -> Cost:
         why = next((f" ({cost.gain_why_not})" for cost in timed if cost.gain_why_not), "")
         value, basis = host - waiting, f"measured: host time without waiting; {parts}; what a call would gain is not known{why}; {how}"
     else:
-        # The least: what is claimed has to be there.
-        value = low
-        ends = f"{low / _US_PER_MS:.3f} to {high / _US_PER_MS:.3f}"
-        basis = f"derived: what a call would gain, {ends} ms, by playing host and device again without the break; {parts}; {how}"
+        error = _mean_us(timed, lambda cost: cost.gain_error_us) or 0.0
+        # The least, and nothing where it may be nothing: what is claimed has to be there.
+        value = low if low > error else 0.0
+        ends = f"{max(0.0, low - error) / _US_PER_MS:.3f} to {(high + error) / _US_PER_MS:.3f} ms"
+        if any(cost.backward for cost in timed):
+            ends += ", and what one backward in place of two would gain (not measured)"
+        basis = f"derived: what a call would gain, {ends}, by playing host and device again without the break; {parts}; {how}"
     return Cost(value=round(value / _US_PER_MS, 4), unit="ms per call", basis=basis)
 
 

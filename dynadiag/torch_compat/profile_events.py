@@ -18,6 +18,8 @@ GRAPH = "dynadiag graph"
 _PARTS = (_PREGRAPH, GRAPH)
 # What runs inside a graph of inductor's, behind AOTAutograd's wrappers (`torch/_inductor/output_code.py`, 2.11 to 2.15).
 _CALL = "## Call CompiledFxGraph"
+# What autograd's engine calls the backward of a compiled graph (`torch/_functorch/_aot_autograd/runtime_wrappers.py`, 2.11 to 2.15).
+_BACKWARD = "CompiledFunctionBackward"
 
 
 @dataclass
@@ -76,7 +78,8 @@ def summarise(profiled: Profiled, starter: str = "", period_ns: float | None = N
     `graph_us` is the time inside the region's graph, `between_us` what is left beside it and the bytecode before it: Python and eager ops
     up to the next region. Of a region that is entered inside another, behind a break, `break_us` is the host's time from the graph before
     to its own, `waiting_us` how much of that waits for the device, and with a device `gain_us` what a call would gain without it, at least
-    and at most, or `gain_why_not`; `period_ns` is the length of a call of the region `starter` without a profiler, `untimed` why none.
+    and at most, give or take `gain_error_us`, or `gain_why_not`; `backward` says that a compiled backward ran. `period_ns` is the length of
+    a call of the region `starter` without a profiler, `untimed` why there is none.
     """
     sums: dict[str, _Sum] = defaultdict(_Sum)
     breaks: dict[str, list[tuple[Cut, Cut]]] = defaultdict(list)
@@ -114,6 +117,7 @@ def _gains(
     starts = [event.begin for event in profiled.events if event.name == _REGION + starter]
     timeline = Timeline(profiled.events, starts)
     fits = timeline.on_device and period_ns is not None and timeline.calibrate(period_ns)
+    trained = any(_BACKWARD in event.name for event in profiled.events)
     found: dict[str, dict[str, Any]] = {}
     for name, cuts in breaks.items():
         least, most = ([pair[side] for pair in cuts] for side in (0, 1))
@@ -123,6 +127,8 @@ def _gains(
         }
         if timeline.on_device:
             known["gain_us"] = [round(gain / 1000, 3) for gain in timeline.gain_ns(least, most)] if fits else None
+            known["gain_error_us"] = round(timeline.error_ns / 1000, 3)
+            known["backward"] = trained
             if period_ns is None:
                 known["gain_why_not"] = untimed
             elif not fits:

@@ -248,6 +248,8 @@ def _region(run: RunDraft, process: ProcessDraft, region: Mapping[str, Any], how
         break_us=as_float(region.get("break_us")),
         waiting_us=as_float(region.get("waiting_us")),
         gain_us=_ends(region.get("gain_us")),
+        gain_error_us=as_float(region.get("gain_error_us")) or 0.0,
+        backward=region.get("backward") is True,
         gain_why_not=run.share((as_text(region.get("gain_why_not")) or "")[:LONGEST_ERROR]) or None,
         on_device="gain_us" in region,
         step_us=step_us,

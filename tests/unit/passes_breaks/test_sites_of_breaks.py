@@ -182,7 +182,8 @@ def test_measured_cost_is_shown_and_ranks_within_its_class(maker, at):
 @pytest.mark.parametrize(
     ("gain", "value", "said"),
     [
-        ((1700.0, 2300.0), 1.7, "derived: what a call would gain, 1.700 to 2.300 ms"),
+        ((1700.0, 2300.0), 1.7, "derived: what a call would gain, 1.600 to 2.400 ms, by playing"),
+        ((90.0, 250.0), 0.0, "derived: what a call would gain, 0.000 to 0.350 ms, by playing"),
         (
             None,
             0.34,
@@ -203,10 +204,15 @@ def test_with_a_device_the_cost_is_what_a_call_would_gain_or_says_that_it_is_hos
         "pregraph_us": 4.0,
         "between_us": 2990.0,
     }
-    behind = RegionCost(frame=resume, region="2/0", break_us=3000.0, waiting_us=2660.0, gain_us=gain, on_device=True, **known)
+    behind = RegionCost(
+        frame=resume, region="2/0", break_us=3000.0, waiting_us=2660.0, gain_us=gain, gain_error_us=100.0, on_device=True, **known
+    )
     (finding,) = find_graph_breaks(maker.run(costs=(RegionCost(frame=frame, region="1/0", **known), behind))).findings
     assert (finding.cost.value, finding.cost.unit) == (value, "ms per call")
     assert finding.cost.basis.startswith(said)
+    behind = replace(behind, backward=True)
+    (finding,) = find_graph_breaks(maker.run(costs=(RegionCost(frame=frame, region="1/0", **known), behind))).findings
+    assert ("ms, and what one backward in place of two would gain (not measured)" in finding.cost.basis) is (gain is not None)
 
 
 def test_that_run_time_can_be_measured_is_said_once(maker, at):

@@ -65,6 +65,7 @@ def test_a_wait_costs_what_the_device_then_idles_and_not_the_wait():
     found = gain_of(broken(("wait",), ("host", 200)))
     assert found["break_us"] > 1000 and 1400 < found["waiting_us"] < 1550
     low, high = found["gain_us"]
+    assert found["gain_error_us"] == pytest.approx(0.06 * 1710, rel=0.01) and found["backward"] is False
     # Without it the device is busy for 1,500 of the 1,710 us of a call.
     assert 40 <= low <= 250 and 200 <= high <= 250
 
