@@ -9,14 +9,17 @@ import atexit
 import contextlib
 import json
 import os
+import select
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 from dynadiag.scratch import OWNER, sweep
 
 _MAIN = Path(__file__).with_name("guardian_main.py")
+_PATIENCE_S = 10.0
 _active: Guardian | None = None
 
 
@@ -25,6 +28,9 @@ class Guardian:
 
     def __init__(self) -> None:
         self._owner = os.getpid()
+        self._unanswered = 0
+        self._presses = 0
+        self._patience_s = _PATIENCE_S
         self._child: subprocess.Popen[bytes] | None = None
         with contextlib.suppress(OSError):
             self._child = subprocess.Popen(
@@ -41,28 +47,51 @@ class Guardian:
 
     @property
     def descriptor(self) -> int | None:
-        """Readable when Ctrl-C was pressed; None without a guardian."""
+        """Readable when Ctrl-C was pressed, or something was done; None without a guardian."""
         return self._child.stdout.fileno() if self._child is not None and self._child.stdout is not None else None
 
     def watch(self, group: int, marks: list[str]) -> None:
-        """If we die: end this process group, and each process whose environment has one of these entries. Count its Ctrl-C."""
+        """If we die: end this process group, and each process whose environment has one of these entries. Count its Ctrl-C from now on."""
         self._tell({"group": group, "marks": marks})
+        self.settle()
 
     def forget(self) -> None:
         """The program has ended by itself."""
         self._tell({"group": None, "marks": []})
 
-    def presses(self) -> int:
-        """How often Ctrl-C was pressed since the last question."""
+    def presses(self, *, settled: bool = False) -> int:
+        """How often Ctrl-C was pressed since the last question; `settled` waits for those that the other process has not looked at yet."""
+        if settled:
+            self._tell({})
+            self.settle()
+        self._read()
+        found, self._presses = self._presses, 0
+        return found
+
+    def settle(self) -> None:
+        """Wait until all is done that it was told: it listens, and is in the group. One that takes too long is not waited for again."""
+        end = time.monotonic() + self._patience_s
+        while (descriptor := self.descriptor) is not None and self._unanswered:
+            left_s = end - time.monotonic()
+            if left_s <= 0:
+                self._patience_s = 0.0
+                return
+            poller = select.poll()
+            poller.register(descriptor, select.POLLIN)
+            poller.poll(left_s * 1000)
+            self._read()
+
+    def _read(self) -> None:
         if self.descriptor is None:
-            return 0
+            return
         try:
             found = os.read(self.descriptor, 1 << 10)
         except BlockingIOError:
-            return 0
+            return
+        self._presses += found.count(b"i")
+        self._unanswered -= found.count(b".")
         if not found:
             self._lose()
-        return len(found)
 
     def keep(self, mark: str) -> None:
         """If we die, whatever happens in between: end each process whose environment has this entry."""
@@ -78,6 +107,7 @@ class Guardian:
         try:
             if self._child is not None and self._child.stdin is not None:
                 self._child.stdin.write(json.dumps(what).encode() + b"\n")
+                self._unanswered += 1
         except OSError:
             self._lose()
 

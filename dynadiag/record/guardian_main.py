@@ -1,6 +1,6 @@
 """The guardian's process (`record/guardian.py`): it reads one JSON object a line, and cleans up when they end without a goodbye.
 
-It runs as `python -I -S`, so that it starts in milliseconds; what it needs in the end it imports then.
+It answers each line with "." when it is done, and each Ctrl-C before that with "i". It runs as `python -I -S`, so that it starts in milliseconds; what it needs in the end it imports then.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import sys
 import threading
 
 _DEAF = ("SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGTSTP", "SIGTTIN", "SIGTTOU", "SIGPIPE")
+_ANSWER = signal.SIGRTMAX if hasattr(signal, "sigwaitinfo") and hasattr(signal, "SIGRTMAX") else None
 _GRACE_S = 5.0
 
 
@@ -21,8 +22,9 @@ def main() -> None:
     for name in _DEAF:
         signal.signal(getattr(signal, name), signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    if hasattr(signal, "sigwaitinfo"):
-        threading.Thread(target=_tell_of_interrupts, daemon=True).start()
+    if _ANSWER is not None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {_ANSWER})
+        threading.Thread(target=_tell_of_interrupts, args=(_ANSWER,), daemon=True).start()
     group: int | None = None
     marks: list[str] = []
     kept: list[str] = []
@@ -32,22 +34,41 @@ def main() -> None:
             os._exit(0)
         if "keep" in told:
             kept.append(told["keep"])
-            continue
-        group, marks = told["group"], told["marks"]
-        with contextlib.suppress(OSError):  # the program has ended already
-            os.setpgid(0, group or 0)
+        if "group" in told:
+            group, marks = told["group"], told["marks"]
+            with contextlib.suppress(OSError):  # the program has ended already
+                os.setpgid(0, group or 0)
+        _answer()
     with contextlib.suppress(OSError):
         os.setpgid(0, 0)
     _clean_up(group, [*kept, *marks])
     os._exit(0)
 
 
-def _tell_of_interrupts() -> None:
+def _answer() -> None:
+    """Through the thread that counts Ctrl-C: of waiting signals Linux gives the one of the lowest number first, and queues real-time ones."""
+    try:
+        if _ANSWER is not None:
+            os.kill(os.getpid(), _ANSWER)
+            return
+    except OSError:  # no room in the queue of signals
+        pass
+    _say(b".")
+
+
+def _tell_of_interrupts(answer: int) -> None:
     """One byte for each Ctrl-C of the terminal; what a process sent (`kill`, our owner) has another code (sigaction(2), SI_KERNEL)."""
     while True:
-        if signal.sigwaitinfo({signal.SIGINT}).si_code > 0:
-            with contextlib.suppress(OSError):
-                os.write(1, b"i")
+        found = signal.sigwaitinfo({signal.SIGINT, answer})
+        if found.si_signo == answer and found.si_pid == os.getpid():
+            _say(b".")
+        elif found.si_signo == signal.SIGINT and found.si_code > 0:
+            _say(b"i")
+
+
+def _say(what: bytes) -> None:
+    with contextlib.suppress(OSError):
+        os.write(1, what)
 
 
 def _clean_up(group: int | None, marks: list[str]) -> None:

@@ -67,9 +67,10 @@ class _Progress:
     guardian: Guardian = field(default_factory=guarded)
     woken: int | None = None
     asked_to_stop: bool = False
+    interrupted_at: float | None = None
 
     def started(self, group: int, mark: str | None) -> None:
-        """The program runs: what came before goes to its process group now."""
+        """The program runs: what came before goes to its process group now. The terminal's Ctrl-C goes there once somebody counts it."""
         self.guardian.watch(group, [mark] if mark else [])
         if stdin_is_terminal():
             self.terminal.lend(group)
@@ -102,6 +103,15 @@ class _Progress:
             self.asked_to_stop = False
         return ended
 
+    def explain_interrupt(self) -> None:
+        """Say what a second Ctrl-C does, once, to who pressed it a second ago and sees the program go on."""
+        now = time.monotonic()
+        if self.interrupts == 1 and self.interrupted_at is None:
+            self.interrupted_at = now
+        elif self.interrupts == 1 and now - (self.interrupted_at or now) >= _LOOK_S:
+            self.interrupted_at = float("inf")
+            self._say("the script goes on after Ctrl-C; a second one ends it")
+
     def over(self) -> None:
         """The program has ended."""
         self.guardian.forget()
@@ -109,8 +119,14 @@ class _Progress:
 
     def warn(self, text: str) -> None:
         self.warnings.append(text)
+        self._say(text)
+
+    def _say(self, text: str) -> None:
+        """The terminal may belong to the program now, and `stty tostop` stops whoever else writes there."""
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})
         with contextlib.suppress(OSError, ValueError):  # a closed descriptor, a terminal that hung up
             print(f"dynadiag: {text}", file=sys.stderr, flush=True)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def record(target: Target, options: RecordOptions) -> RecordResult:
@@ -134,6 +150,7 @@ def record(target: Target, options: RecordOptions) -> RecordResult:
     _write_info(directory, info, progress)
     mark = None if directory is None else _settings(directory, options).dumps()
     with _signals_passed_on(progress) as ignored:
+        progress.guardian.settle()
         child = _start(command, mark, ignored, options.output)
         try:
             progress.started(child.pid, mark and f"{VARIABLE}={mark}")
@@ -217,8 +234,10 @@ def _watch_over(child: subprocess.Popen[bytes], directory: Path | None, options:
         elif stability is not None and stability.is_stable():
             progress.stopped_stable = True
         elif progress.interrupts < 2:
+            progress.explain_interrupt()
             continue
         processes.end_all(child, mark)
+    progress.interrupts += progress.guardian.presses(settled=True)
     if child.returncode == -signal.SIGINT:
         progress.interrupts += 1
     if progress.interrupts or progress.timed_out or progress.stopped_stable:

@@ -2,6 +2,7 @@
 
 import os
 import pty
+import select
 import signal
 import subprocess
 import sys
@@ -13,10 +14,11 @@ import pytest
 
 from dynadiag import scratch
 from dynadiag.process_identity import identity, state_of
+from dynadiag.record import guardian
 from dynadiag.trace import load
 
 EXPLAIN = [sys.executable, "-m", "dynadiag", "explain", "--no-probe", "--no-pictures", "x.py"]
-PATIENCE_S = 600.0
+PATIENCE_S = 120.0
 
 
 @pytest.fixture(autouse=True)
@@ -36,35 +38,87 @@ def waited_for(happened):
     return happened()
 
 
-def in_a_terminal(command):
-    pid, terminal = pty.fork()
-    if pid == 0:
-        for number in (signal.SIGINT, signal.SIGQUIT):
-            signal.signal(number, signal.SIG_DFL)
-        os.execv(command[0], command)
-    return pid, terminal
+class InATerminal:
+    """A command in a terminal of its own; what takes too long to come fails the test, and then nothing of it stays."""
 
+    def __init__(self, command):
+        self.pid, self.terminal = pty.fork()
+        if self.pid == 0:
+            for number in (signal.SIGINT, signal.SIGQUIT):
+                signal.signal(number, signal.SIG_DFL)
+            os.execv(command[0], command)
+        self.said = b""
+        self.status = None
 
-def read_until(terminal, mark):
-    text = b""
-    while mark not in text:
-        text += os.read(terminal, 1 << 12)
-    return text
+    def __enter__(self):
+        return self
 
+    def __exit__(self, *_):
+        if self.status is None:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+        os.close(self.terminal)
 
-def read_to_the_end(terminal):
-    text = b""
-    while True:
+    def type(self, keys):
+        os.write(self.terminal, keys)
+
+    def wait_for(self, mark):
+        """Until it has said this; the next search begins behind it."""
+        while mark not in self.said:
+            assert self._read(), f"it ended without {mark!r}: {self.said!r}"
+        self.said = self.said.partition(mark)[2]
+
+    def end(self):
+        """Its exit status, once all that it said is in `said`."""
+        while self._read():
+            pass
+        self.status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return self.status
+
+    def _read(self):
+        assert select.select([self.terminal], [], [], PATIENCE_S)[0], f"nothing more for {PATIENCE_S:g} s after {self.said!r}"
         try:
-            piece = os.read(terminal, 1 << 12)
+            piece = os.read(self.terminal, 1 << 12)
         except OSError:
-            return text
-        if not piece:
-            return text
-        text += piece
+            return False
+        self.said += piece
+        return bool(piece)
 
 
-def test_a_second_ctrl_c_at_a_terminal_ends_a_script_that_swallows_it():
+LATE_GUARDIAN = """
+    # As on a busy machine: it starts late, is late to join the script's group, and late to look at what came.
+    import os, runpy, signal, sys, time
+    join, look = os.setpgid, signal.sigwaitinfo
+    def late_join(*arguments):
+        time.sleep(1.5)
+        join(*arguments)
+    def late_look(numbers):
+        found = look(numbers)
+        time.sleep(0.5)
+        return found
+    os.setpgid, signal.sigwaitinfo = late_join, late_look
+    time.sleep(1.5)
+    runpy.run_path({main!r}, run_name="__main__")
+"""
+EXPLAIN_LATE = """
+    import runpy, sys
+    from pathlib import Path
+    from dynadiag.record import guardian
+    guardian._MAIN = Path("late_guardian.py").resolve()
+    runpy.run_module("dynadiag", run_name="__main__", alter_sys=True)
+"""
+
+
+@pytest.fixture(params=["", "late"])
+def explain(request):
+    if not request.param:
+        return EXPLAIN
+    write(LATE_GUARDIAN.format(main=str(guardian._MAIN)), "late_guardian.py")
+    write(EXPLAIN_LATE, "explain_late.py")
+    return [sys.executable, "explain_late.py", *EXPLAIN[3:]]
+
+
+def test_a_second_ctrl_c_at_a_terminal_ends_a_script_that_swallows_it(explain):
     write("""
         import time
         while True:
@@ -74,31 +128,44 @@ def test_a_second_ctrl_c_at_a_terminal_ends_a_script_that_swallows_it():
             except KeyboardInterrupt:
                 print("swallowed", flush=True)
     """)
-    pid, terminal = in_a_terminal(EXPLAIN)
-    read_until(terminal, b"ready")
-    os.write(terminal, b"\x03")
-    read_until(terminal, b"swallowed")
-    os.write(terminal, b"\x03")
-    said = read_to_the_end(terminal)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 130
-    assert b"the user interrupted the script" in said
+    with InATerminal(explain) as program:
+        program.wait_for(b"ready")
+        program.type(b"\x03")
+        program.wait_for(b"swallowed")
+        program.wait_for(b"dynadiag: the script goes on after Ctrl-C; a second one ends it")
+        program.type(b"\x03")
+        assert program.end() == 130
+        assert b"the user interrupted the script" in program.said
+        assert b"a second one" not in program.said
 
 
-def test_one_ctrl_c_is_the_scripts_own_affair():
+def test_one_ctrl_c_is_the_scripts_own_affair(explain):
     write("""
-        import time
         try:
+            import time
             print("ready", flush=True)
             time.sleep(6000)
         except KeyboardInterrupt:
-            time.sleep(2)
             print("cleaned up", flush=True)
     """)
-    pid, terminal = in_a_terminal(EXPLAIN)
-    read_until(terminal, b"ready")
-    os.write(terminal, b"\x03")
-    assert b"cleaned up" in read_to_the_end(terminal)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 130
+    with InATerminal(explain) as program:
+        program.wait_for(b"ready")
+        program.type(b"\x03")
+        assert program.end() == 130
+        assert b"cleaned up" in program.said
+
+
+@pytest.mark.parametrize("body", ["raise SystemExit(1)", "import time; time.sleep(6000)"], ids=["dies", "hangs"])
+def test_without_a_guardian_the_program_runs_all_the_same(body, monkeypatch):
+    write(body, "broken.py")
+    monkeypatch.setattr(guardian, "_MAIN", Path("broken.py").resolve())
+    monkeypatch.setattr(guardian, "_PATIENCE_S", 0.1)
+    broken = guardian.Guardian()
+    broken.keep("A=b")
+    broken.settle()
+    broken.watch(os.getpgrp(), [])
+    assert broken.presses(settled=True) == 0
+    broken._lose()
 
 
 SHELL = """
@@ -133,15 +200,14 @@ def test_ctrl_z_stops_the_job_and_fg_goes_on_with_it():
         sys.exit(4)
     """)
     write(SHELL, "shell.py")
-    pid, terminal = in_a_terminal([sys.executable, "shell.py", *EXPLAIN])
-    read_until(terminal, b"ready")
-    os.write(terminal, b"\x1a")
-    read_until(terminal, b"stopped")
-    os.write(terminal, b"fg\nhello\n")
-    said = read_to_the_end(terminal)
-    assert b"read hello" in said
-    assert b"ended 4" in said
-    os.waitpid(pid, 0)
+    with InATerminal([sys.executable, "shell.py", *EXPLAIN]) as program:
+        program.wait_for(b"ready")
+        program.type(b"\x1a")
+        program.wait_for(b"stopped")
+        program.type(b"fg\nhello\n")
+        assert program.end() == 0
+        assert b"read hello" in program.said
+        assert b"ended 4" in program.said
 
 
 def test_a_script_that_stops_itself_does_not_stop_us():
