@@ -17,21 +17,24 @@ from dynadiag.process_identity import identity, state_of
 
 OWNER = "DYNADIAG_OWNER"
 """The environment variable that marks every process started by one dynadiag (`record/guardian.py`)."""
-_NAME = re.compile(r"^dynadiag-[a-z]{1,20}-([0-9a-f]{8})-(\d{1,9})-(\d{1,19})-[A-Za-z0-9_]{8}$")
+_NAME = re.compile(r"^dynadiag-[a-z]{1,20}-([0-9a-f]{8})-([0-9a-f]{8})-(\d{1,9})-(\d{1,19})-[A-Za-z0-9_]{8}$")
+_MOUNTS = Path("/proc/self/mountinfo")
+_LOCAL = frozenset(("ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "overlay"))
+"""File systems that one kernel has at a time: whoever made a folder there under another boot id no longer runs."""
 _swept = False
 
 
 def make_scratch(what: str) -> Path:
-    """A new folder `dynadiag-<what>-<machine>-<pid>-<start>-<random>` of this process; the first one deletes those of dead processes.
+    """A new folder `dynadiag-<what>-<boot>-<pid namespace>-<pid>-<start>-<random>` of this process.
 
-    Raises OSError when there is no room for it.
+    The first one deletes those of dead processes. Raises OSError when there is no room for it.
     """
     global _swept
     if not _swept:
         _swept = True
         sweep()
     me = identity()
-    owner = f"{_here(me)}-{me['pid']}-{me['start']}-" if me["start"] is not None else ""
+    owner = f"{'-'.join(_here(me))}-{me['pid']}-{me['start']}-" if None not in me.values() else ""
     return Path(tempfile.mkdtemp(prefix=f"dynadiag-{what}-{owner}"))
 
 
@@ -46,17 +49,26 @@ def scratch(what: str) -> Iterator[Path]:
 
 
 def sweep() -> None:
-    """Delete folders of ours whose process is dead: named as above, our user's, real folders, made since this boot on this machine.
+    """Delete folders of ours whose process is dead: named as above, our user's, real folders.
 
-    The name decides, so that a folder is told from the moment on that it is there. Links are never followed.
+    A process is dead when its pid namespace has none of that number and start, or when it belongs to an earlier boot of the machine that
+    has this disk. The name decides, so that a folder is told from the moment on that it is there. Links are never followed.
     """
     me = identity()
-    with contextlib.suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
+    parent = tempfile.gettempdir()
+    if None in me.values():
+        return
+    boot, namespace = _here(me)
+    with contextlib.suppress(OSError), os.scandir(parent) as entries:
         for entry in entries:
             match = _NAME.match(entry.name)
-            if match is None or match[1] != _here(me) or not _is_our_folder(entry):
+            if match is None or not _is_our_folder(entry):
                 continue
-            if state_of({**me, "pid": int(match[2]), "start": int(match[3])}) == "dead":
+            if match[1] != boot:
+                dead = _is_local(parent)
+            else:
+                dead = match[2] == namespace and state_of({**me, "pid": int(match[3]), "start": int(match[4])}) == "dead"
+            if dead:
                 shutil.rmtree(entry.path, ignore_errors=True)
 
 
@@ -68,6 +80,19 @@ def _is_our_folder(entry: os.DirEntry[str]) -> bool:
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
 
 
-def _here(me: dict[str, object]) -> str:
+def _here(me: dict[str, object]) -> tuple[str, str]:
     """Boot and pid namespace: elsewhere the same number is another process."""
-    return hashlib.sha256(f"{me['boot']} {me['namespace']}".encode()).hexdigest()[:8]
+    boot, namespace = (hashlib.sha256(str(me[name]).encode()).hexdigest()[:8] for name in ("boot", "namespace"))
+    return boot, namespace
+
+
+def _is_local(folder: str) -> bool:
+    """Whether no other running machine can have this folder: the type of the file system that is mounted there (proc(5), mountinfo)."""
+    where = os.path.realpath(folder)
+    found = ("", "")
+    with contextlib.suppress(OSError, IndexError):
+        for line in _MOUNTS.read_text("utf-8", "surrogateescape").splitlines():
+            point = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), line.split()[4])
+            if len(point) >= len(found[0]) and (where + "/").startswith(point.rstrip("/") + "/"):
+                found = point, line.partition(" - ")[2].split()[0]
+    return found[1] in _LOCAL

@@ -1,6 +1,7 @@
 """The guardian's process (`record/guardian.py`): it reads one JSON object a line, and cleans up when they end without a goodbye.
 
-It answers each line with "." when it is done, and each Ctrl-C before that with "i". It runs as `python -I -S`, so that it starts in milliseconds; what it needs in the end it imports then.
+It answers each line with "." when it is done, and each Ctrl-C before that with "i".
+It runs as `python -I -S`, so that it starts in milliseconds; what it needs in the end it imports then.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def main() -> None:
 
 
 def _answer() -> None:
-    """Through the thread that counts Ctrl-C: of waiting signals Linux gives the one of the lowest number first, and queues real-time ones."""
+    """Through the thread that counts Ctrl-C: of waiting signals Linux gives the lowest number first, real-time ones are queued."""
     try:
         if _ANSWER is not None:
             os.kill(os.getpid(), _ANSWER)

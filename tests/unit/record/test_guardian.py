@@ -274,31 +274,44 @@ def test_children_and_folders_of_a_killed_command_go(number, tmp_path, monkeypat
 
 
 def test_only_folders_of_dead_processes_of_this_machine_are_deleted(tmp_path, monkeypatch):
+    def mounted(*points_and_kinds):
+        pairs = zip(points_and_kinds[::2], points_and_kinds[1::2], strict=True)
+        lines = [f"36 35 98:0 / {point.replace(' ', chr(92) + '040')} rw,noatime shared:1 - {kind} /dev/root rw" for point, kind in pairs]
+        Path("mountinfo").write_text("\n".join(lines))
+
+    monkeypatch.setattr(scratch, "_MOUNTS", Path("mountinfo").resolve())
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     mine = scratch.make_scratch("bench")
     (mine / "file").write_text("")
-    here, pid, start, rest = mine.name.removeprefix("dynadiag-bench-").split("-", 3)
-    dead = tmp_path / f"dynadiag-bench-{here}-{pid}-{int(start) + 1}-{rest}"
+    boot, namespace, pid, start, rest = mine.name.removeprefix("dynadiag-bench-").split("-", 4)
+    dead = tmp_path / f"dynadiag-bench-{boot}-{namespace}-{pid}-{int(start) + 1}-{rest}"
+    before_this_boot = tmp_path / f"dynadiag-bench-{'0' * 8}-{namespace}-{pid}-{start}-{rest}"
+    before_this_boot.mkdir()
     dead.mkdir()
     (dead / "link").symlink_to(mine)
     kept = [
         mine,
-        tmp_path / f"dynadiag-bench-{'0' * len(here)}-{pid}-{int(start) + 1}-{rest}",  # another machine
+        tmp_path / f"dynadiag-bench-{boot}-{'0' * 8}-{pid}-{int(start) + 1}-{rest}",  # another container
         tmp_path / "dynadiag-bench-mine",
         tmp_path / f"dynadiag-runs-{pid}",
         tmp_path / f"x-{dead.name}",
     ]
     for folder in kept[1:]:
         folder.mkdir()
-    link = tmp_path / f"dynadiag-bench-{here}-{pid}-{int(start) + 2}-{rest}"
+    link = tmp_path / f"dynadiag-bench-{boot}-{namespace}-{pid}-{int(start) + 2}-{rest}"
     link.symlink_to(mine)
-    strange = tmp_path / f"dynadiag-git-{here}-{pid}-{int(start) + 1}-{rest}"
+    strange = tmp_path / f"dynadiag-git-{boot}-{namespace}-{pid}-{int(start) + 1}-{rest}"
     strange.mkdir()
     if os.geteuid() == 0:
         os.chown(strange, 12345, 12345)
         kept.append(strange)
+    mounted(f"{tmp_path}/with space", "ext4", f"{tmp_path}", "nfs4")
     scratch.sweep()
     assert not dead.exists()
+    assert before_this_boot.exists()  # it may be another machine's
+    mounted("/", "nfs", str(tmp_path), "ext4")
+    scratch.sweep()
+    assert not before_this_boot.exists()
     assert all(folder.exists() for folder in (*kept, link, mine / "file"))
     with scratch.scratch("graph") as folder:
         assert folder.stat().st_mode & 0o777 == 0o700
