@@ -11,6 +11,10 @@ if TYPE_CHECKING:
 
 UNFINISHED = "the log ends before this frame was finished"
 Outcome = Literal["compiled", "broke", "skipped", "failed"]
+# With these torch ends a compilation for a graph break or a limit and may run the frame eager (`torch/_dynamo/exc.py`, 2.6 to 2.15).
+BREAK_ERRORS = frozenset({"Unsupported", "UserError", "UncapturedHigherOrderOpError", "StepUnsupported"})
+LIMIT_ERRORS = frozenset({"RecompileLimitExceeded", "CacheLimitExceeded", "FailOnRecompileLimitHit", "FailOnCacheLimitHit"})
+SOFT_ERRORS = BREAK_ERRORS | LIMIT_ERRORS | {"SkipFrame", "SkipCodeRecursiveException"}
 GraphKind = Literal["dynamo", "aot_joint", "aot_forward", "aot_backward", "aot_inference", "post_grad"]
 
 
@@ -372,6 +376,19 @@ class Frame:
     def unfinished(self) -> bool:
         """True if the log ends while it was being compiled: it neither failed nor is it known to be compiled."""
         return self.outcome == "failed" and self.error == UNFINISHED
+
+    @property
+    def fail_type(self) -> str | None:
+        """The class of the error that ended its compilation, without its module."""
+        if self.metrics is not None and self.metrics.fail_type is not None:
+            return self.metrics.fail_type
+        named, colon, _ = (self.error or "").partition(": ")
+        return named if colon and named.isidentifier() and not self.unfinished else None
+
+    @property
+    def broken_by_error(self) -> bool:
+        """True if an error ended its compilation that is neither a graph break nor a limit; a break in the same frame is another thing."""
+        return self.fail_type is not None and self.fail_type not in SOFT_ERRORS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -203,8 +203,10 @@ def _registered(one: _Seen, run: Run) -> RegistryEntry | None:
 
 
 def _skipped(one: _Seen) -> bool:
-    last = one.frame is not None and one.event.attempt >= one.frame.attempts - 1
-    return one.event.skips_frame or (one.frame is not None and one.frame.outcome == "skipped" and last)
+    if one.event.skips_frame or one.frame is None:
+        return one.event.skips_frame
+    last = one.event.attempt >= one.frame.attempts - 1
+    return one.frame.outcome == "skipped" and last and not one.frame.broken_by_error
 
 
 def _raised(one: _Seen) -> bool:

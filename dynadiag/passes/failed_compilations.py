@@ -41,12 +41,14 @@ _FOUND_FROM = re.compile(r"Found from ?: ?\n")
 def failed_compilations(run: Run, broken: set[str], told: set[str]) -> Iterable[Finding]:
     """Failures that are no graph break: a back end's error, an internal error, a limit under fullgraph, a backward that did not compile.
 
-    `broken` are frames whose failure is a graph break, `told` those at the recompile limit that the recompiles tell.
+    `broken` are frames with a graph break, which is their failure unless torch names another error; `told` are those at the recompile limit
+    that the recompiles tell.
     """
     named, raised = named_frames(run), {problem.frame: problem for problem in run.problems if problem.kind in ("error", "backend_error")}
     groups: dict[tuple[str | None, int | None, str], list[Frame]] = {}
     for frame in run.frames:
-        if frame.outcome == "failed" and not frame.unfinished and frame.id not in broken and frame.id not in told:
+        own = frame.broken_by_error or frame.id not in broken
+        if frame.outcome == "failed" and not frame.unfinished and own and frame.id not in told:
             known = named(frame)
             groups.setdefault((known.file, known.line, failure_message(_said(frame))), []).append(frame)
     for frames in groups.values():

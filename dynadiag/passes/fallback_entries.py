@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from dynadiag.advice.fallbacks import fallback_advice
 from dynadiag.model.report import Fallback, GraphBreak
-from dynadiag.model.run import Frame, Location, Problem, Run
+from dynadiag.model.run import SOFT_ERRORS, Frame, Location, Problem, Run
 from dynadiag.passes.base import unique
 from dynadiag.passes.empty_frames import empty_frames, empty_reason, function_in, nothing_in, was_compiled
 from dynadiag.passes.fingerprint import Subject, fingerprints
@@ -27,7 +27,6 @@ CODES = {
     "stance": "DF08",
     "env_disabled": "DF09",
 }
-_SOFT = frozenset(("Unsupported", "UserError", "SkipFrame"))
 _LIMIT_TYPES = ("recompile limit exceeded", "cache limit exceeded")
 # As `variables/functions.py` and `symbolic_convert.py` of `torch/_dynamo` say it (2.11, 2.15); torch of 2023 wrote "wrapped function".
 _DISABLED_CALL = re.compile(r"(?:compiler|_dynamo)\.disable\(\)`?d? (?:wrapped )?function")
@@ -103,7 +102,7 @@ def _frames(run: Run, sites: Sequence[GraphBreak]) -> Iterable[_Draft]:
     for frame in run.frames:
         if frame.outcome == "skipped" or (frame.id in caused and frame.outcome != "failed"):
             known = named(frame)
-            kind = _frame_kind(frame, bool(caused.get(frame.id)), said.get(frame.id))
+            kind = _frame_kind(frame, frame.id in caused, said.get(frame.id))
             yield _Draft(
                 kind=kind,
                 frame=frame.id,
@@ -127,7 +126,7 @@ def _frame_kind(frame: Frame, broke: bool, said: str | None) -> str:
     if is_limit(frame) or said == "recompile_limit":
         return "recompile_limit"
     fail_type = None if frame.metrics is None else frame.metrics.fail_type
-    if broke or fail_type in _SOFT or (fail_type is None and said is None):
+    if broke or fail_type in SOFT_ERRORS or (fail_type is None and said is None):
         return "skipped_frame"
     return said or "suppressed_error"
 
@@ -144,7 +143,7 @@ def _frame_reason(frame: Frame, known: Frame, sites: Sequence[GraphBreak], kind:
     metrics = frame.metrics
     first = first_sentence((None if metrics is None else metrics.fail_reason) or frame.error)
     fail_type = None if metrics is None else metrics.fail_type
-    return f"{what} was skipped: " + (f"{fail_type}: {first}" if fail_type not in (None, *_SOFT) else first)
+    return f"{what} was skipped: " + (f"{fail_type}: {first}" if fail_type not in (None, *SOFT_ERRORS) else first)
 
 
 def first_sentence(message: str | None) -> str:

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dynadiag.model.run import UNFINISHED, BreakEvent, Frame, Location, Outcome, Problem, RecompileEvent, Run, Symbol
+from dynadiag.model.run import (
+    BREAK_ERRORS,
+    LIMIT_ERRORS,
+    SOFT_ERRORS,
+    UNFINISHED,
+    BreakEvent,
+    Frame,
+    Location,
+    Outcome,
+    Problem,
+    RecompileEvent,
+    Run,
+    Symbol,
+)
 from dynadiag.trace.break_text import parse_reason
 from dynadiag.trace.drafts import FrameDraft, RunDraft
 from dynadiag.trace.sources import Sources
 
-_BREAKS = frozenset({"Unsupported", "UserError", "UncapturedHigherOrderOpError", "StepUnsupported"})
-_SOFT = frozenset({"Unsupported", "UserError", "SkipFrame", "SkipCodeRecursiveException", "RecompileLimitExceeded", "CacheLimitExceeded"})
-_LIMIT_TYPES = frozenset({"RecompileLimitExceeded", "CacheLimitExceeded", "FailOnRecompileLimitHit", "FailOnCacheLimitHit"})
 _LIMIT_TITLES = ("Dynamo recompile limit exceeded", "Dynamo cache limit exceeded", "cache_size_limit reached")
 
 
@@ -50,11 +60,11 @@ def _complete(run: RunDraft, draft: FrameDraft, seen: set[tuple[str | None, str]
     _flush_latency(draft)
     if _hit_limit(draft):
         _add_problem(run, draft, "recompile_limit", _why_failed(draft), seen)
-    elif _fail_type(draft) in _BREAKS and not _events(run, draft):
+    elif _fail_type(draft) in BREAK_ERRORS and not _events(run, draft):
         _add_raised_break(run, draft)
     elif (kind := _problem_kind(run, draft)) is not None:
         _add_problem(run, draft, kind, _why_failed(draft), seen)
-    if _outcome(run, draft) == "skipped":
+    if _outcome(run, draft) == "skipped" and (_fail_type(draft) is None or _fail_type(draft) in SOFT_ERRORS):
         for position in draft.breaks:
             event = run.breaks[position]
             if event is not None and not event.skips_frame:
@@ -80,7 +90,7 @@ def _events(run: RunDraft, draft: FrameDraft) -> list[BreakEvent]:
 
 
 def _hit_limit(draft: FrameDraft) -> bool:
-    return _fail_type(draft) in _LIMIT_TYPES or _why_failed(draft).startswith(_LIMIT_TITLES)
+    return _fail_type(draft) in LIMIT_ERRORS or _why_failed(draft).startswith(_LIMIT_TITLES)
 
 
 def _name_from_siblings(run: RunDraft) -> None:
@@ -98,7 +108,7 @@ def _code_key(draft: FrameDraft) -> tuple[int | None, ...]:
 
 def _problem_kind(run: RunDraft, draft: FrameDraft) -> str | None:
     failed = _fail_type(draft)
-    if failed is None or failed in _SOFT:
+    if failed is None or failed in SOFT_ERRORS:
         return None
     if draft.suppressed:
         return "suppressed_error"
@@ -184,12 +194,12 @@ def _is_unfinished(run: RunDraft, draft: FrameDraft) -> bool:
 
 def _outcome_of_error(run: RunDraft, draft: FrameDraft, events: list[BreakEvent]) -> Outcome:
     failed = _fail_type(draft)
-    if failed in _LIMIT_TYPES and str(failed).startswith("FailOn"):
+    if failed in LIMIT_ERRORS and str(failed).startswith("FailOn"):
         return "failed"
-    if _hit_limit(draft) or (draft.suppressed and failed not in _BREAKS):
+    if _hit_limit(draft) or (draft.suppressed and failed not in BREAK_ERRORS):
         return "skipped"
     logged = any(event.source in ("artifact", "text") for event in events)
-    if failed in _SOFT and (logged or failed not in _BREAKS or draft.id in run.left_silently):
+    if failed in SOFT_ERRORS and (logged or failed not in BREAK_ERRORS or draft.id in run.left_silently):
         return "skipped"
     return "failed"
 

@@ -7,7 +7,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from dynadiag.model.run import BreakEvent, CacheEvent, CompileMetrics, Graph, GraphKind, PayloadRef, Problem, RecompileEvent, Symbol
+from dynadiag.model.run import (
+    SOFT_ERRORS,
+    BreakEvent,
+    CacheEvent,
+    CompileMetrics,
+    Graph,
+    GraphKind,
+    PayloadRef,
+    Problem,
+    RecompileEvent,
+    Symbol,
+)
 from dynadiag.trace.break_text import BreakText, last_exception, parse_break, parse_reason
 from dynadiag.trace.drafts import FrameDraft, ProcessDraft, RunDraft, attempt_of, key_of
 from dynadiag.trace.graph_text import count_graph
@@ -167,7 +178,8 @@ def error(run: RunDraft, process: ProcessDraft, record: Record) -> None:
     frame.error = run.share(f"{frame.error_type}: {message}"[:LONGEST_ERROR])
     _, said, user_code = text.rpartition("\nfrom user code:\n")
     frame.user_stack = run.share(printed_stack(user_code.split("\n"))) if said else ()
-    _join_skip_reason(run, frame, message)
+    if frame.error_type in SOFT_ERRORS:
+        _join_skip_reason(run, frame, message)
 
 
 def _join_skip_reason(run: RunDraft, frame: FrameDraft, message: str) -> None:

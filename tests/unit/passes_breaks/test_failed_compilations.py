@@ -6,6 +6,7 @@ import pytest
 
 from dynadiag.advice.uncaught import minify_command
 from dynadiag.model.run import Location, Problem, RunInfo
+from dynadiag.passes.break_sites import break_sites
 from dynadiag.passes.failed_compilations import failure_message
 from dynadiag.passes.find_fallbacks import find_fallbacks
 from dynadiag.passes.find_uncaught import find_uncaught
@@ -86,6 +87,31 @@ def test_an_error_that_ended_the_program_is_told_once_at_the_users_line(maker, f
     assert find_uncaught(run).findings == ()
     other = replace(run.problems[0], text="RuntimeError: something at run time")
     assert [finding.code for finding in find_uncaught(replace(run, problems=(other,))).findings] == ["DF11"]
+
+
+BROKEN = "backend='picky' raised:\nNotImplementedError: no kernel for aten.cos"
+
+
+@pytest.mark.parametrize(("outcome", "code", "entries"), [("failed", "DF10", []), ("skipped", "DF04", [("suppressed_error", ())])])
+def test_an_error_in_the_graph_before_a_break_is_told_beside_the_break(maker, failed, at, outcome, code, entries):
+    """Torch ends the graph at the break, and only then does the back end refuse it."""
+    frame = maker.frame("step", line=1, outcome=outcome, metrics=failed("BackendCompilerFailed", BROKEN), callers=(at(90, "main"),))
+    maker.breaks_at(frame, at(5))
+    run = maker.run()
+    result = find_fallbacks(run)
+    (finding,) = result.findings
+    assert (finding.code, finding.where.line) == (code, 1)
+    assert "backend='picky' raised: NotImplementedError: no kernel for aten.cos" in finding.why
+    assert [(entry.kind, entry.breaks) for entry in result.fallbacks] == entries
+    (site,) = break_sites(run)
+    assert site.skipped_frames == ()
+
+
+@pytest.mark.parametrize("error", ["Unsupported", "UserError"])
+def test_a_break_that_is_the_failure_is_not_told_twice(maker, failed, at, error):
+    frame = maker.frame("step", line=1, outcome="failed", metrics=failed(error, "Data-dependent branching"))
+    maker.breaks_at(frame, at(5), source="metrics")
+    assert find_fallbacks(maker.run()).findings == ()
 
 
 def test_a_backward_that_does_not_compile_leaves_its_forward_compiled(maker, at):

@@ -38,9 +38,19 @@ def silent(x):
     return x
 
 
-def run(function):
+def refused(x):  # raises: refused
+    y = x.cos() + 1
+    torch._dynamo.graph_break()  # breaks: refused
+    return y.sin()
+
+
+def picky(graph, inputs):
+    raise NotImplementedError("no kernel for cos")
+
+
+def run(function, backend="eager"):
     try:
-        torch.compile(function, backend="eager")(torch.ones(3))
+        torch.compile(function, backend=backend)(torch.ones(3))
     except Exception as error:
         print("raised", function.__name__, type(error).__name__, file=sys.stderr)
 
@@ -48,6 +58,7 @@ def run(function):
 def main():
     for function in (forbidden, with_cond, with_no_fake):
         run(function)
+    run(refused, picky)
     logging.disable(logging.CRITICAL)
     run(silent)
 

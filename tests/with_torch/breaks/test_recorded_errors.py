@@ -33,11 +33,18 @@ def finding_at(report, mark):
         ("raises: forbidden", "Compilation failed: graph break under error_on_graph_break"),
         ("raises: in_branch", "Compilation failed: graph break inside a higher-order operator"),
         ("raises: no_fake", "Compilation failed with TorchRuntimeError"),
+        ("raises: refused", "Compilation failed with BackendCompilerFailed"),
     ],
 )
 def test_an_error_that_reached_the_program_is_a_failure(report, mark, title):
     finding = finding_at(report, mark)
     assert (finding.severity, finding.title.partition(" (")[0]) == ("error", title)
+
+
+def test_a_break_in_a_frame_that_failed_is_a_break_and_no_more(report):
+    (site,) = [site for site in report.graph_breaks if site.own_frame.line == marked("breaks: refused")]
+    assert (site.skipped_frames, site.skip_reason, site.fullgraph) == ((), None, False)
+    assert "picky' raised: NotImplementedError: no kernel for cos" in finding_at(report, "raises: refused").why
 
 
 def test_a_frame_that_was_skipped_while_logging_was_off_ran_eager(report):
@@ -52,5 +59,6 @@ def test_each_frame_has_its_outcome(report):
         "forbidden": "failed",
         "with_cond": "failed",
         "with_no_fake": "failed",
+        "refused": "failed",
         "silent": "skipped",
     }
