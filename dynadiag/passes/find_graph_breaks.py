@@ -13,7 +13,7 @@ from dynadiag.passes.break_categories import HIGHER_ORDER, USER_INSERTED
 from dynadiag.passes.break_costs import cost_notes
 from dynadiag.passes.break_sites import break_code, break_sites, more_sites
 from dynadiag.passes.compile_calls import CompileCalls
-from dynadiag.passes.fallback_entries import fallback_entries
+from dynadiag.passes.fallback_entries import fallback_entries, first_sentence
 from dynadiag.passes.fingerprint import Subject, fingerprints
 from dynadiag.passes.merged_fixes import merged_fixes
 from dynadiag.passes.places import resume_line, source_function
@@ -29,6 +29,9 @@ from dynadiag.passes.train_steps import (
 )
 
 _EVIDENCE = 40
+_REFUSED = "Backend compiler exception"
+_RAISED = re.compile(r"^Exception: ?(.*?)(?:\nTraceback:|\Z)", re.MULTILINE | re.DOTALL)
+_LONGEST_RAISED = 400
 # Advice that says what holds for any break: it joins no sites.
 NO_CURE = frozenset(("library-line", "move-out", "torch-hint"))
 
@@ -190,12 +193,24 @@ def _why(run: Run, group: Sequence[GraphBreak], beside: Sequence[str], *, no_gra
         parts[0] += f": {', '.join(train_step_lines(group))}"
     else:
         parts.extend(_inside(group))
+    parts.extend(unique(refusal for site in group if (refusal := _refusal(run, site))))
     parts.extend(_consequence(run, group, no_graph=no_graph))
     parts.extend(f"also on this line: {listed(site.other_reasons)}" for site in group if site.other_reasons)
     if len(beside) > 1 and not is_train_step(group):
         parts.append(f"one of {len(beside)} causes behind this line ({listed(unique(beside), limit=8)})")
     parts.extend(unique(doubt for site in group for doubt in site.doubts))
     return "; ".join(parts) + "."
+
+
+def _refusal(run: Run, site: GraphBreak) -> str | None:
+    """What the back end raised: the break's own text has only `str(error)`, perhaps empty (GB0219, torch 2.15)."""
+    said = _RAISED.search(site.context or "") if site.reason == _REFUSED else None
+    if said is None:
+        return None
+    text = first_sentence(said[1]) if said[1].strip() else ""
+    whole = (problem.text for problem in run.problems if problem.kind == "backend_error" and problem.frame in site.frames)
+    found = next((first_sentence(one) for one in whole if text in one), text)
+    return f"the back end raised {found[:_LONGEST_RAISED].rstrip('.: ')}" if found else None
 
 
 def _times(run: Run, group: Sequence[GraphBreak]) -> str:

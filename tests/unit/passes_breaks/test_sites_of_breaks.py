@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from dynadiag.model import CompileCall, CompileMetrics, Location, RegionCost, RegistryEntry, Run, RunInfo
+from dynadiag.model import CompileCall, CompileMetrics, Location, Problem, RegionCost, RegistryEntry, Run, RunInfo
 from dynadiag.passes.break_categories import category
 from dynadiag.passes.find_graph_breaks import find_graph_breaks
 
@@ -306,3 +306,22 @@ def test_a_run_of_breaks_without_any_graph_is_said_to_have_run_eager(maker, at):
 def test_a_text_log_without_graphs_does_not_tell_that_none_was_captured(maker, at):
     maker.breaks_at(maker.frame("step", line=1, outcome="broke"), at(8))
     assert "no graph was captured" not in find_graph_breaks(maker.run()).findings[0].why
+
+
+@pytest.mark.parametrize(
+    ("said", "recorded", "told"),
+    [
+        ("aten.item.default", "DataDependentOutputException: aten.item.default", "raised DataDependentOutputException: aten.item.default;"),
+        ("", "NotImplementedError: ", "the back end raised NotImplementedError;"),
+        ("aten.item.default", None, "the back end raised aten.item.default;"),
+        ("first line\nsecond", None, "the back end raised first line;"),
+        ("", None, None),
+    ],
+)
+def test_a_graph_that_the_back_end_refused_says_what_it_raised(maker, at, said, recorded, told):
+    frame = maker.frame("step", line=1, outcome="skipped")
+    context = f"Backend: inductor\nException:{said}\nTraceback:\nFile x"
+    maker.breaks_at(frame, at(5), gb_id="GB0219", gb_type="Backend compiler exception", context=context, skips_frame=True)
+    problems = (Problem(kind="backend_error", process=0, text=recorded, frame=frame),) if recorded else ()
+    (finding,) = find_graph_breaks(maker.run(problems=problems)).findings
+    assert told in finding.why if told else "raised" not in finding.why
