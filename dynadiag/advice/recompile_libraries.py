@@ -12,7 +12,7 @@ from dynadiag.passes.base import short_place
 _CACHE = re.compile(r"\b(?:past_key_values?|(?:\w+_)?cache|kv_cache)\b", re.IGNORECASE)
 # What a DynamicCache of transformers holds: `layers[0].keys` (5.x), `key_cache[0]` (4.x), and the length that it counts.
 _IN_CACHE = re.compile(r"\.(?:layers|key_cache|value_cache|self_attention_cache|cross_attention_cache|_seen_tokens|cumulative_length)\b")
-_TRAINER = re.compile(r"/(?:lightning|pytorch_lightning)/")
+_TRAINER = re.compile(r"(?:^|/)(?:lightning|pytorch_lightning)/")
 
 
 def library_advice(cause: Cause) -> Iterable[Advice]:

@@ -18,7 +18,7 @@ from dynadiag.passes.guard_sources import is_global, readable
 from dynadiag.passes.guard_text import parse_reason
 from dynadiag.passes.mutation_facts import Effect, Fact, Site
 from dynadiag.passes.mutation_graphs import list_names
-from dynadiag.passes.places import own_frame
+from dynadiag.passes.places import full_place, own_frame
 
 RECOMPILES, REPLAYED = "DM11", "DM12"
 _TENSOR_PROPERTY = frozenset((
@@ -51,7 +51,7 @@ def python_facts(run: Run) -> Iterator[Fact]:
             mine = []
         claimed.update(mine)
         yield _with_recompiles(fact, [changed[index] for index in mine])
-    yield from _changed_outside([one for index, one in enumerate(changed) if index not in claimed])
+    yield from _changed_outside([one for index, one in enumerate(changed) if index not in claimed], run)
 
 
 def _same_code(one: Frame, other: Frame) -> bool:
@@ -149,14 +149,14 @@ def _recompile(changed: list[Changed]) -> Effect:
     return Effect("recompile", "observed", detail)
 
 
-def _changed_outside(changed: list[Changed]) -> Iterator[Fact]:
+def _changed_outside(changed: list[Changed], run: Run) -> Iterator[Fact]:
     """State that compiled code reads and that changed between two calls without compiled code doing it."""
     grouped: dict[tuple[str, str | None, int | None], list[Changed]] = {}
     for one in changed:
         if _is_state(one.guard):
             grouped.setdefault((one.guard.source, one.frame.file, one.frame.line), []).append(one)
     for group in grouped.values():
-        yield _outside(group)
+        yield _outside(group, run)
 
 
 def _is_state(guard: FailedGuard) -> bool:
@@ -164,10 +164,16 @@ def _is_state(guard: FailedGuard) -> bool:
     return guard.kind in ("value", "length", "keys", "contains", "attribute") and ("." in guard.source or is_global(guard.raw_source))
 
 
-def _outside(group: list[Changed]) -> Fact:
+def _outside(group: list[Changed], run: Run) -> Fact:
     guard, frame = group[0].guard, group[0].frame
-    read = guard.origin
-    doubt = "no graph makes this change: it is made outside the compiled code; the line shown is where compiled code reads the value"
+    read = None if guard.origin is None else full_place(guard.origin, run)
+    doubt = "no graph makes this change: it is made outside the compiled code"
+    if read is not None:
+        doubt += "; the line shown is where compiled code reads the value"
+    elif guard.origin is not None:
+        doubt += (
+            f"; compiled code reads the value in line {guard.origin.line} of a file that torch names only in short, {guard.origin.file}"
+        )
     return Fact(
         code=RECOMPILES,
         frame=frame,

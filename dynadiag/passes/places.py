@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from itertools import islice
 
@@ -33,6 +34,7 @@ _GENERATED = re.compile(r"/torchinductor_[^/]+/|/(?P<two>[a-z2-7]{2})/c(?P=two)[
 _TYPED = re.compile(r"^<(?:stdin|string|console|ipython-input-[^>]*|input|doctest [^>]*)>$")
 _MOST_ROOTS = 64
 _last_roots: list[tuple[weakref.ref[Run], tuple[str, ...]]] = []
+_last_files: list[tuple[weakref.ref[Run], Mapping[str, Sequence[str]]]] = []
 _RESUME = re.compile(r"^torch_dynamo_resume_in_(?P<name>.+)_at_(?P<line>\d+)(?:_\d+)?$")
 
 
@@ -186,3 +188,36 @@ def _find_roots(run: Run) -> dict[str, None]:
         if "/" in script and is_own_file(script, run):
             roots.append(script.rpartition("/")[0])
     return dict.fromkeys(normal_path(root) for root in roots if root.strip("/"))
+
+
+def full_place(place: Location, run: Run) -> Location | None:
+    """The place with the whole path of its file, or None where the run does not tell which file is meant.
+
+    In the comment of a guard torch leaves out what the path shares with its own folder, and the character after it
+    (`shorten_filename` in `torch/utils/_traceback.py`, 2.6 to 2.15): `/home/me/proj/a.py` becomes `me/proj/a.py`, or `ome/me/proj/a.py`.
+    """
+    short = normal_path(place.file)
+    if short.startswith(("/", "<")) or short[1:2] == ":":
+        return place
+    if place.file in _known_files(run).get(short.rpartition("/")[2], ()):
+        return place  # a script's own name is what the command line says, also `train.py`
+    ends = [file for file in _known_files(run).get(short.rpartition("/")[2], ()) if normal_path(file).endswith(short)]
+    shared = {file: normal_path(file)[: -len(short)] for file in ends}
+    possible = [file for file in ends if shared[file].endswith("/") or re.fullmatch(r"(?:\w:)?/[^/]", shared[file])]
+    installed = [normal_path(prefix) for prefix in run.site_prefixes]
+    likely = [file for file in possible if any(prefix.startswith(shared[file][:-1]) for prefix in installed)]
+    found = likely if len(possible) > 1 else possible
+    return replace(place, file=found[0]) if len(found) == 1 else None
+
+
+def _known_files(run: Run) -> Mapping[str, Sequence[str]]:
+    """The files of the run's frames and stacks by their last part; those of the last run are kept."""
+    if not _last_files or _last_files[0][0]() is not run:
+        stacks = {id(stack): stack for frame in run.frames for stack in (frame.stack, frame.callers)}
+        stacks |= {id(one.stack): one.stack for one in run.breaks} | {id(one.stack): one.stack for one in run.problems}
+        files = {one.file for stack in stacks.values() for one in stack} | {frame.file for frame in run.frames if frame.file is not None}
+        known: dict[str, list[str]] = {}
+        for file in sorted(files):
+            known.setdefault(normal_path(file).rpartition("/")[2], []).append(file)
+        _last_files[:] = [(weakref.ref(run), known)]
+    return _last_files[0][1]

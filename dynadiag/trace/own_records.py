@@ -207,6 +207,8 @@ _WATCHED = {
     "suppressed_error": "errors that torch suppressed",
     "no_tensor": "frames without a tensor",
     "cudagraph_skip": "skipped CUDA graphs",
+    "cudagraph_partition": "parts of graphs that Inductor keeps out of the CUDA graphs",
+    "cudagraph_rerecord": "CUDA graphs that are recorded again",
 }
 
 

@@ -228,6 +228,15 @@ def test_state_that_changes_between_calls(build, tmp_path):
     found = one(log, tmp_path)
     assert (found.code, found.input, lines(found)) == ("DM11", "L['m'].t", [9])
     assert "outside the compiled code" in found.doubts[0]
+    assert found.sites[0]["file"].startswith("/")
+
+
+def test_a_file_that_torch_names_in_short_is_claimed_only_where_the_run_knows_it(build, tmp_path):
+    log = build.LogBuilder().start().metrics()
+    log.artifact("recompile_reasons", "0/0: m.t == 1.0  # x * self.t  # lightning/log.py:9 in forward", again=1)
+    found = one(log.start(again=1).metrics(again=1), tmp_path)
+    assert (found.code, found.sites) == ("DM11", ())
+    assert "in line 9 of a file that torch names only in short, lightning/log.py" in found.doubts[0]
 
 
 def test_an_argument_with_another_value_is_no_mutation(build, tmp_path):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dynadiag.model import CompileKey, Frame, Location, Process, Run, RunInfo
-from dynadiag.passes.places import is_own_file, joined_stack, own_entry, own_frame, project_path, resume_line, source_function
+from dynadiag.passes.places import full_place, is_own_file, joined_stack, own_entry, own_frame, project_path, resume_line, source_function
 
 RUN = Run(info=RunInfo(cwd="/home/me/proj"), site_prefixes=("/usr/lib/python3.12", "/opt/torch-src/torch"))
 
@@ -94,3 +94,27 @@ def test_any_text_is_a_path(file, prefixes):
     run = Run(info=RunInfo(cwd=file), site_prefixes=tuple(prefixes))
     assert is_own_file(file, run) in (True, False)
     assert isinstance(project_path(file, run), str)
+
+
+@pytest.mark.parametrize(
+    ("short", "files", "prefixes", "full"),
+    [
+        ("me/proj/net.py", ["/home/me/proj/net.py"], (), "/home/me/proj/net.py"),
+        ("mp/net.py", ["/tmp/net.py", "/tmp/mp/other.py"], (), "/tmp/net.py"),  # noqa: S108
+        ("sers/me/net.py", ["C:\\Users\\me\\net.py"], (), "C:\\Users\\me\\net.py"),
+        ("e/net.py", ["/home/me/net.py"], (), None),  # it would be the end of a folder's name
+        ("a/net.py", ["/one/a/net.py", "/two/a/net.py"], (), None),
+        ("a/net.py", ["/one/a/net.py", "/two/a/net.py"], ("/two/venv/lib/python3.12/site-packages",), "/two/a/net.py"),
+        ("lightning/log.py", ["/home/me/proj/net.py"], (), None),
+        ("/home/net.py", [], (), "/home/net.py"),
+        ("<string>", [], (), "<string>"),
+        ("train.py", ["train.py", "/home/me/train.py"], (), "train.py"),
+    ],
+)
+def test_a_file_that_torch_shortened_is_one_that_the_run_knows_or_none(short, files, prefixes, full):
+    frames = tuple(
+        Frame(id=f"f{number}", key=CompileKey(0, 0, number, 0), attempts=1, name="f", file=file, line=1, outcome="compiled")
+        for number, file in enumerate(files)
+    )
+    found = full_place(Location(short, 3, "f"), Run(info=RunInfo(), frames=frames, site_prefixes=prefixes))
+    assert (found and found.file) == full

@@ -392,3 +392,16 @@ def test_a_frame_whose_back_end_had_not_come_back_is_not_compiled(log, tmp_path,
     begun.start(2).metrics(2)
     cut, done = load(begun.write(tmp_path)).frames
     assert (cut.outcome, cut.error, done.outcome) == ("failed", "the log ends before this frame was finished", "compiled")
+
+
+@pytest.mark.parametrize(
+    ("hooks", "notes"),
+    [
+        ({"cudagraph_partition": "AttributeError: x", "cudagraph_rerecord": "ok"}, ["parts of graphs that Inductor keeps out"]),
+        ({"cudagraph_rerecord": "AttributeError: x", "cudagraph_skip": "ok"}, ["CUDA graphs that are recorded again"]),
+        ({"cudagraph_skip": "ok"}, []),  # torch 2.6 has no partitions, so that nothing is missing
+    ],
+)
+def test_a_hook_that_could_not_be_put_in_is_a_note(log, tmp_path, hooks, notes):
+    run = one(log.artifact("dynadiag_hooks", hooks), tmp_path)
+    assert len(run.notes) == len(notes) and all(word in note for word, note in zip(notes, run.notes, strict=True))
