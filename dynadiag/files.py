@@ -13,6 +13,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -28,6 +29,40 @@ def write_inside(folder: Path, name: str, text: str | bytes) -> Path:
     with _opened(folder, parents) as inside:
         _write(inside, last, text, _PRIVATE_FILE)
     return folder / name
+
+
+@contextlib.contextmanager
+def new_file(folder: str | Path, name: str) -> Iterator[IO[bytes]]:
+    """The stream of a new private file that gets its name in the folder when the block ends; nothing stays where it raises."""
+    with _opened(Path(folder), ()) as inside, _beside(inside, name, _PRIVATE_FILE) as stream:
+        yield stream
+
+
+def extended(path: str | Path, *, keep_bytes: int | None = None) -> int:
+    """A descriptor that writes behind the first `keep_bytes` of a private file, made where it is not there; None appends to all of it.
+
+    For what grows while it is read, such as a journal or the log of a process, which a rename at the end would lose with a killed process.
+    Raises OSError for a link, for what is no regular file, and for a file that has another name, perhaps elsewhere.
+    """
+    how = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | (os.O_APPEND if keep_bytes is None else 0)
+    try:
+        descriptor = os.open(path, how, _PRIVATE_FILE)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OSError(errno.ELOOP, "it is a link, which is not followed", str(path)) from None
+        raise
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+            what = "it has another name" if stat.S_ISREG(found.st_mode) else "it is no regular file"
+            raise OSError(errno.EINVAL, what, str(path))
+        if keep_bytes is not None:
+            os.ftruncate(descriptor, keep_bytes)
+            os.lseek(descriptor, 0, os.SEEK_END)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def write_file(path: Path, text: str | bytes) -> None:
@@ -96,13 +131,19 @@ def _below(at: int, name: str) -> int:
 
 
 def _write(inside: int, name: str, text: str | bytes, mode: int) -> None:
-    if name in ("", ".", ".."):
+    with _beside(inside, name, mode) as stream:
+        stream.write(_bytes(text))
+
+
+@contextlib.contextmanager
+def _beside(inside: int, name: str, mode: int) -> Iterator[IO[bytes]]:
+    if name in ("", ".", "..") or "/" in name:
         raise OSError(0, "it is not the name of a file")
     beside = f".{os.urandom(12).hex()}.part"
     descriptor = os.open(beside, _NEW, mode, dir_fd=inside)
     try:
         with os.fdopen(descriptor, "wb") as stream:
-            stream.write(_bytes(text))
+            yield stream
         os.replace(beside, name, src_dir_fd=inside, dst_dir_fd=inside)
     except BaseException:
         with contextlib.suppress(OSError):

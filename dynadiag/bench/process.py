@@ -16,6 +16,7 @@ from typing import Any
 
 import dynadiag
 from dynadiag.errors import DynadiagError, TorchUnsupportedError, UsageError
+from dynadiag.files import extended
 from dynadiag.record.supervisor import signal_name
 
 _MAIN = "dynadiag.bench.inside.main"
@@ -43,7 +44,7 @@ class ArmProcess:
         path = os.pathsep.join(filter(None, [environment.get("PYTHONPATH", ""), root]))
         self._log = log
         self._buffer = b""
-        with log.open("ab") as output:
+        with os.fdopen(extended(log), "ab") as output:
             try:
                 self._child = subprocess.Popen(
                     [python, "-P", "-m", _MAIN, str(command_read), str(reply_write)],

@@ -7,10 +7,12 @@ unanswered one costs a query.
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import IO, Any
 
 from dynadiag.errors import OutputError, UnreadableInputError
+from dynadiag.files import extended
 from dynadiag.reduce.verdict import Verdict
 
 FORMAT = 1
@@ -26,14 +28,13 @@ class Journal:
     def __init__(self, path: Path | None = None, *, subject: str = "", resume: bool = False) -> None:
         self._verdicts: dict[str, tuple[Verdict, str]] = {}
         self._file: IO[str] | None = None
+        self._path = path
         self.recovered = 0
         if path is None:
             return
         try:
             usable = self._read(path, subject) if resume and path.exists() else 0
-            self._file = path.open("r+" if usable else "w", encoding="utf-8")
-            self._file.seek(usable)
-            self._file.truncate()
+            self._file = os.fdopen(extended(path, keep_bytes=usable), "w", encoding="utf-8")
         except OSError as error:
             raise OutputError(f"cannot write the journal {path}: {error.strerror or error}") from error
         if not usable:
@@ -61,7 +62,7 @@ class Journal:
             self._file.write(json.dumps(line) + "\n")
             self._file.flush()
         except OSError as error:
-            raise OutputError(f"cannot write the journal {self._file.name}: {error.strerror or error}") from error
+            raise OutputError(f"cannot write the journal {self._path}: {error.strerror or error}") from error
 
     def _read(self, path: Path, subject: str) -> int:
         """Take the verdicts of all whole lines; gives how many bytes those are (a line cut short by a kill is dropped)."""

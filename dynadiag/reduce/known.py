@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from dynadiag.errors import OutputError
+from dynadiag.files import extended
 
 FORMAT = 1
 _NOT_SAID = "the earlier run does not say on which machine and torch it ran"
@@ -35,9 +36,7 @@ class Known:
         self.changed: str | None = None
         try:
             usable = self._read(environment) if resume else 0
-            self._file: IO[str] = path.open("r+" if usable else "w", encoding="utf-8")
-            self._file.seek(usable)
-            self._file.truncate()
+            self._file: IO[str] = os.fdopen(extended(path, keep_bytes=usable), "w", encoding="utf-8")
         except OSError as error:
             raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
         if not usable:

@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any
 
 from dynadiag.errors import DynadiagError, OutputError
-from dynadiag.files import write_inside
+from dynadiag.files import extended, write_inside
 from dynadiag.reduce.failure import Said
 from dynadiag.reduce.machine_answers import take_over, users_cache
 from dynadiag.reduce.proving import DROPPED
@@ -137,7 +137,7 @@ def _write_job(out: Path, text: str) -> None:
 def _run_worker(module: str, job: Path, out: Path, on_message: Callable[[Message], None]) -> Message:
     """Start the worker, hand its messages on, and give the last one; what it prints besides goes into `worker.log`."""
     last: Message = {"error": f"the reducer ended without a result; see {out / 'worker.log'}"}
-    with (out / "worker.log").open("wb") as log:
+    with os.fdopen(_log(out / "worker.log"), "wb") as log:
         child = subprocess.Popen(
             [sys.executable, "-m", module, str(job)],
             stdin=subprocess.DEVNULL,
@@ -159,6 +159,13 @@ def _run_worker(module: str, job: Path, out: Path, on_message: Callable[[Message
     if len(presses) > 1 and "done" not in last:
         raise DynadiagError(f"interrupted twice: nothing was written; {_GOES_ON} {out} goes on", slug="interrupted", exit_code=130)
     return last
+
+
+def _log(path: Path) -> int:
+    try:
+        return extended(path, keep_bytes=0)
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 @contextlib.contextmanager

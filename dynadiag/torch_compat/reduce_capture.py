@@ -15,9 +15,11 @@ import struct
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from dynadiag.files import extended, new_file, write_inside
 from dynadiag.torch_compat import configuration
 from dynadiag.torch_compat.causes import chain_of
 from dynadiag.torch_compat.hooks import callback_switch, disguise
@@ -112,7 +114,7 @@ class GraphWatch:
         try:
             work()
         except Exception:  # noqa: BLE001 - border: our hooks in the user's process
-            with contextlib.suppress(OSError), open(self._path("problems.txt"), "a", encoding="utf-8") as file:  # noqa: PTH123
+            with contextlib.suppress(OSError), os.fdopen(extended(self._path("problems.txt")), "a", encoding="utf-8") as file:
                 file.write(traceback.format_exc() + "\n")
         finally:
             self._switch(prior)
@@ -165,7 +167,7 @@ class GraphWatch:
             "configs_lost": lost,
         }
         _save_text(folder, text, attributes)
-        _write(folder, "setting.json", json.dumps(state))
+        write_inside(Path(folder), "setting.json", json.dumps(state))
 
     def _save_inputs(self, folder: str, values: Any, number: int, call: int) -> None:
         save_values(os.path.join(folder, "inputs.pt"), values, self._earlier.facts(number, call))  # noqa: PTH118
@@ -176,14 +178,14 @@ class GraphWatch:
         root = chain_of(error)[-1]
         line = {"graph": number, "phase": phase, "call": call, "title": f"{type(error).__name__}: {error}"[:500], "text": text}
         line |= {"exception": type(root).__qualname__, "message": str(root)[:_MESSAGE_LIMIT]}
-        with open(self._path(f"failures-{os.getpid()}.jsonl"), "a", encoding="utf-8", errors="backslashreplace") as file:  # noqa: PTH123
+        with os.fdopen(extended(self._path(f"failures-{os.getpid()}.jsonl")), "a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
         self._note(IDLE, number, call)
 
     def _note(self, state: int, number: int, call: int) -> None:
         if self._pid != os.getpid() or self._state is None:
             self._pid = os.getpid()
-            with open(self._path(f"state-{self._pid}"), "w+b") as file:  # noqa: PTH123
+            with os.fdopen(extended(self._path(f"state-{self._pid}"), keep_bytes=0), "w+b") as file:
                 file.write(STATE.pack(IDLE, -1, 0))
                 file.flush()
                 self._state = mmap.mmap(file.fileno(), STATE.size)
@@ -218,8 +220,9 @@ def _text_of(module: Any) -> str:
 
 def _save_text(folder: str, text: str, attributes: dict[str, Any]) -> None:
     torch = sys.modules["torch"]
-    _write(folder, "graph.txt", text)
-    torch.save(to_saved(torch, attributes), os.path.join(folder, "attributes.pt"))  # noqa: PTH118
+    write_inside(Path(folder), "graph.txt", text)
+    with new_file(folder, "attributes.pt") as stream:
+        torch.save(to_saved(torch, attributes), stream)
 
 
 def _pid_of(folder: str) -> int | None:
@@ -229,11 +232,6 @@ def _pid_of(folder: str) -> int | None:
             return json.load(file).get("pid")  # type: ignore[no-any-return]
     except (OSError, ValueError):
         return None
-
-
-def _write(folder: str, name: str, text: str) -> None:
-    with open(os.path.join(folder, name), "w", encoding="utf-8", errors="backslashreplace") as file:  # noqa: PTH118, PTH123
-        file.write(text)
 
 
 def _attributes(torch: Any, module: Any) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from dynadiag.files import extended, new_file
 from dynadiag.torch_compat.reduce_views import to_saved
 
 MOST_KINDS = 4
@@ -42,7 +43,7 @@ class EarlierCalls:
         self._regions[number] = region
         self._names[number] = _names(module)
         path = os.path.join(self._directory, f"graphs-{os.getpid()}.jsonl")  # noqa: PTH118
-        with open(path, "a", encoding="utf-8") as file:  # noqa: PTH123
+        with os.fdopen(extended(path), "a", encoding="utf-8") as file:
             file.write(json.dumps({"graph": number, "region": region}) + "\n")
 
     def facts(self, number: int, call: int) -> dict[str, Any]:
@@ -114,9 +115,8 @@ def save_values(target: str, values: Sequence[Any], facts: Mapping[str, Any]) ->
     wanted = [isinstance(value, torch.Tensor) and bool(value.requires_grad) for value in values]
     homes = [str(value.device) if isinstance(value, torch.Tensor) else None for value in values]
     computed = [isinstance(value, torch.Tensor) and not value.is_leaf for value in values]
-    with torch.no_grad():
-        torch.save({"inputs": inputs, "requires_grad": wanted, "homes": homes, "computed": computed, **facts}, f"{target}.part")
-    os.replace(f"{target}.part", target)  # noqa: PTH105
+    with torch.no_grad(), new_file(*os.path.split(target)) as stream:
+        torch.save({"inputs": inputs, "requires_grad": wanted, "homes": homes, "computed": computed, **facts}, stream)
 
 
 def _plain_value(torch: Any, value: Any) -> Any:

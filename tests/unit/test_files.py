@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from dynadiag.files import make_folder_inside, read_small, remove_inside, write_file, write_inside
+from dynadiag.files import extended, make_folder_inside, new_file, read_small, remove_inside, write_file, write_inside
 
 
 @pytest.fixture
@@ -125,3 +125,43 @@ def test_only_regular_files_are_read_and_none_is_waited_for(tmp_path):
     with pytest.raises(OSError, match="regular"):
         read_small("/dev/zero", 10)
     assert read_small(tmp_path / "file", 3) == b"123"
+
+
+def test_a_stream_has_its_name_when_it_is_whole(places):
+    run, _, victim = places
+    (run / "inputs.pt").symlink_to(victim)
+    (run / "inputs.pt.part").symlink_to(victim)
+    with new_file(run, "inputs.pt") as stream:
+        stream.write(b"new")
+        assert (run / "inputs.pt").is_symlink()
+    assert (run / "inputs.pt").read_bytes() == b"new" and not (run / "inputs.pt").is_symlink()
+    assert stat.S_IMODE((run / "inputs.pt").stat().st_mode) == 0o600
+    with pytest.raises(KeyError), new_file(run, "inputs.pt") as stream:
+        stream.write(b"half")
+        raise KeyError
+    assert (run / "inputs.pt").read_bytes() == b"new" and len(list(run.iterdir())) == 2
+
+
+def test_a_file_that_grows_is_continued_where_it_was_whole(places):
+    run, _, _ = places
+    with os.fdopen(extended(run / "journal", keep_bytes=0), "w") as file:
+        file.write("one\ntwo\nhal")
+    with os.fdopen(extended(run / "journal", keep_bytes=8), "w") as file:
+        file.write("three\n")
+    with os.fdopen(extended(run / "journal"), "w") as file:
+        file.write("four\n")
+    assert (run / "journal").read_text() == "one\ntwo\nthree\nfour\n"
+    assert stat.S_IMODE((run / "journal").stat().st_mode) == 0o600
+
+
+def test_what_grows_is_no_link_no_pipe_and_has_one_name(places):
+    run, outside, victim = places
+    (run / "link").symlink_to(victim)
+    (run / "dangling").symlink_to(outside / "new")
+    (run / "hard").hardlink_to(victim)
+    (run / "folder").mkdir()
+    os.mkfifo(run / "pipe")
+    for name, why in {"link": "it is a link", "dangling": "it is a link", "hard": "another name", "folder": "directory", "pipe": "no regular file"}.items():
+        for keep in (None, 0):
+            with pytest.raises(OSError, match=why):
+                extended(run / name, keep_bytes=keep)

@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "process_identity": set(),
     "scratch": {"process_identity"},
     "model": {"errors"},
-    "torch_compat": {"errors", "model"},
+    "torch_compat": {"errors", "files", "model"},
     "shadow": {"errors", "model", "torch_compat"},
     "record": {"errors", "masking", "files", "process_identity", "scratch", "model", "torch_compat", "shadow"},
     "trace": {"errors", "masking", "files", "process_identity", "model"},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dynadiag.errors import UnreadableInputError
+from dynadiag.errors import OutputError, UnreadableInputError
 from dynadiag.reduce.journal import Journal
 from dynadiag.reduce.verdict import Verdict, as_verdict
 
@@ -70,3 +70,11 @@ def test_an_oracle_may_answer_with_a_bool(answer, verdict):
 def test_an_oracle_that_answers_with_text_is_no_oracle():
     with pytest.raises(TypeError, match="the oracle returned 'boring': a bool or a dynadiag.Verdict is wanted"):
         as_verdict("boring")
+
+
+def test_a_link_in_place_of_the_journal_is_refused_and_not_followed(tmp_path):
+    (tmp_path / "precious").write_text("precious")
+    (tmp_path / "journal").symlink_to(tmp_path / "precious")
+    with pytest.raises(OutputError, match="cannot write the journal .*: it is a link, which is not followed"):
+        Journal(tmp_path / "journal", subject="s")
+    assert (tmp_path / "precious").read_text() == "precious"

@@ -108,3 +108,16 @@ def test_inputs_of_several_dtypes_in_one_memory_are_captured(watched):
     assert len({one.untyped_storage().data_ptr() for one in values}) == 1
     assert {one.dtype for one in values} == {torch.complex64, torch.float32, torch.int32}
     assert next(one for one in values if one.is_complex()).real.tolist() == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+
+
+def test_files_of_a_capture_follow_no_link_and_have_no_name_that_can_be_known_before(tmp_path):
+    from dynadiag.torch_compat.reduce_values import EarlierCalls, save_values
+
+    (tmp_path / "precious").write_text("precious")
+    for name in ("inputs.pt", "inputs.pt.part", f"graphs-{os.getpid()}.jsonl"):
+        (tmp_path / name).symlink_to(tmp_path / "precious")
+    save_values(str(tmp_path / "inputs.pt"), [torch.ones(2), 3], {"order": 1})
+    assert torch.load(tmp_path / "inputs.pt", weights_only=True)["inputs"][1] == 3
+    with pytest.raises(OSError, match="it is a link"):
+        EarlierCalls(str(tmp_path), only=None).compiling(0, None, torch.fx.symbolic_trace(torch.nn.Identity()))
+    assert (tmp_path / "precious").read_text() == "precious"
