@@ -1,27 +1,28 @@
-"""Mutates logs and run directories and takes each the whole way: load, passes, report, text, Markdown, JSON, pictures.
+"""Mutates logs, run directories, results and scripts of torch, and takes each the whole way that a command takes it.
 
-    python tests/quality/fuzz_recordings.py --count 100000 --seed 1 [RECORDING ...]
+    python tests/quality/fuzz_recordings.py --count 100000 --seed 1 [--torch] [RECORDING ...]
 
-Everything runs in this process under `sys.addaudithook`. A case fails on an exception that is no DynadiagError, an internal error told in
-the notes, JSON that is none, a write outside of the case's folder, a started program, a socket, more than LONGEST_S seconds of CPU time, or
-more than MOST_MB of memory for all cases together. A failing case is printed with its seed and kept in `--keep`.
+Everything runs in this process, under the audit hook of `fuzz_watch.py`; `fuzz_readers.py` has the ways. A case fails on an exception that
+is no DynadiagError, an internal error told in the notes, JSON that is none, anything that the watch forbids, a script that holds more than
+a graph, more than LONGEST_S seconds of CPU time, or more than MOST_MB of memory for all cases together (besides torch). A failing case is
+printed with its seed and kept in `--keep`. `--plant` does what is forbidden instead, and fails when any of it goes unseen.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import io
+import functools
 import json
 import os
 import random
 import re
 import shutil
-import signal
 import sys
 import tempfile
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -30,10 +31,9 @@ for _path in (PROJECT / "benchmarks", PROJECT / "cli", PROJECT):
     if str(_path) not in sys.path:
         sys.path.insert(0, str(_path))
 
+import fuzz_readers  # noqa: E402
+from fuzz_watch import TooSlow, Watch, limited, planted  # noqa: E402
 from hostile_logs import ATTACKS, write  # noqa: E402
-
-from dynadiag.errors import DynadiagError  # noqa: E402
-from dynadiag_cli import showing  # noqa: E402
 
 LONGEST_S = 10.0
 MOST_MB = 700
@@ -43,55 +43,18 @@ _JSON = re.compile(rb"\{.*\}")
 _DEEP: object = []
 for _ in range(300):
     _DEEP = [_DEEP]
+CODE = (
+    'float32) if not __import__("os").system("true") else torch.zeros((4,', "__import__('os').system('true')", "os.system",
+    "torch.load('x')", "x.__class__.__bases__", "inductor.cpp.cxx", "/bin/true", "builtins.exec", "torch.hub.load", "\\N{DIGIT ONE}",
+    "'\n\"\"\"", "-1", "fuzz_strange_module", "/etc/passwd", "torch.ops.load_library", "lambda: exec('1')", "f{__import__('os')}",
+    "#\nimport os\nos.abort()\n",
+)  # fmt: skip
 VALUES: tuple[object, ...] = (
     None, True, False, 0, -1, 1, 2**31, 2**63, 2**64, -(2**70), 10**400, 0.5, -0.0, 1e308, float("inf"), float("nan"), "", "x", "0", "a\nb",
     "\x00", "\x1b[31m", "\ud800", "\u202e", "<script>", "[x](javascript:1)", "@someone #1", "|" * 9, "../../etc/passwd", "/dev/null",
-    "L['self']", "f0", "g0", "é" * 50, "x" * 70_000, [], {}, [[]], [None], [1, "a", {}], {"a": None}, {"": []}, {"frame_id": 0}, _DEEP,
-    ["a"] * 3000, {str(number): number for number in range(3000)}, [["/a.py", 1, "f", "x"]], [{"file": "/a.py", "line": -1}],
+    "L['self']", "f0", "g0", *CODE, "é" * 50, "x" * 70_000, [], {}, [[]], [None], [1, "a", {}], {"a": None}, {"": []}, {"frame_id": 0},
+    _DEEP, ["a"] * 3000, {str(number): number for number in range(3000)}, [["/a.py", 1, "f", "x"]], [{"file": "/a.py", "line": -1}],
 )  # fmt: skip
-
-
-_STARTS = frozenset(("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork", "os.forkpty", "pty.spawn", "ctypes.dlopen"))
-
-
-class TooSlow(BaseException):
-    """A case that needed too much CPU time."""
-
-
-class Watch:
-    """The audit hook: what is opened for writing, made, moved or removed must lie in `folder`; nothing is started, no socket opened."""
-
-    def __init__(self) -> None:
-        self.folder: str | None = None
-        self.broken: list[str] = []
-        sys.addaudithook(self._event)
-
-    def _event(self, event: str, arguments: tuple[object, ...]) -> None:
-        if self.folder is None:
-            return
-        if event == "open" and self._writes(arguments):
-            self._path(event, arguments[0])
-        elif event in ("os.rename", "os.link", "os.symlink", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.chmod", "os.utime"):
-            for one in arguments[:2]:
-                self._path(event, one)
-        elif event in _STARTS or event.startswith("socket."):
-            self.broken.append(f"{event} {arguments!r:.300}")
-
-    def _writes(self, arguments: tuple[object, ...]) -> bool:
-        mode, flags = arguments[1], arguments[2]
-        asked = isinstance(mode, str) and set(mode) & set("wax+")
-        return bool(asked) or (isinstance(flags, int) and bool(flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC)))
-
-    def _path(self, event: str, path: object) -> None:
-        if not isinstance(path, (str, bytes, os.PathLike)) or self.folder is None:
-            return
-        name = os.fsdecode(path)
-        if not os.path.isabs(name):  # relative to a folder that was opened: `dir_fd` is no part of the event
-            outside = "/" in name or name in ("..", ".")
-        else:
-            outside = not f"{os.path.realpath(name)}/".startswith(f"{self.folder}/") and not name.startswith("/dev/null")
-        if outside and "__pycache__" not in name:
-            self.broken.append(f"{event} {name}")
 
 
 def recordings(extra: list[Path], folder: Path) -> list[Path]:
@@ -159,10 +122,10 @@ def _json_mutated(data: bytes, chance: random.Random) -> bytes:
         if match is None:
             continue
         try:
-            value = json.loads(match[0])
-        except ValueError:
+            changed = json.dumps(leaf_changed(json.loads(match[0]), chance)).encode()
+        except (ValueError, RecursionError):
             continue
-        lines[place] = line[: match.start()] + json.dumps(leaf_changed(value, chance)).encode() + line[match.end() :]
+        lines[place] = line[: match.start()] + changed + line[match.end() :]
         return b"\n".join(lines)
     return data
 
@@ -209,8 +172,19 @@ def _word_changed(data: bytes, chance: random.Random) -> bytes:
     return data[: one.start()] + other[0] + data[one.end() :]
 
 
+def _code_inserted(data: bytes, chance: random.Random) -> bytes:
+    """Python in the place of a word."""
+    words = list(re.finditer(rb"[\w.]+|\"[^\"\n]{1,40}\"", data[:200_000]))
+    if not words:
+        return data
+    one = chance.choice(words)
+    text = chance.choice(CODE)
+    return data[: one.start()] + (json.dumps(text) if one[0][:1] == b'"' else text).encode() + data[one.end() :]
+
+
 MUTATORS: tuple[Callable[[bytes, random.Random], bytes], ...] = (
     _json_mutated, _json_mutated, _json_mutated, _flipped, _lines_moved, _lines_moved, _cut, _inserted, _word_changed,
+    _code_inserted,
 )  # fmt: skip
 
 
@@ -218,9 +192,13 @@ def window(data: bytes, chance: random.Random) -> bytes:
     """A part of a long log that begins at a record."""
     if len(data) <= _LARGEST:
         return data
-    starts = [match.start() for match in re.finditer(rb"^[VIWEC]\d{4} ", data, re.MULTILINE)] or [0]
-    begin = chance.choice(starts)
-    return data[begin : begin + chance.choice((_LARGEST // 4, _LARGEST))]
+    begin = chance.choice(_starts(data))
+    return data[begin : begin + chance.choice((_LARGEST // 12, _LARGEST // 4, _LARGEST))]
+
+
+@functools.lru_cache(maxsize=64)
+def _starts(data: bytes) -> list[int]:
+    return [match.start() for match in re.finditer(rb"^[VIWEC]\d{4} ", data, re.MULTILINE)] or [0]
 
 
 def mutated(data: bytes, chance: random.Random) -> bytes:
@@ -231,17 +209,23 @@ def mutated(data: bytes, chance: random.Random) -> bytes:
     return data
 
 
+@functools.cache
+def _content(source: Path) -> bytes:
+    """The same object each time: the hash of bytes is kept with them."""
+    return source.read_bytes()
+
+
 def case(source: Path, folder: Path, outside: Path, chance: random.Random) -> Path:
     """One mutated recording in a folder of its own."""
     target = folder / source.name
     if source.is_file():
-        target.write_bytes(mutated(source.read_bytes(), chance))
+        target.write_bytes(mutated(_content(source), chance))
         return target
     target.mkdir(mode=0o700)
     files = [file for file in sorted(source.rglob("*")) if file.is_file() and file.stat().st_size < 5_000_000]
     chosen = chance.choice(files)
     for file in files:
-        data = file.read_bytes()
+        data = _content(file)
         at = target / file.relative_to(source)
         at.parent.mkdir(exist_ok=True)
         at.write_bytes(mutated(data, chance) if file == chosen else window(data, chance))
@@ -276,72 +260,89 @@ def _files_changed(run: Path, outside: Path, chance: random.Random) -> None:
                 place.write_bytes(chance.choice((b"", b"[]", b"{", b"null", b'{"schema_version": 1}', b"[" * 9000)))
 
 
-def read(path: Path, chance: random.Random) -> str | None:
-    """Takes a recording the whole way; None, or what is wrong with it."""
-    form = chance.choice(("text", "text", "json", "json", "md"))
-    options = showing.ShowOptions(
-        format=form,
-        output="-",
-        limit=chance.choice((0, 10)),
-        renderer=chance.choice((None, None, None, "plain")),
-        show_free=chance.random() < 0.5,
-    )
-    told, errors = io.StringIO(), io.StringIO()
-    try:
-        with contextlib.redirect_stdout(told), contextlib.redirect_stderr(errors):
-            report = showing.explain_recording(path, out=None, force=False, options=options)
-    except DynadiagError as error:
-        return None if "\n" not in error.message.strip() else f"an error of several lines: {error.message!r:.400}"
-    if form == "json":
-        json.loads(told.getvalue(), parse_constant=lambda name: (_ for _ in ()).throw(ValueError(name)))
-    told.getvalue().encode("utf-8")
-    said = [*report.notes, errors.getvalue()]
-    return next((f"{note}" for note in said if "internal error" in note or "please report this" in note), None)
-
-
-def one_case(seed: int, sources: list[Path], watch: Watch, keep: Path | None) -> str | None:
-    """Makes and reads the case of a seed; None, or what is wrong."""
+def one_case(seed: int, sources: list[Path], watch: Watch, keep: Path | None) -> tuple[str, str | None]:
+    """Makes and reads the case of a seed; the reader, and None or what is wrong."""
     chance = random.Random(seed)
+    source = chance.choice(sources)
     with tempfile.TemporaryDirectory(prefix="fuzz-") as name:
         base = Path(os.path.realpath(name))
         folder, outside = base / "case", base / "outside"
         folder.mkdir()
         outside.mkdir()
         (outside / "file").write_text("untouched")
-        path = case(chance.choice(sources), folder, outside, chance)
-        watch.folder, watch.broken = str(folder), []
-        signal.setitimer(signal.ITIMER_VIRTUAL, LONGEST_S)
-        try:
-            wrong = read(path, chance)
-        except (Exception, TooSlow):
-            wrong = traceback.format_exc()[-1500:]
-        finally:
-            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-            watch.folder = None
-        wrong = "; ".join(watch.broken) or wrong
+        path = case(source, folder, outside, chance)
+        reader = _reader(source, chance)
+        wrong = judged(lambda: fuzz_readers.read(reader, path, folder, chance), folder, watch)
         if (outside / "file").read_text() != "untouched" or len(list(outside.iterdir())) != 1:
             wrong = f"wrote outside of the run: {[file.name for file in outside.iterdir()]}"
         if wrong is not None and keep is not None:
             shutil.copytree(folder, keep / str(seed), symlinks=True, dirs_exist_ok=True)
-        return wrong
+        return reader, wrong
 
 
-def _stop(*_: object) -> None:
-    raise TooSlow
+def _reader(source: Path, chance: random.Random) -> str:
+    if source.name == "bench.json":
+        return "bench"
+    if source.name == "repro.py":
+        return "minify"
+    return chance.choice(("graph", "graph", "minify", "parity", "explain")) if source.parent.name == "graphs" else "explain"
 
 
-def failures(seeds: range, extra: list[Path], *, keep: Path | None = None, told: Callable[[int], None] = lambda _: None) -> Iterator[str]:
+def judged(act: Callable[[], str | None], folder: Path, watch: Watch, *, longest_s: float = LONGEST_S) -> str | None:
+    """What is wrong with what an act gives or did."""
+    watch.begin(folder)
+    try:
+        with limited(longest_s):
+            wrong = act()
+    except (Exception, SystemExit, TooSlow):
+        wrong = traceback.format_exc()[-1500:]
+    finally:
+        watch.end()
+    return "; ".join(watch.broken) or wrong
+
+
+def unseen(watch: Watch) -> list[str]:
+    """The planted failures that would not have been seen."""
+
+    def judge(act: Callable[[Path], object]) -> str | None:
+        with tempfile.TemporaryDirectory(prefix="fuzz-") as name:
+            return judged(lambda: act(Path(name)) and None, Path(name), watch, longest_s=0.3)
+
+    scripts = (
+        "import os",
+        "x = __import__('os')",
+        "torch.load('x')",
+        "x.__class__",
+        "from builtins import open",
+        "torch.ops.load_library('x')",
+    )
+    harmless = judge(lambda folder: (folder / "file").write_text("x"))
+    wrong = [] if harmless is None else [f"nothing is allowed: {harmless}"]
+    return [*wrong, *planted(judge), *(text for text in scripts if fuzz_readers.forbidden(text) is None)]
+
+
+def failures(
+    seeds: range,
+    extra: list[Path],
+    *,
+    graphs: bool = False,
+    keep: Path | None = None,
+    told: Callable[[int, str], None] = lambda *_: None,
+) -> Iterator[str]:
     """What is wrong, case by case."""
     watch = Watch()
-    signal.signal(signal.SIGVTALRM, _stop)
     with tempfile.TemporaryDirectory(prefix="fuzz-sources-") as name:
         sources = recordings(extra, Path(name))
+        fuzz_readers.warm(Path(name) / "run", Path(name))
+        sources += [fuzz_readers.bench_source(Path(name))]
+        sources += 3 * fuzz_readers.with_torch(Path(name)) if graphs else []
+        before = _peak_mb() if graphs else 0
         for seed in seeds:
-            wrong = one_case(seed, sources, watch, keep)
+            reader, wrong = one_case(seed, sources, watch, keep)
             if wrong is not None:
-                yield f"seed {seed}: {wrong}"
-            told(seed)
-        peak = _peak_mb()
+                yield f"seed {seed}, {reader}: {wrong}"
+            told(seed, reader)
+        peak = _peak_mb() - before
         if peak > MOST_MB:
             yield f"{peak:.0f} MB of memory were needed"
 
@@ -360,18 +361,26 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=1000, help="how many cases")
     parser.add_argument("--seed", type=int, default=0, help="the seed of the first case")
     parser.add_argument("--keep", type=Path, help="folder for the cases that fail")
+    parser.add_argument("--torch", action="store_true", help="also what needs torch: graph, minify and parity")
+    parser.add_argument("--plant", action="store_true", help="do what is forbidden, to see that it is seen")
     options = parser.parse_args()
+    if options.plant:
+        missed = unseen(Watch())
+        print("planted failures that went unseen:", ", ".join(missed) or "none")
+        return 1 if missed else 0
     begun, number = time.process_time(), 0
+    read: Counter[str] = Counter()
 
-    def told(seed: int) -> None:
-        done = seed - options.seed + 1
-        if done % 500 == 0:
-            print(f"{done} cases, {time.process_time() - begun:.0f} s CPU", flush=True)
+    def told(_: int, reader: str) -> None:
+        read[reader] += 1
+        if read.total() % 500 == 0:
+            print(f"{read.total()} cases {dict(read)}, {time.process_time() - begun:.0f} s CPU", flush=True)
 
-    for wrong in failures(range(options.seed, options.seed + options.count), options.recordings, keep=options.keep, told=told):
+    seeds = range(options.seed, options.seed + options.count)
+    for wrong in failures(seeds, options.recordings, graphs=options.torch, keep=options.keep, told=told):
         number += 1
         print(wrong, flush=True)
-    print(f"{options.count} cases, {number} failed, {time.process_time() - begun:.0f} s CPU")
+    print(f"{options.count} cases, {number} failed, {dict(read)}, {time.process_time() - begun:.0f} s CPU")
     return 1 if number else 0
 
 

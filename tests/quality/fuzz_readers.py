@@ -1,0 +1,235 @@
+"""The ways in which a recording of a stranger is read, one a case: each gives None, or what is wrong with what came of it.
+
+`explain` in each format; `graph`: the rebuilt script, which must pass a gate of its own; `minify`: all that is read before a candidate
+runs; `parity`: all up to the first replay; `bench --check`. All but the first and the last need torch.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import functools
+import io
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from dynadiag.errors import DynadiagError
+from dynadiag_cli import showing
+
+Reader = Callable[[Path, Path, random.Random], "str | None"]
+_PROGRAM = """
+import sys, torch, dynadiag
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.line = torch.nn.Linear(8, 8)
+        self.register_buffer("seen", torch.zeros(8))
+    def forward(self, x, parts, scale, *, mask=None):
+        y = torch.nn.functional.gelu(self.line(x) * scale, approximate="tanh") + parts[0][..., :8].to(torch.float32)
+        self.seen.add_(y.detach().mean(0))
+        torch._dynamo.graph_break()
+        if mask is not None:
+            y = y.masked_fill(mask, float("-inf")).softmax(-1)
+        return y.view(-1)[1:9], torch.cat([y, parts[1]], dim=1)
+with dynadiag.observe(sys.argv[1]):
+    net = torch.compile(Net(), backend="aot_eager")
+    for n in (4, 5):
+        net(torch.randn(n, 8), [torch.ones(n, 9, dtype=torch.bfloat16), torch.ones(n, 2)], 0.5, mask=torch.zeros(n, 8, dtype=torch.bool))
+from torch._dynamo.repro.after_aot import save_graph_repro
+from torch.fx.experimental.proxy_tensor import make_fx
+base = torch.randn(6, 4)
+values = [base[1:3], base.t()[:2], torch.arange(3), torch.randn(4, 6, dtype=torch.bfloat16)]
+graph = make_fx(lambda a, b, index, c: (torch.relu(a[0] + 1).sum() + b.sum(), c.float() + 1, index + 1))(*values)
+with open(sys.argv[2], "w") as file:
+    save_graph_repro(file, graph, values, "inductor", save_dir=None, command="minify")
+"""
+# Large, and nothing that the readers of graphs look at.
+_LEFT_OUT = re.compile(
+    rb"compilation_metrics|chromium_event|dynamo_cpp_guards_str|create_symbol|guard_added|describe_|BYTECODE|_functorch\.config|"
+    rb"aot_forward_graph_fw_metadata|aot_autograd_runtime_wrappers|aot_joint_graph|aot_backward_graph"
+)
+_OPTIONS = {
+    "dynamo": {"recompile_limit": 3, "suppress_errors": True, "repro_after": "dynamo"},
+    "functorch": {"donated_buffer": False},
+    "inductor": {"cpp.cxx": "/bin/false", "cpp.min_chunk_size": 2048, "post_grad_custom_pre_pass": "os.system", "max_autotune": True},
+}
+
+
+def with_torch(folder: Path) -> list[Path]:
+    """A recording with graphs, and a script of torch's, made by torch itself in a process of its own; also imports all that is needed."""
+    run, script = folder / "graphs", folder / "repro.py"
+    project = str(Path(__file__).resolve().parents[2])
+    environment = {**os.environ, "PYTHONPATH": project, "OMP_NUM_THREADS": "1"}
+    subprocess.run([sys.executable, "-c", _PROGRAM, str(run), str(script)], check=True, env=environment, cwd=folder)
+    (log,) = run.glob("dedicated_log*")
+    records = re.split(rb"(?m)^(?=[VIWEC]\d{4} )", log.read_bytes())
+    kept = [one for one in records if not _LEFT_OUT.search(one.partition(b"\n")[0])]
+    kept = [_with_options(one) if b'"dynadiag_config"' in one.partition(b"\n")[0] else one for one in kept]
+    log.write_bytes(b"".join(kept))
+    for seed in range(20):
+        for name in ("graph", "minify", "parity"):
+            read(name, log, folder, random.Random(seed))
+    minify(script, folder, random.Random(0))
+    return [log, log, script]
+
+
+def _with_options(record: bytes) -> bytes:
+    first, _, payload = record.partition(b"\n")
+    said = json.loads(payload)
+    return first + b"\n\t" + json.dumps({**said, **{name: one for name, one in _OPTIONS.items() if name in said}}).encode() + b"\n"
+
+
+def warm(recording: Path, folder: Path) -> None:
+    """Read what nobody changed: what is imported late is imported now."""
+    copy = folder / "warm"
+    shutil.copytree(recording, copy)
+    for form in ("text", "md", "json"):
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            options = showing.ShowOptions(format=form, output="-", renderer="plain")
+            showing.explain_recording(copy, out=None, force=False, options=options)
+
+
+def explain(path: Path, _: Path, chance: random.Random) -> str | None:
+    """The report in one of its formats, and the files of a run."""
+    form = chance.choice(("text", "text", "json", "json", "md"))
+    options = showing.ShowOptions(
+        format=form,
+        output="-",
+        limit=chance.choice((0, 10)),
+        renderer=chance.choice((None, None, None, "plain")),
+        show_free=chance.random() < 0.5,
+    )
+    told, errors = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(told), contextlib.redirect_stderr(errors):
+        report = showing.explain_recording(path, out=None, force=False, options=options)
+    if form == "json":
+        json.loads(told.getvalue(), parse_constant=_no_constant)
+    told.getvalue().encode("utf-8")
+    said = [*report.notes, errors.getvalue()]
+    return next((f"{note}" for note in said if "internal error" in note or "please report this" in note), None)
+
+
+def graph(path: Path, _: Path, chance: random.Random) -> str | None:
+    """One graph as a script, not tried."""
+    from dynadiag_cli import verb_graph
+
+    run, chosen = verb_graph._find(path, _some_graph(chance))
+    with contextlib.redirect_stderr(io.StringIO()):
+        made = verb_graph._standalone(run, chosen, chance.choice((None, "cpu")), None)
+    return forbidden(made.source)
+
+
+def minify(path: Path, folder: Path, chance: random.Random) -> str | None:
+    """One graph, or each, as captures that are loaded; the scripts of torch are read."""
+    from dynadiag.reduce.loading import load_capture
+    from dynadiag.reduce.recording import capture_all_recorded, capture_recorded
+    from dynadiag.reduce.torch_repro import capture_script, is_torch_repro
+
+    with tempfile.TemporaryDirectory(dir=folder) as out, contextlib.redirect_stderr(io.StringIO()):
+        if is_torch_repro(path):
+            captures = capture_script(path, Path(out), backend=None)[1]
+        elif chance.random() < 0.3:
+            captures = capture_all_recorded(path, Path(out), backend=None)
+        else:
+            captures = [capture_recorded(path, _some_graph(chance), Path(out), backend=None)]
+        for one in captures[:3]:
+            load_capture(one)
+    return None
+
+
+def parity(path: Path, _: Path, chance: random.Random) -> str | None:
+    """One graph, rebuilt with inputs and tried, with the plan of its replays."""
+    from dynadiag.parity.subject import make_ready
+    from dynadiag_cli import verb_graph
+
+    run, chosen = verb_graph._find(path, _some_graph(chance))
+    make_ready(chosen, run)
+    return None
+
+
+def bench(path: Path, _: Path, __: random.Random) -> str | None:
+    """The earlier result of `bench --check`."""
+    from dynadiag.bench.regression import find_regressions, read_base
+
+    found = find_regressions(_measured(), read_base(path))
+    lines = [*found.found, *found.notes]
+    return next((f"a line of {len(line)} characters" for line in lines if len(line) > 2000), None)
+
+
+def bench_source(folder: Path) -> Path:
+    """A bench.json."""
+    from dynadiag.bench import json_result
+
+    (folder / "bench.json").write_text(json_result.dumps(_measured()))
+    return folder / "bench.json"
+
+
+@functools.cache
+def _measured() -> Any:
+    from dynadiag.bench.judging import compare_arms, summarise
+    from dynadiag.bench.outcome import ArmResult, BenchResult, Correctness
+
+    arms = [ArmResult(name="eager", samples_ms=[10.0] * 30), ArmResult(name="default", samples_ms=[5.0] * 30, graphs=1, breaks=0)]
+    again = ArmResult(name="A/A", samples_ms=[10.0] * 30)
+    result = BenchResult(target="steps:train", unit="forward", arms=arms, same_again=again, rounds=30)
+    result.environment = {"device": "cpu", "torch": "2.15.0"}
+    result.correctness = [
+        Correctness(arm=one.name, status="PASS", worst=None, detail="", error=None, allowed=None, compared=4) for one in arms
+    ]
+    for row in (*arms, again):
+        summarise(row, arms[0])
+    compare_arms(result, in_process=False)
+    return result
+
+
+def _some_graph(chance: random.Random) -> str:
+    return f"g{chance.randrange(4)}"
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"the JSON holds {name}")
+
+
+_IMPORTS = frozenset(("torch", "math", "operator"))
+_NEVER = re.compile(
+    "exec|eval|compile|open|input|breakpoint|globals|locals|vars|setattr|delattr|exit|quit|help|type|__(?!name__).*",
+)
+_NEVER_OF = re.compile(
+    "load|save|hub|jit|package|utils|classes|loads|system|popen|library|load_library|include_paths|multiprocessing|distributed|os|sys|"
+    "subprocess|builtins|importlib|inspect|pickle|serialization|_dynamo|_inductor|cpp_extension|set_default_tensor_type|__(?!init__).*"
+)
+_INNER = re.compile(r"torch\._C\.(?!_(nn|fft|linalg|special|sparse|nested)\b)")
+
+
+def forbidden(source: str) -> str | None:
+    """What a script must not hold, by a list of forbidden things: the gate of the writers has a list of what is allowed."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names = [one.name for one in node.names] if isinstance(node, ast.Import) else [str(node.module)]
+            if any(name.partition(".")[0] not in _IMPORTS for name in names):
+                return f"the script holds `{ast.unparse(node)}`"
+        elif isinstance(node, ast.Name) and _NEVER.fullmatch(node.id):
+            return f"the script holds the name {node.id}"
+        elif isinstance(node, ast.Attribute) and (_NEVER_OF.fullmatch(node.attr) or _INNER.match(ast.unparse(node))):
+            return f"the script holds `{ast.unparse(node)[:200]}`"
+    return None
+
+
+READERS: dict[str, Reader] = {"explain": explain, "graph": graph, "minify": minify, "parity": parity, "bench": bench}
+
+
+def read(name: str, path: Path, folder: Path, chance: random.Random) -> str | None:
+    """The reader of this name; a clear refusal is fine when it is one line."""
+    try:
+        return READERS[name](path, folder, chance)
+    except DynadiagError as error:
+        return None if "\n" not in error.message.strip() else f"an error of several lines: {error.message!r:.400}"
