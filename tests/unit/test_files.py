@@ -161,7 +161,8 @@ def test_what_grows_is_no_link_no_pipe_and_has_one_name(places):
     (run / "hard").hardlink_to(victim)
     (run / "folder").mkdir()
     os.mkfifo(run / "pipe")
-    for name, why in {"link": "it is a link", "dangling": "it is a link", "hard": "another name", "folder": "directory", "pipe": "no regular file"}.items():
+    linked, named, kind = "it is a link", "another name", "no regular file"
+    for name, why in {"link": linked, "dangling": linked, "hard": named, "folder": "directory", "pipe": kind}.items():
         for keep in (None, 0):
             with pytest.raises(OSError, match=why):
                 extended(run / name, keep_bytes=keep)
