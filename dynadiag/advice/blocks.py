@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -26,11 +26,19 @@ class Block:
         """The node as it is written."""
         return ast.get_source_segment(self.code, node) or ""
 
-    def decided_later(self) -> str | None:
-        """The first line behind the broken assignment that decides a branch or a loop by what it gave, or None where none is shown."""
+    def decided_later(self, broken: Container[str] = ()) -> str | None:
+        """The first line behind the broken assignment that decides a branch or a loop by what it gave, or None where none is shown.
+
+        A line among `broken` is left out: it breaks the graph already, whatever becomes of the first one.
+        """
         first = self.statements[0]
         names = {target.id for target in ast.walk(first) if isinstance(target, ast.Name) and isinstance(target.ctx, ast.Store)}
-        return next(self._decisions(self.statements[1:], names), None) if isinstance(first, ast.Assign) else None
+        if isinstance(first, ast.For):
+            names = {node.id for node in ast.walk(first.target) if isinstance(node, ast.Name)}
+            return next((one for one in self._decisions((*first.body, *self.statements[1:]), names) if one not in broken), None)
+        if not isinstance(first, ast.Assign):
+            return None
+        return next((one for one in self._decisions(self.statements[1:], names) if one not in broken), None)
 
     def _decisions(self, statements: Sequence[ast.stmt], names: set[str]) -> Iterator[str]:
         for statement in statements:

@@ -11,8 +11,9 @@ from dynadiag.advice.branches import branches, condition_of, draws, random_numbe
 from dynadiag.advice.data_shapes import both_captured, first_true, sized_by_data
 from dynadiag.advice.printing import LOGGER_METHODS, loggers
 from dynadiag.advice.reads import TAKE_BACK, scalar_calls
-from dynadiag.advice.situation import Rule, Situation, line_name, moves_to, option, rewrite, say, sketch
+from dynadiag.advice.situation import Rule, Situation, line_name, moves_to, option, quoted, rewrite, say, sketch
 from dynadiag.advice.source import SourceLine, dotted
+from dynadiag.advice.uses import number_needed
 from dynadiag.model.report import Advice
 
 # What `math` and torch compute alike, from one number to one number.
@@ -23,6 +24,7 @@ _ARITHMETIC = "a 0-d tensor works where later lines only compute with it"
 _SIZE = re.compile(
     r"^(n|k|m|h|w)$|(^|_)(num|n|len|length|lengths|size|sizes|count|counts|start|end|stop|width|height|idx|index|steps?|max_len)(_|$)|^(len|num)"
 )
+DETACHED = "`detach()` because a number carries no gradient"
 _SYMBOLIC_ONLY = ("range", "sorted", "min", "max")
 
 
@@ -34,6 +36,8 @@ def scalar_reads(situation: Situation) -> Iterator[Advice]:
     kept = tuple(_kept_tensor(situation, read, use)) if read is not None and situation.editable else ()
     if moves_to(situation) and read is not None and any(one.slug == "item-keep-tensor" for one in kept):
         kept = tuple(replace(one, text=f"{one.text}; {moves_to(situation)}") for one in kept)
+    elif situation.editable and number_needed(situation.block) is not None:
+        kept = tuple(one for one in kept if one.slug != "item-keep-tensor")
     kept = kept or (tuple(tensor_index(situation)) if read is None else ())
     captured = tuple(_captured(situation, line, use))
     first, second = (captured, kept) if _names_a_size(line) or sized_by_data(line) else (kept, captured)
@@ -99,8 +103,13 @@ def _kept_tensor(situation: Situation, read: ast.Call, use: ast.AST | None) -> I
         yield from rewrite(situation, "item-sum", line.replaced(read, _detached(inner)), text)
     elif _may_stay_tensor(read, use):
         changes = [(one, _detached(tensor_of(line, one))) for one in scalar_calls(line) if _may_stay_tensor(one, line.parent(one))]
-        text = f"Keep the tensor: drop {_dropped(read)} ({_ARITHMETIC}; `detach()` because a number carries no gradient)"
-        yield from rewrite(situation, "item-keep-tensor", line.replaced_all(_outermost(changes, line)), text)
+        after = line.replaced_all(_outermost(changes, line))
+        if isinstance(line.statement, ast.Return) and isinstance(use, ast.Return | ast.Tuple | ast.List | ast.Dict):
+            text = f"Return the tensor, and read it with `.item()` where the result is used, after the compiled call ({DETACHED})"
+            yield from rewrite(situation, "item-return-tensor", after, text)
+            return
+        text = f"Keep the tensor: drop {_dropped(read)} ({_ARITHMETIC}; {DETACHED})"
+        yield from rewrite(situation, "item-keep-tensor", after, text)
 
 
 def _two_sided_slice(line: SourceLine) -> bool:
@@ -164,12 +173,17 @@ def _math_function(call: ast.Call) -> str | None:
 
 
 def _index(situation: Situation, inner: str, use: ast.Subscript | ast.Slice) -> Iterator[Advice]:
+    """`values[i.item()]`: what `values` is, the line does not say; only a tensor has `index_select`."""
     line = situation.line
-    if isinstance(use, ast.Subscript) and isinstance(use.value, ast.Name) and isinstance(use.ctx, ast.Load):
+    if isinstance(use, ast.Subscript) and isinstance(use.value, ast.Name | ast.Attribute) and isinstance(use.ctx, ast.Load):
         base = line.text(use.value)
-        text = f"Index with a tensor (if `{base}` is a list of tensors of one shape, `torch.stack({base})` first)"
-        after = line.replaced(use, f"{base}.index_select(0, {inner}.reshape(1)).squeeze(0)")
-        yield from rewrite(situation, "item-index-select", after, text)
+        where = f"return `{_detached(inner)}` and look it up in `{base}` after the compiled call"
+        by_tensor = f"`{base}.index_select(0, {inner}.reshape(1)).squeeze(0)`"
+        text = (
+            f"If `{base}` is a list or a dict of Python values: {where}. If it is a tensor: index it with the tensor, {by_tensor}; "
+            f"if it is a list of tensors of one shape: `torch.stack({base})` first"
+        )
+        yield from sketch(situation, "item-index-select", text)
 
 
 def _outside_number(inner: str) -> Iterator[Advice]:
@@ -236,12 +250,35 @@ def _comparison(situation: Situation, call: ast.Call, new: str) -> Iterator[Advi
 
 
 def lists(situation: Situation) -> Iterator[Advice]:
-    """`t.tolist()`: the elements as 0-d tensors."""
-    call = next(situation.line.methods("tolist"), None)
-    if call is None or not isinstance(call.func, ast.Attribute):
+    """`t.tolist()`: the elements as 0-d tensors where the line and what stands behind it only compute with them, else outside."""
+    line = situation.line
+    calls = [call for call in line.methods("tolist") if isinstance(call.func, ast.Attribute)]
+    if not calls:
         return
-    after = situation.line.replaced(call, f"{situation.line.text(call.func.value)}.unbind()")
-    yield from rewrite(situation, "tolist-unbind", after, "Take the elements as 0-d tensors instead of Python numbers")
+    used = number_needed(situation.block) or (situation.block.decided_later() if situation.block is not None else None)
+    if used is None and all(_elements_may_stay(line, call) for call in calls):
+        changes = [(call, f"{line.text(call.func.value)}.unbind()") for call in calls if isinstance(call.func, ast.Attribute)]
+        text = "Take the elements as 0-d tensors instead of Python numbers (a tensor of one dimension; later lines only compute with them)"
+        yield from rewrite(situation, "tolist-unbind", line.replaced_all(changes), text)
+        return
+    why = f": {quoted(used)} needs Python numbers" if used is not None else ""
+    text = (
+        f"End the compiled function before {line_name(situation)} and return the tensors that it lists{why}; call `tolist()` and go on in "
+        "plain Python, and compile what computes behind it as a function of its own"
+    )
+    yield from sketch(situation, "tolist-outside", text)
+
+
+def _elements_may_stay(line: SourceLine, call: ast.Call) -> bool:
+    """Whether the list is bound, looped over or indexed as it is; a set, a sort, a text or another function needs numbers."""
+    node = line.parent(call)
+    while isinstance(node, ast.Call) and dotted(node.func) in ("zip", "enumerate", "reversed", "list", "tuple", "sum"):
+        node = line.parent(node)
+    if isinstance(node, ast.comprehension):
+        taken = {one.id for one in ast.walk(node.target) if isinstance(one, ast.Name)}
+        read = [one for one in line.nodes if isinstance(one, ast.Name) and one.id in taken and isinstance(one.ctx, ast.Load)]
+        return all(isinstance(line.parent(one), ast.BinOp) for one in read)
+    return isinstance(node, ast.Assign | ast.For | ast.BinOp | ast.Subscript)
 
 
 def tensor_index(situation: Situation) -> Iterator[Advice]:

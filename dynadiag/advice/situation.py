@@ -45,7 +45,7 @@ class Situation:
     line, it calls the function of the standard library that broke. `library`: it is a call into a library, in which the line that
     broke is an implementation detail. `inside`: the user's line is compiled code, and not only the call that leads there. `trains`: an
     optimizer was compiled too. `block`: the statement on the user's own line with what stands behind it, when it broke there.
-    `packs`: the program packs sequences for an RNN.
+    `packs`: the program packs sequences for an RNN. `broken_lines`: the lines of the file that broke, this one too.
     """
 
     gb_id: str | None
@@ -66,6 +66,7 @@ class Situation:
     torch: tuple[int, ...] | None = None
     block: Block | None = None
     packs: bool = False
+    broken_lines: frozenset[str] = frozenset()
 
     @property
     def where(self) -> str:
@@ -122,6 +123,7 @@ def situation_of(event: BreakEvent | GraphBreak, run: Run, own_frame: Location |
         torch=_version(process),
         block=_block(shown, run) if editable else None,
         packs=_PACKED.search(f"{event.context} {line.code}") is not None or (own is not None and _epoch(event, run) in _packing(run)),
+        broken_lines=frozenset() if shown is None else _read_once(run)[3].get(shown.file, frozenset()),
     )
 
 
@@ -198,8 +200,10 @@ def _epoch(event: BreakEvent | GraphBreak, run: Run) -> tuple[int, int] | None:
     return None if frame is None else (frame.key.process, frame.key.epoch)
 
 
+# What all breaks of a run say: who calls an optimizer that breaks, where sequences are packed, and the lines that broke, by file.
+_Known = tuple[Mapping[tuple[str, str | None], frozenset[tuple[int, int]]], frozenset[tuple[int, int] | None], Mapping[str, frozenset[str]]]
 # Each break asks about all breaks of its run: those of the run that was asked about last are read once.
-_OPTIMIZERS: dict[int, tuple[Run, Mapping[tuple[str, str | None], frozenset[tuple[int, int]]], frozenset[tuple[int, int] | None]]] = {}
+_OPTIMIZERS: dict[int, tuple[Run, *_Known]] = {}
 
 
 def _with_optimizer(run: Run, own: Location) -> frozenset[tuple[int, int]]:
@@ -212,7 +216,7 @@ def _packing(run: Run) -> frozenset[tuple[int, int] | None]:
     return _read_once(run)[2]
 
 
-def _read_once(run: Run) -> tuple[Run, Mapping[tuple[str, str | None], frozenset[tuple[int, int]]], frozenset[tuple[int, int] | None]]:
+def _read_once(run: Run) -> tuple[Run, *_Known]:
     known = _OPTIMIZERS.get(id(run))
     if known is None or known[0] is not run:
         _OPTIMIZERS.clear()
@@ -220,16 +224,20 @@ def _read_once(run: Run) -> tuple[Run, Mapping[tuple[str, str | None], frozenset
     return known
 
 
-def _of_all_breaks(run: Run) -> tuple[Mapping[tuple[str, str | None], frozenset[tuple[int, int]]], frozenset[tuple[int, int] | None]]:
-    """Who calls an optimizer that breaks, and where a break names packed sequences."""
+def _of_all_breaks(run: Run) -> _Known:
+    """What the advice for one break asks of all of them."""
     found: dict[tuple[str, str | None], set[tuple[int, int]]] = {}
     packs: set[tuple[int, int] | None] = set()
+    lines: dict[str, set[str]] = {}
     for event in run.breaks:
         packs.update((_epoch(event, run),) if _PACKED.search(event.context or "") else ())
+        if (at := event.torch_frame) is not None and at.code:
+            lines.setdefault(at.file, set()).add(at.code.strip())
         epoch = _epoch(event, run) if _of_optimizer(event) else None
         for frame in event.stack if epoch is not None else ():
             found.setdefault((frame.file, source_function(frame.function)), set()).update(() if epoch is None else (epoch,))
-    return {key: frozenset(epochs) for key, epochs in found.items()}, frozenset(packs)
+    optimizers = {key: frozenset(epochs) for key, epochs in found.items()}
+    return optimizers, frozenset(packs), {file: frozenset(codes) for file, codes in lines.items()}
 
 
 def _of_optimizer(event: BreakEvent) -> bool:
@@ -315,7 +323,7 @@ def leaves_out(advice: Advice) -> bool:
 
 def moves_to(situation: Situation) -> str:
     """Words for a change that only moves the break: the recorded source shows a later line that decides by the value; else ""."""
-    later = None if situation.block is None else situation.block.decided_later()
+    later = None if situation.block is None else situation.block.decided_later(situation.broken_lines)
     return "" if later is None else f"alone it only moves the break to {quoted(later)}, which decides by it: that line has to change too"
 
 

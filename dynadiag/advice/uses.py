@@ -1,0 +1,93 @@
+"""What the program does with a number that a statement reads out of a tensor: whether a tensor would do in its place.
+
+Read from the recorded block; names are followed only while the text says plainly what they hold.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+
+from dynadiag.advice.blocks import Block
+from dynadiag.advice.source import dotted
+
+# Calls that take a number or a tensor alike; torch's own functions and methods of tensors do too.
+_TAKES_BOTH = frozenset(("sum", "abs", "zip", "enumerate", "reversed", "list", "tuple"))
+_COLLECTS = frozenset(("append", "add", "insert", "extend", "update", "setdefault", "put", "push", "appendleft", "remove", "discard"))
+
+
+def number_needed(block: Block | None) -> str | None:
+    """The first line that uses what the broken statement binds in a way only a Python number serves; None where none is shown.
+
+    Such uses: a key or place in a container, a member of a collection, an argument of a function that is not torch's, text, and the
+    value that the function returns. Branches are not among them (`Block.decided_later`).
+    """
+    if block is None:
+        return None
+    first = block.statements[0]
+    names = _bound(first)
+    later = [*_body(first), *block.statements[1:]]
+    for statement in later if names else ():
+        for node in _own_nodes(statement):
+            if (
+                isinstance(node, ast.Name)
+                and node.id in names
+                and isinstance(node.ctx, ast.Load)
+                and _must_be_number(block, statement, node)
+            ):
+                return (ast.get_source_segment(block.code, statement) or "").partition("\n")[0].strip()
+    return None
+
+
+def _bound(statement: ast.stmt) -> set[str]:
+    if isinstance(statement, ast.Assign):
+        targets: Sequence[ast.expr] = statement.targets
+    elif isinstance(statement, ast.For):
+        targets = [statement.target]
+    else:
+        return set()
+    return {node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)}
+
+
+def _body(statement: ast.stmt) -> Iterator[ast.stmt]:
+    """The statements inside a compound statement, inner ones too."""
+    for one in [*getattr(statement, "body", ()), *getattr(statement, "orelse", ())]:
+        if isinstance(one, ast.stmt):
+            yield one
+            yield from _body(one)
+
+
+def _own_nodes(statement: ast.stmt) -> Iterator[ast.AST]:
+    """The nodes of a statement; a compound one only with its header, since its body is read on its own."""
+    inner = {id(node) for one in _body(statement) for node in ast.walk(one)}
+    return (node for node in ast.walk(statement) if id(node) not in inner)
+
+
+def _must_be_number(block: Block, statement: ast.stmt, name: ast.Name) -> bool:
+    parents = {id(child): node for node in ast.walk(statement) for child in ast.iter_child_nodes(node)}
+    node: ast.AST = name
+    while (parent := parents.get(id(node))) is not None:
+        if isinstance(parent, ast.Subscript):
+            return node is parent.slice
+        if isinstance(parent, ast.Call):
+            return node is not parent.func and not _takes_tensors(parent)
+        if isinstance(parent, ast.Compare) and any(isinstance(op, ast.In | ast.NotIn) for op in parent.ops):
+            return True
+        if isinstance(parent, ast.FormattedValue | ast.Return | ast.Yield | ast.Dict | ast.Set | ast.Raise):
+            return True
+        if isinstance(parent, ast.BinOp) and not (isinstance(parent.left, ast.Constant) or isinstance(parent.right, ast.Constant)):
+            return False
+        if isinstance(parent, ast.Attribute | ast.Lambda):
+            return False
+        node = parent
+    return False
+
+
+def _takes_tensors(call: ast.Call) -> bool:
+    """Whether the call computes on tensors as on numbers: torch's functions but for the factories, methods that collect nothing."""
+    name = dotted(call.func) or ""
+    if name.startswith(("torch.", "F.")):
+        return name not in ("torch.tensor", "torch.as_tensor", "torch.full", "torch.zeros", "torch.ones", "torch.empty", "torch.arange")
+    if isinstance(call.func, ast.Attribute):
+        return call.func.attr not in _COLLECTS and not isinstance(call.func.value, ast.Constant) and not name.startswith(("math.", "np."))
+    return name in _TAKES_BOTH
