@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from dynadiag.advice.branch_bodies import BOTH, by_body
-from dynadiag.advice.reads import is_item
+from dynadiag.advice.reads import is_item, scalar_calls
 from dynadiag.advice.situation import Situation, line_name, quoted, rewrite, say, sketch
 from dynadiag.advice.source import SourceLine, dotted
 from dynadiag.model.report import Advice
@@ -139,6 +139,16 @@ def _message(line: SourceLine, node: ast.Raise) -> str | None:
 
 def _mixed(situation: Situation, test: ast.expr) -> Iterator[Advice]:
     """A condition that also asks plain Python values, or cannot be written with tensors."""
+    members = [
+        node for node in ast.walk(test) if isinstance(node, ast.Compare) and any(isinstance(op, ast.In | ast.NotIn) for op in node.ops)
+    ]
+    if any(reads_a_tensor(node.left) for node in members) or (members and scalar_calls(situation.line)):
+        text = (
+            f"{quoted(situation.line.text(test), 60)} looks a tensor's value up in a Python container: return the tensor, and do this `if` "
+            "with its body after the compiled call"
+        )
+        yield from sketch(situation, "member-outside", text)
+        return
     text = (
         f"Keep in the Python condition {quoted(situation.line.text(test), 60)} only what is no tensor, and choose by the part that reads "
         f"a tensor with `torch.where` inside ({BOTH}); or decide outside the compiled function and pass the answer in"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -52,9 +53,15 @@ def opaque_call(situation: Situation) -> Iterator[Advice]:
         yield from guarded(situation, "call-guard", f"Or leave {line_name(situation)} out of compiled code: {CHANGES}")
     pass_in = "" if situation.line.statement_is_call() else " and pass its result in"
     yield from say("call-outside", f"Call {shown} outside the compiled function{pass_in}")
-    if situation.options.known("compiler", "disable") != "no" and name:
+    if situation.options.known("compiler", "disable") != "no" and name and not _has_no_operators(name):
         text = f"If {shown} computes on tensors inside: wrap it with `torch.library.custom_op` and give it a `register_fake`"
         yield from say("call-custom-op", text)
+
+
+def _has_no_operators(name: str) -> bool:
+    """Whether the function is torch's own, or the standard library's, which computes on no tensors."""
+    first = name.partition(".")[0]
+    return first == "torch" or first in sys.stdlib_module_names or first.lstrip("_") in sys.stdlib_module_names
 
 
 def files(situation: Situation) -> Iterator[Advice]:

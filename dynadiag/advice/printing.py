@@ -98,7 +98,7 @@ def loggers(situation: Situation) -> Iterator[Advice]:
         yield from say("logger-outside", f"Return what {line_name(situation)} logs, and log it after the compiled call")
         return
     target = _logger_function(situation)
-    kinds = set(re.findall(r"\b(\w+Variable)\(", situation.context.partition("args:")[2]))
+    kinds = _logged_kinds(situation.context)
     if target and _logs_later(situation) and kinds <= _TEXTS and re.search(r"kwargs: \{\}", situation.context):
         yield from option(
             situation,
@@ -115,8 +115,17 @@ def loggers(situation: Situation) -> Iterator[Advice]:
         text = f"Leave what `{target}` writes out of compiled code (for {whose}) without editing {situation.called}: {CHANGES}"
         yield from ignored(situation, "logger-ignore", target, text)
     yield from () if noisy else guard
+    if target and (situation.editable or situation.direct) and not kinds <= _TEXTS:
+        yield from say("logger-outside", f"Return what {line_name(situation)} logs, and log it after the compiled call")
     if not target:
         yield from say("logger-outside", f"Take {situation.called} out of the compiled function: Dynamo does not trace into loggers")
+
+
+def _logged_kinds(context: str) -> set[str]:
+    """What torch says that the arguments are; one that it has not looked at yet counts as what its class says."""
+    said = context.partition("args:")[2].partition("kwargs:")[0]
+    said = re.sub(r"LazyVariableTracker\(unrealized: <class '(?:str|int|float|bool|NoneType)'>\)", "ConstantVariable()", said)
+    return set(re.findall(r"\b(\w+Variable|LazyVariableTracker)\(", said))
 
 
 def _logs_later(situation: Situation) -> bool:

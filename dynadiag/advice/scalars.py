@@ -220,7 +220,12 @@ def data_operators(situation: Situation) -> Iterator[Advice]:
     if any(isinstance(node, ast.BoolOp | ast.IfExp) for node in situation.broken.nodes):
         return
     kept = tuple(lists(situation))
+    if any(one.slug == "tolist-outside" for one in kept):
+        yield from kept
+        return
     yield from () if _names_a_size(situation.line) else kept
+    if _draws_in_numpy(situation):
+        return
     yield from option(
         situation,
         "item-capture",
@@ -230,6 +235,11 @@ def data_operators(situation: Situation) -> Iterator[Advice]:
         f"({moves_to(situation) or 'later lines must not decide a branch by it'}; {TAKE_BACK})",
     )
     yield from kept if _names_a_size(situation.line) else ()
+
+
+def _draws_in_numpy(situation: Situation) -> bool:
+    """Whether a library's line that broke draws with NumPy: what it draws decides how the library goes on."""
+    return not situation.editable and re.search(r"\b(?:np|numpy)\.random\.", situation.broken.code) is not None
 
 
 def _comparison(situation: Situation, call: ast.Call, new: str) -> Iterator[Advice]:

@@ -12,6 +12,10 @@ from dynadiag.model.run import Frame, Run
 # `torch/_functorch/_aot_autograd/runtime_wrappers.py`, 2.11 to 2.15.
 _CONSTRAINT = re.compile(r"You marked .* as dynamic but your code specialized it to be a constant")
 _DOUBLE_BACKWARD = re.compile(r"does not currently support double backward")
+# `torch/_library/custom_ops.py` (`CustomOpDef.__init__`, 2.11 to 2.15) and `torch/_subclasses/fake_impls.py` for operators made otherwise.
+_NO_FAKE = re.compile(
+    r"no fake impl registered for <CustomOpDef\((?P<custom>[\w.]+::\w+)\)>.*?(?:`(?P<name>\w+)\.register_fake`|$)", re.DOTALL
+)
 # Nothing of the compiler failed: the back end has no such name, the program asked for what cannot be.
 _NO_REPRODUCER = frozenset(
     {"InvalidBackend", "ConstraintViolationError", "ResetRequired", "RecompileLimitExceeded", "FailOnRecompileLimitHit"}
@@ -36,6 +40,13 @@ def failure_advice(text: str, kind: str, run: Run, frame: Frame) -> tuple[Advice
             "Or keep the code from deciding by that size (a comparison with a number, a parameter of a fixed shape): it then stays dynamic."
         )
         return Advice(slug="maybe-mark-dynamic", text=maybe), Advice(slug="keep-size-open", text=keep)
+    if (missing := _NO_FAKE.search(text)) is not None:
+        decorator = f"@{missing['name']}.register_fake" if missing["name"] else f'@torch.library.register_fake("{missing["custom"]}")'
+        says = (
+            f"Tell torch what `{missing['custom']}` returns: below the operator, decorate a function with the same arguments that "
+            "returns an empty tensor of the right shape and dtype."
+        )
+        return (Advice(slug="register-fake", text=says, after=decorator),)
     if kind in _NO_REPRODUCER:
         return ()
     eager = (_COMPARE,) if kind == "TorchRuntimeError" else ()

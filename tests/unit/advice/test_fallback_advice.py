@@ -3,6 +3,7 @@
 import pytest
 
 from dynadiag.advice.fallbacks import fallback_advice
+from dynadiag.advice.uncaught import failure_advice
 from dynadiag.model.report import Fallback
 from dynadiag.model.run import Location, Run, RunInfo
 
@@ -24,3 +25,20 @@ def test_a_stance_that_ends_by_itself_is_not_to_be_set_back(code, said):
     assert said in advice.text
     assert "debug" not in advice.text
     assert (advice.before, advice.after) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("said", "decorator"),
+    [
+        (
+            "got RuntimeError('There was no fake impl registered for <CustomOpDef(my::op)>. This is necessary for torch.compile/export/fx "
+            "tracing to work. Please use `smooth.register_fake` to add an fake impl.')",
+            "@smooth.register_fake",
+        ),
+        ("RuntimeError: There was no fake impl registered for <CustomOpDef(my::op)>. ", '@torch.library.register_fake("my::op")'),
+    ],
+)
+def test_an_operator_without_a_fake_is_told_how_to_get_one(said, decorator):
+    (advice,) = failure_advice(said, "TorchRuntimeError", Run(info=RunInfo()), None)
+    assert (advice.slug, advice.after) == ("register-fake", decorator)
+    assert "`my::op`" in advice.text

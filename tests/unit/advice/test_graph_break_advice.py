@@ -284,14 +284,55 @@ def test_a_read_that_is_logged_or_collected_is_not_captured():
         assert "item-capture" not in slugs(break_advice(event(code=code), run_of({"capture_scalar_outputs"})))
 
 
-def test_a_tensor_is_not_logged_later():
-    context = "method: <Logger train (INFO)>.info, args: [ConstantVariable(str: '%s'), TensorVariable()], kwargs: {}"
+@pytest.mark.parametrize("tensor", ["TensorVariable()", "LazyVariableTracker(unrealized: <class 'torch.Tensor'>)"])
+def test_a_tensor_is_not_logged_later(tensor):
+    context = f"method: <Logger train (INFO)>.info, args: [ConstantVariable(str: '%s'), {tensor}], kwargs: {{}}"
     found = break_advice(
         event("GB0291", 'log.info("%s", x)', context=context, explanation="registered as reorderable"),
         run_of({"reorderable_logging_functions", "ignore_logging_functions"}),
     )
     assert "logger-reorder" not in slugs(found)
-    assert "logger-ignore" in slugs(found)
+    assert {"logger-ignore", "logger-outside"} <= set(slugs(found))
+
+
+def test_a_number_that_torch_has_not_looked_at_is_logged_later():
+    context = (
+        "method: <Logger t (INFO)>.info, args: [ConstantVariable(str: '%s'), LazyVariableTracker(unrealized: <class 'int'>)], kwargs: {}"
+    )
+    found = break_advice(
+        event("GB0291", 'log.info("%s", n)', context=context, explanation="registered as reorderable"),
+        run_of({"reorderable_logging_functions"}),
+    )
+    assert slugs(found)[0] == "logger-reorder"
+
+
+@pytest.mark.parametrize(
+    "context", ["module: torch.utils, qualname: swap_tensors, skip reason: x", "module: _hashlib, qualname: openssl_md5, x"]
+)
+def test_a_function_of_torch_or_python_becomes_no_operator(context):
+    found = break_advice(event("GB0007", "swap(a, b)", context=context), run_of())
+    assert "call-custom-op" not in slugs(found)
+    assert slugs(found)[0] == "call-outside"
+
+
+def test_membership_of_a_tensors_value_is_decided_outside():
+    assert slugs(break_advice(event(code="if int(x) not in self.cold:"), run_of())) == ["member-outside"]
+
+
+def test_numbers_that_a_library_draws_with_numpy_are_not_captured():
+    inner = Location("/env/lib/python3.12/site-packages/lib/model.py", 9, "mask", "epsilon = np.random.rand(1).item()")
+    assert slugs(break_advice(event("GB0033", "y = model(x)", inner=inner), run_of({"capture_scalar_outputs"}))) == ["library-line"]
+
+
+def test_the_call_of_the_compiled_function_is_not_to_be_moved_out_of_itself():
+    """A break inside a loop: torch's stack leads from the call of the compiled function straight into the library."""
+    own = Location("/home/me/train.py", 57, "<module>", "y = fast(x)")
+    inner = Location("/env/lib/python3.12/site-packages/lib/conv.py", 17, "forward", "if edges.max() >= n:")
+    run = dataclasses.replace(run_of(), frames=(dataclasses.replace(run_of().frames[0], name="forward", stack=(own,)),))
+    broken = dataclasses.replace(event("GB0170"), stack=(own, inner), torch_frame=inner)
+    text = break_advice(broken, run)[-1].text
+    assert "`y = fast(x)`" not in text
+    assert "compile a submodule" in text
 
 
 DDP = "/env/lib/python3.12/site-packages/torch/nn/parallel/distributed.py"
