@@ -44,8 +44,9 @@ class Situation:
     stopped, the same one when `editable`; `caller` is the innermost line outside the standard library. `direct`: that is the user's
     line, it calls the function of the standard library that broke. `library`: it is a call into a library, in which the line that
     broke is an implementation detail. `inside`: the user's line is compiled code, and not only the call that leads there. `trains`: an
-    optimizer was compiled too. `block`: the statement on the user's own line with what stands behind it, when it broke there.
-    `packs`: the program packs sequences for an RNN. `broken_lines`: the lines of the file that broke, this one too.
+    optimizer was compiled too, `trains_anywhere`: in any compiled function of the run, or a `backward()`. `block`: the statement on the
+    user's own line with what stands behind it, when it broke there. `packs`: the program packs sequences for an RNN. `broken_lines`: the
+    lines of the file that broke, this one too.
     """
 
     gb_id: str | None
@@ -63,6 +64,7 @@ class Situation:
     inside: bool
     options: TorchOptions
     trains: bool = False
+    trains_anywhere: bool = False
     torch: tuple[int, ...] | None = None
     block: Block | None = None
     packs: bool = False
@@ -120,6 +122,7 @@ def situation_of(event: BreakEvent | GraphBreak, run: Run, own_frame: Location |
         inside=inside,
         options=TorchOptions() if process is None else TorchOptions(process.option_names),
         trains=own is not None and _epoch(event, run) in _with_optimizer(run, own),
+        trains_anywhere=_read_once(run)[4],
         torch=_version(process),
         block=_block(shown, run) if editable else None,
         packs=_PACKED.search(f"{event.context} {line.code}") is not None or (own is not None and _epoch(event, run) in _packing(run)),
@@ -203,8 +206,11 @@ def _epoch(event: BreakEvent | GraphBreak, run: Run) -> tuple[int, int] | None:
     return None if frame is None else (frame.key.process, frame.key.epoch)
 
 
-# What all breaks of a run say: who calls an optimizer that breaks, where sequences are packed, and the lines that broke, by file.
-_Known = tuple[Mapping[tuple[str, str | None], frozenset[tuple[int, int]]], frozenset[tuple[int, int] | None], Mapping[str, frozenset[str]]]
+# What all breaks of a run say: who calls an optimizer that breaks, where sequences are packed, the lines that broke, by file, and
+# whether anything is trained in compiled code.
+_Known = tuple[
+    Mapping[tuple[str, str | None], frozenset[tuple[int, int]]], frozenset[tuple[int, int] | None], Mapping[str, frozenset[str]], bool
+]
 # Each break asks about all breaks of its run: those of the run that was asked about last are read once.
 _OPTIMIZERS: dict[int, tuple[Run, *_Known]] = {}
 
@@ -232,7 +238,9 @@ def _of_all_breaks(run: Run) -> _Known:
     found: dict[tuple[str, str | None], set[tuple[int, int]]] = {}
     packs: set[tuple[int, int] | None] = set()
     lines: dict[str, set[str]] = {}
+    backward = False
     for event in run.breaks:
+        backward = backward or event.gb_id == "GB0123"
         packs.update((_epoch(event, run),) if _PACKED.search(event.context or "") else ())
         if (at := event.torch_frame) is not None and at.code:
             lines.setdefault(at.file, set()).add(at.code.strip())
@@ -240,7 +248,7 @@ def _of_all_breaks(run: Run) -> _Known:
         for frame in event.stack if epoch is not None else ():
             found.setdefault((frame.file, source_function(frame.function)), set()).update(() if epoch is None else (epoch,))
     optimizers = {key: frozenset(epochs) for key, epochs in found.items()}
-    return optimizers, frozenset(packs), {file: frozenset(codes) for file, codes in lines.items()}
+    return optimizers, frozenset(packs), {file: frozenset(codes) for file, codes in lines.items()}, backward or bool(optimizers)
 
 
 def _of_optimizer(event: BreakEvent) -> bool:

@@ -57,9 +57,13 @@ def autograd_backward(situation: Situation) -> Iterator[Advice]:
 
 def autograd_grad(situation: Situation) -> Iterator[Advice]:
     """`torch.autograd.grad(...)` inside the compiled function."""
-    text = f"Let Dynamo trace {line_name(situation)} into the graph"
-    yield from option(situation, "trace-grad", "trace_autograd_ops", " = True", text)
-    yield from say("grad-outside", "Or compile only the forward computation and take the gradient outside the compiled function")
+    text = (
+        f"Let Dynamo trace {line_name(situation)} into the graph (the option also takes `backward()` calls in: only where no compiled "
+        "function calls `backward()` or an optimizer, else results can change; compare them once with eager)"
+    )
+    yield from () if situation.trains_anywhere else option(situation, "trace-grad", "trace_autograd_ops", " = True", text)
+    around = "Compile only the forward computation and take the gradient outside the compiled function"
+    yield from say("grad-outside", around)
 
 
 def zero_grad(situation: Situation) -> Iterator[Advice]:
