@@ -15,6 +15,8 @@ from dynadiag.reduce.loading import load_capture
 from dynadiag.reduce.observing import observe
 from dynadiag.reduce.setting import Setting
 
+pytestmark = pytest.mark.any_torch
+
 TEXT = """class GraphModule(torch.nn.Module):
     def forward(self, L_x_: "f32[2]"):
         y = torch.relu(L_x_);  L_x_ = None

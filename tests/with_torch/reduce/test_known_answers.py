@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from dynadiag.reduce import judge
@@ -15,6 +16,8 @@ from dynadiag.reduce.scripts import oracle
 from dynadiag.reduce.scripts.oracle import Conditions, see
 from dynadiag.reduce.scripts.program import parsed
 from dynadiag.reduce.setting import Setting
+
+pytestmark = pytest.mark.any_torch
 
 FAILURE = Failure(kind="runtime_error", phase="call", exceptions=("ValueError",), message="bad", frames=("a.py:f",), detail="all")
 

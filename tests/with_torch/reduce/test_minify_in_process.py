@@ -12,6 +12,8 @@ import dynadiag
 from dynadiag import Verdict
 from dynadiag.errors import NothingFoundError, UnreadableInputError, UsageError
 
+pytestmark = pytest.mark.any_torch
+
 ATEN = torch.ops.aten
 
 

@@ -11,6 +11,8 @@ import torch
 import dynadiag
 from dynadiag.reduce.recording import capture_recorded
 
+pytestmark = pytest.mark.any_torch
+
 
 @pytest.fixture(scope="module")
 def capture(tmp_path_factory):

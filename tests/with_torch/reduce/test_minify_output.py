@@ -25,6 +25,8 @@ from dynadiag.reduce.outcome import Written, to_json, write_json, write_reproduc
 from dynadiag.reduce.proving import Proof
 from dynadiag.reduce.setting import Setting
 
+pytestmark = pytest.mark.any_torch
+
 SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "minify.schema.json").read_text())
 FAILURE = Failure(
     kind="compile_error", phase="compile", exceptions=("Outer", "a.Inner"), message="<img> @user", detail="a `log` ```\n" * 3000

@@ -16,6 +16,8 @@ from dynadiag.reduce import worker
 from dynadiag.reduce.failure import environment_trouble, from_exception
 from dynadiag.torch_compat import reduce_cpp
 
+pytestmark = pytest.mark.any_torch
+
 COMPILER = """
 import pathlib, sys
 source, target = sys.argv[1], sys.argv[sys.argv.index("-o") + 1]

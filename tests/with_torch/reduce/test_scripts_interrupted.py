@@ -14,6 +14,8 @@ from dynadiag.reduce.scripts.oracle import Seen
 from dynadiag.reduce.scripts.phenomena import Failure
 from dynadiag.reduce.scripts.program import parsed
 
+pytestmark = pytest.mark.any_torch
+
 SCRIPT = """
 import torch
 

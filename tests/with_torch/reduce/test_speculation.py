@@ -25,6 +25,8 @@ from dynadiag.reduce.speculation import Pool, PoolOptions
 from dynadiag.reduce.strategy import reduce_fully
 from dynadiag.reduce.verdict import Verdict
 
+pytestmark = pytest.mark.any_torch
+
 WIDTHS = (1, 2, 8)
 
 
