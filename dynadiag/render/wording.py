@@ -27,9 +27,12 @@ FALLBACK_KINDS: Mapping[str, str] = {
 
 
 def path(file: str, base: Path | None) -> str:
-    """The file name for people: relative to `base` (an absolute folder) when below it, `.../site-packages/` cut short, else as recorded."""
+    """The file name for people: relative to `base` when below it, `.../site-packages/` cut short, else as recorded.
+
+    `base` is an absolute folder; the root, also the stand-in for a folder that was deleted, shortens nothing.
+    """
     text = clean(file, limit=PATH_LIMIT * 4)
-    if base is not None and PurePosixPath(text).is_relative_to(base) and text != str(base):
+    if base is not None and base.name and PurePosixPath(text).is_relative_to(base) and text != str(base):
         text = str(PurePosixPath(text).relative_to(base))
     for folder in _LIBRARY_FOLDERS:
         head, found, tail = text.rpartition(f"/{folder}/")

@@ -111,3 +111,34 @@ def test_another_compiler_may_be_named(machine):
     (machine / "bin/g++").rename(machine / "bin/clang++")
     assert "a C++ compiler (g++; CXX names another)" in set_up(machine).stderr
     assert set_up(machine, CXX="clang++").returncode == 0
+
+
+def older(machine: Path, *versions: str) -> subprocess.CompletedProcess[str]:
+    """`.ci/older.sh` on a machine whose pyenv, in a folder of its own, has these Pythons."""
+    complete(machine)
+    for tool in ("cmp", "cp"):
+        (machine / "bin" / tool).symlink_to(shutil.which(tool))
+    (machine / "bin/python3.11").unlink()
+    program(machine / "bin", "pyenv", f'#!/bin/sh\n[ "$1" = root ] && echo {machine}/pyenv\n')
+    for version in versions:
+        (machine / f"pyenv/versions/{version}/bin").mkdir(parents=True)
+        program(machine / f"pyenv/versions/{version}/bin", "python", "#!/bin/sh\nexit 0\n")
+    program(machine / "bin", "uv", UV.replace('mkdir -p "$5/bin" && ln -sf "$4" "$5/bin/python"', 'mkdir -p "$5/bin"'))
+    environment = {"PATH": str(machine / "bin"), "UV_LOG": str(machine / "uv.log"), "HOME": str(machine)}
+    command = [str(machine / "bin/bash"), str(machine / "tree/.ci/older.sh")]
+    return subprocess.run(command, capture_output=True, text=True, env=environment)
+
+
+def test_older_torch_gets_the_oldest_python_that_pyenv_has_wherever_that_is(machine):
+    result = older(machine, "3.10.13", "3.12.1")
+    assert result.stdout.split(":")[0].endswith(".venv-torch-2.6/bin/python"), result.stderr
+    made = [line for line in (machine / "uv.log").read_text().splitlines() if line.startswith("venv")]
+    assert len(made) == 2
+    assert all(f"{machine}/pyenv/versions/3.10.13/bin/python" in line for line in made)
+
+
+def test_older_torch_without_a_python_for_it_fails_and_says_which(machine):
+    result = older(machine, "3.8.18")
+    assert (result.returncode, result.stdout) == (1, "")
+    assert "none of Python 3.9 3.10 3.11 3.12 is installed" in result.stderr
+    assert not (machine / "uv.log").exists() or "venv" not in (machine / "uv.log").read_text()

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
@@ -134,3 +135,10 @@ def test_code_in_a_fix_keeps_its_indentation(samples, show):
     text = show(replace(report, findings=(replace(report.findings[0], fix=(fix,)),)))
     assert "         -     print(x)\n" in text
     assert "         +     z = 1\n" in text
+
+
+@pytest.mark.parametrize(("base", "shown"), [("/", "/home/me/x.py"), ("/home", "me/x.py"), (None, "/home/me/x.py")])
+def test_a_path_is_shown_from_the_folder_we_stand_in_unless_that_was_deleted(base, shown):
+    from dynadiag.render.wording import path
+
+    assert path("/home/me/x.py", base and Path(base)) == shown
