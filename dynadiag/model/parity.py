@@ -6,31 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
+    from dynadiag.model.difference import Difference
     from dynadiag.model.run import Location
 
 Verdict = Literal["equal", "different", "not_compared"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParityDifference:
-    """One thing that differs: `where` is output, input (after the call) or gradient, `eager` and `compiled` what each gave, as text.
-
-    Kinds: value, shape, stride, dtype, device, requires_grad, alias, missing, raises (compiled only), accepts (eager raised),
-    overwritten (by a later call). `stack` is that of the op that makes the output, for a gradient that of the last op that reads the input.
-    """
-
-    kind: str
-    where: str
-    index: int
-    name: str
-    eager: str
-    compiled: str
-    elements: int | None = None
-    wrong_elements: int | None = None
-    first_wrong: tuple[int, ...] | None = None
-    largest: float | None = None
-    node: str | None = None
-    stack: tuple[Location, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +38,7 @@ class ParityCall:
     verdict: Verdict
     why: str | None = None
     shared: tuple[tuple[str, str, str], ...] = ()
-    differences: tuple[ParityDifference, ...] = ()
+    differences: tuple[Difference, ...] = ()
     more_differences: int = 0
     writes: tuple[ParityWrite, ...] = ()
     random_values: int = 0

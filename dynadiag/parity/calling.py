@@ -7,27 +7,16 @@ import io
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves
 
+from dynadiag.compare.aliasing import byte_range, overlaps_itself, relation
+from dynadiag.compare.judge import Seen
 from dynadiag.fx.rebuild import Rebuilt
-from dynadiag.shadow.memory import byte_range, overlaps_itself, relation
 from dynadiag.torch_compat.fx_groups import fake_process_groups
 from dynadiag.torch_compat.fx_state import kept_global_state
-
-Where = Literal["output", "input", "attribute", "gradient"]
-
-
-@dataclass(frozen=True)
-class Seen:
-    """A tensor (or another value) after a call: `where` it was found, as the how many-th of those, and under which name."""
-
-    where: Where
-    position: int
-    name: str
-    value: Any
 
 
 @dataclass(frozen=True)

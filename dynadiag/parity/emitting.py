@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from dynadiag.compare.measures import DEFAULT_TOLERANCE, TOLERANCE
 from dynadiag.files import read_small, write_inside
 from dynadiag.fx.inputs import InputSpec, contiguous_stride, elements
 from dynadiag.fx.refusal import NotRebuildableError, shorten
@@ -20,7 +21,6 @@ from dynadiag.parity.emitted_parts import ALIASING, CACHED, CALL, CHECKS, NO_CAC
 from dynadiag.parity.result import smallest, would_be
 from dynadiag.parity.scenarios import Scenario
 from dynadiag.parity.subject import Ready, torch_version
-from dynadiag.shadow.measures import DEFAULT_TOLERANCE, TOLERANCE
 
 MARK = '"""Written by dynadiag parity:'
 _IMPORTS = ("import os", "import subprocess", "import sys", "from torch.utils._pytree import tree_leaves")

@@ -11,6 +11,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from dynadiag.fx.mutation_records import InputMutation
+from dynadiag.parity.judging import aspect_of, to_json
 from dynadiag.parity.replaying import Outcome, first_layer, replay
 from dynadiag.parity.scenarios import Scenario
 from dynadiag.parity.subject import Ready
@@ -65,10 +66,10 @@ def _told(ready: Ready, scenario: Scenario, outcome: Outcome) -> dict[str, Any]:
     layers: dict[tuple[str, str], str] = {}
     entries = []
     for call, one in outcome.differences:
-        key = (one.where, one.aspect)
+        key = (one.where, aspect_of(one))
         if key not in layers:
             layers[key] = first_layer(ready.subject, scenario, ready.setting, one)
-        entries.append({"call": call, "layer": layers[key], **one.to_json()})
+        entries.append({"call": call, "layer": layers[key], **to_json(one)})
     return {**_facts(outcome), "differences": entries}
 
 
@@ -123,7 +124,7 @@ def _try_cached(ready: Ready, scenario: Scenario, folder: str, tell: Tell) -> No
         fresh = replay(ready.subject, replace(scenario, on_disk=False), ready.setting)
         known = {_what(asdict(one)) for _, one in fresh.differences}
         outcome = replace(outcome, differences=tuple((call, one) for call, one in outcome.differences if _what(asdict(one)) not in known))
-    entries = [{"call": call, "layer": "the cache on disk", **one.to_json()} for call, one in outcome.differences]
+    entries = [{"call": call, "layer": "the cache on disk", **to_json(one)} for call, one in outcome.differences]
     tell({"hits": hits, **_facts(outcome), "differences": entries})
 
 

@@ -14,9 +14,10 @@ from torch.utils._pytree import tree_map_only
 from dynadiag.fx.inputs import Filling
 from dynadiag.fx.rebuild import Rebuilt
 from dynadiag.fx.refusal import shorten
+from dynadiag.model.difference import Difference
 from dynadiag.parity.arranging import arranged_inputs, changed_copies, shifts
 from dynadiag.parity.calling import Call, call, surroundings
-from dynadiag.parity.judging import Difference, differences
+from dynadiag.parity.judging import aspect_of, differences
 from dynadiag.parity.scenarios import Scenario
 from dynadiag.torch_compat import parity_compile, reduce_compile
 
@@ -170,7 +171,7 @@ def _raised(error: Exception, number: int, found: list[tuple[int, Difference]], 
     """An error of the first call may be the replay's own; one of a later call, where the first worked, is a difference."""
     if number == 0:
         return Outcome(why_not=f"compiling the rebuilt graph again raises {_said(error)}", shift=shift)
-    what = Difference(where="call", position=number, name="the call", aspect="raises", eager="no error", compiled=_said(error))
+    what = Difference(where="call", index=number, name="the call", kind="raises", eager="no error", compiled=_said(error))
     return Outcome(differences=(*found, (number, what)), shift=shift, calls=number + 1)
 
 
@@ -248,4 +249,4 @@ def first_layer(subject: Subject, scenario: Scenario, setting: Setting, wanted: 
 
 
 def _alike(one: Difference, other: Difference) -> bool:
-    return (one.where, one.position, one.aspect) == (other.where, other.position, other.aspect)
+    return (one.where, one.index, aspect_of(one)) == (other.where, other.index, aspect_of(other))

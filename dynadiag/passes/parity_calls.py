@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from dynadiag.model.parity import ParityCall, ParityDifference, ParityWrite
+from dynadiag.model.difference import Difference
+from dynadiag.model.parity import ParityCall, ParityWrite
 from dynadiag.model.run import Location, Run
 from dynadiag.passes.base import listed, plural, unique
 from dynadiag.passes.places import own_frame
@@ -19,7 +20,7 @@ class Wrong:
 
     code: str
     call: ParityCall
-    difference: ParityDifference
+    difference: Difference
     input: str | None
     where: Location | None
 
@@ -34,7 +35,7 @@ def wrong_things(run: Run) -> Iterator[Wrong]:
             yield _wrong(one, call, run)
 
 
-def _wrong(one: ParityDifference, call: ParityCall, run: Run) -> Wrong:
+def _wrong(one: Difference, call: ParityCall, run: Run) -> Wrong:
     if one.kind == "raises":
         write = _shared_write(call)
         return Wrong("DM44", call, one, write.input if write else None, _line(write, run) if write else None)
@@ -66,7 +67,7 @@ def _line(write: ParityWrite, run: Run) -> Location | None:
     return own_frame(write.stack, run)
 
 
-def in_words(one: ParityDifference) -> str:
+def in_words(one: Difference) -> str:
     """The difference as a sentence without its end: what eager gives and what the compiled call gave."""
     subject = {"input": one.name, "gradient": f"the gradient of {one.name}"}.get(one.where, f"output {one.index}")
     after = " after the call" if one.where == "input" else ""
@@ -85,11 +86,11 @@ def in_words(one: ParityDifference) -> str:
     return f"{subject}{after}{_at(one)}: {one.eager} in eager, {one.compiled} compiled{_count(one)}"
 
 
-def _at(one: ParityDifference) -> str:
+def _at(one: Difference) -> str:
     return "" if not one.first_wrong else f" at {list(one.first_wrong)}"
 
 
-def _count(one: ParityDifference) -> str:
+def _count(one: Difference) -> str:
     most = "" if one.largest is None else f", by up to {one.largest:.3g}"
     return most if one.elements is None else f", {one.wrong_elements} of {plural(one.elements, 'element')} wrong{most}"
 

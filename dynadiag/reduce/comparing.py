@@ -9,15 +9,11 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from dynadiag.compare.judge import MINIFY, Noise, Seen, judge
+from dynadiag.compare.rounding import DISCRETE, NOT_FINITE
+from dynadiag.model.difference import Difference
 from dynadiag.reduce.candidate import Candidate, own_copy
 from dynadiag.reduce.inputs import TensorInput, make_values
-
-NOISE_FACTOR = 10.0
-"""How many times the error of the uncompiled run a compiled one may have."""
-TOLERANCE = {torch.float64: 1e-7, torch.complex128: 1e-7, torch.bfloat16: 2e-2, torch.float16: 4e-3}
-"""Relative error (root mean square) that is always allowed, by dtype; 1e-4 for others."""
-DEFAULT_TOLERANCE = 1e-4
-DISCRETE = "other integers or booleans"
 
 
 def wrong(
@@ -30,42 +26,15 @@ def wrong(
     """
     if len(results) != len(eager):
         return "wrong_result", f"{len(results)} results instead of {len(eager)}"
-    discrete = None
-    for position in dict.fromkeys((*first, *range(len(results)))):
-        found = _wrong_one(results[position], eager[position], exact[position] if exact is not None and len(exact) == len(eager) else None)
-        if found is not None and found[1] != DISCRETE:
-            return found[0], f"result {position}: {found[1]}"
-        if found is not None and discrete is None:
-            discrete = found[0], f"result {position}: {found[1]}"
-    return discrete
+    seen = [Seen("output", at, f"result {at}", value) for at, value in enumerate(eager)]
+    judged = judge(seen, results, Noise(exact=exact if exact is not None and len(exact) == len(eager) else ()), MINIFY)
+    found = [one for at in dict.fromkeys((*first, *range(len(results)))) for one in judged[at].differences[:1]]
+    worst = min(found, key=lambda one: one.detail == DISCRETE, default=None)
+    return None if worst is None else ("nan" if worst.detail == NOT_FINITE else "wrong_result", f"{worst.name}: {_said(worst)}")
 
 
-def _wrong_one(result: Any, expected: Any, exact: Any) -> tuple[str, str] | None:
-    if not isinstance(expected, torch.Tensor) or not isinstance(result, torch.Tensor):
-        return None if type(result) is type(expected) and result == expected else ("wrong_result", "not the same value")
-    if result.shape != expected.shape or result.dtype != expected.dtype:
-        return "wrong_result", "another shape or dtype"
-    if not (expected.is_floating_point() or expected.is_complex()):
-        return None if torch.equal(result, expected) else ("wrong_result", DISCRETE)
-    return _wrong_floats(result, expected, exact)
-
-
-def _wrong_floats(result: torch.Tensor, expected: torch.Tensor, exact: Any) -> tuple[str, str] | None:
-    finite = torch.isfinite(expected)
-    if bool((finite & ~torch.isfinite(result)).any()):
-        return "nan", "NaN or infinite where the uncompiled run is finite"
-    wide = torch.complex128 if expected.is_complex() else torch.float64
-    got, eager = result.to(wide)[finite], expected.to(wide)[finite]
-    truth = exact.to(wide)[finite] if isinstance(exact, torch.Tensor) and exact.shape == expected.shape else eager
-    if not bool(torch.isfinite(truth).all()):
-        truth = eager
-    allowed = NOISE_FACTOR * _size(eager - truth) + TOLERANCE.get(expected.dtype, DEFAULT_TOLERANCE) * _size(truth) + 1e-12
-    return None if _size(got - truth) <= allowed else ("wrong_result", "too far from float64")
-
-
-def _size(values: torch.Tensor) -> float:
-    """Root mean square."""
-    return float(values.abs().square().mean().sqrt()) if values.numel() else 0.0
+def _said(one: Difference) -> str:
+    return "another shape or dtype" if one.kind in ("shape", "dtype") else one.detail or "not the same value"
 
 
 def in_float64(candidate: Candidate) -> Candidate:

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
+from dynadiag.compare.rounding import DISCRETE
 from dynadiag.reduce import comparing
 from dynadiag.reduce.candidate import Call, Candidate, own_copy
 from dynadiag.reduce.failure import Failure, environment_trouble, from_exception, out_of_memory, ran_out_of_memory
@@ -156,7 +157,7 @@ def _wrong(found: tuple[str, str], setting: Setting, candidate: Candidate, count
     if setting.check == "mutation" and text.startswith("result ") and position >= (count := _result_count(candidate)):
         kind, text = "wrong_mutation", f"input {position - count}{text[text.index(':') :]}, as the call left it"
     # A graph with wrong numbers is not reduced to one with wrong booleans: they may be another bug, or rounding.
-    message = comparing.DISCRETE if comparing.DISCRETE in text else ""
+    message = DISCRETE if DISCRETE in text else ""
     return Failure(kind=kind, phase="backward" if is_gradient else "call", message=message, detail=text)
 
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
+from dynadiag.compare.rounding import DEFAULT_TRUTH_TOLERANCE, TRUTH_TOLERANCE
 from dynadiag.fx.collectives import group_sizes
 from dynadiag.fx.script import group_sizes_text, module_source
 from dynadiag.fx.script_parts import GROUPS
 from dynadiag.fx.written import checked
-from dynadiag.reduce import comparing
 from dynadiag.reduce.candidate import Candidate, graphs_in, own_copy
 from dynadiag.reduce.failure import Failure
 from dynadiag.reduce.inputs import TensorInput
@@ -247,7 +247,7 @@ def _synchronised(call: str, candidate: Candidate) -> str:
 
 def _comparison(candidate: Candidate) -> list[str]:
     dtypes = [one.dtype for one in candidate.inputs if isinstance(one, TensorInput) and one.dtype.is_floating_point]
-    tolerance = max((comparing.TOLERANCE.get(dtype, comparing.DEFAULT_TOLERANCE) for dtype in dtypes), default=comparing.DEFAULT_TOLERANCE)
+    tolerance = max((TRUTH_TOLERANCE.get(dtype, DEFAULT_TRUTH_TOLERANCE) for dtype in dtypes), default=DEFAULT_TRUTH_TOLERANCE)
     return ["for position, (right, got) in enumerate(zip(expected, actual)):", f"    check(position, right, got, {tolerance})"]
 
 

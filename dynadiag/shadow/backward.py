@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from dynadiag.shadow.memory import snapshot
+from dynadiag.compare.aliasing import snapshot
 from dynadiag.torch_compat.autograd_state import at_end_of_backward, graph_task, unseen, will_run
 
 Edge = tuple[Any, int]

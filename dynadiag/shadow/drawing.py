@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from dynadiag.shadow.measures import root_mean_square
-from dynadiag.shadow.memory import is_plain
+from dynadiag.compare.aliasing import is_plain
+from dynadiag.compare.measures import root_mean_square
 
 _HALVES = (torch.bfloat16, torch.float16)
 _ROUNDINGS = 64

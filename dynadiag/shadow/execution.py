@@ -10,8 +10,8 @@ import torch
 from torch.fx import Node, map_arg
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from dynadiag.compare.aliasing import is_plain, overlaps_itself, relation, snapshot, with_history
 from dynadiag.shadow.graph_copy import GraphCopy
-from dynadiag.shadow.memory import is_plain, overlaps_itself, relation, snapshot, with_history
 from dynadiag.torch_compat.shadow_state import RandomState, is_public, is_triton
 
 # Results whose memory nobody has written: they are filled, each call with another value.

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch.fx import Node
 
+from dynadiag.compare.aliasing import is_plain, snapshot
+from dynadiag.model.difference import Difference
 from dynadiag.shadow.backward import SeenBackward
-from dynadiag.shadow.comparing import Difference, compare
+from dynadiag.shadow.comparing import compare
 from dynadiag.shadow.execution import Execution, How, execute, noise_anchors
 from dynadiag.shadow.graph_copy import GraphCopy
-from dynadiag.shadow.memory import is_plain, snapshot
 from dynadiag.torch_compat.shadow_state import RandomState
 
 Gradients = list[torch.Tensor | None]
@@ -64,7 +65,7 @@ def gradient_differences(call: CopiedCall, seen: SeenBackward) -> tuple[Differen
     )
     places = {number: positions[at] for number, at in enumerate(both)}
     rest = [one for one in different if one.kind not in ("stride", "requires_grad")]
-    return (*found, *(Difference(**{**one.to_json(), "index": places[one.index]}) for one in rest))
+    return (*found, *(replace(one, index=places[one.index]) for one in rest))
 
 
 def _missing(at: int, name: str, eager: torch.Tensor | None) -> Difference:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
-from dynadiag.shadow.comparing import Difference, compare
-from dynadiag.shadow.memory import bytes_of, is_plain, storage_key
+from dynadiag.compare.aliasing import bytes_of, is_plain, storage_key
+from dynadiag.model.difference import Difference
+from dynadiag.shadow.comparing import compare
 from dynadiag.torch_compat.autograd_state import unseen
 
 
@@ -68,7 +69,7 @@ class HeldOutputs:
         (one,) = compare([expected], [value.detach()], [name], where="output")[:1] or (None,)
         if one is None:
             return None
-        return Difference(**{**one.to_json(), "kind": "overwritten", "index": at})
+        return replace(one, kind="overwritten", index=at)
 
 
 def _lost(value: torch.Tensor) -> str | None:

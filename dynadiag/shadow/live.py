@@ -17,14 +17,15 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from dynadiag.compare.aliasing import AliasPattern, alias_pattern, bytes_of, is_plain, same_bits, snapshot
+from dynadiag.model.difference import Difference
 from dynadiag.shadow.backward import Backward, SeenBackward, edges_of
-from dynadiag.shadow.comparing import Difference, compare, compare_sharing
+from dynadiag.shadow.comparing import compare, compare_sharing
 from dynadiag.shadow.drawing import same_draws
 from dynadiag.shadow.execution import How, execute, noise_anchors
 from dynadiag.shadow.gradients import CopiedCall, gradient_differences
 from dynadiag.shadow.graph_copy import GraphCopy, copy_graph
 from dynadiag.shadow.held import HeldOutputs
-from dynadiag.shadow.memory import AliasPattern, alias_pattern, bytes_of, is_plain, same_bits, snapshot
 from dynadiag.shadow.regions import Expectation, Region, ShadowOptions
 from dynadiag.shadow.writes import hidden_writes, place, writes_of
 from dynadiag.torch_compat import context

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from dynadiag.compare.aliasing import AliasPattern
 from dynadiag.shadow.backward import Edge
 from dynadiag.shadow.execution import Execution
 from dynadiag.shadow.graph_copy import GraphCopy
 from dynadiag.shadow.held import HeldOutputs
-from dynadiag.shadow.memory import AliasPattern
 from dynadiag.torch_compat.shadow_state import RandomState
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from dynadiag.compare.aliasing import is_plain, snapshot
 from dynadiag.shadow.execution import Execution, How, execute
 from dynadiag.shadow.graph_copy import GraphCopy
-from dynadiag.shadow.memory import is_plain, snapshot
 from dynadiag.shadow.regions import Expectation
 from dynadiag.torch_compat.shadow_state import aside, declares_writes, is_triton
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from dynadiag.model.parity import ParityCall, ParityDifference, ParityWrite, Verdict
+from dynadiag.model.difference import Difference
+from dynadiag.model.parity import ParityCall, ParityWrite, Verdict
 from dynadiag.model.run import CompileKey, Location
 from dynadiag.trace.drafts import ProcessDraft, RunDraft, key_of
 from dynadiag.trace.records import Record
@@ -64,9 +65,9 @@ def _shared(entry: Mapping[str, Any]) -> tuple[str, str, str]:
     return names[0][:_LONGEST], names[1][:_LONGEST], (_cut(entry.get("how")) or "?")
 
 
-def _difference(entry: Mapping[str, Any]) -> ParityDifference:
+def _difference(entry: Mapping[str, Any]) -> Difference:
     first = [as_id(number) for number in as_list(entry.get("first_wrong"))[:_MOST]]
-    return ParityDifference(
+    return Difference(
         kind=_cut(entry.get("kind")) or "?",
         where=_cut(entry.get("where")) or "?",
         index=as_id(entry.get("index")) or 0,

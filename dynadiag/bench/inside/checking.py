@@ -7,11 +7,12 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from dynadiag.bench.inside.comparing import Difference, Reference, compare_all
+from dynadiag.bench.inside.comparing import Reference, compare_all, detail_of, status_of, weight_of
 from dynadiag.bench.inside.layout import other_layouts
 from dynadiag.bench.inside.nudged import change_inputs
 from dynadiag.bench.inside.reference import Expected, note_once, random_pair, run_and_collect
 from dynadiag.bench.inside.steps import Step
+from dynadiag.compare.judge import Judged
 from dynadiag.torch_compat.bench_compile import eager_random_numbers
 
 # A CUDA graph is warmed up, recorded and replayed: the third call and later ones show what a replay gives.
@@ -116,18 +117,17 @@ def _left_out(name: str, reference: Reference) -> bool:
     return name in reference.second and name not in reference.first
 
 
-def judge(differences: Sequence[Difference], when: str = "") -> Outcome:
-    """The worst of the differences, outputs before what follows from them when several are past measure."""
-    if not differences:
+def judge(found: Sequence[Judged], when: str = "") -> Outcome:
+    """The worst of what was found, outputs before what follows from them when several are past measure."""
+    if not found:
         return Outcome(status="PASS")
-    worst = max(differences, key=_order)
-    detail = f"{worst.detail} ({when})" if worst.status != "PASS" and when else worst.detail
-    return Outcome(
-        status=worst.status, worst=worst.name, detail=detail, error=worst.error, allowed=worst.allowed, compared=len(differences)
-    )
+    worst = max(found, key=_order)
+    status, detail = status_of(worst), detail_of(worst)
+    detail = f"{detail} ({when})" if status != "PASS" and when else detail
+    return Outcome(status=status, worst=worst.name, detail=detail, error=worst.error, allowed=worst.allowed, compared=len(found))
 
 
-def _order(difference: Difference) -> tuple[int, float, bool]:
-    severity = ("PASS", "WRONG", "DTYPE_CHANGED").index(difference.status)
-    weight = difference.weight if difference.status != "PASS" else (difference.error or 0.0)
-    return severity, weight, difference.name.startswith("output")
+def _order(one: Judged) -> tuple[int, float, bool]:
+    status = status_of(one)
+    severity = ("PASS", "WRONG", "DTYPE_CHANGED").index(status)
+    return severity, weight_of(one) if status != "PASS" else (one.error or 0.0), one.name.startswith("output")

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dynadiag.bench.inside.comparing import Difference, Nudged, Reference, compare_all
+from dynadiag.bench.inside.comparing import Nudged, Reference, compare_all
 from dynadiag.bench.inside.float64 import in_float64, loses_numbers
 from dynadiag.bench.inside.layout import layout_of
 from dynadiag.bench.inside.nudged import TF32_EPS, change_inputs, nudge
@@ -16,6 +16,7 @@ from dynadiag.bench.inside.snapshot import Snapshot, cuda_in_use, generator_stat
 from dynadiag.bench.inside.state import State, find_state
 from dynadiag.bench.inside.steps import Step
 from dynadiag.bench.inside.vacuous import same_bits, why_vacuous
+from dynadiag.compare.judge import Judged
 from dynadiag.torch_compat.bench_rounding import CoarsestRounding, NoisySums
 
 # With random numbers in the step, float64 is a truth only where it drew the same ones.
@@ -39,7 +40,7 @@ class Expected:
     snapshot: Snapshot
     recorded: Reference
     changed: Reference | None
-    eager_differences: list[Difference]
+    eager_differences: list[Judged]
     vacuous: str
     draws: bool
     dropouts: list[tuple[Any, float]] = field(default_factory=list)
@@ -213,7 +214,7 @@ def _fill(expected: Expected, step: Step) -> None:
     expected.changed = _on_changed_data(expected, step, unstable)
 
 
-def _eager_differences(recorded: Reference, unstable: set[str]) -> list[Difference]:
+def _eager_differences(recorded: Reference, unstable: set[str]) -> list[Judged]:
     """The second eager run beside the first. What the two differ by is no excuse here, nor for outputs what a nudge moves: it moves
     everything where a program does not agree with itself.
     """

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dynadiag import report
-from dynadiag.model.parity import ParityCall, ParityDifference, ParityWrite
+from dynadiag.model.difference import Difference
+from dynadiag.model.parity import ParityCall, ParityWrite
 from dynadiag.model.run import CompileKey, Frame, Location, Process, Run, RunInfo
 from dynadiag.passes.find_mutations import find_mutations
 from dynadiag.passes.find_parity import find_parity
@@ -26,7 +27,7 @@ WRITE = Location(FILE, 8, "fn", "x.mul_(2)")
 MADE = Location(FILE, 9, "fn", "return x + y")
 FRAME = Frame(id="f0", key=CompileKey(0, 0, 0, 0), attempts=1, name="fn", file=FILE, line=7, outcome="compiled")
 EQUAL = ParityCall(process=0, frame="f0", graph=0, call=1, verdict="equal", random_values=1)
-VALUE = ParityDifference(
+VALUE = Difference(
     kind="value",
     where="output",
     index=0,

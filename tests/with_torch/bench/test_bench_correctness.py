@@ -9,12 +9,13 @@ import pytest
 import torch
 
 from dynadiag.bench.inside.checking import check_arm, check_eager, check_random
-from dynadiag.bench.inside.comparing import compare
+from dynadiag.bench.inside.comparing import status_of
 from dynadiag.bench.inside.loading import load_step
 from dynadiag.bench.inside.nudged import change_inputs
 from dynadiag.bench.inside.patching import CompileSwitch
 from dynadiag.bench.inside.reference import prime_and_expect
 from dynadiag.bench.inside.state import Held, find_state
+from dynadiag.compare.judge import BENCH, Noise, Runs, Seen, judge
 from dynadiag.torch_compat.bench_rounding import NoisySums
 
 HERE = Path(__file__).parent
@@ -113,8 +114,15 @@ RIGHT = [
 ]
 
 
+def compare(value, other, *, nudges=(), tf32=False, **runs):
+    known = {kind: () if run is None else [run] for kind, run in runs.items()}
+    noise = Noise(tf32=tf32, runs=lambda _: Runs(further=[[one] for one in nudges]), **known)
+    (judged,) = judge([Seen("output", 0, "x", value)], [other], noise, BENCH)
+    return judged
+
+
 def close_to(value, *, exact, other):
-    return compare("x", value.float(), other.float(), again=value.float(), exact=exact.double()).status
+    return status_of(compare(value.float(), other.float(), again=value.float(), exact=exact.double()))
 
 
 @pytest.mark.parametrize("count", [4, 100, 5000])
@@ -144,19 +152,19 @@ def test_a_running_mean_of_squares_of_rounding_is_judged_by_what_the_step_adds()
     generator = torch.Generator().manual_seed(3)
     before, one, two = (torch.rand(32, generator=generator, dtype=torch.float64) for _ in range(3))
     exact, eager, other = 0.999 * before, 0.999 * before + 0.17 * one, 0.999 * before + 0.6 * two
-    result = [compare("x", eager.float(), other.float(), exact=exact, before=known).status for known in (None, before)]
+    result = [status_of(compare(eager.float(), other.float(), exact=exact, before=known)) for known in (None, before)]
     assert result == ["WRONG", "PASS"]
-    assert compare("x", eager.float(), (before + 8 * two).float(), exact=exact, before=before).status == "WRONG"
+    assert status_of(compare(eager.float(), (before + 8 * two).float(), exact=exact, before=before)) == "WRONG"
     learnt = before + 5
-    assert compare("x", (learnt + 0.01 * one).float(), before.float(), exact=learnt, before=before).status == "WRONG"
+    assert status_of(compare((learnt + 0.01 * one).float(), before.float(), exact=learnt, before=before)) == "WRONG"
 
 
 def test_what_a_step_adds_is_not_excused_by_states_that_are_further_off():
     before, count = torch.full((1,), 150000.0), torch.full((1,), 150001.0)
     nudges = [count * (1 + 2.0**-19), count * (1 - 2.0**-19)]
-    result = compare("step", count, before, exact=count.double(), before=before.double(), nudges=nudges)
-    assert result.status == "WRONG" and "what the step adds to it is off by 9.6e-01" in result.detail
-    assert compare("step", count, count, exact=count.double(), before=before.double(), nudges=nudges).status == "PASS"
+    result = compare(count, before, exact=count.double(), before=before.double(), nudges=nudges)
+    assert status_of(result) == "WRONG" and "what the step adds to it is off by 9.6e-01" in result.detail
+    assert status_of(compare(count, count, exact=count.double(), before=before.double(), nudges=nudges)) == "PASS"
 
 
 def test_tf32_counts_as_half_precision():
@@ -164,9 +172,9 @@ def test_tf32_counts_as_half_precision():
     generator = torch.Generator().manual_seed(3)
     exact, one, two = (torch.randn(128, generator=generator, dtype=torch.float64) for _ in range(3))
     eager, other = (exact + 4.7e-6 * one).float(), (exact + 1.0e-4 * two).float()
-    assert compare("x", eager, other, exact=exact).status == "WRONG"
-    assert compare("x", eager, other, exact=exact, tf32=True).status == "PASS"
-    assert compare("x", eager, (exact + 1e-2 * two).float(), exact=exact, tf32=True).status == "WRONG"
+    assert status_of(compare(eager, other, exact=exact)) == "WRONG"
+    assert status_of(compare(eager, other, exact=exact, tf32=True)) == "PASS"
+    assert status_of(compare(eager, (exact + 1e-2 * two).float(), exact=exact, tf32=True)) == "WRONG"
 
 
 def test_pure_rounding_may_differ_but_not_grow_beyond_itself():

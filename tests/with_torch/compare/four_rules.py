@@ -8,11 +8,12 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from dynadiag.bench.inside.comparing import Nudged, Reference, compare_all
+from dynadiag.bench.inside.comparing import Nudged, Reference, compare_all, detail_of, status_of
 from dynadiag.bench.inside.layout import layout_of, other_layouts
 from dynadiag.bench.inside.results import numbers_in, tensors_in
-from dynadiag.parity.calling import Call, Seen, _relations
-from dynadiag.parity.judging import differences
+from dynadiag.compare.judge import Seen
+from dynadiag.parity.calling import Call, _relations
+from dynadiag.parity.judging import aspect_of, differences
 from dynadiag.reduce.comparing import wrong
 from dynadiag.shadow.comparing import compare, compare_sharing
 
@@ -59,7 +60,7 @@ def parity(triple: Any) -> list[str]:
     if not triple.eager and len(triple.compiled):
         return []
     found = differences(_call(triple, triple.eager, was), _call(triple, triple.compiled, now), lambda: anchors, values=True)
-    return [f"{one.where} {one.position} {one.aspect}{_count(one)}" for one in found]
+    return [f"{one.where} {one.index} {aspect_of(one)}{_count(one)}" for one in found]
 
 
 def minify(triple: Any) -> list[str]:
@@ -98,7 +99,7 @@ def bench(triple: Any) -> list[str]:
         before=_named(triple.before or []),
     )
     result = laid_out(triple.compiled, triple.inputs[1])
-    found = [one for one in compare_all(reference, result) if one.status != "PASS"]
+    found = [one for one in compare_all(reference, result) if status_of(one) != "PASS"]
     other = other_layouts(reference.first, result)
-    said = [f"{one.name} {one.status}: {re.sub(r'[0-9.]+e[-+][0-9]+|nan|inf(?!i)', 'x', one.detail)}" for one in found]
+    said = [f"{one.name} {status_of(one)}: {re.sub(r'[0-9.]+e[-+][0-9]+|nan|inf(?!i)', 'x', detail_of(one))}" for one in found]
     return [*said, *([f"noted: {other.split(';')[0]}"] if other else [])]

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 import torch
 
+from dynadiag.compare.judge import PARITY, Noise, Runs, Seen, judge
 from dynadiag.fx.inputs import FILLINGS
 from dynadiag.fx.rebuild import rebuild
 from dynadiag.fx.script import pieces
 from dynadiag.parity import offline_graph
 from dynadiag.parity.arranging import arranged_inputs, changed_copies
-from dynadiag.parity.judging import wrong_elements
 from dynadiag.parity.replaying import Outcome, Setting, Subject, replay
 from dynadiag.parity.scenarios import Pair, make_plan
 from dynadiag.parity.subject import Ready, to_trace_again, why_values_differ
@@ -137,8 +137,9 @@ def test_copies_in_another_dtype_share_memory_as_before():
     ],
 )
 def test_a_value_is_wrong_only_beyond_the_noise_of_eager(compiled, eager, anchors, wrong):
-    found = wrong_elements(torch.tensor(compiled), torch.tensor(eager), lambda: [torch.tensor(one) for one in anchors])
-    assert found == wrong
+    noise = Noise(runs=lambda _: Runs(further=[[torch.tensor(one)] for one in anchors]))
+    (judged,) = judge([Seen("output", 0, "x", torch.tensor(eager))], [torch.tensor(compiled)], noise, PARITY)
+    assert sum(one.wrong_elements for one in judged.differences) == wrong
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from dynadiag.compare.aliasing import alias_pattern, bytes_of, snapshot
 from dynadiag.shadow.comparing import compare, compare_sharing
-from dynadiag.shadow.memory import alias_pattern, bytes_of, snapshot
 
 
 def kinds(eager, compiled, **options):
