@@ -110,7 +110,8 @@ class _Judging:
     def one(self, at: int, seen: Seen, compiled: Any) -> Judged:
         rule, eager = self.rule, seen.value
         if not isinstance(eager, torch.Tensor) or not isinstance(compiled, torch.Tensor):
-            told = rule.others(eager, compiled, at not in self.no_values)
+            others = _gradients if seen.where == "gradient" else rule.others
+            told = others(eager, compiled, at not in self.no_values)
             return Judged(name=seen.name, differences=() if told is None else (difference(seen, *told),))
         if rule.plain_only and not (is_plain(eager) and is_plain(compiled)):
             return Judged(name=seen.name)
@@ -192,6 +193,11 @@ def _value(seen: Seen, eager: torch.Tensor, compiled: torch.Tensor, look: Look) 
 
 
 # -- numbers, None and the like
+
+
+def _gradients(eager: Any, compiled: Any, _: bool) -> Told | None:
+    words = ("no gradient", "a gradient")
+    return None if (eager is None) == (compiled is None) else ("missing", words[eager is not None], words[compiled is not None])
 
 
 def _numbers(eager: Any, compiled: Any, values: bool) -> Told | None:
