@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 
 Relation = Literal["same tensor", "overlap", "one storage"]
 AliasPattern = tuple[tuple[int, int, Relation], ...]
+Change = Callable[[torch.Tensor], torch.Tensor]
 _LARGE = 32
 
 
@@ -82,16 +84,17 @@ def _pairs(group: Sequence[tuple[int, int, int]]) -> Iterator[tuple[int, int]]:
             yield one, other
 
 
-def snapshot(values: Sequence[Any]) -> list[Any]:
+def snapshot(values: Sequence[Any], change: Change | None = None) -> list[Any]:
     """Copies with the same values, sizes, strides and shared memory; other values than plain tensors as they are.
 
-    A tensor that requires grad is copied as a leaf or, when it has a history, as one with a history of its own.
+    A tensor that requires grad is copied as a leaf or, when it has a history, as one with a history of its own. `change` makes other
+    values of all elements of one memory, in another dtype if it likes; where tensors of two dtypes share one it raises ValueError.
     """
-    storages: dict[tuple[str, int], torch.UntypedStorage] = {}
+    memories: dict[tuple[str, int], _Memory] = {}
     objects: dict[int, torch.Tensor] = {}
     for value in values:
         if isinstance(value, torch.Tensor) and is_plain(value) and id(value) not in objects:
-            objects[id(value)] = _copy(value, storages)
+            objects[id(value)] = _copy(value, memories, change)
     return [objects.get(id(value), value) if isinstance(value, torch.Tensor) else value for value in values]
 
 
@@ -109,13 +112,36 @@ def storage_key(value: torch.Tensor) -> tuple[str, int]:
     return str(value.device), address or -id(value)
 
 
-def _copy(value: torch.Tensor, storages: dict[tuple[str, int], torch.UntypedStorage]) -> torch.Tensor:
-    key = storage_key(value)
-    if key not in storages:
-        storages[key] = value.untyped_storage().clone()  # type: ignore[no-untyped-call]
+@dataclass(frozen=True)
+class _Memory:
+    """A copied storage: of which dtype the first tensor in it was, and of which its copy is."""
+
+    storage: torch.UntypedStorage
+    was: torch.dtype
+    now: torch.dtype
+
+
+def _memory(value: torch.Tensor, change: Change | None) -> _Memory:
+    storage = value.untyped_storage().clone()  # type: ignore[no-untyped-call]
+    if change is None:
+        return _Memory(storage, value.dtype, value.dtype)
+    count = storage.nbytes() // value.dtype.itemsize
     with torch.no_grad():
-        flat = torch.empty(0, dtype=value.dtype, device=value.device)
-        copy = flat.set_(storages[key], value.storage_offset(), value.shape, value.stride())
+        changed = change(torch.empty(0, dtype=value.dtype, device=value.device).set_(storage, 0, (count,), (1,)))
+    return _Memory(changed.untyped_storage(), value.dtype, changed.dtype)
+
+
+def _copy(value: torch.Tensor, memories: dict[tuple[str, int], _Memory], change: Change | None) -> torch.Tensor:
+    key = storage_key(value)
+    if key not in memories:
+        memories[key] = _memory(value, change)
+    memory = memories[key]
+    if change is not None and memory.was is not value.dtype:
+        raise ValueError(f"{memory.was} and {value.dtype} share memory")
+    dtype = value.dtype if change is None else memory.now
+    with torch.no_grad():
+        flat = torch.empty(0, dtype=dtype, device=value.device)
+        copy = flat.set_(memory.storage, value.storage_offset(), value.shape, value.stride())
     if value.is_conj():
         copy = torch.conj(copy)
     if not value.requires_grad:

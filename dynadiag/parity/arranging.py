@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 
-from dynadiag.fx.inputs import Filling, InputSpec, computed, contiguous_stride, elements, make_inputs
+from dynadiag.fx.inputs import Filling, InputSpec, contiguous_stride, elements, make_inputs
 from dynadiag.parity.scenarios import Arranged, Pair
 
 _NO_MEMORY = 0
@@ -58,38 +58,3 @@ def _view(base: torch.Tensor, spec: InputSpec, offset: int) -> torch.Tensor:
 def _stride(spec: InputSpec) -> tuple[int, ...]:
     assert spec.shape is not None
     return spec.stride if spec.stride is not None else contiguous_stride(spec.shape)
-
-
-def changed_copies(values: Sequence[Any], change: Callable[[torch.Tensor], torch.Tensor]) -> list[Any] | None:
-    """Copies whose memory is changed by `change(all elements of it)`, which may change the dtype; shared memory stays shared.
-
-    None where inputs of different dtypes share memory: that cannot be kept.
-    """
-    memories: dict[int, torch.Tensor] = {}
-    copies: dict[int, Any] = {}
-    for value in values:
-        if isinstance(value, torch.Tensor) and id(value) not in copies:
-            copy = _changed(value.detach(), change, memories)
-            if copy is None:
-                return None
-            copies[id(value)] = _like(value, copy)
-    return [copies[id(value)] if isinstance(value, torch.Tensor) else value for value in values]
-
-
-def _changed(value: torch.Tensor, change: Callable[[torch.Tensor], torch.Tensor], memories: dict[int, torch.Tensor]) -> torch.Tensor | None:
-    storage = value.untyped_storage()
-    key = storage.data_ptr() or id(value)
-    if key not in memories:
-        count = storage.nbytes() // value.dtype.itemsize
-        flat = torch.empty(0, dtype=value.dtype, device=value.device).set_(storage, 0, (count,), (1,))
-        memories[key] = change(flat.clone())
-    elif memories[key].dtype != change(value.new_zeros(0)).dtype:
-        return None
-    return memories[key].as_strided(value.shape, value.stride(), value.storage_offset())
-
-
-def _like(value: torch.Tensor, copy: torch.Tensor) -> Any:
-    """The copy, requiring grad as the value does."""
-    if not value.requires_grad:
-        return copy
-    return copy.detach().requires_grad_() if value.is_leaf else computed(copy)

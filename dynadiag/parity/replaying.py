@@ -9,27 +9,20 @@ from typing import Any
 
 import torch
 from torch.fx import GraphModule
-from torch.utils._pytree import tree_map_only
 
+from dynadiag.compare.aliasing import Change, snapshot
+from dynadiag.compare.noise import perturbing, widen, wider
 from dynadiag.fx.inputs import Filling
 from dynadiag.fx.rebuild import Rebuilt
 from dynadiag.fx.refusal import shorten
 from dynadiag.model.difference import Difference
-from dynadiag.parity.arranging import arranged_inputs, changed_copies, shifts
+from dynadiag.parity.arranging import arranged_inputs, shifts
 from dynadiag.parity.calling import Call, call, surroundings
 from dynadiag.parity.judging import aspect_of, differences
 from dynadiag.parity.scenarios import Scenario
 from dynadiag.torch_compat import parity_compile, reduce_compile
 
-_DOUBLES = {
-    torch.float32: torch.float64,
-    torch.float16: torch.float64,
-    torch.bfloat16: torch.float64,
-    torch.complex64: torch.complex128,
-}
 _PERTURBATIONS = 2
-_ROUNDINGS = 4
-"""By how many roundings of the dtype an input is changed to see how stable a result is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,54 +181,22 @@ def _anchors(inputs: _Inputs, number: int, setting: Setting) -> Callable[[], Seq
     def anchors() -> Sequence[Call | None]:
         if not made:
             module = inputs.subject.rebuilt.graph_module
-            made.append(_anchor(in_float64(module), inputs, number, setting, _wider))
+            made.append(_anchor(widen(copy.deepcopy(module)), inputs, number, setting, wider))
             for seed in range(_PERTURBATIONS):
-                made.append(_anchor(copy.deepcopy(module), inputs, number, setting, _perturbing(seed)))
+                made.append(_anchor(copy.deepcopy(module), inputs, number, setting, perturbing(seed)))
         return made
 
     return anchors
 
 
-def _anchor(
-    module: GraphModule, inputs: _Inputs, number: int, setting: Setting, change: Callable[[torch.Tensor], torch.Tensor]
-) -> Call | None:
+def _anchor(module: GraphModule, inputs: _Inputs, number: int, setting: Setting, change: Change) -> Call | None:
     seen = None
     try:
         for earlier in range(number + 1):
-            values = changed_copies(inputs.make(earlier), change)
-            if values is None:
-                return None
-            seen = call(module, module, values, inputs.names, gradients=setting.gradients)
+            seen = call(module, module, snapshot(inputs.make(earlier), change), inputs.names, gradients=setting.gradients)
     except Exception:  # noqa: BLE001 - the border around a graph from a log: it does not run so, and is no anchor
         return None
     return seen
-
-
-def _wider(memory: torch.Tensor) -> torch.Tensor:
-    return memory.to(_DOUBLES.get(memory.dtype, memory.dtype))
-
-
-def _perturbing(seed: int) -> Callable[[torch.Tensor], torch.Tensor]:
-    def change(memory: torch.Tensor) -> torch.Tensor:
-        if not (memory.is_floating_point() or memory.is_complex()) or not memory.numel():
-            return memory
-        generator = torch.Generator().manual_seed(seed)
-        signs = torch.randint(0, 2, memory.shape, generator=generator) * 2 - 1
-        return memory * (1 + _ROUNDINGS * torch.finfo(memory.dtype).eps * signs).to(memory.dtype)
-
-    return change
-
-
-def in_float64(module: GraphModule) -> GraphModule:
-    """A copy in double precision: parameters, buffers, and dtypes that stand in the graph."""
-    wide = copy.deepcopy(module).to(torch.float64)
-    for part in wide.modules():
-        if isinstance(part, GraphModule):
-            for node in part.graph.nodes:
-                node.args = tree_map_only(torch.dtype, lambda dtype: _DOUBLES.get(dtype, dtype), node.args)
-                node.kwargs = tree_map_only(torch.dtype, lambda dtype: _DOUBLES.get(dtype, dtype), node.kwargs)
-            part.recompile()
-    return wide
 
 
 def first_layer(subject: Subject, scenario: Scenario, setting: Setting, wanted: Difference) -> str:

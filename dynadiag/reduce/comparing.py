@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_leaves
 
 from dynadiag.compare.judge import MINIFY, Noise, Seen, judge
+from dynadiag.compare.noise import widen, wider_dtype
 from dynadiag.compare.rounding import DISCRETE, NOT_FINITE
 from dynadiag.model.difference import Difference
 from dynadiag.reduce.candidate import Candidate, own_copy
@@ -39,16 +40,11 @@ def _said(one: Difference) -> str:
 
 def in_float64(candidate: Candidate) -> Candidate:
     """The same candidate in double precision: inputs, parameters, and dtypes that stand in the graph."""
-    doubles = {torch.float32: torch.float64, torch.float16: torch.float64, torch.bfloat16: torch.float64}
-    module = own_copy(candidate.module).to(torch.float64)
-    for node in module.graph.nodes:
-        node.args = tree_map_only(torch.dtype, lambda dtype: doubles.get(dtype, dtype), node.args)
-        node.kwargs = tree_map_only(torch.dtype, lambda dtype: doubles.get(dtype, dtype), node.kwargs)
-    module.recompile()
+    module = widen(own_copy(candidate.module))
     values = make_values(candidate.inputs)
     inputs = [
-        replace(one, dtype=torch.float64, fill="data", data=value.detach().double(), token=f"{one.token} float64")
-        if isinstance(one, TensorInput) and one.dtype in doubles
+        replace(one, dtype=wide, fill="data", data=value.detach().to(wide), token=f"{one.token} float64")
+        if isinstance(one, TensorInput) and (wide := wider_dtype(one.dtype)) is not one.dtype
         else one
         for one, value in zip(candidate.inputs, values, strict=True)
     ]

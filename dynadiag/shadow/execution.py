@@ -10,7 +10,8 @@ import torch
 from torch.fx import Node, map_arg
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from dynadiag.compare.aliasing import is_plain, overlaps_itself, relation, snapshot, with_history
+from dynadiag.compare.aliasing import is_plain, relation, snapshot
+from dynadiag.compare.noise import perturbing, wider, wider_dtype
 from dynadiag.shadow.graph_copy import GraphCopy
 from dynadiag.torch_compat.shadow_state import RandomState, is_public, is_triton
 
@@ -112,7 +113,7 @@ class _Runner:
             return self._how.indices[node].clone()
         args, kwargs = map_arg(node.args, self._value), map_arg(node.kwargs, self._value)
         if self._how.wide:
-            args, kwargs = tree_map_only(torch.dtype, _wider, (args, kwargs))
+            args, kwargs = tree_map_only(torch.dtype, wider_dtype, (args, kwargs))
             if is_triton(node.target):
                 raise TypeError("a Triton kernel is not called with another dtype than the user's")
         self.calling = node
@@ -210,10 +211,6 @@ def _fill(value: torch.Tensor, filling: float) -> None:
         value.detach().fill_(filling if value.is_floating_point() or value.is_complex() else 2 if filling != filling else int(filling))
 
 
-def _wider(dtype: torch.dtype) -> torch.dtype:
-    return torch.float64 if dtype.is_floating_point else dtype
-
-
 def _last_uses(graph: Any) -> dict[Node, list[Node]]:
     """Which values nobody needs after each node."""
     last: dict[Node, Node] = {}
@@ -242,44 +239,9 @@ def noise_anchors(
     """
     found = []
     for seed in (None, 1, 2, 3)[not wide :]:
-        values = snapshot(pristine)
         try:
-            changed = _in_float64(values) if seed is None else _shaken(values, seed, coarsest)
+            changed = snapshot(pristine, wider if seed is None else perturbing(seed, coarsest))
             found.append(call(changed, How(filling=float("nan") if seed == 1 else 3.0, wide=seed is None, indices=indices)))
         except Exception:  # noqa: BLE001 - border: a graph that names its dtypes may not run in float64; the other calls stay
             continue
     return found
-
-
-def _in_float64(values: list[Any]) -> list[Any]:
-    """Only where no two inputs share memory: that could not be kept."""
-    plain = [value for value in values if is_plain(value)]
-    if len({value.untyped_storage().data_ptr() for value in plain}) < len(plain):
-        raise ValueError("inputs share memory")
-    return [_double(value) if is_plain(value) and value.is_floating_point() else value for value in values]
-
-
-def _double(value: torch.Tensor) -> torch.Tensor:
-    with torch.no_grad():
-        wide = torch.empty_strided(value.shape, value.stride(), dtype=torch.float64, device=value.device).copy_(value)
-    if not value.requires_grad:
-        return wide
-    return wide.requires_grad_() if value.is_leaf else with_history(wide)
-
-
-def _shaken(values: list[Any], seed: int, coarsest: Any) -> list[Any]:
-    generators: dict[torch.device, torch.Generator] = {}
-    memories = set()
-    for value in values:
-        if is_plain(value) and value.is_floating_point() and value.untyped_storage().data_ptr() not in memories and value.numel():
-            memories.add(value.untyped_storage().data_ptr())
-            if value.device not in generators:
-                generators[value.device] = torch.Generator(value.device)
-                generators[value.device].manual_seed(seed)
-            size = 4 * torch.finfo(coarsest or value.dtype).eps
-            with torch.no_grad():
-                flat = value.detach()
-                noise = torch.rand(flat.shape, generator=generators[value.device], dtype=torch.float32, device=value.device) * 2 - 1
-                if not overlaps_itself(flat):
-                    flat.mul_((1 + size * noise).to(flat.dtype))
-    return values

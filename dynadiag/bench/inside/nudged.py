@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dynadiag.bench.inside.state import Held
+from dynadiag.compare.noise import Generators, perturbed
 
 TF32_EPS = 2.0**-10
 _SEED = 7
@@ -13,22 +14,20 @@ _SEED = 7
 _SHARES = (0.75, 0.625, 0.875)
 
 
-def nudge(held: Mapping[str, Held], eps: float, seed: int = _SEED) -> None:
-    """Multiply every value of the floating tensors by 1 plus at most half of `eps`, in place, at random.
+def floating(held: Mapping[str, Held]) -> list[Any]:
+    """The floating tensors of the state, without scales and settings."""
+    return [item.tensor for item in held.values() if item.kind not in ("scaler", "setting") and item.tensor.is_floating_point()]
 
-    Scales and settings stay. The generator is one of its own: what the step draws is left as it is.
-    """
+
+def nudge(held: Mapping[str, Held], eps: float, seed: int = _SEED) -> None:
+    """Multiply every value of the floating tensors by 1 plus at most half of `eps`, in place, at random. Scales and settings stay."""
     import torch
 
-    generators: dict[Any, torch.Generator] = {}
+    generators = Generators(seed)
     with torch.no_grad():
-        for item in held.values():
-            tensor = item.tensor
-            if item.kind in ("scaler", "setting") or not tensor.is_floating_point() or tensor.layout != torch.strided or not tensor.numel():
-                continue
-            generator = generators.setdefault(tensor.device, torch.Generator(tensor.device).manual_seed(seed))
-            noise = torch.rand(tensor.shape, generator=generator, device=tensor.device, dtype=torch.float32)
-            tensor.copy_(tensor.double() * (1 + eps * (noise - 0.5).double()))
+        for tensor in floating(held):
+            if tensor.layout == torch.strided and tensor.numel():
+                tensor.copy_(perturbed(tensor, eps / 2, generators))
 
 
 def change_inputs(held: Mapping[str, Held]) -> int:

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dynadiag.bench.inside.comparing import Nudged, Reference, compare_all
-from dynadiag.bench.inside.float64 import in_float64, loses_numbers
 from dynadiag.bench.inside.layout import layout_of
-from dynadiag.bench.inside.nudged import TF32_EPS, change_inputs, nudge
+from dynadiag.bench.inside.nudged import TF32_EPS, change_inputs, floating, nudge
 from dynadiag.bench.inside.results import numbers_in, tensors_in
 from dynadiag.bench.inside.snapshot import Snapshot, cuda_in_use, generator_states, seed_generators, take_snapshot
 from dynadiag.bench.inside.state import State, find_state
 from dynadiag.bench.inside.steps import Step
 from dynadiag.bench.inside.vacuous import same_bits, why_vacuous
 from dynadiag.compare.judge import Judged
+from dynadiag.compare.noise import in_float64, loses_numbers
 from dynadiag.torch_compat.bench_rounding import CoarsestRounding, NoisySums
 
 # With random numbers in the step, float64 is a truth only where it drew the same ones.
@@ -258,7 +258,7 @@ def _exact(expected: Expected, step: Step, first: Mapping[str, Any], *, changed:
     """The results in float64; empty, with a note, where the step cannot run so or drew other random numbers."""
     expected.snapshot.restore()
     try:
-        with in_float64(expected.snapshot.state.held):
+        with in_float64(floating(expected.snapshot.state.held)):
             if changed:
                 change_inputs(expected.snapshot.state.held)
             exact = run_and_collect(step, step.original)

@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from dynadiag.bench.inside.checking import check_arm, check_eager
-from dynadiag.bench.inside.float64 import in_float64
+from dynadiag.bench.inside.nudged import floating
 from dynadiag.bench.inside.reference import prime_and_expect
 from dynadiag.bench.inside.state import find_state
 from dynadiag.bench.inside.steps import WholeStep
+from dynadiag.compare.noise import in_float64
 
 PROGRAMS = Path(__file__).parent / "optimizer_programs.py"
 spec = importlib.util.spec_from_file_location("optimizer_programs", PROGRAMS)
@@ -67,7 +68,7 @@ def test_what_an_optimizer_goes_by_keeps_its_dtype_in_float64():
     step, _, optimizer = programs.make("AdamW", "tensor_lr", "fp16", "cpu")
     step()
     held = find_state(step).held
-    with in_float64(held):
+    with in_float64(floating(held)):
         kept = next(iter(optimizer.state.values()))
         assert kept["step"].dtype == optimizer.param_groups[0]["lr"].dtype == torch.float32
         assert kept["exp_avg"].dtype == torch.float64

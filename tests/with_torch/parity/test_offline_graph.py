@@ -7,12 +7,14 @@ from dataclasses import replace
 import pytest
 import torch
 
+from dynadiag.compare.aliasing import snapshot
 from dynadiag.compare.judge import PARITY, Noise, Runs, Seen, judge
+from dynadiag.compare.noise import wider
 from dynadiag.fx.inputs import FILLINGS
 from dynadiag.fx.rebuild import rebuild
 from dynadiag.fx.script import pieces
 from dynadiag.parity import offline_graph
-from dynadiag.parity.arranging import arranged_inputs, changed_copies
+from dynadiag.parity.arranging import arranged_inputs
 from dynadiag.parity.replaying import Outcome, Setting, Subject, replay
 from dynadiag.parity.scenarios import Pair, make_plan
 from dynadiag.parity.subject import Ready, to_trace_again, why_values_differ
@@ -112,12 +114,12 @@ def test_inputs_lie_in_memory_as_the_scenario_says(ready):
 
 def test_copies_in_another_dtype_share_memory_as_before():
     base = torch.arange(8.0)
-    one, other = changed_copies([base[:4], base[2:6]], lambda memory: memory.double())
+    one, other = snapshot([base[:4], base[2:6]], wider)
     one.add_(100)
     assert other.tolist() == [102, 103, 4, 5]
-    assert (
-        changed_copies([base[:4], base.view(torch.int32)], lambda memory: memory.double() if memory.is_floating_point() else memory) is None
-    )
+    assert other.dtype is torch.float64
+    with pytest.raises(ValueError, match="share memory"):
+        snapshot([base[:4], base.view(torch.int32)], wider)
 
 
 @pytest.mark.parametrize(
