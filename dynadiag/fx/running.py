@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
-import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -15,8 +12,8 @@ from dynadiag.fx.inputs import FILLINGS, Filling, SizeFactors
 from dynadiag.fx.rebuild import RebuildOptions, Rebuilt, rebuild
 from dynadiag.fx.refusal import shorten
 from dynadiag.fx.spelling import DEVICE_KINDS
-from dynadiag.torch_compat.fx_groups import fake_process_groups
-from dynadiag.torch_compat.fx_state import fake_mode_for, kept_global_state
+from dynadiag.torch_compat.fx_state import fake_mode_for
+from dynadiag.torch_compat.surroundings import quiet, surroundings
 
 LARGEST_REAL_BYTES = 256 * 1024 * 1024
 OTHER_FACTORS: tuple[SizeFactors, ...] = ("equal", "falling")
@@ -68,21 +65,11 @@ def rebuild_and_try(text: str, *, details: Mapping[str, Any] | None = None, opti
 
 def run_once(rebuilt: Rebuilt, filling: Filling, *, fake: bool = False) -> Any:
     """The outputs of one call on fresh inputs; whatever the graph raises."""
-    with _surroundings(rebuilt):
+    with quiet(), surroundings(rebuilt.groups, grad=rebuilt.grad):
         if not fake:
             return rebuilt.graph_module.forward(*rebuilt.example_inputs(filling))
         with fake_mode_for():
             return rebuilt.graph_module.forward(*rebuilt.example_inputs(filling))
-
-
-@contextlib.contextmanager
-def _surroundings(rebuilt: Rebuilt) -> Iterator[None]:
-    grad = torch.is_grad_enabled() if rebuilt.grad is None else rebuilt.grad
-    # FX prints the generated code to stderr when a sub graph raises (torch/fx/graph_module.py `_WrappedCall`).
-    quiet = contextlib.redirect_stderr(io.StringIO())
-    with quiet, kept_global_state(), fake_process_groups(rebuilt.groups), warnings.catch_warnings(), torch.set_grad_enabled(grad):
-        warnings.simplefilter("ignore")
-        yield
 
 
 def missing_device(rebuilt: Rebuilt) -> str | None:

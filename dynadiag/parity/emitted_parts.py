@@ -1,12 +1,16 @@
 """The fixed parts of an emitted test."""
 
+from dynadiag.compare.calls import WEIGHTS
+
 # An entry made for other inputs would be found in the cache on disk, and another thing be tested.
 NO_CACHES = ("", 'os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = "1"', "")
 
-CALL = '''
+CALL = f'''
 def weights(part):
     """Fixed cotangents, different for neighbours."""
-    return (1 + 0.5 * torch.cos(torch.arange(part.numel(), dtype=torch.float64))).reshape(part.shape).to(part.dtype)
+    return ({WEIGHTS.format("part")}).to(part.dtype)
+'''
+CALL += '''
 
 
 def call(function, module, given):

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from dynadiag.compare.calls import Call
 from dynadiag.compare.judge import PARITY, Noise, Runs, judge
 from dynadiag.model.difference import Difference
-from dynadiag.parity.calling import Call
 
 Anchors = Callable[[], Sequence[Call | None]]
 _ASPECTS = {"value": "values", "alias": "aliasing"}

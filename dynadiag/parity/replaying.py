@@ -11,16 +11,17 @@ import torch
 from torch.fx import GraphModule
 
 from dynadiag.compare.aliasing import Change, snapshot
+from dynadiag.compare.calls import Call, call
 from dynadiag.compare.noise import perturbing, widen, wider
 from dynadiag.fx.inputs import Filling
 from dynadiag.fx.rebuild import Rebuilt
 from dynadiag.fx.refusal import shorten
 from dynadiag.model.difference import Difference
 from dynadiag.parity.arranging import arranged_inputs, shifts
-from dynadiag.parity.calling import Call, call, surroundings
 from dynadiag.parity.judging import aspect_of, differences
 from dynadiag.parity.scenarios import Scenario
 from dynadiag.torch_compat import parity_compile, reduce_compile
+from dynadiag.torch_compat.surroundings import quiet, surroundings
 
 _PERTURBATIONS = 2
 
@@ -125,7 +126,8 @@ def _replay(inputs: _Inputs, setting: Setting) -> Outcome:
     parity_compile.forget()
     parity_compile.let_dynamo_trace_again()
     rebuilt = inputs.subject.rebuilt
-    with surroundings(rebuilt, autocast=setting.autocast):
+    autocast = ("cpu", torch.bfloat16) if setting.autocast else None
+    with quiet(), surroundings(rebuilt.groups, grad=rebuilt.grad, autocast=autocast):
         try:
             eager = eager_calls(rebuilt.graph_module, inputs, setting)
         except Exception as error:  # noqa: BLE001 - the border around a graph from a log

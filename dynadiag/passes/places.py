@@ -27,7 +27,9 @@ _TORCH_TREE = re.compile(
     r"compiler|overrides|functional|random|serialization|storage|testing|backends|masked|nested|onnx|package|profiler|quantization|"
     r"signal|sparse|special|multiprocessing|mps|mtia|xpu|accelerator|hub|torch_version|types)(?:\.py$|/)"
 )
-_OURSELVES = re.compile(r"/dynadiag/(?:record|torch_compat|shadow|reduce|bench|replay|fx|parity)/|/dynadiag/api\.py$|/dynadiag_cli/")
+_OURSELVES = re.compile(
+    r"/dynadiag/(?:record|torch_compat|compare|shadow|reduce|bench|replay|fx|parity)/|/dynadiag/api\.py$|/dynadiag_cli/"
+)
 # Inductor's generated code: `torchinductor_<user>/ab/cab….py`, or the same two names below a cache folder of the user's choice.
 _GENERATED = re.compile(r"/torchinductor_[^/]+/|/(?P<two>[a-z2-7]{2})/c(?P=two)[a-z2-7]{40,60}\.(?:main\.)?(?:py|cpp|cu)$")
 # Code that a library compiled at run time has a name in angle brackets; these few are what a person typed.

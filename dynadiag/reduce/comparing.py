@@ -54,16 +54,3 @@ def in_float64(candidate: Candidate) -> Candidate:
 def flat(results: Any) -> list[Any]:
     """The leaves of what a graph returned, detached."""
     return [leaf.detach() if isinstance(leaf, torch.Tensor) else leaf for leaf in tree_leaves(results)]
-
-
-def loss_of(results: Any) -> torch.Tensor | None:
-    """A number whose gradient tells the results apart: their sum with slowly changing weights; None when nothing needs a gradient."""
-    parts = [leaf for leaf in tree_leaves(results) if isinstance(leaf, torch.Tensor) and leaf.requires_grad and leaf.is_floating_point()]
-    if not parts:
-        return None
-    return torch.stack([(part.double() * weights(part)).sum() for part in parts]).sum()
-
-
-def weights(part: torch.Tensor) -> torch.Tensor:
-    """Weights between 0.5 and 1.5, different for neighbours, never random."""
-    return 1 + 0.5 * torch.cos(torch.arange(part.numel(), device=part.device, dtype=torch.float64)).reshape(part.shape)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -17,6 +16,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
+from dynadiag.compare.calls import gradients_of_loss
 from dynadiag.compare.rounding import DISCRETE
 from dynadiag.reduce import comparing
 from dynadiag.reduce.candidate import Call, Candidate, own_copy
@@ -26,14 +26,14 @@ from dynadiag.reduce.setting import Setting
 from dynadiag.torch_compat import reduce_compile
 from dynadiag.torch_compat.causes import chain_of
 from dynadiag.torch_compat.reduce_inner import inner_compiled, inner_options
+from dynadiag.torch_compat.surroundings import surroundings as around_a_call
 
 Tell = Callable[[dict[str, Any]], None]
 
 
 def observe(candidate: Candidate, setting: Setting, tell: Tell) -> None:
     """Tell `{"step": ...}` before each step and at the end one of `{"invalid": why}`, `{"failure": ...}`, `{"passed": true}`."""
-    with surroundings(setting), warnings.catch_warnings(), limited_memory(setting.memory_limit_mib):
-        warnings.simplefilter("ignore")
+    with surroundings(setting), limited_memory(setting.memory_limit_mib):
         tell({"step": "control"})
         try:
             drawn: list[Drawn] = []
@@ -208,10 +208,10 @@ def _one_call(
     if setting.backward:
         if enter is not None:
             enter("backward")
-        loss = comparing.loss_of(results)
         wanted = [value for value in values if isinstance(value, torch.Tensor) and value.requires_grad]
-        if loss is not None and wanted:
-            flat += torch.autograd.grad(loss, wanted, allow_unused=True)
+        found = gradients_of_loss(results, wanted)
+        if found:
+            flat += found
             _synchronise(candidate)
     if setting.check == "mutation":
         flat += [value.detach().clone() if isinstance(value, torch.Tensor) else value for value in values]
@@ -258,19 +258,13 @@ def limited_memory(limit_mib: int | None) -> Iterator[None]:
 @contextlib.contextmanager
 def surroundings(setting: Setting) -> Iterator[None]:
     """Grad mode, autocast, default dtype and the like as they were when the graph was captured."""
-    from dynadiag.torch_compat.fx_groups import fake_process_groups
-    from dynadiag.torch_compat.fx_state import kept_global_state
-
     before = torch.get_default_dtype(), torch.get_float32_matmul_precision(), torch.are_deterministic_algorithms_enabled()
     torch.set_default_dtype(getattr(torch, setting.default_dtype))
     torch.set_float32_matmul_precision(setting.matmul_precision)
     torch.use_deterministic_algorithms(setting.deterministic)
+    autocast = None if setting.autocast is None else (setting.autocast[0], getattr(torch, setting.autocast[1]))
     try:
-        with kept_global_state(), fake_process_groups(setting.groups), contextlib.ExitStack() as stack:
-            if setting.autocast is not None:
-                device, dtype = setting.autocast
-                stack.enter_context(torch.autocast(device, dtype=getattr(torch, dtype)))
-            stack.enter_context(torch.inference_mode() if setting.inference else torch.set_grad_enabled(setting.grad))
+        with around_a_call(setting.groups, grad=setting.grad, inference=setting.inference, autocast=autocast):
             yield
     finally:
         torch.set_default_dtype(before[0])

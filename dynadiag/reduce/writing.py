@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from dynadiag.compare.calls import WEIGHTS
 from dynadiag.compare.rounding import DEFAULT_TRUTH_TOLERANCE, TRUTH_TOLERANCE
 from dynadiag.fx.collectives import group_sizes
 from dynadiag.fx.script import group_sizes_text, module_source
@@ -275,7 +276,7 @@ _CALL_INPUTS = '''def run(function):
     torch.manual_seed(0)
     return list(function(*inputs)) + inputs'''
 
-_CALL_BACKWARD = '''def run(function):
+_CALL_BACKWARD = f'''def run(function):
     """The results and the gradients of the inputs."""
     inputs = make_inputs()
     torch.manual_seed(0)
@@ -283,12 +284,14 @@ _CALL_BACKWARD = '''def run(function):
     loss = 0
     for result in results:
         if isinstance(result, torch.Tensor) and result.requires_grad:
-            weight = 1 + 0.5 * torch.cos(torch.arange(result.numel(), device=result.device, dtype=torch.float64))
-            loss = loss + (result.double() * weight.reshape(result.shape)).sum()
+            weight = {WEIGHTS.format("result")}
+            loss = loss + (result.double() * weight).sum()
     wanted = [one for one in inputs if isinstance(one, torch.Tensor) and one.requires_grad]
     if not isinstance(loss, torch.Tensor):
         wanted = []
-    return results + list(torch.autograd.grad(loss, wanted, allow_unused=True) if wanted else [])'''
+    return results + list(torch.autograd.grad(loss, wanted, allow_unused=True) if wanted else [])'''.replace(
+    "WEIGHTS", WEIGHTS.format("result")
+)
 
 _CHECK_HELPERS = '''def check(position, right, got, tolerance):
     """Fail when the compiled result is further from the uncompiled one than rounding explains."""

@@ -11,8 +11,8 @@ from torch.utils._pytree import tree_leaves
 from dynadiag.bench.inside.comparing import Nudged, Reference, compare_all, detail_of, status_of
 from dynadiag.bench.inside.layout import layout_of, other_layouts
 from dynadiag.bench.inside.results import numbers_in, tensors_in
+from dynadiag.compare.calls import Call, _relations
 from dynadiag.compare.judge import Seen
-from dynadiag.parity.calling import Call, _relations
 from dynadiag.parity.judging import aspect_of, differences
 from dynadiag.reduce.comparing import wrong
 from dynadiag.shadow.comparing import compare, compare_sharing

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,9 +11,6 @@ from torch.utils._pytree import tree_leaves
 
 from dynadiag.compare.aliasing import byte_range, overlaps_itself, relation
 from dynadiag.compare.judge import Seen
-from dynadiag.fx.rebuild import Rebuilt
-from dynadiag.torch_compat.fx_groups import fake_process_groups
-from dynadiag.torch_compat.fx_state import kept_global_state
 
 
 @dataclass(frozen=True)
@@ -69,14 +63,25 @@ def _gradients(outputs: Sequence[Any], needing: Sequence[Any]) -> list[torch.Ten
     parts = [one for one in outputs if isinstance(one, torch.Tensor) and one.requires_grad and one.grad_fn is not None]
     if not parts:
         return [None] * len(needing)
-    cotangents = [_weights(part) for part in parts]
-    return list(torch.autograd.grad(parts, needing, cotangents, allow_unused=True))
+    return list(torch.autograd.grad(parts, needing, [weights(part).to(part.dtype) for part in parts], allow_unused=True))
 
 
-def _weights(part: torch.Tensor) -> torch.Tensor:
-    """Between 0.5 and 1.5, different for neighbours, never random."""
-    flat = 1 + 0.5 * torch.cos(torch.arange(part.numel(), device=part.device, dtype=torch.float64))
-    return flat.reshape(part.shape).to(part.dtype)
+def gradients_of_loss(results: Any, wanted: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
+    """The gradients of the sum of the results with slowly changing weights, computed in float64; none when no result needs one."""
+    parts = [leaf for leaf in tree_leaves(results) if isinstance(leaf, torch.Tensor) and leaf.requires_grad and leaf.is_floating_point()]
+    if not parts or not wanted:
+        return []
+    loss = torch.stack([(part.double() * weights(part)).sum() for part in parts]).sum()
+    return list(torch.autograd.grad(loss, wanted, allow_unused=True))
+
+
+WEIGHTS = "1 + 0.5 * torch.cos(torch.arange({0}.numel(), device={0}.device, dtype=torch.float64)).reshape({0}.shape)"
+"""What `weights` computes, for a written test or reproducer: the name of the tensor goes into the braces."""
+
+
+def weights(part: torch.Tensor) -> torch.Tensor:
+    """Cotangents in float64 between 0.5 and 1.5, different for neighbours, never random."""
+    return 1 + 0.5 * torch.cos(torch.arange(part.numel(), device=part.device, dtype=torch.float64)).reshape(part.shape)
 
 
 def _relations(tensors: Sequence[tuple[str, int, torch.Tensor]]) -> frozenset[tuple[str, str, str]]:
@@ -103,14 +108,3 @@ def _relation(one: torch.Tensor, other: torch.Tensor) -> str | None:
         return how
     layouts = [(byte_range(value), value.shape, value.stride()) for value in (one, other)]
     return "the same memory" if layouts[0] == layouts[1] else "overlapping memory"
-
-
-@contextlib.contextmanager
-def surroundings(rebuilt: Rebuilt, *, autocast: bool) -> Iterator[None]:
-    """Grad mode, autocast and process groups as the graph was compiled under; quiet, and everything as before afterwards."""
-    grad = torch.is_grad_enabled() if rebuilt.grad is None else rebuilt.grad
-    quiet = contextlib.redirect_stderr(io.StringIO())
-    casting = torch.autocast("cpu", dtype=torch.bfloat16, enabled=True) if autocast else contextlib.nullcontext()
-    with quiet, kept_global_state(), fake_process_groups(rebuilt.groups), warnings.catch_warnings(), torch.set_grad_enabled(grad), casting:
-        warnings.simplefilter("ignore")
-        yield
