@@ -9,6 +9,7 @@ import torch
 from dynadiag.fx.inputs import FILLINGS
 from dynadiag.fx.rebuild import rebuild
 from dynadiag.parity.emitting import test_source as emitted
+from dynadiag.parity.judging import to_json
 from dynadiag.parity.replaying import Setting, Subject, replay
 from dynadiag.parity.result import _code
 from dynadiag.parity.scenarios import Pair, Plan, Scenario
@@ -119,7 +120,7 @@ def test_an_emitted_test_fails_with_the_guilty_back_end_and_passes_with_eager(pl
     ready = made_ready(text, scenario, name)
     outcome = replay(ready.subject, scenario, ready.setting)
     assert outcome.why_not is None
-    found = [{"call": call, **one.to_json()} for call, one in outcome.differences]
+    found = [{"call": call, **to_json(one)} for call, one in outcome.differences]
     assert {_code(scenario.kind, one) for one in found} >= codes
     tried = {"kind": scenario.kind, "pair": ["x", "y"] if scenario.pair else [], "shift": outcome.shift}
     for number, entry in enumerate({(one["where"], one["aspect"]): one for one in found}.values()):

@@ -7,6 +7,7 @@ import torch
 
 from dynadiag.fx.inputs import FILLINGS
 from dynadiag.fx.rebuild import rebuild
+from dynadiag.parity.judging import aspect_of
 from dynadiag.parity.replaying import Setting, Subject, replay
 from dynadiag.parity.scenarios import Pair, Scenario
 
@@ -60,7 +61,7 @@ def found(backend, text=TRAINS, scenario=TWO):
     subject = Subject(rebuilt=replace(rebuilt, inputs=specs), filling=FILLINGS[0])
     outcome = replay(subject, scenario, Setting(backend=backend, gradients=trains))
     assert outcome.why_not is None
-    return [(call, one.where, one.name, one.aspect) for call, one in outcome.differences]
+    return [(call, one.where, one.name, aspect_of(one)) for call, one in outcome.differences]
 
 
 def test_a_right_back_end_differs_in_nothing():
