@@ -205,8 +205,8 @@ class Recorder:
         """The shadow call needs torch itself, which is there by now."""
         if (why := versions.too_old("--parity", str(sys.modules["torch"].__version__))) is not None:
             raise TorchUnsupportedError(why)
-        from dynadiag.shadow.live import Shadow
-        from dynadiag.shadow.regions import ShadowOptions
+        from dynadiag.compare.live.regions import ShadowOptions
+        from dynadiag.compare.live.shadow import Shadow
 
         options = ShadowOptions(calls=self._parity_calls, cap_bytes=self._parity_cap_bytes)
         Shadow(self, options, lambda: self._epoch).watch(output_graph, self.hooks)

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2] / "dynadiag"
 # The recorder and the probe; what `--parity` imports needs a torch that needs a newer Python.
 RECORDER = ("bootstrap/sitecustomize.py", "record/inside.py")
 ENTRANCES = (*RECORDER, "fx/probe_main.py", "fx/probe_graph.py", "trace/__init__.py")
-NEWER = {"compare", "shadow"}
+NEWER = {"compare"}
 # Names of the standard library that Python 3.9 does not have.
 TOO_NEW = {
     "itertools": {"pairwise", "batched"},

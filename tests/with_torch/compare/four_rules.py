@@ -13,9 +13,9 @@ from dynadiag.bench.inside.layout import layout_of, other_layouts
 from dynadiag.bench.inside.results import numbers_in, tensors_in
 from dynadiag.compare.calls import Call, _relations
 from dynadiag.compare.judge import Seen
+from dynadiag.compare.live.comparing import compare, compare_sharing
 from dynadiag.parity.judging import aspect_of, differences
 from dynadiag.reduce.comparing import wrong
-from dynadiag.shadow.comparing import compare, compare_sharing
 
 RIGHT = "right"
 

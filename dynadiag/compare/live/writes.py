@@ -8,9 +8,9 @@ import torch
 from torch.fx import Node
 
 from dynadiag.compare.aliasing import is_plain, snapshot
-from dynadiag.shadow.execution import Execution, How, execute
-from dynadiag.shadow.graph_copy import GraphCopy
-from dynadiag.shadow.regions import Expectation
+from dynadiag.compare.live.execution import Execution, How, execute
+from dynadiag.compare.live.graph_copy import GraphCopy
+from dynadiag.compare.live.regions import Expectation
 from dynadiag.torch_compat.shadow_state import aside, declares_writes, is_triton
 
 _MOST_SITES = 5

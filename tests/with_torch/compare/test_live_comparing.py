@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from dynadiag.compare.aliasing import alias_pattern, bytes_of, snapshot
-from dynadiag.shadow.comparing import compare, compare_sharing
+from dynadiag.compare.live.comparing import compare, compare_sharing
 
 
 def kinds(eager, compiled, **options):

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import fx
 
-from dynadiag.shadow import execution
-from dynadiag.shadow.graph_copy import copy_graph, outside_effect
+from dynadiag.compare.live import execution
+from dynadiag.compare.live.graph_copy import copy_graph, outside_effect
 
 COUNT = 0
 SEEN = []

@@ -11,8 +11,8 @@ from torch.fx import Node, map_arg
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from dynadiag.compare.aliasing import is_plain, relation, snapshot
+from dynadiag.compare.live.graph_copy import GraphCopy
 from dynadiag.compare.noise import perturbing, wider, wider_dtype
-from dynadiag.shadow.graph_copy import GraphCopy
 from dynadiag.torch_compat.shadow_state import RandomState, is_public, is_triton
 
 # Results whose memory nobody has written: they are filled, each call with another value.

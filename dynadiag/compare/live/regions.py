@@ -9,10 +9,10 @@ import torch
 from torch.fx import Node
 
 from dynadiag.compare.aliasing import AliasPattern
-from dynadiag.shadow.backward import Edge
-from dynadiag.shadow.execution import Execution
-from dynadiag.shadow.graph_copy import GraphCopy
-from dynadiag.shadow.held import HeldOutputs
+from dynadiag.compare.live.backward import Edge
+from dynadiag.compare.live.execution import Execution
+from dynadiag.compare.live.graph_copy import GraphCopy
+from dynadiag.compare.live.held import HeldOutputs
 from dynadiag.torch_compat.shadow_state import RandomState
 
 

@@ -307,7 +307,7 @@ def test_the_programs_own_backward_stays_as_it_is(tmp_path):
 
 
 def test_copies_go_with_the_graph_when_no_backward_comes(compared):
-    from dynadiag.shadow import gradients
+    from dynadiag.compare.live import gradients
 
     alive = []
 

@@ -11,11 +11,11 @@ import torch
 from torch.fx import Node
 
 from dynadiag.compare.aliasing import is_plain, snapshot
+from dynadiag.compare.live.backward import SeenBackward
+from dynadiag.compare.live.comparing import compare
+from dynadiag.compare.live.execution import Execution, How, execute, noise_anchors
+from dynadiag.compare.live.graph_copy import GraphCopy
 from dynadiag.model.difference import Difference
-from dynadiag.shadow.backward import SeenBackward
-from dynadiag.shadow.comparing import compare
-from dynadiag.shadow.execution import Execution, How, execute, noise_anchors
-from dynadiag.shadow.graph_copy import GraphCopy
 from dynadiag.torch_compat.shadow_state import RandomState
 
 Gradients = list[torch.Tensor | None]

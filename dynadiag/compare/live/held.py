@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from dynadiag.compare.aliasing import bytes_of, is_plain, storage_key
+from dynadiag.compare.live.comparing import compare
 from dynadiag.model.difference import Difference
-from dynadiag.shadow.comparing import compare
 from dynadiag.torch_compat.autograd_state import unseen
 
 
