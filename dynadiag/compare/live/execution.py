@@ -10,7 +10,7 @@ import torch
 from torch.fx import Node, map_arg
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from dynadiag.compare.aliasing import is_plain, relation, snapshot
+from dynadiag.compare.aliasing import is_plain, relation, same_bits, snapshot
 from dynadiag.compare.live.graph_copy import GraphCopy
 from dynadiag.compare.noise import perturbing, wider, wider_dtype
 from dynadiag.torch_compat.shadow_state import RandomState, is_public, is_triton
@@ -168,7 +168,7 @@ class _Runner:
     def _changed(self, at: int, value: torch.Tensor) -> bool:
         version = self._version(value)
         before = self._values[at]
-        if before is not None and (before.shape != value.shape or not _same(before, value.detach())):
+        if before is not None and not same_bits(before, value):
             self._values[at] = value.detach().clone()
             return True
         if version != self._versions[at]:
@@ -200,10 +200,6 @@ def _is_index(value: torch.Tensor) -> bool:
 def _writes(node: Node) -> bool:
     name = _name(node)
     return name.endswith("_") or name in ("setitem", "auto_functionalized") or "out" in node.kwargs or is_triton(node.target)
-
-
-def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return torch.equal(one, other) or bool(((one == other) | ((one != one) & (other != other))).all())
 
 
 def _fill(value: torch.Tensor, filling: float) -> None:
