@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -9,9 +10,10 @@ from typing import Final
 
 from dynadiag.advice.mutation_lines import out_of_place, receiver, under_no_grad
 from dynadiag.advice.parity import undeclared_write
+from dynadiag.advice.source import dotted, parse_line
 from dynadiag.model.report import Advice, Mutation
-from dynadiag.model.run import Run
-from dynadiag.passes.places import normal_path, source_function
+from dynadiag.model.run import Frame, Run
+from dynadiag.passes.places import callers, is_own_file, normal_path, own_frame, source_function
 
 _Rule = Callable[[Mutation], tuple[Advice, ...]]
 _OPTIMIZER = re.compile(r"/torch/optim/")
@@ -26,8 +28,25 @@ def mutation_advice(mutation: Mutation, run: Run) -> tuple[Advice, ...]:
     free = mutation.worst in (None, "free") and mutation.code != "DM24"
     if rule is None or free or _is_apart(mutation, run):
         return ()
+    frame = run.frame(mutation.frame)
+    if rule is _plain_input and frame is not None and frame.file is not None and not is_own_file(frame.file, run):
+        return (_static_address(_passed(mutation, frame, run)),)
     given = rule(mutation) if _self_is_module(mutation, run) else tuple(filter(None, map(_without_buffer, rule(mutation))))
     return tuple(one if one.after is not None else replace(one, before=None) for one in given)
+
+
+def _passed(mutation: Mutation, frame: Frame, run: Run) -> str | None:
+    """What the user's line passes as an input that only a library's wrapper names: `r` for `args[1]` in `kernel[grid](x, r, n)`."""
+    found = re.fullmatch(r"L\['args'\]\[(\d{1,3})\]", mutation.input)
+    caller = own_frame(callers(frame), run)
+    if found is None or caller is None or caller.code is None:
+        return None
+    calls = [node for node in parse_line(caller.code).nodes if isinstance(node, ast.Call)]
+    launches = [call for call in calls if isinstance(call.func, ast.Subscript)] or calls
+    given = launches[0].args[: int(found[1]) + 1] if len(launches) == 1 else []
+    if len(given) <= int(found[1]) or any(isinstance(one, ast.Starred) for one in given):
+        return None
+    return dotted(given[-1])
 
 
 def _self_is_module(mutation: Mutation, run: Run) -> bool:
@@ -84,18 +103,25 @@ def _plain_input(mutation: Mutation) -> tuple[Advice, ...]:
         return (Advice(slug="clear-gradients", text=text, after="optimizer.zero_grad(set_to_none=True)"),)
     name = _outer_name(mutation)
     attribute = next((word for word in reversed(re.findall(r"\w+", name)) if word.isidentifier()), "cache")
-    made = Advice(
-        slug="static-address",
-        text=f"If {name} is the same tensor on every call, say so once where it is made; CUDA graphs then write it where it lies.",
-        after=f"{_MARK}({name})",
-        options=(_MARK,),
-    )
+    made = _static_address(name)
     buffer = Advice(
         slug="module-buffer",
         text="Or keep it on the module as a buffer: tensors of modules keep their address.",
         after=f'self.register_buffer("{attribute}", {name}, persistent=False)',
     )
     return (made, buffer)
+
+
+def _static_address(name: str | None) -> Advice:
+    if name is None:
+        text = f"If the tensor that is written is the same on every call, say so once where it is made, with `{_MARK}(tensor)`; "
+        return Advice(slug="static-address", text=f"{text}CUDA graphs then write it where it lies.", options=(_MARK,))
+    return Advice(
+        slug="static-address",
+        text=f"If {name} is the same tensor on every call, say so once where it is made; CUDA graphs then write it where it lies.",
+        after=f"{_MARK}({name})",
+        options=(_MARK,),
+    )
 
 
 def _copied(mutation: Mutation) -> tuple[Advice, ...]:

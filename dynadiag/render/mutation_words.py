@@ -59,6 +59,10 @@ def verdict(report: Report) -> str:
         outcome = "the frame ran eager" if ran else "the program got the error; with suppress_errors the frame would run eager"
         return f"AOTAutograd refused a graph because of {inputs}: {outcome}."
     unknown = sum(not one.effects for one in report.mutations)
+    errors = [one for one in report.mutations if one.worst == "error"]
+    if errors:
+        inputs = ", ".join(clean(one.input, limit=80) for one in errors[:3])
+        return f"The mutation of {inputs} ends in an error; none {'is known to force' if unknown else 'forces'} an eager fallback."
     if unknown:
         costs = wording.plural(unknown, "of them costs", "of them cost")
         return f"No mutation is known to force an eager fallback; what {costs} is not known."

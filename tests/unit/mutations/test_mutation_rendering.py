@@ -49,6 +49,13 @@ def test_a_refusal_is_the_headline_and_quoted(build):
     assert "torch: AssertionError: no" in text and "unsure: which one" in text
 
 
+def test_a_mutation_that_is_an_error_is_not_called_harmless(build):
+    error = ({"kind": "error", "basis": "observed", "detail": "autograd refuses this, also without torch.compile"},)
+    text = shown(with_mutations(build.mutation(0), build.mutation(1, code="DM23", effects=error, input="L['h']")))
+    assert "The mutation of L['h'] ends in an error; none forces an eager fallback." in text
+    assert "No mutation forces" not in text
+
+
 def test_a_mutation_of_unknown_cost_says_why(build):
     made = with_mutations(build.mutation(effects=(), sites=(), unknown={"effects": "no metadata", "sites": "no probe"}))
     text = shown(made)
