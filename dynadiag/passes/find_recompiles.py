@@ -251,7 +251,8 @@ def _finding(number: int, group: Sequence[Recompiled], inside: Sequence[Recompil
     hit = bool(refused)
     fixes = _fixes(group, sum(len(one.code.steps) for one in group))
     growing = all(row.kind == "length" for row in _telling(group))
-    if hit and not growing:
+    only_break = bool(fixes) and all(one.slug == "cure-break" for one in fixes)  # without the break this code has no limit of its own
+    if hit and not growing and not only_break:
         fixes = (*fixes, *limit_advice(group[0].code.key[0], group[0].limit.value, run))
     return Finding(
         id=f"n{number}",

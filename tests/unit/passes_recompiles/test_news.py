@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from dynadiag.model.run import BreakEvent, Location
+from dynadiag.model.run import BreakEvent, CompileMetrics, Location
 from dynadiag.passes.find_recompiles import find_recompiles
 
 LINE = "self.history.append(t)"
@@ -54,8 +54,7 @@ def test_ten_versions_are_in_the_order_of_their_numbers(builders):
     assert found.transitions[0].values == tuple(str(n) for n in range(11))
 
 
-@pytest.mark.parametrize("library", [True, False])
-def test_code_that_a_break_split_off_names_the_break(builders, library):
+def split_off(builders, library, *, refused=False):
     kit = "/venv/lib/python3.11/site-packages/kit/model.py" if library else builders.SCRIPT
     run = builders.recompiled(["0/0: tensor 'hidden' size mismatch at index 1. expected 4, actual 8"], name="inner", file=kit, line=30)
     at = Location(kit, 15, "outer", "h = inner(h)")
@@ -73,7 +72,23 @@ def test_code_that_a_break_split_off_names_the_break(builders, library):
         torch_frame=Location(kit, 31, "inner", "if h.sum():"),
     )
     frames = tuple(replace(one, callers=callers) for one in run.frames)
+    if refused:
+        limit = CompileMetrics(total_s=0.001, fail_type="Unsupported", fail_reason="Dynamo recompile limit exceeded\n  Explanation: x")
+        frames = (*frames[:-1], replace(frames[-1], outcome="skipped", metrics=limit))
     (finding,) = find_recompiles(replace(run, frames=(outer, *frames), breaks=(event,))).findings
+    return finding
+
+
+def test_the_limit_of_code_that_a_break_split_off_is_not_raised(builders):
+    finding = split_off(builders, library=True, refused=True)
+    assert (finding.severity, [advice.slug for advice in finding.fix]) == ("error", ["cure-break"])
+    own = split_off(builders, library=False, refused=True)
+    assert [advice.slug for advice in own.fix][-1] == "raise-limit"
+
+
+@pytest.mark.parametrize("library", [True, False])
+def test_code_that_a_break_split_off_names_the_break(builders, library):
+    finding = split_off(builders, library)
     slugs = [advice.slug for advice in finding.fix]
     assert slugs == (["cure-break"] if library else ["mark-dynamic", "compile-dynamic"])
     assert not library or "GB0170 at model.py:31 ends the graph of `outer`" in finding.fix[0].text
