@@ -8,6 +8,7 @@ from typing import Protocol
 
 from dynadiag.model.report import PassResult
 from dynadiag.model.run import CompileKey, Frame, Location, Process, Run
+from dynadiag.passes.places import resume_line, source_function
 
 
 class Pass(Protocol):
@@ -63,7 +64,9 @@ def frame_text(frame: Frame | None) -> str:
     if frame is None:
         return "an unknown frame"
     place = "" if frame.file is None else f" ({short_place(Location(frame.file, frame.line))})"
-    return f"{frame.name or 'an unnamed frame'}{place} [{frame.key.text}]"
+    line = resume_line(frame.name)
+    name = frame.name or "an unnamed frame" if line is None else f"{source_function(frame.name)}, resumed at line {line}"
+    return f"{name}{place} [{frame.key.text}]"
 
 
 def frame_location(frame: Frame) -> Location | None:

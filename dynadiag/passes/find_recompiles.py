@@ -260,7 +260,7 @@ def _finding(number: int, group: Sequence[Recompiled], inside: Sequence[Recompil
         code=_finding_code(group),
         severity="error" if hit else ("note" if _settled(everything) else "warning"),
         title=_title(group, inside, events, hit),
-        where=group[0].call,
+        where=None if (call := group[0].call) is None else replace(call, function=source_function(call.function)),
         why=_why(group, inside, seconds, run),
         fix=fixes,
         cost=Cost(value=float(events), unit="recompiles", basis="counted"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, replace
 
 from dynadiag import trace
@@ -45,13 +45,15 @@ def python_facts(run: Run) -> Iterator[Fact]:
     """A fact for each Python object that a kept frame changes, and for each object whose changed state made torch compile again."""
     changed = list(_changed(run))
     claimed: set[int] = set()
+    lines: set[tuple[str, int | None]] = set()
     for fact in _side_effects(run):
+        lines.update((site.where.file, site.where.line) for site in fact.sites if site.where is not None)
         mine = [index for index, one in enumerate(changed) if _same_code(one.frame, fact.frame) and _concerns(one.guard, fact.input)]
         if _OWN_ARGUMENTS.fullmatch(fact.input):
             mine = []
         claimed.update(mine)
         yield _with_recompiles(fact, [changed[index] for index in mine])
-    yield from _changed_outside([one for index, one in enumerate(changed) if index not in claimed], run)
+    yield from _changed_outside([one for index, one in enumerate(changed) if index not in claimed], lines, run)
 
 
 def _same_code(one: Frame, other: Frame) -> bool:
@@ -149,14 +151,14 @@ def _recompile(changed: list[Changed]) -> Effect:
     return Effect("recompile", "observed", detail)
 
 
-def _changed_outside(changed: list[Changed], run: Run) -> Iterator[Fact]:
+def _changed_outside(changed: list[Changed], lines: Container[tuple[str, int | None]], run: Run) -> Iterator[Fact]:
     """State that compiled code reads and that changed between two calls without compiled code doing it."""
     grouped: dict[tuple[str, str | None, int | None], list[Changed]] = {}
     for one in changed:
         if _is_state(one.guard):
             grouped.setdefault((one.guard.source, one.frame.file, one.frame.line), []).append(one)
     for group in grouped.values():
-        yield _outside(group, run)
+        yield _outside(group, lines, run)
 
 
 def _is_state(guard: FailedGuard) -> bool:
@@ -164,11 +166,13 @@ def _is_state(guard: FailedGuard) -> bool:
     return guard.kind in ("value", "length", "keys", "contains", "attribute") and ("." in guard.source or is_global(guard.raw_source))
 
 
-def _outside(group: list[Changed], run: Run) -> Fact:
+def _outside(group: list[Changed], lines: Container[tuple[str, int | None]], run: Run) -> Fact:
     guard, frame = group[0].guard, group[0].frame
     read = None if guard.origin is None else full_place(guard.origin, run)
     doubt = "no graph makes this change: it is made outside the compiled code"
-    if read is not None:
+    if read is not None and (read.file, read.line) in lines:
+        doubt = "after a graph break the code that changes it knows it under another name: this line reads and changes it"
+    elif read is not None:
         doubt += "; the line shown is where compiled code reads the value"
     elif guard.origin is not None:
         doubt += (
@@ -188,6 +192,6 @@ def _outside(group: list[Changed], run: Run) -> Fact:
 
 def _dynamo_name(guard: FailedGuard) -> str:
     """`L['m'].t` for torch's `m.t`: recompile reasons leave out the `L[...]` of local variables."""
-    raw = guard.raw_source
+    raw = re.sub(r"^(?:len\((.*)\)|keys of (.*)|.* in (.*))$", lambda found: found[1] or found[2] or found[3] or "", guard.raw_source)
     match = re.match(r"^([A-Za-z_]\w*)(.*)$", raw)
     return raw if match is None or re.match(r"^[LG]\[", raw) or "(" in match[1] else f"L['{match[1]}']{match[2]}"

@@ -37,7 +37,7 @@ _TYPED = re.compile(r"^<(?:stdin|string|console|ipython-input-[^>]*|input|doctes
 _MOST_ROOTS = 64
 _last_roots: list[tuple[weakref.ref[Run], tuple[str, ...]]] = []
 _last_files: list[tuple[weakref.ref[Run], Mapping[str, Sequence[str]]]] = []
-_RESUME = re.compile(r"^torch_dynamo_resume_in_(?P<name>.+)_at_(?P<line>\d+)(?:_\d+)?$")
+_RESUME = re.compile(r"^(?P<outer>(?:\S*\.)?)torch_dynamo_resume_in_(?P<name>.+)_at_(?P<line>\d+)(?:_\d+)?$")
 
 
 def normal_path(path: str) -> str:
@@ -149,7 +149,7 @@ def _called_by_torch(frame: Frame, run: Run) -> bool:
 def source_function(name: str | None) -> str | None:
     """The function that a person wrote: `forward` for `torch_dynamo_resume_in_forward_at_12`, also when nested."""
     while name is not None and (match := _RESUME.match(name)):
-        name = match["name"]
+        name = match["outer"] + match["name"]
     return name
 
 

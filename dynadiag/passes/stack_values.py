@@ -19,6 +19,7 @@ from dynadiag.passes.places import resume_line
 
 ON_STACK = "___stack"
 _ON_STACK = re.compile(rf"{ON_STACK}(?P<index>\d{{1,6}})(?P<rest>[\w.()\[\]]*)")
+_HELD = re.compile(rf"(?:(?P<length>len\()|keys of )(?P<inner>{ON_STACK}[\w.\[\]]+)(?(length)\))")
 _NUMBER = re.compile(r"-?\d+(?:\.\d*)?(?:e[-+]?\d+)?$|-?inf$|nan$")
 _OF_TENSORS = re.compile(r"\.(?:size\(\d+\)|stride\(\d+\)|dim\(\)|dtype|device|requires_grad|storage_offset\(\))")
 # A line that is one such call is a statement of its own; another call can be an argument that a call of several lines has there.
@@ -73,7 +74,12 @@ def without_names(advice: Advice, source: str, text: str) -> Advice:
 
 
 def _written(part: str, frame: Frame, lines: BrokenLines, values: tuple[str, ...]) -> str:
-    match = _ON_STACK.fullmatch(part)
+    held = _HELD.fullmatch(part)
+    match = _ON_STACK.fullmatch(part if held is None else held["inner"])
+    if match is not None and held is not None:
+        rest = match["rest"].removeprefix(".")
+        what = f"the {'length' if held['length'] else 'keys'} of "
+        return what + (f"`{rest}` of " if rest else "") + _place("a value", frame)
     if match is None:
         return f"`{part}`" if ON_STACK not in part else f"a condition on {_place('a value', frame)}"
     expression = _expression(int(match["index"]), frame, lines) if _certain(match["rest"], values) else None

@@ -239,6 +239,23 @@ def test_a_file_that_torch_names_in_short_is_claimed_only_where_the_run_knows_it
     assert "in line 9 of a file that torch names only in short, lightning/log.py" in found.doubts[0]
 
 
+def test_a_list_whose_length_changes_has_its_own_name(build, tmp_path):
+    log = build.LogBuilder().start().metrics()
+    log.artifact("recompile_reasons", "0/0: len(m.trace) == 1  # m.trace.append(y)  # train.py:9 in forward", again=1)
+    found = one(log.start(again=1).metrics(again=1), tmp_path)
+    assert (found.code, found.input) == ("DM11", "L['m'].trace")
+
+
+def test_a_list_that_compiled_code_grows_under_another_name_is_not_changed_outside(build, tmp_path):
+    log = build.LogBuilder().start().metrics()
+    place = '      File "/home/me/train.py", line 9, in forward\n        m.trace.append(y)\n'
+    side = f"Mutating object of type list (source name: L['___stack0'].__self__)\n\n{place}"
+    log.artifact("recompile_reasons", "0/0: len(m.trace) == 1  # m.trace.append(y)  # train.py:9 in forward", again=1)
+    log.start(again=1).artifact("dynamo_side_effects", side, again=1).metrics(again=1)
+    found = next(one for one in find_mutations(log.load(tmp_path)).mutations if one.code == "DM11")
+    assert found.input == "L['m'].trace" and "outside" not in found.doubts[0] and "under another name" in found.doubts[0]
+
+
 def test_an_argument_with_another_value_is_no_mutation(build, tmp_path):
     log = build.LogBuilder().start().metrics()
     for again, reason in ((1, "0/0: scale == 1.0"), (2, "0/1: tensor 'x' size mismatch at index 0. expected 4, actual 8")):

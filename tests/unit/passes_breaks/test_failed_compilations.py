@@ -114,6 +114,12 @@ def test_a_break_that_is_the_failure_is_not_told_twice(maker, failed, at, error)
     assert find_fallbacks(maker.run()).findings == ()
 
 
+def test_the_rest_of_a_function_is_named_as_people_do(maker, failed):
+    maker.frame("torch_dynamo_resume_in_step_at_5", line=5, outcome="failed", metrics=failed("InductorError", "no"))
+    (finding,) = find_fallbacks(maker.run()).findings
+    assert finding.why.startswith("step, resumed at line 5 (train.py:5)")
+
+
 def test_a_backward_that_does_not_compile_leaves_its_forward_compiled(maker, at):
     frame = maker.frame("step", line=1)
     stack = (at(9, "main"), Location(f"{TORCH}/_functorch/_aot_autograd/runtime_wrappers.py", 7, "backward"), at(2, "my_backend"))

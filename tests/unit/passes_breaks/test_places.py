@@ -72,6 +72,7 @@ def test_a_library_frame_names_the_calling_function_without_a_line():
 def test_resume_functions_are_named_as_the_function_that_a_person_wrote():
     assert source_function("torch_dynamo_resume_in_forward_at_12") == "forward"
     assert source_function("torch_dynamo_resume_in_torch_dynamo_resume_in_f_at_3_at_12") == "f"
+    assert source_function("Trainer.torch_dynamo_resume_in_loss_at_36") == "Trainer.loss"
     assert (resume_line("torch_dynamo_resume_in_forward_at_12"), resume_line("forward")) == (12, None)
 
 

@@ -44,6 +44,20 @@ def test_a_number_is_named_where_one_call_can_have_left_it(builders, code, sourc
     assert written(source, run.frames[0], broken_lines(run), ("3", "4")) == f"{expected} computed before the break at line 13"
 
 
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("len(___stack0.__self__.history)", "the length of `__self__.history` of a value computed before the break at line 13"),
+        ("len(___stack0)", "the length of a value computed before the break at line 13"),
+        ("keys of ___stack1.state", "the keys of `state` of a value computed before the break at line 13"),
+        ("2*___stack0 > 3", "a condition on a value computed before the break at line 13"),
+    ],
+)
+def test_a_length_is_no_condition(builders, source, said):
+    run = broken_run(builders, "self.meter.update(loss.item())", "___stack0", ("1", "2"))
+    assert written(source, run.frames[0], broken_lines(run), ("1", "2")) == said
+
+
 def test_the_report_says_it_and_keeps_torchs_name_for_programs(builders):
     run = broken_run(builders, 'print("norm", h.norm().item())', "___stack2", ("0.5", "0.25"), "call_method TensorVariable() item () {}")
     found = find_recompiles(run)
