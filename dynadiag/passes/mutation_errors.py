@@ -29,6 +29,7 @@ _IN_BACKWARD = re.compile(
     r"input mutations with requires_grad in backward for create_graph=True|a backward input that had data mutated in an autograd-aware way"
     r"|metadata mutated (?:in the backward|during the backward pass)|storage resizing in the backward"
 )
+_SIZES = re.compile(r"\[torch\.[\w.]{1,40} \[([\d, ]{0,200})\]\]")
 _EAGER_FAILS = (_SAVED, _INFERENCE, _OVERLAP, _LEAF, _VIEW_OF_LEAF)
 
 
@@ -247,7 +248,7 @@ def uncaught_facts(run: Run, facts: Sequence[Fact]) -> Iterator[Fact]:
         if problem.kind == "uncaught" and problem.text not in blamed and any(words in problem.text for words in (_SAVED, _INFERENCE)):
             frame = _frame_of(problem, run)
             if frame is not None:
-                yield _uncaught(problem, frame, run)
+                yield _uncaught(problem, frame, _guilty(problem, facts, run), run)
 
 
 def _frame_of(problem: Problem, run: Run) -> Frame | None:
@@ -259,8 +260,24 @@ def _frame_of(problem: Problem, run: Run) -> Frame | None:
     return found[-1] if found else None
 
 
-def _uncaught(problem: Problem, frame: Frame, run: Run) -> Fact:
+def _guilty(problem: Problem, facts: Sequence[Fact], run: Run) -> tuple[Fact, Site] | None:
+    """The one recorded write of an input with the sizes that autograd names, or None; inside a graph nothing gets another version."""
+    named = _SIZES.search(problem.text) if _SAVED in problem.text else None
+    if named is None:
+        return None
+    sizes = tuple(int(size) for size in re.findall(r"\d+", named[1]))
+    same = {(one.frame, one.source) for one in run.traced_inputs if one.shape == sizes}
+    writes = [fact for fact in facts if fact.frame.key.process == problem.process and (fact.frame.id, fact.input) in same]
+    found = {(site.where.file, site.where.line): (fact, site) for fact in writes for site in fact.sites if site.where is not None}
+    return next(iter(found.values())) if len(found) == 1 else None
+
+
+def _uncaught(problem: Problem, frame: Frame, guilty: tuple[Fact, Site] | None, run: Run) -> Fact:
     own: Location | None = own_frame(problem.stack, run)
+    doubt = "the line is where the program failed; autograd does not name the line that wrote"
+    if guilty is not None:
+        own = guilty[1].where
+        doubt = f"autograd does not name the write; this is the only one recorded of an input with these sizes ({guilty[0].input})"
     what = "a tensor that autograd saved for the backward" if _SAVED in problem.text else "a tensor made in inference mode"
     return Fact(
         code=AUTOGRAD,
@@ -270,6 +287,6 @@ def _uncaught(problem: Problem, frame: Frame, run: Run) -> Fact:
         effects=(_ended(problem),),
         sites=(Site(own, None),) if own is not None else (),
         refusal=problem.text,
-        doubts=("the line is where the program failed; autograd does not name the line that wrote",),
+        doubts=(doubt,),
         unknown=dict.fromkeys(("bytes_touched", "bytes_written_back", "no_grad", "static", "where"), "autograd does not say"),
     )

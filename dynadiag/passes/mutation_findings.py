@@ -123,7 +123,7 @@ def _why(group: Sequence[Mutation]) -> str:
     told = first.refusal is None or any(_shown(first.refusal) in part for part in parts)
     said = "" if told or first.refusal is None else f'. Torch says: "{_shown(first.refusal)}"'
     doubts = "".join(f" Unsure: {doubt}." for doubt in first.doubts)
-    return f"{'; '.join(parts)}{count}{said}.{doubts}"
+    return f"{'; '.join(parts).rstrip('.')}{count}{said}.{doubts}"
 
 
 def _condition(effect: object) -> str:
