@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ _REDRAW_S = 0.1
 
 PRINT_S = 20.0
 """Seconds between two lines of a long search where stderr is no terminal."""
+_LOOK_S = 1.0
 
 
 class StatusLine:
@@ -26,20 +28,55 @@ class StatusLine:
     def __init__(self, print_s: float | None = None) -> None:
         self.drawn_at = 0.0
         self._print_s = print_s
-        self._printed_at = time.monotonic()
+        self._printed_at = self._begun_at = time.monotonic()
+        self._text = ""
+        self._lock = threading.Lock()
 
     def draw(self, text: str) -> None:
         """Replace what the line says."""
+        with self._lock:
+            if text != self._text:
+                self._text, self._begun_at = text, time.monotonic()
         if sys.stderr.isatty():
             self.drawn_at = time.monotonic()
             sys.stderr.write(f"\r\x1b[Kdynadiag: {text}")
             sys.stderr.flush()
-        elif self._print_s is not None and time.monotonic() - self._printed_at >= self._print_s:
-            self._printed_at = time.monotonic()
-            print("dynadiag:", text, file=sys.stderr, flush=True)
+        else:
+            self.print_when_due()
+
+    def print_when_due(self) -> None:
+        """Print where the work is, if nothing was printed for `print_s` seconds; how long it has been there, if that is as long."""
+        with self._lock:
+            now = time.monotonic()
+            if self._print_s is None or not self._text or now - self._printed_at < self._print_s:
+                return
+            self._printed_at = now
+            there_s = now - self._begun_at
+            since = f" (for {there_s:.0f} s now)" if there_s >= self._print_s else ""
+            print(f"dynadiag: {self._text}{since}", file=sys.stderr, flush=True)
+
+    @contextmanager
+    def ticking(self) -> Iterator[None]:
+        """Print also while nobody draws: a script that runs, or one question, may take minutes. Nothing is added on a terminal."""
+        ended = threading.Event()
+
+        def tick() -> None:
+            while not ended.wait(_LOOK_S):
+                self.print_when_due()
+
+        ticker = threading.Thread(target=tick, daemon=True)
+        if self._print_s is not None and not sys.stderr.isatty():
+            ticker.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            if ticker.is_alive():
+                ticker.join()
 
     def wipe(self) -> None:
         """Take the line away, if it was ever drawn."""
+        self._text = ""
         if self.drawn_at:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()

@@ -84,8 +84,10 @@ def reduce(program: Target, directory: Path, options: Any, *, why: str, said: tu
         say_note(message, line)
         search.show(message)
 
+    line.draw("starting the reducer of scripts")
     try:
-        result = reduce_script(Path(program.argv[0]), program.argv[1:], directory, options, show, why=why, said=said)
+        with line.ticking():
+            result = reduce_script(Path(program.argv[0]), program.argv[1:], directory, options, show, why=why, said=said)
     finally:
         line.wipe()
     return _report(result, directory)

@@ -234,9 +234,17 @@ def _of_script(program: Target, directory: Path, options: Any, *, always: bool =
     from dynadiag.reduce.session import SILENT
 
     suspect = None
-    how = CaptureOptions(timeout_s=options.timeout_s, every=options.kind in SILENT, always=always, say=say)
+    line = StatusLine(PRINT_S)
+
+    def say_run(text: str) -> None:
+        say(text)
+        if not sys.stderr.isatty():
+            line.draw(text.partition(":")[0])
+
+    how = CaptureOptions(timeout_s=options.timeout_s, every=options.kind in SILENT, always=always, say=say_run)
     try:
-        suspect, captures = find_and_capture(program, directory, how)
+        with line.ticking():
+            suspect, captures = find_and_capture(program, directory, how)
         if suspect is not None:
             where = "after a compiled call, perhaps in its backward" if suspect.phase == "after" else f"in phase {suspect.phase}"
             say(f"graph {suspect.graph} fails {where}: {' '.join(suspect.title.split())[:200]}")
@@ -257,8 +265,10 @@ def _reduced(captures: list[Path], suspect: Suspect | None, directory: Path, opt
         say_note(message, line)
         search.show(message)
 
+    line.draw("starting the reducer")
     try:
-        result = reduce_captured(captures, suspect, directory, options, show)
+        with line.ticking():
+            result = reduce_captured(captures, suspect, directory, options, show)
     finally:
         line.wipe()
     return _report(result, directory)

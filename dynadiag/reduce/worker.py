@@ -9,6 +9,7 @@ after the query that runs; the best so far is still written and proven.
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import shutil
@@ -121,6 +122,7 @@ def _reduce(folder: Path, out: Path, job: dict[str, Any], interrupts: Interrupts
         # Then the server may compile once to warm up: with a GPU in sight even a CPU compile would initialise it.
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     _warm_up(setting.backend)
+    keep_for_children()
     job["ready_cpu_s"] = round(sum(os.times()[:4]), 2)  # of this process and of the compilers that warmed it up
     say(ready_cpu_s=job["ready_cpu_s"], nodes=candidate.nodes)
     made = CallsMade(later_call=job.get("call"), sequence=with_earlier_calls(folder, candidate))
@@ -190,6 +192,12 @@ def _kernels_kept(out: Path) -> Iterator[None]:
             yield
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def keep_for_children() -> None:
+    """Collect garbage again, but look no more at what is there now: nor does a child, whose copies of those pages that saves."""
+    gc.freeze()
+    gc.enable()
 
 
 def _warm_up(backend: Any) -> None:

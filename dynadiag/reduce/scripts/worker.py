@@ -31,7 +31,7 @@ from dynadiag.reduce.scripts.phenomena import phenomena
 from dynadiag.reduce.scripts.program import Program
 from dynadiag.reduce.scripts.running import own_folders
 from dynadiag.reduce.scripts.source import imported, read_script
-from dynadiag.reduce.worker import Interrupts, end_with_starter, open_known, say, show
+from dynadiag.reduce.worker import Interrupts, end_with_starter, keep_for_children, open_known, say, show
 from dynadiag.scratch import scratch
 from dynadiag.torch_compat.reduce_compile import import_for_kernels
 from dynadiag.torch_compat.reduce_stop import compile_with_a_break
@@ -68,6 +68,7 @@ def _reduce(script: Path, out: Path, job: dict[str, Any], interrupts: Interrupts
     own_folders.append(str(out / WARM))
     _import_once(program)
     warm_up()
+    keep_for_children()
     say(ready_cpu_s=round(time.process_time(), 2), nodes=program.nodes)
     options = ScriptOptions(
         timeout_s=job["timeout_s"],
