@@ -352,6 +352,17 @@ def _version() -> str:
     return dynadiag.__version__
 
 
+_MUCH_BYTES = 100 << 20
+
+
+def _say_what_stays(directory: Path) -> None:
+    """One line where the captured inputs are large: they stay for `--resume`."""
+    for folder in ("first-run", "capture"):
+        size = sum(path.stat().st_size for path in (directory / folder).rglob("*") if path.is_file() and not path.is_symlink())
+        if size > _MUCH_BYTES:
+            say(f"{directory / folder} keeps {size / 2**30:.1f} GiB: the captured inputs, for --resume; delete it when you are done")
+
+
 def _report(result: Mapping[str, Any], directory: Path) -> int:
     """Say what was found; the exit status."""
     before, after, proven = result["size_before"]["nodes"], result["size_after"]["nodes"], result["proven"]
@@ -363,6 +374,7 @@ def _report(result: Mapping[str, Any], directory: Path) -> int:
     for found in ("pass", "config"):
         if result["guilty"][found] is not None:
             say(f"tested: {result['guilty'][found + '_why']}")
+    _say_what_stays(directory)
     if result["flaky"]:
         say(f"flaky: the failure came in {result['flaky']['failed']} of {result['flaky']['of']} runs")
     if result["other_failures"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -15,6 +16,7 @@ from dynadiag.reduce.setting import Setting
 
 _COUNTS = (2, 3, 4, 8, 16, 32)
 _MOST_CALLS = 64
+_IN_PLACE = re.compile(r"Error: .*\bin-?place\b")
 _NUMBERS = 2
 """How many calls a comparison of numbers is given: the second call shows what the first left behind."""
 
@@ -22,11 +24,13 @@ _NUMBERS = 2
 @dataclass(frozen=True, kw_only=True)
 class CallsMade:
     """What is known of the calls in the script: `later_call` is the number of the one that failed, None where none did; `sequence` is the
-    candidate with the calls that came before, None where none was captured.
+    candidate with the calls that came before, None where none was captured; `printed` is what the script printed where it failed after a
+    call, outside of the graph.
     """
 
     later_call: int | None = None
     sequence: Candidate | None = None
+    printed: str | None = None
 
 
 def hunt_calls(candidate: Candidate, setting: Setting, options: HuntOptions, made: CallsMade = CallsMade()) -> Hunt:
@@ -45,7 +49,7 @@ def hunt_calls(candidate: Candidate, setting: Setting, options: HuntOptions, mad
     for what, other, around in _ways(candidate, setting, made):
         tried.append(what)
         try:
-            return hunt_captured(other, around, options)
+            return hunt_captured(other, around, replace(options, printed=made.printed) if around.writes else options)
         except NothingFoundError as error:
             if error.slug == "environment":
                 raise
@@ -56,6 +60,9 @@ def hunt_calls(candidate: Candidate, setting: Setting, options: HuntOptions, mad
 def _ways(candidate: Candidate, setting: Setting, made: CallsMade) -> Iterator[tuple[str, Candidate, Setting]]:
     """What is tried, the simplest first."""
     later_call = made.later_call
+    if made.printed is not None and _IN_PLACE.search(made.printed):
+        # What autograd forbids for a result of compiled code only the caller can show.
+        yield "with a write into its results", candidate, replace(setting, writes=True, backward=False)
     if setting.dynamic is None and any(isinstance(one, PlainInput) and type(one.value) is int for one in candidate.inputs):
         # Sizes are inputs of the graph: Dynamo made them symbols, which it does not do again for a first call.
         yield "with dynamic sizes", candidate, replace(setting, dynamic=True)

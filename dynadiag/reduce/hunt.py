@@ -15,6 +15,7 @@ from dynadiag.reduce.journal import Journal
 from dynadiag.reduce.judge import IsolatedOracle, Observation, observe_isolated, timeout_for
 from dynadiag.reduce.ladder import same_cause
 from dynadiag.reduce.observing import OTHER_NUMBERS
+from dynadiag.reduce.proving import shows
 from dynadiag.reduce.reducer import Progress, Reducer
 from dynadiag.reduce.repeating import CONFIRMATIONS, repeats_for, wants_more
 from dynadiag.reduce.setting import Setting
@@ -32,7 +33,7 @@ PASSES_ALONE = "passes-alone"
 class HuntOptions:
     """`timeout_s` is for the first run; later ones get ten times what it took. `kind` and `match` (a regular expression searched in the
     message and the traceback) say which failure is meant, `said` what the exception of the script said, `like` that it must have the same
-    cause as another; `journal` and `resume` as in
+    cause as another, `printed` that the program printed its message; `journal` and `resume` as in
     `minify`. `width` questions at most are judged at a time; what is found does not depend on it.
     """
 
@@ -41,6 +42,7 @@ class HuntOptions:
     match: str | None = None
     like: Failure | None = None
     said: Said | None = None
+    printed: str | None = None
     journal: Path | None = None
     resume: bool = False
     simplify: bool = True
@@ -127,6 +129,8 @@ def _is_meant(failure: Failure, options: HuntOptions) -> bool:
     if options.kind is not None and failure.kind != options.kind:
         return False
     if options.said is not None and failure.said() != options.said:
+        return False
+    if options.printed is not None and not shows(failure, 1, options.printed):
         return False
     return options.match is None or bool(re.search(options.match, f"{failure.title()}\n{failure.message}\n{failure.detail}"))
 

@@ -198,6 +198,8 @@ def _last_words(report: ChildReport) -> str:
 def _save_values(candidate: Candidate, path: Path, setting: Setting) -> None:
     with fake_process_groups(setting.groups):
         values = eager_values(candidate, grad=setting.grad)
+    own = {node.name for node in candidate.module.graph.nodes if node.op == "placeholder"}  # the candidate has those, however large
+    values = {name: value for name, value in values.items() if name not in own}
     simple = {name: _simple(value) for name, value in values.items()}
     wanted = {name: None for name, value in values.items() if isinstance(value, torch.Tensor) and value.requires_grad}
     devices = {name: str(value.device) for name, value in values.items() if isinstance(value, torch.Tensor)}
@@ -207,10 +209,19 @@ def _save_values(candidate: Candidate, path: Path, setting: Setting) -> None:
 def _simple(value: Any) -> Any:
     """What `weights_only` loading reads again: tensors, numbers, and tuples as a sign that it was one."""
     if isinstance(value, torch.Tensor):
-        return value.detach() if value.layout is torch.strided else None
+        return _compact(value.detach()) if value.layout is torch.strided else None
     if isinstance(value, bool | int | float):
         return value
     return tuple(_simple(item) for item in value) if isinstance(value, tuple | list) else None
+
+
+def _compact(value: torch.Tensor) -> torch.Tensor:
+    """A small view of a large memory on its own, since `torch.save` writes all of it."""
+    kept_bytes, whole_bytes = value.numel() * value.element_size(), value.untyped_storage().nbytes()
+    return value.clone() if whole_bytes > _LARGE_BYTES and 2 * kept_bytes < whole_bytes else value
+
+
+_LARGE_BYTES = 64 << 20
 
 
 def _as_it_was(value: Any, name: str, loaded: Mapping[str, Any]) -> Any:

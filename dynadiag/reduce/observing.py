@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch.fx import GraphModule
+from torch.utils._pytree import tree_leaves
 
 from dynadiag.compare.calls import gradients_of_loss
 from dynadiag.compare.rounding import DISCRETE
@@ -204,6 +205,8 @@ def _one_call(
     torch.manual_seed(0)
     results = function(*values)
     _synchronise(candidate)
+    for result in filter(_may_be_written, tree_leaves(results)) if setting.writes else ():
+        result.mul_(2)
     flat = comparing.flat(results)
     if setting.backward:
         if enter is not None:
@@ -216,6 +219,10 @@ def _one_call(
     if setting.check == "mutation":
         flat += [value.detach().clone() if isinstance(value, torch.Tensor) else value for value in values]
     return flat
+
+
+def _may_be_written(result: Any) -> bool:
+    return isinstance(result, torch.Tensor) and result.requires_grad and not result.is_leaf
 
 
 def _synchronise(candidate: Candidate) -> None:

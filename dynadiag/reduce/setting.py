@@ -19,6 +19,7 @@ class Setting:
     `backend_source` is the source of a backend of the user's script, which names it `backend_as`; `lost_options` are options that could not
     be captured.
     `calls` is how often it is called, each time with fresh inputs, random ones drawn anew.
+    With `writes` each result that a gradient flows through is written in place after the call, as the caller may do.
     `groups` are the process groups that its collectives name, with their number of ranks: groups that communicate with nobody.
     With `inner` an ATen graph goes to inductor's inner compiler as it is, without `torch.compile`.
     """
@@ -41,6 +42,7 @@ class Setting:
     lost_options: tuple[str, ...] = ()
     inner: bool = False
     calls: int = 1
+    writes: bool = False
     groups: Mapping[str, int] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:

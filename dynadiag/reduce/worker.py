@@ -125,7 +125,7 @@ def _reduce(folder: Path, out: Path, job: dict[str, Any], interrupts: Interrupts
     keep_for_children()
     job["ready_cpu_s"] = round(sum(os.times()[:4]), 2)  # of this process and of the compilers that warmed it up
     say(ready_cpu_s=job["ready_cpu_s"], nodes=candidate.nodes)
-    made = CallsMade(later_call=job.get("call"), sequence=with_earlier_calls(folder, candidate))
+    made = CallsMade(later_call=job.get("call"), sequence=with_earlier_calls(folder, candidate), printed=_printed(folder, job))
     with _kernels_kept(out):
         _reduced(candidate, setting, made, out, job, interrupts, began)
 
@@ -192,6 +192,12 @@ def _kernels_kept(out: Path) -> Iterator[None]:
             yield
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _printed(folder: Path, job: dict[str, Any]) -> str | None:
+    """What the run printed that captured this graph (`find_and_capture`), where the script failed after a call."""
+    output = folder.parent / "output.txt"
+    return output.read_text("utf-8", errors="replace") if job["backward"] and output.is_file() else None
 
 
 def keep_for_children() -> None:

@@ -221,6 +221,9 @@ def _main(candidate: Candidate, setting: Setting, failure: Failure, *, expect_fa
 def _call_source(candidate: Candidate, setting: Setting) -> str:
     """The functions that call the graph."""
     call = _synchronised(_CALL_BACKWARD if setting.backward else _CALL_INPUTS if setting.check == "mutation" else _CALL, candidate)
+    if setting.writes:
+        head, _, result = call.rpartition("\n    return ")
+        call = f"{head}\n    results = {result}{_WRITE}\n    return results"
     calls = calls_of(candidate, setting)
     if len(calls) > 1:
         call = call.replace("def run(function):", "def run_once(function, call):").replace("make_inputs()", "make_inputs(call)")
@@ -269,6 +272,11 @@ def run(function):
 _CALL = """def run(function):
     torch.manual_seed(0)
     return list(function(*make_inputs()))"""
+
+_WRITE = """
+    for result in results:
+        if isinstance(result, torch.Tensor) and result.requires_grad and not result.is_leaf:
+            result.mul_(2)  # the program writes into a result of the call"""
 
 _CALL_INPUTS = '''def run(function):
     """The results, and the inputs as the call left them."""

@@ -11,7 +11,7 @@ from dynadiag.errors import NothingFoundError
 from dynadiag.reduce.calling import CallsMade, hunt_calls
 from dynadiag.reduce.candidate import Call, candidate_of
 from dynadiag.reduce.failure import Failure
-from dynadiag.reduce.hunt import PASSES_ALONE, HuntOptions
+from dynadiag.reduce.hunt import PASSES_ALONE, HuntOptions, _is_meant
 from dynadiag.reduce.inputs import make_values
 from dynadiag.reduce.setting import Setting
 from dynadiag.reduce.writing import Header, reproducer
@@ -224,3 +224,23 @@ def test_inputs_of_several_dtypes_in_one_memory_on_another_device_share_it_there
             assert [value.stride() for value in made] == [value.stride() for value in inputs]
             if one is candidate:
                 assert all(torch.equal(value, expected) for value, expected in zip(made, inputs, strict=True))
+
+
+def test_a_result_that_its_caller_may_not_write():
+    """pytorch issue 90507: an in-place view makes the result of compiled code a view, which autograd lets nobody write."""
+    weight = torch.ones(3, 4, requires_grad=True)
+    candidate = graph(lambda x: (torch.tanh(torch.sin(x)).mul(2).transpose_(0, 1),), weight)
+    setting = Setting(backend="aot_eager")
+    printed = "Traceback (most recent call last):\nRuntimeError: Output 0 of CompiledFunction is a view and is being modified inplace. " + (
+        "This view was created inside a custom Function (or because an input was returned as-is) and the autograd logic to handle view+inplace "
+        "would override the custom backward associated with the custom Function, leading to incorrect gradients. This behavior is forbidden. "
+        "You can fix this by cloning the output of the custom Function."
+    )
+    found = hunt_calls(candidate, setting, HuntOptions(), CallsMade(printed=printed))
+    assert found.setting.writes
+    assert found.best.nodes <= 5
+    assert found.confirmed.failure.message.startswith("Output N of CompiledFunction is a view")
+    source = reproducer(found.best, found.setting, Header(failure=found.confirmed.failure, made_by="", versions="", story=""))
+    with pytest.raises(RuntimeError, match="is a view and is being modified inplace"):
+        exec(compile(source, "repro_min.py", "exec"), {"__name__": "__main__"})
+    assert not _is_meant(found.confirmed.failure, HuntOptions(printed="RuntimeError: another in-place write"))
