@@ -109,7 +109,7 @@ def _subject(candidate: Candidate, setting: Setting, expected: Expected, tell: T
         if ran_out_of_memory(error) and _memory_is_meant(error, setting):
             return {"failure": out_of_memory(error, phase).to_json()}
         trouble = environment_trouble(error)
-        return {"invalid": trouble, "environment": True} if trouble else {"failure": from_exception(error, phase).to_json()}
+        return {"invalid": trouble, "environment": True} if trouble else {"failure": _raised(error, phase, setting).to_json()}
     results = [value for call in calls for value in call]
     counts = [len(call) for call in calls]
     meant = _behind_results(candidate, counts) if setting.check in ("gradient", "mutation") else ()
@@ -117,6 +117,12 @@ def _subject(candidate: Candidate, setting: Setting, expected: Expected, tell: T
     if found is not None and drawn != expected.drawn:
         return {"invalid": OTHER_NUMBERS}
     return {"passed": True} if found is None else {"failure": _wrong(found, setting, candidate, counts).to_json()}
+
+
+def _raised(error: BaseException, phase: str, setting: Setting) -> Failure:
+    """The failure; of a write into a result the first sentence, since autograd's others say how many results there are (2.11 to 2.15)."""
+    failure = from_exception(error, phase)
+    return replace(failure, message=failure.message.split(". ")[0]) if setting.writes else failure
 
 
 def configs_of(candidate: Candidate, setting: Setting) -> tuple[tuple[str, Any], ...]:
