@@ -35,9 +35,10 @@ _NAME = re.compile(r"[-+~\w.:]{1,200}")
 _LOOKS = re.compile(
     r"(?P<scheme>\b[A-Za-z][A-Za-z0-9+.-]{1,20}://)(?!git@)[^/\s?#\"'<>]{1,1000}@"
     r"|(?P<query>[?&](?i:[\w-]{0,40}(?:token|signature|secret|password|passwd|credential|apikey|api_key|api-key|access_key)|sig|key)=)[^&\s\"'#]{1,2000}"
-    r"|(?P<kind>\b(?i:Bearer|Basic|Token)\s{1,4})(?=[^\s\"']*[\d=/+._-])[A-Za-z0-9+/=._~-]{8,4000}"
+    r"|(?P<kind>\bBearer\s{1,4}|\bbearer\s{1,4}|\b(?i:Authorization[\"']?\s{0,4}[:=]\s{0,4}[\"']?(?:Basic|Token))\s{1,4})"
+    r"(?=[^\s\"']*[\d=/+._-])[A-Za-z0-9+/=._~-]{8,4000}"
     r"|(?P<header>\b(?i:Authorization|X-Api-Key|Cookie)\s{0,4}:\s{0,4})(?!Bearer|Basic|Token)[^\s\"']{4,2000}"
-    r"|\b(?:hf|api_org|gh[pousr]|npm|dop_v1|r8|nvapi|wandb_v1|lin_api)[_-](?=[A-Za-z0-9_-]*[A-Z0-9])[A-Za-z0-9_-]{8,400}"
+    r"|\b(?:hf|api_org|gh[pousr]|npm|dop_v1|r8|lin_api)_[A-Za-z0-9]{20,400}|\b(?:nvapi-|wandb_v1_)[A-Za-z0-9_-]{16,400}"
     r"|\bgithub_pat_\w{10,400}|\bgl(?:pat|dt|rt)-[\w-]{10,400}|\bxox[abeoprs]-[\w-]{8,400}|\bpypi-[\w-]{16,400}"
     r"|\bsk-(?=[\w-]*\d)[\w-]{16,400}|\bsk_(?:live|test)_\w{8,400}|\bAIza[\w-]{30,60}|\bya29\.[\w-]{10,400}"
     r"|\b(?:AKIA|ASIA|AROA|AIDA)[A-Z0-9]{16}\b|\beyJ[\w-]{8,4000}\.[\w-]{8,4000}\.[\w-]{0,4000}"
@@ -45,12 +46,30 @@ _LOOKS = re.compile(
 )
 _SAID = re.compile(
     r"(?i)(?P<head>[\"']?\b[\w-]{0,40}(?:password|passwd|passphrase|secret|api[_-]?key|access[_-]?key|private[_-]?key|"
-    r"(?:auth|access|api|hf|bearer|session|refresh)[_-]?token)[\"']?\s{0,4}[:=]\s{0,4}[\"']?)(?P<value>[^\s\"',;&}{)(]{3,2000})"
+    r"(?:auth|access|api|hf|bearer|session|refresh)[_-]?token)[\"']?\s{0,4}[:=]=?\s{0,4}[\"']?)"
+    r"(?P<value>(?<=[\"'])[^\"'\n]{3,2000}|[^\s\"',;&}{)(]{3,2000})"
+)
+_CODE = re.compile(
+    r"(?:self|cls|args|kwargs|cfg|config|conf|opts?|options|settings|params|os|env|environ|getpass)[.\[]"
+    r"|(?:str|bytes|int|bool|object|Any|Optional|Union|SecretStr|None|True|False|string|Tensor|torch\.\w+)(?:[\[|\]=]|$)"
+)
+
+# One of these is in every text that either of the two expressions above matches; most texts have none, and this is far cheaper to see.
+_SHORTEST = 6
+_SIGNS = (
+    *("://", "pass", "secret", "key", "token", "bearer", "authorization", "cookie", "sig=", "signature", "credential"),
+    *("hf_", "api_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "npm_", "dop_", "r8_", "nvapi", "wandb_", "github_pat", "glpat", "gldt"),
+    *("glrt", "xox", "pypi-", "sk-", "sk_", "aiza", "ya29", "akia", "asia", "aroa", "aida", "eyj"),
 )
 
 
 def masked_text(text: str) -> str:
     """The text with URLs' user info, tokens of known forms and `password=...` masked."""
+    if len(text) < _SHORTEST:
+        return text
+    low = text.lower()
+    if not any(sign in low for sign in _SIGNS):
+        return text
     return _SAID.sub(_said, _LOOKS.sub(_looks, text))
 
 
@@ -103,4 +122,12 @@ def _looks(match: re.Match[str]) -> str:
 
 
 def _said(match: re.Match[str]) -> str:
-    return match[0] if _HARMLESS.fullmatch(match["value"]) or MASK in match["value"] else f"{match['head']}{MASK}"
+    value, head = match["value"], match["head"]
+    if _HARMLESS.fullmatch(value) or MASK in value:
+        return match[0]
+    # Source code names where the secret comes from (`password=args.password`, `api_key: str`, `secret = read()`); that is none itself.
+    in_quotes = head[-1] in "\"'"
+    name = head.strip(" \t\"':=").lower()
+    if not in_quotes and (_CODE.match(value) or value.lower().endswith(name) or match.string.startswith("(", match.end())):
+        return match[0]
+    return f"{head}{MASK}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,8 @@ from typing import Literal
 
 from dynadiag.errors import UnreadableInputError, UsageError
 
+# Python would read these for ever (Linux, Documentation/admin-guide/devices.txt: zero, full, random, urandom).
+_ENDLESS = frozenset(os.makedev(1, minor) for minor in (5, 7, 8, 9))
 DEFAULT_LOG_CAP_BYTES = 2 * 1024**3
 DEFAULT_PARITY_CAP_BYTES = 4 * 1024**3
 
@@ -87,6 +90,8 @@ def check_script(path: Path, interpreter: str) -> None:
                 f'{path} is a notebook: put `with dynadiag.observe("run"):` around the cells that compile and read `run`, '
                 f"or make a script of it (jupyter nbconvert --to script {path})"
             )
+        elif (path.is_char_device() and path.stat().st_rdev in _ENDLESS) or path.is_block_device():
+            raise UnreadableInputError(f"{path} is no Python script: it is a device")
         elif path.is_file() and path.suffix not in (".pyc", ".pyo"):
             _check_content(path, interpreter)
     except OSError as error:

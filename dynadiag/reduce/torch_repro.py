@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dynadiag.errors import UnreadableInputError
-from dynadiag.files import write_inside
+from dynadiag.files import read_small, write_inside
 from dynadiag.fx import sizes
 from dynadiag.fx.annotations import DTYPE_NAMES
 from dynadiag.fx.refusal import NotRebuildableError
@@ -62,10 +62,10 @@ class TorchRepro:
 def is_torch_repro(path: Path) -> bool:
     """Whether a file is such a script, by what it imports."""
     try:
-        if path.stat().st_size > _LONGEST_BYTES:
+        text = read_small(path.resolve(), _LONGEST_BYTES + 1).decode("utf-8", "replace")
+        if len(text) > _LONGEST_BYTES:
             return False
-        text = path.read_text("utf-8", errors="replace")
-    except OSError:
+    except (OSError, RuntimeError):  # no such file, a pipe or a device; links in a circle
         return False
     return any(f"from {name} import run_repro" in text for name in _MODULES) and "def load_args(" in text
 

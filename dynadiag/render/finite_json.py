@@ -7,6 +7,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from dynadiag.masking import masked_text
+
 
 def dumps(value: Any, *, indent: int | None = None, ensure_ascii: bool = True) -> str:
     """`value` as JSON. A float that is no number is null, and the innermost object around it says why: in its `unknown` where it has
@@ -16,7 +18,7 @@ def dumps(value: Any, *, indent: int | None = None, ensure_ascii: bool = True) -
 
 
 def finite(value: Any) -> Any:
-    """The same plain data, without floats that are no numbers."""
+    """The same plain data, without floats that are no numbers and what looks like a secret."""
     return _cleaned(value)[0]
 
 
@@ -30,11 +32,11 @@ def _cleaned(value: Any) -> tuple[Any, str | None]:
         items = [_cleaned(item) for item in value]
         why = next((why for _, why in items if why is not None), None)
         return [item for item, _ in items], why
-    return value, None
+    return (masked_text(value) if isinstance(value, str) else value), None
 
 
 def _object(value: Mapping[Any, Any]) -> dict[Any, Any]:
-    cleaned = {key: _cleaned(item) for key, item in value.items()}
+    cleaned = {masked_text(key) if isinstance(key, str) else key: _cleaned(item) for key, item in value.items()}
     result: dict[Any, Any] = {key: item for key, (item, _) in cleaned.items()}
     reasons = {key: why for key, (_, why) in cleaned.items() if why is not None}
     if reasons and isinstance(result.get("unknown"), dict):

@@ -10,6 +10,8 @@ import re
 import unicodedata
 from functools import lru_cache
 
+from dynadiag.masking import masked_text
+
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 CUT_MARK = "..."
 LINE_LIMIT = 300
@@ -51,11 +53,11 @@ def _shown(character: str) -> str:
 def clean_block(text: str, *, limit: int = BLOCK_LIMIT, lines: int = BLOCK_LINES) -> str:
     """The text with line breaks kept and everything dangerous removed, at most `limit` characters and `lines` lines.
 
-    Escape sequences, control and format characters (bidirectional ones among them) vanish, a tab becomes four blanks, lone surrogates and
-    non-characters become U+FFFD. Text that was cut ends in "...".
+    Secrets are masked. Escape sequences, control and format characters (bidirectional ones among them) vanish, a tab becomes four blanks,
+    lone surrogates and non-characters become U+FFFD. Text that was cut ends in "...".
     """
     cut = len(text) > limit
-    text = text[: limit * 2] if len(text) > limit * 2 else text
+    text = masked_text(text[: limit * 2] if len(text) > limit * 2 else text)
     if not _PLAIN.match(text):
         text = _ESCAPE_SEQUENCE.sub("", text.replace("\r\n", "\n"))
         text = "".join(map(_shown, text))

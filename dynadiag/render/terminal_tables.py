@@ -78,7 +78,7 @@ def print_graphs(report: Report, page: Page, view: View, title: str) -> None:
     """The captured graphs: how many of each kind, and the biggest with their frame, size and commonest ops."""
     graphs = report.run.graphs
     kinds = Counter(graph.kind for graph in graphs)
-    said = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+    said = ", ".join(f"{count} {clean(kind, limit=40)}" for kind, count in sorted(kinds.items()))
     ranked = sorted(graphs, key=lambda graph: (graph.kind != "dynamo", -(graph.nodes or 0), _position(graph)))
     if not any(graph.kind == "dynamo" for graph in graphs):
         wanted: Sequence[Graph] = ranked
@@ -96,7 +96,7 @@ def _position(graph: Graph) -> tuple[int, str]:
 
 
 def _graph_row(graph: Graph, report: Report) -> tuple[str, str, str, str]:
-    kind = "" if graph.kind == "dynamo" else f", {graph.kind}"
+    kind = "" if graph.kind == "dynamo" else f", {clean(graph.kind, limit=40)}"
     nodes = "?" if graph.nodes is None else f"{graph.nodes:,}"
     ops = wording.top_ops(graph.ops, 3) or clean(graph.why_not or "")
     return graph.id, wording.frame_label(report, graph.frame) + kind, nodes, ops

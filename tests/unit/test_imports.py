@@ -31,7 +31,7 @@ MAY_IMPORT = {
     "advice": {"errors", "model", "passes", "trace"},
     "passes": {"errors", "model", "trace", "advice"},
     "report": {"errors", "model", "trace", "passes", "advice"},
-    "render": {"errors", "files", "model", "trace", "passes"},
+    "render": {"errors", "masking", "files", "model", "trace", "passes"},
     "fx": {"errors", "files", "scratch", "model", "torch_compat", "trace"},
     "doctor": {"errors", "torch_compat", "masking"},
     "bootstrap": {"record", "replay"},

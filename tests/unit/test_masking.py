@@ -6,11 +6,33 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynadiag.masking import MASK, masked_arguments, masked_setting, masked_text
+from dynadiag.masking import _LOOKS, _SAID, MASK, _looks, _said, masked_arguments, masked_setting, masked_text
 
 SECRET = "s3cr3tV4lue9"
 HF, GH = "hf_" + "aB3dE5gH" * 4, "ghp_" + "aB3dE5gH" * 4
 AWS = "AKIA" + "ABCDEFGH12345678"
+
+LONG = (
+    "a://",
+    "Bearer ",
+    "password",
+    "x-",
+    "eyJ",
+    "=",
+    "-",
+    "ghp_",
+    "AKIA",
+    "hf_" + "aB3d" * 6,
+    "https://u:p@h/?sig=x&key=",
+    "Authorization: Basic ",
+    "api_key",
+    "token",
+    "?key",
+    "password: ",
+    "http://a:",
+    "-----BEGIN PRIVATE KEY-----",
+    "sk-",
+)
 
 
 @pytest.mark.parametrize(
@@ -91,26 +113,53 @@ def test_error_texts():
     assert HF not in shown and shown.count(SECRET) == 1 and "401 for https://***@hub/x" in shown
 
 
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        (f"ValueError: bad login password='{SECRET} more'", f"ValueError: bad login password='{MASK}'"),
+        (f"L['self'].access_token == '{SECRET}'", f"L['self'].access_token == '{MASK}'"),
+        (f"client = Client(api_key='{SECRET}')", f"client = Client(api_key='{MASK}')"),
+        (f"401 with Authorization: Basic {SECRET}=", f"401 with Authorization: Basic {MASK}"),
+        (f"requests.get('https://me:{SECRET}@host/x')", f"requests.get('https://{MASK}@host/x')"),
+        (f"got {HF}, {GH} and {AWS}", f"got {MASK}, {MASK} and {MASK}"),
+        ("nvapi-" + "a1B2" * 8, MASK),
+    ],
+)
+def test_messages_and_source_lines(given, shown):
+    assert masked_text(given) == shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "hf_Reformer hf_GPT2_large hf_T5_generate npm_config_registry r8_quantized_linear api_org_x",  # names of torchbench among them
+        "client = Client(password=args.password, api_key=api_key, access_token=self.tokens[0], secret=read('x'))",
+        "def login(password: str, api_key: Optional[str] = None, secret: bytes = b'', access_token: torch.Tensor = x):",
+        "api_key = os.environ['KEY']",
+        "per token log_probs_sum, basic block_2d, Basic BatchNormalization, token embedding_dim",
+        "GB0170 0123456789abcdef0123456789abcdef f32[4, 8][8, 1]cuda:0 /home/u/keys/token_model.py:12 torch.Size([4, 8]) s77 == 3",
+        "fxgraph key: fa3c2b1d4e5f60718293a4b5c6d7e8f9a0b1c2d3e4f5a6b7c8d9e0f1a2b3c4d5 cache_key=fwxyz123 dispatch_key=CUDA",
+        "L['self'].num_tokens == 128 and len(L['keys']) == 2 and L['secret'] == 3",
+        "https://docs.pytorch.org/docs/stable/x.html?highlight=key#torch.compile http://localhost:8080/a@b",
+    ],
+)
+def test_what_is_no_secret_stays_in_messages_and_source(text):
+    assert masked_text(text) == text
+
+
+@given(
+    st.sampled_from([*LONG, "a", "'", " ", "1", "Z"]).flatmap(
+        lambda part: st.lists(st.sampled_from([part, *LONG, "b2", "=", ":"]), max_size=12)
+    )
+)
+def test_the_quick_look_misses_nothing(parts):
+    text = "".join(parts)
+    assert masked_text(text) == _SAID.sub(_said, _LOOKS.sub(_looks, text))
+
+
 @given(st.lists(st.text(max_size=60), max_size=8))
 def test_any_command_line_keeps_its_length(arguments):
     assert len(masked_arguments(arguments)) == len(arguments)
-
-
-LONG = (
-    "a://",
-    "Bearer ",
-    "password",
-    "x-",
-    "eyJ",
-    "=",
-    "-",
-    "ghp_",
-    "?key",
-    "password: ",
-    "http://a:",
-    "-----BEGIN PRIVATE KEY-----",
-    "sk-",
-)
 
 
 @pytest.mark.parametrize("part", LONG)

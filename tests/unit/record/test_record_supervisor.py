@@ -245,6 +245,7 @@ def test_only_an_earlier_run_is_replaced():
     ("name", "content", "message"),
     [
         ("missing.py", None, "no such script"),
+        ("/dev/zero", None, "it is a device"),
         ("data.csv", b"a;b c;d\n1 2 3\n", "is no Python script: line 1"),
         ("image.py", b"\x89PNG\0\0", "is no Python script"),
         ("broken.py", b"def f(:\n", "is no Python script: line 1: invalid syntax"),

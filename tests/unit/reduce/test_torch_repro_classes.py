@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import os
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dynadiag.reduce.torch_modules import note, read_class
+from dynadiag.reduce.torch_repro import is_torch_repro
 
 FORWARD = "    def forward(self, x):\n        w = self.w\n        return (x + w,)\n"
 
@@ -136,3 +138,11 @@ def test_a_layer_that_is_called_twice_reads_its_tensors_once():
     assert read.unread is None and [one["device"] for one in read.attributes] == ["cuda:1", "cuda:1"]
     assert read.text.count('fc_weight_read: "f32[2, 2][2, 1]cuda:1" = self.fc_weight') == 1
     assert "z = torch._C._nn.linear(y, fc_weight_read, fc_bias_read);  y = None" in read.text
+
+
+@pytest.mark.parametrize("place", ["/dev/zero", "/dev/null", "pipe", "folder", "circle", "nothing"])
+def test_what_is_no_file_is_no_repro_and_is_not_waited_for(place, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    assert not is_torch_repro(tmp_path / place)

@@ -1,16 +1,27 @@
-"""Every string of a report, whichever field holds it, is text in every rendered format: nothing is live, no control character is left."""
+"""Every string of a report of any verb is text in every format: nothing is live, no control character and no secret is left."""
 
 import dataclasses
+import io
 import json
 import re
 import unicodedata
+import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping
 
 import pytest
 from markdown_it import MarkdownIt
+from rich.console import Console
 
+from dynadiag.bench import json_result, picture, show
+from dynadiag.bench.judging import compare_arms, summarise
+from dynadiag.bench.outcome import ArmResult, BenchResult, Correctness
 from dynadiag.model.run import RunInfo
-from dynadiag.render import json_report, markdown, pictures
+from dynadiag.parity.result import ParityResult, findings_of
+from dynadiag.parity.showing import as_markdown, as_text
+from dynadiag.reduce import bug_report
+from dynadiag.reduce.ablation import SIZES, Cell
+from dynadiag.reduce.failure import Failure
+from dynadiag.render import finite_json, json_report, markdown, pictures
 from dynadiag.trace.sources import find_sources
 
 HOSTILE = [
@@ -26,18 +37,18 @@ HOSTILE = [
 PARSER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 
 
-def filled(value, text):
-    """The same data with `text` in place of each string (also of keys that are no field names); what is no string stays."""
+def filled(value, text, but=()):
+    """The same data with `text` in place of each string (also of keys that are no field names) that no field in `but` holds."""
     if isinstance(value, str):
         return text
     if dataclasses.is_dataclass(value):
-        return dataclasses.replace(
-            value, **{field.name: filled(getattr(value, field.name), text) for field in dataclasses.fields(value) if field.init}
-        )
+        fields = [field.name for field in dataclasses.fields(value) if field.init and field.name not in but]
+        return dataclasses.replace(value, **{name: filled(getattr(value, name), text, but) for name in fields})
     if isinstance(value, Mapping):
-        return {f"{text}{number}" if isinstance(key, str) else key: filled(item, text) for number, (key, item) in enumerate(value.items())}
+        items = enumerate(value.items())
+        return {f"{text}{number}" if isinstance(key, str) else key: filled(item, text, but) for number, (key, item) in items}
     if isinstance(value, tuple | list | frozenset | set):
-        return type(value)(filled(item, text) for item in value)
+        return type(value)(filled(item, text, but) for item in value)
     return value
 
 
@@ -113,3 +124,120 @@ def assert_plain(text):
     text.encode("utf-8")
     wrong = {char for char in text if char not in "\n\u200b" and unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp")}
     assert not wrong
+
+
+KEY = "hf_" + "aB3dE5gH" * 4
+SECRETS = f"401 for https://me:pw1234@host/x: password='pw1234', {KEY}"
+
+
+def assert_dead(text):
+    """Markdown in which nothing from outside is HTML, a link, an image, a mention or a reference."""
+    found = list(tokens(text))
+    assert not [one for one in found if one.type in ("html_block", "html_inline", "link_open", "image", "s_open", "hr", "blockquote_open")]
+    prose = " ".join(one.content for one in found if one.type == "text")
+    assert not re.search(r"@\w|#\d|GH-\d|https?:|www\.e|mailto:", prose)
+    assert_plain(text)
+
+
+def bug_page(text, *, detail=True, source=True):
+    failure = Failure(kind="compile_error", phase="compile", exceptions=("a.Outer", text), message=text, frames=(text,), detail=text)
+    return bug_report.render(
+        bug_report.BugReport(
+            failure=failure,
+            about=bug_report.about_graph(failure, text),
+            story=text,
+            source=f"x = 1  # {text}" if source else None,
+            source_why=text,
+            cells=[Cell(backend=text, sizes=sizes, said=text) for sizes in SIZES],
+            facts={"torch": text, "GPU": text},
+            notes=[text, text],
+            other_failures={text: 2},
+            error=None if detail else text,
+        )
+    )
+
+
+def bench_result(text):
+    arms = [ArmResult(name=name, samples_ms=[ms] * 30, notes=[text], reason=text) for name, ms in (("eager", 10.0), (text, 5.0))]
+    broken = ArmResult(name=f"{text}2", status="crashed", reason=text, notes=[text], cudagraph_skips=2, cudagraph_skip_reasons=[text])
+    result = BenchResult(target=text, unit=text, arms=[*arms, broken], same_again=ArmResult(name="A/A", samples_ms=[10.0] * 30), rounds=30)
+    result.environment, result.notes = {"device": text, "torch": text, "other": text}, [text]
+    result.correctness = [
+        Correctness(arm=one.name, status="WRONG", worst=text, detail=text, error=1.0, allowed=0.1, compared=4) for one in result.arms
+    ]
+    for row in (*result.arms, result.same_again):
+        summarise(row, result.arms[0])
+    compare_arms(result, in_process=False)
+    return result
+
+
+def parity_result(text):
+    tried = {"kind": "overlap_later", "calls": ["recorded", "overlap"], "pair": [text, text], "shift": 2, "outcome": "differs"}
+    tried |= {"why_not": None, "gradients_why_not": text, "values_compared": False}
+    lost = {**tried, "kind": "same_tensor", "outcome": "not_judged", "why_not": text}
+    difference = {
+        "scenario": 0,
+        "call": 1,
+        "layer": text,
+        "where": "output",
+        "position": 0,
+        "name": text,
+        "aspect": "values",
+        "eager": text,
+    }
+    difference |= {"compiled": text, "elements": 4, "wrong_elements": 2, "source": text}
+    difference["line"] = {"file": text, "line": 8, "function": text, "code": text}
+    graph = {"graph": "g0", "frame": "f0", "function": text, "file": text, "first_line": 7, "status": "compared", "why_not": None}
+    graph |= {"backend": text, "notes": [text], "skipped": [{"kind": "disk_cache", "reason": text}], "tried": [tried, lost]}
+    graphs = ({**graph, "differences": [difference]}, {**graph, "status": "skipped", "why_not": text, "differences": []})
+    where = {"file": text, "line": 3, "function": text, "code": text}
+    happened = {"verdict": text, "calls_compared": 2, "notes": [text]}
+    happened["findings"] = [{"code": "DM40", "severity": "error", "title": text, "why": text, "where": where}]
+    found = tuple(dataclasses.replace(one, test=text) for one in findings_of(graphs))
+    return ParityResult(recording=text, torch=text, recorded_torch=(text,), graphs=graphs, findings=found, notes=(text,), happened=happened)
+
+
+def bench_text(result):
+    out = io.StringIO()
+    show.print_result(result, Console(file=out, width=100, color_system=None))
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_the_bug_report_of_minify(text):
+    for options in ({}, {"detail": False}, {"source": False}):
+        assert_dead(bug_page(text, **options))
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_bench(text):
+    result = bench_result(text)
+    assert_plain(bench_text(result))
+    document = json_result.dumps(result)
+    json.loads(document)
+    assert_plain(document)
+    drawn = picture.draw(result)
+    assert_plain(drawn)
+    names = {one.tag.rpartition("}")[2] for one in ElementTree.fromstring(drawn).iter()}
+    assert names <= {"svg", "title", "desc", "rect", "text", "line", "g", "path", "circle"}
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_parity(text):
+    result = parity_result(text)
+    assert_dead(as_markdown(result))
+    assert_plain(as_text(result))
+    assert_plain(finite_json.dumps(result.to_json("0")))
+
+
+def test_secrets_are_masked_in_each_report(samples, show, tmp_path):
+    """As an exception's message brings them, or a source line."""
+    ids = {"id", "frame"}  # ours, such as "f0"
+    report = filled(samples.sample_report(), SECRETS, but=ids)
+    pictures.write(report, tmp_path, renderer="plain")
+    bench, parity = bench_result(SECRETS), parity_result(SECRETS)
+    texts = [json_report.dumps(report), markdown.render(report), show(report), *(one.read_text() for one in tmp_path.rglob("*.svg"))]
+    texts += [bug_page(SECRETS), bug_page(SECRETS, detail=False), bench_text(bench), json_result.dumps(bench), picture.draw(bench)]
+    texts += [as_markdown(parity), as_text(parity), finite_json.dumps(parity.to_json("0"))]
+    for text in texts:
+        assert "401" in text and not [line for line in text.splitlines() if re.search("pw1234|hf_aB3d", line)]
