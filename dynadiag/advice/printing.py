@@ -105,14 +105,15 @@ def loggers(situation: Situation) -> Iterator[Advice]:
             "logger-reorder",
             "reorderable_logging_functions",
             f".add({target})",
-            f"Keep {situation.called} and let Dynamo log after the graph has run",
+            f"Keep {situation.called} and let Dynamo log after the graph has run{_needs_import(situation, target)}",
         )
     guard = tuple(guarded(situation, "logger-guard", f"Or leave {line_name(situation)} out of compiled code: {CHANGES}"))
     noisy = situation.torch is None or situation.torch < (2, 15)
     yield from guard if noisy else ()
     if target:
         whose = "all loggers" if target.startswith("logging.Logger.") else "this logger"
-        text = f"Leave what `{target}` writes out of compiled code (for {whose}) without editing {situation.called}: {CHANGES}"
+        text = f"Leave what `{target}` writes out of compiled code (for {whose}) without editing {situation.called}"
+        text += f"{_needs_import(situation, target)}: {CHANGES}"
         yield from ignored(situation, "logger-ignore", target, text)
     yield from () if noisy else guard
     if target and (situation.editable or situation.direct) and not kinds <= _TEXTS:
@@ -126,6 +127,11 @@ def _logged_kinds(context: str) -> set[str]:
     said = context.partition("args:")[2].partition("kwargs:")[0]
     said = re.sub(r"LazyVariableTracker\(unrealized: <class '(?:str|int|float|bool|NoneType)'>\)", "ConstantVariable()", said)
     return set(re.findall(r"\b(\w+Variable|LazyVariableTracker)\(", said))
+
+
+def _needs_import(situation: Situation, target: str) -> str:
+    """Words for an option that names `logging` in a program that may not import it: a library logs there."""
+    return " (`import logging` first)" if target.startswith("logging.") and not (situation.editable or situation.direct) else ""
 
 
 def _logs_later(situation: Situation) -> bool:
