@@ -122,7 +122,7 @@ def situation_of(event: BreakEvent | GraphBreak, run: Run, own_frame: Location |
         inside=inside,
         options=TorchOptions() if process is None else TorchOptions(process.option_names),
         trains=own is not None and _epoch(event, run) in _with_optimizer(run, own),
-        trains_anywhere=_read_once(run)[4],
+        trains_anywhere=_epoch(event, run) in _read_once(run)[4],
         torch=_version(process),
         block=_block(shown, run) if editable else None,
         packs=_PACKED.search(f"{event.context} {line.code}") is not None or (own is not None and _epoch(event, run) in _packing(run)),
@@ -207,9 +207,12 @@ def _epoch(event: BreakEvent | GraphBreak, run: Run) -> tuple[int, int] | None:
 
 
 # What all breaks of a run say: who calls an optimizer that breaks, where sequences are packed, the lines that broke, by file, and
-# whether anything is trained in compiled code.
+# where compiled code trains.
 _Known = tuple[
-    Mapping[tuple[str, str | None], frozenset[tuple[int, int]]], frozenset[tuple[int, int] | None], Mapping[str, frozenset[str]], bool
+    Mapping[tuple[str, str | None], frozenset[tuple[int, int]]],
+    frozenset[tuple[int, int] | None],
+    Mapping[str, frozenset[str]],
+    frozenset[tuple[int, int] | None],
 ]
 # Each break asks about all breaks of its run: those of the run that was asked about last are read once.
 _OPTIMIZERS: dict[int, tuple[Run, *_Known]] = {}
@@ -238,9 +241,9 @@ def _of_all_breaks(run: Run) -> _Known:
     found: dict[tuple[str, str | None], set[tuple[int, int]]] = {}
     packs: set[tuple[int, int] | None] = set()
     lines: dict[str, set[str]] = {}
-    backward = False
+    training: set[tuple[int, int] | None] = set()
     for event in run.breaks:
-        backward = backward or event.gb_id == "GB0123"
+        training.update((_epoch(event, run),) if event.gb_id == "GB0123" or _of_optimizer(event) else ())
         packs.update((_epoch(event, run),) if _PACKED.search(event.context or "") else ())
         if (at := event.torch_frame) is not None and at.code:
             lines.setdefault(at.file, set()).add(at.code.strip())
@@ -248,7 +251,7 @@ def _of_all_breaks(run: Run) -> _Known:
         for frame in event.stack if epoch is not None else ():
             found.setdefault((frame.file, source_function(frame.function)), set()).update(() if epoch is None else (epoch,))
     optimizers = {key: frozenset(epochs) for key, epochs in found.items()}
-    return optimizers, frozenset(packs), {file: frozenset(codes) for file, codes in lines.items()}, backward or bool(optimizers)
+    return optimizers, frozenset(packs), {file: frozenset(codes) for file, codes in lines.items()}, frozenset(training)
 
 
 def _of_optimizer(event: BreakEvent) -> bool:
