@@ -154,6 +154,13 @@ def _calls(run: Run) -> Nothing:
     if (early := _ended_early(run, f"what torch.compile returned{at} was called")) is not None:
         return early
     so_far = " so far" if run.info.running else ""
+    if all(call.target.endswith("._call_impl") for call in run.compile_calls):
+        reason = (
+            f"`module.compile()` was called{at}, but nothing of the module was compiled{so_far}: it was not called, or all its code is "
+            "torch's own (a Sequential of layers), which this torch skips when a module is compiled in place"
+        )
+        advice = "If the module is called, wrap it instead: `module = torch.compile(module)`, and call what that returns."
+        return Nothing("compiled-in-place", reason, where, None if run.info.running else advice)
     reason = f"torch.compile was called{at}, but what it returned was not called{so_far}"
     advice = "Call the object that torch.compile returns: it does not change the function or module in place (model.compile() does)."
     return Nothing("never-called", reason, where, None if run.info.running else advice)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from dynadiag.masking import masked_arguments, masked_setting
-from dynadiag.model.run import CompileCall, Graph, PayloadRef, Problem, RegionCost, RegistryEntry
+from dynadiag.model.run import CompileCall, Graph, Location, PayloadRef, Problem, RegionCost, RegistryEntry
 from dynadiag.trace.drafts import ProcessDraft, RunDraft, attempt_of
 from dynadiag.trace.parity_records import parity
 from dynadiag.trace.records import Record
@@ -115,7 +115,7 @@ def compile_call(run: RunDraft, process: ProcessDraft, record: Record) -> None:
     options = dict(shallow(options))
     call = CompileCall(
         process=process.index,
-        location=stack[-1] if stack else None,
+        location=_asking(stack),
         target=as_text(facts.get("target")) or "?",
         backend=as_text(facts.get("backend")),
         options=options,
@@ -124,6 +124,12 @@ def compile_call(run: RunDraft, process: ProcessDraft, record: Record) -> None:
         epoch=process.epoch,
     )
     run.compile_calls.append(call)
+
+
+def _asking(stack: Sequence[Location]) -> Location | None:
+    """The frame that asked to compile: the caller of `module.compile()`, which calls `torch.compile` itself."""
+    asking = [one for one in stack if one.function != "Module.compile"] or stack
+    return asking[-1] if asking else None
 
 
 def graph(run: RunDraft, process: ProcessDraft, record: Record) -> None:

@@ -294,6 +294,7 @@ def _empty(**fields):
 
 
 CALL = CompileCall(process=0, location=Location("/home/me/proj/train.py", 7, "main"), target="Net", backend=None)
+IN_PLACE = replace(CALL, target="Sequential._call_impl")
 
 
 @pytest.mark.parametrize(
@@ -301,6 +302,7 @@ CALL = CompileCall(process=0, location=Location("/home/me/proj/train.py", 7, "ma
     [
         (_empty(), "torch.compile was never called"),
         (_empty(compile_calls=(CALL,)), "torch.compile was called (at train.py:7), but what it returned was not called"),
+        (_empty(compile_calls=(IN_PLACE,)), "`module.compile()` was called (at train.py:7), but nothing of the module was compiled"),
         (_empty(compile_calls=(replace(CALL, disabled=True),)), "has disable=True"),
         (_empty(compile_calls=(CALL,), process={"environment": {"TORCH_COMPILE_DISABLE": "1"}}), "switched off by TORCH_COMPILE_DISABLE=1"),
         (_empty(compile_calls=(CALL,), process={"config": {"dynamo": {"disable": True}}}), "switched off by torch._dynamo.config.disable"),
