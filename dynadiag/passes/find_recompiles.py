@@ -305,7 +305,7 @@ def _two_states(row: Row) -> bool:
 
 def _name(frame: Frame) -> str:
     if is_module_entry(frame):
-        return "The compiled nn.Module"
+        return "The compiled module or callable"
     name = source_function(frame.name)
     return f"`{name}`" if name else "A frame"
 

@@ -170,6 +170,8 @@ def _outside(group: list[Changed], lines: Container[tuple[str, int | None]], run
     guard, frame = group[0].guard, group[0].frame
     read = None if guard.origin is None else full_place(guard.origin, run)
     doubt = "no graph makes this change: it is made outside the compiled code"
+    if not guard.raw_source.startswith(("self.", "L['self']", "len(self.")) and not is_global(guard.raw_source):
+        doubt += ", or another object is passed"
     if read is not None and (read.file, read.line) in lines:
         doubt = "after a graph break the code that changes it knows it under another name: this line reads and changes it"
     elif read is not None:

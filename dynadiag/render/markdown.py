@@ -66,7 +66,7 @@ def _counts(report: Report) -> str:
     time_why = report.compile_time.why if report.compile_time else None
     rows = [
         ("frames", wording.frames_count(report)),
-        ("graphs", f"{summary.graphs:,}"),
+        ("graphs", wording.graphs_count(report)),
         ("graph breaks", wording.breaks_count(summary)),
         ("recompiles", f"{summary.recompiles:,}"),
         ("fallbacks (ran eager)", f"{summary.fallbacks:,}"),

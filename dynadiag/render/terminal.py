@@ -127,7 +127,7 @@ def _counts(report: Report) -> Sequence[tuple[str, str]]:
     time_why = report.compile_time.why if report.compile_time else None
     return (
         ("frames", wording.frames_count(report)),
-        ("graphs", f"{summary.graphs:,}"),
+        ("graphs", wording.graphs_count(report)),
         ("graph breaks", wording.breaks_count(summary)),
         ("recompiles", f"{summary.recompiles:,}"),
         ("ran eager", wording.plural(summary.fallbacks, "fallback")),

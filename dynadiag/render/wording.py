@@ -78,6 +78,12 @@ def cost(item: Cost) -> str:
     return f"{number(item.value) if finite else 'not known'} {unit} ({clean(item.basis, limit=240)})"
 
 
+def graphs_count(report: Report) -> str:
+    """`3`, or `0 compiled (1 captured)` where none of the graphs that Dynamo captured was kept."""
+    captured = sum(graph.kind == "dynamo" for graph in report.run.graphs)
+    return f"{report.summary.graphs:,}" if report.summary.graphs or not captured else f"0 compiled ({captured:,} captured)"
+
+
 def breaks_count(summary: Summary) -> str:
     """Both numbers of the graph breaks: `3 sites, 7 events`."""
     return f"{plural(summary.graph_break_sites, 'site')}, {plural(summary.graph_break_events, 'event')}"

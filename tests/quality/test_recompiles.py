@@ -178,7 +178,7 @@ def test_the_limit_finding_comes_first_and_says_what_runs_eager(found):
 
 def test_places_are_the_users_own_lines(found):
     assert {Path(finding.where.file).name for finding in found.findings if finding.where} == {"story.py"}
-    line = next(finding.where for finding in found.findings if finding.title.startswith("The compiled nn.Module")).line
+    line = next(finding.where for finding in found.findings if finding.title.startswith("The compiled module or callable")).line
     assert STORY.split("\n")[line - 1].strip().startswith("h.train(training)")
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from dynadiag import report
 from dynadiag.model.report import Advice, Report
-from dynadiag.model.run import Run, RunInfo
+from dynadiag.model.run import Graph, Run, RunInfo
 from dynadiag.render import json_report, markdown, terminal
 
 SCHEMA = Path(__file__).resolve().parents[3] / "docs" / "report.schema.json"
@@ -115,3 +115,10 @@ def test_hostile_text_stays_text(build, field):
     for text in (shown(made), markdown.render(made)):
         assert "\x1b" not in text and "\u202e" not in text
     assert max(map(len, shown(made).splitlines())) <= 110
+
+
+def test_a_captured_graph_that_was_not_kept_is_no_contradiction():
+    graph = Graph(id="g0", frame="f0", kind="dynamo", attempt=0, nodes=3, ops={}, text=None)
+    plain = report.build(Run(info=RunInfo(), graphs=(graph,)), passes=())
+    assert "graphs        0 compiled (1 captured)" in shown(plain)
+    assert "0 compiled (1 captured)" in markdown.render(plain)

@@ -306,7 +306,7 @@ def test_a_compiled_module_is_named_as_such(builders):
     run = builders.recompiled(["0/0: fn._modules['1'].training == True" + " " * 30 + "  # return F.dropout  # d.py:3 in forward"], **entry)
     found = find_recompiles(run)
     assert only(found.transitions).source == "module[1].training"
-    assert only(found.findings).title.startswith("The compiled nn.Module was compiled again 1 time")
+    assert only(found.findings).title.startswith("The compiled module or callable was compiled again 1 time")
     assert only(found.findings).where == Location(builders.SCRIPT, 40, "main", "loss = step(x)")
 
 
