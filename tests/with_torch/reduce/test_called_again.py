@@ -229,7 +229,7 @@ def test_inputs_of_several_dtypes_in_one_memory_on_another_device_share_it_there
 def test_a_result_that_its_caller_may_not_write():
     """pytorch issue 90507: an in-place view makes the result of compiled code a view, which autograd lets nobody write."""
     weight = torch.ones(3, 4, requires_grad=True)
-    candidate = graph(lambda x: (torch.tanh(torch.sin(x).t().exp().view(12)).mul(2).view(4, 3).transpose_(0, 1),), weight)
+    candidate = graph(lambda x: (torch.tanh(torch.sin(x)).mul(2).transpose_(0, 1),), weight)
     setting = Setting(backend="aot_eager")
     printed = (
         "RuntimeError: Output 0 of CompiledFunction is a view and is being modified inplace. This view was created inside a custom ..."
