@@ -51,6 +51,7 @@ _LAST_PLACES, _ROUNDED_PLACES = 16, 2
 TRUTH_TOLERANCE = {torch.float64: 1e-7, torch.complex128: 1e-7, torch.bfloat16: 2e-2, torch.float16: 4e-3}
 """Relative error (root mean square) that `by_truth` always allows, by dtype; 1e-4 for others."""
 DEFAULT_TRUTH_TOLERANCE = 1e-4
+ELEMENTS_OFF = "elements are off by more than rounding"
 NOT_FINITE, TOO_FAR, DISCRETE = "NaN or infinite where the uncompiled run is finite", "too far from float64", "other integers or booleans"
 
 
@@ -179,7 +180,9 @@ def by_noise(eager: torch.Tensor, compiled: torch.Tensor, beside: Beside) -> Loo
 
 
 def by_truth(eager: torch.Tensor, compiled: torch.Tensor, beside: Beside) -> Look:
-    """Wrong is what is further from float64 than the tolerance and ten times eager's own distance, as root mean squares."""
+    """Wrong is what is further from float64 than the tolerance and ten times eager's own distance, as root mean squares, or where eager is
+    finite an element that is off by more than the tolerance and ten times what float64 and the further runs are off by.
+    """
     finite, exact = torch.isfinite(eager), beside.exact
     if bool((lost := finite & ~torch.isfinite(compiled)).any()):
         return Look(wrong=True, mask=lost, detail=NOT_FINITE)
@@ -190,7 +193,13 @@ def by_truth(eager: torch.Tensor, compiled: torch.Tensor, beside: Beside) -> Loo
         truth = expected
     tolerance = TRUTH_TOLERANCE.get(eager.dtype, DEFAULT_TRUTH_TOLERANCE)
     allowed = NOISE_FACTOR * root_mean_square(expected - truth) + tolerance * root_mean_square(truth) + 1e-12
-    return RIGHT if root_mean_square(got - truth) <= allowed else Look(wrong=True, detail=TOO_FAR)
+    if root_mean_square(got - truth) > allowed:
+        return Look(wrong=True, detail=TOO_FAR)
+    look = by_elements(eager, compiled, replace(beside, further=[*beside.further, exact]))
+    wrong = None if look.mask is None else look.mask & finite
+    if wrong is None or not bool(wrong.any()):
+        return RIGHT
+    return Look(wrong=True, mask=wrong, detail=f"{int(wrong.sum())} of {eager.numel()} {ELEMENTS_OFF}")
 
 
 def _tolerance(value: torch.Tensor, *, tf32: bool) -> float:

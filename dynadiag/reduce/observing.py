@@ -17,7 +17,9 @@ import torch
 from torch.fx import GraphModule
 from torch.utils._pytree import tree_leaves
 
+from dynadiag.compare.aliasing import Change, snapshot
 from dynadiag.compare.calls import gradients_of_loss
+from dynadiag.compare.noise import perturbing
 from dynadiag.compare.rounding import DISCRETE
 from dynadiag.reduce import comparing
 from dynadiag.reduce.candidate import Call, Candidate, own_copy
@@ -47,6 +49,7 @@ def observe(candidate: Candidate, setting: Setting, tell: Tell) -> None:
         tell(_subject(candidate, setting, Expected(eager, exact, drawn), tell))
 
 
+_PERTURBED = 3
 OTHER_NUMBERS = "it draws other random numbers than the uncompiled run, so their results cannot be compared"
 
 
@@ -93,6 +96,17 @@ def _exact(candidate: Candidate, setting: Setting) -> list[Any] | None:
         return None
 
 
+def _perturbed(candidate: Candidate, setting: Setting) -> list[list[Any]]:
+    """The results of uncompiled runs on inputs that are off by a few roundings; a run that fails is left out."""
+    found = []
+    for seed in range(_PERTURBED):
+        try:
+            found.append(run(candidate, setting, own_copy(candidate.module), change=perturbing(seed)))
+        except Exception:  # noqa: BLE001 - the border around a candidate: it may not take such inputs
+            continue
+    return found
+
+
 def _subject(candidate: Candidate, setting: Setting, expected: Expected, tell: Tell) -> dict[str, Any]:
     phase, began = "trace", time.monotonic()
     drawn: list[Drawn] = []
@@ -113,7 +127,9 @@ def _subject(candidate: Candidate, setting: Setting, expected: Expected, tell: T
     results = [value for call in calls for value in call]
     counts = [len(call) for call in calls]
     meant = _behind_results(candidate, counts) if setting.check in ("gradient", "mutation") else ()
-    found = comparing.wrong(results, expected.eager, expected.exact, first=meant) if setting.check != "raises" else None
+    found = None
+    if setting.check != "raises":
+        found = comparing.wrong(results, expected.eager, expected.exact, first=meant, perturbed=lambda: _perturbed(candidate, setting))
     if found is not None and drawn != expected.drawn:
         return {"invalid": OTHER_NUMBERS}
     return {"passed": True} if found is None else {"failure": _wrong(found, setting, candidate, counts).to_json()}
@@ -172,12 +188,18 @@ def _result_count(candidate: Candidate) -> int:
     return len(comparing.flat(candidate.module(*make_values(candidate.inputs))))
 
 
-def run(candidate: Candidate, setting: Setting, function: Callable[..., Any], enter: Callable[[str], None] | None = None) -> list[Any]:
+def run(
+    candidate: Candidate,
+    setting: Setting,
+    function: Callable[..., Any],
+    enter: Callable[[str], None] | None = None,
+    change: Change | None = None,
+) -> list[Any]:
     """The results of all calls, each on fresh inputs; after a backward also the gradients of the inputs.
 
-    They are kept, not copied: a later call may overwrite what an earlier one gave.
+    They are kept, not copied: a later call may overwrite what an earlier one gave. `change` makes other inputs.
     """
-    return [value for results in _run_calls(candidate, setting, function, enter) for value in results]
+    return [value for results in _run_calls(candidate, setting, function, enter, change=change) for value in results]
 
 
 def _run_calls(
@@ -186,12 +208,13 @@ def _run_calls(
     function: Callable[..., Any],
     enter: Callable[[str], None] | None = None,
     drawn: list[Drawn] | None = None,
+    change: Change | None = None,
 ) -> list[list[Any]]:
     """The results of each call; what it drew is added to `drawn` where results are compared."""
     results = []
     for number, call in enumerate(calls_of(candidate, setting)):
         with contextlib.nullcontext() if call.grad is None else torch.set_grad_enabled(call.grad):
-            results.append(_one_call(candidate, call, setting, function, enter, number))
+            results.append(_one_call(candidate, call, setting, function, enter, number, change))
         if drawn is not None and setting.check != "raises":
             after = _random_states(candidate)
             torch.manual_seed(0)
@@ -205,9 +228,17 @@ def calls_of(candidate: Candidate, setting: Setting) -> tuple[Call, ...]:
 
 
 def _one_call(
-    candidate: Candidate, call: Call, setting: Setting, function: Callable[..., Any], enter: Callable[[str], None] | None, number: int
+    candidate: Candidate,
+    call: Call,
+    setting: Setting,
+    function: Callable[..., Any],
+    enter: Callable[[str], None] | None,
+    number: int,
+    change: Change | None,
 ) -> list[Any]:
     values = make_values(call.inputs, seed=number)
+    if change is not None:
+        values = snapshot(values, change)
     torch.manual_seed(0)
     results = function(*values)
     _synchronise(candidate)

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 
 from dynadiag.compare.calls import WEIGHTS
-from dynadiag.compare.rounding import DEFAULT_TRUTH_TOLERANCE, TRUTH_TOLERANCE
+from dynadiag.compare.measures import DEFAULT_TOLERANCE, tolerance_of
+from dynadiag.compare.rounding import DEFAULT_TRUTH_TOLERANCE, ELEMENTS_OFF, TRUTH_TOLERANCE
 from dynadiag.fx.collectives import group_sizes
 from dynadiag.fx.script import group_sizes_text, module_source
 from dynadiag.fx.script_parts import GROUPS
@@ -63,7 +64,14 @@ def reproducer(candidate: Candidate, setting: Setting, header: Header, *, expect
     needed |= {f"import {one.module}" for one in functions if one.module is not None}
     opening = _docstring(header, expect_failure=expect_failure)
     parts = [*opening, "", *sorted(needed), "", *configs, *([""] if configs else []), "", *classes, "", "", *body, ""]
-    fixed = [GROUPS, _CHECK_HELPERS, _WATCH, "\n".join(helping), "\n".join(_inner(setting)), _call_source(candidate, setting)]
+    fixed = [
+        GROUPS,
+        _check(candidate, header.failure),
+        _WATCH,
+        "\n".join(helping),
+        "\n".join(_inner(setting)),
+        _call_source(candidate, setting),
+    ]
     fixed += _memory_limit(setting.memory_limit_mib or 0)
     # The source of a back end, or of a function that is an option, is the text of the script that ran a moment ago.
     own = [setting.backend_source or "", *(one.source for one in functions if one.source is not None)]
@@ -202,7 +210,7 @@ def _main(candidate: Candidate, setting: Setting, failure: Failure, *, expect_fa
     """The call without the compiler, the call with it, and what shows the failure."""
     compares = setting.check != "raises"
     call = _call_source(candidate, setting)
-    lines = [*(_CHECK_HELPERS.splitlines() if compares else []), *call.splitlines(), "", ""]
+    lines = [*(_check(candidate, failure).splitlines() if compares else []), *call.splitlines(), "", ""]
     main = ["model = Repro()", f"compiled = {_compile_call(setting)}"]
     if failure.kind == "hang" and expect_failure:
         main = [f"{_WATCH}  # it hangs: show where, and end", *main]
@@ -250,9 +258,20 @@ def _synchronised(call: str, candidate: Candidate) -> str:
 
 
 def _comparison(candidate: Candidate) -> list[str]:
-    dtypes = [one.dtype for one in candidate.inputs if isinstance(one, TensorInput) and one.dtype.is_floating_point]
-    tolerance = max((TRUTH_TOLERANCE.get(dtype, DEFAULT_TRUTH_TOLERANCE) for dtype in dtypes), default=DEFAULT_TRUTH_TOLERANCE)
+    tolerance = max((TRUTH_TOLERANCE.get(dtype, DEFAULT_TRUTH_TOLERANCE) for dtype in _dtypes(candidate)), default=DEFAULT_TRUTH_TOLERANCE)
     return ["for position, (right, got) in enumerate(zip(expected, actual)):", f"    check(position, right, got, {tolerance})"]
+
+
+def _dtypes(candidate: Candidate) -> list[torch.dtype]:
+    return [one.dtype for one in candidate.inputs if isinstance(one, TensorInput) and one.dtype.is_floating_point]
+
+
+def _check(candidate: Candidate, failure: Failure) -> str:
+    """The function that compares; where single elements are wrong it looks at each."""
+    if ELEMENTS_OFF not in failure.detail:
+        return _CHECK_HELPERS
+    of_one = max((tolerance_of(dtype) for dtype in _dtypes(candidate)), default=DEFAULT_TOLERANCE)
+    return f"{_CHECK_HELPERS.rstrip()}\n{_CHECK_ELEMENTS.format(of_one)}\n\n"
 
 
 _CALLS = """
@@ -316,3 +335,6 @@ _CHECK_HELPERS = '''def check(position, right, got, tolerance):
 
 
 '''
+_CHECK_ELEMENTS = """    wrong = (got - right).abs() > {} * (right.abs() + size)
+    assert not wrong.any(), f"wrong result {{position}}: {{int(wrong.sum())}} of {{wrong.numel()}} elements are off by more than rounding"
+"""

@@ -64,7 +64,7 @@ def parity(triple: Any) -> list[str]:
 
 
 def minify(triple: Any) -> list[str]:
-    found = wrong(triple.compiled, triple.eager, triple.exact)
+    found = wrong(triple.compiled, triple.eager, triple.exact, perturbed=lambda: triple.perturbed[:3])
     return [] if found is None else [": ".join(found)]
 
 

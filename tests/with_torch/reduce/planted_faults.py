@@ -146,3 +146,18 @@ def takes_memory(gm, inputs):
         return gm.forward(*values) if len(kept) < 100 else None
 
     return call
+
+
+def one_element_wrong(gm, inputs):
+    """One element is off by 0.5 % of the others' size: too little for a root mean square over many."""
+
+    def change(y):
+        y = y.clone()
+        y.view(-1)[y.numel() // 2] += 0.005 * y.square().mean().sqrt()
+        return y
+
+    return replaced(gm, change)
+
+
+def another_rounding(gm, inputs):
+    return replaced(gm, lambda y: y * (1 + 2**-22))

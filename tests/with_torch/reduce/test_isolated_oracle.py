@@ -71,6 +71,19 @@ def test_each_kind_of_failure_ends_at_the_one_operator(backend, kind, phase, set
         assert found.best.inputs[0].data is None and max(found.best.inputs[0].shape, default=0) <= 4
 
 
+def test_one_wrong_element_of_many_is_a_failure_and_rounding_is_none():
+    gm = torch.fx.symbolic_trace(lambda x, w: (torch.relu(torch.tanh(x @ w)) * 2 + x,))
+    generator = torch.Generator().manual_seed(3)
+    candidate = candidate_of(gm, [torch.randn(64, 64, generator=generator), torch.randn(64, 64, generator=generator) / 8])
+    wrong, right = (
+        observe_isolated(candidate, Setting(backend=backend, check="forward"), timeout_s=600.0)
+        for backend in (faults.one_element_wrong, faults.another_rounding)
+    )
+    assert wrong.failure is not None and wrong.failure.kind == "wrong_result"
+    assert wrong.failure.detail == "result 0: 1 of 4096 elements are off by more than rounding"
+    assert (right.failure, right.invalid) == (None, None)
+
+
 def test_a_wrong_gradient_needs_a_backward():
     # In a process of its own, as the verb's worker is one: torch's autograd refuses a fork of a process that has run a backward before.
     done = subprocess.run([sys.executable, __file__], capture_output=True, text=True, check=True)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import inspect
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -101,6 +105,24 @@ def test_a_wrong_result_ends_in_an_assertion_and_a_right_one_does_not():
     written(candidate_of(gm, inputs), header=header, check="gradient", backward=True)
     with pytest.raises(AssertionError, match="wrong result 0: error 1 at size 1"):
         written(candidate_of(gm, inputs), header=header, check="forward", backend="relu_accuracy_error_TESTING_ONLY")
+
+
+def one_of_many(gm, inputs):
+    def run(x):
+        result = gm(x)[0]
+        return (result + 0.005 * (torch.arange(result.numel()) == 7),)
+
+    return run
+
+
+def test_one_wrong_element_is_asserted_where_it_was_the_failure():
+    gm = torch.fx.symbolic_trace(lambda x: (torch.relu(x),))
+    candidate, failure = candidate_of(gm, [torch.ones(4096)]), Failure(kind="wrong_result", phase="call")
+    source = "def one_of_many" + inspect.getsource(one_of_many).partition("def one_of_many")[2]
+    for detail, fails in (("result 0: 1 of 4096 elements are off by more than rounding", True), ("", False)):
+        header = Header(failure=replace(failure, detail=detail), made_by="-", versions="-", story="-")
+        with pytest.raises(AssertionError, match="wrong result 0: 1 of 4096 elements are off") if fails else contextlib.nullcontext():
+            written(candidate, header=header, check="forward", backend=one_of_many, backend_source=source)
 
 
 def test_what_a_call_writes_into_its_inputs_is_compared():
