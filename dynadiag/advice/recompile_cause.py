@@ -39,7 +39,8 @@ class Cause:
     `library` that it is no code of the user's, `foreign` that what changed is not the user's either (an attribute, an intermediate value of
     a library); `split` the graph break without which the code would be part of another graph. `written` is what compiled code was recorded
     to change about the object itself. `dynamic` says whether torch made the source symbolic, None where the log has no symbols;
-    `conditioned` that the code branches on it, `beside_cache` that a key-value cache changed with it,
+    `made_constant` that torch made a float that had become symbolic a constant again, `conditioned` that the code branches on it,
+    `beside_cache` that a key-value cache changed with it,
     `there_at_first` that the first version was compiled for a value of the same kind. `origin` is the line that asked for
     the guard.
     """
@@ -65,6 +66,7 @@ class Cause:
     written: Written | None = None
     dynamic: bool | None = None
     conditioned: bool = False
+    made_constant: bool = False
     beside_cache: bool = False
     there_at_first: bool = True
     frame_name: str | None = None

@@ -41,7 +41,7 @@ def length_advice(cause: Cause) -> Iterable[Advice]:
         slug="stack-list",
         text=(
             "Each number of elements is compiled on its own. If they are tensors of one shape, stack them and mark the "
-            "first dimension dynamic (`x = torch.stack(tensors)`, `torch._dynamo.mark_dynamic(x, 0)`); else pad to a fixed number."
+            "first dimension dynamic (`x = torch.stack(tensors)`, `torch._dynamo.maybe_mark_dynamic(x, 0)`); else pad to a fixed number."
         ),
     )
 

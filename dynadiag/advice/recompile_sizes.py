@@ -77,7 +77,7 @@ def size_advice(cause: Cause) -> Iterable[Advice]:
                 "so the first version is dynamic already."
             ),
         )
-        yield _before_call(advice, cause, "torch._dynamo.mark_dynamic", tensor, index)
+        yield _before_call(advice, cause, "torch._dynamo.maybe_mark_dynamic", tensor, index)
     yield COMPILE_DYNAMIC
     sizes = [int(value) for value in cause.values if re.fullmatch(r"\d{1,9}", value)]
     if place is not None and place[1] == 0 and len(sizes) == 2 and sizes[0] > sizes[1]:

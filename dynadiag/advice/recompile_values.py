@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable, Iterable
 
@@ -29,6 +30,9 @@ def value_advice(cause: Cause) -> Iterable[Advice]:
 
 
 def _module_integer(cause: Cause) -> Iterable[Advice]:
+    if _bounds_a_loop(cause):
+        yield from variants(cause)  # a loop is unrolled: the number stays a constant whatever the option says
+        return
     option = f"{CONFIG}allow_unspec_int_on_nn_module"
     yield Advice(
         slug="unspec-int-on-module",
@@ -72,7 +76,7 @@ def _tensor_instead(slug: str) -> Callable[[Cause], Iterable[Advice]]:
             yield COMPILE_DYNAMIC
         settled = cause.dynamic is True or (argument and cause.dynamic is False)
         if argument and cause.dynamic is False and not cause.dynamic_false:
-            yield from variants(cause)  # torch made a constant of it although it had changed
+            yield from _as_operand(cause)  # torch made a constant of it although it had changed
         if cause.conditioned or settled or _read_as_number(cause):
             return  # a branch on a tensor, or a call that needs a number, would break the graph
         yield Advice(
@@ -84,6 +88,41 @@ def _tensor_instead(slug: str) -> Callable[[Cause], Iterable[Advice]]:
         )
 
     return build
+
+
+def _bounds_a_loop(cause: Cause) -> bool:
+    """Whether the line that asked for the guard is a loop over `range(...)` of the number."""
+    line = parse_line(None if cause.origin is None else cause.origin.code)
+    ranges = (node for node in line.nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "range")
+    return any(line.text(inner) == cause.source for node in ranges for inner in ast.walk(node) if isinstance(inner, ast.expr))
+
+
+def _as_operand(cause: Cause) -> Iterable[Advice]:
+    """A number that an operation takes as a plain one: a factor in arithmetic stays symbolic (`alpha=` makes a constant of it)."""
+    if not cause.made_constant:
+        yield from variants(cause)
+        return
+    yield Advice(
+        slug="number-as-operand",
+        text=(
+            f"torch compiled each value of `{cause.source}` in as a constant, because an operation takes it as a plain number (such as "
+            "`alpha=`). Multiply by it instead, as in `x.add_(y * number)` for `x.add_(y, alpha=number)`: it then becomes dynamic."
+        ),
+    )
+
+
+def _in_closure(cause: Cause) -> Iterable[Advice]:
+    """A number that a nested function captured, such as the slope of a `score_mod`."""
+    if not all(_FLOAT.match(value) for value in cause.values):
+        yield from variants(cause)
+        return
+    yield Advice(
+        slug="closure-as-tensor",
+        text=(
+            f"`{cause.source}` is a Python number that the function captures. Where it is only used in arithmetic, capture a tensor "
+            f"(`torch.tensor({cause.values[0]})`): its value is then no part of the compiled code."
+        ),
+    )
 
 
 def _read_as_number(cause: Cause) -> bool:
@@ -138,6 +177,8 @@ def variants(cause: Cause) -> Iterable[Advice]:
 
 
 def _offset(cause: Cause) -> Iterable[Advice]:
+    if cause.dynamic is True:
+        return  # it became dynamic with something else that changed
     yield Advice(
         slug="offset-clone",
         text=(
@@ -179,7 +220,15 @@ def absent(cause: Cause) -> Iterable[Advice]:
     """Something that is sometimes None."""
     others = {value for value in cause.values if value not in ("None", "not None")}
     if re.match(r"(?:self|module)\b", cause.source) or is_global(cause.raw_source):
-        if cause.values[:1] == ("None",):
+        if cause.values[:1] == ("None",) and cause.origin is not None and re.search(r"\bis not None\b", cause.origin.code or ""):
+            yield Advice(
+                slug="bounded-versions",
+                text=(
+                    f"The code asks whether `{cause.source}` is None: one compiled version without it and one with it, and no change is "
+                    "needed. Giving it a value earlier would change what the first calls compute."
+                ),
+            )
+        elif cause.values[:1] == ("None",):
             yield Advice(
                 slug="initialise-attribute",
                 text=(
@@ -203,8 +252,8 @@ def _is_training(cause: Cause) -> bool:
 
 
 def _is_of_a_range(cause: Cause) -> bool:
-    """Whether the number belongs to a range, a slice, a default or a closure; `self.step` is an attribute that happens to be called so."""
-    if re.search(r"__defaults__|\(closure of ", cause.source):
+    """Whether the number belongs to a range, a slice, or a default; `self.step` is an attribute that happens to be called so."""
+    if "__defaults__" in cause.source:
         return True
     return re.search(r"\.(?:start|stop|step)$", cause.source) is not None and re.match(r"(?:self|module)\b", cause.source) is None
 
@@ -228,6 +277,7 @@ _VALUE_TABLE: tuple[tuple[Callable[[Cause], bool], Callable[[Cause], Iterable[Ad
     (lambda cause: set(cause.values) == {"None"} or "None" in cause.values, absent),
     (lambda cause: bool(cause.values) and any(value.startswith(("a ", "an ")) for value in cause.values), type_advice),
     (lambda cause: "nan" in cause.values, none),
+    (lambda cause: "(closure of " in cause.source and is_number(cause), _in_closure),
     (lambda cause: _is_of_a_range(cause) and is_number(cause), variants),
     (lambda cause: is_global(cause.raw_source) and is_number(cause), _tensor_instead("global-as-tensor")),
     (lambda cause: "." in cause.source and is_number(cause), _tensor_instead("attribute-as-tensor")),

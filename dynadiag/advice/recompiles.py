@@ -99,6 +99,15 @@ def _effects(record: MutationRecord) -> tuple[SideEffect, ...]:
 
 
 def _function(cause: Cause) -> Iterable[Advice]:
+    if "Not a function" in cause.text:  # `CodeGuardAccessor`, 2.15: what came is a callable of another kind, such as a partial
+        yield Advice(
+            slug="bounded-versions",
+            text=(
+                f"`{cause.source}` is a callable of another kind than before (a function, a `functools.partial`, a module): each kind "
+                "takes one compiled version, and no change is needed."
+            ),
+        )
+        return
     yield Advice(
         slug="hoist-function",
         text=(
@@ -185,6 +194,22 @@ def _dispatch_keys(cause: Cause) -> Iterable[Advice]:
         )
 
 
+def _gradients(cause: Cause) -> Iterable[Advice]:
+    tensor = cause.source.removesuffix(".requires_grad")
+    if cause.on_parameter:
+        text = (
+            f"`{tensor}` is a parameter that is frozen in some calls and trained in others: one version for each, and no change is needed "
+            "where both are meant. Else set `requires_grad` of the parameters before the first call and leave it."
+        )
+    else:
+        text = (
+            f"`{tensor}` needs a gradient in some calls and not in others: two versions, and no change is needed where both are meant (the "
+            "first of several compiled layers, real and generated data). Else detach it where no gradient is wanted "
+            f"(`{tensor}.detach()`), and freeze parameters before the first call."
+        )
+    yield Advice(slug="same-requires-grad", text=text)
+
+
 _KEEP_ALIVE = _one(
     "keep-object-alive", "`{source}` was freed, and the version compiled for it with it. Keep the object alive and pass the same one."
 )
@@ -224,14 +249,7 @@ _TABLE: Mapping[str, Callable[[Cause], Iterable[Advice]]] = {
         "set-attribute-always",
         "`{source}` is there in some calls and missing in others. Set it before the first call, to a value of the type that it has later.",
     ),
-    "requires_grad": _one(
-        "same-requires-grad",
-        (
-            "`{tensor}` needs a gradient in some calls and not in others: two versions, and no change is needed where both are meant (the "
-            "first of several compiled layers, real and generated data). Else detach it where no gradient is wanted "
-            "(`{tensor}.detach()`), and freeze parameters before the first call."
-        ),
-    ),
+    "requires_grad": _gradients,
     "dtype": _one(
         "one-dtype", "`{tensor}` comes in different dtypes. Convert it to one dtype before the call, as in `{tensor}.to(torch.float32)`."
     ),
@@ -260,7 +278,13 @@ _TABLE: Mapping[str, Callable[[Cause], Iterable[Advice]]] = {
             "backend once and pass the same object."
         ),
     ),
-    "aliasing": _one("no-aliased-arguments", "{source} are sometimes the same object. Pass a clone (`.clone()`) where they are."),
+    "aliasing": _one(
+        "no-aliased-arguments",
+        (
+            "{source} are sometimes the same object. Pass a clone (`.clone()`) for one of them there, and not for one that the function "
+            "writes into: what is written into a clone is lost."
+        ),
+    ),
     "dim_marking": _one(
         "mark-before-first-call",
         "The tensor was marked (`mark_dynamic` and its kin) only after the first compiled call. Mark every input from the first call on.",

@@ -79,6 +79,7 @@ def _nothing(run: Run, entries: Sequence[Fallback]) -> Iterable[Finding]:
 def _entries(run: Run, entries: Iterable[Fallback]) -> Iterable[Finding]:
     whole = nothing_compiled(run) is not None
     limited = _told_as_recompiles(run)
+    elsewhere = _compiled_in_other_calls(run)
     for entry in entries:
         if (
             entry.breaks
@@ -87,6 +88,8 @@ def _entries(run: Run, entries: Iterable[Fallback]) -> Iterable[Finding]:
         ):
             continue
         if entry.kind == "recompile_limit" and entry.frame in limited:
+            continue
+        if entry.kind == "no_graph" and entry.frame in elsewhere:
             continue
         yield Finding(
             id="",
@@ -119,6 +122,13 @@ def _told_as_recompiles(run: Run) -> set[str]:
     recompiled = {_code(frames[event.frame]) for event in run.recompiles if event.frame in frames}
     said = {problem.frame for problem in run.problems if problem.kind == "recompile_limit"}
     return {frame.id for frame in run.frames if (is_limit(frame) or frame.id in said) and _code(frame) in recompiled}
+
+
+def _compiled_in_other_calls(run: Run) -> set[str]:
+    """Frames whose code has a graph in other calls: a call without boxes that returns at once is nothing to tell."""
+    with_graph = {graph.frame for graph in run.graphs}
+    codes = {_code(frame) for frame in run.frames if frame.id in with_graph}
+    return {frame.id for frame in run.frames if _code(frame) in codes}
 
 
 def _code(frame: Frame) -> tuple[int, int, int | None]:

@@ -27,6 +27,7 @@ from dynadiag.passes.stack_values import ON_STACK, BrokenLines, broken_lines, wi
 from dynadiag.passes.transitions import CodeObject, Row, changes, code_objects, conditions, known_values, rows, with_news
 
 _FIXES_SHOWN = 4
+_TOGETHER = " Alone it ends none of these recompiles: something else changed in the same calls."
 
 
 def find_recompiles(run: Run) -> PassResult:
@@ -279,18 +280,25 @@ def _fixes(group: Sequence[Recompiled], events: int) -> tuple[Advice, ...]:
         (row, advice) for one in group for row, given in zip(one.rows, one.advice, strict=True) if id(row) in telling for advice in given
     ]
     fixes = breaks_once(marked_together(_distinct(advice for _, advice in chosen)))[:_FIXES_SHOWN]
-    return tuple(replace(fix, text=f"{fix.text}{_ended(fix, chosen, group, events)}") if fix.before else fix for fix in fixes)
+    counted = (
+        replace(fix, text=f"{fix.text}{_ended(fix, chosen, group, events)}") if fix.before or _is_mark(fix) else fix for fix in fixes
+    )
+    return tuple(sorted(counted, key=lambda fix: fix.text.endswith(_TOGETHER)))
+
+
+def _is_mark(fix: Advice) -> bool:
+    return fix.slug == "mark-dynamic"
 
 
 def _ended(fix: Advice, chosen: Sequence[tuple[Row, Advice]], group: Sequence[Recompiled], events: int) -> str:
     """How many recompiles had no other cause than those that this change removes."""
-    if events == 1:
-        return ""
     cured = {id(row) for row, advice in chosen if (advice.slug, advice.before) == (fix.slug, fix.before)}
     left = {step.id for one in group for row in one.rows if id(row) not in cured for step in row.steps}
     ended = {step.id for one in group for row in one.rows if id(row) in cured for step in row.steps} - left
     if not ended:
-        return " It ends recompiles only together with the other changes."
+        return _TOGETHER
+    if events == 1:
+        return ""
     return f" It ends {len(ended)} of these {events} recompiles."
 
 

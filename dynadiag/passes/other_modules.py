@@ -42,4 +42,6 @@ def _told(step: Step, frames: Mapping[str, str], held: Parameters) -> Step:
 
 def _of_another(guard: FailedGuard, step: Step, frames: Mapping[str, str], held: Parameters) -> bool:
     mine, theirs = held.get(step.frame.id), held.get(frames.get(guard.entry or "", ""))
-    return bool(mine and theirs) and mine != theirs and "Guard failed on a parameter" not in guard.text
+    if not mine or not theirs or (step.frame.outcome == "failed" and mine <= theirs):  # a failed compilation had not read all of them
+        return False
+    return mine != theirs and "Guard failed on a parameter" not in guard.text

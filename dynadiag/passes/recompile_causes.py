@@ -44,6 +44,8 @@ def is_library(frame: Frame, run: Run) -> bool:
 def cause_of(row: Row, code: CodeObject, facts: Facts, run: Run) -> Cause:
     """What the advice for one row is chosen by."""
     guard = row.guards[0]
+    # Where torch 2.15 turns a float that had become symbolic back into a constant (`_dynamo/output_graph.py`).
+    made_constant = any("remove_tensorify_specialized_graphargs" in f"{one.text} {one.origin}" for one in row.guards)
     return Cause(
         kind="module" if row.source == "module" and is_module_entry(code.named) else row.kind,
         source=row.source,
@@ -62,7 +64,8 @@ def cause_of(row: Row, code: CodeObject, facts: Facts, run: Run) -> Cause:
         dynamic_false=facts.called.dynamic_false,
         compiled_again=facts.called.again,
         on_parameter=any("Guard failed on a parameter" in guard.text for guard in row.guards),
-        dynamic=(row.dynamic_since is not None) if code.symbols else None,
+        dynamic=False if made_constant else (row.dynamic_since is not None) if code.symbols else None,
+        made_constant=made_constant,
         conditioned=row.source in facts.conditions,
         there_at_first=any(guard.kind == row.kind and (guard.entry or "").endswith("/0") for guard in row.guards),
         origin=next((guard.origin for guard in row.guards if guard.origin is not None), None),

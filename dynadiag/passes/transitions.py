@@ -23,6 +23,8 @@ _SCALAR_TYPES: Mapping[str, str] = {"5": "torch.float16", "6": "torch.float32", 
 _BOOLEANS: Mapping[str, str] = {"true": "True", "false": "False"}
 # The guard's text may be cut, so it is not read as JSON as a whole.
 _STATE = re.compile(r'"(?P<name>\w+)":(?P<value>true|false|\d{1,9})(?=[,}])')
+# One flag a device type, the CPU first and then CUDA (`_AUTOCAST_SUPPORTED_DEVICES`, `ATen/autocast_mode.h`).
+_AUTOCAST = re.compile(r'"autocast_state":\{[^{}]*"enabled":\[(?P<cpu>true|false),(?P<cuda>true|false)')
 
 CodeKey = tuple[int, int, object]
 
@@ -169,7 +171,12 @@ def known_values(code: CodeObject) -> Known:
 def _global_state(frame: Frame) -> Mapping[str, str]:
     """The state of torch that a compilation is valid for, from its GLOBAL_STATE guard (2.11 and 2.15 print JSON)."""
     codes = () if frame.guards is None else (guard.code for guard in frame.guards.examples if guard.kind == "GLOBAL_STATE")
-    return {match["name"]: match["value"] for code in codes for match in _STATE.finditer(code)}
+    states: dict[str, str] = {}
+    for code in codes:
+        states |= {match["name"]: match["value"] for match in _STATE.finditer(code)}
+        for match in _AUTOCAST.finditer(code):
+            states |= {f"autocast({name})_enabled": value for name, value in match.groupdict().items()}
+    return states
 
 
 def value_text(guard: FailedGuard) -> str:
@@ -208,7 +215,7 @@ def with_news(code: CodeObject, known: Known) -> CodeObject:
         entry = None if chosen is None else chosen.entry
         steps.append(replace(step, news=tuple(guard for guard in step.guards if guard.entry in (entry, None))))
         for guard in step.guards:
-            values = (_expected(guard, known), both_sides(guard, step, known)[1])
+            values = (_expected(guard, known), *both_sides(guard, step, known))
             seen.setdefault((_row_source(guard), family(guard)), set()).update(value for value in values if value is not None)
     return replace(code, steps=tuple(steps))
 
@@ -291,9 +298,7 @@ def _state(known: Known, compile_text: str | None, names: Iterable[str]) -> str 
     state = known.states.get(compile_text or "", {})
     parts = []
     for name in names:
-        value = state.get(name)
-        if name == "default_dtype":
-            value = _SCALAR_TYPES.get(value or "")
+        value = _SCALAR_TYPES.get(state.get(name, "")) if name == "default_dtype" else state.get(name)
         if value is not None:
             parts.append(_BOOLEANS.get(value, value))
     return ", ".join(parts) or None

@@ -1,8 +1,11 @@
 """Recompile advice in words and code: only what the user can write where they call the compiled function."""
 
+from dataclasses import replace
+
 import pytest
 
 from dynadiag.advice.recompile_cause import Cause, Split
+from dynadiag.advice.recompile_values import absent, value_advice
 from dynadiag.advice.recompiles import recompile_advice
 from dynadiag.model.run import CompileKey, Frame, Location, Run, RunInfo
 
@@ -18,10 +21,10 @@ def caused(kind, source, *, code=None, values=(), raw="", run=EMPTY, **facts):
 @pytest.mark.parametrize(
     ("code", "after"),
     [
-        ("y = f(x)  # each batch", "torch._dynamo.mark_dynamic(x, 1)\ny = f(x)"),
-        ("y = f(x=tokens)", "torch._dynamo.mark_dynamic(tokens, 1)\ny = f(x=tokens)"),
-        ("y = f(x=batch['ids']).loss", "torch._dynamo.mark_dynamic(batch['ids'], 1)\ny = f(x=batch['ids']).loss"),
-        ("loss = f(x).pow(2).mean()", "torch._dynamo.mark_dynamic(x, 1)\nloss = f(x).pow(2).mean()"),
+        ("y = f(x)  # each batch", "torch._dynamo.maybe_mark_dynamic(x, 1)\ny = f(x)"),
+        ("y = f(x=tokens)", "torch._dynamo.maybe_mark_dynamic(tokens, 1)\ny = f(x=tokens)"),
+        ("y = f(x=batch['ids']).loss", "torch._dynamo.maybe_mark_dynamic(batch['ids'], 1)\ny = f(x=batch['ids']).loss"),
+        ("loss = f(x).pow(2).mean()", "torch._dynamo.maybe_mark_dynamic(x, 1)\nloss = f(x).pow(2).mean()"),
         ("y = f(batch)", None),
         ("loss = criterion(f(h), x)", None),  # which of them is compiled is not known
         ("while f(x) > 0:", None),
@@ -66,7 +69,7 @@ def test_a_tensor_is_marked_by_the_name_it_has_at_the_call(code, after):
 )
 def test_the_tensor_has_its_name_at_the_call_only_where_that_is_certain(code, source, inputs, name):
     advice = caused("size", f"{source}.size(1)", code=code, values=("8", "12"), inputs=frozenset(inputs))[0]
-    assert advice.after == (None if name is None else f"torch._dynamo.mark_dynamic({name}, 1)\n{code}")
+    assert advice.after == (None if name is None else f"torch._dynamo.maybe_mark_dynamic({name}, 1)\n{code}")
     assert name is None or f"of `{name}` varies" in advice.text
 
 
@@ -248,3 +251,30 @@ def test_a_tensor_of_an_attribute_is_marked_only_if_it_was_there_at_first():
     for there, slugs in ((True, ["mark-dynamic", "compile-dynamic"]), (False, ["compile-dynamic"])):
         found = caused("size", "self.cache[0].size(1)", values=("4", "5"), there_at_first=there)
         assert [advice.slug for advice in found] == slugs
+
+
+@pytest.mark.parametrize(
+    ("line", "slug"),
+    [
+        ("if self.teacher is not None:", "bounded-versions"),  # an earlier value would change what the first calls compute
+        ("if self.teacher is None:", "initialise-attribute"),
+    ],
+)
+def test_an_optional_attribute_is_left_alone(line, slug):
+    origin = Location("t.py", 3, "step", code=line)
+    cause = Cause(kind="none", source="self.teacher", process=0, raw_source="self.teacher", values=("None", "a Linear"), origin=origin)
+    assert [advice.slug for advice in absent(cause)] == [slug]
+
+
+def test_a_number_that_bounds_a_loop_stays_a_constant():
+    origin = Location("t.py", 3, "step", code="for i in range(self.depth + 1):")
+    hint = "use torch._dynamo.config.allow_unspec_int_on_nn_module"
+    cause = Cause(kind="value", source="self.depth", process=0, values=("0", "1"), hint=hint, origin=origin)
+    assert [advice.slug for advice in value_advice(cause)] == ["split-by-value"]
+    assert [advice.slug for advice in value_advice(replace(cause, origin=None))][0] == "unspec-int-on-module"
+
+
+def test_a_captured_number_becomes_a_tensor():
+    cause = Cause(kind="value", source="slope (closure of score_mod)", process=0, values=("0.01", "0.02"))
+    assert [advice.slug for advice in value_advice(cause)] == ["closure-as-tensor"]
+    assert [advice.slug for advice in value_advice(replace(cause, values=("1", "2")))] == ["split-by-value"]

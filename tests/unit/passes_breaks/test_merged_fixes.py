@@ -30,13 +30,15 @@ def test_changes_of_different_lines_stay_apart(maker, at):
 def test_sizes_of_one_call_are_marked_together():
     def mark(name, dimension):
         text = f"Say before the first call that dimension {dimension} of `{name}` varies, so the first version is dynamic already."
-        return Advice(slug="mark-dynamic", text=text, before="f(x, y)", after=f"torch._dynamo.mark_dynamic({name}, {dimension})\nf(x, y)")
+        return Advice(
+            slug="mark-dynamic", text=text, before="f(x, y)", after=f"torch._dynamo.maybe_mark_dynamic({name}, {dimension})\nf(x, y)"
+        )
 
     other = Advice(slug="compile-dynamic", text="Or give it.")
     first, second = marked_together((mark("x", 1), other, mark("y", 0), mark("y", 1)))
     assert "that dimension 1 of `x`, dimension 0 of `y` and dimension 1 of `y` vary, so" in first.text
     assert first.after == "\n".join(
-        [*(f"torch._dynamo.mark_dynamic({name}, {d})" for name, d in (("x", 1), ("y", 0), ("y", 1))), "f(x, y)"]
+        [*(f"torch._dynamo.maybe_mark_dynamic({name}, {d})" for name, d in (("x", 1), ("y", 0), ("y", 1))), "f(x, y)"]
     )
     assert second is other
     assert marked_together((mark("x", 1), other)) == (mark("x", 1), other)

@@ -47,7 +47,7 @@ def test_sizes_are_read_as_one_row(builders):
     assert "`x.size(0)`: 4 -> 8 -> 9" in finding.why
     assert "3 of at most 8" in finding.why
     assert "1.00 s" in finding.why
-    assert "`torch._dynamo.mark_dynamic(x, 0)`" in finding.fix[0].text  # the line of the call is not in this log
+    assert "`torch._dynamo.maybe_mark_dynamic(x, 0)`" in finding.fix[0].text  # the line of the call is not in this log
 
 
 def test_a_new_value_is_learned_from_the_next_failure(builders):
@@ -370,3 +370,16 @@ def test_any_reasons_are_taken(builders, events):
     assert len(found.recompiles) == len(events)
     counted = {recompile for row in found.transitions for recompile in row.recompiles}
     assert counted == {one.id for one, reasons in zip(found.recompiles, events, strict=True) if reasons}
+
+
+def test_a_number_that_torch_turned_back_into_a_constant_is_to_be_multiplied(builders):
+    specialized = "0/1: k == 0.25  # (_dynamo/output_graph.py:3552 in remove_tensorify_specialized_graphargs)"
+    found = find_recompiles(builders.recompiled([equals(0, "k", "0.5")], [specialized, equals(0, "k", "0.5")]))
+    assert [advice.slug for advice in only(found.findings).fix] == ["number-as-operand"]
+
+
+def test_a_mark_that_ends_nothing_alone_says_so_and_comes_last(builders):
+    run = builders.recompiled([size(0, 4, 5)], symbols=[(1, "L['x'].size()[0]", "5"), (1, "L['k']", "2")])
+    fixes = only(find_recompiles(run).findings).fix
+    assert fixes[-1].slug == "mark-dynamic" and fixes[-1].text.endswith("something else changed in the same calls.")
+    assert len(fixes) > 1

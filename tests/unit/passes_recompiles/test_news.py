@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from dynadiag.model.run import BreakEvent, CompileMetrics, Location
+from dynadiag.model.run import BreakEvent, CompileMetrics, Guard, GuardSet, Location
 from dynadiag.passes.find_recompiles import find_recompiles
 
 LINE = "self.history.append(t)"
@@ -132,3 +132,25 @@ def test_the_learning_rate_is_the_users_though_torch_reads_it(builders):
     callers = (Location(builders.SCRIPT, 7, "<module>", "step()"), Location(optimizer.replace("adam", "optimizer"), 78, "wrapper", "step"))
     (finding,) = find_recompiles(replace(run, frames=tuple(replace(one, callers=callers) for one in run.frames))).findings
     assert [advice.slug for advice in finding.fix] == ["lr-as-tensor"]
+
+
+@pytest.mark.parametrize(
+    ("name", "states"),
+    [
+        ("grad_mode", ['{"grad_mode":true}', '{"grad_mode":false}', '{"grad_mode":true}']),
+        (
+            "autocast(cpu)_enabled",
+            [f'{{"autocast_state":{{"cached_enabled":true,"dtype":[15,5],"enabled":[{on},false]}}}}' for on in ("false", "true", "false")],
+        ),
+    ],
+)
+def test_a_mode_seen_before_is_no_news(builders, name, states):
+    """Trained frozen, evaluated, and trained unfrozen: the parameter is new, the mode is not."""
+    unfrozen = "0/0: tensor 'self.weight' requires_grad mismatch. expected requires_grad=0"
+    changed = f"GLOBAL_STATE changed: {name} "
+    run = builders.recompiled([f"0/0: {changed}"], [f"0/1: {changed}", unfrozen])
+    codes = [f"___check_global_state() against {state}" for state in states]
+    sets = [GuardSet(count=1, by_kind={"GLOBAL_STATE": 1}, examples=(Guard("GLOBAL_STATE", "", code),)) for code in codes]
+    run = replace(run, frames=tuple(replace(frame, guards=held) for frame, held in zip(run.frames, sets, strict=True)))
+    found = find_recompiles(run)
+    assert {row.source: row.recompiles for row in found.transitions} == {name: ("r1",), "self.weight.requires_grad": ("r2",)}

@@ -39,3 +39,12 @@ def test_another_class_of_module_needs_no_conversion(builders):
     reason = "0/0: ___check_type_id(fn, 7), type=<class 'torch.nn.modules.container.Sequential'>"
     (finding,) = find_recompiles(builders.recompiled([reason], **ENTRY)).findings
     assert [advice.slug for advice in finding.fix] == ["bounded-versions"]
+
+
+def test_a_failed_compilation_of_the_same_module_is_no_other_module(builders):
+    """It failed before it had read all parameters."""
+    run = builders.recompiled([SIZE], **ENTRY)
+    second = TracedInput(**{**{name: getattr(held("f0", 4), name) for name in TracedInput.__slots__}, "source": "L['fn'].bias"})
+    frames = (run.frames[0], builders.replace(run.frames[1], outcome="failed"))
+    run = builders.replace(run, frames=frames, traced_inputs=(held("f0", 4), second, held("f1", 4)))
+    assert [row.source for row in find_recompiles(run).transitions] == ["args[0].size(1)"]

@@ -50,11 +50,23 @@ def _():
 
         c, out = compiled(fn), []
         for x in rows(4, 8, 9):
-            torch._dynamo.mark_dynamic(x, 0)
+            torch._dynamo.maybe_mark_dynamic(x, 0)
             out.append(c(x))
         return out
 
     return before, after
+
+
+@case("closure-as-tensor")
+def _():
+    def run(make):
+        def scaled(number):
+            return lambda x: x * number
+
+        c = compiled(lambda op, x: op(x) + 1)
+        return [c(scaled(make(number)), x) for number, x in zip((0.5, 1.5, 2.5), rows(4, 4, 4), strict=True)]
+
+    return lambda: run(float), lambda: run(torch.tensor)
 
 
 @case("compile-dynamic")
@@ -452,7 +464,7 @@ def _():
         c, out = compiled(fn), []
         for n in (2, 3, 4):
             stacked = torch.stack(rows(4) * n)
-            torch._dynamo.mark_dynamic(stacked, 0)
+            torch._dynamo.maybe_mark_dynamic(stacked, 0)
             out.append(c(stacked))
         return out
 

@@ -84,7 +84,7 @@ for marked in (False, True):
     for size in (8, 10):
         ids, target = torch.ones(2, size), torch.ones(2, 1)
         if marked:
-            torch._dynamo.mark_dynamic(ids, 1)
+            torch._dynamo.maybe_mark_dynamic(ids, 1)
         loss = model(input_ids=ids, labels=target).sum()
 """
 LINES = {name: number for number, line in enumerate(SCRIPT.splitlines(), 3) for name in ("h.sum().item()", "outside(x *") if name in line}
@@ -114,7 +114,7 @@ def test_an_argument_of_a_librarys_model_is_marked_by_its_name_in_the_script(fou
     (finding,) = (one for one in found.findings if "kwargs['input_ids'].size(1)" in one.title)
     fix = next(advice for advice in finding.fix if advice.slug == "mark-dynamic")
     line = "loss = model(input_ids=ids, labels=target).sum()"
-    assert (fix.before, fix.after) == (line, f"torch._dynamo.mark_dynamic(ids, 1)\n{line}")
+    assert (fix.before, fix.after) == (line, f"torch._dynamo.maybe_mark_dynamic(ids, 1)\n{line}")
     assert finding.where.code == line
     assert finding.cost.value == 1.0
 
@@ -123,7 +123,7 @@ def test_one_size_that_is_passed_on_is_one_finding_and_named_as_the_script_write
     (finding,) = [finding for finding in found.findings if "`outer`" in finding.title]
     assert finding.title.startswith("`outer` and 1 function that it calls were compiled again, 3 times in all,")
     assert "`inner` (`ids.size(1)`: 8 -> 12" in finding.why
-    assert finding.fix[0].after == 'torch._dynamo.mark_dynamic(batch["x"], 1)\nnested(**batch)'
+    assert finding.fix[0].after == 'torch._dynamo.maybe_mark_dynamic(batch["x"], 1)\nnested(**batch)'
     assert not any("`inner`" in other.title for other in found.findings)
 
 
