@@ -11,6 +11,7 @@ from dynadiag.advice.blocks import Block, parse_block
 from dynadiag.advice.source import SourceLine, parse_line
 from dynadiag.model.report import Advice, GraphBreak
 from dynadiag.model.run import BreakEvent, Location, Process, Run
+from dynadiag.passes.base import process_of
 from dynadiag.passes.places import joined_stack, source_function
 
 _INSTALLED = re.compile(r"[/\\](?:site-packages|dist-packages)[/\\]|[/\\]lib(?:64)?[/\\]python3")
@@ -272,7 +273,7 @@ def _process(event: BreakEvent | GraphBreak, run: Run) -> Process | None:
     else:
         frame = run.frame(event.frame)
         index = None if frame is None else frame.key.process
-    return next((process for process in run.processes if process.index == index), None)
+    return None if index is None else process_of(run, index)
 
 
 def option(situation: Situation, slug: str, name: str, statement: str, text: str) -> Iterator[Advice]:

@@ -22,7 +22,7 @@ from dynadiag.passes.mutation_errors import failed_by_new_sizes, leaf_facts, ref
 from dynadiag.passes.mutation_facts import Effect, Fact, Site, severity_of, sorted_effects, worst
 from dynadiag.passes.mutation_findings import mutation_findings
 from dynadiag.passes.mutation_free import inner_facts
-from dynadiag.passes.mutation_graphs import GraphView, graph_views
+from dynadiag.passes.mutation_graphs import GraphView, graph_views, last_graphs
 from dynadiag.passes.mutation_inputs import disagreements, input_facts
 from dynadiag.passes.mutation_parity import with_parity
 from dynadiag.passes.mutation_postgrad import MISSED, copy_effect, missed_reinplacing, whole_copies
@@ -31,6 +31,7 @@ from dynadiag.passes.places import is_own_file, source_function
 
 Key = tuple[object, ...]
 MOST_PYTHON = 5_000
+MOST_GRAPHS = 40_000  # whose texts are read: ten of each rank of a job of 4,096
 _OF_BREAKS = frozenset(("DM05", "DM06", "DM07", "DM13", "DM16", "DM20", "DM21", "DM22"))
 # Each backward graph of compiled autograd is a function of a file of its own.
 _MADE_FILE = re.compile(r"<eval_with_key>\.\d+")
@@ -50,7 +51,10 @@ def find_mutations(run: Run) -> PassResult:
     facts: list[Fact] = []
     notes: list[str] = []
     unprobed: list[_Unprobed] = []
-    for view in graph_views(run):  # one after the other: each holds what was parsed of its graph
+    graphs = list(islice(last_graphs(run), MOST_GRAPHS + 1))
+    if len(graphs) > MOST_GRAPHS:
+        notes.append(f"Mutations: only the first {MOST_GRAPHS:,} graphs were looked at; there are more.")
+    for view in graph_views(run, graphs[:MOST_GRAPHS]):  # one after the other: each holds what was parsed of its graph
         facts += _of_graph(view, breaks, run)
         notes += disagreements(view)
         if view.why_not_probed is not None:

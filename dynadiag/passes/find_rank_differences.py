@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 
 from dynadiag.model.report import Cost, Finding, PassResult, RankDifference
 from dynadiag.model.run import Frame, Location, Process, Run
@@ -54,22 +53,22 @@ def find_rank_differences(run: Run) -> PassResult:
     ranks, notes = main_processes(run)
     if len(ranks) < 2:
         return PassResult(notes=notes)
-    most = min(_MOST_DIFFERENCES, _MOST_VALUES // len(ranks))
-    found = [list(islice(_differences(aspect, ranks, run), most + 1)) for aspect in _ASPECTS]
-    differences = [(aspect, one) for aspect, group in zip(_ASPECTS, found, strict=True) for one in group[:most]]
-    if any(len(group) > most for group in found):
-        notes = (*notes, f"Ranks: the first {most:,} differences of a kind are shown; there are more.")
-    guarded = list(islice(guard_values(ranks, run), _MOST_DIFFERENCES))
-    settings = list(_settings(ranks))
-    cut = list(_cut_short(ranks))
+    most = max(1, min(_MOST_DIFFERENCES, _MOST_VALUES // len(ranks)))
+    found = [
+        *((aspect.code, aspect.title, *_differences(aspect, ranks, run, most)) for aspect in _ASPECTS),
+        (VALUE_CODE, _TITLES[VALUE_CODE], *guard_values(ranks, run, most)),
+    ]
+    notes = (*notes, *(_left_out(title, len(shown), number) for _, title, shown, number in found if number > len(shown)))
+    more: Counter[str] = Counter()  # that are not shown, by code
+    for code, _, shown, number in found:
+        more[code] += number - len(shown)
     every = [
-        *((aspect.code, one) for aspect, one in differences),
-        *((VALUE_CODE, one) for one in guarded),
-        *((SETTING_CODE, one) for one in settings),
-        *((CUT_CODE, one) for one in cut),
+        *((code, one) for code, _, shown, _ in found for one in shown),
+        *((SETTING_CODE, one) for one in _settings(ranks)),
+        *((CUT_CODE, one) for one in _cut_short(ranks)),
     ]
     numbered = [(code, replace(one, id=f"d{number}")) for number, (code, one) in enumerate(every, start=1)]
-    return PassResult(ranks=tuple(one for _, one in numbered), findings=_findings(numbered, run), notes=notes)
+    return PassResult(ranks=tuple(one for _, one in numbered), findings=_findings(numbered, run, more), notes=notes)
 
 
 def main_processes(run: Run) -> tuple[dict[int, Process], tuple[str, ...]]:
@@ -90,7 +89,12 @@ def main_processes(run: Run) -> tuple[dict[int, Process], tuple[str, ...]]:
     return ranks, (*notes[:_MOST_NOTES], *more)
 
 
-def _differences(aspect: Aspect, ranks: Mapping[int, Process], run: Run) -> Iterable[RankDifference]:
+def _left_out(title: str, shown: int, number: int) -> str:
+    return f"{title}: {shown:,} of {plural(number, 'difference')} are shown; each is told of every rank."
+
+
+def _differences(aspect: Aspect, ranks: Mapping[int, Process], run: Run, most: int) -> tuple[list[RankDifference], int]:
+    """The first `most` differences in one aspect, and how many there are."""
     of_process = {process.index: rank for rank, process in ranks.items()}
     counts: dict[tuple[str, ...], Counter[int]] = {}
     named: dict[tuple[str, ...], Item] = {}
@@ -98,12 +102,15 @@ def _differences(aspect: Aspect, ranks: Mapping[int, Process], run: Run) -> Iter
         if process in of_process:
             counts.setdefault(item.key, Counter())[of_process[process]] += 1
             named.setdefault(item.key, item)
-    for key, count in counts.items():
-        if len(count) == len(ranks) and len(set(count.values())) == 1:
-            continue
-        numbers = {rank: count[rank] for rank in ranks}
-        values = {rank: plural(number, aspect.noun) for rank, number in numbers.items()}
-        yield RankDifference(id="", what=named[key].what, values=by_rank(values), odd_ranks=odd_ones(numbers), location=named[key].where)
+    different = [key for key, count in counts.items() if len(count) < len(ranks) or len(set(count.values())) > 1]
+    found = []
+    for key in different[:most]:
+        numbers = {rank: counts[key].get(rank, 0) for rank in ranks}
+        words = {number: plural(number, aspect.noun) for number in set(numbers.values())}
+        values = {rank: words[number] for rank, number in numbers.items()}
+        where = named[key].where
+        found.append(RankDifference(id="", what=named[key].what, values=by_rank(values), odd_ranks=odd_ones(values), location=where))
+    return found, len(different)
 
 
 def by_rank(values: Mapping[int, str]) -> dict[str, str]:
@@ -119,10 +126,11 @@ def by_rank(values: Mapping[int, str]) -> dict[str, str]:
 
 def odd_ones(values: Mapping[int, object]) -> tuple[int, ...]:
     """The ranks whose value is not that of the majority; empty when there is no majority, because then nobody is the odd one."""
-    commonest = Counter(map(repr, values.values())).most_common(1)[0]
-    if commonest[1] * 2 <= len(values):
+    texts = list(map(repr, values.values()))
+    commonest, number = Counter(texts).most_common(1)[0]
+    if number * 2 <= len(values):
         return ()
-    return tuple(rank for rank, value in values.items() if repr(value) != commonest[0])
+    return tuple(rank for rank, text in zip(values, texts, strict=True) if text != commonest)
 
 
 def _breaks(run: Run) -> Iterable[tuple[int, Item]]:
@@ -218,8 +226,10 @@ def _options(process: Process) -> str | None:
     return ", ".join(f"{area}.{name}={value!r}" for area in sorted(areas) for name, value in sorted(areas[area].items())) or "all default"
 
 
-def guard_values(ranks: Mapping[int, Process], run: Run) -> Iterable[RankDifference]:
-    """Sources on whose value the first compilation of one function is guarded differently on different ranks.
+def guard_values(ranks: Mapping[int, Process], run: Run, most: int = _MOST_DIFFERENCES) -> tuple[list[RankDifference], int]:
+    """The first `most` differences in guarded values, and how many there are.
+
+    A difference is a source on whose value the first compilation of one function is guarded differently on different ranks.
 
     Ranks that do not guard the source are left out. Where each rank has a value of its own (its number, its share of the data) none is odd.
     """
@@ -229,27 +239,34 @@ def guard_values(ranks: Mapping[int, Process], run: Run) -> Iterable[RankDiffere
         if frame.guards is not None and frame.guards.values and frame.key.process in of_process:
             place = (*_place_key(_location(frame), run), frame.name or "")
             first.setdefault(place, {}).setdefault(of_process[frame.key.process], frame)
+    found: list[RankDifference] = []
+    number = 0
     for frames in first.values():
         variants: dict[tuple[str, ...], list[int]] = {}
         for rank, frame in frames.items():
             variants.setdefault(() if frame.guards is None else frame.guards.values, []).append(rank)
         if len(variants) > 1:
-            yield from _guarded_differently(variants, next(iter(frames.values())))
+            by_source = _guarded_differently(variants)
+            number += len(by_source)
+            for source, expected in list(by_source.items())[: most - len(found)]:
+                values = dict(sorted((rank, value) for codes, value in expected.items() for rank in variants[codes]))
+                frame = next(iter(frames.values()))
+                what = f"value of `{source}` guarded in {_name(frame)}"
+                found.append(
+                    RankDifference(id="", what=what, values=by_rank(values), odd_ranks=odd_ones(values), location=_location(frame))
+                )
+    return found, number
 
 
-def _guarded_differently(variants: Mapping[tuple[str, ...], Sequence[int]], frame: Frame) -> Iterable[RankDifference]:
-    """The sources whose values differ between the variants of one function's guards, each with the ranks that have it."""
-    by_source: dict[str, dict[int, str]] = {}
-    for codes, ranks in list(variants.items())[:_MOST_VARIANTS]:
+def _guarded_differently(variants: Mapping[tuple[str, ...], Sequence[int]]) -> dict[str, dict[tuple[str, ...], str]]:
+    """The sources whose values differ between the variants of one function's guards, with the value of each variant that has it."""
+    by_source: dict[str, dict[tuple[str, ...], str]] = {}
+    for codes in list(variants)[:_MOST_VARIANTS]:
         for code in codes:
             guard = parse_guard_code(code)
             if guard is not None and guard.source and guard.expected is not None:
-                by_source.setdefault(guard.source, {}).update(dict.fromkeys(ranks, guard.expected))
-    for source, values in by_source.items():
-        if len(set(values.values())) > 1:
-            ordered = dict(sorted(values.items()))
-            what = f"value of `{source}` guarded in {_name(frame)}"
-            yield RankDifference(id="", what=what, values=by_rank(ordered), odd_ranks=odd_ones(ordered), location=_location(frame))
+                by_source.setdefault(guard.source, {})[codes] = guard.expected
+    return {source: values for source, values in by_source.items() if len(set(values.values())) > 1}
 
 
 def _cut_short(ranks: Mapping[int, Process]) -> Iterable[RankDifference]:
@@ -262,7 +279,7 @@ def _cut_short(ranks: Mapping[int, Process]) -> Iterable[RankDifference]:
         )
 
 
-def _findings(numbered: Sequence[tuple[str, RankDifference]], run: Run) -> tuple[Finding, ...]:
+def _findings(numbered: Sequence[tuple[str, RankDifference]], run: Run, more: Mapping[str, int]) -> tuple[Finding, ...]:
     groups: dict[str, list[RankDifference]] = {}
     for code, one in numbered:
         groups.setdefault(code, []).append(one)
@@ -270,11 +287,12 @@ def _findings(numbered: Sequence[tuple[str, RankDifference]], run: Run) -> tuple
     subjects = [Subject(code, group[0].location) for code, group in groups.items()]
     marks = fingerprints(subjects, run)
     return tuple(
-        _finding(number, code, groups[code], mark, cut) for number, (code, mark) in enumerate(zip(groups, marks, strict=True), start=1)
+        _finding(number, code, groups[code], mark, cut, more[code])
+        for number, (code, mark) in enumerate(zip(groups, marks, strict=True), start=1)
     )
 
 
-def _finding(number: int, code: str, group: Sequence[RankDifference], mark: str, cut: tuple[int, ...]) -> Finding:
+def _finding(number: int, code: str, group: Sequence[RankDifference], mark: str, cut: tuple[int, ...], more: int) -> Finding:
     texts = [f"{one.what}: {', '.join(f'{rank}: {value}' for rank, value in one.values.items())}{_odd_text(one)}" for one in group]
     parts = [f"{listed(texts, limit=_SHOWN)}.", _CONSEQUENCE[code]]
     if cut and code != CUT_CODE:
@@ -288,9 +306,9 @@ def _finding(number: int, code: str, group: Sequence[RankDifference], mark: str,
         where=group[0].location,
         why=" ".join(part for part in parts if part),
         fix=(),
-        cost=Cost(value=float(len(group)), unit="differences", basis="counted"),
+        cost=Cost(value=float(len(group) + more), unit="differences", basis="counted"),
         evidence=tuple(one.id for one in group),
-        rank=(float(Rank.RANKS_DIFFER), float(-len(group))),
+        rank=(float(Rank.RANKS_DIFFER), float(-len(group) - more)),
     )
 
 

@@ -170,13 +170,19 @@ def _read(graph: Graph) -> str:
         return ""
 
 
-def graph_views(run: Run) -> Iterator[GraphView]:
-    """Each Dynamo graph of the last attempt of its frame, also of frames that failed in the back end."""
-    index = _Index.of(run)
+def last_graphs(run: Run) -> Iterator[tuple[Graph, Frame]]:
+    """Each Dynamo graph of the last attempt of its frame, also of frames that failed in the back end, with its frame."""
     for graph in run.graphs:
-        frame = index.frames.get(graph.frame)
-        if graph.kind == "dynamo" and frame is not None and graph.attempt >= frame.attempts - 1:
-            yield _view(graph, frame, index)
+        frame = run.frame(graph.frame) if graph.kind == "dynamo" else None
+        if frame is not None and graph.attempt >= frame.attempts - 1:
+            yield graph, frame
+
+
+def graph_views(run: Run, graphs: Iterable[tuple[Graph, Frame]]) -> Iterator[GraphView]:
+    """What is known of each of these graphs of a run (`last_graphs`)."""
+    index = _Index.of(run)
+    for graph, frame in graphs:
+        yield _view(graph, frame, index)
 
 
 Compilation = tuple[str, int]
@@ -186,7 +192,6 @@ Compilation = tuple[str, int]
 class _Index:
     """Graphs and records by frame and attempt, in the order of the log."""
 
-    frames: Mapping[str, Frame]
     dynamo: Mapping[Compilation, list[Graph]]
     post_grad: Mapping[Compilation, list[Graph]]
     metadata: Mapping[Compilation, list[MutationRecord]]
@@ -207,7 +212,7 @@ class _Index:
         for tensor in run.traced_inputs:
             traced.setdefault(tensor.frame, []).append(tensor)
         lowered = frozenset((graph.frame, graph.attempt) for graph in run.graphs if graph.kind != "dynamo")
-        return _Index({frame.id: frame for frame in run.frames}, graphs["dynamo"], graphs["post_grad"], metadata, traced, lowered)
+        return _Index(graphs["dynamo"], graphs["post_grad"], metadata, traced, lowered)
 
     def behind(self, graph: Graph, record: int | None) -> bool:
         """Whether a record lies between this Dynamo graph and the next one of the same compilation."""

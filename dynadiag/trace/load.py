@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dynadiag.errors import UnreadableInputError
-from dynadiag.model.run import Run
+from dynadiag.model.run import CompileKey, Run
 from dynadiag.trace import mutation_events, own_records, room, torch_records
 from dynadiag.trace.drafts import ProcessDraft, RunDraft
 from dynadiag.trace.finish import finish
@@ -31,6 +31,10 @@ _BY_KEY = {name.encode(): handler for name, handler in {**torch_records.BY_KEY, 
 _BY_ARTIFACT = {name.encode(): handler for name, handler in _ARTIFACTS.items()}
 # What is still counted of a frame that is not kept.
 _EVENTS = {b"dynamo_graph_break_reason": "graph break events", b"recompile_reasons": "recompiles", b"dynamo_output_graph": "graphs"}
+_OF_FRAMES = frozenset((torch_records.start, torch_records.graph_break, torch_records.recompile, torch_records.guards))
+_COMPILE_ID = re.compile(  # at the end of a header without `compiled_autograd_id`
+    rb'"rank": \d{1,9}, "frame_id": (\d{1,18}), "frame_compile_id": (\d{1,18}), "attempt": \d{1,9}(?:, "has_payload": (?:null|"\w*"))?\}\Z'
+)
 _CONTEXT_BYTES = 512  # the compile context and the rank come last in a header, which can have many kilobytes
 _LARGEST_HEADER_BYTES = 16 << 20
 
@@ -228,6 +232,8 @@ class _LogReader:
             record = Record(piece, kind.decode(), process.records - 1)
             if "rank" not in process.facts and b'"rank"' in line[-_CONTEXT_BYTES:]:
                 self._note_rank(process, record)
+            if self.run.room.left["frames"] and handler in _OF_FRAMES:
+                self._pass_over(process, line)
             handler(self.run, process, record)
             if record.mismatch:
                 self._mismatch(piece)
@@ -237,6 +243,15 @@ class _LogReader:
             event = _EVENTS.get(name or kind)
             if event is not None:
                 self.run.room.left[event] += 1
+
+    def _pass_over(self, process: ProcessDraft, line: bytes) -> None:
+        """LeftOutError for a record of a frame that is only counted, before anything else of it is read."""
+        found = _COMPILE_ID.search(line)
+        if found is not None:
+            frame, again = int(found[1]), int(found[2])
+            key = CompileKey(process.index, process.epoch, frame, again, None)
+            if key not in process.frames and (frame, again, None) not in process.latest:
+                self.run.new_frame(process, key)
 
     def _mismatch(self, piece: Piece) -> None:
         self.cut_off |= piece.last

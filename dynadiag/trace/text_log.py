@@ -6,10 +6,13 @@ that `text_events` knows becomes a fact. Everything else is passed over.
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from dynadiag.trace.drafts import RunDraft
+from dynadiag.trace.sources import shown
 from dynadiag.trace.text_events import OLD_WARNING, TextEvents, starts_message
 from dynadiag.trace.text_prefix import Prefix, split_line, without_escapes
 from dynadiag.trace.values import decode
@@ -17,12 +20,27 @@ from dynadiag.trace.values import decode
 LONGEST_MESSAGE = 2_000_000
 LONGEST_LINE = 100_000
 _MOST_OPEN = 64
-# The end of a line behind which one begins that may have a prefix, a colour, or the first words of a message (`text_events._BARE_STARTS`).
-_TELLING = re.compile(
-    rb"\n(?=[VDIWEC]\d{4} |\d{4}-\d\d-|DEBUG|INFO|WARNING|ERROR|torch|Graph break|Recompiling |[wW][oO][nN]'[tT] |Unsupported: |"
-    rb"TRACED GRAPH|__compiled_fn_|Traceback \(|[^\S\n]*+(?:TREE_GUARD_MANAGER:|\[|\x1b|"
-    rb"(?:default|trainer|rank|worker)?\s?\d{1,6}(?:\|\d{1,9})?\]?:))"
+# How a line may begin that is the first of a message (`text_events._BARE_STARTS`), a logger's (`text_prefix`) or coloured.
+_FIRST = (
+    rb"[VDIWEC]\d{4} |\[\d{4}-\d\d-|\d{4}-\d\d-\d\d[ T][\d:.,]++ ?\[?(?:DEBUG|INFO|WARNING|ERROR)|"
+    rb"\[?(?:DEBUG|INFO|WARNING|ERROR)\]?[: ]++torch|"
+    rb"torch(?:[\w.]{0,100}+: \[|dynamo start|\._?dynamo hit|(?:\._dynamo|dynamo)\.exc\.Unsupported: )|"
+    rb"Graph break|Recompiling |[wW][oO][nN]'[tT] |Unsupported: |TRACED GRAPH|__compiled_fn_|Traceback \(|"
+    rb"[^\S\n]*+(?:TREE_GUARD_MANAGER:|\x1b)"
 )
+# In front of it the number of the rank that wrote a line (`text_prefix._RANK`); a superset.
+_NUMBER = rb"[^\S\n]*+(?:\[?(?:default|trainer|rank|worker)?[^\S\n]?\d{1,6}(?:\|\d{1,9})?\]:|\[[\w.|-]{2,111}+\]:|\d{1,6}: )"
+_RANK = _NUMBER + rb"[^\S\n]?+"
+# The end of a line behind which one of interest begins: while no rank has an open message only where a message begins.
+_ANY_RANK = re.compile(rb"\n(?=" + _FIRST + rb"|" + _RANK + rb")")
+_NO_RANK = re.compile(rb"\n(?=(?:" + _RANK + rb")?(?:" + _FIRST + rb"))")
+# Lines of one rank that go on with its message, whatever it is.
+_RUN = re.compile(rb"(" + _RANK + rb")(?!" + _FIRST + rb")[^\n]*+(?:\n\1(?!" + _FIRST + rb")[^\n]*+)*+")
+_PREFIXES = re.compile(rb"(?m)^" + _NUMBER + rb"(?:[^\S\n](?=\S))?")
+_PREFIXES_OF_TORCH = re.compile(rb"(?m)^" + _RANK)
+# How many bytes of text must have come for each line that is looked at by itself: those of a logger have 80 and more.
+_BYTES_A_LINE = 64
+_FEWEST_LINES = 50_000
 
 
 @dataclass(slots=True)
@@ -56,12 +74,16 @@ class TextReader:
 
     def __init__(self, run: RunDraft, log: str) -> None:
         self.events = TextEvents(run, log)
+        self.name = shown(Path(log.rpartition(os.sep)[2]))
         self.open: dict[tuple[int | None, int | None], Message] = {}
         self.previous: tuple[str, Prefix] | None = None
+        self.allowance = _FEWEST_LINES
+        self.loose = False  # whether lines without a logger's prefix may go on with a message
 
     def lines(self, block: bytes, offset: int) -> None:
         """Many lines of the log, which begin at `offset`: most say nothing to us and are not looked at one by one."""
         self.events.allow(len(block))
+        self.allowance += len(block) // _BYTES_A_LINE
         if not block.strip(b"\r\n"):
             self._go_on(block, 0, len(block), offset)
             return
@@ -69,15 +91,42 @@ class TextReader:
         position, end = 0, len(block)
         block = b"\n" + block
         while position <= end:
-            match = _TELLING.search(block, position)
+            match = (_ANY_RANK if self.loose else _NO_RANK).search(block, position)
             begin = match.end() if match is not None else end + 2
             if begin > position + 1:
                 self._plain(block, position + 1, begin - 1, offset - 1, may_warn=may_warn)
             if match is None:
                 return
+            self.allowance -= 1
+            if self.allowance < 0:
+                self._leave_out()
+                return
+            run = _RUN.match(block, begin) if self.loose and not may_warn else None
+            if run is not None:
+                self._same_rank(run, offset - 1)
+                position = run.end()
+                continue
             position = block.find(b"\n", begin)
             position = position if position >= 0 else end + 1
             self.line(decode(block[begin:position]), offset + begin - 1, position - begin)
+
+    def _leave_out(self) -> None:
+        """The rest of a block is not looked at, because the log consists of lines that are shorter than any of torch."""
+        self.end()
+        self.events.run.note(f"the lines of {self.name} are very short, so not all of them were read (docs/logs.md names the limits)")
+
+    def _same_rank(self, run: re.Match[bytes], base: int) -> None:
+        """Lines that begin with the same rank: they go on with its message, if there is one."""
+        prefix, _ = split_line(decode(run[1]))
+        message = self.open.get((prefix.rank, None))
+        if message is None:
+            return
+        message.whole = message.whole and base + run.start() == message.end + 1
+        message.end = base + run.end()
+        if prefix.rank is None:  # brackets that only look like those of a rank
+            message.add_lines(run[0])
+        else:
+            message.add_lines((_PREFIXES_OF_TORCH if b"rank" in run[1] else _PREFIXES).sub(b"", run[0]))
 
     def _plain(self, block: bytes, begin: int, end: int, base: int, *, may_warn: bool) -> None:
         """Bare lines that begin no message: they go on with an open one. `may_warn`: the warnings of 2022 may stand anywhere in a line."""
@@ -107,13 +156,14 @@ class TextReader:
             message.end = offset + length
             message.add(text)
             return
-        if not prefix.known and prefix.rank is None and message is None and not starts_message(text, bare=True):
+        if not prefix.known and message is None and not starts_message(text, bare=True):
             return
         if message is not None:
             self.events.take(message.prefix, message.lines, self._place(message))
         if len(self.open) >= _MOST_OPEN:
             self.end()
         self.open[writer] = Message(prefix, offset, offset + length, [text])
+        self.loose |= prefix.pid is None
 
     def _split(self, line: str) -> tuple[Prefix, str]:
         """A line's prefix and text; torch repeats the prefix of a message on each of its lines."""
@@ -138,3 +188,4 @@ class TextReader:
         for message in self.open.values():
             self.events.take(message.prefix, message.lines, self._place(message))
         self.open.clear()
+        self.loose = False

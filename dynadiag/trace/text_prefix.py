@@ -6,9 +6,7 @@ import re
 from dataclasses import dataclass
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
-_RANK = re.compile(
-    r"^\s*(?:\[?(?:default|trainer|rank|worker)?\s?(\d{1,6})(?:\|\d+)?\]:|\[[\w.-]{1,100}?(\d{1,6})\|?\d{0,9}\]:|(\d{1,6}): )\s?(?=\S)"
-)
+_RANK = re.compile(r"^\s*(?:\[?(default|trainer|rank|worker)?\s?(\d{1,6})(?:\|\d+)?\]:|\[[\w.-]{1,100}?(\d{1,6})\|?\d{0,9}\]:|(\d{1,6}): )")
 _GLOG = re.compile(
     r"^([VDIWEC])(\d{4} \d\d:\d\d:\d\d(?:[.,]\d+)?) (\d{1,40}+) ?(\S[^\]]*?:\d+)\](?: \[(!?[\d/_!-]+)\])?(?: \[__(\w+)\])? ?"
 )
@@ -72,8 +70,12 @@ def _rank(line: str) -> tuple[int | None, str]:
     match = _RANK.match(line)
     if match is None:
         return None, line
-    number = match.group(1) or match.group(2) or match.group(3)
-    return int(number), line[match.end() :]
+    role, *numbers = match.groups()
+    number = int(next(filter(None, numbers)))
+    # A space behind the prefix belongs to it where the text would begin with one alone; torch writes "[rank0]: " before indented lines too.
+    space = line[match.end() :][:2]
+    indented = len(space) == 2 and space[1].isspace()
+    return number, line[match.end() + (space[:1].isspace() and (not indented or role == "rank")) :]
 
 
 def strip_prefixes(text: str) -> str:

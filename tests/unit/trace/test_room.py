@@ -4,10 +4,11 @@ import json
 
 import pytest
 
-from dynadiag.passes import places
+from dynadiag.passes import find_mutations, places
 from dynadiag.report import build
-from dynadiag.trace import load, room
+from dynadiag.trace import load, room, torch_records
 from dynadiag.trace.room import Room
+from dynadiag.trace.text_log import TextReader
 from dynadiag.trace.text_prefix import split_line
 from dynadiag.trace.values import BadRecordError, parse_json, shallow
 
@@ -171,4 +172,59 @@ def test_differences_of_very_many_ranks_are_bounded(tmp_path, monkeypatch):
     lines = [f"[rank{n}]: Graph break in user code at /home/u/train.py:{n}\n" for n in range(20)]
     report = read(tmp_path, "".join(lines))
     assert len([one for one in report.ranks if one.what.startswith("graph break")]) == 5
-    assert "Ranks: the first 5 differences of a kind are shown; there are more." in report.notes
+    assert "Ranks do not break at the same places: 5 of 20 differences are shown; each is told of every rank." in report.notes
+    assert [one.cost.value for one in report.findings if one.code == "DX01"] == [20.0]
+
+
+def test_lines_of_one_rank_are_taken_as_a_block_and_short_lines_are_not_looked_at_one_by_one(tmp_path, monkeypatch):
+    looked = []
+    line = TextReader.line
+    monkeypatch.setattr(TextReader, "line", lambda self, raw, offset, length: looked.append(raw) or line(self, raw, offset, length))
+    break_text = BREAK.format(7).split("\n")
+    text = "1: a\n" * 100 + "".join(f"[rank1]: {one}\n" for one in break_text) + "[rank1]: a\n" * 100 + "2: b\n" * 100
+    report = read(tmp_path, text)
+    assert looked == [f"[rank1]: {break_text[0]}"]
+    assert report.graph_breaks[0].stack[-1].line == 7
+
+
+def test_a_log_of_nothing_but_short_lines_is_not_read_whole_and_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr("dynadiag.trace.text_log._FEWEST_LINES", 10)
+    report = read(tmp_path, "Graph break: x\n" * 1000)
+    assert 10 <= len(report.run.breaks) < 400
+    assert any("very short, so not all of them were read" in note for note in report.notes)
+
+
+def test_records_of_left_out_frames_are_counted_unread(tmp_path, narrow, monkeypatch):
+    narrow(frames=2)
+    parsed = []
+    real = torch_records.interned_stack
+    monkeypatch.setattr(torch_records, "interned_stack", lambda *args: parsed.append(args) or real(*args))
+    head = (
+        HEAD.format(7)
+        + '{{"dynamo_start": {{"stack": [{{"line": {0}}}]}}, "rank": 0, "frame_id": {0}, "frame_compile_id": 0, "attempt": 0}}\n'
+    )
+    report = read(tmp_path, "".join(head.format(number) for number in range(10)))
+    assert report.summary.frames == 10 and len(parsed) == 3
+
+
+def test_only_so_many_graphs_are_read_for_mutations(tmp_path, monkeypatch):
+    monkeypatch.setattr(find_mutations, "MOST_GRAPHS", 2)
+    graph = "TRACED GRAPH\nclass GraphModule(torch.nn.Module):\n    def forward(self, a):\n        return (a,)\n"
+    report = read(tmp_path, graph * 5)
+    assert len(report.run.graphs) == 5
+    assert "Mutations: only the first 2 graphs were looked at; there are more." in report.notes
+
+
+@pytest.mark.parametrize(
+    "line, rank, text",
+    [
+        ('[rank0]:   File "a.py", line 3', 0, '  File "a.py", line 3'),
+        ("[rank0]: Traceback", 0, "Traceback"),
+        ("[default3]:    def forward(self):", 3, "    def forward(self):"),
+        ("[default3]: text", 3, "text"),
+        ("2:     y = x", 2, "    y = x"),
+        ("[rank7]:", 7, ""),
+    ],
+)
+def test_indented_lines_of_a_rank_keep_their_indentation(line, rank, text):
+    assert (split_line(line)[0].rank, split_line(line)[1]) == (rank, text)
