@@ -97,6 +97,7 @@ def bench(
     from dynadiag.bench.session import bench as run
     from dynadiag.record.guardian import guarded
     from dynadiag.scratch import scratch
+    from dynadiag.torch_compat.versions import require_in
 
     _refuse_launchers(target)
     versions = after is not None or revision is not None
@@ -113,6 +114,8 @@ def bench(
     base = None if check is None else read_base(check)
     budget = Budget(max_rounds=rounds, max_s=max_s)
     guarded()
+    if python is not None:
+        require_in(python, "bench", oldest_python=(3, 11))
     with scratch("git") as folder, _progress() as progress:
         # First what may be refused: a refusal leaves no directory behind.
         specs = _before_and_after(specs, where, after, revision, Path(folder))

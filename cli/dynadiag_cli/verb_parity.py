@@ -64,9 +64,12 @@ def parity(
     """
     from dynadiag.parity.session import OfflineOptions, replay_recording
     from dynadiag.record.guardian import guarded
+    from dynadiag.torch_compat.versions import require_in
     from dynadiag_cli.progress import progress
 
     guarded()
+    if python is not None:
+        require_in(python, "parity")
     recording, graph = _named(target, ctx.meta.get(MODE, "path"))
     directory = recording
     if recording is None:

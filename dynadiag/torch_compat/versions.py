@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from importlib import metadata
 
 from dynadiag.errors import TorchUnsupportedError
@@ -11,6 +12,18 @@ OLDEST = (2, 6)
 """Recording, `explain`, `graph` and everything that only reads (`tests/older_torch` on 2.6 and 2.9)."""
 OLDEST_THAT_COMPARES = (2, 9)
 """`explain --parity`, `parity`, `minify` and `bench`, which call compiled code again (parts of the suite on 2.9.1, by hand)."""
+
+
+_ASK = """
+import sys
+try:
+    from importlib.metadata import version
+    torch = version("torch")
+except Exception:
+    torch = ""
+print(*sys.version_info[:2], torch)
+"""
+_ASK_TIMEOUT_S = 60.0
 
 
 def too_old(part: str, torch: str | None, oldest: tuple[int, int] = OLDEST_THAT_COMPARES) -> str | None:
@@ -32,3 +45,21 @@ def require(part: str) -> None:
         return
     if why is not None:
         raise TorchUnsupportedError(why)
+
+
+def require_in(python: str, part: str, *, oldest_python: tuple[int, int] = (3, 10)) -> None:
+    """Raise TorchUnsupportedError when the interpreter `python` or its torch is too old for `part`; says nothing where it gives no answer.
+
+    Torch 2.9 and newer need Python 3.10 (their wheels' `requires-python`), so that torch is named first.
+    """
+    try:
+        said = subprocess.run([python, "-c", _ASK], capture_output=True, text=True, timeout=_ASK_TIMEOUT_S, check=False).stdout.split()
+    except (OSError, subprocess.SubprocessError):
+        return
+    if len(said) < 2 or not all(number.isdecimal() for number in said[:2]):
+        return
+    if (why := too_old(part, said[2] if len(said) > 2 else None)) is not None:
+        raise TorchUnsupportedError(why)
+    if (int(said[0]), int(said[1])) < oldest_python:
+        wanted = ".".join(map(str, oldest_python))
+        raise TorchUnsupportedError(f"{part} needs Python {wanted} or newer in the script's interpreter, {python} is {said[0]}.{said[1]}")

@@ -49,3 +49,37 @@ def test_nothing_is_said_where_there_is_no_torch(monkeypatch):
 
     monkeypatch.setattr(metadata, "version", missing)
     versions.require("minify")
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ("3 9 2.6.0+cu124", "bench needs torch 2.9 or newer, this is 2.6.0+cu124"),
+        ("3 10 2.9.1", "bench needs Python 3.11 or newer in the script's interpreter, {python} is 3.10"),
+        ("3 12 2.9.1", None),
+        ("3 12", None),
+        ("rubbish", None),
+        ("", None),
+    ],
+)
+def test_another_interpreter_is_asked_before_anything_runs(tmp_path, said, why):
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\necho '{said}'\n")
+    python.chmod(0o755)
+    if why is None:
+        versions.require_in(str(python), "bench", oldest_python=(3, 11))
+        return
+    with pytest.raises(TorchUnsupportedError) as raised:
+        versions.require_in(str(python), "bench", oldest_python=(3, 11))
+    assert str(raised.value.message) == why.format(python=python)
+
+
+@pytest.mark.parametrize("verb", ["parity", "bench"])
+def test_verbs_that_compare_refuse_an_older_interpreter(tmp_path, verb):
+    script, python = tmp_path / "x.py", tmp_path / "python"
+    script.write_text("print('must not run')\n")
+    python.write_text("#!/bin/sh\necho 3 9 2.6.0\n")
+    python.chmod(0o755)
+    done = CliRunner().invoke(app, [verb, "--python", str(python), str(script)])
+    assert isinstance(done.exception, TorchUnsupportedError) and done.exception.message.startswith(f"{verb} needs torch 2.9 or newer")
+    assert "must not run" not in done.output
