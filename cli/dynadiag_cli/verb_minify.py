@@ -208,6 +208,8 @@ def _source(target: list[str]) -> tuple[Path, str | None] | None:
         found = Path(target[0]), None
     if found is not None and len(target) > 1:
         raise UsageError(f"{target[0]} takes no arguments, but got: {' '.join(target[1:])}")
+    if found is not None and found[0].exists() and not (found[0].is_file() or found[0].is_dir()):
+        raise UsageError(f"{found[0]} is neither a file nor a folder: give a recording")  # before a folder is made for it
     return (recording_at(found[0]), found[1]) if found is not None else None
 
 

@@ -88,3 +88,11 @@ def test_a_recording_cannot_be_compared_afterwards(tmp_path: Path):
     result = CliRunner().invoke(dynadiag, ["explain", "--parity", str(log)])
     assert isinstance(result.exception, UsageError)
     assert "--parity compares while a script runs" in str(result.exception)
+
+
+@pytest.mark.parametrize("device", ["/dev/zero#g0", "/dev/null#g0"])
+def test_minify_refuses_a_device_before_it_makes_a_folder(tmp_path, monkeypatch, device):
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(dynadiag, ["minify", device])
+    assert isinstance(result.exception, UsageError) and "neither a file nor a folder" in result.exception.message
+    assert list(tmp_path.iterdir()) == []
