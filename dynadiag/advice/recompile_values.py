@@ -165,11 +165,11 @@ def another_module(cause: Cause) -> Iterable[Advice]:
 
 
 def variants(cause: Cause) -> Iterable[Advice]:
-    """A value that selects what the function does."""
+    """A value that is guarded as it is, such as a mode or a flag."""
     yield Advice(
         slug="split-by-value",
         text=(
-            f"`{cause.source}` selects what the function does: each value takes one compiled version, and no change is needed while there "
+            f"`{cause.source}` is guarded by its value: another value takes another compiled version. No change is needed while there "
             "are fewer values than versions. With more, write one function for each and choose outside (several `torch.compile` calls on "
             "one function share its versions)."
         ),
