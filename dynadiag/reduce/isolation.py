@@ -199,14 +199,15 @@ def _be_child(work: Callable[[Tell], None], writing: int, reading: int, timeout_
 
 
 def _mend_thread_pool() -> None:
-    """Let one thread make torch's thread pool anew, which a fork loses.
+    """Let one thread make torch's thread pool anew, which a fork loses, for work in one thread, as the worker of the verb does it.
 
-    Else the first backward does it: its device threads all at once, of which some find none and abort the process ("Invalid thread pool!",
-    aten/src/ATen/ParallelOpenMP.cpp; seen in 1 of 10 to 1 of 20 children on torch 2.11 and 2.15).
+    OpenMP's threads are lost too: where the parent has used them, a matrix product of 64 x 64 in the child would wait for them for ever
+    (seen on torch 2.15). And else the first backward makes the pool: its device threads all at once, of which some find none and abort the
+    process ("Invalid thread pool!", aten/src/ATen/ParallelOpenMP.cpp; seen in 1 of 10 to 1 of 20 children on torch 2.11 and 2.15).
     """
     torch = sys.modules.get("torch")
     if torch is not None:
-        torch.set_num_threads(torch.get_num_threads())
+        torch.set_num_threads(1)
 
 
 def _redirect(folder: Path) -> None:

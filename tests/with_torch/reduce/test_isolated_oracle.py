@@ -84,6 +84,19 @@ def test_one_wrong_element_of_many_is_a_failure_and_rounding_is_none():
     assert (right.failure, right.invalid) == (None, None)
 
 
+def test_a_child_of_a_process_that_used_threads_ends():
+    large = torch.randn(512, 512)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        assert bool((large @ large).exp().isnan().any()) is False
+        gm = torch.fx.symbolic_trace(lambda x: (torch.relu(x @ x),))
+        found = observe_isolated(candidate_of(gm, [large]), Setting(backend="eager", check="forward"), timeout_s=60.0)
+    finally:
+        torch.set_num_threads(before)
+    assert (found.failure, found.invalid) == (None, None)
+
+
 def test_a_wrong_gradient_needs_a_backward():
     # In a process of its own, as the verb's worker is one: torch's autograd refuses a fork of a process that has run a backward before.
     done = subprocess.run([sys.executable, __file__], capture_output=True, text=True, check=True)
