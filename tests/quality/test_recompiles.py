@@ -158,7 +158,7 @@ def test_each_code_object_has_one_finding_with_its_cure(found):
     assert cures == {
         "scaled": ["drop-dynamic-false", "number-as-tensor"],
         "called": ["hoist-function"],
-        "sized": ["compile-dynamic", "mark-dynamic", "branch-outside"],
+        "sized": ["compile-dynamic", "branch-outside", "mark-dynamic"],
         "moded": ["split-by-value", "raise-limit"],
         "forward": ["unspec-int-on-module"],
         "broken": ["split-by-value", "flag-where"],

@@ -1,6 +1,7 @@
 """Numbers that the program needs as numbers: what to do with the read instead of keeping a tensor."""
 
 import torch
+from advice_cases import drives
 
 
 def tensor_and_number():
@@ -16,6 +17,7 @@ class returns_a_number:
     def before(x):
         return x * 2, x.sum().item()
 
+    @drives
     def item_return_tensor(compiled, x):
         def work(x):
             return x * 2, x.sum().detach()
@@ -33,6 +35,7 @@ class collects_numbers:
             x = x + i
         return x * 2
 
+    @drives
     def tolist_outside(compiled, x, ids):
         for i in set(ids.tolist()):
             x = x + i
@@ -49,6 +52,7 @@ class asks_a_container:
             y = y + 1
         return y
 
+    @drives
     def member_outside(compiled, x, ids):
         y = compiled(lambda x: x * 2)(x)
         if int(ids[0]) not in SEEN:
