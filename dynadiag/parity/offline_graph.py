@@ -7,7 +7,7 @@ import os
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from dynadiag.fx.mutation_records import InputMutation
@@ -122,8 +122,8 @@ def _try_cached(ready: Ready, scenario: Scenario, folder: str, tell: Tell) -> No
     hits = parity_compile.cache_hits()
     if hits and outcome.differences:
         fresh = replay(ready.subject, replace(scenario, on_disk=False), ready.setting)
-        known = {_what(asdict(one)) for _, one in fresh.differences}
-        outcome = replace(outcome, differences=tuple((call, one) for call, one in outcome.differences if _what(asdict(one)) not in known))
+        known = {_what(to_json(one)) for _, one in fresh.differences}
+        outcome = replace(outcome, differences=tuple((call, one) for call, one in outcome.differences if _what(to_json(one)) not in known))
     entries = [{"call": call, "layer": "the cache on disk", **to_json(one)} for call, one in outcome.differences]
     tell({"hits": hits, **_facts(outcome), "differences": entries})
 
