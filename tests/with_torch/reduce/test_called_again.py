@@ -226,6 +226,7 @@ def test_inputs_of_several_dtypes_in_one_memory_on_another_device_share_it_there
                 assert all(torch.equal(value, expected) for value, expected in zip(made, inputs, strict=True))
 
 
+@pytest.mark.skipif(torch.__version__.startswith("2.11"), reason="torch 2.11 lets its caller write this result")
 def test_a_result_that_its_caller_may_not_write():
     """pytorch issue 90507: an in-place view makes the result of compiled code a view, which autograd lets nobody write."""
     weight = torch.ones(3, 4, requires_grad=True)
