@@ -32,13 +32,11 @@ class Block:
         A line among `broken` is left out: it breaks the graph already, whatever becomes of the first one.
         """
         first = self.statements[0]
-        names = {target.id for target in ast.walk(first) if isinstance(target, ast.Name) and isinstance(target.ctx, ast.Store)}
-        if isinstance(first, ast.For):
-            names = {node.id for node in ast.walk(first.target) if isinstance(node, ast.Name)}
-            return next((one for one in self._decisions((*first.body, *self.statements[1:]), names) if one not in broken), None)
-        if not isinstance(first, ast.Assign):
+        if not isinstance(first, ast.Assign | ast.For):
             return None
-        return next((one for one in self._decisions(self.statements[1:], names) if one not in broken), None)
+        bound, inside = (first.target, first.body) if isinstance(first, ast.For) else (first, [])
+        names = {node.id for node in ast.walk(bound) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+        return next((one for one in self._decisions((*inside, *self.statements[1:]), names) if one not in broken), None)
 
     def _decisions(self, statements: Sequence[ast.stmt], names: set[str]) -> Iterator[str]:
         for statement in statements:

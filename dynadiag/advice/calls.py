@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins as python
 import re
 import sys
 from collections.abc import Iterator
@@ -59,9 +60,11 @@ def opaque_call(situation: Situation) -> Iterator[Advice]:
 
 
 def _has_no_operators(name: str) -> bool:
-    """Whether the function is torch's own, or the standard library's, which computes on no tensors."""
-    first = name.partition(".")[0]
-    return first == "torch" or first in sys.stdlib_module_names or first.lstrip("_") in sys.stdlib_module_names
+    """Whether the function is torch's own, a class, or Python's own, which computes on no tensors (torch 2.11 names no module of these)."""
+    first, _, last = name.partition(".")
+    if first == "torch" or hasattr(python, first) or last.endswith("__new__"):
+        return True
+    return first in sys.stdlib_module_names or first.lstrip("_") in sys.stdlib_module_names
 
 
 def files(situation: Situation) -> Iterator[Advice]:

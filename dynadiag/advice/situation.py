@@ -12,7 +12,7 @@ from dynadiag.advice.source import SourceLine, parse_line
 from dynadiag.model.report import Advice, GraphBreak
 from dynadiag.model.run import BreakEvent, Location, Process, Run
 from dynadiag.passes.base import process_of
-from dynadiag.passes.places import joined_stack, source_function
+from dynadiag.passes.places import joined_stack, of_last_run, source_function
 
 _INSTALLED = re.compile(r"[/\\](?:site-packages|dist-packages)[/\\]|[/\\]lib(?:64)?[/\\]python3")
 _STANDARD = re.compile(r"^<frozen |[/\\]lib(?:64)?[/\\]python3[\d.]*[/\\](?!site-packages|dist-packages)")
@@ -123,11 +123,11 @@ def situation_of(event: BreakEvent | GraphBreak, run: Run, own_frame: Location |
         inside=inside,
         options=TorchOptions() if process is None else TorchOptions(process.option_names),
         trains=own is not None and _epoch(event, run) in _with_optimizer(run, own),
-        trains_anywhere=_epoch(event, run) in _read_once(run)[4],
+        trains_anywhere=_epoch(event, run) in _all_breaks(run).training,
         torch=_version(process),
         block=_block(shown, run) if editable else None,
         packs=_PACKED.search(f"{event.context} {line.code}") is not None or (own is not None and _epoch(event, run) in _packing(run)),
-        broken_lines=frozenset() if shown is None else _read_once(run)[3].get(shown.file, frozenset()),
+        broken_lines=frozenset() if shown is None else _all_breaks(run).lines.get(shown.file, frozenset()),
     )
 
 
@@ -207,38 +207,30 @@ def _epoch(event: BreakEvent | GraphBreak, run: Run) -> tuple[int, int] | None:
     return None if frame is None else (frame.key.process, frame.key.epoch)
 
 
-# What all breaks of a run say: who calls an optimizer that breaks, where sequences are packed, the lines that broke, by file, and
-# where compiled code trains.
-_Known = tuple[
-    Mapping[tuple[str, str | None], frozenset[tuple[int, int]]],
-    frozenset[tuple[int, int] | None],
-    Mapping[str, frozenset[str]],
-    frozenset[tuple[int, int] | None],
-]
-# Each break asks about all breaks of its run: those of the run that was asked about last are read once.
-_OPTIMIZERS: dict[int, tuple[Run, *_Known]] = {}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _AllBreaks:
+    """What the advice for one break asks of all of them: processes and epochs in which an optimizer broke, by the function that calls it,
+    in which sequences are packed, in which compiled code trains; and the lines that broke, by file.
+    """
+
+    optimizers: Mapping[tuple[str, str | None], frozenset[tuple[int, int]]]
+    packing: frozenset[tuple[int, int] | None]
+    lines: Mapping[str, frozenset[str]]
+    training: frozenset[tuple[int, int] | None]
 
 
 def _with_optimizer(run: Run, own: Location) -> frozenset[tuple[int, int]]:
     """The processes and epochs in which an optimizer broke that the user's function calls."""
-    return _read_once(run)[1].get((own.file, source_function(own.function)), frozenset())
+    return _all_breaks(run).optimizers.get((own.file, source_function(own.function)), frozenset())
 
 
 def _packing(run: Run) -> frozenset[tuple[int, int] | None]:
     """The processes and epochs in which the program packs sequences: an RNN then gets one."""
-    return _read_once(run)[2]
+    return _all_breaks(run).packing
 
 
-def _read_once(run: Run) -> tuple[Run, *_Known]:
-    known = _OPTIMIZERS.get(id(run))
-    if known is None or known[0] is not run:
-        _OPTIMIZERS.clear()
-        known = _OPTIMIZERS[id(run)] = (run, *_of_all_breaks(run))
-    return known
-
-
-def _of_all_breaks(run: Run) -> _Known:
-    """What the advice for one break asks of all of them."""
+@of_last_run
+def _all_breaks(run: Run) -> _AllBreaks:
     found: dict[tuple[str, str | None], set[tuple[int, int]]] = {}
     packs: set[tuple[int, int] | None] = set()
     lines: dict[str, set[str]] = {}
@@ -251,8 +243,12 @@ def _of_all_breaks(run: Run) -> _Known:
         epoch = _epoch(event, run) if _of_optimizer(event) else None
         for frame in event.stack if epoch is not None else ():
             found.setdefault((frame.file, source_function(frame.function)), set()).update(() if epoch is None else (epoch,))
-    optimizers = {key: frozenset(epochs) for key, epochs in found.items()}
-    return optimizers, frozenset(packs), {file: frozenset(codes) for file, codes in lines.items()}, frozenset(training)
+    return _AllBreaks(
+        optimizers={key: frozenset(epochs) for key, epochs in found.items()},
+        packing=frozenset(packs),
+        lines={file: frozenset(codes) for file, codes in lines.items()},
+        training=frozenset(training),
+    )
 
 
 def _of_optimizer(event: BreakEvent) -> bool:

@@ -229,15 +229,15 @@ def by_step(eager: torch.Tensor, compiled: torch.Tensor, beside: Beside) -> Look
 
 
 def _finite(value: torch.Tensor, other: torch.Tensor, finite: torch.Tensor, beside: Beside, tolerance: float, eps: float) -> Look:
-    size = _rms(value)
+    size = root_mean_square(value)
     truth = value if beside.exact is None else _wide(beside.exact)[finite]
     eager_error = max(_off(truth, value), *(_off(one, _wide(two)[finite]) for one, two in beside.pairs(truth, value)), 0.0)
-    error = _rms(truth - other)
+    error = root_mean_square(truth - other)
     times = _multiplier(value.numel(), half=tolerance == _HALF_TOLERANCE or eager_error > STEP_TOLERANCE * size)
     times = times if beside.exact is not None or beside.nudged is None else _ROUNDING_TIMES
     before = None if beside.before is None else _wide(beside.before)[finite]
-    made = _rms(truth) if before is None else min(_rms(truth), _rms(truth - before))
-    allowed = _allowed(eager_error, _rms(truth), made, times) + tolerance / 10 * size
+    made = root_mean_square(truth) if before is None else min(root_mean_square(truth), root_mean_square(truth - before))
+    allowed = _allowed(eager_error, root_mean_square(truth), made, times) + tolerance / 10 * size
     scale = max(size, 1e-300)
     passes = _allclose(value, other, tolerance, size) or error <= allowed
     if passes and beside.exact is not None and before is not None:
@@ -258,7 +258,7 @@ def _other_infinities(value: Any, other: Any, exact: Any, where: Any) -> int:
 
 
 def _off(one: Any, two: Any) -> float:
-    return _rms((one - two).nan_to_num(0.0, 0.0, 0.0))
+    return root_mean_square((one - two).nan_to_num(0.0, 0.0, 0.0))
 
 
 def _update(value: Any, other: Any, again: Sequence[Any], truth: Any, before: Any, eps: float, *, half: bool) -> str | None:
@@ -284,10 +284,6 @@ def _wide(value: Any) -> Any:
     return torch.view_as_real(value).double() if value.is_complex() else value.detach().to_dense().double()
 
 
-def _rms(value: Any) -> float:
-    return float(value.square().mean().sqrt()) if value.numel() else 0.0
-
-
 def _allclose(value: Any, other: Any, tolerance: float, size: float) -> bool:
     return torch.allclose(value, other, rtol=tolerance, atol=tolerance * size)
 
@@ -310,7 +306,7 @@ def _not_finite(value: torch.Tensor, other: torch.Tensor, exact: Any) -> Look:
     """Where eager overflows and the result agrees with float64, the result is better than eager's (`same` passes that as well)."""
     if exact is not None and bool(torch.isfinite(other).all()) and not bool(torch.isfinite(value).all()):
         truth = _wide(exact)
-        if bool(torch.isfinite(truth).all()) and torch.allclose(truth, other, rtol=4e-2, atol=4e-2 * _rms(truth)):
+        if bool(torch.isfinite(truth).all()) and torch.allclose(truth, other, rtol=4e-2, atol=4e-2 * root_mean_square(truth)):
             return Look(wrong=False, detail="eager overflows here, this agrees with float64")
     count = int((torch.isfinite(value) != torch.isfinite(other)).sum())
     return Look(wrong=True, detail=f"{count} of {value.numel()} elements are infinite or NaN on one side only")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,11 +15,10 @@ from dynadiag.passes.break_categories import category
 from dynadiag.passes.break_chain import resume_frames
 from dynadiag.passes.break_costs import break_cost
 from dynadiag.passes.fingerprint import Subject, fingerprints
-from dynadiag.passes.places import entry_stack, joined_stack, own_entry, own_frame, source_function
+from dynadiag.passes.places import entry_stack, joined_stack, of_last_run, own_entry, own_frame, source_function
 
 NO_ID = "DB01"
 MOST_SITES = 5_000
-_last_sites: list[tuple[weakref.ref[Run], tuple[GraphBreak, ...]]] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +47,12 @@ def break_code(site: GraphBreak) -> str:
     return site.gb_id or NO_ID
 
 
+@of_last_run
 def break_sites(run: Run) -> tuple[GraphBreak, ...]:
     """The sites in the order in which they were first seen, with ids `b1`, `b2`, ...; the same run gives the same ids.
 
-    Of a run with more than MOST_SITES the first ones; `more_sites` tells of the others. Two passes ask: those of the last run are kept.
+    Of a run with more than MOST_SITES the first ones; `more_sites` tells of the others.
     """
-    if not _last_sites or _last_sites[0][0]() is not run:
-        _last_sites[:] = [(weakref.ref(run), _find_sites(run))]
-    return _last_sites[0][1]
-
-
-def _find_sites(run: Run) -> tuple[GraphBreak, ...]:
     ordered = [group for group in _groups(run).values() if group]
     prints = fingerprints([Subject(_main(group).event.gb_id or NO_ID, _main(group).torch_frame) for group in ordered], run)
     links = _Links(run, resume_frames(run), kept_graphs(run))

@@ -5,12 +5,13 @@ Paths are text from a log that may come from another machine and system: they ar
 
 from __future__ import annotations
 
+import functools
 import re
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from itertools import islice
+from typing import TypeVar
 
 from dynadiag.model.run import Frame, Location, Run
 
@@ -35,9 +36,23 @@ _GENERATED = re.compile(r"/torchinductor_[^/]+/|/(?P<two>[a-z2-7]{2})/c(?P=two)[
 # Code that a library compiled at run time has a name in angle brackets; these few are what a person typed.
 _TYPED = re.compile(r"^<(?:stdin|string|console|ipython-input-[^>]*|input|doctest [^>]*)>$")
 _MOST_ROOTS = 64
-_last_roots: list[tuple[weakref.ref[Run], tuple[str, ...]]] = []
-_last_files: list[tuple[weakref.ref[Run], Mapping[str, Sequence[str]]]] = []
 _RESUME = re.compile(r"^(?P<outer>(?:\S*\.)?)torch_dynamo_resume_in_(?P<name>.+)_at_(?P<line>\d+)(?:_\d+)?$")
+
+
+Answer = TypeVar("Answer")
+
+
+def of_last_run(find: Callable[[Run], Answer]) -> Callable[[Run], Answer]:
+    """`find` with its answer for the last run kept, where many places ask the same of one run; the run itself is not kept."""
+    last: list[tuple[weakref.ref[Run], Answer]] = []
+
+    @functools.wraps(find)
+    def known(run: Run) -> Answer:
+        if not last or last[0][0]() is not run:
+            last[:] = [(weakref.ref(run), find(run))]
+        return last[0][1]
+
+    return known
 
 
 def normal_path(path: str) -> str:
@@ -53,10 +68,10 @@ def is_own_file(file: str, run: Run) -> bool:
     return _judge(run.site_prefixes)(file)
 
 
-@lru_cache(maxsize=16)
+@functools.lru_cache(maxsize=16)
 def _judge(prefixes: tuple[str, ...]) -> Callable[[str], bool]:
     """`is_own_file` for runs with these prefixes; the same few files are asked for tens of thousands of times."""
-    return lru_cache(maxsize=4096)(lambda file: _is_own(normal_path(file), prefixes))
+    return functools.lru_cache(maxsize=4096)(lambda file: _is_own(normal_path(file), prefixes))
 
 
 def _is_own(path: str, prefixes: tuple[str, ...]) -> bool:
@@ -176,20 +191,15 @@ def project_path(file: str, run: Run) -> str:
     )
 
 
+@of_last_run
 def _roots(run: Run) -> tuple[str, ...]:
-    """The run's own folders; they are asked for once a place and found in all processes, so those of the last run are kept."""
-    if not _last_roots or _last_roots[0][0]() is not run:
-        _last_roots[:] = [(weakref.ref(run), tuple(islice(_find_roots(run), _MOST_ROOTS)))]
-    return _last_roots[0][1]
-
-
-def _find_roots(run: Run) -> dict[str, None]:
+    """The run's own folders, found in all processes and asked for once a place."""
     roots = [run.info.cwd or ""]
     for process in run.processes:
         script = normal_path((process.argv or ("",))[0])
         if "/" in script and is_own_file(script, run):
             roots.append(script.rpartition("/")[0])
-    return dict.fromkeys(normal_path(root) for root in roots if root.strip("/"))
+    return tuple(islice(dict.fromkeys(normal_path(root) for root in roots if root.strip("/")), _MOST_ROOTS))
 
 
 def full_place(place: Location, run: Run) -> Location | None:
@@ -201,9 +211,10 @@ def full_place(place: Location, run: Run) -> Location | None:
     short = normal_path(place.file)
     if short.startswith(("/", "<")) or short[1:2] == ":":
         return place
-    if place.file in _known_files(run).get(short.rpartition("/")[2], ()):
+    known = _known_files(run).get(short.rpartition("/")[2], ())
+    if place.file in known:
         return place  # a script's own name is what the command line says, also `train.py`
-    ends = [file for file in _known_files(run).get(short.rpartition("/")[2], ()) if normal_path(file).endswith(short)]
+    ends = [file for file in known if normal_path(file).endswith(short)]
     shared = {file: normal_path(file)[: -len(short)] for file in ends}
     possible = [file for file in ends if shared[file].endswith("/") or re.fullmatch(r"(?:\w:)?/[^/]", shared[file])]
     installed = [normal_path(prefix) for prefix in run.site_prefixes]
@@ -212,14 +223,13 @@ def full_place(place: Location, run: Run) -> Location | None:
     return replace(place, file=found[0]) if len(found) == 1 else None
 
 
+@of_last_run
 def _known_files(run: Run) -> Mapping[str, Sequence[str]]:
-    """The files of the run's frames and stacks by their last part; those of the last run are kept."""
-    if not _last_files or _last_files[0][0]() is not run:
-        stacks = {id(stack): stack for frame in run.frames for stack in (frame.stack, frame.callers)}
-        stacks |= {id(one.stack): one.stack for one in run.breaks} | {id(one.stack): one.stack for one in run.problems}
-        files = {one.file for stack in stacks.values() for one in stack} | {frame.file for frame in run.frames if frame.file is not None}
-        known: dict[str, list[str]] = {}
-        for file in sorted(files):
-            known.setdefault(normal_path(file).rpartition("/")[2], []).append(file)
-        _last_files[:] = [(weakref.ref(run), known)]
-    return _last_files[0][1]
+    """The files of the run's frames and stacks by their last part."""
+    stacks = {id(stack): stack for frame in run.frames for stack in (frame.stack, frame.callers)}
+    stacks |= {id(one.stack): one.stack for one in run.breaks} | {id(one.stack): one.stack for one in run.problems}
+    files = {one.file for stack in stacks.values() for one in stack} | {frame.file for frame in run.frames if frame.file is not None}
+    known: dict[str, list[str]] = {}
+    for file in sorted(files):
+        known.setdefault(normal_path(file).rpartition("/")[2], []).append(file)
+    return known

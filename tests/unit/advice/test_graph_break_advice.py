@@ -308,7 +308,13 @@ def test_a_number_that_torch_has_not_looked_at_is_logged_later():
 
 
 @pytest.mark.parametrize(
-    "context", ["module: torch.utils, qualname: swap_tensors, skip reason: x", "module: _hashlib, qualname: openssl_md5, x"]
+    "context",
+    [
+        "module: torch.utils, qualname: swap_tensors, skip reason: x",
+        "module: _hashlib, qualname: openssl_md5, x",
+        "module: <unknown module>, qualname: list.append, skip reason: <missing reason>",
+        "module: <unknown module>, qualname: Encoder.__new__, skip reason: <missing reason>",
+    ],
 )
 def test_a_function_of_torch_or_python_becomes_no_operator(context):
     found = break_advice(event("GB0007", "swap(a, b)", context=context), run_of())

@@ -14,6 +14,7 @@ import zlib
 
 from pathlib import Path
 
+import markupsafe._speedups
 import torch
 from advice_cases import cure, drives
 
@@ -261,14 +262,24 @@ class calls_c_code:
         return compiled(lambda x, n: x * (n % 7))(x, n)
 
 
-@torch.library.custom_op("advice_cases::crc", mutates_args=())
-def crc(x: torch.Tensor) -> torch.Tensor:
-    return x * (zlib.crc32(b"a") % 7)
+@torch.library.custom_op("advice_cases::escaped", mutates_args=())
+def escaped(x: torch.Tensor) -> torch.Tensor:
+    return x * len(markupsafe._speedups._escape_inner("<a>"))
 
 
-@crc.register_fake
+@escaped.register_fake
 def _(x):
     return torch.empty_like(x)
+
+
+class calls_a_librarys_c_code:
+    breaks = {"GB0007"}
+
+    def before(x):
+        return x * len(markupsafe._speedups._escape_inner("<a>"))
+
+    def call_custom_op(x):
+        return escaped(x)
 
 
 class calls_c_code_on_tensors:

@@ -236,7 +236,7 @@ def test_a_result_that_its_caller_may_not_write():
         "RuntimeError: Output 0 of CompiledFunction is a view and is being modified inplace. This view was created inside a custom ..."
     )
     found = hunt_calls(candidate, setting, HuntOptions(), CallsMade(printed=printed))
-    assert found.setting.writes
+    assert found.setting.writes, found.confirmed.failure
     assert found.best.nodes <= 5
     assert found.confirmed.failure.message.startswith("Output N of CompiledFunction is a view")
     source = reproducer(found.best, found.setting, Header(failure=found.confirmed.failure, made_by="", versions="", story=""))
