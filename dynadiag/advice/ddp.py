@@ -14,7 +14,7 @@ from dynadiag.advice.situation import Situation, say
 from dynadiag.model.report import Advice
 from dynadiag.model.run import Frame, Run
 from dynadiag.passes.base import kept_graphs
-from dynadiag.passes.places import callers
+from dynadiag.passes.places import callers, of_last_run
 
 _DDP = re.compile(r"[/\\]torch[/\\]nn[/\\]parallel[/\\]distributed\.py$")
 _ENTRY = re.compile(r"[/\\]torch[/\\]_dynamo[/\\]eval_frame\.py$")
@@ -42,6 +42,7 @@ def ddp_advice(run: Run) -> Iterator[Advice]:
     )
 
 
+@of_last_run
 def _inside(run: Run) -> str:
     graphs = kept_graphs(run)
     if any(frame.id in graphs and _called_by_ddp(frame) for frame in run.frames):

@@ -13,6 +13,7 @@ from dynadiag.advice.parity import undeclared_write
 from dynadiag.advice.source import dotted, parse_line
 from dynadiag.model.report import Advice, Mutation
 from dynadiag.model.run import Frame, Run
+from dynadiag.passes.lookups import compiled_functions, traced_by_frame
 from dynadiag.passes.places import callers, is_own_file, normal_path, own_frame, source_function
 
 _Rule = Callable[[Mutation], tuple[Advice, ...]]
@@ -55,7 +56,7 @@ def _self_is_module(mutation: Mutation, run: Run) -> bool:
         return False
     frames = {mutation.frame, *mutation.frames}
     of_module = re.compile(r"L\['self'\]\._(?:modules|parameters|buffers)\b")
-    return any(one.frame in frames and of_module.match(one.source) for one in run.traced_inputs)
+    return any(of_module.match(one.source) for frame in frames for one in traced_by_frame(run).get(frame, ()))
 
 
 def _without_buffer(advice: Advice) -> Advice | None:
@@ -73,8 +74,7 @@ def _is_apart(mutation: Mutation, run: Run) -> bool:
     sites = [site for site in mutation.sites if _OPTIMIZER.search(normal_path(str(site.get("library") or "")))]
     if not sites or len(sites) < len(mutation.sites):
         return False
-    compiled = {(frame.file, source_function(frame.name)) for frame in run.frames}
-    return not any((site.get("file"), source_function(str(site.get("function")))) in compiled for site in sites)
+    return not any((site.get("file"), source_function(str(site.get("function")))) in compiled_functions(run) for site in sites)
 
 
 def _line(mutation: Mutation) -> str | None:

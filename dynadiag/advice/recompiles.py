@@ -6,6 +6,7 @@ versions and compares recompiles and results.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -23,7 +24,8 @@ from dynadiag.model.report import Advice
 from dynadiag.model.run import MutationRecord, Run
 from dynadiag.passes.base import process_of
 from dynadiag.passes.guard_sources import readable, stripped
-from dynadiag.passes.places import source_function
+from dynadiag.passes.lookups import compiled_functions, side_effects_by_function
+from dynadiag.passes.places import of_last_run
 
 # What a closure can hold, or the function itself; tensors that are passed in change on their own.
 _OF_OBJECTS = frozenset({"value", "none", "type", "function", "identity", "length", "keys", "contains", "attribute", "invalidated"})
@@ -73,7 +75,7 @@ def _has_option(option: str, process: int, run: Run) -> bool:
 def _compiled_line(cause: Cause, run: Run) -> bool:
     """Whether the line of the call is in a function that was compiled itself."""
     call = cause.entered
-    return call is not None and any(one.file == call.file and source_function(one.name) == call.function for one in run.frames)
+    return call is not None and (call.file, call.function) in compiled_functions(run)
 
 
 def _written(cause: Cause, run: Run) -> Written | None:
@@ -81,13 +83,26 @@ def _written(cause: Cause, run: Run) -> Written | None:
     if cause.kind not in ("length", "keys", "contains") or cause.call is None:
         return None
     name = cause.frame_name or cause.call.function
-    here = {one.id for one in run.frames if source_function(one.name) == name}
-    records = [one for one in run.mutation_records if one.kind == "side_effects" and one.frame in here]
     raw = stripped(re.sub(r"^(?:len\(|keys of |.* in )", "", cause.raw_source).removesuffix(")"))
-    for effect in (effect for one in records for effect in _effects(one)):
-        if effect.source is not None and raw in (stripped(effect.source), readable(effect.source)):
-            return Written(effect.type, next((stack[-1] for stack in effect.stacks if stack), None))
-    return None
+    return _changed_objects(run)(name).get(raw)
+
+
+@of_last_run
+def _changed_objects(run: Run) -> Callable[[str | None], Mapping[str, Written]]:
+    """Finds by the name of a function what torch recorded that it does to Python objects, by their sources; each record is read once."""
+    records = side_effects_by_function(run)
+
+    @functools.cache
+    def of(name: str | None) -> Mapping[str, Written]:
+        found: dict[str, Written] = {}
+        for effect in (effect for one in records.get(name, ()) for effect in _effects(one)):
+            if effect.source is not None:
+                written = Written(effect.type, next((stack[-1] for stack in effect.stacks if stack), None))
+                found.setdefault(stripped(effect.source), written)
+                found.setdefault(readable(effect.source), written)
+        return found
+
+    return of
 
 
 def _effects(record: MutationRecord) -> tuple[SideEffect, ...]:

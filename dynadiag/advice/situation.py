@@ -12,6 +12,7 @@ from dynadiag.advice.source import SourceLine, parse_line
 from dynadiag.model.report import Advice, GraphBreak
 from dynadiag.model.run import BreakEvent, Location, Process, Run
 from dynadiag.passes.base import process_of
+from dynadiag.passes.lookups import compiled_in_epochs
 from dynadiag.passes.places import joined_stack, of_last_run, source_function
 
 _INSTALLED = re.compile(r"[/\\](?:site-packages|dist-packages)[/\\]|[/\\]lib(?:64)?[/\\]python3")
@@ -194,7 +195,7 @@ def _inside(event: BreakEvent | GraphBreak, run: Run, own: Location | None, stac
     if frame is None or frame.file is None or own is None or not _is_installed(frame.file, run.site_prefixes):
         return True
     function, epoch = source_function(own.function), (frame.key.process, frame.key.epoch)
-    if any((one.file, source_function(one.name), one.key.process, one.key.epoch) == (own.file, function, *epoch) for one in run.frames):
+    if (own.file, function, *epoch) in compiled_in_epochs(run):
         return True
     name = source_function(frame.name)
     first = next((i for i, one in enumerate(stack) if one.file == frame.file and source_function(one.function) == name), len(stack))

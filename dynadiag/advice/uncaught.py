@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from dynadiag.model.report import Advice
 from dynadiag.model.run import Frame, Run
+from dynadiag.passes.lookups import first_graphs
 
 # `torch/_functorch/_aot_autograd/runtime_wrappers.py`, 2.11 to 2.15.
 _CONSTRAINT = re.compile(r"You marked .* as dynamic but your code specialized it to be a constant")
@@ -62,8 +63,10 @@ def minify_command(run: Run, frame: Frame) -> str | None:
     target = target[1:] if target[:1] == ("--",) else target
     if target and (target[0] == "-m" or not target[0].startswith("-")):
         return shlex.join(("dynadiag", "minify", *target))
-    graph = next((graph for graph in run.graphs if graph.frame == frame.id and graph.kind == "dynamo"), None)
-    if graph is None or run.info.directory is None:
+    if run.info.directory is None:
+        return None
+    graph = first_graphs(run).get(frame.id)
+    if graph is None:
         return None
     return shlex.join(("dynadiag", "minify", f"{run.info.directory}#{graph.id}"))
 

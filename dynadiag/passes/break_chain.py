@@ -45,8 +45,10 @@ def resume_frames(run: Run) -> Mapping[int, tuple[str, ...]]:
         found: list[str] = []
         for name in _names(event, frame):
             again = before.get((_code(frame), name))
-            fresh = next((one for one in by_name.get(name, ()) if one.code not in taken and one.first > _when(event, frame)), None)
-            chosen = again or fresh
+            resumes = by_name.get(name, [])
+            while resumes and (resumes[-1].code in taken or resumes[-1].first <= _when(event, frame)):
+                resumes.pop()  # neither a later break: events come in order
+            chosen = again or next(iter(resumes[-1:]), None)
             if chosen is not None:
                 taken.add(chosen.code)
                 before[_code(frame), name] = chosen
@@ -74,6 +76,7 @@ def _code(frame: Frame) -> _Code:
 
 
 def _resumes_by_name(run: Run) -> dict[_Name, list[_Resume]]:
+    """The resume functions of each name, the last one first."""
     compilations: dict[tuple[_Code, _Name], list[Frame]] = {}
     for frame in run.frames:
         line = resume_line(frame.name)
@@ -85,7 +88,7 @@ def _resumes_by_name(run: Run) -> dict[_Name, list[_Resume]]:
         first = min(frame.record if frame.record is not None else position for position, frame in enumerate(frames))
         result.setdefault(name, []).append(_Resume(first, code, tuple(frame.id for frame in frames)))
     for resumes in result.values():
-        resumes.sort(key=lambda one: one.first)
+        resumes.sort(key=lambda one: one.first, reverse=True)
     return result
 
 

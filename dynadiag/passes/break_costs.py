@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dynadiag.model.report import Cost
 from dynadiag.model.run import RegionCost, Run
 from dynadiag.passes.base import unique
+from dynadiag.passes.lookups import costs_of
 
 _US_PER_MS = 1000.0
 
@@ -18,9 +19,7 @@ def break_cost(run: Run, frames: Sequence[str], resumed: Sequence[str]) -> Cost 
     the eager ops between the graph before the break and the next one (a compiled frame ends at its first break, so they belong to this
     break alone), and the cache look-up and the bytecode before the graph of the function that goes on.
     """
-    wanted = set(resumed)
-    after = [cost for cost in run.costs if cost.frame in wanted]
-    before = [cost for cost in run.costs if cost.frame in set(frames)]
+    after, before = costs_of(resumed, run), costs_of(frames, run)
     parts = [_mean_us(before, lambda cost: cost.between_us), _mean_us(after, _entry_us)]
     known = [part for part in parts if part is not None]
     if not known:

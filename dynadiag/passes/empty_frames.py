@@ -10,6 +10,7 @@ import re
 from collections.abc import Container
 
 from dynadiag.model.run import Frame, Problem, Run
+from dynadiag.passes.lookups import targets_by_process
 from dynadiag.passes.places import is_own_file, source_function
 
 _FUNCTION = re.compile(r"<(?:bound method|function|built-in function|class|method) '?(?P<name>(?:[\w.]|<\w+>)+)'?(?: (?:at 0x|of )|>)")
@@ -68,8 +69,8 @@ def was_compiled(problem: Problem, run: Run) -> bool:
     name = _frame_name(problem)
     if source_function(name.rpartition(".")[2]) != name.rpartition(".")[2]:
         return False
-    targets = {call.target for call in run.compile_calls if call.process == problem.process}
-    return any(f"{target}{entry}" == name for target in targets for entry in _ENTRIES)
+    targets = targets_by_process(run).get(problem.process, frozenset())
+    return any(name.endswith(entry) and name.removesuffix(entry) in targets for entry in _ENTRIES)
 
 
 def _frame_name(problem: Problem) -> str:

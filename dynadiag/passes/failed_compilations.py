@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 
 from dynadiag.advice.uncaught import failure_advice
 from dynadiag.model.report import Finding
@@ -12,7 +13,8 @@ from dynadiag.passes.base import Rank, base_name, frame_text, plural
 from dynadiag.passes.fallback_entries import first_sentence, named_frames
 from dynadiag.passes.fingerprint import fingerprint
 from dynadiag.passes.guard_sources import readable
-from dynadiag.passes.places import callers, normal_path, own_entry, own_frame
+from dynadiag.passes.lookups import problems_by_process
+from dynadiag.passes.places import callers, normal_path, of_last_run, own_entry, own_frame
 from dynadiag.trace.stacks import printed_stack
 
 CODE = "DF10"
@@ -59,11 +61,23 @@ def failed_compilations(run: Run, broken: set[str], told: set[str]) -> Iterable[
 def raised_by_compilation(problem: Problem, run: Run) -> bool:
     """Whether this exception is that of a compilation that failed in the same process: it is told there."""
     text = _plain(problem.text)
-    frames = [frame for frame in run.frames if frame.key.process == problem.process and frame.outcome == "failed" and not frame.unfinished]
-    said = [_said(frame) for frame in frames] + [one.text for one in run.problems if one.kind == "backward_error"]
-    return any((short := _plain(reason)[:_COMPARED]) and short in text for reason in said)
+    return any(short in text for short in _said_by_compilations(run).get(problem.process, ()))
 
 
+@of_last_run
+def _said_by_compilations(run: Run) -> Mapping[int, Iterable[str]]:
+    """The beginnings of what the failed compilations of each process said."""
+    found: dict[int, dict[str, None]] = {}
+    for frame in run.frames:
+        if frame.outcome == "failed" and not frame.unfinished:
+            found.setdefault(frame.key.process, {})[_plain(_said(frame))[:_COMPARED]] = None
+    for problem in run.problems:
+        if problem.kind == "backward_error":
+            found.setdefault(problem.process, {})[_plain(problem.text)[:_COMPARED]] = None
+    return {process: tuple(filter(None, said)) for process, said in found.items()}
+
+
+@lru_cache(maxsize=64)  # the same few exceptions are compared with each failure
 def _plain(text: str) -> str:
     return " ".join(text[: 4 * _TEXT_LIMIT].split())
 
@@ -163,7 +177,7 @@ def _finding(run: Run, title: str, kind: str, where: Location | None, said: str,
 def _that_ended(run: Run, said: str, process: int) -> Problem | None:
     """The exception that ended the process, if it is this one."""
     short = _plain(said)[:_COMPARED]
-    ended = (problem for problem in run.problems if problem.kind == "uncaught" and problem.process == process)
+    ended = problems_by_process(run).get((process, "uncaught"), ())
     return next((problem for problem in ended if short and short in _plain(problem.text)), None)
 
 

@@ -245,8 +245,9 @@ def _legacy(run: Run) -> Iterable[_Draft]:
 
 
 def _switches(run: Run) -> Iterable[_Draft]:
+    places = {one.text: one for one in reversed(run.problems) if one.kind == "env_disabled"}
     for switch in switched_off(run):
-        where = next((problem_place(one, run) for one in run.problems if one.kind == "env_disabled" and one.text == switch), None)
+        where = problem_place(places[switch], run) if switch in places else None
         yield _Draft("env_disabled", None, f"{switch} switches compilation off", where, (switch,), name=switch.partition("=")[0])
 
 

@@ -11,6 +11,7 @@ from dynadiag.model.run import Frame, Location, Problem, Run
 from dynadiag.passes.base import Rank, frame_text, listed, plural, unique
 from dynadiag.passes.fingerprint import fingerprint
 from dynadiag.passes.guard_sources import readable
+from dynadiag.passes.lookups import traced_by_frame
 from dynadiag.passes.places import own_entry, own_frame
 from dynadiag.trace.stacks import printed_stack
 
@@ -127,7 +128,7 @@ def _each(operators: Sequence[tuple[str, str]], names: Sequence[str]) -> Iterato
 
 def _on_cpu(problem: Problem, run: Run) -> tuple[str, ...]:
     """The inputs of the graph that lie on the CPU."""
-    found = (one.source for one in run.traced_inputs if one.frame == problem.frame and one.device in _CPU)
+    found = (one.source for one in traced_by_frame(run).get(problem.frame or "", ()) if one.device in _CPU)
     return unique(f"{readable(number[1])} (a number)" if (number := _NUMBER.fullmatch(source)) else readable(source) for source in found)
 
 

@@ -15,6 +15,7 @@ from dynadiag.passes.break_sites import break_code, break_sites, more_sites
 from dynadiag.passes.compile_calls import CompileCalls
 from dynadiag.passes.fallback_entries import fallback_entries, first_sentence
 from dynadiag.passes.fingerprint import Subject, fingerprints
+from dynadiag.passes.lookups import problems_by_frame
 from dynadiag.passes.merged_fixes import merged_fixes
 from dynadiag.passes.places import resume_line, source_function
 from dynadiag.passes.train_steps import CODE as TRAIN_STEP
@@ -208,7 +209,8 @@ def _refusal(run: Run, site: GraphBreak) -> str | None:
     if said is None:
         return None
     text = first_sentence(said[1]) if said[1].strip() else ""
-    whole = (problem.text for problem in run.problems if problem.kind == "backend_error" and problem.frame in site.frames)
+    known = problems_by_frame(run)
+    whole = (problem.text for frame in site.frames for problem in known.get(frame, ()) if problem.kind == "backend_error")
     found = next((first_sentence(one) for one in whole if text in one), text)
     return f"the back end raised {found[:_LONGEST_RAISED].rstrip('.: ')}" if found else None
 

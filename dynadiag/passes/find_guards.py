@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dynadiag.model.report import Advice, Cost, Finding, GuardReport, PassResult
-from dynadiag.model.run import Frame, Guard, RegionCost, Run
+from dynadiag.model.run import Frame, Guard, Run
 from dynadiag.passes.base import Rank, frame_location, frames_by_code, listed, process_of, short_place, unique
 from dynadiag.passes.fingerprint import Subject, fingerprints
 from dynadiag.passes.guard_sources import readable
 from dynadiag.passes.guard_text import parse_reason
-from dynadiag.passes.places import entry_stack, own_frame, source_function
+from dynadiag.passes.lookups import costs_of
+from dynadiag.passes.places import entry_stack, of_last_run, own_frame, source_function
 
 SLOW_CODE = "DG01"
 # torch times one single check while it compiles, with the CPU caches flushed before it (`CheckFunctionManager`, `_dynamo/guards.py`): an
@@ -124,19 +125,23 @@ def _findings(run: Run, reports: dict[str, GuardReport]) -> tuple[Finding, ...]:
 def _measured(frames: Sequence[Frame], run: Run) -> _Measured | None:
     """What `--cost` measured of the look-ups of one code object, at its compilation with most guards; None where nothing was."""
     frame = max((frame for frame in frames if _count(frame) >= MANY_GUARDS), key=_count, default=None)
-    ids = {frame.id for frame in frames}
-    mine = [(cost, cost.lookup_us) for cost in run.costs if cost.frame in ids and cost.lookup_us is not None]
+    mine = [(cost, cost.lookup_us) for cost in costs_of((frame.id for frame in frames), run) if cost.lookup_us is not None]
     if frame is None or not mine:
         return None
     spent, calls = sum(cost.calls * lookup for cost, lookup in mine), sum(cost.calls for cost, _ in mine)
-    whole = _profiled_us([cost for cost in run.costs if cost.process == frame.key.process])
+    whole = _profiled_us(run).get(frame.key.process, 0.0)
     return _Measured(frame, spent / calls, spent / whole, mine[0][0].how) if calls and whole > 0 else None
 
 
-def _profiled_us(costs: Sequence[RegionCost]) -> float:
-    """The time of the profiled calls: of compiled calls with their look-ups, or of the program's steps where those took longer."""
-    compiled = sum(cost.calls * (cost.region_us + (cost.lookup_us or 0.0)) for cost in costs)
-    return max(compiled, *(cost.step_us or 0.0 for cost in costs))
+@of_last_run
+def _profiled_us(run: Run) -> Mapping[int, float]:
+    """The time of each process's profiled calls: of compiled calls with their look-ups, or of its steps where those took longer."""
+    compiled: dict[int, float] = {}
+    steps: dict[int, float] = {}
+    for cost in run.costs:
+        compiled[cost.process] = compiled.get(cost.process, 0.0) + cost.calls * (cost.region_us + (cost.lookup_us or 0.0))
+        steps[cost.process] = max(steps.get(cost.process, 0.0), cost.step_us or 0.0)
+    return {process: max(spent, steps[process]) for process, spent in compiled.items()}
 
 
 def _finding(number: int, one: _Measured, reports: dict[str, GuardReport], mark: str, run: Run) -> Finding:

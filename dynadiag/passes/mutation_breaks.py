@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from dynadiag.advice.mutation_lines import written_tensor
 from dynadiag.advice.source import dotted, parse_line
 from dynadiag.model.run import BreakEvent, Frame, Location, Run
+from dynadiag.passes.lookups import traced_by_frame
 from dynadiag.passes.mutation_facts import Effect, Fact, Site
 from dynadiag.passes.places import normal_path, own_frame, source_function
 
@@ -153,7 +154,7 @@ def _body_mutates(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
     """A tensor of an outer function written in a body (while_loop, scan, ...): the context names its placeholder."""
     match = re.search(r"Input mutation detected at \[(?P<names>[\w, ']+)\]", event.context or "")
     names = [name.strip(" '") for name in match["names"].split(",")] if match else []
-    sources = {re.sub(r"[^a-zA-Z0-9]+", "_", one.source).lower(): one.source for one in run.traced_inputs if one.frame == frame.id}
+    sources = {re.sub(r"[^a-zA-Z0-9]+", "_", one.source).lower(): one.source for one in traced_by_frame(run).get(frame.id, ())}
     known = [sources.get(name.lower(), name) for name in names]
     return Found(BODY, ", ".join(known) or "an input of the body", "data", None)
 

@@ -13,9 +13,10 @@ from dataclasses import replace
 
 from dynadiag.model.run import Frame, Process, Run
 from dynadiag.passes.base import process_of, short_place
+from dynadiag.passes.lookups import traced_by_frame
 from dynadiag.passes.mutation_facts import Effect, Fact, size_text
 from dynadiag.passes.mutation_graphs import GraphView
-from dynadiag.passes.places import normal_path, resume_line, source_function
+from dynadiag.passes.places import normal_path, of_last_run, resume_line, source_function
 
 _OPTIMIZER = re.compile(r"/torch/optim/(?!swa_utils)")
 _OWN_BREAK = "torch._dynamo.graph_break()"
@@ -24,6 +25,7 @@ _STATISTICS = re.compile(r"\['?(?:running_mean|running_var|num_batches_tracked)'
 _HIDDEN = re.compile(r"\.data\b|\.detach\(\)")
 _TRACE_LINE = re.compile(r'File "([^"\n]+)", line (\d{1,9})')
 _ALWAYS_SKIPS_STORAGE = (2, 15)
+_Function = tuple[int, str | None, str | None]
 _NO_CUDA_GRAPH_BEFORE = "the compiled region that makes this tensor does not itself run as a CUDA graph"
 
 STATIC, PLAIN, COPIED, HIDDEN, STORAGE, METADATA = "DM01", "DM02", "DM03", "DM04", "DM06", "DM05"
@@ -118,12 +120,19 @@ def _told(fact: Fact, run: Run) -> str | None:
     if compiling is not None and "mutated inputs" in compiling:
         return compiling
     lines = {(normal_path(one.file), one.line) for site in fact.sites for one in (site.where, site.inner) if one is not None}
-    for problem in run.problems:
-        if problem.kind == "cudagraph_skip" and problem.process == fact.frame.key.process and "mutated inputs" in problem.text:
-            named = _TRACE_LINE.findall(problem.text)
-            if named and (normal_path(named[-1][0]), int(named[-1][1])) in lines:
-                return problem.text
-    return None
+    known = _skips_by_line(run)
+    told = [at for line in lines if (at := known.get((fact.frame.key.process, *line))) is not None]
+    return run.problems[min(told)].text if told else None
+
+
+@of_last_run
+def _skips_by_line(run: Run) -> Mapping[tuple[int, str, int | None], int]:
+    """By process and the line that writes the position of torch's first word that it skipped CUDA graphs."""
+    found: dict[tuple[int, str, int | None], int] = {}
+    for position, problem in enumerate(run.problems):
+        if problem.kind == "cudagraph_skip" and "mutated inputs" in problem.text and (named := _TRACE_LINE.findall(problem.text)):
+            found.setdefault((problem.process, normal_path(named[-1][0]), int(named[-1][1])), position)
+    return found
 
 
 def _version(process: Process | None) -> tuple[int, int]:
@@ -148,13 +157,22 @@ def _made_before_break(fact: Fact, run: Run) -> bool:
     """Whether the input is a local variable of a resume function that no earlier part of the same function had as an input."""
     if not _is_resume_local(fact):
         return False
-    begins = {frame.id for frame in run.frames if resume_line(frame.name) is None and _same_function(frame, fact.frame)}
-    return bool(begins) and not any(one.source == fact.input and one.frame in begins for one in run.traced_inputs)
+    inputs = _inputs_of_functions(run).get(_function(fact.frame))
+    return inputs is not None and fact.input not in inputs
 
 
-def _same_function(one: Frame, other: Frame) -> bool:
-    same = (one.key.process, one.file) == (other.key.process, other.file)
-    return same and source_function(one.name) == source_function(other.name)
+def _function(frame: Frame) -> _Function:
+    return frame.key.process, frame.file, source_function(frame.name)
+
+
+@of_last_run
+def _inputs_of_functions(run: Run) -> Mapping[_Function, frozenset[str]]:
+    """The inputs that the functions which were entered at their beginning have, in all compilations."""
+    found: dict[_Function, set[str]] = {}
+    for frame in run.frames:
+        if resume_line(frame.name) is None:
+            found.setdefault(_function(frame), set()).update(one.source for one in traced_by_frame(run).get(frame.id, ()))
+    return {function: frozenset(sources) for function, sources in found.items()}
 
 
 def _from_break(fact: Fact) -> Effect:

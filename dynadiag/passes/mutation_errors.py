@@ -6,16 +6,17 @@ The texts are those of torch/_functorch/_aot_autograd (2.11 and 2.15) and of the
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dynadiag.advice.mutation_lines import written_tensor
 from dynadiag.advice.source import dotted, parse_line
 from dynadiag.model.run import Frame, Location, Problem, Run
+from dynadiag.passes.lookups import frames_by_process, problems_by_frame, traced_by_frame
 from dynadiag.passes.mutation_breaks import local_source
 from dynadiag.passes.mutation_facts import Effect, Fact, Site, site_of
 from dynadiag.passes.mutation_graphs import GraphView
-from dynadiag.passes.places import own_frame
+from dynadiag.passes.places import of_last_run, own_frame
 
 _TAKEN = "once AOTAutograd takes the graph"
 LEAF, REFUSED, AUTOGRAD = "DM08", "DM09", "DM23"
@@ -53,7 +54,7 @@ REFUSALS = (
 
 def refusal_of(view: GraphView, run: Run) -> Problem | None:
     """The record of AOTAutograd refusing this graph, or None."""
-    same = (one for one in run.problems if one.kind == "aot_rejected" and one.frame == view.frame.id)
+    same = (one for one in problems_by_frame(run).get(view.frame.id, ()) if one.kind == "aot_rejected")
     return next(same, None) if view.frame.outcome in ("failed", "skipped") else None
 
 
@@ -156,7 +157,7 @@ def leaf_facts(run: Run) -> Iterator[Fact]:
 
 
 def _leaf(frame: Frame, text: str, run: Run) -> Fact:
-    problem = next((one for one in run.problems if one.frame == frame.id and one.stack), None)
+    problem = next((one for one in problems_by_frame(run).get(frame.id, ()) if one.stack), None)
     stack = problem.stack if problem is not None else ()
     own = own_frame(stack, run) or (problem.location if problem is not None else None)
     match = re.search(r"call_(?:method|function) ([\w.]+)", text)
@@ -180,10 +181,19 @@ def uncaught_effect(fact: Fact, run: Run) -> Fact:
     """The fact with the error that ended the program, when the compiled code wrote a tensor made in inference mode."""
     if fact.kind != "data" or fact.requires_grad:
         return fact
+    problem = _ended_in_inference(run).get(fact.frame.id)
+    return fact if problem is None else replace(fact, code=AUTOGRAD, effects=(_ended(problem),), refusal=problem.text)
+
+
+@of_last_run
+def _ended_in_inference(run: Run) -> Mapping[str, Problem]:
+    """By frame the first exception about a tensor of inference mode that ended the program in it."""
+    found: dict[str, Problem] = {}
     for problem in run.problems:
-        if problem.kind == "uncaught" and _INFERENCE in problem.text and _frame_of(problem, run) is fact.frame:
-            return replace(fact, code=AUTOGRAD, effects=(_ended(problem),), refusal=problem.text)
-    return fact
+        frame = _frame_of(problem, run) if problem.kind == "uncaught" and _INFERENCE in problem.text else None
+        if frame is not None:
+            found.setdefault(frame.id, problem)
+    return found
 
 
 def _ended(problem: Problem) -> Effect:
@@ -253,11 +263,16 @@ def uncaught_facts(run: Run, facts: Sequence[Fact]) -> Iterator[Fact]:
 
 def _frame_of(problem: Problem, run: Run) -> Frame | None:
     """The last compiled frame whose code is on the stack of the exception, else the last compiled one of the process."""
-    mine = [frame for frame in run.frames if frame.key.process == problem.process]
-    lines = {(place.file, place.function) for place in problem.stack}
-    on_stack = [frame for frame in mine if (frame.file, frame.name) in lines]
-    found = on_stack or mine
-    return found[-1] if found else None
+    last = _last_frames(run)
+    process = problem.process
+    on_stack = [at for place in problem.stack if (at := last.get((process, place.file, place.function))) is not None]
+    return run.frames[max(on_stack)] if on_stack else next(iter(frames_by_process(run).get(process, ())[-1:]), None)
+
+
+@of_last_run
+def _last_frames(run: Run) -> Mapping[tuple[int, str | None, str | None], int]:
+    """By process, file and name the position of the last such frame."""
+    return {(frame.key.process, frame.file, frame.name): position for position, frame in enumerate(run.frames)}
 
 
 def _guilty(problem: Problem, facts: Sequence[Fact], run: Run) -> tuple[Fact, Site] | None:
@@ -266,8 +281,13 @@ def _guilty(problem: Problem, facts: Sequence[Fact], run: Run) -> tuple[Fact, Si
     if named is None:
         return None
     sizes = tuple(int(size) for size in re.findall(r"\d+", named[1]))
-    same = {(one.frame, one.source) for one in run.traced_inputs if one.shape == sizes}
-    writes = [fact for fact in facts if fact.frame.key.process == problem.process and (fact.frame.id, fact.input) in same]
+    known = traced_by_frame(run)
+    writes = [
+        fact
+        for fact in facts
+        if fact.frame.key.process == problem.process
+        and any(one.source == fact.input and one.shape == sizes for one in known.get(fact.frame.id, ()))
+    ]
     found = {(site.where.file, site.where.line): (fact, site) for fact in writes for site in fact.sites if site.where is not None}
     return next(iter(found.values())) if len(found) == 1 else None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from dynadiag.model.report import Cost, Finding, Mutation, Severity
 from dynadiag.model.run import Location, Run
@@ -10,6 +10,7 @@ from dynadiag.passes.base import Rank, config_value, listed, plural, unique
 from dynadiag.passes.fingerprint import fingerprint
 from dynadiag.passes.mutation_facts import severity_of, size_text
 from dynadiag.passes.mutation_parity import UNDECLARED
+from dynadiag.passes.places import of_last_run
 
 # Graph breaks and recompiles have findings of their own, with the same line.
 _TOLD_HERE = frozenset(("error", "eager_fallback", "cudagraph_skip", "copy_back", "extra_copy"))
@@ -78,8 +79,17 @@ def _severity(kind: str, size: int | None, group: Sequence[Mutation], run: Run) 
 def wants_cuda_graphs(group: Sequence[Mutation], run: Run) -> bool:
     """Whether the run asked for CUDA graphs: by a mode of torch.compile, or by inductor's option."""
     processes = {frame.key.process for one in group if (frame := run.frame(one.frame)) is not None}
-    modes = {call.options.get("mode") for call in run.compile_calls if call.process in processes}
+    modes = {mode for process in processes for mode in _modes(run).get(process, ())}
     return bool(modes & _CUDA_GRAPH_MODES) or any(config_value(run, index, "inductor", "triton.cudagraphs") is True for index in processes)
+
+
+@of_last_run
+def _modes(run: Run) -> Mapping[int, frozenset[str | None]]:
+    """The modes that `torch.compile` was called with in each process."""
+    found: dict[int, set[str | None]] = {}
+    for call in run.compile_calls:
+        found.setdefault(call.process, set()).add(call.options.get("mode"))
+    return {process: frozenset(modes) for process, modes in found.items()}
 
 
 def _rank(kind: str, severity: Severity) -> float:

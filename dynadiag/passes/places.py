@@ -156,9 +156,14 @@ def _called_by_torch(frame: Frame, run: Run) -> bool:
     last = frame.stack[-1] if frame.stack else None
     if last is None or last.function != "compile_wrapper" or not normal_path(last.file).endswith("torch/_dynamo/eval_frame.py"):
         return False
-    process = frame.key.process
-    first_eager = next((one for one in run.frames if one.key.process == process and one.outcome in ("broke", "skipped")), None)
+    first_eager = _first_eager(run).get(frame.key.process)
     return first_eager is None or first_eager.id == frame.id or (first_eager.record or 0) > (frame.record or 0)
+
+
+@of_last_run
+def _first_eager(run: Run) -> Mapping[int, Frame]:
+    """By process the first frame that was left to run eager, at least in parts."""
+    return {one.key.process: one for one in reversed(run.frames) if one.outcome in ("broke", "skipped")}
 
 
 def source_function(name: str | None) -> str | None:

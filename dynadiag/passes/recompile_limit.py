@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from dynadiag.model.run import CompileMetrics, Run
 from dynadiag.passes.base import process_of
+from dynadiag.passes.places import of_last_run
 from dynadiag.passes.transitions import CodeObject
 
 # torch's defaults in 2.11 and 2.15 (`torch/_dynamo/config.py`).
@@ -33,7 +34,7 @@ class Limit:
 def recompile_limit(code: CodeObject, run: Run) -> Limit:
     """How far a code object is from the recompile limit, and which attempts were refused because of it."""
     reached = [found for frame in code.frames if (found := _refused(frame.metrics)) is not None]
-    refused = {problem.frame for problem in run.problems if problem.kind == "recompile_limit"}
+    refused = _refused_frames(run)
     hit = tuple(frame.id for frame in code.frames if frame.id in refused or _refused(frame.metrics) is not None)
     named = next((found for found in reached if found[1] is not None), None)
     name = named[0] if named else "recompile_limit"
@@ -45,7 +46,18 @@ def _unfinished(code: CodeObject, run: Run) -> int:
     """Compilations without metrics in a log that has them for others: the process ended, or still compiles."""
     begun = [frame for frame in code.frames if frame.metrics is None and frame.file is not None]
     process = code.key[0]
-    return len(begun) if any(frame.metrics is not None for frame in run.frames if frame.key.process == process) else 0
+    return len(begun) if process in _with_metrics(run) else 0
+
+
+@of_last_run
+def _refused_frames(run: Run) -> frozenset[str | None]:
+    return frozenset(problem.frame for problem in run.problems if problem.kind == "recompile_limit")
+
+
+@of_last_run
+def _with_metrics(run: Run) -> frozenset[int]:
+    """The processes whose log has metrics."""
+    return frozenset(frame.key.process for frame in run.frames if frame.metrics is not None)
 
 
 def _recorded(code: CodeObject) -> int | None:

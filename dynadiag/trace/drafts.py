@@ -109,6 +109,7 @@ class ProcessDraft:
     event_frame: str | None = None
     epoch: int = 0
     records: int = 0
+    ended: int = 0
     finished: bool = False
     has_metrics: bool = False
 

@@ -24,6 +24,7 @@ _MOST_AREAS = 20
 _LONGEST = 100_000
 _MOST_BLOCKS = 2_000
 _LONGEST_BLOCK = 8_000
+_MOST_ENDED = 20  # exceptions that ended a process: one does, or one a thread
 
 
 def environment(run: RunDraft, process: ProcessDraft, record: Record) -> None:
@@ -168,8 +169,12 @@ def problem(run: RunDraft, process: ProcessDraft, record: Record) -> None:
     if kind is None:
         raise BadRecordError("problem is mistyped")
     frame = run.frame_of(process, record.header) if "frame_id" in record.header else None
+    if kind == "uncaught" and process.ended >= _MOST_ENDED:
+        run.room.left["problems"] += 1
+        return
     if not run.room.take("problems"):
         return
+    process.ended += kind == "uncaught"
     stack = run.share(named_stack(facts.get("stack")) or printed_stack((as_text(facts.get("printed_stack")) or "")[:20_000].split("\n")))
     text = run.share((as_text(facts.get("text")) or "")[:LONGEST_ERROR])
     if kind == "recorder":
