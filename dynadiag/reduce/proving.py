@@ -1,4 +1,7 @@
-"""Whether a reproducer shows the failure: run in fresh processes, each in an empty directory, with a compile cache that holds no graph."""
+"""Whether a reproducer shows the failure: run in fresh processes, each in an empty directory, with a compile cache that holds no graph.
+
+The first is an interpreter of its own; the further ones may be forked from a process that has imported torch and compiled nothing.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ from dynadiag.reduce.failure import Failure, gpu_fault
 from dynadiag.reduce.isolation import Tell, end_with_parent, run_forked
 from dynadiag.reduce.known import digest, remembered
 from dynadiag.reduce.messages import says
+from dynadiag.reduce.template import Template, template_now
 from dynadiag.scratch import scratch
 
 RUNS = 3
@@ -50,9 +54,30 @@ def prove(
 
     What an interrupted reduction ran is known.
     """
-    return proof_by(
-        source, failure, lambda: run_fresh(source, timeout_s=timeout_s, python=python, warm=warm, variables={}), shows, runs=runs
-    )
+    further = template_for(source, failure)
+
+    def run(number: int) -> tuple[int | None, str]:
+        how = further if number else None
+        return run_fresh(source, timeout_s=timeout_s, python=python, warm=warm, variables={}, template=how)
+
+    return proof_by(source, failure, run, shows, runs=runs)
+
+
+_ENDS_THE_PROCESS = ("crash", "hang", "oom")
+_READ_ON_IMPORT = ("TORCH", "PYTORCH", "PYTHON", "CUDA", "OMP_", "MKL_", "TRITON", "INDUCTOR", "CXX", "CC", "CFLAGS", "LD_")
+_SET_BY_US = ("TORCHINDUCTOR_CACHE_DIR", "TORCHINDUCTOR_COMPILE_THREADS", "OMP_NUM_THREADS", "PYTORCH_NVML_BASED_CUDA_CHECK")
+
+
+def template_for(source: str, failure: Failure) -> Template | None:
+    """The process that further runs of a proof are forked from; None where only an interpreter of its own says the same.
+
+    That is: a failure that is no exception, a file that uses a GPU or sets variables before it imports torch, and variables of the user
+    that torch or Python has read while they were imported here.
+    """
+    if failure.kind in _ENDS_THE_PROCESS or any(word in source for word in ("cuda", "environ", "putenv")):
+        return None
+    users = (name for name in os.environ if name not in _SET_BY_US and name != "CUDA_VISIBLE_DEVICES")
+    return None if any(name.startswith(_READ_ON_IMPORT) for name in users) else template_now()
 
 
 Shows = Callable[[Failure, "int | None", str], bool]
@@ -72,11 +97,14 @@ _shown: dict[str, list[list[Any]]] = {}
 """What the runs of this process gave, by what was run: a file that was proven once is not run again when its header changes."""
 
 
-def proof_by(source: str, failure: Failure, run: Callable[[], tuple[int | None, str]], shows: Shows, *, runs: int) -> Proof:
-    """The proof that `runs` runs give; `shows` judges each. Those that showed the failure are remembered by the text below its header."""
+def proof_by(source: str, failure: Failure, run: Callable[[int], tuple[int | None, str]], shows: Shows, *, runs: int) -> Proof:
+    """The proof that `runs` runs give, each called with its number from 0 on; `shows` judges each.
+
+    Those that showed the failure are remembered by the text below its header.
+    """
 
     def ask() -> list[Any]:
-        status, output = run()
+        status, output = run(len(results))
         return [shows(failure, status, output), output]
 
     key = f"proof {digest(without_header(source), failure.signature())}"
@@ -93,11 +121,18 @@ def without_header(source: str) -> str:
 
 
 def run_fresh(
-    source: str, *, timeout_s: float, python: str = sys.executable, warm: Path | None = None, variables: Mapping[str, str] | None = None
+    source: str,
+    *,
+    timeout_s: float,
+    python: str = sys.executable,
+    warm: Path | None = None,
+    variables: Mapping[str, str] | None = None,
+    template: Template | None = None,
 ) -> tuple[int | None, str]:
     """The exit status (negative for a signal, None when it did not end in time) and the end of the output.
 
-    `variables` are those of the user's environment that it gets besides those that every machine has; None: all.
+    `variables` are those of the user's environment that it gets besides those that every machine has; None: all. With a `template` it is
+    forked from that, else it is an interpreter of its own.
 
     `warm` is a compile cache whose answers about the machine (which instructions the C++ compiler knows) are used again: half the CPU time
     of such a process. The graphs in it are not.
@@ -111,6 +146,9 @@ def run_fresh(
         if variables is not None:
             environment = {name: value for name, value in environment.items() if is_everywhere(name)} | dict(variables)
         environment |= {"TORCHINDUCTOR_CACHE_DIR": str(elsewhere), "TORCHINDUCTOR_COMPILE_THREADS": "1", "OMP_NUM_THREADS": "1"}
+        if template is not None:
+            status, said = template.run(empty / "repro_min.py", environment=environment, timeout_s=timeout_s)
+            return status, said[-_OUTPUT_BYTES:]
         parent = os.getpid()
         child = subprocess.Popen(
             [python, "repro_min.py"],
@@ -124,7 +162,7 @@ def run_fresh(
         )
         try:
             output, _ = child.communicate(timeout=timeout_s)
-            status: int | None = child.returncode
+            status = child.returncode
         except subprocess.TimeoutExpired:
             os.killpg(child.pid, signal.SIGKILL)
             output, _ = child.communicate()

@@ -45,7 +45,8 @@ from dynadiag.reduce.outcome import claims_of, to_json, write_json, write_reprod
 from dynadiag.reduce.reducer import Progress, Stopped
 from dynadiag.reduce.setting import Setting
 from dynadiag.reduce.speculation import default_width
-from dynadiag.torch_compat.reduce_compile import warm_up
+from dynadiag.reduce.template import template
+from dynadiag.torch_compat.reduce_compile import import_compiler, warm_up
 from dynadiag.torch_compat.reduce_cpp import remembered
 
 LEAST_CELL_S = 60.0
@@ -121,13 +122,15 @@ def _reduce(folder: Path, out: Path, job: dict[str, Any], interrupts: Interrupts
     if not candidate.accelerated:
         # Then the server may compile once to warm up: with a GPU in sight even a CPU compile would initialise it.
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    _warm_up(setting.backend)
-    keep_for_children()
-    job["ready_cpu_s"] = round(sum(os.times()[:4]), 2)  # of this process and of the compilers that warmed it up
-    say(ready_cpu_s=job["ready_cpu_s"], nodes=candidate.nodes)
-    made = CallsMade(later_call=job.get("call"), sequence=with_earlier_calls(folder, candidate), printed=_printed(folder, job))
-    with _kernels_kept(out):
-        _reduced(candidate, setting, made, out, job, interrupts, began)
+    import_compiler(setting.backend)
+    with template():
+        _warm_up(setting.backend)
+        keep_for_children()
+        job["ready_cpu_s"] = round(sum(os.times()[:4]), 2)  # of this process and of the compilers that warmed it up
+        say(ready_cpu_s=job["ready_cpu_s"], nodes=candidate.nodes)
+        made = CallsMade(later_call=job.get("call"), sequence=with_earlier_calls(folder, candidate), printed=_printed(folder, job))
+        with _kernels_kept(out):
+            _reduced(candidate, setting, made, out, job, interrupts, began)
 
 
 def _reduced(

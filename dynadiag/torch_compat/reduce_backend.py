@@ -133,8 +133,6 @@ def _registered_name(function: Any) -> str | None:
 def _source_of(function: Any) -> tuple[str, str | None, str | None]:
     """The name of a function with its source and all that this names in its module; or why that cannot be had."""
     name = str(getattr(function, "__name__", type(function).__name__))
-    if getattr(function, "__closure__", None):
-        return name, None, f"the backend {name} cannot be copied into one file: it uses variables of a function around it"
     try:
         return (*source_of(function), None)
     except (OSError, TypeError, ValueError, SyntaxError) as error:

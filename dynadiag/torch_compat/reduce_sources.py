@@ -41,6 +41,8 @@ def source_of(backend: Any) -> tuple[str, str]:
         return own, installed
     if isinstance(backend, FunctionType) and backend.__name__.isidentifier() and not backend.__closure__:
         return backend.__name__, _Copy().of_inner(backend)
+    if getattr(backend, "__closure__", None):
+        raise ValueError("it uses variables of a function around it")
     raise ValueError(f"it is no name of the top level of its module ({type(backend).__name__})")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import itertools
 
 from dynadiag.reduce import proving
 from dynadiag.reduce.failure import Failure
@@ -21,10 +20,11 @@ The first numbers that torch's generator gives with them lie in both tails (`ran
 
 def prove(source: str, failure: Failure, *, timeout_s: float, runs: int = proving.RUNS) -> proving.Proof:
     """Run the source `runs` times, each in a fresh process and an empty directory: as it is, then with other random numbers."""
-    seeds = itertools.chain((0,), itertools.cycle(SEEDS))
+    further = proving.template_for(source, failure)
 
-    def run() -> tuple[int | None, str]:
-        return proving.run_fresh(seeded(source, next(seeds)), timeout_s=timeout_s, variables={})
+    def run(number: int) -> tuple[int | None, str]:
+        seed = SEEDS[(number - 1) % len(SEEDS)] if number else 0
+        return proving.run_fresh(seeded(source, seed), timeout_s=timeout_s, variables={}, template=further if number else None)
 
     return proving.proof_by(source, failure, run, shows, runs=runs)
 

@@ -14,6 +14,7 @@ import json
 import sys
 import time
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from dynadiag.reduce.scripts.phenomena import phenomena
 from dynadiag.reduce.scripts.program import Program
 from dynadiag.reduce.scripts.running import own_folders
 from dynadiag.reduce.scripts.source import imported, read_script
+from dynadiag.reduce.template import template
 from dynadiag.reduce.worker import Interrupts, end_with_starter, keep_for_children, open_known, say, show
 from dynadiag.scratch import scratch
 from dynadiag.torch_compat.reduce_compile import import_for_kernels
@@ -67,6 +69,11 @@ def _reduce(script: Path, out: Path, job: dict[str, Any], interrupts: Interrupts
     program = joined.program
     own_folders.append(str(out / WARM))
     _import_once(program)
+    with template():
+        _reduced(program, joined.stay, out, job, interrupts, began)
+
+
+def _reduced(program: Program, stay: Sequence[str], out: Path, job: dict[str, Any], interrupts: Interrupts, began: float) -> None:
     warm_up()
     keep_for_children()
     say(ready_cpu_s=round(time.process_time(), 2), nodes=program.nodes)
@@ -85,7 +92,7 @@ def _reduce(script: Path, out: Path, job: dict[str, Any], interrupts: Interrupts
     written = write_reproducer(found, out, timeout_s=max(_LEAST_PROOF_S, found.confirmed.timeout_s))
     write_report(found, written, out, with_gpu="cuda" in found.best.text)
     result = to_json(found, written, wall_s=time.monotonic() - began, level_why=job["level_why"])
-    result["not_inlined"] = list(joined.stay)
+    result["not_inlined"] = list(stay)
     result["server_cpu_s"] = round(time.process_time(), 2)
     write_json(result, out / "minify.json")
     proof = written.proof

@@ -9,6 +9,7 @@ import textwrap
 
 import pytest
 
+from dynadiag.torch_compat.reduce_backend import _source_of
 from dynadiag.torch_compat.reduce_sources import MADE, names_of, source_of
 
 SCRIPT = """
@@ -88,6 +89,23 @@ def made():
 
 def closed(number):
     return lambda graph, inputs: number
+
+
+def logged(function: Callable) -> Callable:
+    @functools.wraps(function)
+    def wrapper(*args, **kwargs):
+        return ["logged", function(*args, **kwargs)]
+
+    return wrapper
+
+
+@register_backend(name="decorated")
+@logged
+def decorated(graph, inputs: List[object]) -> Callable:
+    return count(graph)
+
+
+from_factory = closed(config.depth)
 """
 HELPERS = "LIMIT = 2\n\n\ndef count(graph):\n    return LIMIT + graph.args\n"
 
@@ -120,6 +138,8 @@ def alone(backend):
         ("by_flag", (True, "/")),
         ("short", (True, "/")),
         ("instance", 4),
+        ("decorated", ["logged", 7]),
+        ("from_factory", 3),
     ],
 )
 def test_a_backend_of_any_shape_runs_alone(script, name, gives):
@@ -151,5 +171,11 @@ def test_the_text_of_a_copied_function_can_be_asked_for(script):
 def test_what_cannot_be_copied_is_said(script):
     assert source_of(textwrap.dedent) == ("dedent", "from textwrap import dedent")
     for backend in (script.closed(3), script.Backend(3)):
-        with pytest.raises(ValueError, match="no name of the top level"):
+        with pytest.raises(ValueError, match="no name of the top level|variables of a function around it"):
             source_of(backend)
+
+
+def test_variables_around_a_function_count_only_where_no_name_leads_to_it(script):
+    assert _source_of(script.decorated)[2] is None and "def logged" in _source_of(script.decorated)[1]
+    name, source, why = _source_of(script.closed(3))
+    assert source is None and "it uses variables of a function around it" in why

@@ -13,6 +13,7 @@ import time
 import pytest
 
 from dynadiag.reduce import proving, session
+from dynadiag.reduce import template as template_module
 from dynadiag.reduce.failure import Failure
 from dynadiag.reduce.proving import DROPPED, Proof, prove, run_fresh, run_in_child, shows
 from dynadiag.reduce.scripts.proving import seeded
@@ -132,3 +133,66 @@ def test_later_runs_of_a_script_draw_other_numbers():
     assert seeded(source, 0) == source
     assert seeded(source, 2) == '"""Text."""\nimport os\nimport torch._dynamo as d\n__import__("torch").manual_seed(2)\nprint(1)\n'
     assert seeded("import os\n", 2) == "import os\n"
+
+
+@pytest.fixture
+def forked(monkeypatch):
+    """A template of this process; further runs of a proof are forked from it."""
+    for name in [name for name in os.environ if name.startswith(proving._READ_ON_IMPORT)]:
+        monkeypatch.delenv(name)
+    with template_module.template():
+        yield template_module.template_now()
+
+
+def test_further_runs_of_a_proof_are_forked_and_as_fresh_as_the_first(forked, monkeypatch, tmp_path):
+    monkeypatch.setenv("MINE", "1")
+    told = tmp_path / "told"
+    source = (
+        "import os, sys, random\n"
+        "row = [sorted(os.listdir()), os.getenv('MINE'), sys.argv[0] == __file__, __name__, 'pytest' in sys.modules, random.random()]\n"
+        f"open({str(told)!r}, 'a').write(repr(row) + chr(10))\n"
+        "open('left', 'w')\nprint('said')\nraise ValueError('bad 7')\n"
+    )
+    proof = prove(source, Failure(kind="runtime_error", phase="call", exceptions=("ValueError",), message="bad N"), timeout_s=600)
+    assert (proof.runs, proof.reproduced) == (3, 3) and "said\n" in proof.output and "ValueError: bad 7" in proof.output
+    rows = [eval(line) for line in told.read_text().splitlines()]
+    assert [row[-2] for row in rows] == [False, True, True], "the first run is an interpreter of its own"
+    assert all(row[0] == ["repro_min.py"] and row[1:4] == [None, rows[0][2], "__main__"] for row in rows), rows
+    assert len({row[-1] for row in rows}) == 3
+
+
+@pytest.mark.parametrize(
+    ("source", "ended", "said"),
+    [
+        ("print(1)", 0, "1\n"),
+        ("import sys; sys.exit('no')", 1, "no\n"),
+        ("import os; os.kill(os.getpid(), 9)", -9, ""),
+        ("import atexit; atexit.register(print, 2); exit(3)", 3, "2\n"),
+    ],
+)
+def test_a_forked_run_ends_as_an_interpreter_does(forked, source, ended, said):
+    assert run_fresh(source, timeout_s=600, variables={}, template=forked) == (ended, said)
+
+
+def test_a_forked_run_that_does_not_end_is_killed_and_the_next_one_runs(forked):
+    slow = "import time; print('here', flush=True); time.sleep(600)"
+    assert run_fresh(slow, timeout_s=1, variables={}, template=forked) == (None, "here\n")
+    assert run_fresh("print(1)", timeout_s=600, variables={}, template=forked) == (0, "1\n")
+
+
+@pytest.mark.parametrize(
+    ("kind", "source", "variables"),
+    [
+        ("crash", "", {}),
+        ("compile_error", "os.environ['A'] = '1'", {}),
+        ("compile_error", "device='cuda'", {}),
+        ("compile_error", "", {"TORCHDYNAMO_DISABLE": "0"}),
+        ("compile_error", "", {"PYTHONPATH": "x"}),
+    ],
+)
+def test_where_a_fork_does_not_say_the_same_each_run_is_an_interpreter(forked, monkeypatch, kind, source, variables):
+    plain = Failure(kind="compile_error", phase="compile")
+    assert proving.template_for("", plain) is forked
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert proving.template_for(source, Failure(kind=kind, phase="compile")) is None
