@@ -71,7 +71,7 @@ def explain(
     ] = 4096,
     output_format: Annotated[Format, typer.Option("--format", "-f", help="What to print.")] = Format.text,
     output: Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Print the report into FILE (- is stdout).")] = None,
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=0, help="Show the N dearest findings (0: all).")] = 10,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=0, help="Show the N most expensive findings (0: all).")] = 10,
     probe: Annotated[bool, typer.Option("--probe/--no-probe", help="Afterwards follow the graphs for what they mutate.")] = True,
     pictures: Annotated[bool, typer.Option("--pictures/--no-pictures", help="Draw graphs/*.svg into the run directory.")] = True,
     renderer: Annotated[str, typer.Option("--renderer", metavar="NAME", help="Who draws: auto, wasi, dot, plain or text.")] = "auto",

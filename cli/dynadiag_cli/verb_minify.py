@@ -115,7 +115,7 @@ def minify(
     ] = True,
     jobs: Annotated[
         int | None,
-        typer.Option("--jobs", metavar="N", min=1, max=64, help="Questions judged at a time [default: half the cores, at most 4]."),
+        typer.Option("--jobs", metavar="N", min=1, max=64, help="Candidates judged in parallel [default: half the cores, at most 4]."),
     ] = None,
     timeout_s: Annotated[
         float,

@@ -78,12 +78,12 @@ def _compare(now: Sequence[Comparison], before: Any, where: str, into: Regressio
     for comparison in now:
         known = old.pop((comparison.baseline, comparison.arm), None)
         if known is None:
-            into.notes.append(f"{comparison.arm} beside {comparison.baseline}{where} is not in the earlier run")
+            into.notes.append(f"{comparison.arm} vs. {comparison.baseline}{where} is not in the earlier run")
             continue
         into.checked += 1
         worse = _worse(comparison, known, where)
         into.found.extend([worse] if worse else [])
-    into.notes.extend(f"{arm!s:.80} beside {baseline!s:.80}{where} is in the earlier run only" for baseline, arm in old)
+    into.notes.extend(f"{arm!s:.80} vs. {baseline!s:.80}{where} is in the earlier run only" for baseline, arm in old)
 
 
 def _shapes(base: Mapping[str, Any]) -> dict[str, Any]:
@@ -103,7 +103,7 @@ def _key(item: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _worse(now: Comparison, before: Mapping[str, Any], where: str) -> str | None:
-    name = f"{now.arm} beside {now.baseline}{where}"
+    name = f"{now.arm} vs. {now.baseline}{where}"
     broken = {"WRONG", "VACUOUS"}
     if now.verdict in broken and before.get("verdict") not in broken:
         return f"{name}: {now.verdict}, was {before.get('verdict')!s:.20}: {now.reason}"

@@ -59,7 +59,7 @@ def _verdicts(page: Page, result: BenchResult, checks: dict[str, Correctness]) -
 def verdict_line(comparison: Comparison, check: Correctness | None) -> str:
     """One comparison in one line: the verdict first, then the numbers that it rests on."""
     decision = comparison.decision
-    names = f"{comparison.verdict}: {comparison.arm} beside {comparison.baseline}"
+    names = f"{comparison.verdict}: {comparison.arm} vs. {comparison.baseline}"
     if comparison.verdict in (Verdict.WRONG, Verdict.VACUOUS):
         state = f" ({check.status})" if check is not None and check.status == "DTYPE_CHANGED" else ""
         return clean(f"{names}{state}: {comparison.reason}")

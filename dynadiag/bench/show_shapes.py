@@ -75,7 +75,7 @@ def shape_lines(study: ShapeStudy) -> list[str]:
     """The means weighted by calls, what each arm compiled, what was left out and why, and reasons of verdicts that are none."""
     lines = []
     for mean in study.means:
-        names = f"{mean.arm} beside {mean.baseline}"
+        names = f"{mean.arm} vs. {mean.baseline}"
         if mean.speedup is None:
             lines.append(f"all shapes: {names}: {mean.reason}")
         else:

@@ -110,7 +110,7 @@ def _answers(recording: Path, options: OfflineOptions) -> Iterator[Mapping[str, 
                 child.wait()
         if status not in (0, 2, 3):
             text = said.read_bytes()[-_SAID_BYTES:].decode("utf-8", "replace").strip().splitlines()
-            yield {"graph": None, "broken": f"the replay ended early with {status}: {text[-1][:300] if text else 'no word of it'}"}
+            yield {"graph": None, "broken": f"the replay ended early with {status}: {text[-1][:300] if text else 'it printed nothing'}"}
 
 
 def _job(recording: Path, options: OfflineOptions) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from dynadiag.passes.places import entry_stack, own_frame, source_function
 RESTART_CODE = "DC01"
 SLOW_CODE = "DC02"
 UNCACHED_CODE = "DC03"
-PHASES = ("dynamo", "AOTAutograd", "inductor", "backward")
+PHASES = ("dynamo", "AOTAutograd", "backend", "inductor", "backward")
 # What makes a finding: seconds that a person waits for, and a part of the whole that is worth changing something for.
 SLOW_S = 30.0
 SLOW_SHARE = 0.25
@@ -27,7 +27,8 @@ def find_compile_time(run: Run) -> PassResult:
     """The compile time of the run and of each frame, in phases that do not overlap, with the findings that matter.
 
     The seconds are torch's own (`compilation_metrics`): `dynamo` is tracing and guards, `AOTAutograd` what is left of its time without the
-    back end, `inductor` the back end of the forward, `backward` a backward that was compiled later. A frame without metrics (the run was
+    back end, `inductor` the back end of the forward, `backward` a backward that was compiled later, `backend` a back end that had neither
+    (`backend="eager"`, one of the user's). A frame without metrics (the run was
     cut short) takes its time from the `dynamo_timed` events that had ended. `find_compile_time` finds: DC01 restarts that cost at least
     2 s and a fifth of all, DC02 a function that took at least 30 s and a quarter of all, DC03 compilations of 10 s and more whose result
     no cache may keep.
@@ -62,7 +63,17 @@ def _frame_time(frame: Frame, phases: Sequence[Phase], caches: Mapping[str, str]
     split = _from_metrics(frame.metrics) or _from_events(phases)
     if not split:
         return None
+    if "AOTAutograd" in split and "inductor" not in split and not caches and _no_autograd(phases):
+        split = {"backend" if name == "AOTAutograd" else name: seconds for name, seconds in split.items()}
     return FrameTime(frame=frame.id, total_s=sum(split.values()), phases=split, thrown_away_s=_before_restart(frame.metrics), caches=caches)
+
+
+def _no_autograd(phases: Sequence[Phase]) -> bool:
+    """Whether a back end ran without AOTAutograd. torch counts any back end as AOTAutograd's time (`call_user_compiler` in
+    `_dynamo/output_graph.py`, 2.15), but the events inside it tell.
+    """
+    names = {phase.name for phase in phases}
+    return "backend_compile" in names and all(phase_layer(name) == "dynamo" for name in names - {"backend_compile"})
 
 
 def _before_restart(metrics: CompileMetrics | None) -> float | None:

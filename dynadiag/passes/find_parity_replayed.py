@@ -36,7 +36,7 @@ def _finding(one: CouldDiffer, graph: Graph | None, at: int, run: Run) -> Findin
         severity="warning",
         title=f"Could happen: {TITLES.get(one.code, one.title)}",
         where=where,
-        why=f"Replayed beside eager, {one.graph} {one.would}: {tensor_in_words(asdict(one))}{more}. It first shows in {one.layer}.{test}",
+        why=f"Replayed next to eager, {one.graph} {one.would}: {tensor_in_words(asdict(one))}{more}. It first shows in {one.layer}.{test}",
         fix=replay_advice(one.code),
         cost=None,
         evidence=tuple(known.id for known in (graph, frame) if known is not None),

@@ -314,7 +314,7 @@ def _finding(number: int, code: str, group: Sequence[RankDifference], mark: str,
 
 def _title(code: str, group: Sequence[RankDifference]) -> str:
     odd = sorted({rank for one in group for rank in one.odd_ranks})
-    who = f": rank {', '.join(map(str, odd))} is the odd one" if len(odd) == 1 else ""
+    who = f": rank {', '.join(map(str, odd))} differs from the others" if len(odd) == 1 else ""
     return f"{_TITLES[code]}{who}"
 
 

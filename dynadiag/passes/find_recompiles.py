@@ -389,7 +389,7 @@ def _limit_text(group: Sequence[Recompiled]) -> list[str]:
             return ["Under `fullgraph=True` the next variant raised an error instead of running eager."]
         versions = plural(limit.entries, "compiled version")
         refused = f"torch refused {len(limit.hit)} of these recompiles and compiles it no more"
-        return [f"{refused}: calls that match none of the {versions} run eager since, and with them what they call."]
+        return [f"{refused}: calls that match none of the {versions} run eagerly from then on, and so does what they call."]
     if limit.unfinished:
         of = "" if limit.value is None else f" of at most {limit.value}"
         unfinished = plural(limit.unfinished, "compilation")

@@ -116,6 +116,6 @@ def _wait(child: subprocess.Popen[bytes], budget_s: float, advance: Callable[[in
 
 def _why(status: int, said: bytes) -> str:
     lines = said.decode("utf-8", "replace").strip().splitlines()
-    last = lines[-1].removeprefix("dynadiag: ") if lines else "no word of it"
+    last = lines[-1].removeprefix("dynadiag: ") if lines else "it printed nothing"
     shown = "".join(char for char in last if char.isprintable())[:300]
     return shown if "mutations are not probed" in shown else f"mutations are not all probed: the probe ended with {status}: {shown}"

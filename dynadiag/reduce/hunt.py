@@ -103,7 +103,7 @@ def confirm(candidate: Candidate, setting: Setting, options: HuntOptions) -> Con
             options.wait()
         seen.append(one)
         if one.environment:
-            raise NothingFoundError(f"the machine is to blame, not the compiler: {one.invalid}", slug="environment", exit_code=1)
+            raise NothingFoundError(f"this machine is the cause, not the compiler: {one.invalid}", slug="environment", exit_code=1)
         if target is None and one.failure is not None and _is_meant(one.failure, options):
             target = one.failure
             timeout_s = _later_timeout(one, options.timeout_s)

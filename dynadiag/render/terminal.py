@@ -160,7 +160,7 @@ def _severities(report: Report) -> str:
     order = ("error", "warning", "note")
     counts = {name: sum(finding.severity == name for finding in report.findings) for name in order}
     parts = ", ".join(wording.plural(count, name) for name, count in counts.items() if count)
-    return f"{wording.plural(len(report.findings), 'finding')}, dearest first ({parts})"
+    return f"{wording.plural(len(report.findings), 'finding')}, most expensive first ({parts})"
 
 
 def _notes(report: Report, page: Page, view: View) -> None:

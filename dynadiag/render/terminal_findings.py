@@ -59,7 +59,7 @@ def _inner_sites(finding: Finding, report: Report, page: Page, *, base: Path | N
             if where.code:
                 page.line(clean_code(where.code), prefix=" " * (_LABEL_WIDTH + 6), style="dim")
     if limit is not None and len(inner) > limit:
-        _labelled(page, "", f"and {len(inner) - limit} more sites: see report.json, or --verbose")
+        _labelled(page, "", f"and {len(inner) - limit} more sites: see report.json")
 
 
 def _same_place(one: Location | None, other: Location | None) -> bool:

@@ -120,7 +120,7 @@ def print_compile_time(report: Report, page: Page, view: View, title: str) -> No
         page.line(f"cache {clean(cache, limit=60)}: {said}", prefix="  ")
     rows = sorted(time.frames, key=lambda row: -row.total_s)
     if rows:
-        columns = (Column("frame"), Column("total", numeric=True), Column("dearest phases"), Column("restarts", numeric=True))
+        columns = (Column("frame"), Column("total", numeric=True), Column("longest phases"), Column("restarts", numeric=True))
         page.table(columns, [_time_row(row, report) for row in rows[: view.limit]])
     _folded(page, rows, view, "frame")
 

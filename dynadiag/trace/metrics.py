@@ -51,7 +51,8 @@ def read_metrics(values: Mapping[str, Any], limit: int | None = None) -> Compile
     """The metrics that we use; every one that is missing, null or mistyped is None.
 
     Seconds: `total_s` is the whole frame and contains `aot_s` (AOTAutograd with the back end), which contains `inductor_s`; `dynamo_s` is
-    the rest, `total_s` - `aot_s`. A back end without AOTAutograd is counted by torch, and so here, under Dynamo.
+    the rest, `total_s` - `aot_s`. torch counts a back end without AOTAutograd in `aot_s`
+    too (`call_user_compiler` in `_dynamo/output_graph.py`, 2.15).
     """
     total = _seconds(values, "dynamo_cumulative_compile_time_us", "entire_frame_compile_time_s")
     aot = _seconds(values, "aot_autograd_cumulative_compile_time_us", "backend_compile_time_s")

@@ -173,7 +173,7 @@ def test_each_code_object_has_one_finding_with_its_cure(found):
 def test_the_limit_finding_comes_first_and_says_what_runs_eager(found):
     first = min(found.findings, key=lambda finding: finding.rank)
     assert first.code == "DR01"
-    assert "match none of the 8 compiled versions run eager since" in first.why
+    assert "match none of the 8 compiled versions run eagerly from then on" in first.why
 
 
 def test_places_are_the_users_own_lines(found):

@@ -111,7 +111,7 @@ def confirm(program: Program, options: ScriptOptions) -> Confirmed:
     conditions = Conditions(recorded=options.kind in KINDS, timeout_s=options.timeout_s)
     program, first, dropped = _first_look(program, conditions, options)
     if first.environment is not None:
-        raise NothingFoundError(f"the machine is to blame, not the compiler: {first.environment}", slug="environment", exit_code=1)
+        raise NothingFoundError(f"this machine is the cause, not the compiler: {first.environment}", slug="environment", exit_code=1)
     target = _target(first, options)
     seen = [first]
     control = None if target.kind in KINDS else _control(program, conditions)

@@ -306,7 +306,7 @@ def test_one_shape_that_got_slower_is_a_regression():
     base = base_of(with_shape(5.0))
     assert find_regressions(with_shape(5.0), base).found == []
     (line,) = find_regressions(with_shape(6.0, label="another label"), base).found
-    assert line.startswith("default beside eager at another label: 1.667 times as fast")
+    assert line.startswith("default vs. eager at another label: 1.667 times as fast")
     assert find_regressions(with_shape(6.0, rows=9), base).found == []
     assert any("1 shapes are in the earlier run only" in note for note in find_regressions(with_shape(6.0, rows=9), base).notes)
     assert any("--shapes is missing" in note for note in find_regressions(result_of(), base).notes)

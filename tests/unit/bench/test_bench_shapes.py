@@ -131,7 +131,7 @@ def test_a_win_that_vanishes_in_another_shape_is_in_the_line_of_the_verdict():
     assert verdicts(result) == [("x 8", "FASTER"), ("x 9", "SLOWER")]
     text = text_of(result)
     assert "results PASS; not FASTER in 1 of 2 shapes: SLOWER (0.800 times as fast) at x 9" in text
-    assert f"all shapes: default beside eager: {(2**3 * 0.8) ** 0.25:.3f} times as fast (geometric mean of 2 shapes" in text
+    assert f"all shapes: default vs. eager: {(2**3 * 0.8) ** 0.25:.3f} times as fast (geometric mean of 2 shapes" in text
     assert "weighted by their 4 calls" in text and "2 of the watched calls not replayed: in another mode" in text
     assert "default for all shapes together: graphs 2, recompiles 1" in text
     assert result.exit_status == 1

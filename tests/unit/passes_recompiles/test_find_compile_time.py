@@ -40,6 +40,25 @@ def test_frames_that_were_cut_short_take_their_time_from_the_events(builders):
     assert time.thrown_away_s is None
 
 
+def event(name):
+    return Phase(frame="f0", name=name, total_s=0.5, self_s=0.5, count=1)
+
+
+@pytest.mark.parametrize(
+    ("inside", "layer"),
+    [
+        (["build_guards"], "backend"),
+        (["build_guards", "create_aot_dispatcher_function"], "AOTAutograd"),
+        (["build_guards", "AOTAutogradCache.inductor_load"], "AOTAutograd"),
+    ],
+)
+def test_a_backend_without_autograd_is_not_called_autograd(builders, inside, layer):
+    """torch 2.15 counts the time of `backend="eager"` under `aot_autograd_cumulative_compile_time_us`."""
+    events = [event(name) for name in ["backend_compile", *inside]]
+    time = find_compile_time(run_of(builders, CompileMetrics(total_s=2.0, aot_s=0.5), phases=events)).compile_time
+    assert time.phases == {"dynamo": 1.5, layer: 0.5}
+
+
 def test_what_is_not_known_is_null_with_a_reason(builders):
     nothing = find_compile_time(Run(info=RunInfo())).compile_time
     assert (nothing.total_s, nothing.why) == (None, "nothing was compiled")

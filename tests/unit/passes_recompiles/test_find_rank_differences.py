@@ -80,7 +80,7 @@ def test_the_odd_rank_of_three_is_named():
     assert difference.values == {"rank 0": "1 event", "rank 1": "1 event", "rank 2": "2 events"}
     assert difference.odd_ranks == (2,)
     assert found.findings[0].code == "DX01"
-    assert found.findings[0].title == "Ranks do not break at the same places: rank 2 is the odd one"
+    assert found.findings[0].title == "Ranks do not break at the same places: rank 2 differs from the others"
     assert found.findings[0].evidence == ("d1",)
 
 
@@ -200,7 +200,7 @@ def test_a_guard_value_that_differs_on_one_rank_is_found():
     assert one.what == "value of `self.n` guarded in step (train.py:3)"
     assert one.values == {"rank 0": "4", "rank 1": "4", "rank 2": "3", "rank 3": "4"} and one.odd_ranks == (2,)
     (finding,) = [finding for finding in result.findings if finding.code == "DX06"]
-    assert "rank 2: 3" in finding.why and "rank 2 is the odd one" in finding.title
+    assert "rank 2: 3" in finding.why and "rank 2 differs from the others" in finding.title
 
 
 def test_equal_guard_values_say_nothing_and_own_values_of_each_rank_make_none_odd():

@@ -191,7 +191,7 @@ def test_the_limit_is_read_from_torchs_own_refusal(builders):
     assert (row.entries, row.limit, row.limit_hit) == (2, 2, True)
     finding = only(found.findings)
     assert (finding.code, finding.severity) == ("DR01", "error")
-    assert "run eager since" in finding.why
+    assert "run eagerly from then on" in finding.why
     assert {"f0", "f2", "r1", "r2"} <= set(finding.evidence)
     assert finding.fix[-1].after == "torch._dynamo.config.recompile_limit = 4"
 

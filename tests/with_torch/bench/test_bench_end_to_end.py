@@ -50,7 +50,7 @@ def test_each_arm_has_its_row_and_a_crash_stops_no_other(tmp_path):
     assert document["floor_ms"] is None and "CUDA devices only" in document["unknown"]["floor_ms"]
     assert arms["aot_eager"]["saved_bytes"] > 0 and arms["planted_crash"]["unknown"]["saved_bytes"]
     assert "one call: 65.5 kFLOP in" in done.stdout
-    assert "WRONG: planted_wrong beside eager" in done.stdout and "no CUDA device was used" in done.stdout
+    assert "WRONG: planted_wrong vs. eager" in done.stdout and "no CUDA device was used" in done.stdout
     assert "what a program prints" not in done.stdout
     assert (tmp_path / "dynadiag-runs/latest/bench.svg").read_text().startswith("<svg")
 

@@ -86,7 +86,7 @@ def recorded(folder, executable):
     [
         ("exit 0", None),
         ("echo 'Traceback'; echo 'Boom: it broke' >&2; exit 1", "mutations are not all probed: the probe ended with 1: Boom: it broke"),
-        ("kill -9 $$", "mutations are not all probed: the probe ended with -9: no word of it"),
+        ("kill -9 $$", "mutations are not all probed: the probe ended with -9: it printed nothing"),
         ("exec sleep 6000", "mutations are not all probed: it did not end within 1 s"),
         ("echo 'dynadiag: mutations are not probed: x' >&2; exit 3", "mutations are not probed: x"),
     ],

@@ -267,7 +267,7 @@ def test_a_broken_machine_at_the_start_is_named(error, reason):
         raise error
 
     gm, inputs = faults.planted()
-    with pytest.raises(NothingFoundError, match=f"the machine is to blame, not the compiler: {reason}"):
+    with pytest.raises(NothingFoundError, match=f"this machine is the cause, not the compiler: {reason}"):
         confirm(candidate_of(gm, inputs), Setting(backend=breaks), HuntOptions())
 
 
