@@ -7,7 +7,7 @@ from typing import Any
 
 from typer.core import TyperCommand
 
-from dynadiag.errors import DynadiagError
+from dynadiag.errors import DynadiagError, UsageError
 from dynadiag_cli.targets import is_recording
 
 MODE = "dynadiag.target_mode"
@@ -30,6 +30,8 @@ class TargetCommand(TyperCommand):
             ctx.meta[MODE] = "module"
             return super().parse_args(ctx, [*args[:module_at], "--", *args[module_at + 1 :]])
         rest = self._target_of(ctx, args)
+        if rest and not rest[0]:  # `Path("")` would be the current folder
+            raise UsageError("the target is an empty word (a shell variable that is not set?): give a script, a run directory or a log")
         consumed = len(args) - len(rest)
         ctx.meta[MODE] = "command" if rest and consumed and args[consumed - 1] == "--" else "path"
         if len(rest) > 1 and ctx.meta[MODE] == "path" and _names_a_recording(rest[0]):

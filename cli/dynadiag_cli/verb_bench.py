@@ -187,6 +187,8 @@ def _target(file: Path | None, function: str | None) -> str:
         place, _, name = function.rpartition(":")
         if not place or not name:
             raise UsageError(f"--fn {function}: give module:callable or file.py:callable")
+        if not place.endswith(".py") and not all(part.isidentifier() for part in place.split(".")):
+            raise UsageError(f"--fn {function}: {place} is neither a module's name nor a .py file")
         return function
     assert file is not None
     if not file.is_file():

@@ -71,6 +71,9 @@ def parity(
     if python is not None:
         require_in(python, "parity")
     recording, graph = _named(target, ctx.meta.get(MODE, "path"))
+    # What may be refused comes before the program runs.
+    tests, load = _folder(tests), _file(load)
+    _check_output(output)
     directory = recording
     if recording is None:
         directory = _recorded(target, ctx.meta.get(MODE, "path"), out, force, python)
@@ -80,8 +83,8 @@ def parity(
         python=python or sys.executable,
         budget_s=budget_s,
         timeout_s=timeout_s,
-        tests=_folder(tests),
-        load=_file(load),
+        tests=tests,
+        load=load,
     )
     with progress("replaying graphs") as advance:
         result = replay_recording(directory, options, advance=advance)
@@ -114,6 +117,9 @@ def _recorded(target: list[str], mode: str, out: Path | None, force: bool, pytho
     done: RecordResult = record.record(program, record.RecordOptions(out=out, force=force, python=python, parity_calls=_REAL_CALLS))
     if done.directory is None:
         raise NothingFoundError("nothing was recorded", exit_code=2)
+    if done.told_to_end is not None:
+        print(f"dynadiag: told to end: nothing is replayed; `dynadiag parity {done.directory}` does so", file=sys.stderr)
+        raise typer.Exit(128 + done.told_to_end)
     if done.exit_status:
         print(f"dynadiag: the script ended with exit status {done.exit_status}; what it compiled is compared", file=sys.stderr)
     return done.directory
@@ -132,6 +138,15 @@ def _folder(path: Path | None) -> Path | None:
         except OSError as error:
             raise OutputError(f"{path} cannot be made: {error.strerror}") from None
     return path
+
+
+def _check_output(output: str | None) -> None:
+    """Refuse what cannot be written before minutes are spent on what would go there."""
+    if output is None or output == "-":
+        return
+    path = Path(output)
+    if path.is_dir() or not path.parent.is_dir():
+        raise OutputError(f"cannot write {output}: {'it is a folder' if path.is_dir() else f'there is no folder {path.parent}'}")
 
 
 def _write(result: ParityResult, directory: Path) -> None:

@@ -38,11 +38,15 @@ _PASSED_ON = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "S
 _LOOK_S = 1.0
 _TIMED_OUT = 124
 _INTERRUPTED = 130
+_ENDING = frozenset(getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGQUIT") if hasattr(signal, name))
 
 
 @dataclass(frozen=True, slots=True)
 class RecordResult:
-    """How the program ended. `directory` is None when nothing could be recorded; `exit_status` is what our own process should return."""
+    """How the program ended. `directory` is None when nothing could be recorded; `exit_status` is what our own process should return.
+
+    `told_to_end` is the signal by which somebody asked us to end (SIGTERM, SIGHUP, SIGQUIT), which the program was given too.
+    """
 
     directory: Path | None
     exit_status: int
@@ -51,6 +55,7 @@ class RecordResult:
     interrupted: bool = False
     stopped_stable: bool = False
     warnings: tuple[str, ...] = ()
+    told_to_end: int | None = None
 
 
 @dataclass
@@ -68,6 +73,7 @@ class _Progress:
     woken: int | None = None
     asked_to_stop: bool = False
     interrupted_at: float | None = None
+    told_to_end: int | None = None
 
     def started(self, group: int, mark: str | None) -> None:
         """The program runs: what came before goes to its process group now. The terminal's Ctrl-C goes there once somebody counts it."""
@@ -82,6 +88,8 @@ class _Progress:
         """A signal handler."""
         if number == signal.SIGINT:
             self.interrupts += 1
+        if number in _ENDING:
+            self.told_to_end = number
         if self.group is None:
             self.early_signals.append(number)
             return
@@ -303,7 +311,16 @@ def _finish(child: subprocess.Popen[bytes], directory: Path | None, info: RunInf
     facts = asdict(info) | {"ended_at": _now(), "exit_status": exit_status, "signal": name, "timed_out": progress.timed_out}
     facts |= {"interrupted": interrupted, "stopped_stable": progress.stopped_stable, "running": False, "stopped": _unwritable(directory)}
     _write_info(directory, RunInfo(**facts), progress)
-    return RecordResult(directory, exit_status, name, progress.timed_out, interrupted, progress.stopped_stable, tuple(progress.warnings))
+    return RecordResult(
+        directory,
+        exit_status,
+        name,
+        progress.timed_out,
+        interrupted,
+        progress.stopped_stable,
+        tuple(progress.warnings),
+        told_to_end=progress.told_to_end,
+    )
 
 
 def _unwritable(directory: Path | None) -> tuple[str, ...]:

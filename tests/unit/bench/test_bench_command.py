@@ -51,6 +51,14 @@ def test_arms_that_make_no_comparison_are_refused(text):
         parse_arms(text, "a:b")
 
 
+@pytest.mark.parametrize("place", ["../../etc/passwd", "a-b", "pkg.", "__import__('os')"])
+def test_a_step_in_what_is_no_module_is_refused_before_anything_is_made(place, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    refused = CliRunner().invoke(app, ["bench", "--fn", f"{place}:step"]).exception
+    assert isinstance(refused, UsageError) and "neither a module's name" in refused.message
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_marks_are_found_without_running_the_file(tmp_path):
     program = tmp_path / "program.py"
     program.write_text(

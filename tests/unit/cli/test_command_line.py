@@ -1,12 +1,13 @@
 """Where our options end and the script's begin."""
 
+import signal
 from pathlib import Path
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
-from dynadiag.errors import UnreadableInputError, UsageError
+from dynadiag.errors import DynadiagError, UnreadableInputError, UsageError
 from dynadiag_cli.command_line import MODE, TargetCommand
 from dynadiag_cli.main import app as dynadiag
 from dynadiag_cli.targets import is_recording
@@ -96,3 +97,30 @@ def test_minify_refuses_a_device_before_it_makes_a_folder(tmp_path, monkeypatch,
     result = CliRunner().invoke(dynadiag, ["minify", device])
     assert isinstance(result.exception, UsageError) and "neither a file nor a folder" in result.exception.message
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("verb", ["explain", "parity", "minify"])
+def test_an_empty_word_is_not_the_current_folder(verb, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    refused = CliRunner().invoke(dynadiag, [verb, ""]).exception
+    assert isinstance(refused, UsageError) and "empty word" in str(refused)
+
+
+@pytest.mark.parametrize(
+    ("option", "what"),
+    [(["--load", "missing.py"], "missing.py"), (["-o", "missing/out.txt"], "no folder missing"), (["-o", "."], "folder")],
+)
+def test_parity_refuses_before_the_program_runs(option, what, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text("open('ran', 'w')\n")
+    refused = CliRunner().invoke(dynadiag, ["parity", *option, "train.py"]).exception
+    assert isinstance(refused, DynadiagError) and refused.exit_code == 2 and what in refused.message
+    assert not Path("ran").exists()
+
+
+def test_parity_that_is_told_to_end_replays_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text("import os, signal, time\nos.kill(os.getppid(), signal.SIGTERM)\ntime.sleep(60)\n")
+    done = CliRunner().invoke(dynadiag, ["parity", "--out", "run", "train.py"])
+    assert done.exit_code == 128 + signal.SIGTERM
+    assert "nothing is replayed" in done.stderr
