@@ -124,7 +124,104 @@ def _mutations(number: int) -> bytes:
     return start(number) + log_text
 
 
+def failure(frame: int, kind: str, text: str, **more: object) -> bytes:
+    """A frame that began and failed, as its metrics tell it."""
+    return start(frame, name=f"f{frame}", line=frame) + _metrics(frame, fail_type=kind, fail_reason=text, **more)
+
+
+def problem(kind: str, text: str, frame: int, line: int) -> bytes:
+    """A problem that the recorder saw."""
+    stack = [{"file": "/home/u/train.py", "line": line, "function": f"f{frame}", "code": "y = model(x)"}]
+    return artifact("dynadiag_problem", {"kind": kind, "text": text, "stack": stack}, frame)
+
+
+def side_effects(name: str) -> str:
+    """Torch's text of a list that was appended to."""
+    return (
+        f"Mutating object of type list (source name: L['self'].{name})\n"
+        f'  File "/home/u/train.py", line 3, in forward\n    self.{name}.append(1)\n'
+    )
+
+
+_KINDS = ("cudagraph_skip", "env_disabled", "no_graph", "aot_rejected", "backend_error", "stance", "no_cost", "backward_error", "uncaught")
+
+
+def _mixed(number: int) -> bytes:
+    """A bit of everything that can go wrong, so that what passes look up for each is looked up among many."""
+    a, b, c, d, e = (number * 5 + step for step in range(5))
+    written = {
+        "id": number, "describer_id": 0, "ndim": 1, "dtype": "torch.float32", "device": "device(type='cpu')", "size": [3], "stride": [1],
+        "storage": number,
+    }  # fmt: skip
+    reasons = json.dumps([f"{e}/0: len(L['self'].x{number}) == {number}  # y = self.x  # train.py:4 in f{e}"])
+    regions = [{"calls": 3, "region_us": 1.0, "between_us": 2.0, "lookup_us": 1.0, "region": "r", "frame_id": a, "frame_compile_id": 0}]
+    mutated = 'mutated inputs (1 instances). Found from: \n  File "/home/u/train.py", line 3, in forward\n    y = model(x)\n'
+    return b"".join(
+        (
+            start(a, name=f"f{a}", line=a),
+            artifact("dynamo_graph_break_reason", _BREAK.format(a), a),
+            start(b, name=f"torch_dynamo_resume_in_f_at_{a % 40}", line=9),
+            _metrics(b),
+            failure(c, "InternalTorchDynamoError", f"RuntimeError: no {number}"),
+            failure(d, "RecompileLimitExceeded", "recompile limit exceeded", config_suppress_errors=True),
+            start(e, name="forward", line=e % 7),
+            record({"describe_tensor": written, **_context(e)}),
+            record({"describe_source": {"describer_id": 0, "id": number, "source": f"L['x{number}']"}, **_context(e)}),
+            record({"dynamo_output_graph": {"sizes": {}}, **_context(e), "has_payload": None}, _written_graph(number)),
+            artifact("aot_forward_graph_fw_metadata", _METADATA, e),
+            artifact("dynamo_side_effects", side_effects(f"x{number}"), e),
+            artifact("recompile_reasons", reasons, e, 1),
+            start(e, 1, name="forward", line=e % 7),
+            record({"dynamo_cpp_guards_str": {}, **_context(e), "has_payload": None}, _GUARD.format(number)),
+            artifact("dynadiag_cost", {"how": "x", "regions": regions}),
+            artifact("dynadiag_compile_call", {"target": f"t{number}", "mode": "reduce-overhead", "stack": []}),
+            *(problem(kind, f"{mutated if kind == 'cudagraph_skip' and number % 2 else kind} {number}", c, number) for kind in _KINDS),
+        )
+    )
+
+
+_METADATA = (
+    "ViewAndMutationMeta(input_info=[InputAliasInfo(is_leaf=True, mutates_data=True, mutates_metadata=False, requires_grad=False)], "
+    "output_info=[], num_intermediate_bases=0, keep_input_mutations=True)"
+)
+
+
+def _written_graph(number: int) -> str:
+    """A graph that writes its input in place."""
+    return (
+        f'class GraphModule(torch.nn.Module):\n    def forward(self, L_x{number}_: "f32[3]"):\n        l_x{number}_ = L_x{number}_\n'
+        f"         # File: /home/u/train.py:{number} in forward, code: x{number}.add_(1)\n"
+        f'        add_: "f32[3]" = l_x{number}_.add_(1);  l_x{number}_ = None\n        return (add_,)\n'
+    )
+
+
 ATTACKS: dict[str, Attack] = {
+    "mixed": _numbered(_mixed),
+    "fallbacks": _numbered(lambda n: failure(n, "RuntimeError", f"no kernel for {n}", config_suppress_errors=True, has_guarded_code=False)),
+    "failures": _numbered(lambda n: failure(n, "InternalTorchDynamoError", f"TypeError: no {n}")),
+    "uncaught": _numbered(lambda n: failure(n, "E", f"RuntimeError: no {n}") + problem("uncaught", f"RuntimeError: no {n}", n, n)),
+    "cudagraph_skips": _numbered(lambda n: start(n, name=f"f{n}", line=n) + problem("cudagraph_skip", f"cpu device (arg{n}_1)", n, n)),
+    "mutations": _numbered(
+        lambda n: (
+            start(n, name=f"f{n}", line=n)
+            + record({"dynamo_output_graph": {"sizes": {}}, **_context(n), "has_payload": None}, _written_graph(n))
+            + artifact("aot_forward_graph_fw_metadata", _METADATA, n)
+        )
+    ),
+    "side_effects_frames": _numbered(lambda n: start(n, name=f"f{n}", line=n) + artifact("dynamo_side_effects", side_effects(f"x{n}"), n)),
+    "break_resumes": _numbered(
+        lambda n: (
+            start(2 * n, name="f", line=3)
+            + artifact("dynamo_graph_break_reason", _BREAK.format(7).replace("forward", "f"), 2 * n)
+            + start(2 * n + 1, name="torch_dynamo_resume_in_f_at_7", line=3)
+        )
+    ),
+    "recompile_sources": _numbered(
+        lambda n: (
+            start(0, n)
+            + artifact("recompile_reasons", f"0/{n}: L['self'].n{n} == {n}  # y = x * self.n{n}  # train.py:4 in forward", 0, n + 1)
+        )
+    ),
     "starts": _numbered(lambda n: start(n)),
     "starts_names": _numbered(lambda n: start(n, name=f"f{n}", line=n)),
     "pids": _numbered(lambda n: start(0, pid=n + 1)),

@@ -84,11 +84,12 @@ def wants_cuda_graphs(group: Sequence[Mutation], run: Run) -> bool:
 
 
 @of_last_run
-def _modes(run: Run) -> Mapping[int, frozenset[str | None]]:
+def _modes(run: Run) -> Mapping[int, frozenset[str]]:
     """The modes that `torch.compile` was called with in each process."""
-    found: dict[int, set[str | None]] = {}
+    found: dict[int, set[str]] = {}
     for call in run.compile_calls:
-        found.setdefault(call.process, set()).add(call.options.get("mode"))
+        if isinstance(mode := call.options.get("mode"), str):
+            found.setdefault(call.process, set()).add(mode)
     return {process: frozenset(modes) for process, modes in found.items()}
 
 
