@@ -10,6 +10,7 @@ of log (10 seconds for a smaller one).
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import resource
@@ -41,7 +42,8 @@ def _context(frame: int, again: int = 0, attempt: int = 0) -> dict[str, object]:
 def artifact(name: str, payload: object, frame: int = 0, again: int = 0, *, pid: int = 77) -> bytes:
     """An artifact record, its payload a text or JSON."""
     text = payload if isinstance(payload, str) else json.dumps(payload)
-    return record({"artifact": {"name": name, "encoding": "string"}, **_context(frame, again), "has_payload": None}, text, pid=pid)
+    digest = hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
+    return record({"artifact": {"name": name, "encoding": "string"}, **_context(frame, again), "has_payload": digest}, text, pid=pid)
 
 
 def start(frame: int, again: int = 0, *, name: str = "forward", line: int = 3, pid: int = 77) -> bytes:
@@ -500,7 +502,8 @@ def measure(command: list[str]) -> tuple[int, float, float, str]:
         resource.setrlimit(resource.RLIMIT_CPU, (LONGEST_S, LONGEST_S))
 
     with tempfile.TemporaryFile() as errors:
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, preexec_fn=limit)
+        known = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}  # as a user has it
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, preexec_fn=limit, env=known)
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         errors.seek(0)

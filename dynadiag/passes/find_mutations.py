@@ -31,7 +31,7 @@ from dynadiag.passes.places import is_own_file, source_function
 
 Key = tuple[object, ...]
 MOST_PYTHON = 5_000
-MOST_GRAPHS = 40_000  # whose texts are read: ten of each rank of a job of 4,096
+MOST_GRAPHS = 20_000  # whose texts are read: five of each rank of a job of 4,096
 _OF_BREAKS = frozenset(("DM05", "DM06", "DM07", "DM13", "DM16", "DM20", "DM21", "DM22"))
 # Each backward graph of compiled autograd is a function of a file of its own.
 _MADE_FILE = re.compile(r"<eval_with_key>\.\d+")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dynadiag.advice.recompile_libraries import is_in_cache
@@ -22,11 +22,12 @@ from dynadiag.passes.recompile_codes import LIMIT_CODE, recompile_code
 from dynadiag.passes.recompile_limit import Limit, recompile_limit
 from dynadiag.passes.recompile_rows import row_text
 from dynadiag.passes.recompile_splits import Splits
-from dynadiag.passes.recompiled import Recompiled, followers
+from dynadiag.passes.recompiled import Recompiled, followers, limit_text
 from dynadiag.passes.stack_values import ON_STACK, BrokenLines, broken_lines, without_names, written
 from dynadiag.passes.transitions import CodeObject, Row, changes, code_objects, conditions, known_values, rows, with_news
 
 _FIXES_SHOWN = 4
+_MOST_ADVISED = 3_000
 _TOGETHER = " Alone it ends none of these recompiles: something else changed in the same calls."
 
 
@@ -36,13 +37,18 @@ def find_recompiles(run: Run) -> PassResult:
     lines, roots, held = broken_lines(run), input_roots(run), parameters(run)
     splits = Splits.of_run(run)
     codes = (told_apart(code, held) if is_module_entry(code.named) else code for code in code_objects(run))
-    found = tuple(_read(code, run, _Context(calls, lines, roots, splits)) for code in codes)
+    context = _Context(calls, lines, roots, splits, iter(range(_MOST_ADVISED)))
+    found = tuple(_read(code, run, context) for code in codes)
+    more = sum(len(one.rows) for one in found) - _MOST_ADVISED
     unplaced = len(run.recompiles) - sum(len(one.code.steps) for one in found)
     return PassResult(
         recompiles=_recompiles(found, run),
         transitions=tuple(_transition(one, row, advice) for one in found for row, advice in zip(one.rows, one.advice, strict=True)),
         findings=_findings(found, run),
-        notes=(f"{plural(unplaced, 'recompile record')} could not be joined to a frame.",) if unplaced else (),
+        notes=(
+            *((f"{plural(unplaced, 'recompile record')} could not be joined to a frame.",) if unplaced else ()),
+            *((f"{more:,} causes of recompiles have no advice: it is given for the first {_MOST_ADVISED:,}.",) if more > 0 else ()),
+        ),
     )
 
 
@@ -54,6 +60,7 @@ class _Context:
     lines: BrokenLines
     roots: Mapping[str, frozenset[str]]
     splits: Splits
+    room: Iterator[int]  # one for each cause that advice is still given for
 
 
 def _read(code: CodeObject, run: Run, context: _Context) -> Recompiled:
@@ -76,7 +83,9 @@ def _read(code: CodeObject, run: Run, context: _Context) -> Recompiled:
     causes = tuple(cause_of(row, code, facts, run) for row in table)
     beside = any(is_in_cache(one) for one in causes)
     advice = tuple(
-        tuple(without_names(one, row.source, row.text) for one in recompile_advice(replace(cause, beside_cache=beside), run))
+        ()
+        if next(context.room, None) is None
+        else tuple(without_names(one, row.source, row.text) for one in recompile_advice(replace(cause, beside_cache=beside), run))
         for cause, row in zip(causes, table, strict=True)
     )
     return Recompiled(code, known, table, advice, recompile_limit(code, run), call)
@@ -357,7 +366,7 @@ def _why(group: Sequence[Recompiled], inside: Sequence[Recompiled], seconds: flo
     elif inside:
         followed = listed([f"{_name(one.code.named)} ({listed([row_text(row) for row in one.rows], limit=2)})" for one in inside])
         parts.append(f"The same change again in what it calls: {followed}.")
-    parts.extend(_limit_text(group))
+    parts.extend(limit_text(group))
     if seconds is not None:
         parts.append(f"These recompiles took {seconds:.2f} s of compile time (measured).")
     others = [one.code.named for one in group[1:]]
@@ -379,21 +388,3 @@ def _telling(group: Sequence[Recompiled]) -> tuple[Row, ...]:
     table = [row for one in group for row in one.rows]
     lasting = tuple(row for row in table if row.dynamic_since is None or len(row.steps) > 1)
     return lasting if max((len(row.steps) for row in lasting), default=0) > 2 else tuple(table)
-
-
-def _limit_text(group: Sequence[Recompiled]) -> list[str]:
-    one = max(group, key=lambda each: (bool(each.limit.hit), each.limit.entries))
-    limit = one.limit
-    if limit.hit:
-        if any(frame.outcome == "failed" for frame in one.code.frames if frame.id in limit.hit):
-            return ["Under `fullgraph=True` the next variant raised an error instead of running eager."]
-        versions = plural(limit.entries, "compiled version")
-        refused = f"torch refused {len(limit.hit)} of these recompiles and compiles it no more"
-        return [f"{refused}: calls that match none of the {versions} run eagerly from then on, and so does what they call."]
-    if limit.unfinished:
-        of = "" if limit.value is None else f" of at most {limit.value}"
-        unfinished = plural(limit.unfinished, "compilation")
-        return [f"The log ends before {unfinished} of it finished; until then it had {limit.entries}{of} compiled versions."]
-    if limit.value is None:
-        return [f"It has {plural(limit.entries, 'compiled version')}; the recompile limit is not in the log."]
-    return [f"It has {limit.entries} of at most {limit.value} compiled versions."]

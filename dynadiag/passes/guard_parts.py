@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from dynadiag.model.run import Location
 
@@ -65,3 +66,17 @@ def type_name(text: str) -> str:
         return "function"
     name = match["name"] if match else re.sub(r" at 0x[0-9a-f]+", "", text.strip())
     return name.rpartition(".")[2] if match else name
+
+
+@lru_cache(maxsize=8192)
+def type_of_literal(text: str) -> str | None:
+    """`an int` for "2": how a type guard on such a value reads; None if the text is no literal of a simple type."""
+    return next((name for pattern, name in _LITERALS if pattern.fullmatch(text)), None)
+
+
+_LITERALS = (
+    (re.compile(r"True|False"), "a bool"),
+    (re.compile(r"-?\d+"), "an int"),
+    (re.compile(r"-?(?:\d+\.\d*(?:e[-+]?\d+)?|\d+e[-+]?\d+|inf|nan)"), "a float"),
+    (re.compile(r"(['\"]).*\1", re.DOTALL), "a str"),
+)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from dynadiag.model.report import Advice
 from dynadiag.model.run import Frame, Location
+from dynadiag.passes.base import plural
 from dynadiag.passes.places import callers, source_function
 from dynadiag.passes.recompile_limit import Limit
 from dynadiag.passes.transitions import CodeObject, Known, Row
@@ -92,3 +93,22 @@ def _same_values(row: Row, there: Row) -> bool:
         return False
     known = row.values == there.values or (row.first_unknown and row.values == there.values[-len(row.values) :])
     return known and not row.last_unknown and not there.last_unknown and (len(there.values) > 1 or there.first_unknown)
+
+
+def limit_text(group: Group) -> list[str]:
+    """How far the code object with most versions is from the recompile limit, in sentences."""
+    one = max(group, key=lambda each: (bool(each.limit.hit), each.limit.entries))
+    limit = one.limit
+    if limit.hit:
+        if any(frame.outcome == "failed" for frame in one.code.frames if frame.id in limit.hit):
+            return ["Under `fullgraph=True` the next variant raised an error instead of running eager."]
+        versions = plural(limit.entries, "compiled version")
+        refused = f"torch refused {len(limit.hit)} of these recompiles and compiles it no more"
+        return [f"{refused}: calls that match none of the {versions} run eagerly from then on, and so does what they call."]
+    if limit.unfinished:
+        of = "" if limit.value is None else f" of at most {limit.value}"
+        unfinished = plural(limit.unfinished, "compilation")
+        return [f"The log ends before {unfinished} of it finished; until then it had {limit.entries}{of} compiled versions."]
+    if limit.value is None:
+        return [f"It has {plural(limit.entries, 'compiled version')}; the recompile limit is not in the log."]
+    return [f"It has {limit.entries} of at most {limit.value} compiled versions."]

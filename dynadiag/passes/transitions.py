@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 
 from dynadiag.model.report import Change
 from dynadiag.model.run import Frame, RecompileEvent, Run, Symbol
 from dynadiag.passes.base import unique
-from dynadiag.passes.guard_parts import FailedGuard
+from dynadiag.passes.guard_parts import FailedGuard, type_of_literal
 from dynadiag.passes.guard_sources import dimension, named_in, readable, stripped
 from dynadiag.passes.guard_text import parse_guard_code, parse_reason
 
@@ -80,12 +80,18 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the log says about the values that a code object was compiled for: symbols, guards and later failures by compilation."""
+    """What the log says about the values that a code object was compiled for: symbols, guards and later failures by compilation.
+
+    `dynamic` has by source the compilations that made it symbolic, in their order, `numbers` the same as
+    sorted numbers, `conditions` the first that failed on a condition on it.
+    """
 
     symbols: Mapping[tuple[str, str], str] = field(default_factory=dict)
     guards: Mapping[tuple[str, str], str] = field(default_factory=dict)
     states: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    dynamic: frozenset[tuple[str, str]] = frozenset()
+    dynamic: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    conditions: Mapping[str, str] = field(default_factory=dict)
+    numbers: Mapping[str, Sequence[tuple[int, ...]]] = field(default_factory=dict)
 
     def value(self, compile_text: str, source: str) -> str | None:
         """The value of the source in the call that led to this compilation, or None."""
@@ -153,7 +159,15 @@ def known_values(code: CodeObject) -> Known:
     ids = {frame.id: frame.key.text for frame in code.frames}
     own = [(ids[symbol.frame], readable(symbol.source), symbol) for symbol in code.symbols]
     symbols = {(text, source): symbol.value for text, source, symbol in own if symbol.value is not None}
-    dynamic = frozenset((text, source) for text, source, symbol in own if not symbol.specialized)
+    dynamic: dict[str, dict[str, None]] = {}
+    for text, source, symbol in own:
+        if not symbol.specialized:
+            dynamic.setdefault(source, {})[text] = None
+    conditions: dict[str, str] = {}
+    for guard in (guard for step in code.steps for guard in step.guards):
+        if guard.kind == "condition" and guard.entry is not None:
+            for source in named_in(guard.raw_source):
+                conditions.setdefault(source, guard.entry)
     guards: dict[tuple[str, str], str] = {}
     for step in code.steps:
         for guard in step.guards:
@@ -165,7 +179,8 @@ def known_values(code: CodeObject) -> Known:
             if parsed is not None and parsed.expected is not None:
                 guards.setdefault((frame.key.text, parsed.source), value_text(parsed))
     states = {frame.key.text: state for frame in code.frames if (state := _global_state(frame))}
-    return Known(symbols, guards, states, dynamic)
+    numbers = {source: sorted(map(_numbers, texts)) for source, texts in dynamic.items()}
+    return Known(symbols, guards, states, {source: tuple(texts) for source, texts in dynamic.items()}, conditions, numbers)
 
 
 def _global_state(frame: Frame) -> Mapping[str, str]:
@@ -233,8 +248,9 @@ def _is_new(guard: FailedGuard, step: Step, known: Known, seen: Mapping[tuple[st
     """Whether the guard failed on something that no version was compiled for and none takes; objects have no value that would tell."""
     if family(guard) == "object":
         return False
-    later = _numbers(guard.entry), _numbers(step.frame.key.text)
-    if any(source == guard.source and later[0] < _numbers(text) < later[1] for text, source in known.dynamic):
+    dynamic = known.numbers.get(guard.source, ())
+    later = bisect_right(dynamic, _numbers(guard.entry))
+    if later < len(dynamic) and dynamic[later] < _numbers(step.frame.key.text):
         return False
     old, new = both_sides(guard, step, known)
     new = new or {"True": "False", "False": "True"}.get(old or "")
@@ -263,7 +279,7 @@ def both_sides(guard: FailedGuard, step: Step, known: Known) -> tuple[str | None
     if family(guard) in ("object", "backend"):
         return old, _actual(guard)
     # A guard on the type alone says that the type stayed, not which value came.
-    return old, None if new == old or (old is not None and new == _type_of_literal(old)) else new
+    return old, None if new == old or (old is not None and new == type_of_literal(old)) else new
 
 
 def _expected(guard: FailedGuard, known: Known) -> str | None:
@@ -272,20 +288,6 @@ def _expected(guard: FailedGuard, known: Known) -> str | None:
         return None
     symbol = known.symbols.get((guard.entry or "", guard.source)) if guard.kind == "type" else None
     return symbol or value_text(guard)
-
-
-@lru_cache(maxsize=8192)
-def _type_of_literal(text: str) -> str | None:
-    """`an int` for "2": how a type guard on such a value reads; None if the text is no literal of a simple type."""
-    return next((name for pattern, name in _LITERALS if pattern.fullmatch(text)), None)
-
-
-_LITERALS = (
-    (re.compile(r"True|False"), "a bool"),
-    (re.compile(r"-?\d+"), "an int"),
-    (re.compile(r"-?(?:\d+\.\d*(?:e[-+]?\d+)?|\d+e[-+]?\d+|inf|nan)"), "a float"),
-    (re.compile(r"(['\"]).*\1", re.DOTALL), "a str"),
-)
 
 
 def _actual(guard: FailedGuard) -> str | None:
@@ -321,7 +323,7 @@ def rows(code: CodeObject, known: Known) -> tuple[Row, ...]:
     for step in code.steps:
         for guard in step.news:
             blamed.setdefault((_row_source(guard), family(guard)), []).append((step, guard))
-    table = [_row(key, uses, code, known) for key, uses in blamed.items()]
+    table = [_row(key, uses, known) for key, uses in blamed.items()]
     return tuple(sorted(table, key=lambda row: -len(row.steps)))
 
 
@@ -339,16 +341,14 @@ def _row_source(guard: FailedGuard) -> str:
     return guard.source or guard.text
 
 
-def _row(key: tuple[str, str], uses: list[tuple[Step, FailedGuard]], code: CodeObject, known: Known) -> Row:
+def _row(key: tuple[str, str], uses: list[tuple[Step, FailedGuard]], known: Known) -> Row:
     source, kind = key
     steps = tuple({step.id: step for step, _ in uses}.values())
     guards = tuple(guard for _, guard in uses)
     kinds = dict.fromkeys(guard.kind for guard in guards)
     values, last_unknown = _values(uses, {step.id for step in steps}, known)
     only = next(iter(kinds)) if len(kinds) == 1 else {"object": "function"}.get(kind, kind)
-    return Row(
-        source, only, values, steps, guards, _dynamic_since(source, kind, uses, code, known), last_unknown, _first_unknown(guards, values)
-    )
+    return Row(source, only, values, steps, guards, _dynamic_since(source, kind, uses, known), last_unknown, _first_unknown(guards, values))
 
 
 def _first_unknown(guards: Sequence[FailedGuard], values: Sequence[str]) -> bool:
@@ -383,17 +383,9 @@ def _objects(uses: list[tuple[Step, FailedGuard]], chosen: set[str]) -> tuple[tu
     return (texts[0], *("another object" for step, _ in uses if step.id in chosen)), False
 
 
-def _dynamic_since(source: str, kind: str, uses: list[tuple[Step, FailedGuard]], code: CodeObject, known: Known) -> str | None:
+def _dynamic_since(source: str, kind: str, uses: list[tuple[Step, FailedGuard]], known: Known) -> str | None:
     """The first compilation that made the source symbolic, from torch's `create_symbol`, or from a later condition on it."""
     if kind not in ("size", "stride", "value"):
         return None
-    symbolic = [frame.key.text for frame in code.frames if (frame.key.text, source) in known.dynamic]
     undone = {guard.entry for _, guard in uses}  # an entry that failed on the constant value was specialised after all
-    remaining = [text for text in symbolic if text not in undone]
-    if remaining:
-        return remaining[0]
-    for step in code.steps:
-        for guard in step.guards:
-            if guard.kind == "condition" and guard.entry is not None and source in named_in(guard.raw_source):
-                return guard.entry
-    return None
+    return next((text for text in known.dynamic.get(source, ()) if text not in undone), None) or known.conditions.get(source)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import functools
+import os
+import tempfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 from dynadiag.errors import UnreadableInputError
 from dynadiag.model.mutations import AotMetadata, ProbedGraph, SideEffect
@@ -20,6 +24,7 @@ from dynadiag.trace.text_prefix import strip_prefixes
 from dynadiag.trace.values import BadRecordError, as_dict, as_list, as_texts, decode, parse_json
 
 LARGEST_PAYLOAD_BYTES = 256 << 20
+_LARGEST_UNPACKED = 4 << 30
 
 
 def read_payload(ref: PayloadRef) -> str:
@@ -28,8 +33,9 @@ def read_payload(ref: PayloadRef) -> str:
         raise UnreadableInputError(f"a payload of {ref.length} bytes in {shown(Path(ref.log))} is too long to be read")
     try:
         with OpenLog(Path(ref.log)) as log:
-            log.stream.seek(ref.offset)
-            data = _read_all(log, ref.length)
+            stream = _unpacked(ref.log, os.fstat(log.raw.fileno()).st_mtime_ns) if log.packed else log.stream
+            stream.seek(ref.offset)
+            data = _read_all(stream, ref.length)
     except (OSError, ValueError, EOFError, zlib.error):
         raise UnreadableInputError(f"{shown(Path(ref.log))} cannot be read any more") from None
     if len(data) != ref.length:
@@ -39,9 +45,21 @@ def read_payload(ref: PayloadRef) -> str:
     return decode(untab(data)) if data.startswith(b"\t") else strip_prefixes(decode(data))
 
 
-def _read_all(log: OpenLog, length: int) -> bytes:
+@functools.lru_cache(maxsize=2)
+def _unpacked(path: str, changed_ns: int) -> BinaryIO:
+    """A packed log's text in a file without a name: to find one payload in the log itself, all before it is unpacked each time."""
+    unpacked = tempfile.TemporaryFile()  # noqa: SIM115  closed when nobody refers to it any more
+    with OpenLog(Path(path)) as log:
+        while part := log.read(1 << 20):
+            if unpacked.tell() > _LARGEST_UNPACKED:
+                raise OSError(errno.EFBIG, "its text is too long")
+            unpacked.write(part)
+    return cast(BinaryIO, unpacked)
+
+
+def _read_all(stream: BinaryIO, length: int) -> bytes:
     parts = []
-    while length > 0 and (part := log.read(min(length, 1 << 24))):
+    while length > 0 and (part := stream.read(min(length, 1 << 24))):
         parts.append(part)
         length -= len(part)
     return b"".join(parts)

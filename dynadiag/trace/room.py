@@ -1,6 +1,7 @@
 """How much of a recording is kept. What lies beyond is counted, and the report says so: a log is hostile input.
 
-A log of 1 GB stays below them; a job of 4,096 ranks has room for 24 frames a rank (docs/logs.md names the limits).
+A log of 1 GB stays below them; a job of 4,096 ranks has room for 24 frames, 12 graph breaks and 6 recompiles a rank
+(docs/logs.md names the limits).
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ _KINDS: dict[str, tuple[int, int]] = {
     "processes": (MOST_PROCESSES, 6000),
     "frames": (100_000, 1500),
     "graphs": (200_000, 700),
-    "graph break events": (100_000, 700),
-    "recompiles": (60_000, 1200),
+    "graph break events": (50_000, 700),
+    "recompiles": (25_000, 1200),
     "dynamic symbols": (200_000, 450),
     "traced tensors": (200_000, 300),
     "described tensors": (400_000, 250),

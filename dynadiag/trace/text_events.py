@@ -89,14 +89,23 @@ class TextEvents:
                         self.run.room.left[kind] += 1
                 return
 
+    def only_counts(self, prefix: Prefix, text: str) -> bool:
+        """Whether this begins a message of a process for which there is no room: it is counted and no more."""
+        if len(self.run.processes) < MOST_PROCESSES or (prefix.rank, prefix.pid) in self.processes:
+            return False
+        kind = next((kind for pattern, _, kind in _HANDLERS if pattern.search(text)), None)
+        if kind is None:
+            return False
+        self._leave_out(prefix)
+        self.run.room.left[kind] += 1
+        return True
+
     def process(self, prefix: Prefix) -> ProcessDraft:
         """The process that wrote a message."""
         writer = (prefix.rank, prefix.pid)
         if writer not in self.processes:
             if len(self.run.processes) >= MOST_PROCESSES:
-                if len(self.left) < _MOST_LEFT and writer not in self.left:
-                    self.left.add(writer)
-                    self.run.room.left["processes"] += 1
+                self._leave_out(prefix)
                 raise LeftOutError
             self.run.room.take("processes")
             draft = ProcessDraft(len(self.run.processes), self.log, prefix.pid or 0)
@@ -104,6 +113,12 @@ class TextEvents:
             self.run.processes.append(draft)
             self.processes[writer] = draft
         return self.processes[writer]
+
+    def _leave_out(self, prefix: Prefix) -> None:
+        writer = (prefix.rank, prefix.pid)
+        if len(self.left) < _MOST_LEFT and writer not in self.left:
+            self.left.add(writer)
+            self.run.room.left["processes"] += 1
 
     def record(self, prefix: Prefix) -> ProcessDraft:
         """The process, with one more message counted."""

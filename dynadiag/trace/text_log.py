@@ -32,8 +32,10 @@ _FIRST = (
 _NUMBER = rb"[^\S\n]*+(?:\[?(?:default|trainer|rank|worker)?[^\S\n]?\d{1,6}(?:\|\d{1,9})?\]:|\[[\w.|-]{2,111}+\]:|\d{1,6}: )"
 _RANK = _NUMBER + rb"[^\S\n]?+"
 # The end of a line behind which one of interest begins: while no rank has an open message only where a message begins.
-_ANY_RANK = re.compile(rb"\n(?=" + _FIRST + rb"|" + _RANK + rb")")
-_NO_RANK = re.compile(rb"\n(?=(?:" + _RANK + rb")?(?:" + _FIRST + rb"))")
+# The first look is at one byte: nearly all lines begin with another.
+_BEGIN = rb"\n(?=[VDIWECGRUT_wtdr\[0-9 \t\r\f\v\x1b])"
+_ANY_RANK = re.compile(_BEGIN + rb"(?=" + _FIRST + rb"|" + _RANK + rb")")
+_NO_RANK = re.compile(_BEGIN + rb"(?=(?:" + _RANK + rb")?(?:" + _FIRST + rb"))")
 # Lines of one rank that go on with its message, whatever it is.
 _RUN = re.compile(rb"(" + _RANK + rb")(?!" + _FIRST + rb")[^\n]*+(?:\n\1(?!" + _FIRST + rb")[^\n]*+)*+")
 _PREFIXES = re.compile(rb"(?m)^" + _NUMBER + rb"(?:[^\S\n](?=\S))?")
@@ -157,6 +159,8 @@ class TextReader:
             message.add(text)
             return
         if not prefix.known and message is None and not starts_message(text, bare=True):
+            return
+        if message is None and self.events.only_counts(prefix, text):
             return
         if message is not None:
             self.events.take(message.prefix, message.lines, self._place(message))

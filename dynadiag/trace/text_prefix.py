@@ -15,6 +15,10 @@ _NAMED = re.compile(r"^(torch[\w.]*): \[(DEBUG|INFO|WARNING|ERROR|CRITICAL)\] ?"
 _PLAIN = re.compile(r"^(?:\d{4}-\d\d-\d\d[ T][\d:.,]+ ?)?\[?(DEBUG|INFO|WARNING|ERROR)\]?[: ]+(torch[\w.]*)(?:\.__(\w+))?[: ]+")
 
 
+# How a line begins that has any prefix at all; a superset.
+_MAY_BEGIN = re.compile(r"(?m)^\s*(?:[\[\d]|[VDIWEC]\d|torch|default|trainer|rank|worker|DEBUG|INFO|WARN|ERROR)|\x1b")
+
+
 @dataclass(frozen=True, slots=True)
 class Prefix:
     """What stood in front of a message; all None for a bare line."""
@@ -80,4 +84,6 @@ def _rank(line: str) -> tuple[int | None, str]:
 
 def strip_prefixes(text: str) -> str:
     """A text cut out of a log, without the prefixes of its lines."""
+    if _MAY_BEGIN.search(text) is None:
+        return text
     return "\n".join(split_line(line)[1] for line in text.split("\n"))

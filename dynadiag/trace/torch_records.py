@@ -35,6 +35,7 @@ _LONGEST_REASON = 100_000
 _LEAST_REASON = 200
 _MOST_RESTARTS = 1000
 _MOST_OPS = 2000
+_MOST_REASONS = 300  # torch lists one for each version in the cache, the newest first; 256 is where it gives up
 _BYPASS = re.compile(r'"cache_bypass_reason": ("(?:[^"\\]|\\.)*")')
 
 
@@ -202,6 +203,9 @@ def recompile(run: RunDraft, process: ProcessDraft, record: Record) -> None:
     if text.startswith("["):
         found = as_list(parse_json(text, "payload is not JSON"))
         reasons = tuple(reason for reason in found if isinstance(reason, str))
+    if len(reasons) > _MOST_REASONS:
+        run.note(f"of recompiles with more than {_MOST_REASONS} failed guards the first {_MOST_REASONS} are shown")
+        reasons = reasons[:_MOST_REASONS]
     frame = run.frame_of(process, record.header, coming=True)
     if run.room.take("recompiles"):
         frame.reasons = tuple(map(run.share, reasons))

@@ -1,7 +1,8 @@
-"""No pass goes through a list of the run once for each finding, frame or event: that is quadratic, and a log may be a stranger's."""
+"""What hostile logs cost grows with their length only: no pass goes through a list of the run once for each finding or frame."""
 
 from __future__ import annotations
 
+import gzip
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -10,14 +11,30 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from dynadiag import report, trace
-from dynadiag.model.run import Run
+from dynadiag.model.run import CompileKey, Run
+from dynadiag.trace import payloads
+from dynadiag.trace.text_prefix import split_line, strip_prefixes
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
-from hostile_logs import ATTACKS  # noqa: E402
+from hostile_logs import ATTACKS, artifact, problem, start  # noqa: E402
 
 _SMALL, _LARGE = 1, 4
+_LINES = (
+    "",
+    "    a = b + c",
+    "class G(torch.nn.Module):",
+    "torch.foo: [INFO] x",
+    "V0101 10:00:00.000000 77 torch/_dynamo/x.py:1] [0/0] [__graph_code] y",
+    "[2024-01-01 10:00:00,000] [0/0] torch._dynamo.x.__graph_code: [DEBUG] z",
+    "WARNING:torch._dynamo:w",
+    "2024-01-01 10:00:00 [INFO] torch.x: v",
+)
 
 
 def test_passes_read_a_run_as_often_whatever_its_length(tmp_path: Path) -> None:
@@ -53,3 +70,59 @@ class _Counted(tuple[Any, ...]):
     def __iter__(self) -> Iterator[Any]:
         self.counts[self.name] += 1
         return super().__iter__()
+
+
+def test_the_rows_of_one_code_object_are_not_compared_with_all_its_compilations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: Counter[int] = Counter()
+    text = CompileKey.text
+
+    def counted(key: CompileKey) -> str:
+        asked[0] += 1
+        return text.fget(key)  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(CompileKey, "text", property(counted))
+    often = []
+    for blocks in (_SMALL, _LARGE):
+        log = tmp_path / f"{blocks}.log"
+        log.write_bytes(b"".join(islice(ATTACKS["recompile_sources"](), blocks + 1)))
+        asked.clear()
+        found = report.build(trace.load(log))
+        assert len(found.recompiles) == blocks * 64
+        often.append(asked[0])
+    assert often[1] < often[0] * _LARGE * 1.5
+
+
+def test_of_a_recompile_the_newest_failed_guards_are_shown_and_the_others_told(tmp_path: Path) -> None:
+    reasons = [f"0/{n}: L['x'] == {n}  # train.py:4 in f" for n in range(1000, 0, -1)]
+    log = tmp_path / "many.log"
+    log.write_bytes(start(0) + artifact("recompile_reasons", reasons, 0, 1001) + start(0, 1001))
+    run = trace.load(log)
+    assert len(run.recompiles[0].reasons) == 300
+    assert run.recompiles[0].reasons[0] == reasons[0]
+    assert "of recompiles with more than 300 failed guards the first 300 are shown" in run.notes
+
+
+def test_the_exceptions_that_ended_a_process_are_counted_beyond_the_first_twenty(tmp_path: Path) -> None:
+    log = tmp_path / "ended.log"
+    log.write_bytes(start(0) + b"".join(problem("uncaught", f"RuntimeError: {n}", 0, n) for n in range(50)))
+    run = trace.load(log)
+    assert len(run.problems) == 20
+    assert any(note.startswith("20 of 50 problems are shown") for note in run.notes)
+
+
+def test_payloads_of_a_packed_log_are_unpacked_once(tmp_path: Path) -> None:
+    plain, packed = tmp_path / "a.log", tmp_path / "a.log.gz"
+    plain.write_bytes(b"".join(islice(ATTACKS["graphs"](), 2)))
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    before = payloads._unpacked.cache_info().misses
+    runs = [trace.load(log) for log in (plain, packed)]
+    texts = [[trace.read_payload(graph.text) for graph in run.graphs if graph.text is not None] for run in runs]
+    assert texts[0] == texts[1]
+    assert len(texts[1]) >= 64
+    assert payloads._unpacked.cache_info().misses == before + 1
+
+
+@given(st.lists(st.sampled_from([*_LINES, *(f"[rank1]: {line}" for line in _LINES), " 3: a", "\x1b[31mx", "   [x-1]: b"])))
+def test_a_text_without_prefixes_stays_as_it_is(lines: list[str]) -> None:
+    text = "\n".join(lines)
+    assert strip_prefixes(text) == "\n".join(split_line(line)[1] for line in lines)
