@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import threading
+import time
 
 _DEAF = ("SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGTSTP", "SIGTTIN", "SIGTTOU", "SIGPIPE")
 _ANSWER = signal.SIGRTMAX if hasattr(signal, "sigwaitinfo") and hasattr(signal, "SIGRTMAX") else None
@@ -20,6 +21,7 @@ _GRACE_S = 5.0
 
 def main() -> None:
     """Stay until our owner is gone."""
+    owner = os.getppid()
     for name in _DEAF:
         signal.signal(getattr(signal, name), signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -42,6 +44,10 @@ def main() -> None:
         _answer()
     with contextlib.suppress(OSError):
         os.setpgid(0, 0)
+    # The kernel closes its pipes a moment before it is dead; what lives still keeps its folders.
+    end = time.monotonic() + _GRACE_S
+    while os.getppid() == owner and time.monotonic() < end:
+        time.sleep(0.01)
     _clean_up(group, [*kept, *marks])
     os._exit(0)
 

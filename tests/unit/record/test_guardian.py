@@ -273,6 +273,24 @@ def test_children_and_folders_of_a_killed_command_go(number, tmp_path, monkeypat
     assert waited_for(lambda: not list((tmp_path / "tmp").iterdir()))
 
 
+def test_the_folder_of_a_command_goes_that_dies_a_while_after_its_pipes(tmp_path, monkeypatch):
+    """So does every process: on a busy machine the guardian saw the closed pipe and then a live owner."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    write("""
+        import os, time
+        from dynadiag.record.guardian import guarded
+        from dynadiag.scratch import make_scratch
+        guardian = guarded()
+        make_scratch("parity")
+        guardian._child.stdin.close()
+        time.sleep(1)
+        os._exit(0)
+    """)
+    assert subprocess.run([sys.executable, "x.py"]).returncode == 0
+    assert waited_for(lambda: not list((tmp_path / "tmp").iterdir()))
+
+
 def test_only_folders_of_dead_processes_of_this_machine_are_deleted(tmp_path, monkeypatch):
     def mounted(*points_and_kinds):
         pairs = zip(points_and_kinds[::2], points_and_kinds[1::2], strict=True)
