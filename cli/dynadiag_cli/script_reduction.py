@@ -94,6 +94,8 @@ def reduce(program: Target, directory: Path, options: Any, *, why: str, said: tu
 
 
 def _report(result: Mapping[str, Any], directory: Path) -> int:
+    if not result["complete"]:
+        return say_interrupted(result, directory, "statements")
     before, after, proven = result["size_before"]["statements"], result["size_after"]["statements"], result["proven"]
     say(f"{result['kind']}: {_said(result['signature'])}")
     if result.get("variables"):
@@ -105,8 +107,6 @@ def _report(result: Mapping[str, Any], directory: Path) -> int:
         say(text[:300])
     if result["flaky"]:
         say(f"flaky: it came in {result['flaky']['failed']} of {result['flaky']['of']} runs")
-    if not result["complete"]:
-        say("the search was interrupted: this is the best so far (--resume goes on)")
     print_path(directory / result["reproducer"])
     where = f"in {proven['reproduced']} of {proven['runs']} fresh processes"
     if proven["reproduced"] < proven["runs"]:
@@ -116,6 +116,20 @@ def _report(result: Mapping[str, Any], directory: Path) -> int:
     if result["almost"]:
         say(f"{result['almost']} does not show it: {result['almost_differs']}")
     return 0
+
+
+def say_interrupted(result: Mapping[str, Any], directory: Path, unit: str) -> int:
+    """One line after Ctrl-C, and the path of what was written; the exit status."""
+    before, after, proven = result["size_before"][unit], result["size_after"][unit], result["proven"]
+    runs = "not proven yet"
+    if proven["runs"]:
+        runs = f"it failed in the same way in {proven['reproduced']} of {proven['runs']} fresh processes"
+    what = f"{result['kind']}, {before} {unit} reduced to {after}, {runs}"
+    if result["reproducer"] is not None:
+        print_path(directory / result["reproducer"])
+    written = "the best so far is written" if result["reproducer"] is not None else f"there is no reproducer: {result['why_not']}"
+    say(f"interrupted: {written} ({what}); --resume with --out {directory} goes on")
+    return 130
 
 
 def _said(signature: Mapping[str, Any]) -> str:

@@ -21,6 +21,7 @@ from dynadiag_cli.script_reduction import (
     reduce,
     reduce_instead,
     say,
+    say_interrupted,
     say_note,
 )
 
@@ -126,7 +127,7 @@ def minify(
 
     The script runs twice: once to find what fails, once to capture that graph with its real inputs (`--capture always` does both in one
     run). The result is `repro_min.py`, one file that needs torch alone, proven in fresh processes; `minify.json` says the rest. Exit
-    status: 0 reduced and proven, 1 nothing failed or not proven, 2 usage.
+    status: 0 reduced and proven, 1 nothing failed or not proven, 2 usage, 130 interrupted: the best so far is written.
     """
     from dynadiag.record import Target
     from dynadiag.record.guardian import guarded
@@ -231,11 +232,12 @@ def _minify(
 
 def _of_script(program: Target, directory: Path, options: Any, *, always: bool = False) -> int:
     """Down the ladder: the graph that fails, the calls of it, the script."""
-    from dynadiag.errors import DynadiagError
+    from dynadiag.errors import DynadiagError, NothingFoundError
     from dynadiag.reduce.script import CaptureOptions, find_and_capture
     from dynadiag.reduce.session import SILENT
 
-    suspect = None
+    suspect: Suspect | None = None
+    captures: list[Path] = []
     line = StatusLine(PRINT_S)
 
     def say_run(text: str) -> None:
@@ -247,13 +249,18 @@ def _of_script(program: Target, directory: Path, options: Any, *, always: bool =
     try:
         with line.ticking():
             suspect, captures = find_and_capture(program, directory, how)
-        if suspect is not None:
+        if suspect is not None and suspect.phase != "script":
             where = "after a compiled call, perhaps in its backward" if suspect.phase == "after" else f"in phase {suspect.phase}"
             say(f"graph {suspect.graph} fails {where}: {' '.join(suspect.title.split())[:200]}")
         return _reduced(captures, suspect, directory, options)
+    except KeyboardInterrupt:
+        raise DynadiagError("interrupted before a failing graph was captured: there is nothing to write", exit_code=130) from None
     except DynadiagError as error:
         if not goes_on(error, program, options):
             raise
+        if suspect is None and options.kind in SILENT and error.slug == "passes-alone":
+            # Wrong numbers show in a script only by an assertion of its own, and this one ended well.
+            raise NothingFoundError(f"nothing failed: the script ended well, and {error.message}", exit_code=1) from error
         return reduce_instead(program, directory, options, error, suspect.said if suspect is not None else None)
 
 
@@ -367,6 +374,8 @@ def _say_what_stays(directory: Path) -> None:
 
 def _report(result: Mapping[str, Any], directory: Path) -> int:
     """Say what was found; the exit status."""
+    if not result["complete"]:
+        return say_interrupted(result, directory, "nodes")
     before, after, proven = result["size_before"]["nodes"], result["size_after"]["nodes"], result["proven"]
     queries = sum(result["queries"].values())
     if result.get("variables"):
@@ -381,8 +390,6 @@ def _report(result: Mapping[str, Any], directory: Path) -> int:
         say(f"flaky: the failure came in {result['flaky']['failed']} of {result['flaky']['of']} runs")
     if result["other_failures"]:
         say(f"{len(result['other_failures'])} other failures were met on the way; see minify.json")
-    if not result["complete"]:
-        say("the search was interrupted: this is the best so far (--resume goes on)")
     if result["reproducer"] is None:
         say(f"there is no reproducer: {result['why_not']}")
         return 1

@@ -18,6 +18,7 @@ from dynadiag.reduce.observing import OTHER_NUMBERS
 from dynadiag.reduce.proving import shows
 from dynadiag.reduce.reducer import Progress, Reducer
 from dynadiag.reduce.repeating import CONFIRMATIONS, repeats_for, wants_more
+from dynadiag.reduce.session import SILENT
 from dynadiag.reduce.setting import Setting
 from dynadiag.reduce.speculation import PoolOptions
 from dynadiag.reduce.strategy import reduce_fully
@@ -152,6 +153,8 @@ def _why_nothing(seen: list[Observation], setting: Setting, options: HuntOptions
     if invalid is not None:
         return f"the captured graph does not run: {invalid}"
     lost = f" (not captured: the options {', '.join(setting.lost_options)})" if setting.lost_options else ""
+    if options.kind in SILENT:
+        return f"the captured graph shows no {options.kind} (0 of {len(seen)} runs){lost}"
     return f"the captured graph alone does not fail (0 of {len(seen)} runs): the failure needs what is around it{lost}"
 
 

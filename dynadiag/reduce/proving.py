@@ -167,6 +167,10 @@ def run_fresh(
             os.killpg(child.pid, signal.SIGKILL)
             output, _ = child.communicate()
             status = None
+        except BaseException:  # an interrupt: nothing stays behind
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+            raise
         return status, output[-_OUTPUT_BYTES:].decode("utf-8", "replace")
 
 

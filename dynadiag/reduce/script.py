@@ -68,7 +68,7 @@ def find_and_capture(target: Target, out: Path, options: CaptureOptions) -> tupl
     if options.every:
         options.say("run 1 of the script: capturing each graph at its first call")
         folder, result = _run(target, out, "capture", CaptureSettings(str(out / "capture"), graph=_EVERY), options)
-        return _suspect(folder, result), _whole(folder)
+        return _suspect(folder, result) or _ended_badly(result), _whole(folder)
     if options.always:
         return _found_and_captured(target, out, options)
     options.say("run 1 of the script: looking for the compile or the call that fails")
@@ -179,6 +179,13 @@ def _suspect(folder: Path, result: RecordResult) -> Suspect | None:
         graph, call, pid = called[-1]
         return Suspect(graph=graph, phase="after", call=call, title=f"exit status {result.exit_status} after a compiled call", pid=pid)
     return None
+
+
+def _ended_badly(result: RecordResult) -> Suspect | None:
+    """A failure outside of every graph, which the script may show."""
+    if not (result.exit_status or result.signal or result.timed_out):
+        return None
+    return Suspect(graph=0, phase="script", call=0, title=f"exit status {result.exit_status}, in no compiled call")
 
 
 def _all_failures(folder: Path) -> list[Suspect]:

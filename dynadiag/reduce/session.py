@@ -158,8 +158,9 @@ def _run_worker(module: str, job: Path, out: Path, on_message: Callable[[Message
                         on_message(message)
                         last = message if {"done", "error"} & set(message) else last
             child.wait()
-    if len(presses) > 1 and "done" not in last:
-        raise DynadiagError(f"interrupted twice: nothing was written; {_GOES_ON} {out} goes on", slug="interrupted", exit_code=130)
+    if presses and not {"done", "slug", "exit_code"} & set(last):
+        written = f"the best so far is {out / 'repro_min.py'}" if (out / "repro_min.py").exists() else "nothing was written"
+        raise DynadiagError(f"interrupted: {written}; {_GOES_ON} {out} goes on", slug="interrupted", exit_code=130)
     return last
 
 

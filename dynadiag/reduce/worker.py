@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -41,7 +41,7 @@ from dynadiag.reduce.known import Known, remembering, variables
 from dynadiag.reduce.ladder import Ladder
 from dynadiag.reduce.loading import load_capture
 from dynadiag.reduce.observing import calls_of
-from dynadiag.reduce.outcome import claims_of, to_json, write_json, write_reproducer
+from dynadiag.reduce.outcome import Papers, claims_of, to_json, write_json, write_reproducer, write_text
 from dynadiag.reduce.reducer import Progress, Stopped
 from dynadiag.reduce.setting import Setting
 from dynadiag.reduce.speculation import default_width
@@ -50,6 +50,7 @@ from dynadiag.torch_compat.reduce_compile import import_compiler, warm_up
 from dynadiag.torch_compat.reduce_cpp import remembered
 
 LEAST_CELL_S = 60.0
+_AGAIN_S = 0.5
 _CHECKS = {"wrong_result": "forward", "nan": "forward", "wrong_gradient": "gradient", "wrong_mutation": "mutation"}
 
 
@@ -74,8 +75,8 @@ def main(job_file: str) -> int:
                 error = raised
                 continue
             except Stopped:
-                say(error="interrupted before the failure was confirmed: there is nothing to write (--resume goes on)", exit_code=1)
-                return 1
+                say(error="interrupted before the failure was confirmed: there is nothing to write (--resume goes on)", exit_code=130)
+                return 130
             return 0
     slug, exit_code = (error.slug, error.exit_code) if error else ("not-captured", 1)
     say(error=error.message if error else "nothing was captured", slug=slug, exit_code=exit_code)
@@ -98,17 +99,51 @@ def end_with_starter() -> None:
 
 
 class Interrupts:
-    """The first Ctrl-C asks for an end; the second is Python's own."""
+    """The first Ctrl-C asks for an end, which the search gives after the question that runs; the second is Python's own."""
 
     def __init__(self) -> None:
         self.asked = False
+        self._at_once = False
         signal.signal(signal.SIGINT, self._on_signal)
+        signal.signal(signal.SIGALRM, self._on_alarm)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if self.asked:
-            raise KeyboardInterrupt
-        self.asked = True
+        again, self.asked = self.asked, True
         end_running()
+        if self._at_once:
+            signal.setitimer(signal.ITIMER_REAL, _AGAIN_S, _AGAIN_S)
+        if again or self._at_once:
+            raise KeyboardInterrupt
+
+    def _on_alarm(self, number: int, frame: FrameType | None) -> None:
+        """Python drops what is raised in a callback around a fork (logging's, 3.11): it is raised until somebody gets it."""
+        if self._at_once:
+            raise KeyboardInterrupt
+
+    def until_interrupted(self, out: Path, work: Callable[[Callable[[], None]], None]) -> None:
+        """Do the work, which Ctrl-C ends at once: the files are then what they were when the work last called its argument.
+
+        Where an end was asked for before, nothing is done.
+        """
+        texts: dict[str, str] = {}
+
+        def keep() -> None:
+            texts.update({name: (out / name).read_text("utf-8") for name in ("repro_min.py", "minify.json") if (out / name).is_file()})
+
+        keep()
+        try:
+            self._at_once = True
+            if self.asked:
+                raise KeyboardInterrupt
+            work(keep)
+        except KeyboardInterrupt:
+            self._at_once = False
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            for name, text in texts.items():
+                write_text(text, out / name)
+            say(done=True, proven=False, output="")
+        finally:
+            self._at_once = False
 
     def check(self) -> None:
         """Raise Stopped when an end was asked for."""
@@ -149,9 +184,18 @@ def _reduced(
     )
     found = hunt_calls(candidate, setting, options, made)
     _write_first(found, out, job, began, runs=0)
-    if not interrupts.asked:
+
+    def rest(keep: Callable[[], None]) -> None:
         say(doing="running the result in a fresh process")
         _write_first(found, out, job, began, runs=1)
+        keep()
+        _concluded(found, options, out, job, interrupts, began)
+
+    interrupts.until_interrupted(out, rest)
+
+
+def _concluded(found: Hunt, options: HuntOptions, out: Path, job: dict[str, Any], interrupts: Interrupts, began: float) -> None:
+    """The guilty part, the proofs and the report."""
     say(doing="looking for the guilty part, and running the result in fresh processes")
     last = conclude(found, out, options, _conclude_options(found, job, interrupts))
     say(doing="writing the report")
@@ -170,7 +214,8 @@ def _write_first(found: Hunt, out: Path, job: dict[str, Any], began: float, *, r
     """The file and `minify.json` before anything else is asked; after an interrupt nobody may wait for a proof."""
     ladder = Ladder(layer=_NOT_YET)
     written = write_reproducer(found, ladder, out, timeout_s=max(LEAST_CELL_S, found.confirmed.timeout_s), runs=runs)
-    result = to_json(found, ladder, written, wall_s=time.monotonic() - began, level="dynamo", level_why="not tried yet")
+    papers = Papers(why=dict.fromkeys(("pictures", "report"), "not tried yet"))
+    result = to_json(found, ladder, written, wall_s=time.monotonic() - began, level="dynamo", level_why="not tried yet", papers=papers)
     result["ready_cpu_s"] = job["ready_cpu_s"]
     write_json(result | {"complete": False}, out / "minify.json")
 

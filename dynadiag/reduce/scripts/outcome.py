@@ -37,6 +37,13 @@ class Written:
     variables: Mapping[str, str] = field(default_factory=dict)
 
 
+def write_first(hunt: ScriptHunt, out: Path) -> Written:
+    """Write `repro_min.py` before it is proven: after an interrupt nobody may wait for that."""
+    source = reproducer(hunt.best, hunt.confirmed.failure, Header(versions=versions(), story=story_of(hunt)), form=FORMS[0])
+    write_text(source, out / "repro_min.py")
+    return Written(source=source, proof=Proof(runs=0, reproduced=0), almost_why="not tried yet")
+
+
 def write_reproducer(hunt: ScriptHunt, out: Path, *, timeout_s: float) -> Written:
     """Write and prove `repro_min.py`, then `almost.py`."""
     header = Header(versions=versions(), story=story_of(hunt))
@@ -48,7 +55,6 @@ def write_reproducer(hunt: ScriptHunt, out: Path, *, timeout_s: float) -> Writte
     forms = FORMS if failure.kind in ("graph_break", "recompile") else FORMS[:1]
     for form in forms:
         source = reproducer(hunt.best, failure, header, form=form)
-        write_text(source, out / "repro_min.py")  # after an interrupt nobody may wait for a proof
         source, proof, variables = proven_with_variables(source, lambda text: prove(text, failure, timeout_s=timeout_s), fails)
         if proof.holds:
             break

@@ -25,9 +25,9 @@ from dynadiag.errors import DynadiagError, UsageError
 from dynadiag.reduce.known import remembering
 from dynadiag.reduce.outcome import WARM, write_json
 from dynadiag.reduce.reducer import Stopped
-from dynadiag.reduce.scripts.hunting import ScriptOptions, hunt_script
+from dynadiag.reduce.scripts.hunting import ScriptHunt, ScriptOptions, hunt_script
 from dynadiag.reduce.scripts.inlining import join_local_modules
-from dynadiag.reduce.scripts.outcome import to_json, write_report, write_reproducer
+from dynadiag.reduce.scripts.outcome import to_json, write_first, write_report, write_reproducer
 from dynadiag.reduce.scripts.phenomena import phenomena
 from dynadiag.reduce.scripts.program import Program
 from dynadiag.reduce.scripts.running import own_folders
@@ -57,8 +57,8 @@ def main(job_file: str) -> int:
         say(error=error.message, exit_code=error.exit_code)
         return 1
     except Stopped:
-        say(error="interrupted before the failure was confirmed: there is nothing to write", exit_code=1)
-        return 1
+        say(error="interrupted before the failure was confirmed: there is nothing to write", exit_code=130)
+        return 130
     return 0
 
 
@@ -88,6 +88,13 @@ def _reduced(program: Program, stay: Sequence[str], out: Path, job: dict[str, An
         wait=interrupts.check,
     )
     found = hunt_script(program, options)
+    first = to_json(found, write_first(found, out), wall_s=time.monotonic() - began, level_why=job["level_why"])
+    write_json(first | {"not_inlined": list(stay), "complete": False}, out / "minify.json")
+    interrupts.until_interrupted(out, lambda keep: _concluded(found, stay, out, job, began))
+
+
+def _concluded(found: ScriptHunt, stay: Sequence[str], out: Path, job: dict[str, Any], began: float) -> None:
+    """The proofs and the report."""
     say(doing="running the result in fresh processes")
     written = write_reproducer(found, out, timeout_s=max(_LEAST_PROOF_S, found.confirmed.timeout_s))
     write_report(found, written, out, with_gpu="cuda" in found.best.text)

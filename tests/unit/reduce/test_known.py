@@ -103,7 +103,7 @@ def test_runs_of_a_proof_that_showed_the_failure_are_not_made_again(opened, monk
     ends = [(1, "ValueError: bad"), (0, ""), (1, "ValueError: bad")]
     made: list[int] = []
 
-    def run():
+    def run(number):
         made.append(1)
         return ends[len(made) - 1] if len(made) <= len(ends) else (1, "ValueError: bad")
 

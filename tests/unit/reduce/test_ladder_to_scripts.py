@@ -61,8 +61,8 @@ def ladder(monkeypatch, tmp_path):
     (tmp_path / "script.py").write_text("pass\n")
     asked = []
 
-    def run(slug, *, kind="script", ended=None, looking_for=None, **options):
-        suspect = Suspect(graph=0, phase="compile", call=0, title="FoundError", said=SAID)
+    def run(slug, *, kind="script", ended=None, looking_for=None, fails_itself=True, **options):
+        suspect = Suspect(graph=0, phase="compile", call=0, title="FoundError", said=SAID) if fails_itself else None
 
         def fails(*_):
             raise DynadiagError("the graph alone passes", slug=slug, exit_code=1)
@@ -97,6 +97,13 @@ def test_what_a_script_cannot_help_ends_there(ladder, slug, options):
 def test_wrong_numbers_show_in_a_script_only_by_its_own_assertion(ladder):
     with pytest.raises(NothingFoundError, match="it ends well .a script shows wrong_result only by an assertion of its own"):
         ladder(PASSES_ALONE, kind="script", ended=NothingFoundError("it ends well", exit_code=1), looking_for="wrong_result")
+
+
+def test_a_script_that_ends_well_is_not_asked_for_wrong_numbers(ladder):
+    with pytest.raises(NothingFoundError, match="^nothing failed: the script ended well, and the graph alone passes$") as raised:
+        ladder(PASSES_ALONE, looking_for="wrong_result", fails_itself=False)
+    assert raised.value.exit_code == 1
+    assert ladder(NOT_REBUILT, looking_for="wrong_result", fails_itself=False)[0] == 0, "it was not compared"
 
 
 @pytest.mark.parametrize(

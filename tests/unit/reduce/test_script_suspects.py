@@ -48,6 +48,13 @@ def test_the_graph_that_failed(tmp_path, failures, state, result, expected):
     assert (found and (found.graph, found.phase, found.call)) == expected
 
 
+@pytest.mark.parametrize(("result", "expected"), [(ended(), None), (ended(1), "script"), (ended(124, timed_out=True), "script")])
+def test_where_each_graph_is_looked_at_a_failure_outside_of_them_is_the_scripts(runs, tmp_path, result, expected):
+    runs.append(((0, 3, 0), result, 3))
+    suspect, captured = find_and_capture(None, tmp_path, CaptureOptions(every=True))
+    assert (suspect and suspect.phase) == expected and [path.name for path in captured] == ["graph-3"]
+
+
 def test_damaged_files_are_no_suspects(tmp_path):
     (tmp_path / "state-1").write_bytes(b"xx")
     (tmp_path / "failures-1.jsonl").write_bytes(b'\xff\n[]\n{"graph": "x"}\n')

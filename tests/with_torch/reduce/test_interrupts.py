@@ -1,0 +1,79 @@
+"""Ctrl-C while a result is proven: what was written last stays, nothing further is done, one line says so."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+
+from dynadiag_cli import script_reduction, verb_minify
+
+pytest.importorskip("torch")
+from dynadiag.reduce import worker  # noqa: E402
+
+
+@pytest.fixture
+def interrupts(monkeypatch):
+    before = signal.getsignal(signal.SIGINT)
+    yield worker.Interrupts()
+    signal.signal(signal.SIGINT, before)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+
+
+def test_what_was_kept_last_stays(interrupts, tmp_path, capsys):
+    (tmp_path / "repro_min.py").write_text("first")
+
+    def work(keep):
+        (tmp_path / "repro_min.py").write_text("proven once")
+        (tmp_path / "minify.json").write_text("{}")
+        keep()
+        (tmp_path / "repro_min.py").write_text("lowered, not proven")
+        os.kill(os.getpid(), signal.SIGINT)
+        (tmp_path / "minify.json").write_text("never")
+
+    interrupts.until_interrupted(tmp_path, work)
+    assert (tmp_path / "repro_min.py").read_text() == "proven once" and (tmp_path / "minify.json").read_text() == "{}"
+    assert '"done": true' in capsys.readouterr().out
+
+
+def test_after_an_interrupted_search_nothing_more_is_done(interrupts, tmp_path, capsys):
+    os.kill(os.getpid(), signal.SIGINT)
+    interrupts.until_interrupted(tmp_path, lambda keep: pytest.fail("it was not to be done"))
+    assert interrupts.asked and '"done": true' in capsys.readouterr().out
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_interrupt_that_python_drops_comes_again(interrupts, tmp_path, capsys):
+    class Dropping:
+        def __del__(self):
+            os.kill(os.getpid(), signal.SIGINT)
+            sum(range(1000))
+
+    def work(keep):
+        Dropping()
+        time.sleep(60)
+        pytest.fail("it was not ended")
+
+    interrupts.until_interrupted(tmp_path, work)
+    assert '"done": true' in capsys.readouterr().out
+
+
+def test_work_that_ends_says_itself_what_came_of_it(interrupts, tmp_path, capsys):
+    interrupts.until_interrupted(tmp_path, lambda keep: None)
+    assert capsys.readouterr().out == ""
+    os.kill(os.getpid(), signal.SIGINT)
+    assert interrupts.asked
+
+
+@pytest.mark.parametrize(("report", "unit"), [(verb_minify._report, "nodes"), (script_reduction._report, "statements")])
+@pytest.mark.parametrize(("runs", "said"), [(0, "not proven yet"), (1, "it failed in the same way in 1 of 1 fresh processes")])
+def test_an_interrupt_is_one_line_and_130(report, unit, runs, said, tmp_path, capsys):
+    sizes = {"size_before": {unit: 24}, "size_after": {unit: 3}}
+    result = {"complete": False, "kind": "crash", "proven": {"runs": runs, "reproduced": runs}, "reproducer": "repro_min.py", **sizes}
+    assert report(result, tmp_path) == 130
+    out, err = capsys.readouterr()
+    assert out == f"{tmp_path / 'repro_min.py'}\n"
+    what = f"crash, 24 {unit} reduced to 3, {said}"
+    assert err == f"dynadiag: interrupted: the best so far is written ({what}); --resume with --out {tmp_path} goes on\n"
