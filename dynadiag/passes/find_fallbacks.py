@@ -52,6 +52,7 @@ def _unfinished(run: Run) -> tuple[str, ...]:
 
 _NOTHING_TITLES = {
     "no-records": "No compilation was recorded",
+    "no-torch": "No compilation was recorded: no import of torch was seen",
     "ended-early": "Nothing was compiled: the program ended before anything could be",
 }
 

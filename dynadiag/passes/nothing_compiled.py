@@ -85,7 +85,11 @@ def _never_imported(run: Run) -> Nothing | None:
     if (early := _ended_early(run, "torch was imported")) is not None:
         return early
     return Nothing(
-        "no-torch", "torch was never imported in the recorded program (or not in a Python that dynadiag could record)", None, None
+        "no-torch",
+        "no import of torch was seen: the program does not use it, or runs in a Python that dynadiag could not record",
+        None,
+        "If the program uses torch: a Python started with `-I`, `-E` or `-S`, or with an environment of its own, is not recorded. Leave "
+        "that out, or record from inside with `with dynadiag.observe(DIR):`.",
     )
 
 

@@ -114,7 +114,8 @@ def _loud(report: Report, page: Page) -> None:
     if not wording.nothing_compiled(report):
         return
     page.blank()
-    page.line("NOTHING WAS COMPILED", style="bold red")
+    unseen = any(finding.title.startswith("No compilation was recorded") for finding in report.findings if finding.code == "DF01")
+    page.line("NO COMPILATION WAS RECORDED" if unseen else "NOTHING WAS COMPILED", style="bold red")
     reasons = [f"{wording.FALLBACK_KINDS.get(item.kind, clean(item.kind))}: {clean(item.reason)}" for item in report.fallbacks]
     if not report.run.compile_calls and not reasons:
         reasons = ["no call of torch.compile was recorded"]

@@ -23,6 +23,7 @@ FALLBACK_KINDS: Mapping[str, str] = {
     "disabled": "torch.compiler.disable",
     "stance": "torch.compiler.set_stance",
     "env_disabled": "switched off by environment",
+    "nothing_compiled": "nothing compiled",
 }
 
 

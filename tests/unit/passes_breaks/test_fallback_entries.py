@@ -317,7 +317,7 @@ IN_PLACE = replace(CALL, target="Sequential._call_impl")
             _empty(compile_calls=(CALL,), problems=(Problem(kind="stance", process=0, text="stance force_eager"),)),
             "the stance force_eager was set",
         ),
-        (Run(info=RunInfo(command=("python", "train.py"))), "torch was never imported"),
+        (Run(info=RunInfo(command=("python", "train.py"))), "no import of torch was seen"),
         (Run(info=RunInfo(), processes=(Process(index=0, log="a.log"),)), "cannot be told from it"),
     ],
 )
@@ -326,6 +326,13 @@ def test_why_nothing_was_compiled(run, words):
     assert len(findings) == 1
     assert words in findings[0].why
     assert findings[0].severity == "error"
+
+
+def test_a_program_that_could_not_be_seen_is_not_said_to_run_eager():
+    """`python -I train.py` compiles, but is not recorded: its records look like those of a program without torch."""
+    (finding,) = find_fallbacks(Run(info=RunInfo(command=("python", "-I", "train.py")))).findings
+    assert finding.title == "No compilation was recorded: no import of torch was seen"
+    assert "-I" in finding.fix[0].text and "dynadiag.observe" in finding.fix[0].text
 
 
 def test_the_environment_variable_counts_only_when_it_is_1(maker):

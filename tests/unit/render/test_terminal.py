@@ -72,6 +72,13 @@ def test_nothing_compiled_is_loud_and_says_why(samples, show):
     assert "NOTHING WAS COMPILED\n  switched off by environment: TORCHDYNAMO_DISABLE=1" in text
 
 
+def test_what_was_not_recorded_is_not_said_to_be_uncompiled(samples, show):
+    report = samples.empty_report()
+    unseen = replace(samples.sample_report().findings[0], code="DF01", title="No compilation was recorded: no import of torch was seen")
+    text = show(replace(report, findings=(unseen,)))
+    assert "NO COMPILATION WAS RECORDED" in text and "NOTHING WAS COMPILED" not in text
+
+
 def test_nothing_compiled_without_a_call_says_so(samples, show):
     report = replace(samples.empty_report(), fallbacks=())
     assert "no call of torch.compile was recorded" in show(report)
