@@ -7,10 +7,20 @@ from collections.abc import Iterator
 
 from dynadiag.advice.blocks import Block, is_pure
 from dynadiag.advice.situation import Situation, quoted, sketch
+from dynadiag.advice.source import dotted, parse_line
 from dynadiag.model.report import Advice
 
 BOTH = "both values are computed, and `torch.where` needs shapes that broadcast and gives one dtype"
 _SIGNS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.MatMult: "@", ast.Pow: "**"}
+
+
+def negated(condition: str) -> str:
+    """The opposite of a condition on tensors, as text: `torch.logical_not(c)` of `c` and the other way round."""
+    line = parse_line(condition)
+    call = line.statement.value if isinstance(line.statement, ast.Expr) else None
+    if isinstance(call, ast.Call) and dotted(call.func) == "torch.logical_not" and len(call.args) == 1 and line.text(call) == condition:
+        return line.text(call.args[0])
+    return f"torch.logical_not({condition})"
 
 
 def by_body(situation: Situation, block: Block, statement: ast.If, condition: str) -> Iterator[Advice]:
@@ -47,7 +57,7 @@ def _raises(situation: Situation, block: Block, statement: ast.If, condition: st
     raised = statement.body[0]
     alone = len(statement.body) == 1 and not statement.orelse and not block.is_elif
     message = _message(block, raised) if isinstance(raised, ast.Raise) else None
-    check = f"torch._assert_async(torch.logical_not({condition}), {message or '<message>'})"
+    check = f"torch._assert_async({negated(condition)}, {message or '<message>'})"
     if alone and message is not None:
         text = "Check on the device; the error then comes later, as a RuntimeError"
         yield Advice(slug="if-check", text=text, before=block.text(statement), after=check)

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 
-from dynadiag.advice.branch_bodies import BOTH, by_body
+from dynadiag.advice.branch_bodies import BOTH, by_body, negated
 from dynadiag.advice.reads import is_item, scalar_calls
 from dynadiag.advice.situation import Situation, line_name, quoted, rewrite, say, sketch
 from dynadiag.advice.source import SourceLine, dotted
@@ -78,7 +78,7 @@ def _ifs(situation: Situation, condition: str) -> Iterator[Advice]:
     yield from sketch(situation, "if-where", text)
     text = (
         f"If the branch of {flag} only raises an error: check on the device with "
-        f"{quoted(f'torch._assert_async(torch.logical_not({condition}), <message>)', 120)}; the error then comes later"
+        f"{quoted(f'torch._assert_async({negated(condition)}, <message>)', 120)}; the error then comes later"
     )
     yield from sketch(situation, "if-check", text)
     both = quoted(f"torch.cond({condition}, <one function>, <other function>, (<tensors>,))", 140)
@@ -107,7 +107,7 @@ def _one_line(situation: Situation, condition: str) -> Iterator[Advice] | None:
             text += "; the old line changed the tensor in place, this one makes a new tensor"
         return rewrite(situation, "if-where", rows, text)
     if len(body) == 1 and isinstance(body[0], ast.Raise) and (message := _message(line, body[0])) is not None:
-        after = f"torch._assert_async(torch.logical_not({condition}), {message})"
+        after = f"torch._assert_async({negated(condition)}, {message})"
         return rewrite(situation, "if-check", after, "Check on the device; the error then comes later, as a RuntimeError")
     return None
 
@@ -224,7 +224,7 @@ def tensor_condition(line: SourceLine, node: ast.expr, drop: ast.Call | None = N
     """The condition as a tensor of truth values: without `.item()`, `not` and `and` written as torch functions; None if it cannot be."""
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         inner = tensor_condition(line, node.operand, drop)
-        return None if inner is None else f"torch.logical_not({inner})"
+        return None if inner is None else negated(inner)
     if isinstance(node, ast.BoolOp):
         parts = [tensor_condition(line, value, drop) if reads_a_tensor(value) else None for value in node.values]
         return _joined("logical_and" if isinstance(node.op, ast.And) else "logical_or", parts)

@@ -49,11 +49,13 @@ def called_name(situation: Situation) -> str:
 def opaque_call(situation: Situation) -> Iterator[Advice]:
     """A call that nothing is known of: skip it in compiled code, do it outside, or make it an operator."""
     name = called_name(situation) or _own_call(situation)
-    shown = quoted(name, 60) if name else "the call"
+    shown = quoted(name, 60) if name else line_name(situation)
+    verb = "Call" if name else "Do"
     if not any(True for _ in situation.line.methods("append", "extend", "add", "insert", "update", "put", "setdefault")):
         yield from guarded(situation, "call-guard", f"Or leave {line_name(situation)} out of compiled code: {CHANGES}")
-    pass_in = "" if situation.line.statement_is_call() else " and pass its result in"
-    yield from say("call-outside", f"Call {shown} outside the compiled function{pass_in}")
+    alone = situation.line.statement_is_call() or isinstance(situation.line.statement, ast.AugAssign)
+    pass_in = "" if alone else " and pass its result in"
+    yield from say("call-outside", f"{verb} {shown} outside the compiled function{pass_in}")
     if situation.options.known("compiler", "disable") != "no" and name and not _has_no_operators(name):
         text = f"If {shown} computes on tensors inside: wrap it with `torch.library.custom_op` and give it a `register_fake`"
         yield from say("call-custom-op", text)
@@ -265,6 +267,7 @@ SKIPPED: tuple[Called, ...] = (
     _entry(r"^torch\.autograd\.backward$", training.autograd_backward),
     _entry(r"LRScheduler\.|GradScaler\.|lr_scheduler\.", training.schedulers),
     _entry(r"^torch\.optim\.|\bOptimizer\.", training.train_step),
+    _entry(r"^torch\.autograd\.grad_mode\..*__enter__$", training.grad_modes),
     _entry(r"detect_anomaly|set_detect_anomaly|saved_tensors_hooks|save_on_cpu", training.anomaly),
     _entry(r"^_?warnings\.warn", printing.warn),
     _entry(r"^_?warnings\._?(filters|simplefilter|catch)", warning_filters),

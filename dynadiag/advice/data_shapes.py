@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from dynadiag.advice.reads import TAKE_BACK, scalar_calls
-from dynadiag.advice.situation import Rule, Situation, line_name, moves_to, option, rewrite, say, sketch
+from dynadiag.advice.situation import Rule, Situation, line_name, moves_to, option, quoted, rewrite, say, sketch
 from dynadiag.advice.source import SourceLine, dotted
 from dynadiag.model.report import Advice
+
+# A list whose length is data: `capture_dynamic_output_shape_ops` then ends the program (GuardOnDataDependentSymNode, torch 2.15).
+_LISTED = re.compile(r"\b(?:bincount|nonzero|unique|masked_select|argwhere)\(.*\.tolist\(\)")
 
 
 def data_shapes(situation: Situation) -> Iterator[Advice]:
@@ -20,13 +24,19 @@ def data_shapes(situation: Situation) -> Iterator[Advice]:
         for read in scalar_calls(situation.line)[:1]:
             yield from first_true(situation, read)
         return
+    if situation.editable and _LISTED.search(situation.line.code):
+        text = "list it after the compiled call: torch raises an error at a list of unknown length"
+        yield from () if fixed else say("tolist-outside", f"Return the tensor of {line_name(situation)} and {text}")
+        return
+    lists = sorted(code for code in situation.broken_lines if _LISTED.search(code))
+    first = f"first change {quoted(lists[0])}, at which torch raises an error with this option; " if lists else ""
     yield from option(
         situation,
         "shape-capture",
         "capture_dynamic_output_shape_ops",
         " = True",
         f"Keep {situation.called} and let the graph carry the unknown size of its result "
-        f"({moves_to(situation) or 'later lines that branch by it then break'}; "
+        f"({first}{moves_to(situation) or 'later lines that branch by it then break'}; "
         f"{TAKE_BACK}; sizes 0 and 1 can fail at run time)",
     )
     yield from (advice for advice in fixed if not advice.after)

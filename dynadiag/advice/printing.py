@@ -16,6 +16,7 @@ _REORDERABLE = frozenset({"ConstantVariable", "TensorVariable", "StringFormatVar
 _TEXTS = frozenset({"ConstantVariable", "StringFormatVariable"})
 _FORMATTED = _REORDERABLE | {"SizeVariable"}
 LOGGER_METHODS = ("debug", "info", "warning", "warn", "error", "exception", "critical", "log", "fatal")
+_LOGGING = re.compile(r"[/\\]logging[/\\]__init__\.py$")
 _LOGGER = re.compile(r"method: <(?P<class>\w+) [^\n]*? \(\w+\)>\.(?P<method>\w+), args")
 
 
@@ -92,6 +93,9 @@ def reordered_print(situation: Situation) -> Iterator[Advice]:
 
 def loggers(situation: Situation) -> Iterator[Advice]:
     """`logger.info(...)`: torch 2.15 can log after the graph, every torch can leave the record out."""
+    if _compiled_alone(situation):
+        yield from _caller_first(situation)
+        return
     if (situation.editable or situation.direct) and _reads(situation):
         text = f"Or leave {line_name(situation)}, which reads a tensor's value before anything is logged, out of compiled code: {CHANGES}"
         yield from guarded(situation, "logger-guard", text)
@@ -122,6 +126,19 @@ def loggers(situation: Situation) -> Iterator[Advice]:
         yield from say("logger-outside", f"Take {situation.called} out of the compiled function: Dynamo does not trace into loggers")
 
 
+def _compiled_alone(situation: Situation) -> bool:
+    """Whether Dynamo compiled a function of logging by itself: options and guards in the compiled caller then reach nothing."""
+    return _LOGGING.search(situation.entered) is not None
+
+
+def _caller_first(situation: Situation) -> Iterator[Advice]:
+    text = (
+        f"The function around {line_name(situation)} runs eager, so Dynamo compiles `logging`'s own functions one by one: cure the break "
+        "that makes it run eager first, or take this line out of it"
+    )
+    yield from say("logger-caller", text)
+
+
 def _logged_kinds(context: str) -> set[str]:
     """What torch says that the arguments are; one that it has not looked at yet counts as what its class says."""
     said = context.partition("args:")[2].partition("kwargs:")[0]
@@ -143,7 +160,7 @@ def logging_functions(situation: Situation) -> Iterator[Advice]:
     """`logging.info(...)` of the module: Dynamo traces into it and meets the root logger; name the function itself instead."""
     call = next((call for call in situation.caller.methods(*LOGGER_METHODS) if dotted(call.func) is not None), None)
     name = None if call is None else dotted(call.func)
-    if call is None or name is None or not name.startswith("logging."):
+    if call is None or name is None or not name.startswith("logging.") or _compiled_alone(situation):
         yield from loggers(situation)
         return
     if not call.keywords and all(isinstance(argument, ast.Constant) for argument in call.args):
@@ -178,7 +195,7 @@ def clocks(situation: Situation) -> Iterator[Advice]:
     """`time.time()` and its like: a compiled region is asynchronous and cannot time itself."""
     yield from say(
         "clock-outside",
-        f"Take `{_clock_name(situation)}` out of the compiled function and time its call from outside (on a GPU after "
+        f"Take {quoted(_clock_name(situation))} out of the compiled function and time its call from outside (on a GPU after "
         "`torch.cuda.synchronize()`)",
     )
     yield from guarded(situation, "clock-guard", f"Or leave {line_name(situation)} out of compiled code: {CHANGES}")
@@ -252,15 +269,18 @@ def _logger_function(situation: Situation) -> str | None:
 def in_logging(situation: Situation) -> bool:
     """Whether Dynamo stopped inside the logging package, below the logger call of the program."""
     file = situation.torch_frame.file if situation.torch_frame is not None else ""
-    return not situation.editable and re.search(r"[/\\]logging[/\\]__init__\.py$", file) is not None
+    return not situation.editable and _LOGGING.search(file) is not None
 
 
 def _clock_name(situation: Situation) -> str:
     called = re.search(r"Called `([\w.]+\(\))`", situation.context)
     if called:
         return called[1]
+    call = re.search(r"<class '(datetime\.\w+)'>\) (\w+)", situation.context)
+    if call:
+        return f"{call[1]}.{call[2]}()"
     module, name = re.search(r"module: ([\w.]+)", situation.context), re.search(r"qualname: ([\w.]+)", situation.context)
-    return quoted(f"{module[1]}.{name[1]}()").strip("`") if module and name else "the clock"
+    return quoted(f"{module[1]}.{name[1]}()").strip("`") if module and name else situation.line.code or "the clock"
 
 
 def _is_bar(node: ast.AST) -> bool:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+import re
 from typing import TypeGuard
 
-from dynadiag.advice.source import SourceLine
+from dynadiag.advice.source import SourceLine, dotted
 
 TAKE_BACK = "take the option back if compilation then raises"
 _CASTS = ("float", "int", "bool")
@@ -22,3 +23,22 @@ def scalar_calls(line: SourceLine) -> list[ast.Call]:
     around = {id(call.args[0]): call for call in casts}
     methods = [around.get(id(call), call) for call in line.methods("item") if not call.args]
     return methods or casts[:1]
+
+
+def in_key(line: SourceLine, read: ast.AST) -> bool:
+    """Whether the read is in the `key=` of a sort, a maximum or the like."""
+    around = _around(line, read, ast.keyword)
+    return isinstance(around, ast.keyword) and around.arg == "key"
+
+
+def in_hook(line: SourceLine, read: ast.AST) -> bool:
+    """Whether the read is in a lambda that the line registers as a hook: what such a lambda returns takes the place of a gradient."""
+    around = _around(line, read, ast.Lambda)
+    call = None if around is None else line.parent(around)
+    return isinstance(call, ast.Call) and re.search(r"(^|[._])register_\w*hook$", dotted(call.func) or "") is not None
+
+
+def _around(line: SourceLine, node: ast.AST | None, kind: type[ast.AST]) -> ast.AST | None:
+    while node is not None and not isinstance(node, kind):
+        node = line.parent(node)
+    return node

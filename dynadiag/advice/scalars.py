@@ -9,18 +9,14 @@ from dataclasses import replace
 
 from dynadiag.advice.branches import branches, condition_of, draws, random_numbers, subject, tensor_of
 from dynadiag.advice.data_shapes import both_captured, first_true, sized_by_data
+from dynadiag.advice.math_calls import ARITHMETIC, computed_with_torch, detached, in_untraced_math, math_function, number_call
 from dynadiag.advice.printing import LOGGER_METHODS, loggers
-from dynadiag.advice.reads import TAKE_BACK, scalar_calls
+from dynadiag.advice.reads import TAKE_BACK, in_hook, in_key, scalar_calls
 from dynadiag.advice.situation import Rule, Situation, line_name, moves_to, option, quoted, rewrite, say, sketch
 from dynadiag.advice.source import SourceLine, dotted
-from dynadiag.advice.uses import number_needed
+from dynadiag.advice.uses import collected_in, number_needed
 from dynadiag.model.report import Advice
 
-# What `math` and torch compute alike, from one number to one number.
-_MATH = frozenset(
-    ("exp", "log", "log2", "log10", "log1p", "expm1", "sqrt", "sin", "cos", "tan", "sinh", "cosh", "tanh", "asin", "acos", "atan", "erf")
-)
-_ARITHMETIC = "a 0-d tensor works where later lines only compute with it"
 _SIZE = re.compile(
     r"^(n|k|m|h|w)$|(^|_)(num|n|len|length|lengths|size|sizes|count|counts|start|end|stop|width|height|idx|index|steps?|max_len)(_|$)|^(len|num)"
 )
@@ -32,8 +28,24 @@ def scalar_reads(situation: Situation) -> Iterator[Advice]:
     """`.item()`, `float(t)`, `int(t)`, `bool(t)`: keep a tensor where the use allows, else capture the scalar in the graph."""
     line = situation.broken
     read = _scalar_read(line)
+    if read is not None and situation.editable and in_hook(line, read):
+        yield from _hooked(situation)
+        return
+    if read is not None and situation.editable and (collected := collected_in(situation.block)) is not None:
+        text = (
+            f"The number goes into a collection that grows ({quoted(collected)}), whose length compiled code is guarded by: keep this "
+            "function in plain Python (`@torch.compiler.disable` above it), and compile what computes before and after it"
+        )
+        yield from say("item-collect", text)
+        return
+    if read is not None and situation.editable and in_key(line, read):
+        text = (
+            f"{line_name(situation)} puts values in an order in Python: return the tensors and do this after the compiled call, or order "
+        )
+        yield from say("item-order", f"{text}them as one tensor (`torch.stack`, then `topk` or `argsort`)")
+        return
     use = None if read is None else line.parent(read)
-    kept = tuple(_kept_tensor(situation, read, use)) if read is not None and situation.editable else ()
+    kept = tuple(_kept_tensor(situation, read, use)) if read is not None and situation.editable and not _of_numpy(read) else ()
     if moves_to(situation) and read is not None and any(one.slug == "item-keep-tensor" for one in kept):
         kept = tuple(replace(one, text=f"{one.text}; {moves_to(situation)}") for one in kept)
     elif situation.editable and number_needed(situation.block) is not None:
@@ -47,7 +59,9 @@ def scalar_reads(situation: Situation) -> Iterator[Advice]:
         text = f"{line_name(situation)} takes a piece whose place is data: {pieces}"
         yield from say("slice-index", text)
     if situation.editable and not kept and not _only_a_number(line, use) and not _loop_bound(line) and not sized_by_data(line):
-        text = f"{line_name(situation)} needs the value of a tensor: take the line out of the compiled function and pass the value in"
+        late = "return the tensor from the compiled function, and do this after the compiled call"
+        early = "take the line out of the compiled function and pass the value in"
+        text = f"{line_name(situation)} needs the value of a tensor: {late if line.statement_is_call() else early}"
         yield from say("item-outside", text)
 
 
@@ -63,6 +77,11 @@ def _captured(situation: Situation, line: SourceLine, use: ast.AST | None) -> It
             f"Keep {situation.called}: Dynamo then takes the number into the graph as a symbol "
             f"({moves_to(situation) or 'later lines must not decide a branch by it'}; {TAKE_BACK})",
         )
+
+
+def _of_numpy(read: ast.Call) -> bool:
+    """Whether the value is one that NumPy computes: in eager it is no tensor, and has no `detach()`."""
+    return any(isinstance(node, ast.Name) and node.id in ("np", "numpy") for node in ast.walk(read))
 
 
 def _names_a_size(line: SourceLine) -> bool:
@@ -87,7 +106,7 @@ def _kept_tensor(situation: Situation, read: ast.Call, use: ast.AST | None) -> I
         yield from _index(situation, inner, use)
     elif isinstance(use, ast.Call) and isinstance(use.func, ast.Attribute) and use.func.attr == "append":
         text = (
-            f"Return the tensor (`{_detached(inner)}`) and append to `{line.text(use.func.value)}` after the compiled call: a list that "
+            f"Return the tensor (`{detached(inner)}`) and append to `{line.text(use.func.value)}` after the compiled call: a list that "
             "grows inside compiled code is guarded by its length, and each call compiles anew"
         )
         yield from say("item-append", text)
@@ -95,21 +114,28 @@ def _kept_tensor(situation: Situation, read: ast.Call, use: ast.AST | None) -> I
         yield from loggers(situation)
     elif (call := _print_around(line, read)) is not None:
         yield from _printed(situation, call)
-    elif isinstance(use, ast.Call) and (function := _math_function(use)) is not None and not isinstance(line.parent(use), ast.Call):
-        after = line.replaced(use, f"torch.{function}({_detached(inner)})")
-        yield from rewrite(situation, "item-math", after, f"Compute on the tensor with torch instead of math ({_ARITHMETIC})")
+    elif number_call(line, read) is not None:
+        yield from computed_with_torch(situation, read)
     elif isinstance(use, ast.AugAssign):
         text = f"Add up the tensor: `{line.text(use.target)}` becomes a tensor, read it with `.item()` after the compiled call"
-        yield from rewrite(situation, "item-sum", line.replaced(read, _detached(inner)), text)
+        yield from rewrite(situation, "item-sum", line.replaced(read, detached(inner)), text)
     elif _may_stay_tensor(read, use):
-        changes = [(one, _detached(tensor_of(line, one))) for one in scalar_calls(line) if _may_stay_tensor(one, line.parent(one))]
+        changes = [(one, detached(tensor_of(line, one))) for one in scalar_calls(line) if _may_stay_tensor(one, line.parent(one))]
         after = line.replaced_all(_outermost(changes, line))
         if isinstance(line.statement, ast.Return) and isinstance(use, ast.Return | ast.Tuple | ast.List | ast.Dict):
             text = f"Return the tensor, and read it with `.item()` where the result is used, after the compiled call ({DETACHED})"
             yield from rewrite(situation, "item-return-tensor", after, text)
             return
-        text = f"Keep the tensor: drop {_dropped(read)} ({_ARITHMETIC}; {DETACHED})"
+        text = f"Keep the tensor: drop {_dropped(read)} ({ARITHMETIC}; {DETACHED})"
         yield from rewrite(situation, "item-keep-tensor", after, text)
+
+
+def _hooked(situation: Situation) -> Iterator[Advice]:
+    text = (
+        f"The lambda of {line_name(situation)} runs as a hook, on its own: wrap it as `torch.compiler.disable(lambda ...)`, "
+        "so that it reads the value in plain Python"
+    )
+    yield from say("item-hook", text)
 
 
 def _two_sided_slice(line: SourceLine) -> bool:
@@ -162,22 +188,12 @@ def _outermost(changes: list[tuple[ast.Call, str]], line: SourceLine) -> list[tu
     return [(node, new) for node, new in changes if not inside(node)]
 
 
-def _detached(inner: str) -> str:
-    return inner if ".detach()" in inner else f"{inner}.detach()"
-
-
-def _math_function(call: ast.Call) -> str | None:
-    """The torch function that computes what a call of `math` computes, or None; `math.ceil` and its kin give integers."""
-    name = dotted(call.func) or ""
-    return name[5:] if name.startswith("math.") and name[5:] in _MATH and len(call.args) == 1 else None
-
-
 def _index(situation: Situation, inner: str, use: ast.Subscript | ast.Slice) -> Iterator[Advice]:
     """`values[i.item()]`: what `values` is, the line does not say; only a tensor has `index_select`."""
     line = situation.line
     if isinstance(use, ast.Subscript) and isinstance(use.value, ast.Name | ast.Attribute) and isinstance(use.ctx, ast.Load):
         base = line.text(use.value)
-        where = f"return `{_detached(inner)}` and look it up in `{base}` after the compiled call"
+        where = f"return `{detached(inner)}` and look it up in `{base}` after the compiled call"
         by_tensor = f"`{base}.index_select(0, {inner}.reshape(1)).squeeze(0)`"
         text = (
             f"If `{base}` is a list or a dict of Python values: {where}. If it is a tensor: index it with the tensor, {by_tensor}; "
@@ -207,12 +223,12 @@ def data_operators(situation: Situation) -> Iterator[Advice]:
                 yield from _comparison(situation, call, new.format(line.text(call.args[0]), line.text(call.args[1])))
                 return
     for node in line.nodes:
-        if isinstance(node, ast.Call) and (function := _math_function(node)) is not None:
+        if isinstance(node, ast.Call) and (function := math_function(node)) is not None:
             argument = node.args[0]
             text = line.text(argument)
             simple = isinstance(argument, ast.Name | ast.Attribute | ast.Call | ast.Subscript)
-            after = line.replaced(node, f"torch.{function}({_detached(text if simple else f'({text})')})")
-            yield from rewrite(situation, "item-math", after, f"Compute on the tensor with torch instead of math ({_ARITHMETIC})")
+            after = line.replaced(node, f"torch.{function}({detached(text if simple else f'({text})')})")
+            yield from rewrite(situation, "item-math", after, f"Compute on the tensor with torch instead of math ({ARITHMETIC})")
             return
     if draws(situation):
         yield from random_numbers(situation)
@@ -343,7 +359,7 @@ def _may_stay_tensor(read: ast.Call, use: ast.AST | None) -> bool:
 
 def _only_a_number(line: SourceLine, use: ast.AST | None) -> bool:
     """Whether capturing the scalar cures this use: not when it decides a branch, a loop or an order, or picks from what may be a list."""
-    if condition_of(line) is not None or _loop_bound(line):
+    if condition_of(line) is not None or _loop_bound(line) or in_untraced_math(line):
         return False
     if any(True for _ in line.calls("bool", "print", *_SYMBOLIC_ONLY)) or any(True for _ in line.methods("append", *LOGGER_METHODS)):
         return False

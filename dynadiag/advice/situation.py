@@ -48,7 +48,8 @@ class Situation:
     broke is an implementation detail. `inside`: the user's line is compiled code, and not only the call that leads there. `trains`: an
     optimizer was compiled too, `trains_anywhere`: in any compiled function of the run, or a `backward()`. `block`: the statement on the
     user's own line with what stands behind it, when it broke there. `packs`: the program packs sequences for an RNN. `broken_lines`: the
-    lines of the file that broke, this one too.
+    lines of the file that broke, this one too. `depth`: how many calls below the user's line the break is.
+    `entered`: the file of the function that Dynamo compiled when it broke.
     """
 
     gb_id: str | None
@@ -71,6 +72,8 @@ class Situation:
     block: Block | None = None
     packs: bool = False
     broken_lines: frozenset[str] = frozenset()
+    depth: int = 0
+    entered: str = ""
 
     @property
     def where(self) -> str:
@@ -122,6 +125,8 @@ def situation_of(event: BreakEvent | GraphBreak, run: Run, own_frame: Location |
         direct=not editable and bool(below) and all(_STANDARD.search(frame.file) for frame in below),
         library=not editable and _in_library(torch_frame, run) and not (inside and _all_torch(below)),
         inside=inside,
+        depth=len(below),
+        entered=_entered(event, run),
         options=TorchOptions() if process is None else TorchOptions(process.option_names),
         trains=own is not None and _epoch(event, run) in _with_optimizer(run, own),
         trains_anywhere=_epoch(event, run) in _all_breaks(run).training,
@@ -142,6 +147,11 @@ def _same_line(own: Location | None, torch_frame: Location | None) -> bool:
     if own is None or torch_frame is None or _POLYFILL.search(torch_frame.file):
         return True
     return (own.file, own.line) == (torch_frame.file, torch_frame.line)
+
+
+def _entered(event: BreakEvent | GraphBreak, run: Run) -> str:
+    frame = run.frame(event.frame if isinstance(event, BreakEvent) else (*event.frames, "")[0])
+    return "" if frame is None else frame.file or ""
 
 
 def _stack(event: BreakEvent | GraphBreak, run: Run) -> tuple[Location, ...]:

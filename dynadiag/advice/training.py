@@ -157,6 +157,21 @@ def generators(situation: Situation) -> Iterator[Advice]:
     yield from say("noise-outside", f"Draw {drawn} with the generator outside the compiled function and pass the tensor in")
 
 
+def delayed(situation: Situation) -> Iterator[Advice]:
+    """`GB0148`: a call that torch broke at on purpose, for the reason in its explanation; without one it is an RNN (torch 2.11)."""
+    reason = re.search(r"Reason: (.+)", situation.explanation)
+    if re.search(r"in-?place view", situation.explanation):
+        text = (
+            f"{line_name(situation)} changes the shape or the memory of an input, which the caller sees: do it outside the compiled "
+            "function; where only later lines here need it, use the form without `_` (`x = x.t()`)"
+        )
+        yield from say("view-input", text)
+    elif (reason is None and not situation.explanation) or re.search(r"\b(RNN|GRU|LSTM|allow_rnn)\b", situation.explanation):
+        yield from rnn(situation)
+    else:
+        yield from say("call-outside", f"Do {line_name(situation)} outside the compiled function")
+
+
 def rnn(situation: Situation) -> Iterator[Advice]:
     """An LSTM, GRU or RNN module."""
     if situation.packs:
@@ -186,10 +201,19 @@ def anomaly(situation: Situation) -> Iterator[Advice]:
     )
 
 
+def grad_modes(situation: Situation) -> Iterator[Advice]:
+    """`stack.enter_context(torch.no_grad())`: Dynamo traces the mode as a `with` statement, and not through contextlib."""
+    call = next(situation.line.methods("enter_context"), None)
+    if call is not None and len(call.args) == 1:
+        mode = f"`with {situation.line.text(call.args[0])}:`"
+        text = f"Write {mode} around the lines that {line_name(situation)} is for: Dynamo traces the `with` statement, not the stack's call"
+        yield from say("with-statement", text)
+
+
 def deepcopy(situation: Situation) -> Iterator[Advice]:
     """`copy.deepcopy(tensor)` or of something with tensors, `dataclasses.asdict`."""
     call = next(situation.line.calls("copy.deepcopy", "deepcopy", "copy.copy"), None)
-    if call is not None and call.args and "TensorVariable()" in situation.context + situation.explanation:
+    if call is not None and call.args and "TensorVariable()" in situation.context + situation.explanation and situation.depth <= 1:
         after = situation.line.replaced(call, f"{situation.line.text(call.args[0])}.clone()")
         yield from rewrite(
             situation,
@@ -202,7 +226,7 @@ def deepcopy(situation: Situation) -> Iterator[Advice]:
         text = "Read the fields (`getattr(obj, field.name) for field in dataclasses.fields(obj)`): `asdict` copies every tensor"
         yield from say("asdict-fields", text)
         return
-    yield from say("copy-outside", f"Or copy outside the compiled function: {line_name(situation)} needs the real object")
+    yield from say("copy-outside", f"Copy outside the compiled function: {line_name(situation)} needs the real object")
 
 
 def shallow_copy(situation: Situation) -> Iterator[Advice]:
@@ -323,7 +347,7 @@ TRAINING: dict[str, tuple[Rule, ...]] = {
     "GB0363": (generators,),
     "GB7650": (generators,),
     "GB0014": (rnn,),
-    "GB0148": (rnn,),
+    "GB0148": (delayed,),
     "GB2019": (autograd_function,),
     "GB0179": (deepcopy,),
     "GB4198": (deepcopy,),

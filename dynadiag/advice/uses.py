@@ -30,12 +30,24 @@ def number_needed(block: Block | None) -> str | None:
     for statement in later if names else ():
         for node in _own_nodes(statement):
             if (
-                isinstance(node, ast.Name)
-                and node.id in names
+                isinstance(node, ast.Name | ast.Attribute)
+                and dotted(node) in names
                 and isinstance(node.ctx, ast.Load)
                 and _must_be_number(block, statement, node)
             ):
                 return (ast.get_source_segment(block.code, statement) or "").partition("\n")[0].strip()
+    return None
+
+
+def collected_in(block: Block | None) -> str | None:
+    """The later line that puts what the broken assignment binds into a list or set of Python's, by itself; None where none is shown."""
+    names = set() if block is None else _bound(block.statements[0])
+    for statement in block.statements[1:] if block is not None else ():
+        for node in (one for part in (statement, *_body(statement)) for one in _own_nodes(part)):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or len(node.args) != 1:
+                continue
+            if block is not None and node.func.attr in ("append", "appendleft", "add") and dotted(node.args[0]) in names:
+                return block.text(node)
     return None
 
 
@@ -46,7 +58,8 @@ def _bound(statement: ast.stmt) -> set[str]:
         targets = [statement.target]
     else:
         return set()
-    return {node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)}
+    kept = {name for target in targets if isinstance(target, ast.Attribute) and (name := dotted(target)) is not None}
+    return kept or {node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)}
 
 
 def _body(statement: ast.stmt) -> Iterator[ast.stmt]:
@@ -63,14 +76,14 @@ def _own_nodes(statement: ast.stmt) -> Iterator[ast.AST]:
     return (node for node in ast.walk(statement) if id(node) not in inner)
 
 
-def _must_be_number(block: Block, statement: ast.stmt, name: ast.Name) -> bool:
+def _must_be_number(block: Block, statement: ast.stmt, name: ast.expr) -> bool:
     parents = {id(child): node for node in ast.walk(statement) for child in ast.iter_child_nodes(node)}
     node: ast.AST = name
     while (parent := parents.get(id(node))) is not None:
         if isinstance(parent, ast.Subscript):
             return node is parent.slice
         if isinstance(parent, ast.Call):
-            return node is not parent.func and not _takes_tensors(parent)
+            return node is not parent.func and not takes_tensors(parent)
         if isinstance(parent, ast.Compare) and any(isinstance(op, ast.In | ast.NotIn) for op in parent.ops):
             return True
         if isinstance(parent, ast.FormattedValue | ast.Return | ast.Yield | ast.Dict | ast.Set | ast.Raise):
@@ -83,7 +96,7 @@ def _must_be_number(block: Block, statement: ast.stmt, name: ast.Name) -> bool:
     return False
 
 
-def _takes_tensors(call: ast.Call) -> bool:
+def takes_tensors(call: ast.Call) -> bool:
     """Whether the call computes on tensors as on numbers: torch's functions but for the factories, methods that collect nothing."""
     name = dotted(call.func) or ""
     if name.startswith(("torch.", "F.")):

@@ -389,3 +389,17 @@ class looks_up_by_tensor:
         return x * torch.as_tensor(table)[n]
 
     item_capture = option(SCALARS, only="2.15")
+
+
+class computes_with_math_on_a_part_of_a_sum:
+    breaks = {"GB0124"}
+
+    def before(x):
+        scale = 0.5 * (1 + math.cos(math.pi * x.sum().item() / 10))
+        return x * scale
+
+    def item_math(x):
+        scale = 0.5 * (1 + torch.cos(math.pi * x.sum().detach() / 10))
+        return x * scale
+
+    item_capture = option(SCALARS)

@@ -215,3 +215,41 @@ class detects_anomalies:
         with torch.autograd.set_detect_anomaly(True):
             x = compiled(lambda x: x + 1)(x)
         return x
+
+
+class turns_an_input_in_place:
+    breaks = {"GB0148"}
+    breaks_old = {"GB0014"}
+
+    def inputs():
+        return (torch.ones(2, 3),)
+
+    def before(x):
+        y = x * 2
+        x.t_()
+        return x @ y
+
+    @drives
+    def view_input(compiled, x):
+        def plain(x):
+            return x.t() @ (x * 2)
+
+        return compiled(plain)(x)
+
+
+class copies_a_module:
+    breaks = {"GB4198"}
+    breaks_old = {"GB0179"}
+
+    def inputs():
+        return torch.nn.Linear(2, 2), torch.ones(2, 2)
+
+    def before(net, x):
+        y = net(x)
+        other = copy.deepcopy(net)
+        return y + other.weight
+
+    @drives
+    def copy_outside(compiled, net, x):
+        other = copy.deepcopy(net)
+        return compiled(lambda net, other, x: net(x) + other.weight)(net, other, x)
