@@ -17,7 +17,7 @@ ARITHMETIC = "a 0-d tensor works where later lines only compute with it"
 _MATH = frozenset(
     ("exp", "log", "log2", "log10", "log1p", "expm1", "sqrt", "sin", "cos", "tan", "sinh", "cosh", "tanh", "asin", "acos", "atan", "erf")
 )
-# What torch computes on symbols (torch/__init__.py, `sym_sqrt` and its kin); others may end compilation with an error (2.15, whole numbers).
+# What torch computes on symbols (torch/__init__.py, `sym_sqrt` and its kin); others may end compilation with an error (2.15).
 _ON_SYMBOLS = frozenset(
     ("sqrt", "cos", "cosh", "sin", "sinh", "tan", "tanh", "asin", "acos", "atan", "log2", "floor", "ceil", "trunc", "pow")
 )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from dynadiag.advice.mutation_lines import out_of_place, receiver, under_no_grad
+from dynadiag.advice.mutation_lines import copied_into, out_of_place, receiver, under_no_grad
 from dynadiag.advice.parity import undeclared_write
 from dynadiag.advice.source import dotted, parse_line
 from dynadiag.model.report import Advice, Mutation
@@ -171,13 +171,13 @@ def _metadata(mutation: Mutation) -> tuple[Advice, ...]:
 
 
 def _storage(mutation: Mutation) -> tuple[Advice, ...]:
-    name = _name(mutation)
+    name, written = _name(mutation), copied_into(_line(mutation))
     return (
         Advice(
             slug="copy-instead-of-set",
             text=f"Write new values into the memory that {name} has, if the shapes match; else do this outside the compiled function.",
-            before=_line(mutation),
-            after=f"with torch.no_grad():\n    {name}.copy_(...)",
+            before=_line(mutation) if written else None,
+            after=written,
         ),
     )
 
@@ -273,9 +273,9 @@ def _state(mutation: Mutation) -> tuple[Advice, ...]:
 
 
 def _parameter(mutation: Mutation) -> tuple[Advice, ...]:
-    name = re.sub(r"^L\['(\w+)'\]", r"\1", mutation.input)
+    written = copied_into(_line(mutation))
     text = "Write the parameter in place instead of replacing it: guards and optimizers hold on to the object."
-    return (Advice(slug="write-the-parameter", text=text, before=_line(mutation), after=f"with torch.no_grad():\n    {name}.copy_(...)"),)
+    return (Advice(slug="write-the-parameter", text=text, before=_line(mutation) if written else None, after=written),)
 
 
 def _autograd(mutation: Mutation) -> tuple[Advice, ...]:

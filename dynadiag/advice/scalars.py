@@ -132,8 +132,8 @@ def _kept_tensor(situation: Situation, read: ast.Call, use: ast.AST | None) -> I
 
 def _hooked(situation: Situation) -> Iterator[Advice]:
     text = (
-        f"The lambda of {line_name(situation)} runs as a hook, on its own: wrap it as `torch.compiler.disable(lambda ...)`, "
-        "so that it reads the value in plain Python"
+        f"The lambda of {line_name(situation)} runs as a hook in the backward pass: make it once outside the compiled function as "
+        "`torch.compiler.disable(lambda ...)` and register that; it then runs eager on purpose, and the break there is deliberate"
     )
     yield from say("item-hook", text)
 
