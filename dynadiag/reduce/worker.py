@@ -27,7 +27,7 @@ from typing import Any
 import torch
 
 import dynadiag
-from dynadiag.errors import DynadiagError
+from dynadiag.errors import DynadiagError, UsageError
 from dynadiag.reduce.calling import CallsMade, hunt_calls
 from dynadiag.reduce.candidate import Candidate
 from dynadiag.reduce.concluding import ConcludeOptions, Conclusion, conclude
@@ -46,6 +46,7 @@ from dynadiag.reduce.reducer import Progress, Stopped
 from dynadiag.reduce.setting import Setting
 from dynadiag.reduce.speculation import default_width
 from dynadiag.reduce.template import template
+from dynadiag.torch_compat.parity_compile import is_backend
 from dynadiag.torch_compat.reduce_compile import import_compiler, warm_up
 from dynadiag.torch_compat.reduce_cpp import remembered
 
@@ -284,7 +285,11 @@ def _finish_options(last: Conclusion, job: dict[str, Any], interrupts: Interrupt
 
 
 def _checked(setting: Setting, candidate: Candidate, job: dict[str, Any]) -> Setting:
-    """What is compared follows from the failure that is looked for."""
+    """What is compared follows from the failure that is looked for. Raises UsageError for a back end that is not there: "Invalid backend"
+    would be reduced, and proven, as if the compiler had failed.
+    """
+    if isinstance(setting.backend, str) and setting.backend_source is None and not is_backend(setting.backend):
+        raise UsageError(f"torch knows no back end {setting.backend!r} here: give one of torch._dynamo.list_backends() as --backend")
     check = _CHECKS.get(job["kind"] or "", "raises")
     backward = check == "gradient" or job["backward"] or setting.backward
     return replace(setting, check=check, backward=backward, memory_limit_mib=job.get("memory_limit_mib"))  # type: ignore[arg-type]

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -42,6 +46,17 @@ def test_the_recorded_backend_is_taken_when_none_is_named(run, tmp_path):
     assert setting.backend == "eager"
     with pytest.raises(NothingFoundError, match="the captured graph alone does not fail"):
         confirm(candidate, setting, HuntOptions(timeout_s=600))
+
+
+@pytest.mark.parametrize("backend", ["inductr", "os:system", "[red]\x1b[31m"])
+def test_a_backend_that_torch_does_not_have_is_no_compile_error(run, tmp_path, backend):
+    """It was: "Invalid backend" was reduced to a reproducer that is proven."""
+    job = {"kind": None, "backward": False, "resume": False, "out": str(tmp_path)}
+    job["captures"] = [str(capture_recorded(run, "g0", tmp_path, backend=backend))]
+    (tmp_path / "job.json").write_text(json.dumps(job))
+    done = subprocess.run([sys.executable, "-m", "dynadiag.reduce.worker", str(tmp_path / "job.json")], capture_output=True, text=True)
+    said = json.loads(done.stdout.splitlines()[-1])
+    assert said["exit_code"] == 2 and "knows no back end" in said["error"] and "list_backends" in said["error"]
 
 
 def test_what_is_not_there_is_said_in_one_line(run, tmp_path):
