@@ -158,9 +158,7 @@ class TextReader:
             message.end = offset + length
             message.add(text)
             return
-        if not prefix.known and message is None and not starts_message(text, bare=True):
-            return
-        if message is None and self.events.only_counts(prefix, text):
+        if message is None and (self.events.only_counts(prefix, text) or not (prefix.known or starts_message(text, bare=True))):
             return
         if message is not None:
             self.events.take(message.prefix, message.lines, self._place(message))

@@ -15,6 +15,7 @@ _NAMED = re.compile(r"^(torch[\w.]*): \[(DEBUG|INFO|WARNING|ERROR|CRITICAL)\] ?"
 _PLAIN = re.compile(r"^(?:\d{4}-\d\d-\d\d[ T][\d:.,]+ ?)?\[?(DEBUG|INFO|WARNING|ERROR)\]?[: ]+(torch[\w.]*)(?:\.__(\w+))?[: ]+")
 
 
+_FIRST = "VDIWECt[0123456789"  # how what a logger puts in front of a message begins
 # How a line begins that has any prefix at all; a superset.
 _MAY_BEGIN = re.compile(r"(?m)^\s*(?:[\[\d]|[VDIWEC]\d|torch|default|trainer|rank|worker|DEBUG|INFO|WARN|ERROR)|\x1b")
 
@@ -50,6 +51,8 @@ def split_line(line: str) -> tuple[Prefix, str]:
     """A line's prefix and its message, without colour escapes."""
     line = without_escapes(line)
     rank, line = _rank(line)
+    if line[:1] not in _FIRST:
+        return (Prefix(rank=rank) if rank is not None else BARE), line
     match = _GLOG.match(line)
     if match:
         level, stamp, pid, place, compile_id, artifact = match.groups()
