@@ -67,7 +67,9 @@ def size_advice(cause: Cause) -> Iterable[Advice]:
     if cause.dynamic is False:
         return  # torch made a constant of it although it had changed: a mark would raise an error
     # An attribute can still be None before the first call.
-    named = not cause.raw_source.startswith("___") and not cause.source.startswith("___")
+    # `___` is a guard's function, `__meta_utils_unknown_tensor13` a tensor that torch made while tracing (2.15: the state of the random
+    # generator under activation checkpointing).
+    named = not cause.raw_source.startswith("___") and not cause.source.startswith(("___", "__meta_utils_unknown_tensor"))
     if place is not None and named and (cause.there_at_first or not re.search(r"^self\b|\.", place[0])):
         tensor, index = place
         advice = Advice(

@@ -244,8 +244,12 @@ def _consequence(run: Run, group: Sequence[GraphBreak], *, no_graph: bool) -> li
     elif before or after:
         parts.append(f"graphs before it: {listed(before) or 'none'}; after it: {listed(after) or 'none'}")
     resumed = unique(frame for site in group for frame in site.resume_frames)
-    if resumed:
-        parts.append(f"goes on in {plural(len(resumed), 'compiled resume frame')}")
+    ran_eager = {frame.id for frame in run.frames if frame.outcome not in ("compiled", "broke")}
+    compiled = [frame for frame in resumed if frame not in ran_eager]
+    if compiled:
+        parts.append(f"continues in {plural(len(compiled), 'compiled resume frame')}")
+    if len(compiled) < len(resumed):
+        parts.append(f"{plural(len(resumed) - len(compiled), 'resume frame')} not compiled")
     if all(site.cached for site in group):
         parts.append("replayed from a compile cache")
     if no_graph:

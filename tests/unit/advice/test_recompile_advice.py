@@ -143,6 +143,13 @@ def test_a_length_is_cured_by_what_it_is_the_length_of(source, raw, values, slug
     assert [advice.slug for advice in caused("length", source, raw=raw, values=values)] == slugs
 
 
+def test_a_tensor_that_torch_made_while_tracing_is_not_marked():
+    """The state of the random generator under activation checkpointing (torch 2.15): no name of the program's."""
+    slugs = [advice.slug for advice in caused("size", "__meta_utils_unknown_tensor13.size(0)", values=("16", "5056"), there_at_first=True)]
+    assert "mark-dynamic" not in slugs
+    assert "mark-dynamic" in [one.slug for one in caused("size", "x.size(0)", values=("16", "5056"), there_at_first=True)]
+
+
 @pytest.mark.parametrize("source", ["kwargs['past'].layers[0].length.item()", "___stack0"])
 def test_nothing_is_said_of_a_value_that_has_no_name_in_the_program(source):
     assert caused("value", source, values=("0", "1")) == ()

@@ -1,6 +1,7 @@
 """Break -> resume function -> graphs before and after."""
 
 from dynadiag.passes.break_sites import break_sites
+from dynadiag.passes.find_graph_breaks import find_graph_breaks
 
 
 def test_the_resume_function_is_named_by_the_line_of_the_compiled_frame(maker, at):
@@ -15,6 +16,16 @@ def test_the_resume_function_is_named_by_the_line_of_the_compiled_frame(maker, a
     (site,) = break_sites(maker.run())
     assert site.resume_frames == (resumed, resumed_callee)
     assert (site.graphs_before, site.graphs_after) == ((before,), (after,))
+
+
+def test_a_resume_function_that_was_skipped_is_not_called_compiled(maker, at):
+    """A back end that failed under `suppress_errors`: "goes on in 1 compiled resume frame" was said of it."""
+    main = maker.frame("step", line=1)
+    maker.graph(main)
+    maker.breaks_at(main, at(5))
+    maker.frame("torch_dynamo_resume_in_step_at_5", line=5, outcome="skipped")
+    (finding,) = [one for one in find_graph_breaks(maker.run()).findings if one.code.startswith("GB")]
+    assert "1 resume frame not compiled" in finding.why and "compiled resume frame" not in finding.why
 
 
 def test_two_breaks_on_one_line_take_one_resume_function_each(maker, at):
