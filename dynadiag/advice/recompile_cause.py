@@ -41,8 +41,8 @@ class Cause:
     to change about the object itself. `dynamic` says whether torch made the source symbolic, None where the log has no symbols;
     `made_constant` that torch made a float that had become symbolic a constant again, `conditioned` that the code branches on it,
     `beside_cache` that a key-value cache changed with it,
-    `there_at_first` that the first version was compiled for a value of the same kind. `origin` is the line that asked for
-    the guard.
+    `there_at_first` that the first version was compiled for a value of the same kind. `modules` is how many modules of one class
+    one line compiled, where several of their attributes differ. `origin` is the line that asked for the guard.
     """
 
     kind: str
@@ -69,6 +69,7 @@ class Cause:
     made_constant: bool = False
     beside_cache: bool = False
     there_at_first: bool = True
+    modules: int = 0
     frame_name: str | None = None
     origin: Location | None = None
 

@@ -82,6 +82,8 @@ def _fixed_keys() -> Iterable[Advice]:
     yield Advice(
         slug="fixed-keys",
         text=(
-            "The dictionary or set does not always hold the same keys. Always pass the same keys, with a neutral value for what is absent."
+            "The dictionary or set does not always hold the same keys: each set of keys takes one compiled version, and no change is "
+            "needed while there are fewer than versions. Else always pass the same keys, in one order, with a value for what is absent "
+            "that changes no result (such as a weight of zero)."
         ),
     )

@@ -44,20 +44,24 @@ def _elsewhere(cause: Cause) -> str:
 def size_advice(cause: Cause) -> Iterable[Advice]:
     """Another size than the one that was compiled for."""
     if cause.on_parameter:
-        option = f"{CONFIG}force_parameter_static_shapes"
+        # The second is asked first for parameters of torch's own modules (`tensor_always_has_static_shape`, `_dynamo/utils.py`).
+        options = (f"{CONFIG}force_parameter_static_shapes", f"{CONFIG}force_nn_module_property_static_shapes")
         yield Advice(
             slug="parameter-shapes",
             text=(
                 f"`{cause.source}` is a size of a parameter, which torch keeps static. Allow dynamic parameter sizes before the first call."
             ),
-            after=f"{option} = False",
-            options=(option,),
+            after="\n".join(f"{option} = False" for option in options),
+            options=options,
         )
         return
     if cause.dynamic_false:
         yield Advice(
             slug="drop-dynamic-false",
-            text="`dynamic=False` compiles every size anew. Leave it out: torch then makes a size that changed dynamic.",
+            text=(
+                "`dynamic=False` compiles every size anew. Leave it out: torch then makes a size that changed dynamic, unless the code "
+                "needs its value (a dictionary key, a layer of that size)."
+            ),
         )
         return
     if {"0", "1"} & set(cause.values):

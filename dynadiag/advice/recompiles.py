@@ -43,6 +43,8 @@ def recompile_advice(cause: Cause, run: Run) -> tuple[Advice, ...]:
         found = list(_TABLE.get(cause.kind, none)(cause))
     if cause.compiled_again and cause.kind in _OF_OBJECTS and cause.dynamic is not True:
         found.insert(0, _compile_once(cause))
+    if cause.modules > 2 and cause.kind in (*_OF_OBJECTS, "unknown") and re.search(r"\bself\b", cause.source or cause.text):
+        found.insert(0, _compile_parent(cause))
     known = (advice for advice in found if all(_has_option(option, cause.process, run) for option in advice.options))
     return tuple(replace(advice, text=by_name(advice.text, cause)) for advice in known)
 
@@ -155,6 +157,16 @@ def _compile_once(cause: Cause) -> Advice:
     )
 
 
+def _compile_parent(cause: Cause) -> Advice:
+    return Advice(
+        slug="compile-parent",
+        text=(
+            f"One line compiles a module {cause.modules} times. Modules of one class share the compiled versions of their code, and each "
+            "that is set up differently takes one. Compile the module that holds them instead: it is then one graph."
+        ),
+    )
+
+
 def _one(slug: str, text: str, *, after: str | None = None) -> Callable[[Cause], Iterable[Advice]]:
     """A kind with a single cure; `{source}` and `{tensor}` in the texts are filled in."""
 
@@ -203,8 +215,8 @@ def _dispatch_keys(cause: Cause) -> Iterable[Advice]:
         yield Advice(
             slug="same-inference-mode",
             text=(
-                f"`{cause.source}` is an inference tensor in some calls and a normal one in others. Create it in the same "
-                "mode (`torch.inference_mode()` around all, or around none)."
+                f"`{cause.source}` comes under `torch.inference_mode()`, or was made there, in some calls and not in others. Use "
+                "`torch.no_grad()` there instead, or `torch.inference_mode()` around all calls and what makes their tensors."
             ),
         )
 

@@ -47,6 +47,18 @@ class CompileCalls:
         found = ((call.target, call.location) for (one, _), calls in self.by_name.items() if one == process for call in calls)
         return len({(target, None if place is None else (place.file, place.line)) for target, place in found})
 
+    def modules(self, process: int) -> int:
+        """How many times one line compiled a module in a process, if all its modules are of one class and compiled there; else 0."""
+        found: dict[tuple[object, ...], int] = {}
+        for (one, _), calls in self.by_name.items():
+            for call in calls if one == process else ():
+                name, _, method = call.target.rpartition(".")
+                if method == "_call_impl" or call.definition is None:  # `module.compile()`, `torch.compile(module)`
+                    place = None if call.location is None else (call.location.file, call.location.line)
+                    key = (name if method == "_call_impl" else call.target, place, call.epoch)
+                    found[key] = found.get(key, 0) + 1
+        return next(iter(found.values())) if len(found) == 1 else 0
+
     def of(self, process: int, frame: Frame) -> Called:
         """The calls that may have compiled a frame: those for its name, else all of its process (which do not tell that it came again).
 

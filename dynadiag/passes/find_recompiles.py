@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dynadiag.advice.recompile_libraries import is_in_cache
@@ -14,11 +14,11 @@ from dynadiag.model.run import Frame, Location, Run
 from dynadiag.passes.base import Rank, frame_text, listed, plural, rank_text, short_place, unique
 from dynadiag.passes.compile_calls import CompileCalls, calling_line, input_roots, inputs_of
 from dynadiag.passes.fingerprint import Subject, fingerprints
-from dynadiag.passes.merged_fixes import breaks_once, marked_together
 from dynadiag.passes.other_modules import parameters, told_apart
 from dynadiag.passes.places import entry_stack, is_generated, is_own_file, own_frame, resume_line, source_function
 from dynadiag.passes.recompile_causes import Facts, cause_of, is_library, is_module_entry
 from dynadiag.passes.recompile_codes import LIMIT_CODE, recompile_code
+from dynadiag.passes.recompile_fixes import counted_fixes, distinct
 from dynadiag.passes.recompile_limit import Limit, recompile_limit
 from dynadiag.passes.recompile_rows import row_text
 from dynadiag.passes.recompile_splits import Splits
@@ -26,9 +26,7 @@ from dynadiag.passes.recompiled import Recompiled, followers, limit_text
 from dynadiag.passes.stack_values import ON_STACK, BrokenLines, broken_lines, without_names, written
 from dynadiag.passes.transitions import CodeObject, Row, changes, code_objects, conditions, known_values, rows, with_news
 
-_FIXES_SHOWN = 4
 _MOST_ADVISED = 3_000
-_TOGETHER = " Alone it ends none of these recompiles: something else changed in the same calls."
 
 
 def find_recompiles(run: Run) -> PassResult:
@@ -79,6 +77,7 @@ def _read(code: CodeObject, run: Run, context: _Context) -> Recompiled:
         called=context.calls.of(code.key[0], code.named),
         split=context.splits.of(step.frame for step in code.steps),
         conditions=conditions(code),
+        modules=context.calls.modules(code.key[0]) if len({row.text for row in table if _of_self(row)}) > 1 else 0,
     )
     causes = tuple(cause_of(row, code, facts, run) for row in table)
     beside = any(is_in_cache(one) for one in causes)
@@ -89,6 +88,10 @@ def _read(code: CodeObject, run: Run, context: _Context) -> Recompiled:
         for cause, row in zip(causes, table, strict=True)
     )
     return Recompiled(code, known, table, advice, recompile_limit(code, run), call)
+
+
+def _of_self(row: Row) -> bool:
+    return re.search(r"\bself\b", row.text) is not None
 
 
 def user_line(frame: Frame, run: Run) -> Location | None:
@@ -167,15 +170,8 @@ def _advice_by_step(one: Recompiled) -> dict[str, tuple[Advice, ...]]:
     made: dict[tuple[int, ...], tuple[Advice, ...]] = {}
     for numbers in map(tuple, rows.values()):
         if numbers not in made:
-            made[numbers] = _distinct(advice for number in dict.fromkeys(numbers) for advice in one.advice[number])
+            made[numbers] = distinct(advice for number in dict.fromkeys(numbers) for advice in one.advice[number])
     return {step: made[tuple(numbers)] for step, numbers in rows.items()}
-
-
-def _distinct(advice: Iterable[Advice]) -> tuple[Advice, ...]:
-    found: dict[tuple[str, str], Advice] = {}
-    for one in advice:
-        found.setdefault((one.slug, one.after or one.text), one)
-    return tuple(found.values())
 
 
 def _transition(one: Recompiled, row: Row, advice: tuple[Advice, ...]) -> Transition:
@@ -259,7 +255,7 @@ def _finding(number: int, group: Sequence[Recompiled], inside: Sequence[Recompil
     seconds = _seconds(everything)
     refused = tuple(frame for one in group for frame in one.limit.hit)
     hit = bool(refused)
-    fixes = _fixes(group, sum(len(one.code.steps) for one in group))
+    fixes = counted_fixes(group, _telling(group), sum(len(one.code.steps) for one in group))
     growing = all(row.kind == "length" for row in _telling(group))
     only_break = bool(fixes) and all(one.slug == "cure-break" for one in fixes)  # without the break this code has no limit of its own
     if hit and not growing and not only_break:
@@ -280,35 +276,6 @@ def _finding(number: int, group: Sequence[Recompiled], inside: Sequence[Recompil
         ),
         rank=(float(Rank.LIMIT_HIT if hit else Rank.RECOMPILED), float(-events), -(seconds or 0.0)),
     )
-
-
-def _fixes(group: Sequence[Recompiled], events: int) -> tuple[Advice, ...]:
-    """The advice for the causes that are told; a change of a line says how many of the recompiles it ends."""
-    telling = {id(row) for row in _telling(group)}
-    chosen = [
-        (row, advice) for one in group for row, given in zip(one.rows, one.advice, strict=True) if id(row) in telling for advice in given
-    ]
-    fixes = breaks_once(marked_together(_distinct(advice for _, advice in chosen)))[:_FIXES_SHOWN]
-    counted = (
-        replace(fix, text=f"{fix.text}{_ended(fix, chosen, group, events)}") if fix.before or _is_mark(fix) else fix for fix in fixes
-    )
-    return tuple(sorted(counted, key=lambda fix: fix.text.endswith(_TOGETHER)))
-
-
-def _is_mark(fix: Advice) -> bool:
-    return fix.slug == "mark-dynamic"
-
-
-def _ended(fix: Advice, chosen: Sequence[tuple[Row, Advice]], group: Sequence[Recompiled], events: int) -> str:
-    """How many recompiles had no other cause than those that this change removes."""
-    cured = {id(row) for row, advice in chosen if (advice.slug, advice.before) == (fix.slug, fix.before)}
-    left = {step.id for one in group for row in one.rows if id(row) not in cured for step in row.steps}
-    ended = {step.id for one in group for row in one.rows if id(row) in cured for step in row.steps} - left
-    if not ended:
-        return _TOGETHER
-    if events == 1:
-        return ""
-    return f" It ends {len(ended)} of these {events} recompiles."
 
 
 def _settled(group: Sequence[Recompiled]) -> bool:

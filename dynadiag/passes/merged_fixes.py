@@ -23,12 +23,23 @@ def merged_fixes(sites: Sequence[GraphBreak]) -> tuple[Advice, ...]:
 _MARKED = re.compile(r" that (dimension \d+ of .+) varies, so")
 
 
+_MARK = re.compile(r"(`torch\._dynamo\.maybe_mark_dynamic\((?P<tensor>[^`]*), )(?P<index>\d+|\[[\d, ]+\])\)`")
+
+
+def marked_tensor(advice: Advice) -> str | None:
+    """The tensor that an advice marks in words, without a line of the program; None for any other advice."""
+    match = _MARK.search(advice.text) if advice.slug == "mark-dynamic" and not advice.before else None
+    return None if match is None else match["tensor"]
+
+
 def marked_together(fixes: Sequence[Advice]) -> tuple[Advice, ...]:
-    """The fixes with all `mark_dynamic` lines for one call put together: each alone leaves the other sizes to recompile."""
+    """The fixes with all marks for one call, or of one tensor, put together: each alone leaves the other sizes to recompile."""
     found: dict[str, list[Advice]] = {}
     for advice in fixes:
-        if advice.slug == "mark-dynamic" and advice.before and advice.after and _MARKED.search(advice.text):
-            found.setdefault(advice.before, []).append(advice)
+        if advice.slug == "mark-dynamic" and _MARKED.search(advice.text):
+            place = advice.before if advice.after else marked_tensor(advice)
+            if place:
+                found.setdefault(place, []).append(advice)
     joined = {id(group[0]): _joined(group) for group in found.values()}
     left_out = {id(advice) for group in found.values() for advice in group[1:]}
     return tuple(joined.get(id(advice), advice) for advice in fixes if id(advice) not in left_out)
@@ -48,6 +59,10 @@ def _joined(group: Sequence[Advice]) -> Advice:
         return first
     dimensions = [match[1] for advice in group if (match := _MARKED.search(advice.text)) is not None]
     said = f" that {', '.join(dimensions[:-1])} and {dimensions[-1]} vary, so"
+    if not first.before:
+        indices = ", ".join(match["index"] for advice in group if (match := _MARK.search(advice.text)) is not None)
+        text = _MARKED.sub(lambda _: said, first.text, count=1)
+        return replace(first, text=_MARK.sub(lambda match: f"{match[1]}[{indices}])`", text, count=1))
     lines = [line for advice in group for line in (advice.after or "").split("\n")[:-1]]
     return replace(first, text=_MARKED.sub(lambda _: said, first.text, count=1), after="\n".join((*unique(lines), first.before or "")))
 

@@ -29,6 +29,7 @@ class Facts:
     called: Called
     split: Split | None
     conditions: frozenset[str]
+    modules: int
 
 
 def is_library(frame: Frame, run: Run) -> bool:
@@ -67,6 +68,7 @@ def cause_of(row: Row, code: CodeObject, facts: Facts, run: Run) -> Cause:
         dynamic=False if made_constant else (row.dynamic_since is not None) if code.symbols else None,
         made_constant=made_constant,
         conditioned=row.source in facts.conditions,
+        modules=facts.modules,
         there_at_first=any(guard.kind == row.kind and (guard.entry or "").endswith("/0") for guard in row.guards),
         origin=next((guard.origin for guard in row.guards if guard.origin is not None), None),
         frame_name=source_function(code.named.name),

@@ -141,8 +141,7 @@ def _with_unnamed_changes(frames: Sequence[Frame], steps: Sequence[Step], symbol
             if (source := readable(one.source)) not in named
             and first[source] >= began[step.frame.id]
             and not (one.specialized or marked or source.startswith(tuple(f"{name}{mark}" for name in replaced for mark in ".[")))
-            and ".stride(" not in source
-            and "._base" not in source
+            and not re.search(r"\.stride\(|\._base|^__meta_utils", source)  # the last: what backward saved (`meta_utils.py`)
         ]
         result.append(replace(step, guards=(*step.guards, *added)) if step.guards else step)
     return tuple(result)

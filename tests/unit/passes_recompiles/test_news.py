@@ -102,7 +102,7 @@ def test_a_change_of_a_line_says_how_many_recompiles_it_ends(builders):
     (finding,) = find_recompiles(run).findings
     marked = next(advice for advice in finding.fix if advice.slug == "mark-dynamic")
     assert marked.after is not None
-    assert marked.text.endswith("It ends 1 of these 2 recompiles.")
+    assert marked.text.endswith("the only recorded cause of 1 of these 2 recompiles.")
 
 
 def test_what_runs_alone_since_the_limit_was_hit_is_told_there(builders):

@@ -96,14 +96,18 @@ def _():
 @case("parameter-shapes")
 def _():
     def run():
-        def fn(x, w):
-            return x @ w.t()
+        def fn(x, layer):
+            return layer(x)
 
-        c, x = compiled(fn), rows(2)[0]
-        return [c(x, nn.Parameter(w)).detach() for w in rows(4, 5, 6, 7)]
+        c, x, out = compiled(fn), rows(2)[0], []
+        for w in rows(4, 5, 6, 7):
+            layer = nn.Linear(3, w.shape[0], bias=False)
+            layer.weight.data.copy_(w)
+            out.append(c(x, layer).detach())
+        return out
 
     def after():
-        with dynamo.config.patch(force_parameter_static_shapes=False):
+        with dynamo.config.patch(force_parameter_static_shapes=False, force_nn_module_property_static_shapes=False):
             return run()
 
     return run, after
@@ -298,6 +302,32 @@ def _():
 
     one = fresh()
     return lambda: run([fresh(), fresh(), fresh()]), lambda: run([one, one, one])
+
+
+class _Scaled(nn.Module):
+    def __init__(self, number):
+        super().__init__()
+        self.factor, self.kind = number, "ab"[number % 2]
+
+    def forward(self, x):
+        return x * self.factor if self.kind == "a" else x + self.factor
+
+
+@case("compile-parent")
+def _():
+    def net():
+        return nn.Sequential(*(_Scaled(number) for number in range(1, 5)))
+
+    def before():
+        parts = net()
+        for part in parts:
+            part.compile(backend="eager")
+        return [parts(rows(4)[0])]
+
+    def after():
+        return [compiled(net())(rows(4)[0])]
+
+    return before, after
 
 
 @case("compile-once")

@@ -35,6 +35,7 @@ LEFT = {
     "closure-value-as-argument": (2, 0),
     "one-backend-object": (2, 0),
     "compile-once": (2, 0),
+    "compile-parent": (3, 0),
     "same-requires-grad": (1, 0),
     "same-grad-mode": (1, 0),
     "same-autocast": (1, 0),
@@ -71,6 +72,9 @@ LEFT = {
 CALLS = {
     "compile-once": tuple(
         CompileCall(process=0, location=Location("t.py", 5), target="before.<locals>.fn", backend="eager") for _ in range(3)
+    ),
+    "compile-parent": tuple(
+        CompileCall(process=0, location=Location("t.py", 5), target="_Scaled._call_impl", backend="eager") for _ in range(4)
     ),
     "drop-dynamic-false": (CompileCall(process=0, location=None, target="fn", backend="eager", options={"dynamic": False}),),
 }

@@ -1,0 +1,85 @@
+"""The advice of a finding on recompiles: each change once, with how many of the recompiles it is for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from dynadiag.model.report import Advice
+from dynadiag.passes.merged_fixes import breaks_once, marked_tensor, marked_together
+from dynadiag.passes.recompiled import Recompiled
+from dynadiag.passes.transitions import Row
+
+_SHOWN = 4
+_TOGETHER = " Alone it ends none of these recompiles: something else changed in the same calls."
+_NEVER_ALONE = " What it removes is the only recorded cause of none of these recompiles."
+# They ask for no change, or for one whose own count is another finding's.
+_UNCOUNTED = frozenset({"bounded-versions", "split-by-value", "same-grad-mode", "cure-break", "compile-parent"})
+
+
+def counted_fixes(group: Sequence[Recompiled], telling: Sequence[Row], events: int) -> tuple[Advice, ...]:
+    """The advice for the causes that are told, with how many of the recompiles each is for; what ends none alone comes last.
+
+    "Recorded": torch tells the first guard that failed in each compiled version; a later one may have failed too
+    (`get_guard_fail_reason_helper`, `_dynamo/guards.py`, 2.11 and 2.15).
+    """
+    told = {id(row) for row in telling}
+    chosen = [
+        (row, advice)
+        for one in group
+        for row, given in zip(one.rows, one.advice, strict=True)
+        if id(row) in told
+        for advice in given
+        if not (advice.slug == "compile-dynamic" and _failed(group))
+    ]
+    fixes = breaks_once(marked_together(distinct(advice for _, advice in chosen)))
+    counted = ((fix, _ended(fix, chosen, group, events)) for fix in fixes)
+    told_fixes = [replace(fix, text=f"{fix.text}{said}") for fix, said in counted]
+    return tuple(sorted(told_fixes, key=lambda fix: fix.text.endswith((_TOGETHER, _NEVER_ALONE)))[:_SHOWN])
+
+
+def distinct(advice: Iterable[Advice]) -> tuple[Advice, ...]:
+    """Each change once, in the order in which they came."""
+    found: dict[tuple[str, str], Advice] = {}
+    for one in advice:
+        found.setdefault((one.slug, one.after or one.text), one)
+    return tuple(found.values())
+
+
+def _failed(group: Sequence[Recompiled]) -> bool:
+    """Whether a later version could not be compiled: a first version with the same symbols would fail already in the first call."""
+    return any(
+        frame.outcome == "failed"
+        and frame.id not in one.limit.hit
+        and "Recompile" not in (frame.metrics.fail_type or "" if frame.metrics is not None else "")
+        for one in group
+        for frame in one.code.frames
+    )
+
+
+def _change(advice: Advice) -> tuple[str, str]:
+    """What makes two pieces of advice one change: the edited line or setting, the tensor that is marked, else the words."""
+    return advice.slug, advice.before or advice.after or marked_tensor(advice) or advice.text
+
+
+def _ended(fix: Advice, chosen: Sequence[tuple[Row, Advice]], group: Sequence[Recompiled], events: int) -> str:
+    """How many recompiles had, as far as torch records it, no other cause than those that this change removes."""
+    if fix.slug in _UNCOUNTED:
+        return ""
+    cured = {id(row) for row, advice in chosen if _change(advice) == _change(fix)}
+    left = {step.id for one in group for row in one.rows if id(row) not in cured for step in row.steps}
+    ended = {step.id for one in group for row in one.rows if id(row) in cured for step in row.steps} - left
+    if not ended and _older(fix, chosen, group):
+        return _NEVER_ALONE
+    if not ended:
+        return _TOGETHER
+    if events == 1 or (len(ended) == events and not fix.before):
+        return ""
+    return f" What it removes is the only recorded cause of {len(ended)} of these {events} recompiles."
+
+
+def _older(fix: Advice, chosen: Sequence[tuple[Row, Advice]], group: Sequence[Recompiled]) -> bool:
+    """Whether an older version than the newest failed on what this change removes: that version might fit then."""
+    sources = {guard.raw_source for row, advice in chosen if _change(advice) == _change(fix) for guard in row.guards}
+    steps = (step for one in group for step in one.code.steps)
+    return any(guard.raw_source in sources for step in steps for guard in step.guards if guard not in step.news)

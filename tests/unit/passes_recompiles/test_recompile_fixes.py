@@ -1,0 +1,91 @@
+"""What the fixes of a finding on recompiles promise: how many are theirs, and nothing that fails when it is followed."""
+
+from dataclasses import replace
+
+import pytest
+
+from dynadiag.model.run import CompileCall, CompileMetrics, Location
+from dynadiag.passes.find_recompiles import find_recompiles
+
+
+def size(entry, index, old, new, name="x"):
+    return f"0/{entry}: tensor '{name}' size mismatch at index {index}. expected {old}, actual {new}"
+
+
+def equals(entry, source, value):
+    return f"0/{entry}: {source + ' == ' + value:<60}  # return x * k  # t.py:11 in step"
+
+
+def fixes(run):
+    (finding,) = find_recompiles(run).findings
+    return {advice.slug: advice for advice in finding.fix}
+
+
+def test_every_change_says_how_many_recompiles_it_is_for(builders):
+    stride = "0/0: tensor 'x' stride mismatch at index 1. expected 256, actual 1"
+    run = builders.recompiled([stride], [equals(1, "mode", "'a'"), stride], [equals(2, "mode", "'b'"), stride])
+    assert fixes(run)["contiguous"].text.endswith("the only recorded cause of 1 of these 3 recompiles.")
+
+
+def test_an_older_version_may_fit_once_a_change_is_undone(builders):
+    run = builders.recompiled(
+        ["0/0: len(params) == 4"], ["0/1: len(params) == 2", equals(0, "weight", "1.0")], symbols=[(1, "L['weight']", "0.1")]
+    )
+    assert fixes(run)["compile-dynamic"].text.endswith("the only recorded cause of none of these recompiles.")
+
+
+def test_two_sizes_of_one_tensor_are_marked_together(builders):
+    run = builders.recompiled([size(0, 2, 16, 8)], symbols=[(1, "L['x'].size()[2]", "8"), (1, "L['x'].size()[3]", "8")])
+    marked = fixes(run)["mark-dynamic"].text
+    assert "Alone it ends none" not in marked
+    assert "`torch._dynamo.maybe_mark_dynamic(x, [2, 3])`" in marked and "dimension 2 of `x` and dimension 3 of `x` vary" in marked
+
+
+@pytest.mark.parametrize(("outcome", "metrics", "advised"), [("failed", None, False), ("compiled", None, True)])
+def test_symbols_that_did_not_compile_are_not_asked_for_earlier(builders, outcome, metrics, advised):
+    run = builders.recompiled([equals(0, "k", "4")], symbols=[(1, "L['k']", "8")])
+    last = replace(run.frames[-1], outcome=outcome, metrics=CompileMetrics(total_s=0.1, fail_type="TorchRuntimeError"))
+    assert ("compile-dynamic" in fixes(replace(run, frames=(*run.frames[:-1], last)))) is advised
+
+
+def test_what_backward_saved_is_no_tensor_of_the_program(builders):
+    run = builders.recompiled(
+        [equals(0, "k", "0.1")], [equals(1, "k", "0.2")], symbols=[(1, "__meta_utils_unknown_tensor13.size()[0]", "5056")]
+    )
+    assert not any("__meta_utils" in advice.text for finding in find_recompiles(run).findings for advice in finding.fix)
+
+
+def test_parameters_of_torchs_own_modules_need_two_options(builders):
+    grown = "Guard failed on a parameter, consider using torch._dynamo.config.force_parameter_static_shapes = False to allow dynamism"
+    run = builders.recompiled([f"{size(0, 0, 4, 8, chr(39).join(('self._modules[', 'a', ']._parameters[', 'bias', ']')))}. {grown}"])
+    after = fixes(run)["parameter-shapes"].after
+    assert after is not None and "force_parameter_static_shapes = False" in after
+    assert "force_nn_module_property_static_shapes = False" in after
+
+
+def compiled_modules(builders, lines):
+    return tuple(
+        CompileCall(
+            process=0,
+            location=Location(builders.SCRIPT, line),
+            target="Block._call_impl",
+            backend="eager",
+            definition=Location("/site-packages/torch/nn/modules/module.py", 1791),
+        )
+        for line in lines
+    )
+
+
+@pytest.mark.parametrize(
+    ("sources", "lines", "advised"),
+    [
+        (("self.index", "self.kind"), (30, 30, 30), True),
+        (("self.index", "self.index"), (30, 30, 30), False),  # it may be one module that counts
+        (("self.index", "self.kind"), (30,), False),
+        (("self.index", "self.kind"), (30, 30, 50), False),
+    ],
+)
+def test_modules_that_are_set_up_differently_are_compiled_in_their_parent(builders, sources, lines, advised):
+    run = builders.recompiled([equals(0, sources[0], "1")], [equals(1, sources[1], "2")], name="forward")
+    run = replace(run, compile_calls=compiled_modules(builders, lines))
+    assert ("compile-parent" in fixes(run)) is advised
