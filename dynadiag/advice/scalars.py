@@ -42,7 +42,7 @@ def scalar_reads(situation: Situation) -> Iterator[Advice]:
         text = (
             f"{line_name(situation)} puts values in an order in Python: return the tensors and do this after the compiled call, or order "
         )
-        yield from say("item-order", f"{text}them as one tensor (`torch.stack`, then `topk` or `argsort`)")
+        yield from say("item-order", f"{text}them as one tensor (`torch.stack`, then `topk`, and `index_select` to pick)")
         return
     use = None if read is None else line.parent(read)
     kept = tuple(_kept_tensor(situation, read, use)) if read is not None and situation.editable and not _of_numpy(read) else ()

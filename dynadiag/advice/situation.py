@@ -49,7 +49,7 @@ class Situation:
     optimizer was compiled too, `trains_anywhere`: in any compiled function of the run, or a `backward()`. `block`: the statement on the
     user's own line with what stands behind it, when it broke there. `packs`: the program packs sequences for an RNN. `broken_lines`: the
     lines of the file that broke, this one too. `depth`: how many calls below the user's line the break is.
-    `entered`: the file of the function that Dynamo compiled when it broke.
+    `entered`: the file of the function that Dynamo compiled when it broke, unless the user's function breaks on that line as well.
     """
 
     gb_id: str | None
@@ -126,7 +126,7 @@ def situation_of(event: BreakEvent | GraphBreak, run: Run, own_frame: Location |
         library=not editable and _in_library(torch_frame, run) and not (inside and _all_torch(below)),
         inside=inside,
         depth=len(below),
-        entered=_entered(event, run),
+        entered="" if own is not None and (own.file, own.line) in _all_breaks(run).calling else _entered(event, run),
         options=TorchOptions() if process is None else TorchOptions(process.option_names),
         trains=own is not None and _epoch(event, run) in _with_optimizer(run, own),
         trains_anywhere=_epoch(event, run) in _all_breaks(run).training,
@@ -221,13 +221,15 @@ def _epoch(event: BreakEvent | GraphBreak, run: Run) -> tuple[int, int] | None:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _AllBreaks:
     """What the advice for one break asks of all of them: processes and epochs in which an optimizer broke, by the function that calls it,
-    in which sequences are packed, in which compiled code trains; and the lines that broke, by file.
+    in which sequences are packed, in which compiled code trains; the lines that broke, by file; and the lines of compiled functions at
+    which they, or what they call, broke.
     """
 
     optimizers: Mapping[tuple[str, str | None], frozenset[tuple[int, int]]]
     packing: frozenset[tuple[int, int] | None]
     lines: Mapping[str, frozenset[str]]
     training: frozenset[tuple[int, int] | None]
+    calling: frozenset[tuple[str, int | None]]
 
 
 def _with_optimizer(run: Run, own: Location) -> frozenset[tuple[int, int]]:
@@ -246,7 +248,10 @@ def _all_breaks(run: Run) -> _AllBreaks:
     packs: set[tuple[int, int] | None] = set()
     lines: dict[str, set[str]] = {}
     training: set[tuple[int, int] | None] = set()
+    calling: set[tuple[str, int | None]] = set()
     for event in run.breaks:
+        file = _entered(event, run)
+        calling.update((one.file, one.line) for one in event.stack if file and one.file == file)
         training.update((_epoch(event, run),) if event.gb_id == "GB0123" or _of_optimizer(event) else ())
         packs.update((_epoch(event, run),) if _PACKED.search(event.context or "") else ())
         if (at := event.torch_frame) is not None and at.code:
@@ -259,6 +264,7 @@ def _all_breaks(run: Run) -> _AllBreaks:
         packing=frozenset(packs),
         lines={file: frozenset(codes) for file, codes in lines.items()},
         training=frozenset(training),
+        calling=frozenset(calling),
     )
 
 

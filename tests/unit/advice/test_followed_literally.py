@@ -13,9 +13,9 @@ OPTIONS = {
 }
 
 
-def broken(gb_id, stack, context="", explanation=""):
+def broken(gb_id, stack, context="", explanation="", *, frame="f0"):
     return BreakEvent(
-        frame="f0",
+        frame=frame,
         attempt=0,
         gb_id=gb_id,
         gb_type="?",
@@ -31,7 +31,7 @@ def frame(name, file):
     return Frame(id=name, key=CompileKey(0, 0, int(name[1]), 0), attempts=1, name="f", file=file, line=1, outcome="broke")
 
 
-def advice(gb_id, block, *, context="", below=(), explanation="", others=(), compiled=FILE):
+def advice(gb_id, block, *, context="", below=(), explanation="", others=(), compiled=FILE, line=9):
     own = Location(FILE, 3, "f", block.partition("\n")[0].strip())
     stack = (own, *below)
     event = broken(gb_id, stack, context, explanation)
@@ -40,7 +40,7 @@ def advice(gb_id, block, *, context="", below=(), explanation="", others=(), com
         processes=(Process(index=0, log="a.log", torch="2.15.0", option_names=OPTIONS),),
         frames=(frame("f0", compiled), frame("f1", FILE)),
         blocks={(FILE, 3): block},
-        breaks=tuple(broken("GB0036", (Location(FILE, 9, "f", code),)) for code in others),
+        breaks=tuple(broken("GB0036", (Location(FILE, line, "f", code),), frame="f1") for code in others),
     )
     return {one.slug: one for one in break_advice(event, run)}
 
@@ -190,3 +190,6 @@ def test_a_logger_that_is_compiled_on_its_own_is_not_told_options_that_reach_onl
     assert not {slug for slug in found if slug.endswith(("-ignore", "-guard"))}
     assert "runs eager" in next(iter(found.values())).text
     assert any(slug.endswith("-ignore") for slug in advice("GB0291", 'logger.info("step %d", n)', below=below))
+    # The function breaks there itself: what logging does then is the same call.
+    found = advice("GB0291", 'logger.info("step %d", n)', below=below, compiled=LOGGING, others=('logger.info("step %d", n)',), line=3)
+    assert "logger-caller" not in found
