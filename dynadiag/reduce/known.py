@@ -20,7 +20,7 @@ from dynadiag.files import extended
 
 FORMAT = 1
 _NOT_SAID = "the earlier run does not say on which machine and torch it ran"
-_VARIABLES = ("TORCH", "PYTORCH", "CUDA", "OMP_", "MKL_", "TRITON", "CXX", "CC", "CFLAGS", "CXXFLAGS", "LD_PRELOAD", "LD_LIBRARY_PATH")
+READ_BY_TORCH = ("TORCH", "PYTORCH", "CUDA", "OMP_", "MKL_", "TRITON", "CXX", "CC", "CFLAGS", "CXXFLAGS", "LD_PRELOAD", "LD_LIBRARY_PATH")
 
 
 class Known:
@@ -99,7 +99,7 @@ def _difference(before: Mapping[str, Any], now: Mapping[str, str]) -> str | None
 
 def variables() -> dict[str, str]:
     """The variables that compilers and torch read, by name."""
-    return {name: value for name, value in sorted(os.environ.items()) if name.startswith(_VARIABLES)}
+    return {name: value for name, value in sorted(os.environ.items()) if name.startswith(READ_BY_TORCH)}
 
 
 _current: ContextVar[Known | None] = ContextVar("dynadiag_known", default=None)

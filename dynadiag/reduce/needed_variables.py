@@ -6,6 +6,8 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 
+from dynadiag.masking import masked_setting
+from dynadiag.reduce.known import READ_BY_TORCH
 from dynadiag.reduce.proving import DROPPED_IN_PROOFS, Proof, is_everywhere
 
 MOST_RUNS = 24
@@ -16,13 +18,18 @@ Fails = Callable[[Mapping[str, str]], bool]
 
 
 def variables_of_the_user(environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Variables that a reproducer may have to set: none that says where programs are, none of ours, and no secret."""
+    """Variables that a reproducer may have to set: none that says where programs are, none of ours, and no secret by name or by value."""
     found = os.environ if environment is None else environment
     return {
         name: value
         for name, value in found.items()
-        if not is_everywhere(name) and not name.startswith(_OURS) and name not in DROPPED_IN_PROOFS and not _SECRET.search(name)
+        if not is_everywhere(name) and not name.startswith(_OURS) and name not in DROPPED_IN_PROOFS
+        if not _SECRET.search(name) and masked_setting(name, value) == value
     }
+
+
+_found: dict[str, str] = {}
+"""What the last file of this process needed: the next one needs it too, or nothing."""
 
 
 def proven_with_variables(
@@ -32,12 +39,18 @@ def proven_with_variables(
 
     `fails` runs a source with variables of the user.
     """
+    if _found and not fails(source, {}):
+        setting = with_variables(source, _found)
+        if (proof := prove(setting)).reproduced:
+            return setting, proof, dict(_found)
     proof = prove(source)
     if proof.reproduced:
         return source, proof, {}
     found = needed(variables_of_the_user(), source, lambda variables: fails(source, variables))
     if not found:
         return source, proof, {}
+    _found.clear()
+    _found.update(found)
     setting = with_variables(source, found)
     return setting, prove(setting), found
 
@@ -45,7 +58,7 @@ def proven_with_variables(
 def needed(variables: Mapping[str, str], source: str, fails: Fails) -> dict[str, str] | None:
     """The variables without which the failure does not come; None where it does not come with all of them. At most 24 runs.
 
-    Those that the source names are tried first. `fails` runs with these variables and no other of the user.
+    Those that the source names are tried first, then those that torch reads. `fails` runs with these variables and no other of the user.
     """
     left = MOST_RUNS
 
@@ -55,8 +68,10 @@ def needed(variables: Mapping[str, str], source: str, fails: Fails) -> dict[str,
         return fails({name: variables[name] for name in names})
 
     named = [name for name in variables if re.search(rf"\b{re.escape(name)}\b", source)]
-    names = named if named and ask(named) else list(variables)
-    if names is not named and not ask(names):
+    read = [name for name in variables if name.startswith(READ_BY_TORCH)]
+    groups = [group for group in (named, read, list(variables)) if group]
+    names = next((group for group in groups if ask(group)), None)
+    if names is None:
         return None
     size = max(1, len(names) // 2)
     while names and left > 0:

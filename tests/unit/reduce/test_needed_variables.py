@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynadiag.reduce.needed_variables import MOST_RUNS, needed, variables_of_the_user, with_variables
+from dynadiag.reduce import needed_variables
+from dynadiag.reduce.needed_variables import MOST_RUNS, needed, proven_with_variables, variables_of_the_user, with_variables
+from dynadiag.reduce.proving import Proof
 
 ALL = {f"VARIABLE_{number}": str(number) for number in range(40)}
 
@@ -35,12 +37,44 @@ def test_what_the_source_names_is_tried_first():
     assert asked == [["VARIABLE_7"], []]
 
 
+def test_what_torch_reads_is_tried_next():
+    asked = []
+
+    def fails(variables):
+        asked.append(sorted(variables))
+        return "TORCHDYNAMO_X" in variables
+
+    assert needed({**ALL, "TORCHDYNAMO_X": "1"}, "", fails) == {"TORCHDYNAMO_X": "1"}
+    assert asked == [["TORCHDYNAMO_X"], []]
+
+
+def test_what_one_file_needed_is_not_looked_for_again(monkeypatch):
+    monkeypatch.setattr(needed_variables, "_found", {})
+    monkeypatch.setattr(needed_variables, "variables_of_the_user", lambda: ALL)
+    runs = []
+
+    def fails(source, variables):
+        runs.append(source)
+        return "VARIABLE_7" in variables or "VARIABLE_7" in source
+
+    def prove(source):
+        return Proof(runs=3, reproduced=3 * fails(source, {}))
+
+    first, proof, found = proven_with_variables("one", prove, fails)
+    assert proof.holds and found == {"VARIABLE_7": "7"} and len(runs) > 5
+    runs.clear()
+    second, proof, found = proven_with_variables("two", prove, fails)
+    assert proof.holds and found == {"VARIABLE_7": "7"} and runs == ["two", second]
+    assert proven_with_variables("VARIABLE_7", prove, fails) == ("VARIABLE_7", Proof(runs=3, reproduced=3), {})
+
+
 def test_a_failure_that_does_not_come_with_all_of_them_needs_another_thing():
     assert needed(ALL, "", lambda variables: False) is None
 
 
 def test_secrets_and_paths_are_no_candidates():
     environment = {"HOME": "/h", "LC_ALL": "C", "MY_TOKEN": "x", "AWS_SECRET_ACCESS_KEY": "y", "DYNADIAG_OUT": "z", "FAST_TANH": "1"}
+    environment |= {"DATABASE": "postgres://me:hunter2@host/db", "HUB": "hf_abcdefghijklmnopqrstuvwxyz"}
     assert variables_of_the_user(environment | {"TORCH_LOGS": "+dynamo"}) == {"FAST_TANH": "1"}
 
 
