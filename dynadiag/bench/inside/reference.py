@@ -74,6 +74,8 @@ def collect(step: Step, output: Any) -> dict[str, Any]:
     layout = layout_of(found, [held.tensor for held in state.held.values()])
     found.update({name: held.tensor for name, held in state.held.items()})
     found.update({f"gradient of {name}": gradient for name, gradient in state.gradients().items()})
+    # A sparse gradient (`nn.Embedding(sparse=True)`) is compared by its values: in what order its rows come is no result.
+    found = {name: value.detach().to_dense() if value.is_sparse else value for name, value in found.items()}
     values = {**_copies(found), **layout}
     numbers = {**numbers_in("output", output), **state.numbers()}
     values.update({name: torch.tensor(number, dtype=torch.float64) for name, number in numbers.items() if name not in values})

@@ -58,6 +58,7 @@ class Snapshot:
     gradients: dict[str, Any]
     slots: tuple[tuple[Slot, Any], ...]
     containers: tuple[tuple[Any, Any], ...]
+    histories: tuple[tuple[dict[str, Any], dict[str, Any]], ...]
     generators: Generators
 
     def restore(self) -> None:
@@ -72,6 +73,8 @@ class Snapshot:
         for slot, value in self.slots:
             if slot.get() is not value:
                 slot.put(value)
+        for kept, held in self.histories:
+            kept.update({key: value.copy() if isinstance(value, list) else value for key, value in held.items()})
         with torch.no_grad():
             now = self.state.optimizer_tensors()
             for name, copy in self.copies.items():
@@ -96,6 +99,7 @@ def take_snapshot(state: State) -> Snapshot:
         gradients={name: gradient.detach().clone() for name, gradient in state.gradients().items()},
         slots=tuple((slot, slot.get()) for slot in state.slots.values()),
         containers=tuple((container, container.copy()) for container in state.containers),
+        histories=tuple(state.optimizer_histories()),
         generators=Generators.now(),
     )
 

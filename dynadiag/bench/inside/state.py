@@ -12,6 +12,8 @@ from typing import Any
 
 _DEEPEST = 6
 _LONGEST = 2000
+_SCRATCH = ("al",)
+"""Lists of an optimizer that are written before they are read: what is left there is no result (`torch/optim/lbfgs.py`, 2.11 to 2.15)."""
 _PLAIN = (bool, int, float, types.NoneType)
 _ATOMS = (str, bytes, complex, types.ModuleType, type, types.BuiltinFunctionType)
 
@@ -74,9 +76,19 @@ class State:
             parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
             for at, parameter in enumerate(parameters):
                 for key, value in dict(optimizer.state.get(parameter, {})).items():
-                    if isinstance(value, torch.Tensor):
-                        found[f"{name}.state[{at}][{key!r}]"] = value
+                    if isinstance(value, list) and key in _SCRATCH:
+                        continue
+                    parts = enumerate(value) if isinstance(value, list) else [(None, value)]
+                    for number, part in parts:
+                        if isinstance(part, torch.Tensor):
+                            found[f"{name}.state[{at}][{key!r}]{'' if number is None else f'[{number}]'}"] = part
         return found
+
+    def optimizer_histories(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+        """What optimizers keep that puts other tensors in the place of old ones (`torch.optim.LBFGS`): the dict, and what it holds now."""
+        kept = (one for optimizer in self.optimizers.values() for one in optimizer.state.values() if isinstance(one, dict))
+        with_lists = (one for one in kept if any(isinstance(value, list) for value in one.values()))
+        return [(one, {key: value.copy() if isinstance(value, list) else value for key, value in one.items()}) for one in with_lists]
 
     def optimizer_settings(self) -> set[int]:
         """The `id`s of numbers that an optimizer goes by: counts of steps, and whatever its groups hold beside parameters."""

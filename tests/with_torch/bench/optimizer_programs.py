@@ -119,3 +119,44 @@ def lost_count(step, _model, optimizer):
         return loss
 
     return wrong
+
+
+def lbfgs(precision, *, search=None, run=lambda model: model):
+    """A step of LBFGS, which calls its closure several times and keeps lists of directions."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+    x, y = torch.randn(16, 4), torch.randn(16, 1)
+    if precision == "bf16":
+        model, x, y = model.bfloat16(), x.bfloat16(), y.bfloat16()
+    optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=3, line_search_fn=search)
+    called = run(model)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = (called(x) - y).square().mean()
+        loss.backward()
+        return loss
+
+    return lambda: optimizer.step(closure), model, optimizer
+
+
+def lbfgs_with_a_line_search(precision, *, run=lambda model: model):
+    """The same with steps of the length that a line search finds."""
+    return lbfgs(precision, search="strong_wolfe", run=run)
+
+
+def sparse_adam(precision, *, run=lambda model: model):
+    """A step whose gradient is a sparse tensor."""
+    torch.manual_seed(0)
+    model = torch.nn.Embedding(32, 8, sparse=True)
+    model = model.bfloat16() if precision == "bf16" else model
+    optimizer, rows, called = torch.optim.SparseAdam(model.parameters(), lr=0.01), torch.randint(0, 32, (4, 4)), run(model)
+
+    def step():
+        optimizer.zero_grad()
+        loss = called(rows).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return step, model, optimizer

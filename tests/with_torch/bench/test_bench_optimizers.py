@@ -52,6 +52,21 @@ def test_a_right_step_passes_beside_a_float64_run(name, how, precision):
     assert not [note for note in notes if "float64" in note], notes
 
 
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("make", [programs.lbfgs, programs.lbfgs_with_a_line_search, programs.sparse_adam], ids=lambda make: make.__name__)
+def test_steps_with_a_closure_or_sparse_gradients_are_judged_too(make, precision):
+    # In bfloat16 the line search finds no step.
+    faults = () if (make, precision) == (programs.lbfgs_with_a_line_search, "bf16") else ((programs.lose_an_update, "WRONG"),)
+    for fault, status in ((None, "PASS"), *faults):
+        torch.compiler.reset()
+        step, model, optimizer = make(precision, run=lambda model: torch.compile(model, backend="eager"))
+        function = step if fault is None else fault(step, model, optimizer)
+        step_of = WholeStep(original=step, function=function, arguments=(), compiled_by="program")
+        expected = prime_and_expect(step_of, eager_arm=False)
+        outcome = check_eager(expected) or check_arm(step_of, expected, first=None)
+        assert outcome.status == status and not [note for note in expected.notes if "float64" in note], (outcome, expected.notes)
+
+
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
 @pytest.mark.parametrize(
     ("name", "how", "precision"), [("Adam", "foreach", "fp32"), ("AdamW", "fused", "fp16"), ("NAdam", "single", "bf16")]
