@@ -65,7 +65,11 @@ def prove(
 
 _ENDS_THE_PROCESS = ("crash", "hang", "oom")
 _READ_ON_IMPORT = ("TORCH", "PYTORCH", "PYTHON", "CUDA", "OMP_", "MKL_", "TRITON", "INDUCTOR", "CXX", "CC", "CFLAGS", "LD_")
-_SET_BY_US = ("TORCHINDUCTOR_CACHE_DIR", "TORCHINDUCTOR_COMPILE_THREADS", "OMP_NUM_THREADS", "PYTORCH_NVML_BASED_CUDA_CHECK")
+_NO_MATTER = (
+    *("TORCHINDUCTOR_CACHE_DIR", "TORCHINDUCTOR_COMPILE_THREADS", "OMP_NUM_THREADS", "PYTORCH_NVML_BASED_CUDA_CHECK"),
+    *("PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX", "PYTHONFAULTHANDLER"),
+)
+"""Variables that the reducer sets itself for every run, and those that change no result."""
 
 
 def template_for(source: str, failure: Failure) -> Template | None:
@@ -76,7 +80,7 @@ def template_for(source: str, failure: Failure) -> Template | None:
     """
     if failure.kind in _ENDS_THE_PROCESS or any(word in source for word in ("cuda", "environ", "putenv")):
         return None
-    users = (name for name in os.environ if name not in _SET_BY_US and name != "CUDA_VISIBLE_DEVICES")
+    users = (name for name in os.environ if name not in _NO_MATTER and not is_everywhere(name))
     return None if any(name.startswith(_READ_ON_IMPORT) for name in users) else template_now()
 
 

@@ -192,6 +192,8 @@ def test_a_forked_run_that_does_not_end_is_killed_and_the_next_one_runs(forked):
 )
 def test_where_a_fork_does_not_say_the_same_each_run_is_an_interpreter(forked, monkeypatch, kind, source, variables):
     plain = Failure(kind="compile_error", phase="compile")
+    monkeypatch.setenv("PYTHONUNBUFFERED", "1")
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/opt/lib")
     assert proving.template_for("", plain) is forked
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
