@@ -10,7 +10,7 @@ import torch
 
 from dynadiag.compare.aliasing import is_plain
 from dynadiag.compare.measures import as_text, strides
-from dynadiag.compare.rounding import Beside, Look, by_elements, by_noise, by_step, by_truth, equal, moved_as_often, settled
+from dynadiag.compare.rounding import Beside, Look, look_at
 from dynadiag.model.difference import Difference
 
 _FACTS: dict[str, Callable[[torch.Tensor], Any]] = {
@@ -21,26 +21,33 @@ _FACTS: dict[str, Callable[[torch.Tensor], Any]] = {
     "requires_grad": lambda value: value.requires_grad,
 }
 Values = Sequence[Any]
-Told = tuple[str, object, object]
-"""A kind of difference, and what each side gave."""
+_COMPARED = (int, bool, str, torch.dtype, torch.device)
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A tensor (or another value) after a call: `where` it was found, as the how many-th of those, and under which name."""
+    """A tensor (or another value) after a call: `where` it was found, as the how many-th of those, and under which name.
+
+    `number` says that a tensor holds a number of Python's, which may have been computed in float32.
+    """
 
     where: str
     index: int
     name: str
     value: Any
+    number: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Runs:
-    """Further eager runs, each a list of values by position: `further` from a state that is a bit off, `same` from the same state."""
+    """More eager runs, each a list of values by position: `further` from a state that is a bit off, `same` from the same state, `exact` in
+    float64 where that was not made before. `coarsest` is the least precise dtype computed in, where that was not known before.
+    """
 
     further: Sequence[Values] = ()
     same: Sequence[Values] = ()
+    exact: Values = ()
+    coarsest: torch.dtype | None = None
 
 
 _NO_RUNS = Runs()
@@ -64,15 +71,16 @@ class Noise:
 
     def of(self, at: int, runs: Runs = _NO_RUNS) -> Beside:
         """What they have for one value."""
-        exact, again, nudged, before = (one[at] if at < len(one) else None for one in (self.exact, self.again, self.nudged, self.before))
+        single = (self.exact or runs.exact, self.again, self.nudged, self.before)
+        exact, again, nudged, before = (one[at] if at < len(one) else None for one in single)
         further, same = ([one[at] for one in some if at < len(one)] for some in (runs.further, runs.same))
-        own = Beside(exact=exact, again=again, nudged=nudged, before=before, coarsest=self.coarsest, tf32=self.tf32)
+        own = Beside(exact=exact, again=again, nudged=nudged, before=before, coarsest=self.coarsest or runs.coarsest, tf32=self.tf32)
         return replace(own, further=further, same=same)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """Which facts of a tensor are compared, and how much of a difference of values is rounding.
+    """Which facts of a tensor are compared beside its values, of which `rounding.look_at` alone says whether they are right.
 
     Where a fact differs that is not in `beside_values`, values are not compared. `plain_only`: other tensors than plain ones are not
     looked at. `anywhere`: values are compared wherever they live.
@@ -81,9 +89,6 @@ class Rule:
     facts: tuple[str, ...]
     strides: bool = False
     beside_values: frozenset[str] = frozenset()
-    floats: Callable[[torch.Tensor, torch.Tensor, Beside], Look]
-    discrete: Callable[[torch.Tensor, torch.Tensor, Beside], Look]
-    others: Callable[[Any, Any, bool], Told | None]
     plain_only: bool = False
     strided_only: bool = False
     anywhere: bool = False
@@ -110,9 +115,7 @@ class _Judging:
     def one(self, at: int, seen: Seen, compiled: Any) -> Judged:
         rule, eager = self.rule, seen.value
         if not isinstance(eager, torch.Tensor) or not isinstance(compiled, torch.Tensor):
-            others = _gradients if seen.where == "gradient" else rule.others
-            told = others(eager, compiled, at not in self.no_values)
-            return Judged(name=seen.name, differences=() if told is None else (difference(seen, *told),))
+            return self._no_tensors(at, seen, compiled)
         if rule.plain_only and not (is_plain(eager) and is_plain(compiled)):
             return Judged(name=seen.name)
         if rule.anywhere:
@@ -121,11 +124,41 @@ class _Judging:
         found, comparable = _facts(seen, eager, compiled, rule)
         if not comparable or at in self.no_values or (rule.strided_only and eager.layout is not torch.strided):
             return Judged(name=seen.name, differences=tuple(found))
-        beside = self.noise.of(at, self.runs)
-        look = _values(eager.detach(), compiled.detach(), beside.on(eager.device) if rule.anywhere else beside, rule)
+        beside = self._beside(at, number=seen.number)
+        look = _values(eager.detach(), compiled.detach(), beside.on(eager.device) if rule.anywhere else beside)
         if look.wrong:
             found.append(_value(seen, eager.detach(), compiled.detach(), look))
         return Judged(name=seen.name, differences=tuple(found), error=look.error, allowed=look.allowed, detail=look.detail)
+
+    def adds(self, at: int, seen: Seen) -> bool:
+        """Whether the call changed a value that was there before, and only a float64 run can tell what that adds."""
+        before = self.noise.before[at] if at < len(self.noise.before) else None
+        if self.noise.exact or not isinstance(before, torch.Tensor) or not isinstance(seen.value, torch.Tensor):
+            return False
+        same = before.shape == seen.value.shape and before.dtype == seen.value.dtype and before.device == seen.value.device
+        return same and seen.value.is_floating_point() and not torch.equal(before, seen.value)
+
+    def _beside(self, at: int, *, number: bool) -> Beside:
+        beside = self.noise.of(at, self.runs)
+        return replace(beside, coarsest=beside.coarsest or torch.float32) if number else beside
+
+    def _no_tensors(self, at: int, seen: Seen, compiled: Any) -> Judged:
+        """Numbers, None and the like; a symbolic number is compared as the number that it is."""
+        eager = seen.value
+        if (eager is None) != (compiled is None) or isinstance(eager, torch.Tensor) or isinstance(compiled, torch.Tensor):
+            told = [type(one).__name__ for one in (eager, compiled)]
+            if seen.where == "gradient":
+                told = ["no gradient" if one is None else "a gradient" for one in (eager, compiled)]
+            return Judged(name=seen.name, differences=(difference(seen, "missing", *told),))
+        if at in self.no_values:
+            return Judged(name=seen.name)
+        if float in (type(eager), type(compiled)) and isinstance(eager, int | float) and isinstance(compiled, int | float):
+            look = look_at(_as_tensor(eager), _as_tensor(compiled), self._beside(at, number=True).each(_as_tensor))
+            wrong, detail = look.wrong, look.detail
+        else:
+            wrong, detail = isinstance(eager, _COMPARED) and isinstance(compiled, _COMPARED) and eager != compiled, ""
+        differences = (difference(seen, "value", eager, compiled, detail=detail),) if wrong else ()
+        return Judged(name=seen.name, differences=differences, detail=detail)
 
 
 def judge(
@@ -137,8 +170,8 @@ def judge(
         return [Judged(name=first.name, differences=(difference(first, "missing", f"{len(eager)} values", f"{len(compiled)} values"),))]
     judging = _Judging(rule, noise, no_values)
     found = [judging.one(at, seen, value) for at, (seen, value) in enumerate(zip(eager, compiled, strict=True))]
-    doubtful = [at for at, one in enumerate(found) if any(item.kind == "value" for item in one.differences)]
-    doubtful = [at for at in doubtful if isinstance(eager[at].value, torch.Tensor)]
+    doubtful = [at for at, one in enumerate(found) if any(item.kind == "value" for item in one.differences) or judging.adds(at, eager[at])]
+    doubtful = [at for at in doubtful if isinstance(eager[at].value, torch.Tensor | float)]
     if doubtful and noise.runs is not None:
         judging.runs = noise.runs(doubtful)
         for at in doubtful:
@@ -172,77 +205,41 @@ def _facts(seen: Seen, eager: torch.Tensor, compiled: torch.Tensor, rule: Rule) 
     return found, comparable
 
 
-def _values(eager: torch.Tensor, compiled: torch.Tensor, beside: Beside, rule: Rule) -> Look:
+def _values(eager: torch.Tensor, compiled: torch.Tensor, beside: Beside) -> Look:
     with torch.no_grad():
-        look = rule.floats if eager.is_floating_point() or eager.is_complex() else rule.discrete
-        return look(eager, compiled, beside)
+        return look_at(eager, compiled, beside)
+
+
+def _as_tensor(number: Any) -> Any:
+    return torch.tensor(float(number), dtype=torch.float64) if isinstance(number, int | float) else None
 
 
 def _value(seen: Seen, eager: torch.Tensor, compiled: torch.Tensor, look: Look) -> Difference:
-    if look.mask is None:
-        return difference(seen, "value", "", "", elements=eager.numel(), wrong_elements=look.count, detail=look.detail)
+    assert look.mask is not None
     first = tuple(int(number) for number in look.mask.nonzero()[0])
+    eager, compiled = eager.to_dense(), compiled.to_dense()
     largest = None
     if eager.is_floating_point():
         gaps = (compiled.double() - eager.double()).abs()[look.mask]
         finite = gaps[torch.isfinite(gaps)]
         largest = float(finite.max()) if finite.numel() else None
-    count = int(look.mask.sum()) if look.count is None else look.count
-    more = {"elements": eager.numel(), "wrong_elements": count, "first_wrong": first, "largest": largest, "detail": look.detail}
+    more = {
+        "elements": eager.numel(),
+        "wrong_elements": int(look.mask.sum()),
+        "first_wrong": first,
+        "largest": largest,
+        "detail": look.detail,
+    }
     return difference(seen, "value", as_text(eager[first]), as_text(compiled[first]), **more)
 
 
-# -- numbers, None and the like
-
-
-def _gradients(eager: Any, compiled: Any, _: bool) -> Told | None:
-    words = ("no gradient", "a gradient")
-    return None if (eager is None) == (compiled is None) else ("missing", words[eager is not None], words[compiled is not None])
-
-
-def _numbers(eager: Any, compiled: Any, values: bool) -> Told | None:
-    """A symbolic number is compared as the number that it is; fractions are not."""
-    if isinstance(eager, torch.Tensor) or isinstance(compiled, torch.Tensor) or (eager is None) != (compiled is None):
-        return "missing", type(eager).__name__, type(compiled).__name__
-    exact = isinstance(eager, int | bool | str) and isinstance(compiled, int | bool | str)
-    return ("value", eager, compiled) if exact and values and eager != compiled else None
-
-
-def _by_type(eager: Any, compiled: Any, values: bool) -> Told | None:
-    same_kind = isinstance(eager, torch.Tensor) == isinstance(compiled, torch.Tensor)
-    if same_kind and (not values or eager == compiled or isinstance(eager, float)):
-        return None
-    return "value" if same_kind else "missing", type(eager).__name__, type(compiled).__name__
-
-
-def _the_same(eager: Any, compiled: Any, _: bool) -> Told | None:
-    return None if type(compiled) is type(eager) and compiled == eager else ("value", eager, compiled)
-
-
-def _there(_: Any, compiled: Any, __: bool) -> Told | None:
-    return ("missing", "a value", "missing") if compiled is None else None
-
-
 EXPLAIN = Rule(
-    facts=("shape", "dtype", "device", "requires_grad"),
-    strides=True,
-    beside_values=frozenset(("requires_grad",)),
-    floats=by_elements,
-    discrete=settled,
-    others=_numbers,
-    plain_only=True,
+    facts=("shape", "dtype", "device", "requires_grad"), strides=True, beside_values=frozenset(("requires_grad",)), plain_only=True
 )
-"""Of `explain --parity`: element by element, beside eager's own noise."""
-PARITY = Rule(
-    facts=("layout", "shape", "dtype", "requires_grad"),
-    strides=True,
-    floats=by_noise,
-    discrete=settled,
-    others=_by_type,
-    strided_only=True,
-)
-"""Of `parity`: root mean squares beside eager's own noise."""
-MINIFY = Rule(facts=("shape", "dtype"), floats=by_truth, discrete=equal, others=_the_same)
-"""Of `minify`: root mean squares from float64."""
-BENCH = Rule(facts=("dtype", "shape"), floats=by_step, discrete=moved_as_often, others=_there, anywhere=True)
-"""Of `bench`: the rule of torch's own benchmarks, made aware of scale (`rounding.by_step`)."""
+"""Of `explain --parity`."""
+PARITY = Rule(facts=("layout", "shape", "dtype", "requires_grad"), strides=True, strided_only=True)
+"""Of `parity`."""
+MINIFY = Rule(facts=("shape", "dtype"))
+"""Of `minify`."""
+BENCH = Rule(facts=("dtype", "shape"), anywhere=True)
+"""Of `bench`."""

@@ -19,8 +19,8 @@ DOUBLES = {
     torch.complex64: torch.complex128,
 }
 """The dtypes that are computed in double precision instead. Eight-bit floats are left out: they are scaled by the program."""
-ROUNDINGS = 4
-"""By how many roundings of the dtype an input is changed at most, to see how stable a result is."""
+SMALLEST_NUDGE = 2.0**-18
+"""What a value that is changed to see how stable a result is may be off by is half a rounding of its dtype, or half of this."""
 
 
 def wider_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -75,13 +75,13 @@ def loses_numbers(value: Any, exact: Any) -> bool:
 
 
 def perturbing(seed: int, coarsest: torch.dtype | None = None) -> Change:
-    """Changes floating and complex values by a few roundings of the least precise dtype computed in, at random."""
+    """Changes floating and complex values by half a rounding of the least precise dtype computed in, or a few of float32's, at random."""
     generators = Generators(seed)
 
     def change(memory: torch.Tensor) -> torch.Tensor:
         if not (memory.is_floating_point() or memory.is_complex()) or not memory.numel():
             return memory
-        return perturbed(memory, ROUNDINGS * torch.finfo(coarsest or memory.dtype).eps, generators)
+        return perturbed(memory, max(torch.finfo(coarsest or memory.dtype).eps, SMALLEST_NUDGE) / 2, generators)
 
     return change
 

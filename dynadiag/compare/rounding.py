@@ -1,9 +1,9 @@
-"""How much of a difference between two tensors of equal shape and dtype is rounding: four ways to look at it.
+"""How much of a difference between two tensors of equal shape and dtype is rounding: the one rule of all verbs.
 
-`by_step` is the rule of torch's own benchmarks, made aware of scale. The source is `torch._dynamo.utils.same` (torch 2.11 to 2.15), which
-torch's dynamo benchmarks use: a tensor passes when it is close to the eager result, or when its distance to a float64 run of the same
-program is at most a small multiple of the eager result's own distance (2; 3 for half precision and for fewer than 1,000 elements; 10 for at
-most 10 elements), plus a tenth of the tolerance.
+Its base is the rule of torch's own benchmarks, made aware of scale. The source is `torch._dynamo.utils.same` (torch 2.11 to 2.15): a tensor
+passes when it is close to the eager result, or when its distance to a float64 run of the same program is at most a small multiple of the
+eager result's own distance (2; 3 for half precision and for fewer than 1,000 elements; 10 for at most 10 elements), plus a tenth of the
+tolerance.
 What differs here: the tolerance is relative to the size of the tensor's values (in `same` an absolute 1e-4 lets a dropped gradient of
 1e-5 pass), what two eager runs differ by is allowed as well, and integers must be equal. TF32, whose products have the 10 bits of
 float16, counts as half precision: eager may use it for a convolution for which compiled code does not, or the other way round. So does
@@ -13,25 +13,29 @@ more than that size, or than what the step changed of a value that was there bef
 attention's key bias has gradients that are zero in exact arithmetic, and an optimizer keeps means of them and of their squares): 10 times
 eager's distance is allowed.
 
+A root mean square hides a single element among many. So each element is looked at as well: it may be off by `measures.tolerance_of` its
+dtype (relative to itself and to the size of all), and by 10 times what any other eager run has it off by, with that run's root mean
+square.
+
 Where there is no float64 run (the step insists on its dtype, draws other numbers in it, or has no memory for it), eager's distance is what
 its results move by when the state it begins from is moved by half a rounding. That leaves out what the operations themselves round, so
 10 times it is allowed, within the same bounds.
 
-What would be wrong is compared once more with eight eager runs (`Runs`): their sums are off at random by what the order of adding may do
-(`NoisySums`), and the state of six of them by 2^-19, or by half a rounding where that is more; the largest distance of them counts as
-eager's. An activation that is zero but for rounding falls on the other side of a ReLU, or another element becomes the largest of a pooling,
-and a gradient changes by a thousandth where eager is within 1e-6 of float64 (ResNet-18, AlexNet and MobileNet in float32 on an H200, torch
-2.11, were called wrong). Integers and booleans may differ in three times as many places as in those runs.
+What would be wrong is compared once more with more eager runs (`Runs`): their sums are off at random by what the order of adding may
+do (`NoisySums`), and the state of most of them by a few roundings; the largest distance of them counts as eager's. An activation that is
+zero but for rounding falls on the other side of a ReLU, or another element becomes the largest of a pooling, and a gradient changes by a
+thousandth where eager is within 1e-6 of float64 (ResNet-18, AlexNet and MobileNet in float32 on an H200, torch 2.11, were called wrong).
+Integers and booleans may differ in three times as many places as in those runs. An element that is NaN or infinite in one of them and not
+in eager, or the other way round, may be anything.
 
 An update is small beside a parameter, and the tolerance of the parameter's size hides it. So where a value was there before, what the step
 adds to it is compared as well, element by element where eager or the other moved it by more than rounding: half of them must agree within
-1 % (10 % in half precision), or within 10 times what eager is off from float64, in those of the eight runs too that begin from the same
-state.
+1 % (10 % in half precision), or within 10 times what eager is off from float64, in those of the runs too that begin from the same state.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -39,26 +43,31 @@ import torch
 
 from dynadiag.compare.measures import NOISE_FACTOR, root_mean_square, special, tolerance_of
 
-STEP_TOLERANCE = 1e-4
+_STEP_TOLERANCE = 1e-4
 _HALF_TOLERANCE = 1e-3
+_DOUBLE_TOLERANCE = 1e-7
+_HALVES = (torch.float16, torch.bfloat16)
+_DOUBLES = (torch.float64, torch.complex128)
+_SINGLES = (torch.float32, torch.complex64)
 _USUAL_TIMES = 3.0
 _ROUNDING_TIMES = 10.0
 _LARGEST_SHARE, _LARGEST_USUAL_SHARE = 0.5, 0.9
 _FEW, _VERY_FEW = 1000, 10
 _UPDATE_TOLERANCE, _HALF_UPDATE_TOLERANCE, _UPDATE_TIMES = 0.01, 0.1, 10.0
+# How near to float64 a number has to be where eager has overflowed, relative to itself and to the size of all.
+_OVERFLOW_TOLERANCE = 4e-2
 # Units in the last place that a change has to exceed, and by how many two results may differ anyway: both are rounded.
 _LAST_PLACES, _ROUNDED_PLACES = 16, 2
-TRUTH_TOLERANCE = {torch.float64: 1e-7, torch.complex128: 1e-7, torch.bfloat16: 2e-2, torch.float16: 4e-3}
-"""Relative error (root mean square) that `by_truth` always allows, by dtype; 1e-4 for others."""
-DEFAULT_TRUTH_TOLERANCE = 1e-4
 ELEMENTS_OFF = "elements are off by more than rounding"
-NOT_FINITE, TOO_FAR, DISCRETE = "NaN or infinite where the uncompiled run is finite", "too far from float64", "other integers or booleans"
+ADDED = "what the step adds to it"
+NOT_FINITE, DISCRETE = "elements are NaN or infinite where eager is not, or the other way round", "integers or booleans differ"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Beside:
     """What other eager runs gave for one tensor: in float64, a second one, one from a state half a rounding off; `further` began from
-    states that were off as well, `same` from the same one. `before` is what it was before the step.
+    states that were off as well, `same` from the same one. `before` is what it was before the step. `coarsest` is the least precise dtype
+    that was computed in, where that is known.
     """
 
     exact: Any = None
@@ -70,16 +79,30 @@ class Beside:
     coarsest: torch.dtype | None = None
     tf32: bool = False
 
-    def others(self, shape: torch.Size, wide: torch.dtype) -> list[torch.Tensor]:
-        """The further runs of that shape."""
-        return [one.detach().to(wide) for one in self.further if isinstance(one, torch.Tensor) and one.shape == shape]
-
     def on(self, device: torch.device) -> Beside:
         """The same, on one device."""
-        single = (self.exact, self.again, self.nudged, self.before)
-        exact, again, nudged, before = (None if one is None else one.to(device) for one in single)
-        further, same = ([one.to(device) for one in some] for some in (self.further, self.same))
-        return replace(self, exact=exact, again=again, nudged=nudged, before=before, further=further, same=same)
+        return self.each(lambda one: one.to(device))
+
+    def fitting(self, eager: torch.Tensor) -> Beside:
+        """What of it is a tensor of that shape; no float64 run that lost what eager has a number for."""
+        fits = self.each(lambda one: one.detach() if isinstance(one, torch.Tensor) and one.shape == eager.shape else None)
+        floats = eager.is_floating_point() or eager.is_complex()
+        lost = floats and fits.exact is not None and bool((_wide(eager).isfinite() & ~_wide(fits.exact).isfinite()).any())
+        return replace(fits, exact=None) if lost else fits
+
+    def each(self, change: Callable[[Any], Any]) -> Beside:
+        """The same with every run changed; one that becomes None is left out."""
+
+        def of(one: Any) -> Any:
+            return None if one is None else change(one)
+
+        further, same = ([found for one in some if (found := of(one)) is not None] for some in (self.further, self.same))
+        single = {name: of(getattr(self, name)) for name in ("exact", "again", "nudged", "before")}
+        return replace(self, **single, further=further, same=same)
+
+    def runs(self) -> list[Any]:
+        """The runs in eager's own precision."""
+        return [one for one in (self.again, self.nudged, *self.further, *self.same) if one is not None]
 
     def pairs(self, truth: Any, value: Any) -> list[tuple[Any, Any]]:
         """What is laid beside what to learn how far eager is off: a nudged run beside eager, since both are as inexact."""
@@ -90,11 +113,13 @@ class Beside:
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
-    """Whether values are wrong, and how: a mask of the elements to show the first of, how many are wrong, how far off in words."""
+    """Whether values are wrong, and how: a mask of the elements that are, how far off all are in words and numbers.
+
+    `error` and `allowed` are root mean squares over the size of the values.
+    """
 
     wrong: bool
     mask: torch.Tensor | None = None
-    count: int | None = None
     error: float | None = None
     allowed: float | None = None
     detail: str = ""
@@ -103,158 +128,118 @@ class Look:
 RIGHT = Look(wrong=False)
 
 
-# -- integers and booleans
+def look_at(eager: torch.Tensor, compiled: torch.Tensor, beside: Beside) -> Look:
+    """Whether what a compiled call gave is as right as what eager gave."""
+    beside = beside.fitting(eager)
+    return (_floats if eager.is_floating_point() or eager.is_complex() else _whole_numbers)(eager, compiled, beside)
 
 
-def equal(eager: torch.Tensor, compiled: torch.Tensor, _: Beside) -> Look:
-    """Right when equal."""
-    return RIGHT if torch.equal(eager, compiled) else Look(wrong=True, mask=eager != compiled, detail=DISCRETE)
-
-
-def settled(eager: torch.Tensor, compiled: torch.Tensor, beside: Beside) -> Look:
-    """Right when equal, and where the further runs do not agree with eager either."""
-    if torch.equal(eager, compiled):
+def _whole_numbers(eager: torch.Tensor, compiled: torch.Tensor, beside: Beside) -> Look:
+    """Right where it differs in no more than three times as many places as the other runs do."""
+    runs = [one for one in (beside.exact, *beside.runs()) if one is not None and one.dtype == eager.dtype]
+    mask = eager != compiled
+    count = int(mask.sum())
+    if count <= _USUAL_TIMES * max((int((eager != one).sum()) for one in runs), default=0):
         return RIGHT
-    stable = all(isinstance(other, torch.Tensor) and torch.equal(other.to(eager.dtype), eager) for other in beside.further)
-    return Look(wrong=True, mask=eager != compiled) if stable else RIGHT
+    return Look(wrong=True, mask=mask, detail=f"{count} of {eager.numel()} {DISCRETE}")
 
 
-def moved_as_often(eager: torch.Tensor, compiled: torch.Tensor, beside: Beside) -> Look:
-    """Right when it differs in no more than three times as many places as the further runs do."""
-    wrong = int((eager != compiled).sum())
-    moved = max((int((eager != one).sum()) for one in beside.further if one.shape == eager.shape), default=0)
-    if wrong <= _USUAL_TIMES * moved:
-        return RIGHT
-    return Look(wrong=True, mask=eager != compiled, detail=f"{wrong} of {eager.numel()} elements differ")
-
-
-# -- floating and complex numbers
-
-
-def _widest(value: torch.Tensor) -> torch.dtype:
-    return torch.complex128 if value.is_complex() else torch.float64
-
-
-def by_elements(eager: torch.Tensor, compiled: torch.Tensor, beside: Beside) -> Look:
-    """Wrong is an element that is off by more than the tolerance and ten times what the further runs are off by."""
-    if torch.equal(eager, compiled):
-        return RIGHT
-    wide = _widest(eager)
-    expected, got = eager.to(wide), compiled.to(wide)
-    tolerance = max(tolerance_of(eager.dtype), 0.0 if beside.coarsest is None else tolerance_of(beside.coarsest))
-    finite = torch.isfinite(expected) & torch.isfinite(got)
-    scale = root_mean_square(expected[finite])
-    allowed = tolerance * (expected.abs().nan_to_num() + scale) + 1e-12
-    wrong = torch.where(finite, (got - expected).abs() > allowed, special(got) != special(expected))
-    for other in beside.others(eager.shape, wide) if bool(wrong.any()) else ():
-        noise = (other - expected).abs().nan_to_num(nan=float("inf"), posinf=float("inf"))
-        noise[special(other) == special(expected)] = (other - expected).abs().nan_to_num()[special(other) == special(expected)]
-        spread = root_mean_square(noise[torch.isfinite(noise)])
-        wrong &= torch.where(finite, (got - expected).abs() > allowed + NOISE_FACTOR * (noise + spread), torch.isfinite(noise))
-    return Look(wrong=True, mask=wrong) if bool(wrong.any()) else RIGHT
-
-
-def by_noise(eager: torch.Tensor, compiled: torch.Tensor, beside: Beside) -> Look:
-    """Wrong is what is off by more than the tolerance and ten times what the further runs are off by, as root mean squares."""
-    if torch.equal(eager, compiled):
-        return RIGHT
-    wide = _widest(eager)
-    got, expected = compiled.to(wide), eager.to(wide)
-    finite = torch.isfinite(expected) & torch.isfinite(got)
-    same_others = torch.equal(special(got)[~finite], special(expected)[~finite])
-    tolerance = tolerance_of(eager.dtype)
-    error, size = root_mean_square((got - expected)[finite]), root_mean_square(expected[finite])
-    if same_others and error <= tolerance * size + 1e-12:
-        return RIGHT
-    others = beside.others(eager.shape, wide)
-    if not same_others:
-        stable = all(torch.equal(special(other), special(expected)) for other in others)
-        if not stable:
-            return RIGHT
-    else:
-        noise = max((root_mean_square((other - expected)[finite].nan_to_num(nan=float("inf"))) for other in others), default=0.0)
-        if error <= NOISE_FACTOR * noise + tolerance * size + 1e-12:
-            return RIGHT
-    near = torch.isclose(got, expected, rtol=tolerance, atol=tolerance * size, equal_nan=True)
-    return Look(wrong=True, mask=eager != compiled, count=max(int((~near).sum()), 1))
-
-
-def by_truth(eager: torch.Tensor, compiled: torch.Tensor, beside: Beside) -> Look:
-    """Wrong is what is further from float64 than the tolerance and ten times eager's own distance, as root mean squares, or where eager is
-    finite an element that is off by more than the tolerance and ten times what float64 and the further runs are off by.
-    """
-    finite, exact = torch.isfinite(eager), beside.exact
-    if bool((lost := finite & ~torch.isfinite(compiled)).any()):
-        return Look(wrong=True, mask=lost, detail=NOT_FINITE)
-    wide = _widest(eager)
-    got, expected = compiled.to(wide)[finite], eager.to(wide)[finite]
-    truth = exact.to(wide)[finite] if isinstance(exact, torch.Tensor) and exact.shape == eager.shape else expected
-    if not bool(torch.isfinite(truth).all()):
-        truth = expected
-    tolerance = TRUTH_TOLERANCE.get(eager.dtype, DEFAULT_TRUTH_TOLERANCE)
-    allowed = NOISE_FACTOR * root_mean_square(expected - truth) + tolerance * root_mean_square(truth) + 1e-12
-    if root_mean_square(got - truth) > allowed:
-        return Look(wrong=True, detail=TOO_FAR)
-    look = by_elements(eager, compiled, replace(beside, further=[*beside.further, exact]))
-    wrong = None if look.mask is None else look.mask & finite
-    if wrong is None or not bool(wrong.any()):
-        return RIGHT
-    return Look(wrong=True, mask=wrong, detail=f"{int(wrong.sum())} of {eager.numel()} {ELEMENTS_OFF}")
-
-
-def _tolerance(value: torch.Tensor, *, tf32: bool) -> float:
-    half = value.dtype in (torch.float16, torch.bfloat16) or (tf32 and value.dtype in (torch.float32, torch.complex64))
-    return _HALF_TOLERANCE if half else STEP_TOLERANCE
-
-
-def by_step(eager: torch.Tensor, compiled: torch.Tensor, beside: Beside) -> Look:
-    """Wrong is what is further from float64 than a small multiple of eager's own distance, or adds something else to what was there."""
-
-    def of_shape(one: Any) -> Any:
-        return one if one is not None and one.shape == eager.shape else None
-
-    same, further = ([one for one in some if one.shape == eager.shape] for some in (beside.same, beside.further))
-    beside = replace(beside, nudged=of_shape(beside.nudged), before=of_shape(beside.before), same=same, further=further)
-    tolerance, eps = _tolerance(eager, tf32=beside.tf32), torch.finfo(eager.dtype).eps
+def _floats(eager: torch.Tensor, compiled: torch.Tensor, beside: Beside) -> Look:
     value, other = _wide(eager), _wide(compiled)
+    tolerance = _tolerance(eager.dtype, beside)
     if value.numel() == 0 or torch.equal(value, other):
         return Look(wrong=False, error=0.0, allowed=tolerance)
-    finite = torch.isfinite(value)
-    if not bool((finite == torch.isfinite(other)).all()):
-        return _not_finite(value, other, beside.exact)
-    odd = _other_infinities(value, other, beside.exact, ~finite)
-    if odd:
-        return Look(wrong=True, detail=f"{odd} of {value.numel()} elements are another infinity than in eager, or NaN instead")
-    return _finite(value[finite], other[finite], finite, beside, tolerance, eps)
+    look = _not_finite(value, other, beside)
+    if not look.wrong:
+        look = _finite(value, other, beside, tolerance, eager.dtype)
+    if look.mask is None or not eager.is_complex():
+        return look
+    return replace(look, mask=look.mask.any(-1))
 
 
-def _finite(value: torch.Tensor, other: torch.Tensor, finite: torch.Tensor, beside: Beside, tolerance: float, eps: float) -> Look:
-    size = root_mean_square(value)
-    truth = value if beside.exact is None else _wide(beside.exact)[finite]
+def _tolerance(dtype: torch.dtype, beside: Beside) -> float:
+    """The root mean square, relative to the size of the values, that is always allowed."""
+    if dtype in _HALVES or beside.coarsest in _HALVES or (beside.tf32 and dtype in _SINGLES):
+        return _HALF_TOLERANCE
+    return _DOUBLE_TOLERANCE if dtype in _DOUBLES and beside.coarsest is None else _STEP_TOLERANCE
+
+
+def _of_element(dtype: torch.dtype, beside: Beside) -> float:
+    """The error of one element, relative to itself and to the size of all, that is always allowed."""
+    coarsest = [one for one in (dtype, beside.coarsest, torch.float16 if beside.tf32 else None) if one is not None]
+    return max(tolerance_of(one) for one in coarsest)
+
+
+def _not_finite(value: torch.Tensor, other: torch.Tensor, beside: Beside) -> Look:
+    """What is NaN or infinite on one side only, or another infinity. Where eager overflows, what float64 has is right."""
+    wrong = special(value) != special(other)
+    if not bool(wrong.any()):
+        return RIGHT
+    for run in map(_wide, beside.runs()):
+        wrong &= special(run) == special(value)
+    if beside.exact is not None:
+        truth = _wide(beside.exact)
+        known = torch.isfinite(truth)
+        near = (other - truth).abs() <= _OVERFLOW_TOLERANCE * (truth.abs() + root_mean_square(truth[known]))
+        better = ~torch.isfinite(value) & torch.where(known, near | ~torch.isfinite(other), special(truth) != special(value))
+        wrong &= ~better
+    count = int(wrong.sum())
+    return Look(wrong=count > 0, mask=wrong, detail=f"{count} of {value.numel()} {NOT_FINITE}") if count else RIGHT
+
+
+def _finite(whole: torch.Tensor, whole_other: torch.Tensor, beside: Beside, tolerance: float, dtype: torch.dtype) -> Look:
+    finite = torch.isfinite(whole) & torch.isfinite(whole_other)
+    value, other = whole[finite], whole_other[finite]
+    if not value.numel():
+        return RIGHT
+    known = beside.exact is not None
+    truth = _wide(beside.exact)[finite] if known else value
+    size, half = root_mean_square(value), tolerance == _HALF_TOLERANCE
     eager_error = max(_off(truth, value), *(_off(one, _wide(two)[finite]) for one, two in beside.pairs(truth, value)), 0.0)
     error = root_mean_square(truth - other)
-    times = _multiplier(value.numel(), half=tolerance == _HALF_TOLERANCE or eager_error > STEP_TOLERANCE * size)
-    times = times if beside.exact is not None or beside.nudged is None else _ROUNDING_TIMES
+    times = _multiplier(value.numel(), half=half or eager_error > _STEP_TOLERANCE * size)
+    times = times if known or beside.nudged is None else _ROUNDING_TIMES
     before = None if beside.before is None else _wide(beside.before)[finite]
     made = root_mean_square(truth) if before is None else min(root_mean_square(truth), root_mean_square(truth - before))
     allowed = _allowed(eager_error, root_mean_square(truth), made, times) + tolerance / 10 * size
+    near = torch.isclose(value, other, rtol=tolerance, atol=tolerance * size)
     scale = max(size, 1e-300)
-    passes = _allclose(value, other, tolerance, size) or error <= allowed
-    if passes and beside.exact is not None and before is not None:
+
+    def wrong(where: torch.Tensor, detail: str) -> Look:
+        mask = torch.zeros_like(finite).masked_scatter_(finite, where)
+        return Look(
+            wrong=True,
+            mask=mask,
+            detail=detail,
+            error=error / scale,
+            allowed=allowed / scale,
+        )
+
+    if error > allowed and not bool(near.all()):
+        text = f"off by {error / scale:.1e} of its size, eager by {eager_error / scale:.1e}, allowed {allowed / scale:.1e}"
+        return wrong(~near, text)
+    runs = [_wide(one)[finite] for one in (beside.exact, *beside.runs()) if one is not None]
+    off = _elements(value, other, size, runs, _of_element(dtype, beside))
+    if bool(off.any()):
+        return wrong(off, f"{int(off.sum())} of {value.numel()} {ELEMENTS_OFF}")
+    if known and before is not None:
         # Not the runs from other states: what they begin with is off by more than many a step adds.
         again = [_wide(one)[finite] for one in (beside.again, *beside.same) if one is not None]
-        moved = _update(value, other, again, truth, before, eps, half=tolerance == _HALF_TOLERANCE)
+        moved = _update(value, other, again, truth, before, torch.finfo(dtype).eps, half=half)
         if moved is not None:
-            return Look(wrong=True, error=error / scale, allowed=allowed / scale, detail=moved)
-    detail = "" if passes else f"off by {error / scale:.1e} of its size, eager by {eager_error / scale:.1e}, allowed {allowed / scale:.1e}"
-    return Look(wrong=not passes, error=error / scale, allowed=allowed / scale, detail=detail)
+            return wrong(value != other, moved)
+    return Look(wrong=False, error=error / scale, allowed=allowed / scale)
 
 
-def _other_infinities(value: Any, other: Any, exact: Any, where: Any) -> int:
-    """How many elements are not finite in another way than eager's. What float64 has otherwise overflowed, and is left to chance."""
-    truth = value if exact is None else _wide(exact)
-    both = where & ((truth == value) | (truth.isnan() & value.isnan()))
-    return int((both & (value != other) & ~(value.isnan() & other.isnan())).sum())
+def _elements(value: torch.Tensor, other: torch.Tensor, size: float, runs: Sequence[torch.Tensor], tolerance: float) -> torch.Tensor:
+    """Which elements are off by more than the tolerance and what each run allows."""
+    off, allowed = (other - value).abs(), tolerance * (value.abs() + size)
+    wrong = off > allowed
+    for run in runs if bool(wrong.any()) else ():
+        noise = (run - value).abs().nan_to_num(nan=float("inf"), posinf=float("inf"))
+        spread = root_mean_square(noise[torch.isfinite(noise)])
+        wrong &= off > allowed + NOISE_FACTOR * (noise + spread)
+    return wrong
 
 
 def _off(one: Any, two: Any) -> float:
@@ -277,15 +262,16 @@ def _update(value: Any, other: Any, again: Sequence[Any], truth: Any, before: An
     allowed = max(_HALF_UPDATE_TOLERANCE if half else _UPDATE_TOLERANCE, _UPDATE_TIMES * eager)
     if error <= allowed:
         return None
-    return f"what the step adds to it is off by {error:.1e} of that, eager by {eager:.1e}, allowed {allowed:.1e}"
+    return f"{ADDED} is off by {error:.1e} of that, eager by {eager:.1e}, allowed {allowed:.1e}"
 
 
 def _wide(value: Any) -> Any:
-    return torch.view_as_real(value).double() if value.is_complex() else value.detach().to_dense().double()
-
-
-def _allclose(value: Any, other: Any, tolerance: float, size: float) -> bool:
-    return torch.allclose(value, other, rtol=tolerance, atol=tolerance * size)
+    """In float64, complex numbers as two; one with NaN in either part has it in both."""
+    value = value.detach().to_dense()
+    if not value.is_complex():
+        return value.double()
+    parts = torch.view_as_real(value.resolve_conj()).double()
+    return parts.masked_fill(parts.isnan().any(-1, keepdim=True), float("nan"))
 
 
 def _allowed(eager_error: float, truth: float, made: float, times: float) -> float:
@@ -300,13 +286,3 @@ def _multiplier(count: int, *, half: bool) -> float:
     if count <= _VERY_FEW:
         return 10.0
     return 3.0 if half or count < _FEW else 2.0
-
-
-def _not_finite(value: torch.Tensor, other: torch.Tensor, exact: Any) -> Look:
-    """Where eager overflows and the result agrees with float64, the result is better than eager's (`same` passes that as well)."""
-    if exact is not None and bool(torch.isfinite(other).all()) and not bool(torch.isfinite(value).all()):
-        truth = _wide(exact)
-        if bool(torch.isfinite(truth).all()) and torch.allclose(truth, other, rtol=4e-2, atol=4e-2 * root_mean_square(truth)):
-            return Look(wrong=False, detail="eager overflows here, this agrees with float64")
-    count = int((torch.isfinite(value) != torch.isfinite(other)).sum())
-    return Look(wrong=True, detail=f"{count} of {value.numel()} elements are infinite or NaN on one side only")

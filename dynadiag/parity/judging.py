@@ -10,7 +10,6 @@ from dynadiag.compare.calls import Call
 from dynadiag.compare.judge import PARITY, Noise, Runs, judge
 from dynadiag.model.difference import Difference
 
-Anchors = Callable[[], Sequence[Call | None]]
 _ASPECTS = {"value": "values", "alias": "aliasing"}
 
 
@@ -27,12 +26,14 @@ def aspect_of(one: Difference) -> str:
     return _ASPECTS.get(one.kind, one.kind)
 
 
-def differences(eager: Call, compiled: Call, anchors: Anchors, *, values: bool) -> list[Difference]:
-    """Everything that differs. `anchors` gives eager calls in float64 and on slightly changed inputs: only asked where values differ.
+def differences(eager: Call, compiled: Call, runs: Callable[[], Runs], *, values: bool, inputs: Sequence[Any] = ()) -> list[Difference]:
+    """Everything that differs. `runs` gives more eager calls, in float64 and on inputs that are a bit off: only asked where values
+    differ. `inputs` are those of the call, before it wrote any.
 
     `values` False compares all but values (random numbers, memory that nobody wrote).
     """
-    noise = Noise(runs=lambda _: Runs(further=[[seen.value for seen in anchor.seen] for anchor in anchors() if anchor is not None]))
+    before = [inputs[one.index] if one.where == "input" and one.index < len(inputs) else None for one in eager.seen]
+    noise = Noise(runs=lambda _: runs(), before=before)
     no_values = frozenset() if values else frozenset(range(len(eager.seen)))
     judged = judge(eager.seen, [one.value for one in compiled.seen], noise, PARITY, no_values=no_values)
     found = [one for item in judged for one in item.differences]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+import functools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch.fx import GraphModule
 
 from dynadiag.compare.aliasing import Change, snapshot
 from dynadiag.compare.calls import Call, call
+from dynadiag.compare.judge import Runs
 from dynadiag.compare.noise import perturbing, widen, wider
 from dynadiag.fx.inputs import Filling
 from dynadiag.fx.rebuild import Rebuilt
@@ -21,6 +23,7 @@ from dynadiag.parity.arranging import arranged_inputs, shifts
 from dynadiag.parity.judging import aspect_of, differences
 from dynadiag.parity.scenarios import Scenario
 from dynadiag.torch_compat import parity_compile, reduce_compile
+from dynadiag.torch_compat.bench_rounding import CoarsestRounding, NoisySums
 from dynadiag.torch_compat.surroundings import quiet, surroundings
 
 _PERTURBATIONS = 2
@@ -156,9 +159,9 @@ def _compared(inputs: _Inputs, eager: Sequence[Call], setting: Setting) -> Outco
             return _raised(error, number, found, inputs.shift)
         if parity_compile.graph_breaks():
             return Outcome(why_not="Dynamo breaks the rebuilt graph, which it had not broken when it was recorded", shift=inputs.shift)
-        anchors = _anchors(inputs, number, setting)
+        runs = functools.partial(_more_runs, inputs, number, setting)
         values = setting.values and not random
-        found += [(number, one) for one in differences(expected, seen, anchors, values=values)]
+        found += [(number, one) for one in differences(expected, seen, runs, values=values, inputs=inputs.make(number))]
     return Outcome(differences=tuple(found), shift=inputs.shift, random=random, calls=len(eager))
 
 
@@ -176,19 +179,22 @@ def _said(error: Exception) -> str:
     return f"{type(error).__name__}: {shorten(lines[0] if lines else '', 200)}"
 
 
-def _anchors(inputs: _Inputs, number: int, setting: Setting) -> Callable[[], Sequence[Call | None]]:
-    """Eager's calls up to `number` in float64, and on inputs changed by a few roundings; made once, when asked for."""
-    made: list[Call | None] = []
+def _more_runs(inputs: _Inputs, number: int, setting: Setting) -> Runs:
+    """Eager's calls up to `number` in float64, and with noisy sums on inputs that are a bit off; a run that fails is left out."""
+    module = inputs.subject.rebuilt.graph_module
 
-    def anchors() -> Sequence[Call | None]:
-        if not made:
-            module = inputs.subject.rebuilt.graph_module
-            made.append(_anchor(widen(copy.deepcopy(module)), inputs, number, setting, wider))
-            for seed in range(_PERTURBATIONS):
-                made.append(_anchor(copy.deepcopy(module), inputs, number, setting, perturbing(seed)))
-        return made
+    def values(of: GraphModule, change: Change) -> list[Any]:
+        seen = _anchor(of, inputs, number, setting, change)
+        return [] if seen is None else [one.value for one in seen.seen]
 
-    return anchors
+    with CoarsestRounding() as coarsest:
+        values(copy.deepcopy(module), lambda memory: memory)
+    further = []
+    for seed in range(_PERTURBATIONS):
+        with NoisySums(seed):
+            further.append(values(copy.deepcopy(module), perturbing(seed, coarsest.half)))
+    exact = values(widen(copy.deepcopy(module)), wider)
+    return Runs(exact=exact, further=[one for one in further if one], coarsest=coarsest.half)
 
 
 def _anchor(module: GraphModule, inputs: _Inputs, number: int, setting: Setting, change: Change) -> Call | None:

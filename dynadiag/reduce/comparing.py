@@ -16,26 +16,31 @@ from dynadiag.model.difference import Difference
 from dynadiag.reduce.candidate import Candidate, own_copy
 from dynadiag.reduce.inputs import TensorInput, make_values
 
-Perturbed = Callable[[], Sequence[Sequence[Any]]]
-
 
 def wrong(
-    results: Sequence[Any], eager: Sequence[Any], exact: Sequence[Any] | None, *, first: Sequence[int] = (), perturbed: Perturbed = tuple
+    results: Sequence[Any],
+    eager: Sequence[Any],
+    exact: Sequence[Any] | None,
+    *,
+    first: Sequence[int] = (),
+    runs: Callable[[], Runs] = Runs,
+    before: Sequence[Any] = (),
 ) -> tuple[str, str] | None:
     """The kind ("nan" or "wrong_result") and a description of the first result that is wrong; None when all are right.
 
     `exact` are the results in float64, None when the graph does not run so: then only the tolerance counts. Those at the positions `first`
-    are looked at before the others; integers and booleans come last: rounding alone turns a comparison. `perturbed` gives the results of
-    uncompiled runs on inputs that are off by a few roundings; it is asked when something would be wrong.
+    are looked at before the others; integers and booleans come last: rounding alone turns a comparison. `runs` gives the results of more
+    uncompiled runs, on inputs that are a bit off; it is asked when something would be wrong. `before` has what values were
+    before the call that wrote them, None for others.
     """
     if len(results) != len(eager):
         return "wrong_result", f"{len(results)} results instead of {len(eager)}"
     seen = [Seen("output", at, f"result {at}", value) for at, value in enumerate(eager)]
-    noise = Noise(exact=exact if exact is not None and len(exact) == len(eager) else (), runs=lambda _: Runs(further=perturbed()))
+    noise = Noise(exact=exact if exact is not None and len(exact) == len(eager) else (), runs=lambda _: runs(), before=before)
     judged = judge(seen, results, noise, MINIFY)
     found = [one for at in dict.fromkeys((*first, *range(len(results)))) for one in judged[at].differences[:1]]
-    worst = min(found, key=lambda one: one.detail == DISCRETE, default=None)
-    return None if worst is None else ("nan" if worst.detail == NOT_FINITE else "wrong_result", f"{worst.name}: {_said(worst)}")
+    worst = min(found, key=lambda one: DISCRETE in one.detail, default=None)
+    return None if worst is None else ("nan" if NOT_FINITE in worst.detail else "wrong_result", f"{worst.name}: {_said(worst)}")
 
 
 def _said(one: Difference) -> str:

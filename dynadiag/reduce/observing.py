@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_leaves
 
 from dynadiag.compare.aliasing import Change, snapshot
 from dynadiag.compare.calls import gradients_of_loss
+from dynadiag.compare.judge import Runs
 from dynadiag.compare.noise import perturbing
 from dynadiag.compare.rounding import DISCRETE
 from dynadiag.reduce import comparing
@@ -27,6 +28,7 @@ from dynadiag.reduce.failure import Failure, environment_trouble, from_exception
 from dynadiag.reduce.inputs import make_values
 from dynadiag.reduce.setting import Setting
 from dynadiag.torch_compat import reduce_compile
+from dynadiag.torch_compat.bench_rounding import CoarsestRounding, NoisySums
 from dynadiag.torch_compat.causes import chain_of
 from dynadiag.torch_compat.reduce_inner import inner_compiled, inner_options
 from dynadiag.torch_compat.surroundings import surroundings as around_a_call
@@ -96,15 +98,18 @@ def _exact(candidate: Candidate, setting: Setting) -> list[Any] | None:
         return None
 
 
-def _perturbed(candidate: Candidate, setting: Setting) -> list[list[Any]]:
-    """The results of uncompiled runs on inputs that are off by a few roundings; a run that fails is left out."""
-    found = []
-    for seed in range(_PERTURBED):
+def _more_runs(candidate: Candidate, setting: Setting) -> Runs:
+    """The results of uncompiled runs with noisy sums on inputs that are a bit off; a run that fails is left out."""
+    coarsest, further = CoarsestRounding(), []
+    for seed in (None, *range(_PERTURBED)):
         try:
-            found.append(run(candidate, setting, own_copy(candidate.module), change=perturbing(seed)))
+            with coarsest if seed is None else NoisySums(seed):
+                change = None if seed is None else perturbing(seed, coarsest.half)
+                results = run(candidate, setting, own_copy(candidate.module), change=change)
         except Exception:  # noqa: BLE001 - the border around a candidate: it may not take such inputs
             continue
-    return found
+        further += [] if seed is None else [results]
+    return Runs(further=further, coarsest=coarsest.half)
 
 
 def _subject(candidate: Candidate, setting: Setting, expected: Expected, tell: Tell) -> dict[str, Any]:
@@ -129,7 +134,14 @@ def _subject(candidate: Candidate, setting: Setting, expected: Expected, tell: T
     meant = _behind_results(candidate, counts) if setting.check in ("gradient", "mutation") else ()
     found = None
     if setting.check != "raises":
-        found = comparing.wrong(results, expected.eager, expected.exact, first=meant, perturbed=lambda: _perturbed(candidate, setting))
+        found = comparing.wrong(
+            results,
+            expected.eager,
+            expected.exact,
+            first=meant,
+            runs=lambda: _more_runs(candidate, setting),
+            before=_before(candidate, setting, counts),
+        )
     if found is not None and drawn != expected.drawn:
         return {"invalid": OTHER_NUMBERS}
     return {"passed": True} if found is None else {"failure": _wrong(found, setting, candidate, counts).to_json()}
@@ -151,6 +163,17 @@ def configs_of(candidate: Candidate, setting: Setting) -> tuple[tuple[str, Any],
 
 
 SAME_RANDOM = ("inductor.fallback_random", True)
+
+
+def _before(candidate: Candidate, setting: Setting, counts: Sequence[int]) -> list[Any]:
+    """Where inputs are compared as the calls left them, what they were before; None beside every other value."""
+    if setting.check != "mutation":
+        return []
+    found: list[Any] = []
+    for number, (call, count) in enumerate(zip(calls_of(candidate, setting), counts, strict=True)):
+        values = make_values(call.inputs, seed=number)
+        found += [*[None] * (count - len(values)), *values]
+    return found
 
 
 def _behind_results(candidate: Candidate, counts: Sequence[int]) -> list[int]:

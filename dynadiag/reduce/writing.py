@@ -12,7 +12,7 @@ import torch
 
 from dynadiag.compare.calls import WEIGHTS
 from dynadiag.compare.measures import DEFAULT_TOLERANCE, tolerance_of
-from dynadiag.compare.rounding import DEFAULT_TRUTH_TOLERANCE, ELEMENTS_OFF, TRUTH_TOLERANCE
+from dynadiag.compare.rounding import ADDED, ELEMENTS_OFF
 from dynadiag.fx.collectives import group_sizes
 from dynadiag.fx.script import group_sizes_text, module_source
 from dynadiag.fx.script_parts import GROUPS
@@ -219,7 +219,7 @@ def _main(candidate: Candidate, setting: Setting, failure: Failure, *, expect_fa
     main.append("expected = run(model)  # passes")
     main.append("actual = run(compiled)" + ("" if compares else "  # fails" if expect_failure else "  # passes too"))
     if compares:
-        main += _comparison(candidate)
+        main += _comparison(candidate, setting, failure)
     contexts = _contexts(setting)
     if contexts:
         main = [f"with {', '.join(contexts)}:", *(f"    {line}" if line else line for line in main)]
@@ -257,9 +257,25 @@ def _synchronised(call: str, candidate: Candidate) -> str:
     return f"{waiting}\n    return results"
 
 
-def _comparison(candidate: Candidate) -> list[str]:
-    tolerance = max((TRUTH_TOLERANCE.get(dtype, DEFAULT_TRUTH_TOLERANCE) for dtype in _dtypes(candidate)), default=DEFAULT_TRUTH_TOLERANCE)
-    return ["for position, (right, got) in enumerate(zip(expected, actual)):", f"    check(position, right, got, {tolerance})"]
+def _comparison(candidate: Candidate, setting: Setting, failure: Failure) -> list[str]:
+    """Each value is compared; the one that is too far from eager with the error that was measured to be allowed for it."""
+    usual = max((_USUAL_ERROR.get(dtype, _DEFAULT_ERROR) for dtype in _dtypes(candidate)), default=_DEFAULT_ERROR)
+    found = re.search(r"^(result|input) (\d+): off by .* allowed ([\d.e+-]+)", failure.detail)
+    added = re.search(rf"^input (\d+): {ADDED} is off by .* allowed ([\d.e+-]+)", failure.detail)
+    if added is not None and len(calls_of(candidate, setting)) == 1:
+        end = len(candidate.inputs) - int(added[1])
+        return [f"check_added({added[1]}, make_inputs()[{added[1]}], expected[-{end}], actual[-{end}], {added[2]})"]
+    if found is None:
+        return ["for position, (right, got) in enumerate(zip(expected, actual)):", f"    check(position, right, got, {usual})"]
+    calls = len(calls_of(candidate, setting))
+    behind = "len(expected)" if calls == 1 else f"len(expected) // {calls}"
+    at = found[2] if found[1] == "result" else f"{behind} - {len(candidate.inputs) - int(found[2])}"
+    position = "position" if calls == 1 else f"position % ({behind})"
+    return [
+        "for position, (right, got) in enumerate(zip(expected, actual)):",
+        f"    # Rounding explains at most {found[3]} of its size: measured beside float64 and beside runs on slightly changed inputs.",
+        f"    check(position, right, got, {found[3]} if {position} == {at} else {usual})",
+    ]
 
 
 def _dtypes(candidate: Candidate) -> list[torch.dtype]:
@@ -268,12 +284,17 @@ def _dtypes(candidate: Candidate) -> list[torch.dtype]:
 
 def _check(candidate: Candidate, failure: Failure) -> str:
     """The function that compares; where single elements are wrong it looks at each."""
+    if ADDED in failure.detail:
+        return f"{_CHECK_ADDED}{_CHECK_HELPERS}"
     if ELEMENTS_OFF not in failure.detail:
         return _CHECK_HELPERS
     of_one = max((tolerance_of(dtype) for dtype in _dtypes(candidate)), default=DEFAULT_TOLERANCE)
     return f"{_CHECK_HELPERS.rstrip()}\n{_CHECK_ELEMENTS.format(of_one)}\n\n"
 
 
+# What a value may be off by, relative to its size, for which nothing was measured.
+_USUAL_ERROR = {torch.float64: 1e-7, torch.bfloat16: 2e-2, torch.float16: 4e-3}
+_DEFAULT_ERROR = 1e-4
 _CALLS = """
 
 
@@ -320,18 +341,32 @@ _CALL_BACKWARD = f'''def run(function):
     "WEIGHTS", WEIGHTS.format("result")
 )
 
-_CHECK_HELPERS = '''def check(position, right, got, tolerance):
-    """Fail when the compiled result is further from the uncompiled one than rounding explains."""
+_CHECK_HELPERS = '''def check(position, right, got, allowed):
+    """Fail when the compiled result is further from the uncompiled one than rounding explains; `allowed` is relative to its size."""
     if not isinstance(right, torch.Tensor):
-        assert right == got, f"wrong result {position}: {got} instead of {right}"
+        assert right == got or right != right, f"wrong result {position}: {got} instead of {right}"
         return
     assert right.shape == got.shape and right.dtype == got.dtype, f"wrong result {position}: another shape or dtype"
-    finite = torch.isfinite(right)
-    assert torch.isfinite(got)[finite].all(), f"wrong result {position}: NaN or infinite where the uncompiled run is finite"
+    right, got = right.detach(), got.detach()
+    if not right.dtype.is_floating_point and not right.dtype.is_complex:
+        assert torch.equal(right, got), f"wrong result {position}: other integers or booleans"
+        return
+    finite = torch.isfinite(right) & torch.isfinite(got)
+    same = finite | (right == got) | (right.isnan() & got.isnan())
+    assert same.all(), f"wrong result {position}: NaN or infinite otherwise than in the uncompiled run"
     wide = torch.complex128 if right.is_complex() else torch.float64
-    right, got = right.detach().to(wide)[finite], got.detach().to(wide)[finite]
+    right, got = right.to(wide)[finite], got.to(wide)[finite]
     error, size = ((got - right).abs().square().mean().sqrt(), right.abs().square().mean().sqrt()) if right.numel() else (0, 0)
-    assert error <= tolerance * size + 1e-12, f"wrong result {position}: error {float(error):.3g} at size {float(size):.3g}"
+    assert error <= allowed * size, f"wrong result {position}: error {float(error):.3g} at size {float(size):.3g}"
+
+
+'''
+_CHECK_ADDED = '''def check_added(position, before, right, got, allowed):
+    """Fail when what the compiled call adds to an input is not what the uncompiled one adds, by more than `allowed` of that."""
+    before, right, got = (value.detach().double() for value in (before, right, got))
+    added = torch.maximum((right - before).abs(), (got - before).abs())
+    off = ((got - right).abs() / added)[added > 0].median()
+    assert off <= allowed, f"wrong input {position}: what is added to it is off by {float(off):.3g} of that"
 
 
 '''

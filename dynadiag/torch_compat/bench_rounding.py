@@ -14,7 +14,8 @@ _MOST_TERMS = 4096
 
 
 class CoarsestRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """`eps` is the largest `torch.finfo(dtype).eps` of the operations run under it, at most that of bfloat16; 0.0 without any.
+    """`eps` is the largest `torch.finfo(dtype).eps` of the operations run under it, at most that of bfloat16; 0.0 without any. `half`
+    is the dtype of two bytes that has it, None if all are wider.
 
     Autocast and casts inside a step show only there. Eight-bit floats are left out: they are scaled by the program.
     """
@@ -22,13 +23,16 @@ class CoarsestRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.eps = 0.0
+        self.half: torch.dtype | None = None
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run the operation and look at the dtypes that it gave."""
         result = func(*args, **(kwargs or {}))
         for value in tree_leaves(result):
             if isinstance(value, torch.Tensor) and value.is_floating_point() and value.element_size() > 1:
-                self.eps = max(self.eps, torch.finfo(value.dtype).eps)
+                eps = torch.finfo(value.dtype).eps
+                if eps > self.eps:
+                    self.eps, self.half = eps, value.dtype if value.element_size() == 2 else None
         return result
 
 

@@ -1,4 +1,4 @@
-"""Whether the results of a step, by name, are as right as eager's: `compare.rounding.by_step` says how much is rounding."""
+"""Whether the results of a step, by name, are as right as eager's: `compare.rounding` says how much is rounding."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 
 from dynadiag.bench.inside.layout import is_layout
 from dynadiag.compare.judge import BENCH, Judged, Noise, Runs, Seen, difference, judge
+
+_NO_SUCH_VALUE = "no such value"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,10 +50,13 @@ class Reference:
 def compare_all(reference: Reference, result: Mapping[str, Any]) -> list[Judged]:
     """What was found of each tensor of the reference, and of each that only the result has; layouts are no values."""
     names = [name for name in reference.first if not is_layout(name)]
-    seen = [Seen("output", at, name, reference.first[name]) for at, name in enumerate(names)]
+    values = [reference.first[name] for name in names]
+    # A number of Python's is held as float64, however it was computed.
+    numbers = [value.dim() == 0 and str(value.dtype) == "torch.float64" for value in values]
+    seen = [Seen("output", at, name, values[at], number=numbers[at]) for at, name in enumerate(names)]
     found = judge(seen, [result.get(name) for name in names], _noise(reference, names), BENCH)
     extra = [Seen("output", 0, name, None) for name in result if name not in reference.first and not is_layout(name)]
-    return found + [Judged(name=one.name, differences=(difference(one, "missing", "no such value", "a value"),)) for one in extra]
+    return found + [Judged(name=one.name, differences=(difference(one, "missing", _NO_SUCH_VALUE, "a value"),)) for one in extra]
 
 
 def _noise(reference: Reference, names: Sequence[str]) -> Noise:
@@ -82,7 +87,7 @@ def detail_of(one: Judged) -> str:
     first = one.differences[0]
     eager, here = (text.removeprefix("torch.") for text in (first.eager, first.compiled))
     words = {"dtype": f"{eager} in eager, {here} here", "shape": f"shape {eager} in eager, {here} here"}
-    missing = "missing" if here == "missing" else "eager has no such value"
+    missing = "eager has no such value" if eager == _NO_SUCH_VALUE else "missing"
     return words.get(first.kind) or (missing if first.kind == "missing" else one.detail)
 
 

@@ -16,15 +16,15 @@ from dynadiag.bench.inside.state import State, find_state
 from dynadiag.bench.inside.steps import Step
 from dynadiag.bench.inside.vacuous import same_bits, why_vacuous
 from dynadiag.compare.judge import Judged
-from dynadiag.compare.noise import in_float64, loses_numbers
+from dynadiag.compare.noise import SMALLEST_NUDGE, in_float64, loses_numbers
 from dynadiag.torch_compat.bench_rounding import CoarsestRounding, NoisySums
 
 # With random numbers in the step, float64 is a truth only where it drew the same ones.
 _SAME_DRAWS = 1e-2
 _LARGE_BYTES = 256 << 20
-# What a value that would be wrong is compared with once more: so many runs from a state that is off by at most half of this, and so many
-# from the same state, all with errors in their sums.
-_NUDGES, _NUDGE, _SAME = 6, 2.0**-18, 2
+# What a value that would be wrong is compared with once more: so many runs from a state that is a bit off, and so many from the same
+# state, all with errors in their sums.
+_NUDGES, _SAME = 6, 2
 _OTHER_SEED = 977
 # A loss scale begins at 2^16 and is halved by each step that is skipped: after so many it is below 1.
 _MOST_SKIPPED = 20
@@ -326,7 +326,7 @@ class Nudges:
         expected = self.expected
         with eager_stance(self.eager_arm), expected.without_dropout():
             if self.eps is None:
-                self.eps = max(_coarsest(expected, self.step, tf32=expected.recorded.tf32, changed=self.changed), _NUDGE)
+                self.eps = max(_coarsest(expected, self.step, tf32=expected.recorded.tf32, changed=self.changed), SMALLEST_NUDGE)
             same = [self._run(names, seed, 0.0) for seed in range(_SAME)]
             further = [self._run(names, seed, self.eps) for seed in range(_NUDGES)]
             expected.snapshot.restore()

@@ -11,7 +11,7 @@ from dynadiag.compare.aliasing import alias_pattern, is_plain
 from dynadiag.compare.judge import EXPLAIN, Noise, Runs, Seen, difference, judge
 from dynadiag.model.difference import Difference, Where
 
-Anchors = Callable[[], Sequence[Sequence[Any]]]
+Anchors = Callable[[], Runs]
 
 
 def compare(
@@ -22,15 +22,17 @@ def compare(
     where: Where,
     anchors: Anchors | None = None,
     coarsest: torch.dtype | None = None,
+    before: Sequence[Any] = (),
     no_values: frozenset[int] = frozenset(),
 ) -> tuple[Difference, ...]:
     """Everything that differs between two lists of values, position by position.
 
     `anchors` gives the same list from eager calls that differ only by noise (float64, inputs changed in their last digits); it is asked
-    once, and only when values differ. `coarsest` is the least precise dtype computed in. Values at `no_values` are not compared.
+    once, and only when values differ. `coarsest` is the least precise dtype computed in, `before` what the values were before the call.
+    Values at `no_values` are not compared.
     """
     seen = [Seen(where, at, names[at] if at < len(names) else "", value) for at, value in enumerate(eager)]
-    noise = Noise(runs=None if anchors is None else lambda _: Runs(further=anchors()), coarsest=coarsest)
+    noise = Noise(runs=None if anchors is None else lambda _: anchors(), coarsest=coarsest, before=before)
     return tuple(one for judged in judge(seen, compiled, noise, EXPLAIN, no_values=no_values) for one in judged.differences)
 
 

@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from dynadiag.compare.aliasing import is_plain, relation, same_bits, snapshot
 from dynadiag.compare.live.graph_copy import GraphCopy
 from dynadiag.compare.noise import perturbing, wider, wider_dtype
+from dynadiag.torch_compat.bench_rounding import NoisySums
 from dynadiag.torch_compat.shadow_state import RandomState, is_public, is_triton
 
 # Results whose memory nobody has written: they are filled, each call with another value.
@@ -227,17 +228,21 @@ def noise_anchors(
     call: Callable[[list[Any], How], T],
     *,
     wide: bool = True,
-) -> list[T]:
-    """What `call(inputs, how)` gives on inputs that differ only by noise: in float64, and changed in their last digits.
+) -> tuple[T | None, list[T]]:
+    """What `call(inputs, how)` gives where only noise differs: in float64, and on inputs changed in their last digits with noisy sums.
 
     They fill unwritten memory with other values, one with NaN: what depends on it may be anything. A call that does not run is left out,
     and the one in float64 without `wide`: it would draw other random numbers.
     """
-    found = []
+    exact, further = None, []
     for seed in (None, 1, 2, 3)[not wide :]:
         try:
-            changed = snapshot(pristine, wider if seed is None else perturbing(seed, coarsest))
-            found.append(call(changed, How(filling=float("nan") if seed == 1 else 3.0, wide=seed is None, indices=indices)))
+            if seed is None:
+                exact = call(snapshot(pristine, wider), How(filling=3.0, wide=True, indices=indices))
+                continue
+            changed = snapshot(pristine, perturbing(seed, coarsest))
+            with NoisySums(seed):
+                further.append(call(changed, How(filling=float("nan") if seed == 1 else 3.0, indices=indices)))
         except Exception:  # noqa: BLE001 - border: a graph that names its dtypes may not run in float64; the other calls stay
             continue
-    return found
+    return exact, further

@@ -11,6 +11,7 @@ import torch
 from torch.fx import Node
 
 from dynadiag.compare.aliasing import is_plain, snapshot
+from dynadiag.compare.judge import Runs
 from dynadiag.compare.live.backward import SeenBackward
 from dynadiag.compare.live.comparing import compare
 from dynadiag.compare.live.execution import Execution, How, execute, noise_anchors
@@ -59,7 +60,7 @@ def gradient_differences(call: CopiedCall, seen: SeenBackward) -> tuple[Differen
         [_detached(compiled[number]) for number in both],
         [names[number] for number in both],
         where="gradient",
-        anchors=anchors,
+        anchors=lambda: Runs(exact=anchors()[0] or (), further=anchors()[1]),
         coarsest=call.coarsest,
         no_values=frozenset(range(len(both))) if call.random else frozenset(),
     )

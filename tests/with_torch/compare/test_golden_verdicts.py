@@ -1,4 +1,4 @@
-"""The verdicts of the four rules on planted triples are those that were recorded; `python test_golden_verdicts.py` records them anew."""
+"""The verdicts of the four verbs on planted triples are those that were recorded; `python test_golden_verdicts.py` records them anew."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 GOLDEN = HERE / "golden_verdicts.json"
-RULES = ("explain --parity", "parity", "minify", "bench")
+VERBS = ("explain --parity", "parity", "minify", "bench")
 
 
 def load(name):
@@ -21,8 +21,8 @@ def load(name):
 
 
 def said():
-    four_rules = load("four_rules")
-    return {triple.name: four_rules.verdicts(triple) for triple in load("triples").all_triples()}
+    four_verbs = load("four_verbs")
+    return {triple.name: four_verbs.verdicts(triple) for triple in load("triples").all_triples()}
 
 
 def golden():
@@ -38,23 +38,24 @@ def record():
     GOLDEN.write_text(f'{{"texts": {json.dumps(texts, indent=1)},\n "verdicts": {{\n{rows}\n }}}}\n')
 
 
-def test_each_rule_says_what_was_recorded():
+def test_each_verb_says_what_was_recorded():
     now, before = said(), golden()
     assert now.keys() == before.keys()
     assert len(now) >= 500
     other = {
         f"{name} / {rule}": f"{was!r} became {is_now!r}"
         for name, row in before.items()
-        for rule, was, is_now in zip(RULES, row, now[name], strict=True)
+        for rule, was, is_now in zip(VERBS, row, now[name], strict=True)
         if was != is_now
     }
     assert other == {}
 
 
-def test_what_explain_or_parity_reports_of_finite_values_minify_reduces():
-    told = {name: row for name, row in golden().items() if not name.startswith(("special", "facts", "alias"))}
-    assert [name for name, row in told.items() if (row[0] != "right" or row[1] != "right") and row[2] == "right"] == []
-    assert sum(row[0] != "right" for row in told.values()) >= 200
+def test_all_verbs_say_the_same_of_values():
+    """They may differ in facts of a tensor: Inductor gives other strides and shares other memory in right programs."""
+    told = {name: row for name, row in golden().items() if not name.startswith(("facts", "alias"))}
+    assert [name for name, row in told.items() if len({verdict == "right" for verdict in row}) > 1] == []
+    assert sum(row[0] != "right" for row in told.values()) >= 300
 
 
 if __name__ == "__main__":

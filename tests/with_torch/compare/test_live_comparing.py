@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from dynadiag.compare.aliasing import alias_pattern, bytes_of, snapshot
+from dynadiag.compare.judge import Runs
 from dynadiag.compare.live.comparing import compare, compare_sharing
 
 
@@ -73,15 +74,15 @@ def test_what_eager_itself_cannot_decide_is_no_difference():
     eager = torch.tensor([1.0, 2.0, 1e-3])
     compiled = torch.tensor([1.0, 2.0, 0.2])
     assert kinds(eager, compiled) == ["value"]
-    assert kinds(eager, compiled, anchors=lambda: [[torch.tensor([1.0, 2.0, 0.1], dtype=torch.float64)]]) == []
-    assert kinds(eager, compiled, anchors=lambda: [[eager.double()]]) == ["value"]
+    assert kinds(eager, compiled, anchors=lambda: Runs(further=[[torch.tensor([1.0, 2.0, 0.1])]])) == []
+    assert kinds(eager, compiled, anchors=lambda: Runs(exact=[eager.double()])) == ["value"]
     chosen, other = torch.tensor([3]), torch.tensor([5])
     assert kinds(chosen, other) == ["value"]
-    assert kinds(chosen, other, anchors=lambda: [[torch.tensor([4])]]) == []
+    assert kinds(chosen, other, anchors=lambda: Runs(further=[[torch.tensor([4])]])) == []
 
 
 def test_the_tolerance_is_that_of_the_coarsest_dtype():
-    eager, compiled = torch.ones(4), torch.ones(4) * 1.01
+    eager, compiled = torch.ones(4), torch.ones(4) * 1.0015
     assert kinds(eager, compiled) == ["value"]
     assert kinds(eager, compiled, coarsest=torch.bfloat16) == []
 
@@ -90,8 +91,10 @@ def test_infinities_must_agree():
     eager = torch.tensor([float("inf"), 1.0, float("nan")])
     assert kinds(eager, eager.clone()) == []
     assert kinds(eager, torch.tensor([float("-inf"), 1.0, float("nan")])) == ["value"]
-    assert kinds(eager, torch.tensor([float("-inf"), 1.0, float("nan")]), anchors=lambda: [[eager.double()]]) == ["value"]
-    assert kinds(eager, torch.tensor([2.0, 1.0, float("nan")]), anchors=lambda: [[torch.tensor([2.0, 1.0, float("nan")])]]) == []
+    assert kinds(eager, torch.tensor([float("-inf"), 1.0, float("nan")]), anchors=lambda: Runs(exact=[eager.double()])) == ["value"]
+    assert (
+        kinds(eager, torch.tensor([2.0, 1.0, float("nan")]), anchors=lambda: Runs(further=[[torch.tensor([2.0, 1.0, float("nan")])]])) == []
+    )
 
 
 def test_infinities_and_nan_of_complex_numbers_are_told_by_their_parts():

@@ -12,7 +12,7 @@ from dynadiag.bench.inside.comparing import Nudged, Reference, compare_all, deta
 from dynadiag.bench.inside.layout import layout_of, other_layouts
 from dynadiag.bench.inside.results import numbers_in, tensors_in
 from dynadiag.compare.calls import Call, _relations
-from dynadiag.compare.judge import Seen
+from dynadiag.compare.judge import Runs, Seen
 from dynadiag.compare.live.comparing import compare, compare_sharing
 from dynadiag.parity.judging import aspect_of, differences
 from dynadiag.reduce.comparing import wrong
@@ -37,9 +37,9 @@ def _count(one: Any) -> str:
 
 
 def explain(triple: Any) -> list[str]:
-    runs = [*([triple.exact] if triple.exact else []), *triple.perturbed[:3]]
+    runs = Runs(exact=triple.exact or (), further=triple.perturbed[:3])
     names = [f"value {at}" for at in range(len(triple.eager))]
-    found = compare(triple.eager, triple.compiled, names, where=triple.where, anchors=lambda: runs)
+    found = compare(triple.eager, triple.compiled, names, where=triple.where, anchors=lambda: runs, before=triple.before or ())
     was, now = triple.inputs
     shared = compare_sharing((triple.eager, was), (triple.compiled, now), [f"input {at}" for at in range(len(was))])
     return [f"{one.where} {one.index} {one.kind}{_count(one)}" for one in (*found, *shared)]
@@ -48,23 +48,23 @@ def explain(triple: Any) -> list[str]:
 def _call(triple: Any, values: list[Any], inputs: Any) -> Call:
     placed = [("output", at, value) for at, value in enumerate(values)] + [("input", at, value) for at, value in enumerate(inputs)]
     relations = _relations([one for one in placed if isinstance(one[2], torch.Tensor)])
-    return Call(
-        seen=tuple(Seen(triple.where, at, f"value {at}", value) for at, value in enumerate(values)), relations=relations, random=False
-    )
+    where = "input" if triple.before else triple.where
+    return Call(seen=tuple(Seen(where, at, f"value {at}", value) for at, value in enumerate(values)), relations=relations, random=False)
 
 
 def parity(triple: Any) -> list[str]:
-    runs = [*([triple.exact] if triple.exact else []), *triple.perturbed[:2]]
     was, now = triple.inputs
-    anchors = [_call(triple, run, ()) for run in runs]
+    runs = Runs(exact=triple.exact or (), further=triple.perturbed[:2])
     if not triple.eager and len(triple.compiled):
         return []
-    found = differences(_call(triple, triple.eager, was), _call(triple, triple.compiled, now), lambda: anchors, values=True)
+    found = differences(
+        _call(triple, triple.eager, was), _call(triple, triple.compiled, now), lambda: runs, values=True, inputs=triple.before or ()
+    )
     return [f"{one.where} {one.index} {aspect_of(one)}{_count(one)}" for one in found]
 
 
 def minify(triple: Any) -> list[str]:
-    found = wrong(triple.compiled, triple.eager, triple.exact, perturbed=lambda: triple.perturbed[:3])
+    found = wrong(triple.compiled, triple.eager, triple.exact, runs=lambda: Runs(further=triple.perturbed[:3]), before=triple.before or ())
     return [] if found is None else [": ".join(found)]
 
 
