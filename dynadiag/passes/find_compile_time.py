@@ -197,7 +197,7 @@ def _restarts(run: Run, total: CompileTime, times: Mapping[str, FrameTime]) -> I
     because = f" torch's reasons: {listed(reasons)}." if reasons else " torch recorded no reason."
     broken = {event.frame for event in run.breaks}
     by_break = sum(1 for frame in guilty if frame.id in broken)
-    cure = f" {by_break} of them broke: without a graph break that is found late, the frame is traced once." if by_break else ""
+    cure = f" Graph breaks: {by_break} of them; a frame without a break is not traced again for it." if by_break else ""
     why = (
         f"Dynamo began {plural(len(guilty), 'frame')} again after it had traced a part of {'it' if len(guilty) == 1 else 'them'}: "
         f"{lost:.1f} s of {total.total_s or 0.0:.1f} s of compile time were thrown away.{because}{cure}"
