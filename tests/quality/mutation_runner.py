@@ -1,6 +1,6 @@
 """Runs snippets, each recorded into a directory of its own and then probed: `mutation_runner.py FOLDER FILE...`.
 
-A snippet has `fn` and `make()`, and may have `step(f, args)`, `CALLS` and `BACKENDS` (the shared corpus has the same form).
+A snippet has `fn` and `make()`, and may have `step(f, args)`, `CALLS` and `BACKENDS` (`tests/corpus/mutations` has the same form).
 """
 
 import contextlib

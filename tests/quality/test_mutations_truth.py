@@ -19,7 +19,7 @@ from dynadiag.passes.mutation_facts import ORDER
 from dynadiag.trace import load
 
 HERE = Path(__file__).parent
-CORPUS = HERE.parents[1].parent / "shared" / "corpus" / "mutations"
+CORPUS = HERE.parent / "corpus" / "mutations"
 OWN = HERE / "mutation_snippets"
 CLASSES = {
     "S0_silent_wrong": (),  # needs parity
@@ -116,7 +116,6 @@ def score(files, folder):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not CORPUS.is_dir(), reason="the shared corpus is not here")
 def test_the_corpus(tmp_path):
     files = judged(CORPUS)
     record(files, tmp_path)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 TRACES = Path(__file__).resolve().parents[3].parent / "shared" / "traces"
-CORPUS = Path(__file__).resolve().parents[3].parent / "shared" / "corpus" / "mutations"
+CORPUS = Path(__file__).resolve().parents[2] / "corpus" / "mutations"
 PREFIX = re.compile(r"[VIWEC]\d{4} [\d:.]+ \d+ ?[^:]+:\d+\] (.*)")
 
 
