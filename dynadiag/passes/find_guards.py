@@ -80,9 +80,13 @@ def _count(frame: Frame) -> int:
     return 0 if frame.guards is None else frame.guards.count
 
 
+_STEP = re.compile(r"\.\w+|\[[^\]]*\]")
+_SCOPE = re.compile(r"^[LG]\[[^\]]*\]")
+
+
 def chain_length(source: str) -> int:
     """The steps from the frame to the guarded value: 3 for `L['self']._modules['lin'].weight`."""
-    return len(re.findall(r"\.\w+|\[[^\]]*\]", re.sub(r"^[LG]\[[^\]]*\]", "", source)))
+    return len(_STEP.findall(_SCOPE.sub("", source)))
 
 
 def dearest(guards: Iterable[Guard]) -> tuple[Guard, ...]:

@@ -57,14 +57,18 @@ def first_outside_quotes(text: str, mark: str) -> int | None:
     return next((match.start() for match in pattern.finditer(text) if match[1] is not None), None)
 
 
+_CLASS = re.compile(r"<class '(?P<name>.+)'>")
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+
+
 def type_name(text: str) -> str:
     """`float` for `<class 'float'>`; an address in an object's text is left out, because it differs from run to run."""
     if text == "a tensor type":
         return "Tensor"
-    match = re.fullmatch(r"<class '(?P<name>.+)'>", text.strip())
+    match = _CLASS.fullmatch(text.strip())
     if match and match["name"] == "code":
         return "function"
-    name = match["name"] if match else re.sub(r" at 0x[0-9a-f]+", "", text.strip())
+    name = match["name"] if match else _ADDRESS.sub("", text.strip())
     return name.rpartition(".")[2] if match else name
 
 

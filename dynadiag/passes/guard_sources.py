@@ -66,9 +66,12 @@ def root_name(source: str) -> str | None:
     return match[0] if match else None
 
 
+_SIZE = re.compile(r"(?P<tensor>.+)\.size\((?P<index>\d+)\)")
+
+
 def dimension(source: str) -> tuple[str, int] | None:
     """`("x", 0)` for `x.size(0)`: the tensor and its dimension; None for every other source."""
-    match = re.fullmatch(r"(?P<tensor>.+)\.size\((?P<index>\d+)\)", source)
+    match = _SIZE.fullmatch(source)
     return None if match is None else (match["tensor"], int(match["index"]))
 
 

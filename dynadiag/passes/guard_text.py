@@ -45,10 +45,14 @@ def parse_reason(text: str) -> FailedGuard:
     )
 
 
+_CLOSURE_HINT = re.compile(r'guard on "(?P<name>\w+)"')
+_CELL = re.compile(r"(?P<function>.+)\.__closure__\[\d+\]\.cell_contents(?P<rest>.*)$")
+
+
 def _closure_name(source: str, hint: str | None) -> str:
     """`k (closure of f)` for a cell that torch's hint names."""
-    named = re.match(r'guard on "(?P<name>\w+)"', hint or "")
-    cell = re.match(r"(?P<function>.+)\.__closure__\[\d+\]\.cell_contents(?P<rest>.*)$", source)
+    named = _CLOSURE_HINT.match(hint or "")
+    cell = _CELL.match(source)
     return f"{named['name']}{cell['rest']} (closure of {cell['function']})" if named and cell else source
 
 
@@ -82,8 +86,11 @@ def _number(digits: str) -> int | None:
     return int(digits) if len(digits) < 10 else None
 
 
+_GLOBAL_STATE = re.compile(r"GLOBAL_STATE changed: (?P<names>[\w() ]*)")
+
+
 def _global_state(parts: Parts) -> FailedGuard | None:
-    match = re.match(r"GLOBAL_STATE changed: (?P<names>[\w() ]*)", parts.body)
+    match = _GLOBAL_STATE.match(parts.body)
     if match is None:
         return None
     names = match["names"].split()
@@ -96,51 +103,70 @@ def _mode_stack(parts: Parts) -> FailedGuard | None:
     return FailedGuard("function_mode", "torch function mode stack", None, None, "")
 
 
+_BACKENDS = re.compile(r"Cached backend: (?P<old>.+?)\. New backend: (?P<new>.+?)\. If this")
+_OBJECT_NUMBER = re.compile(r" \(id=0x[0-9a-f]+\)")
+
+
 def _backend(parts: Parts) -> FailedGuard | None:
     if not parts.body.startswith("BACKEND_MATCH failure"):
         return None
-    named = re.search(r"Cached backend: (?P<old>.+?)\. New backend: (?P<new>.+?)\. If this", parts.body)
-    sides = (None, None) if named is None else tuple(re.sub(r" \(id=0x[0-9a-f]+\)", "", named[side]) for side in ("old", "new"))
+    named = _BACKENDS.search(parts.body)
+    sides = (None, None) if named is None else tuple(_OBJECT_NUMBER.sub("", named[side]) for side in ("old", "new"))
     return FailedGuard("backend", "backend", sides[0], sides[1], "")
 
 
+_DUPLICATES = re.compile(r"Duplicate tensors? found(?: where not expected!)?:? ?(?P<names>.*)$")
+_QUOTED_NAME = re.compile(r"[\"']((?:[^\"'\[\]]|\[[^\]]*\])+)[\"']")
+
+
 def _duplicates(parts: Parts) -> FailedGuard | None:
-    match = re.match(r"Duplicate tensors? found(?: where not expected!)?:? ?(?P<names>.*)$", parts.body)
+    match = _DUPLICATES.match(parts.body)
     if match is None:
         return None
-    names = re.findall(r"[\"']((?:[^\"'\[\]]|\[[^\]]*\])+)[\"']", match["names"])
+    names = _QUOTED_NAME.findall(match["names"])
     return FailedGuard(
         "aliasing", " and ".join(readable(name) for name in names) or "two tensors", "different tensors", "the same tensor", ""
     )
 
 
+_MISSING = re.compile(r"getattr failed on source (?P<name>.+)$")
+
+
 def _missing(parts: Parts) -> FailedGuard | None:
-    match = re.match(r"getattr failed on source (?P<name>.+)$", parts.code)
+    match = _MISSING.match(parts.code)
     return None if match is None else FailedGuard("attribute", match["name"], "the attribute is there", "it is missing", "")
 
 
+_HASATTR = re.compile(r"(?P<no>not )?hasattr\((?P<name>.+), '(?P<attr>\w+)'\)$")
+
+
 def _hasattr(parts: Parts) -> FailedGuard | None:
-    match = re.match(r"(?P<no>not )?hasattr\((?P<name>.+), '(?P<attr>\w+)'\)$", parts.code)
+    match = _HASATTR.match(parts.code)
     if match is None:
         return None
     sides = ("missing", "there") if match["no"] else ("there", "missing")
     return FailedGuard("attribute", f"{match['name']}.{match['attr']}", *sides, "")
 
 
+_MARKING = re.compile(
+    r"(?:hasattr\((?P<name>.+), '|\(\((?P<other>.+?)\.|\(\(getattr\((?P<third>.+?), ')?_(?:dynamo_\w+|has_dynamo_dim_marking)"
+)
+
+
 def _marking(parts: Parts) -> FailedGuard | None:
     """Marks of mark_dynamic and its kin: 2.15 prints a sentence that names no tensor, 2.11 the Python expression."""
-    match = re.match(
-        r"(?:hasattr\((?P<name>.+), '|\(\((?P<other>.+?)\.|\(\(getattr\((?P<third>.+?), ')?_(?:dynamo_\w+|has_dynamo_dim_marking)",
-        parts.code,
-    )
+    match = _MARKING.match(parts.code)
     if match is None:
         return None
     name = match["name"] or match["other"] or match["third"] or "a tensor"
     return FailedGuard("dim_marking", name, None, None, "", property="mark_dynamic and its kin")
 
 
+_INVALIDATED = re.compile(r"Cache line invalidated because (?P<name>.+?) got deallocated")
+
+
 def _invalidated(parts: Parts) -> FailedGuard | None:
-    match = re.match(r"Cache line invalidated because (?P<name>.+?) got deallocated", parts.body)
+    match = _INVALIDATED.match(parts.body)
     return None if match is None else FailedGuard("invalidated", match["name"], "alive", "freed", "")
 
 
@@ -148,13 +174,19 @@ def _unexpected(parts: Parts) -> FailedGuard | None:
     return FailedGuard("unexpected", "", None, None, "") if parts.body.startswith("Unexpected recompilation") else None
 
 
+_TYPE_ID = re.compile(r"___check_type_id\((?P<name>.+), \d+\)(?:, type=(?P<type>.+))?$", re.DOTALL)
+
+
 def _type_id(parts: Parts) -> FailedGuard | None:
-    match = re.match(r"___check_type_id\((?P<name>.+), \d+\)(?:, type=(?P<type>.+))?$", parts.code, re.DOTALL)
+    match = _TYPE_ID.match(parts.code)
     return None if match is None else FailedGuard("type", match["name"], type_name(match["type"] or "") or None, None, "", property="type")
 
 
+_OBJECT_ID = re.compile(r"___check_obj_id\((?P<name>.+), \d+\)(?:, type=(?P<type>.+))?$", re.DOTALL)
+
+
 def _object_id(parts: Parts) -> FailedGuard | None:
-    match = re.match(r"___check_obj_id\((?P<name>.+), \d+\)(?:, type=(?P<type>.+))?$", parts.code, re.DOTALL)
+    match = _OBJECT_ID.match(parts.code)
     if match is None:
         return None
     code = match["name"].endswith(".__code__")
@@ -162,32 +194,36 @@ def _object_id(parts: Parts) -> FailedGuard | None:
     return FailedGuard("function" if code else "identity", name, type_name(match["type"] or "") or None, None, "", property="identity")
 
 
+_ACCESSOR = re.compile(r"CodeGuardAccessor: Not a function on (?P<name>.+?)(?:\.__code__)?$")
+
+
 def _accessor(parts: Parts) -> FailedGuard | None:
-    match = re.match(r"CodeGuardAccessor: Not a function on (?P<name>.+?)(?:\.__code__)?$", parts.code)
+    match = _ACCESSOR.match(parts.code)
     return None if match is None else FailedGuard("function", match["name"], "a Python function", "something else", "", property="identity")
 
 
 _LENGTHS = r"set\.__len__|frozenset\.__len__|len|___tuple_iterator_len|___list_reverseiterator_len"
+_LENGTH = re.compile(rf"(?:{_LENGTHS})\((?P<name>.+)\) (?:==|!=) (?P<old>\d+)$")
+_NOT_EMPTY = re.compile(r"not (?P<name>[A-Za-z_][\w.\[\]'\"]*)$")
 
 
 def _length(parts: Parts) -> FailedGuard | None:
-    match = re.match(
-        rf"(?:{_LENGTHS})\((?P<name>.+)\) (?:==|!=) (?P<old>\d+)$",
-        parts.code,
-    )
+    match = _LENGTH.match(parts.code)
     if match:  # `len(d) != 1` is how a dict's length guard prints that the length is not 1 any more
         return FailedGuard("length", f"len({match['name']})", match["old"], None, "", property="length")
-    empty = re.match(r"not (?P<name>[A-Za-z_][\w.\[\]'\"]*)$", parts.code)
+    empty = _NOT_EMPTY.match(parts.code)
     return None if empty is None else FailedGuard("length", f"len({empty['name']})", "0", None, "", property="length")
 
 
+_KEYS = re.compile(r"list\((?:dict\.keys\((?P<name>.+?)\)|(?P<other>.+?)\.keys\(\))\)(?:\[\d+\])? == (?P<old>.+)$")
+_HELD = re.compile(r"(?P<no>not )?(?:___dict_contains\((?P<key>.+), (?P<name>[^,]+)\)|set\.__contains__\((?P<set>[^,]+), (?P<item>.+)\))$")
+
+
 def _keys(parts: Parts) -> FailedGuard | None:
-    match = re.match(r"list\((?:dict\.keys\((?P<name>.+?)\)|(?P<other>.+?)\.keys\(\))\)(?:\[\d+\])? == (?P<old>.+)$", parts.code)
+    match = _KEYS.match(parts.code)
     if match:
         return FailedGuard("keys", f"keys of {readable(match['name'] or match['other'])}", match["old"], None, "", property="keys")
-    held = re.match(
-        r"(?P<no>not )?(?:___dict_contains\((?P<key>.+), (?P<name>[^,]+)\)|set\.__contains__\((?P<set>[^,]+), (?P<item>.+)\))$", parts.code
-    )
+    held = _HELD.match(parts.code)
     if held is None:
         return None
     old, new = ("missing", "there") if held["no"] else ("there", "missing")
@@ -196,33 +232,46 @@ def _keys(parts: Parts) -> FailedGuard | None:
     )
 
 
+_NOTHING = re.compile(r"(?P<name>.+) is (?P<no>not )?None$")
+
+
 def _nothing(parts: Parts) -> FailedGuard | None:
-    match = re.match(r"(?P<name>.+) is (?P<no>not )?None$", parts.code)
+    match = _NOTHING.match(parts.code)
     if match is None:
         return None
     old, new = ("not None", "None") if match["no"] else ("None", "not None")
     return FailedGuard("none", match["name"], old, new, "", property="value")
 
 
+_SAME_OBJECT = re.compile(r"(?P<one>[\w.\[\]'\"]+) is (?P<other>[\w.\[\]'\"]+)$")
+
+
 def _same_object(parts: Parts) -> FailedGuard | None:
-    match = re.match(r"(?P<one>[\w.\[\]'\"]+) is (?P<other>[\w.\[\]'\"]+)$", parts.code)
+    match = _SAME_OBJECT.match(parts.code)
     if match is None:
         return None
     names = f"{readable(match['one'])} and {readable(match['other'])}"
     return FailedGuard("aliasing", names, "the same object", "different objects", "")
 
 
+_ITSELF = re.compile(r"(?P<name>.+) == ___as_tensor\((?P=name)\)\.item\(\)$")
+_IS_NAN = re.compile(r"(?P<no>not )?(?:math\.isnan|__math_isnan|__numpy_isnan)\((?P<name>[^()]+)\)$")
+
+
 def _not_a_number(parts: Parts) -> FailedGuard | None:
-    itself = re.match(r"(?P<name>.+) == ___as_tensor\((?P=name)\)\.item\(\)$", parts.code)
+    itself = _ITSELF.match(parts.code)
     if itself:  # torch 2.11 writes "is not NaN" as "equals itself"
         return FailedGuard("nan", itself["name"], "a number", "nan", "", property="value")
-    match = re.match(
-        r"(?P<no>not )?(?:math\.isnan|__math_isnan|__numpy_isnan)\((?P<name>[^()]+)\)$",
-        parts.code.removeprefix("(").rpartition(" and ")[2].rstrip(")") + ")",
-    )
+    match = _IS_NAN.match(parts.code.removeprefix("(").rpartition(" and ")[2].rstrip(")") + ")")
     if match is None:
         return None
     return FailedGuard("nan", match["name"], "a number" if match["no"] else "nan", "nan" if match["no"] else None, "", property="value")
+
+
+_NAME_START = re.compile(r"[A-Za-z_]")
+_ARITHMETIC = re.compile(r" [-+*/%<>]|//")
+_QUOTED_TEXT = re.compile(r"'[^']*'|\"[^\"]*\"")
+_CONVERTED = re.compile(r"(?:int|float|str|complex)\((?P<name>.+)\)$")
 
 
 def _equals(parts: Parts) -> FailedGuard | None:
@@ -231,23 +280,30 @@ def _equals(parts: Parts) -> FailedGuard | None:
     if at is None:
         return None
     name, value = parts.code[:at], parts.code[at + 4 :].strip()
-    if not re.match(r"[A-Za-z_]", name) or re.search(r" [-+*/%<>]|//", re.sub(r"'[^']*'|\"[^\"]*\"", "", name)) or not _is_constant(value):
+    if not _NAME_START.match(name) or _ARITHMETIC.search(_QUOTED_TEXT.sub("", name)) or not _is_constant(value):
         return None
-    wrapped = re.match(r"(?:int|float|str|complex)\((?P<name>.+)\)$", name)
+    wrapped = _CONVERTED.match(name)
     return FailedGuard("value", wrapped["name"] if wrapped else name, value, None, "", property="value")
 
 
+_CALLED = re.compile(r"[A-Za-z_][\w.]*\.(?:size|stride|storage_offset)\(|___\w+\(")
+_VARIABLE = re.compile(r"(?!True$|False$|None$|inf$|nan$|Ellipsis$)[a-z_]\w*")
+
+
 def _is_constant(value: str) -> bool:
-    return not re.match(r"[A-Za-z_][\w.]*\.(?:size|stride|storage_offset)\(|___\w+\(", value) and not re.fullmatch(
-        r"(?!True$|False$|None$|inf$|nan$|Ellipsis$)[a-z_]\w*", value
-    )
+    return not _CALLED.match(value) and not _VARIABLE.fullmatch(value)
+
+
+_ANY_COMPARISON = re.compile(r"[<>=!]=?")
+_CONDITION_START = re.compile(r"[\w(\-.\[\]]")
+_COMPARISON = re.compile(r" (?:<|>|<=|>=|==|!=) |^(?:Eq|Ne|Not)\(")
 
 
 def _condition(parts: Parts) -> FailedGuard | None:
     """A symbolic shape guard: an expression over sizes and numbers that the compiled code took for granted."""
-    if not re.search(r"[<>=!]=?", parts.code) or parts.code.startswith(("___check", "GLOBAL")) or not named_in(parts.code):
+    if not _ANY_COMPARISON.search(parts.code) or parts.code.startswith(("___check", "GLOBAL")) or not named_in(parts.code):
         return None
-    if not re.match(r"[\w(\-.\[\]]", parts.code) or not re.search(r" (?:<|>|<=|>=|==|!=) |^(?:Eq|Ne|Not)\(", parts.code):
+    if not _CONDITION_START.match(parts.code) or not _COMPARISON.search(parts.code):
         return None
     kind = (
         "zero_one" if "0/1 specialization" in parts.comment and " and " not in parts.comment.rpartition("decorators.")[2] else "condition"

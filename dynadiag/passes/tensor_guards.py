@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 
 from dynadiag.passes.guard_parts import FailedGuard, Parts, type_name
 
+_TENSOR = re.compile(r"tensor '(?P<name>.+)' (?P<rest>(?:size|stride|rank|dtype|requires_grad|dispatch key set|.*device).*)$", re.DOTALL)
+
 
 def tensor(parts: Parts) -> FailedGuard | None:
     """A property of a tensor that is not what was compiled for, or None."""
-    match = re.match(
-        r"tensor '(?P<name>.+)' (?P<rest>(?:size|stride|rank|dtype|requires_grad|dispatch key set|.*device).*)$", parts.body, re.DOTALL
-    )
+    match = _TENSOR.match(parts.body)
     if match is None:
         return None
     for pattern, build in _TENSOR_PROPERTIES:
@@ -71,11 +71,14 @@ _TENSOR_PROPERTIES: tuple[tuple[re.Pattern[str], Callable[[str, Mapping[str, str
 )
 
 
+_TENSOR_TYPE = re.compile(
+    r"expected type of '(?P<name>.+?)' to be (?P<old>a tensor type|<class '[^']+'>).*? but found (?P<new><class '.+'>)"
+)
+
+
 def tensor_type(parts: Parts) -> FailedGuard | None:
     """Something of another type where a tensor was expected, or None."""
-    match = re.match(
-        r"expected type of '(?P<name>.+?)' to be (?P<old>a tensor type|<class '[^']+'>).*? but found (?P<new><class '.+'>)", parts.body
-    )
+    match = _TENSOR_TYPE.match(parts.body)
     return (
         None if match is None else FailedGuard("type", match["name"], type_name(match["old"]), type_name(match["new"]), "", property="type")
     )

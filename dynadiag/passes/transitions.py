@@ -120,6 +120,9 @@ def _code_object(key: CodeKey, frames: tuple[Frame, ...], steps: Sequence[Step],
     return CodeObject(key, frames, _with_unnamed_changes(frames, steps, symbols), own)
 
 
+_NOT_THE_USERS = re.compile(r"\.stride\(|\._base|^__meta_utils")  # the last: what backward saved (`meta_utils.py`)
+
+
 def _with_unnamed_changes(frames: Sequence[Frame], steps: Sequence[Step], symbols: Mapping[str, Sequence[Symbol]]) -> tuple[Step, ...]:
     """The steps with what changed besides: torch names only the first guard that failed, but makes everything dynamic that changed.
 
@@ -141,7 +144,7 @@ def _with_unnamed_changes(frames: Sequence[Frame], steps: Sequence[Step], symbol
             if (source := readable(one.source)) not in named
             and first[source] >= began[step.frame.id]
             and not (one.specialized or marked or source.startswith(tuple(f"{name}{mark}" for name in replaced for mark in ".[")))
-            and not re.search(r"\.stride\(|\._base|^__meta_utils", source)  # the last: what backward saved (`meta_utils.py`)
+            and not _NOT_THE_USERS.search(source)
         ]
         result.append(replace(step, guards=(*step.guards, *added)) if step.guards else step)
     return tuple(result)
@@ -238,9 +241,12 @@ def _newest_first(guard: FailedGuard) -> tuple[int, ...]:
     return tuple(-number for number in _numbers(guard.entry))
 
 
+_DIGITS = re.compile(r"\d{1,9}")
+
+
 def _numbers(compile_text: str | None) -> tuple[int, ...]:
     """The compile id as numbers: "0/10" comes after "0/9"."""
-    return tuple(map(int, re.findall(r"\d{1,9}", (compile_text or "").partition("_")[0])))
+    return tuple(map(int, _DIGITS.findall((compile_text or "").partition("_")[0])))
 
 
 def _is_new(guard: FailedGuard, step: Step, known: Known, seen: Mapping[tuple[str, str], set[str]]) -> bool:
