@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from dynadiag.facts.lookups import kept_graphs
 from dynadiag.model.report import CompileTime, Finding, GraphBreak, PassResult, Report, Summary
 from dynadiag.model.run import Run
 from dynadiag.passes import ALL_PASSES
-from dynadiag.passes.base import Pass, kept_graphs
+from dynadiag.passes.base import Pass
 from dynadiag.passes.failed_compilations import CODE as FAILED
 
 _Entry = TypeVar("_Entry", bound=Any)

@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterator
 
 from dynadiag.advice.situation import Situation, say
+from dynadiag.facts.lookups import kept_graphs
+from dynadiag.facts.user_frames import callers, of_last_run
 from dynadiag.model.report import Advice
 from dynadiag.model.run import Frame, Run
-from dynadiag.passes.base import kept_graphs
-from dynadiag.passes.places import callers, of_last_run
 
 _DDP = re.compile(r"[/\\]torch[/\\]nn[/\\]parallel[/\\]distributed\.py$")
 _ENTRY = re.compile(r"[/\\]torch[/\\]_dynamo[/\\]eval_frame\.py$")

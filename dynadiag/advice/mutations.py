@@ -11,10 +11,10 @@ from typing import Final
 from dynadiag.advice.mutation_lines import copied_into, out_of_place, receiver, under_no_grad
 from dynadiag.advice.parity import undeclared_write
 from dynadiag.advice.source import dotted, parse_line
+from dynadiag.facts.lookups import compiled_functions, traced_by_frame
+from dynadiag.facts.user_frames import callers, is_own_file, normal_path, own_frame, source_function
 from dynadiag.model.report import Advice, Mutation
 from dynadiag.model.run import Frame, Run
-from dynadiag.passes.lookups import compiled_functions, traced_by_frame
-from dynadiag.passes.places import callers, is_own_file, normal_path, own_frame, source_function
 
 _Rule = Callable[[Mutation], tuple[Advice, ...]]
 _OPTIMIZER = re.compile(r"/torch/optim/")

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 from dynadiag.advice.recompile_cause import Cause
+from dynadiag.facts.guard_sources import is_global
+from dynadiag.facts.wording import short_place
 from dynadiag.model.report import Advice
-from dynadiag.passes.base import short_place
-from dynadiag.passes.guard_sources import is_global
 
 
 def length_advice(cause: Cause) -> Iterable[Advice]:

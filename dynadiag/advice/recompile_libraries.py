@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Iterable
 
 from dynadiag.advice.recompile_cause import Cause
+from dynadiag.facts.wording import short_place
 from dynadiag.model.report import Advice
-from dynadiag.passes.base import short_place
 
 _CACHE = re.compile(r"\b(?:past_key_values?|(?:\w+_)?cache|kv_cache)\b", re.IGNORECASE)
 # What a DynamicCache of transformers holds: `layers[0].keys` (5.x), `key_cache[0]` (4.x), and the length that it counts.

@@ -10,9 +10,9 @@ from dynadiag.advice.argument_names import is_torchs_name
 from dynadiag.advice.recompile_cause import CONFIG, Cause
 from dynadiag.advice.recompile_values import COMPILE_DYNAMIC
 from dynadiag.advice.source import parse_line
+from dynadiag.facts.guard_sources import dimension
+from dynadiag.facts.wording import short_place
 from dynadiag.model.report import Advice
-from dynadiag.passes.base import short_place
-from dynadiag.passes.guard_sources import dimension
 
 # What language models call their input: one token at a time after the prompt.
 _TOKENS = re.compile(r"\b(?:input_ids|inputs_embeds|tokens|ids)\b")

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 from dynadiag.advice.arithmetic import used_in_arithmetic
 from dynadiag.advice.recompile_cause import CONFIG, Cause, none
 from dynadiag.advice.source import parse_line
+from dynadiag.facts.guard_sources import is_global
 from dynadiag.model.report import Advice
-from dynadiag.passes.guard_sources import is_global
 
 COMPILE_DYNAMIC = Advice(
     slug="compile-dynamic",

@@ -19,13 +19,12 @@ from dynadiag.advice.recompile_libraries import library_advice
 from dynadiag.advice.recompile_sizes import size_advice, small_sizes
 from dynadiag.advice.recompile_values import absent, another_module, is_number, type_advice, value_advice
 from dynadiag.errors import UnreadableInputError
+from dynadiag.facts.guard_sources import readable, stripped
+from dynadiag.facts.lookups import compiled_functions, process_of, side_effects_by_function
+from dynadiag.facts.user_frames import of_last_run
 from dynadiag.model.mutations import SideEffect
 from dynadiag.model.report import Advice
 from dynadiag.model.run import MutationRecord, Run
-from dynadiag.passes.base import process_of
-from dynadiag.passes.guard_sources import readable, stripped
-from dynadiag.passes.lookups import compiled_functions, side_effects_by_function
-from dynadiag.passes.places import of_last_run
 
 # What a closure can hold, or the function itself; tensors that are passed in change on their own.
 _OF_OBJECTS = frozenset({"value", "none", "type", "function", "identity", "length", "keys", "contains", "attribute", "invalidated"})

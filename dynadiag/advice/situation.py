@@ -9,15 +9,19 @@ from typing import Literal
 
 from dynadiag.advice.blocks import Block, parse_block
 from dynadiag.advice.source import SourceLine, parse_line
+from dynadiag.facts.lookups import compiled_in_epochs, process_of
+from dynadiag.facts.user_frames import (
+    is_own_file,
+    is_standard_library,
+    is_torchs_file,
+    joined_stack,
+    of_last_run,
+    own_frame,
+    source_function,
+)
 from dynadiag.model.report import Advice, GraphBreak
 from dynadiag.model.run import BreakEvent, Location, Process, Run
-from dynadiag.passes.base import process_of
-from dynadiag.passes.lookups import compiled_in_epochs
-from dynadiag.passes.places import joined_stack, of_last_run, source_function
 
-_INSTALLED = re.compile(r"[/\\](?:site-packages|dist-packages)[/\\]|[/\\]lib(?:64)?[/\\]python3")
-_STANDARD = re.compile(r"^<frozen |[/\\]lib(?:64)?[/\\]python3[\d.]*[/\\](?!site-packages|dist-packages)")
-_TORCH = re.compile(r"[/\\]torch[/\\]")
 _OPTIMIZER = re.compile(r"[/\\]torch[/\\]optim[/\\]")
 _DYNAMO = re.compile(r"[/\\]torch[/\\]_dynamo[/\\]")
 _PACKED = re.compile(r"\bPackedSequence\b|\bpack(?:_padded)?_sequence\b")
@@ -99,10 +103,10 @@ CHANGES = "this changes the program, compiled calls then do not do it"
 Rule = Callable[[Situation], Iterator[Advice]]
 
 
-def situation_of(event: BreakEvent | GraphBreak, run: Run, own_frame: Location | None = None) -> Situation:
-    """The situation of one event or site. `own_frame` is the user's own frame when the caller has found it already."""
+def situation_of(event: BreakEvent | GraphBreak, run: Run, own: Location | None = None) -> Situation:
+    """The situation of one event or site. `own` is the user's own frame when the caller has found it already."""
     stack = _stack(event, run)
-    own = own_frame or (event.own_frame if isinstance(event, GraphBreak) else _own_frame(stack, run))
+    own = own or (event.own_frame if isinstance(event, GraphBreak) else own_frame(stack, run))
     torch_frame = event.torch_frame or (event.stack[-1] if event.stack else None)
     reason = event.reason if isinstance(event, GraphBreak) else event.gb_type
     shown = own or torch_frame
@@ -122,8 +126,8 @@ def situation_of(event: BreakEvent | GraphBreak, run: Run, own_frame: Location |
         torch_frame=torch_frame,
         editable=editable,
         caller=line if editable else parse_line(_calling_code(stack)),
-        direct=not editable and bool(below) and all(_STANDARD.search(frame.file) for frame in below),
-        library=not editable and _in_library(torch_frame, run) and not (inside and _all_torch(below)),
+        direct=not editable and bool(below) and all(is_standard_library(frame.file) for frame in below),
+        library=not editable and torch_frame is not None and not is_own_file(torch_frame.file, run) and not (inside and _all_torch(below)),
         inside=inside,
         depth=len(below),
         entered="" if own is not None and (own.file, own.line) in _all_breaks(run).calling else _entered(event, run),
@@ -161,20 +165,9 @@ def _stack(event: BreakEvent | GraphBreak, run: Run) -> tuple[Location, ...]:
     return tuple(one for one in stack if not _DYNAMO.search(one.file))
 
 
-def _own_frame(stack: tuple[Location, ...], run: Run) -> Location | None:
-    own = (frame for frame in reversed(stack) if not _is_installed(frame.file, run.site_prefixes))
-    return next(own, None)
-
-
-def _is_installed(file: str, prefixes: tuple[str, ...]) -> bool:
-    if file.startswith("<"):
-        return not file.startswith(("<stdin", "<string", "<ipython", "<console"))
-    return any(prefix and file.startswith(prefix) for prefix in prefixes) or _INSTALLED.search(file) is not None
-
-
 def _calling_code(stack: tuple[Location, ...]) -> str | None:
     """The code of the innermost frame outside the standard library."""
-    return next((frame.code for frame in reversed(stack) if not _STANDARD.search(frame.file)), None)
+    return next((frame.code for frame in reversed(stack) if not is_standard_library(frame.file)), None)
 
 
 def _below(stack: tuple[Location, ...], own: Location | None) -> tuple[Location, ...]:
@@ -183,13 +176,9 @@ def _below(stack: tuple[Location, ...], own: Location | None) -> tuple[Location,
     return stack[places[-1] + 1 :] if places else ()
 
 
-def _in_library(torch_frame: Location | None, run: Run) -> bool:
-    return torch_frame is not None and _is_installed(torch_frame.file, run.site_prefixes)
-
-
 def _all_torch(below: tuple[Location, ...]) -> bool:
     """Whether the user's line itself calls a function of torch or of the standard library, in which the break is."""
-    return bool(below) and all(_STANDARD.search(frame.file) or _TORCH.search(frame.file) for frame in below)
+    return bool(below) and all(is_standard_library(frame.file) or is_torchs_file(frame.file) for frame in below)
 
 
 def _inside(event: BreakEvent | GraphBreak, run: Run, own: Location | None, stack: tuple[Location, ...]) -> bool:
@@ -202,7 +191,7 @@ def _inside(event: BreakEvent | GraphBreak, run: Run, own: Location | None, stac
     if frame is not None and own is not None and own.function == "<module>" != frame.name:
         # torch's stack of a break inside a loop leaves out the frame itself (2.15): the line is the one that calls it.
         return (own.file, own.line) not in {(one.file, one.line) for one in frame.stack}
-    if frame is None or frame.file is None or own is None or not _is_installed(frame.file, run.site_prefixes):
+    if frame is None or frame.file is None or own is None or is_own_file(frame.file, run):
         return True
     function, epoch = source_function(own.function), (frame.key.process, frame.key.epoch)
     if (own.file, function, *epoch) in compiled_in_epochs(run):

@@ -6,9 +6,9 @@ import re
 import shlex
 from collections.abc import Iterator
 
+from dynadiag.facts.lookups import first_graphs
 from dynadiag.model.report import Advice
 from dynadiag.model.run import Frame, Run
-from dynadiag.passes.lookups import first_graphs
 
 # `torch/_functorch/_aot_autograd/runtime_wrappers.py`, 2.11 to 2.15.
 _CONSTRAINT = re.compile(r"You marked .* as dynamic but your code specialized it to be a constant")

@@ -1,35 +1,33 @@
-"""Diagnoses: one pass a file, each a pure function from `Run` to `PassResult`.
-
-The passes are imported when `ALL_PASSES` is asked for, not before: `dynadiag.advice` uses small parts of this package that passes need too.
-"""
+"""Diagnoses: one pass a file, each a pure function from `Run` to `PassResult`."""
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from dynadiag.passes.base import Pass
-
-    ALL_PASSES: tuple[Pass, ...]
-
-_NAMES = (
-    "find_graph_breaks",
-    "find_fallbacks",
-    "find_uncaught",
-    "find_recompiles",
-    "find_guards",
-    "find_compile_time",
-    "find_cuda_graphs",
-    "find_mutations",
-    "find_parity",
-    "find_parity_replayed",
-    "find_rank_differences",
+from dynadiag.passes import (
+    find_compile_time,
+    find_cuda_graphs,
+    find_fallbacks,
+    find_graph_breaks,
+    find_guards,
+    find_mutations,
+    find_parity,
+    find_parity_replayed,
+    find_rank_differences,
+    find_recompiles,
+    find_uncaught,
 )
+from dynadiag.passes.base import Pass
 
-
-def __getattr__(name: str) -> Any:
-    """`ALL_PASSES`: every pass, in the order in which their entries appear in a report."""
-    if name != "ALL_PASSES":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return tuple(getattr(importlib.import_module(f"{__name__}.{one}"), one) for one in _NAMES)
+# Every pass, in the order in which their entries appear in a report.
+ALL_PASSES: tuple[Pass, ...] = (
+    find_graph_breaks.find_graph_breaks,
+    find_fallbacks.find_fallbacks,
+    find_uncaught.find_uncaught,
+    find_recompiles.find_recompiles,
+    find_guards.find_guards,
+    find_compile_time.find_compile_time,
+    find_cuda_graphs.find_cuda_graphs,
+    find_mutations.find_mutations,
+    find_parity.find_parity,
+    find_parity_replayed.find_parity_replayed,
+    find_rank_differences.find_rank_differences,
+)

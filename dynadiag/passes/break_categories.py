@@ -11,8 +11,8 @@ import itertools
 import re
 from typing import Final
 
+from dynadiag.facts.user_frames import is_own_file, normal_path
 from dynadiag.model.run import BreakEvent, Run
-from dynadiag.passes.places import is_own_file, normal_path
 
 CONTROL_FLOW: Final = "data-dependent control flow"
 SCALAR_READ: Final = "scalar read"

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from dynadiag.facts.user_frames import callers, resume_line, source_function
 from dynadiag.model.run import BreakEvent, Frame, Location, Run
-from dynadiag.passes.places import callers, resume_line, source_function
 
 _Code = tuple[int, int, int | None]
 _Name = tuple[int, int, str | None, str | None, int | None]

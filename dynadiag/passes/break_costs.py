@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from dynadiag.facts.lookups import costs_of
+from dynadiag.facts.wording import unique
 from dynadiag.model.report import Cost
 from dynadiag.model.run import RegionCost, Run
-from dynadiag.passes.base import unique
-from dynadiag.passes.lookups import costs_of
 
 _US_PER_MS = 1000.0
 

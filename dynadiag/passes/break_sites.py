@@ -8,14 +8,15 @@ from dataclasses import dataclass
 
 from dynadiag.advice.graph_breaks import break_advice
 from dynadiag.advice.situation import leaves_out
+from dynadiag.facts.fingerprint import Subject, fingerprints
+from dynadiag.facts.lookups import kept_graphs, process_of
+from dynadiag.facts.user_frames import entry_stack, joined_stack, of_last_run, own_entry, own_frame, source_function
+from dynadiag.facts.wording import unique
 from dynadiag.model.report import Advice, GraphBreak
 from dynadiag.model.run import BreakEvent, Frame, Location, RegistryEntry, Run
-from dynadiag.passes.base import kept_graphs, process_of, unique
 from dynadiag.passes.break_categories import category
 from dynadiag.passes.break_chain import resume_frames
 from dynadiag.passes.break_costs import break_cost
-from dynadiag.passes.fingerprint import Subject, fingerprints
-from dynadiag.passes.places import entry_stack, joined_stack, of_last_run, own_entry, own_frame, source_function
 
 NO_ID = "DB01"
 MOST_SITES = 5_000

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from dynadiag.facts.guard_sources import readable, root_name
+from dynadiag.facts.user_frames import is_own_file, normal_path, resume_line, source_function
 from dynadiag.model.run import CompileCall, Frame, Location, Run
-from dynadiag.passes.guard_sources import readable, root_name
-from dynadiag.passes.places import is_own_file, normal_path, resume_line, source_function
 
 _TORCHS_WAY = re.compile(r"/torch/(?:nn/modules/module|_dynamo/eval_frame|_dynamo/external_utils)\.py$")
 

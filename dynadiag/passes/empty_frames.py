@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Container
 
+from dynadiag.facts.lookups import targets_by_process
+from dynadiag.facts.user_frames import is_own_file, source_function
 from dynadiag.model.run import Frame, Problem, Run
-from dynadiag.passes.lookups import targets_by_process
-from dynadiag.passes.places import is_own_file, source_function
 
 _FUNCTION = re.compile(r"<(?:bound method|function|built-in function|class|method) '?(?P<name>(?:[\w.]|<\w+>)+)'?(?: (?:at 0x|of )|>)")
 _METHODS = ("forward", "__call__")

@@ -7,14 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
 from dynadiag.advice.uncaught import failure_advice
+from dynadiag.facts.fingerprint import fingerprint
+from dynadiag.facts.guard_sources import readable
+from dynadiag.facts.lookups import problems_by_process
+from dynadiag.facts.user_frames import callers, normal_path, of_last_run, own_entry, own_frame
+from dynadiag.facts.wording import base_name, frame_text, plural
 from dynadiag.model.report import Finding
 from dynadiag.model.run import Frame, Location, Problem, Run
-from dynadiag.passes.base import Rank, base_name, frame_text, plural
+from dynadiag.passes.base import Priority
 from dynadiag.passes.fallback_entries import first_sentence, named_frames
-from dynadiag.passes.fingerprint import fingerprint
-from dynadiag.passes.guard_sources import readable
-from dynadiag.passes.lookups import problems_by_process
-from dynadiag.passes.places import callers, normal_path, of_last_run, own_entry, own_frame
 from dynadiag.trace.stacks import printed_stack
 
 CODE = "DF10"
@@ -170,7 +171,7 @@ def _finding(run: Run, title: str, kind: str, where: Location | None, said: str,
         fix=failure_advice(said, kind, run, frames[0]),
         cost=None,
         evidence=tuple(frame.id for frame in frames)[:20],
-        rank=(float(Rank.FAILED), 0.0, -float(len(frames))),
+        rank=(float(Priority.FAILED), 0.0, -float(len(frames))),
     )
 
 

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from dynadiag.advice.fallbacks import fallback_advice
+from dynadiag.facts.fingerprint import Subject, fingerprints
+from dynadiag.facts.user_frames import is_own_file, own_entry, resume_line, source_function
+from dynadiag.facts.wording import unique
 from dynadiag.model.report import Fallback, GraphBreak
 from dynadiag.model.run import SOFT_ERRORS, Frame, Location, Problem, Run
-from dynadiag.passes.base import unique
 from dynadiag.passes.empty_frames import empty_frames, empty_reason, function_in, nothing_in, was_compiled
-from dynadiag.passes.fingerprint import Subject, fingerprints
 from dynadiag.passes.legacy_warnings import legacy_meaning
 from dynadiag.passes.nothing_compiled import TRACING_OFF, nothing_compiled, problem_place, stance_effect, switched_off
-from dynadiag.passes.places import is_own_file, own_entry, resume_line, source_function
 
 CODES = {
     "nothing_compiled": "DF01",

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from dynadiag.facts.fingerprint import Subject, fingerprints
+from dynadiag.facts.lookups import frames_by_code
+from dynadiag.facts.user_frames import entry_stack, own_frame, source_function
+from dynadiag.facts.wording import frame_location, listed, plural, short_place, unique
 from dynadiag.model.report import CompileTime, Cost, Finding, FrameTime, PassResult
 from dynadiag.model.run import CompileMetrics, Frame, Location, Phase, Run
-from dynadiag.passes.base import Rank, frame_location, frames_by_code, listed, plural, short_place, unique
-from dynadiag.passes.fingerprint import Subject, fingerprints
-from dynadiag.passes.places import entry_stack, own_frame, source_function
+from dynadiag.passes.base import Priority
 
 RESTART_CODE = "DC01"
 SLOW_CODE = "DC02"
@@ -180,7 +182,7 @@ def _draft(code: str, title: str, where: Location | None, why: str, cost: Cost, 
         fix=(),
         cost=cost,
         evidence=evidence,
-        rank=(float(Rank.COMPILE_TIME), -cost.value),
+        rank=(float(Priority.COMPILE_TIME), -cost.value),
     )
 
 

@@ -6,13 +6,14 @@ import re
 from collections.abc import Iterator, Sequence
 
 from dynadiag.advice.cuda_graphs import partition_advice, rerecord_advice, skip_advice
+from dynadiag.facts.fingerprint import fingerprint
+from dynadiag.facts.guard_sources import readable
+from dynadiag.facts.lookups import traced_by_frame
+from dynadiag.facts.user_frames import own_entry, own_frame
+from dynadiag.facts.wording import frame_text, listed, plural, unique
 from dynadiag.model.report import Advice, Cost, Finding, PassResult
 from dynadiag.model.run import Frame, Location, Problem, Run
-from dynadiag.passes.base import Rank, frame_text, listed, plural, unique
-from dynadiag.passes.fingerprint import fingerprint
-from dynadiag.passes.guard_sources import readable
-from dynadiag.passes.lookups import traced_by_frame
-from dynadiag.passes.places import own_entry, own_frame
+from dynadiag.passes.base import Priority
 from dynadiag.trace.stacks import printed_stack
 
 SKIPPED, PARTITION, AGAIN = "DC04", "DC05", "DC06"
@@ -88,7 +89,7 @@ def _made(code: str, title: str, where: Location | None, why: str, fix: tuple[Ad
         fix=fix,
         cost=Cost(value=float(len(group)), unit="recordings" if code == AGAIN else "graphs", basis="counted"),
         evidence=unique(problem.frame for problem in group if problem.frame)[:20],
-        rank=(float(Rank.RECOMPILED), 0.0, -float(len(group))),
+        rank=(float(Priority.RECOMPILED), 0.0, -float(len(group))),
     )
 
 

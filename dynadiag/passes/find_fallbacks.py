@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from dynadiag.facts.fingerprint import fingerprint
+from dynadiag.facts.lookups import code_key
+from dynadiag.facts.wording import frame_text, listed, plural
 from dynadiag.model.report import Advice, Cost, Fallback, Finding, PassResult, Severity
 from dynadiag.model.run import Frame, Run
-from dynadiag.passes.base import Rank, code_key, frame_text, listed, plural
+from dynadiag.passes.base import Priority
 from dynadiag.passes.break_sites import break_sites
 from dynadiag.passes.failed_compilations import failed_compilations
 from dynadiag.passes.fallback_entries import CODES, fallback_entries, is_limit
-from dynadiag.passes.fingerprint import fingerprint
 from dynadiag.passes.nothing_compiled import nothing_compiled
 
 _TITLES: dict[str, str] = {
@@ -23,12 +25,12 @@ _TITLES: dict[str, str] = {
     "stance": "A stance lets compiled functions run eager",
     "env_disabled": "Compilation is switched off",
 }
-_RANKS: dict[str, Rank] = {
-    "skipped_frame": Rank.RAN_EAGER,
-    "recompile_limit": Rank.LIMIT_HIT,
-    "suppressed_error": Rank.RAN_EAGER,
-    "aot_rejected": Rank.RAN_EAGER,
-    "env_disabled": Rank.NOTHING_COMPILED,
+_RANKS: dict[str, Priority] = {
+    "skipped_frame": Priority.RAN_EAGER,
+    "recompile_limit": Priority.LIMIT_HIT,
+    "suppressed_error": Priority.RAN_EAGER,
+    "aot_rejected": Priority.RAN_EAGER,
+    "env_disabled": Priority.NOTHING_COMPILED,
 }
 
 
@@ -73,7 +75,7 @@ def _nothing(run: Run, entries: Sequence[Fallback]) -> Iterable[Finding]:
         fix=fix or tuple(advice for entry in entries for advice in entry.advice)[:3],
         cost=Cost(value=float(len(run.frames)), unit="frames skipped", basis="counted") if run.frames else None,
         evidence=(*(entry.id for entry in entries), *(frame.id for frame in run.frames))[:20],
-        rank=(float(Rank.NOTHING_COMPILED),),
+        rank=(float(Priority.NOTHING_COMPILED),),
     )
 
 
@@ -107,10 +109,10 @@ def _entries(run: Run, entries: Iterable[Fallback]) -> Iterable[Finding]:
         )
 
 
-def _rank(entry: Fallback, whole: bool) -> Rank:
+def _rank(entry: Fallback, whole: bool) -> Priority:
     """A switch that did not keep the whole program from being compiled is no worse than a frame that ran eager."""
-    rank = _RANKS.get(entry.kind, Rank.REMARK)
-    return Rank.RAN_EAGER if rank is Rank.NOTHING_COMPILED and not whole else rank
+    rank = _RANKS.get(entry.kind, Priority.REMARK)
+    return Priority.RAN_EAGER if rank is Priority.NOTHING_COMPILED and not whole else rank
 
 
 def _severity(entry: Fallback) -> Severity:

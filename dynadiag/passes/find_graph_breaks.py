@@ -6,18 +6,19 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
+from dynadiag.facts.fingerprint import Subject, fingerprints
+from dynadiag.facts.lookups import problems_by_frame
+from dynadiag.facts.user_frames import resume_line, source_function
+from dynadiag.facts.wording import listed, plural, rank_text, short_place, unique
 from dynadiag.model.report import Advice, Cost, Finding, GraphBreak, PassResult, Severity
 from dynadiag.model.run import Location, Run
-from dynadiag.passes.base import Rank, listed, plural, rank_text, short_place, unique
+from dynadiag.passes.base import Priority
 from dynadiag.passes.break_categories import HIGHER_ORDER, USER_INSERTED
 from dynadiag.passes.break_costs import cost_notes
 from dynadiag.passes.break_sites import break_code, break_sites, more_sites
 from dynadiag.passes.compile_calls import CompileCalls
 from dynadiag.passes.fallback_entries import fallback_entries, first_sentence
-from dynadiag.passes.fingerprint import Subject, fingerprints
-from dynadiag.passes.lookups import problems_by_frame
 from dynadiag.passes.merged_fixes import merged_fixes
-from dynadiag.passes.places import resume_line, source_function
 from dynadiag.passes.train_steps import CODE as TRAIN_STEP
 from dynadiag.passes.train_steps import (
     is_train_step,
@@ -128,7 +129,7 @@ def _rank(group: Sequence[GraphBreak]) -> tuple[float, ...]:
     """Class, then measured milliseconds, then frames left eager, then events: the numbers that `why` and `cost` show."""
     eager = len(unique(frame for site in group for frame in site.skipped_frames))
     measured = _measured_ms(group)
-    kind = Rank.FAILED if any(site.fullgraph for site in group) else Rank.RAN_EAGER if eager else Rank.GRAPH_BREAK
+    kind = Priority.FAILED if any(site.fullgraph for site in group) else Priority.RAN_EAGER if eager else Priority.GRAPH_BREAK
     return float(kind), -(measured or 0.0), -float(eager), -float(sum(site.events for site in group))
 
 

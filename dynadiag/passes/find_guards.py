@@ -6,14 +6,15 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from dynadiag.facts.fingerprint import Subject, fingerprints
+from dynadiag.facts.guard_sources import readable
+from dynadiag.facts.lookups import costs_of, frames_by_code, process_of
+from dynadiag.facts.user_frames import entry_stack, of_last_run, own_frame, source_function
+from dynadiag.facts.wording import frame_location, listed, short_place, unique
 from dynadiag.model.report import Advice, Cost, Finding, GuardReport, PassResult
 from dynadiag.model.run import Frame, Guard, Run
-from dynadiag.passes.base import Rank, frame_location, frames_by_code, listed, process_of, short_place, unique
-from dynadiag.passes.fingerprint import Subject, fingerprints
-from dynadiag.passes.guard_sources import readable
+from dynadiag.passes.base import Priority
 from dynadiag.passes.guard_text import parse_reason
-from dynadiag.passes.lookups import costs_of
-from dynadiag.passes.places import entry_stack, of_last_run, own_frame, source_function
 
 SLOW_CODE = "DG01"
 # torch times one single check while it compiles, with the CPU caches flushed before it (`CheckFunctionManager`, `_dynamo/guards.py`): an
@@ -177,7 +178,7 @@ def _finding(number: int, one: _Measured, reports: dict[str, GuardReport], mark:
         fix=_advice(frame, run),
         cost=Cost(value=round(one.lookup_us, 3), unit="us per call", basis=f"measured: {one.how}"),
         evidence=(report.id, frame.id),
-        rank=(float(Rank.GUARDS), -one.share),
+        rank=(float(Priority.GUARDS), -one.share),
     )
 
 

@@ -12,10 +12,11 @@ from itertools import islice
 from typing import NamedTuple
 
 from dynadiag.advice.mutations import mutation_advice
+from dynadiag.facts.fingerprint import Subject, fingerprints
+from dynadiag.facts.user_frames import is_own_file, source_function
+from dynadiag.facts.wording import plural
 from dynadiag.model.report import Mutation, PassResult
 from dynadiag.model.run import Location, Run
-from dynadiag.passes.base import plural
-from dynadiag.passes.fingerprint import Subject, fingerprints
 from dynadiag.passes.mutation_breaks import break_facts
 from dynadiag.passes.mutation_effects import OPTIMIZER, optimizer_breaks, with_effects
 from dynadiag.passes.mutation_errors import failed_by_new_sizes, leaf_facts, refusal_of, refused, uncaught_effect, uncaught_facts
@@ -27,7 +28,6 @@ from dynadiag.passes.mutation_inputs import disagreements, input_facts
 from dynadiag.passes.mutation_parity import with_parity
 from dynadiag.passes.mutation_postgrad import MISSED, copy_effect, missed_reinplacing, whole_copies
 from dynadiag.passes.mutation_python import python_facts
-from dynadiag.passes.places import is_own_file, source_function
 
 Key = tuple[object, ...]
 MOST_PYTHON = 5_000

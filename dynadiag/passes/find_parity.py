@@ -6,13 +6,14 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from dynadiag.advice.parity import parity_advice
+from dynadiag.facts.fingerprint import fingerprint
+from dynadiag.facts.user_frames import source_function
+from dynadiag.facts.wording import frame_location, plural, unique
 from dynadiag.model.parity import NotCompared, Parity, ParityCall
 from dynadiag.model.report import Cost, Finding, PassResult
 from dynadiag.model.run import Frame, Location, Run
-from dynadiag.passes.base import Rank, frame_location, plural, unique
-from dynadiag.passes.fingerprint import fingerprint
+from dynadiag.passes.base import Priority
 from dynadiag.passes.parity_calls import Wrong, calls_in_words, in_words, sharing_in_words, wrong_things
-from dynadiag.passes.places import source_function
 
 NOT_SHOWN = (
     "A graph cannot show guards on Python state that should have failed, Python side effects that are replayed, or effects across graphs; "
@@ -92,10 +93,10 @@ def _finding(group: Sequence[Wrong], run: Run) -> Finding:
     )
 
 
-def _rank(wrong: Wrong) -> Rank:
+def _rank(wrong: Wrong) -> Priority:
     if _only_strides(wrong):
-        return Rank.RECOMPILED
-    return Rank.FAILED if wrong.code == "DM44" else Rank.WRONG_RESULT
+        return Priority.RECOMPILED
+    return Priority.FAILED if wrong.code == "DM44" else Priority.WRONG_RESULT
 
 
 def _title(group: Sequence[Wrong], name: str) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from dynadiag.advice.parity import replay_advice
+from dynadiag.facts.fingerprint import fingerprint
+from dynadiag.facts.wording import frame_location, plural
 from dynadiag.model.parity import CouldDiffer
 from dynadiag.model.report import Finding, PassResult
 from dynadiag.model.run import Frame, Graph, Location, Run
-from dynadiag.passes.base import Rank, frame_location, plural
-from dynadiag.passes.fingerprint import fingerprint
+from dynadiag.passes.base import Priority
 from dynadiag.passes.parity_replay_words import TITLES, tensor_in_words
 
 
@@ -40,7 +41,7 @@ def _finding(one: CouldDiffer, graph: Graph | None, at: int, run: Run) -> Findin
         fix=replay_advice(one.code),
         cost=None,
         evidence=tuple(known.id for known in (graph, frame) if known is not None),
-        rank=(float(Rank.LIMIT_HIT), 0.5, float(at)),
+        rank=(float(Priority.LIMIT_HIT), 0.5, float(at)),
     )
 
 

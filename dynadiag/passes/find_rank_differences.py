@@ -6,13 +6,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from dynadiag.facts.fingerprint import Subject, fingerprints
+from dynadiag.facts.user_frames import own_frame, project_path, source_function
+from dynadiag.facts.wording import listed, plural, rank_numbers, short_place
 from dynadiag.model.report import Cost, Finding, PassResult, RankDifference
 from dynadiag.model.run import Frame, Location, Process, Run
-from dynadiag.passes.base import Rank, listed, plural, rank_numbers, short_place
+from dynadiag.passes.base import Priority
 from dynadiag.passes.fallback_entries import named_frames
-from dynadiag.passes.fingerprint import Subject, fingerprints
 from dynadiag.passes.guard_text import parse_guard_code, parse_reason
-from dynadiag.passes.places import own_frame, project_path, source_function
 
 CUT_CODE = "DX04"
 VALUE_CODE = "DX06"
@@ -308,7 +309,7 @@ def _finding(number: int, code: str, group: Sequence[RankDifference], mark: str,
         fix=(),
         cost=Cost(value=float(len(group) + more), unit="differences", basis="counted"),
         evidence=tuple(one.id for one in group),
-        rank=(float(Rank.RANKS_DIFFER), float(-len(group) - more)),
+        rank=(float(Priority.RANKS_DIFFER), float(-len(group) - more)),
     )
 
 

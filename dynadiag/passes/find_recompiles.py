@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 
 from dynadiag.advice.recompile_libraries import is_in_cache
 from dynadiag.advice.recompiles import limit_advice, recompile_advice
+from dynadiag.facts.fingerprint import Subject, fingerprints
+from dynadiag.facts.user_frames import entry_stack, is_generated, is_own_file, own_frame, resume_line, source_function
+from dynadiag.facts.wording import frame_text, listed, plural, rank_text, short_place, unique
 from dynadiag.model.report import Advice, Cost, Finding, PassResult, Recompile, Transition
 from dynadiag.model.run import Frame, Location, Run
-from dynadiag.passes.base import Rank, frame_text, listed, plural, rank_text, short_place, unique
+from dynadiag.passes.base import Priority
 from dynadiag.passes.compile_calls import CompileCalls, calling_line, input_roots, inputs_of
-from dynadiag.passes.fingerprint import Subject, fingerprints
 from dynadiag.passes.other_modules import parameters, told_apart
-from dynadiag.passes.places import entry_stack, is_generated, is_own_file, own_frame, resume_line, source_function
 from dynadiag.passes.recompile_causes import Facts, cause_of, is_library, is_module_entry
 from dynadiag.passes.recompile_codes import LIMIT_CODE, recompile_code
 from dynadiag.passes.recompile_fixes import counted_fixes, distinct
@@ -274,7 +275,7 @@ def _finding(number: int, group: Sequence[Recompiled], inside: Sequence[Recompil
             *(step.id for one in everything for step in one.code.steps),
             *unique((*(one.code.named.id for one in everything), *refused)),
         ),
-        rank=(float(Rank.LIMIT_HIT if hit else Rank.RECOMPILED), float(-events), -(seconds or 0.0)),
+        rank=(float(Priority.LIMIT_HIT if hit else Priority.RECOMPILED), float(-events), -(seconds or 0.0)),
     )
 
 

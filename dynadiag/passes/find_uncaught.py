@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 
 from dynadiag.advice.uncaught import uncaught_advice
+from dynadiag.facts.fingerprint import fingerprint
+from dynadiag.facts.user_frames import normal_path, own_frame
+from dynadiag.facts.wording import rank_text, short_place
 from dynadiag.model.report import Finding, PassResult
 from dynadiag.model.run import Location, Problem, Run
-from dynadiag.passes.base import Rank, rank_text, short_place
+from dynadiag.passes.base import Priority
 from dynadiag.passes.failed_compilations import raised_by_compilation
-from dynadiag.passes.fingerprint import fingerprint
 from dynadiag.passes.mutation_errors import is_write_in_backward
-from dynadiag.passes.places import normal_path, own_frame
 
 CODE = "DF11"
 _LONGEST = 400
@@ -56,7 +57,7 @@ def _finding(problem: Problem, run: Run) -> Finding:
         fix=uncaught_advice(problem.text),
         cost=None,
         evidence=(),
-        rank=(float(Rank.FAILED),),
+        rank=(float(Priority.FAILED),),
     )
 
 

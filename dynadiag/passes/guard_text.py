@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 
+from dynadiag.facts.guard_sources import named_in, readable
 from dynadiag.model.run import Location
 from dynadiag.passes.guard_parts import FailedGuard, Parts, first_outside_quotes, split, type_name
-from dynadiag.passes.guard_sources import named_in, readable
 from dynadiag.passes.tensor_guards import tensor, tensor_type
 
 _ENTRY = re.compile(r"^(?P<entry>!?\d+(?:/\d+){1,2}(?:_\d+)?): (?P<rest>.*)$", re.DOTALL)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dynadiag.advice.situation import leaves_out
+from dynadiag.facts.wording import listed, short_place, unique
 from dynadiag.model.report import Advice, GraphBreak
-from dynadiag.passes.base import listed, short_place, unique
 
 
 def merged_fixes(sites: Sequence[GraphBreak]) -> tuple[Advice, ...]:

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from dynadiag.advice.mutation_lines import written_tensor
 from dynadiag.advice.source import dotted, parse_line
+from dynadiag.facts.lookups import traced_by_frame
+from dynadiag.facts.user_frames import normal_path, own_frame, source_function
 from dynadiag.model.run import BreakEvent, Frame, Location, Run
-from dynadiag.passes.lookups import traced_by_frame
 from dynadiag.passes.mutation_facts import Effect, Fact, Site
-from dynadiag.passes.places import normal_path, own_frame, source_function
 
 METADATA, STORAGE, REQUIRES_GRAD, BODY, OUT, STATE, PARAMETER = "DM05", "DM06", "DM07", "DM13", "DM20", "DM21", "DM22"
 OPTIMIZER = "DM16"

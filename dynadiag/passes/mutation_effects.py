@@ -11,12 +11,12 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from dynadiag.facts.lookups import process_of, traced_by_frame
+from dynadiag.facts.user_frames import normal_path, of_last_run, resume_line, source_function
+from dynadiag.facts.wording import short_place
 from dynadiag.model.run import Frame, Process, Run
-from dynadiag.passes.base import process_of, short_place
-from dynadiag.passes.lookups import traced_by_frame
 from dynadiag.passes.mutation_facts import Effect, Fact, size_text
 from dynadiag.passes.mutation_graphs import GraphView
-from dynadiag.passes.places import normal_path, of_last_run, resume_line, source_function
 
 _OPTIMIZER = re.compile(r"/torch/optim/(?!swa_utils)")
 _OWN_BREAK = "torch._dynamo.graph_break()"

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 
 from dynadiag.advice.mutation_lines import written_tensor
 from dynadiag.advice.source import dotted, parse_line
+from dynadiag.facts.lookups import frames_by_process, problems_by_frame, traced_by_frame
+from dynadiag.facts.user_frames import of_last_run, own_frame
 from dynadiag.model.run import Frame, Location, Problem, Run
-from dynadiag.passes.lookups import frames_by_process, problems_by_frame, traced_by_frame
 from dynadiag.passes.mutation_breaks import local_source
 from dynadiag.passes.mutation_facts import Effect, Fact, Site, site_of
 from dynadiag.passes.mutation_graphs import GraphView
-from dynadiag.passes.places import of_last_run, own_frame
 
 _TAKEN = "once AOTAutograd takes the graph"
 LEAF, REFUSED, AUTOGRAD = "DM08", "DM09", "DM23"

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from dynadiag.facts.user_frames import joined_stack, own_frame
 from dynadiag.model.run import Frame, Location, Run
-from dynadiag.passes.places import joined_stack, own_frame
 
 Basis = Literal["observed", "derived", "predicted"]
 # Worst first (DESIGN): what a list of effects is sorted by. A kind that is not in it comes last.

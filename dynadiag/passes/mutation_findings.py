@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from dynadiag.facts.fingerprint import fingerprint
+from dynadiag.facts.lookups import config_value
+from dynadiag.facts.user_frames import of_last_run
+from dynadiag.facts.wording import listed, plural, unique
 from dynadiag.model.report import Cost, Finding, Mutation, Severity
 from dynadiag.model.run import Location, Run
-from dynadiag.passes.base import Rank, config_value, listed, plural, unique
-from dynadiag.passes.fingerprint import fingerprint
+from dynadiag.passes.base import Priority
 from dynadiag.passes.mutation_facts import severity_of, size_text
 from dynadiag.passes.mutation_parity import UNDECLARED
-from dynadiag.passes.places import of_last_run
 
 # Graph breaks and recompiles have findings of their own, with the same line.
 _TOLD_HERE = frozenset(("error", "eager_fallback", "cudagraph_skip", "copy_back", "extra_copy"))
@@ -95,10 +97,10 @@ def _modes(run: Run) -> Mapping[int, frozenset[str]]:
 
 def _rank(kind: str, severity: Severity) -> float:
     if kind == "error":
-        return float(Rank.FAILED)
+        return float(Priority.FAILED)
     if kind == "eager_fallback":
-        return float(Rank.RAN_EAGER)
-    return float(Rank.REMARK) if severity == "note" else float(Rank.RECOMPILED) + _MORE_THAN_RECOMPILED
+        return float(Priority.RAN_EAGER)
+    return float(Priority.REMARK) if severity == "note" else float(Priority.RECOMPILED) + _MORE_THAN_RECOMPILED
 
 
 _TITLES = {

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dynadiag.facts.user_frames import is_own_file, normal_path
 from dynadiag.model.run import Run
 from dynadiag.passes.mutation_errors import inner_name
 from dynadiag.passes.mutation_facts import Effect, Fact, Site, site_of
 from dynadiag.passes.mutation_graphs import GraphView
-from dynadiag.passes.places import is_own_file, normal_path
 
 INTERMEDIATE = "DM18"
 _DETAIL = "the tensor is made in the graph: functionalization replaces the write by a new value"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from dynadiag.facts.user_frames import own_frame, source_function
 from dynadiag.model.run import Frame, Location, Run
 from dynadiag.passes.mutation_facts import Effect, Fact, Site, sorted_effects
 from dynadiag.passes.parity_calls import Wrong, in_words, sharing_in_words, wrong_things
-from dynadiag.passes.places import own_frame, source_function
 
 _SEEN = "DM40"
 UNDECLARED = "DM24"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from dynadiag.facts.graph_writes import PRIVATE_OPERATOR, place
 from dynadiag.model.run import Frame, Node, Run
 from dynadiag.passes.mutation_errors import inner_name
 from dynadiag.passes.mutation_facts import Effect, Fact, site_of, size_text
 from dynadiag.passes.mutation_graphs import GraphView, read_nodes
-from dynadiag.passes.mutation_text import PRIVATE_OPERATOR, place
 from dynadiag.trace.values import NAME
 
 _INFERENCE = re.compile(r"^arg(\d{1,6})_1$")

@@ -10,15 +10,15 @@ from dataclasses import dataclass, replace
 from dynadiag import trace
 from dynadiag.advice.source import parse_line
 from dynadiag.errors import UnreadableInputError
+from dynadiag.facts.guard_sources import is_global, readable
+from dynadiag.facts.user_frames import full_place, own_frame
+from dynadiag.facts.wording import plural
 from dynadiag.model.mutations import SideEffect
 from dynadiag.model.run import Frame, Location, Run
-from dynadiag.passes.base import plural
 from dynadiag.passes.guard_parts import FailedGuard
-from dynadiag.passes.guard_sources import is_global, readable
 from dynadiag.passes.guard_text import parse_reason
 from dynadiag.passes.mutation_facts import Effect, Fact, Site
 from dynadiag.passes.mutation_graphs import list_names
-from dynadiag.passes.places import full_place, own_frame
 
 RECOMPILES, REPLAYED = "DM11", "DM12"
 _TENSOR_PROPERTY = frozenset((

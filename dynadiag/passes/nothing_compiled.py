@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from dynadiag.facts.user_frames import own_frame
+from dynadiag.facts.wording import listed, plural, short_place, unique
 from dynadiag.model.run import Location, Problem, Run
-from dynadiag.passes.base import listed, plural, short_place, unique
 from dynadiag.passes.empty_frames import empty_reason
-from dynadiag.passes.places import own_frame
 
 TRACING_OFF = "Dynamo tracing is disabled"  # `ConvertFrame` in `torch/_dynamo/convert_frame.py`, 2.15
 # What each stance of `torch.compiler.set_stance` lets run eager (`torch/_dynamo/eval_frame.py`, 2.11 and 2.15).

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from dynadiag.facts.user_frames import own_frame
+from dynadiag.facts.wording import listed, plural, unique
 from dynadiag.model.difference import Difference
 from dynadiag.model.parity import ParityCall, ParityWrite
 from dynadiag.model.run import Location, Run
-from dynadiag.passes.base import listed, plural, unique
-from dynadiag.passes.places import own_frame
 
 _METADATA = frozenset(("shape", "stride", "dtype", "device", "requires_grad", "missing"))
 

@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass
 
 from dynadiag.advice.recompile_cause import Cause, Split
+from dynadiag.facts.user_frames import callers, is_generated, is_own_file, is_torchs_file, resume_line, source_function
 from dynadiag.model.run import Frame, Location, Run
 from dynadiag.passes.compile_calls import Called
-from dynadiag.passes.places import callers, is_generated, is_own_file, is_torchs_file, resume_line, source_function
 from dynadiag.passes.stack_values import ON_STACK
 from dynadiag.passes.transitions import CodeObject, Row
 

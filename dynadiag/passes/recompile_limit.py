@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from dynadiag.facts.lookups import process_of
+from dynadiag.facts.user_frames import of_last_run
 from dynadiag.model.run import CompileMetrics, Run
-from dynadiag.passes.base import process_of
-from dynadiag.passes.places import of_last_run
 from dynadiag.passes.transitions import CodeObject
 
 # torch's defaults in 2.11 and 2.15 (`torch/_dynamo/config.py`).

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dynadiag.passes.base import short_place
+from dynadiag.facts.wording import short_place
 from dynadiag.passes.transitions import Row
 
 

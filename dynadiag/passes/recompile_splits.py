@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dynadiag.advice.recompile_cause import Split
+from dynadiag.facts.user_frames import callers, normal_path, resume_line, source_function
 from dynadiag.model.run import BreakEvent, Frame, Location, Run
 from dynadiag.passes.break_chain import resume_frames
-from dynadiag.passes.places import callers, normal_path, resume_line, source_function
 
 _Function = tuple[int, int, str, str | None]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from dynadiag.facts.user_frames import callers, source_function
+from dynadiag.facts.wording import plural
 from dynadiag.model.report import Advice
 from dynadiag.model.run import Frame, Location
-from dynadiag.passes.base import plural
-from dynadiag.passes.places import callers, source_function
 from dynadiag.passes.recompile_limit import Limit
 from dynadiag.passes.transitions import CodeObject, Known, Row
 

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from dynadiag.advice.source import SourceLine, dotted, parse_line
+from dynadiag.facts.user_frames import resume_line
 from dynadiag.model.report import Advice
 from dynadiag.model.run import Frame, Run
-from dynadiag.passes.places import resume_line
 
 ON_STACK = "___stack"
 _ON_STACK = re.compile(rf"{ON_STACK}(?P<index>\d{{1,6}})(?P<rest>[\w.()\[\]]*)")

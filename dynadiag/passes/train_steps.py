@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from dynadiag.facts.user_frames import is_own_file, normal_path, source_function
+from dynadiag.facts.wording import short_place, unique
 from dynadiag.model.report import Advice, GraphBreak
 from dynadiag.model.run import Run
-from dynadiag.passes.base import short_place, unique
-from dynadiag.passes.places import is_own_file, normal_path, source_function
 
 CODE = "DB02"
 _SLUG = "compile-model-apart"  # what `dynadiag.advice.training.train_step` calls the change that ends all of them

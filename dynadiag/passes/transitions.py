@@ -7,11 +7,11 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from dynadiag.facts.guard_sources import dimension, named_in, readable, stripped
+from dynadiag.facts.wording import unique
 from dynadiag.model.report import Change
 from dynadiag.model.run import Frame, RecompileEvent, Run, Symbol
-from dynadiag.passes.base import unique
 from dynadiag.passes.guard_parts import FailedGuard, type_of_literal
-from dynadiag.passes.guard_sources import dimension, named_in, readable, stripped
 from dynadiag.passes.guard_text import parse_guard_code, parse_reason
 
 # A guard on the same thing can be on its value, its type, its identity or its absence, depending on what came first.

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from dynadiag.facts.wording import rank_numbers
 from dynadiag.model.report import Advice, Finding, Report
 from dynadiag.model.run import Location
-from dynadiag.passes.base import rank_numbers
 from dynadiag.render import mutation_words as words
 from dynadiag.render import parity_words, wording
 from dynadiag.render.completeness import completeness

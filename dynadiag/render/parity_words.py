@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dynadiag.facts.wording import plural
 from dynadiag.model.parity import Parity, Replayed
-from dynadiag.passes.base import plural
 from dynadiag.render.sanitise import clean
 
 

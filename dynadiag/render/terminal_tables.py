@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TypeVar
 
+from dynadiag.facts.wording import rank_numbers
 from dynadiag.model.report import FrameTime, RankDifference, Report, Transition
 from dynadiag.model.run import Graph
-from dynadiag.passes.base import rank_numbers
 from dynadiag.render import parity_words, wording
 from dynadiag.render.page import Column, Page, View
 from dynadiag.render.sanitise import clean

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from dynadiag.facts.user_frames import resume_line
 from dynadiag.passes.find_graph_breaks import find_graph_breaks
-from dynadiag.passes.places import resume_line
 from dynadiag.report import build
 from dynadiag.trace import load
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import os
 import re
 import subprocess
@@ -28,10 +29,11 @@ MAY_IMPORT = {
     "compare": {"errors", "model", "torch_compat"},
     "record": {"errors", "masking", "files", "process_identity", "scratch", "model", "torch_compat", "compare"},
     "trace": {"errors", "masking", "files", "process_identity", "model"},
-    "advice": {"errors", "model", "passes", "trace"},
-    "passes": {"errors", "model", "trace", "advice"},
-    "report": {"errors", "model", "trace", "passes", "advice"},
-    "render": {"errors", "masking", "files", "model", "trace", "passes"},
+    "facts": {"errors", "model", "trace"},
+    "advice": {"errors", "model", "trace", "facts"},
+    "passes": {"errors", "model", "trace", "facts", "advice"},
+    "report": {"errors", "model", "trace", "facts", "passes", "advice"},
+    "render": {"errors", "masking", "files", "model", "trace", "facts"},
     "fx": {"errors", "files", "scratch", "model", "torch_compat", "trace"},
     "doctor": {"errors", "torch_compat", "masking"},
     "bootstrap": {"record", "replay"},
@@ -79,6 +81,7 @@ WITHOUT_TORCH = {
     "scratch",
     "model",
     "trace",
+    "facts",
     "passes",
     "advice",
     "report",
@@ -143,6 +146,11 @@ def parts_in(names: set[str]) -> set[str]:
 
 def test_every_part_is_in_the_table():
     assert {part_of(path) for path in modules()} - set(MAY_IMPORT) - {"__main__"} == set()
+
+
+def test_no_parts_import_each_other():
+    """A circle in the table raises `CycleError`, which names it."""
+    assert set(graphlib.TopologicalSorter(MAY_IMPORT).static_order()) == set(MAY_IMPORT)
 
 
 @pytest.mark.parametrize("part", sorted(MAY_IMPORT))

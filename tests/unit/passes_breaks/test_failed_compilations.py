@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from dynadiag.advice.uncaught import minify_command
+from dynadiag.facts.user_frames import is_own_file
 from dynadiag.model.run import Location, Problem, RunInfo
 from dynadiag.passes.break_sites import break_sites
 from dynadiag.passes.failed_compilations import failure_message
 from dynadiag.passes.find_fallbacks import find_fallbacks
 from dynadiag.passes.find_uncaught import find_uncaught
-from dynadiag.passes.places import is_own_file
 
 TORCH = "/opt/venv/lib/python3.12/site-packages/torch"
 CPP = """CppCompileError: C++ compile error

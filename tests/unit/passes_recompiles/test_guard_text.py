@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynadiag.passes.guard_sources import dimension, named_in, readable
+from dynadiag.facts.guard_sources import dimension, named_in, readable
 from dynadiag.passes.guard_text import parse_guard_code, parse_reason
 
 WHERE = '  # return x * k  # proj/train.py:14 in step\nUser stack trace:\n  File "/proj/train.py", line 14, in step\n    return x * k'

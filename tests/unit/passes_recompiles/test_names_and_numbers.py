@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from dynadiag.passes.guard_sources import named_in
+from dynadiag.facts.guard_sources import named_in
 from dynadiag.trace.values import NAME
 
 

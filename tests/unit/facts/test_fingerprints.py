@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dynadiag.facts.fingerprint import Subject, fingerprint, fingerprints, normal_source
 from dynadiag.model import Location, Run, RunInfo
-from dynadiag.passes.fingerprint import Subject, fingerprint, fingerprints, normal_source
 
 RUN = Run(info=RunInfo(cwd="/home/me/proj"))
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from dynadiag.model.run import Frame, Graph, MutationRecord, Problem, RegionCost, Run, TracedInput
-from dynadiag.passes.places import of_last_run, source_function
+from dynadiag.facts.user_frames import of_last_run, source_function
+from dynadiag.model.run import Frame, Graph, MutationRecord, Problem, Process, RegionCost, Run, TracedInput
 
 _Entry = TypeVar("_Entry", bound=Any)
 
@@ -102,3 +102,40 @@ def targets_by_process(run: Run) -> Mapping[int, frozenset[str]]:
 def first_graphs(run: Run) -> Mapping[str, Graph]:
     """The first Dynamo graph of each frame."""
     return {graph.frame: graph for graph in reversed(run.graphs) if graph.kind == "dynamo"}
+
+
+def kept_graphs(run: Run) -> dict[str, tuple[str, ...]]:
+    """The Dynamo graphs that each compiled frame runs; those of attempts and frames that were given up do not count."""
+    last = {frame.id: frame.attempts - 1 for frame in run.frames if frame.outcome in ("compiled", "broke")}
+    result: dict[str, list[str]] = {}
+    for graph in run.graphs:
+        if graph.kind == "dynamo" and graph.frame in last and graph.attempt >= last[graph.frame]:
+            result.setdefault(graph.frame, []).append(graph.id)
+    return {frame: tuple(graphs) for frame, graphs in result.items()}
+
+
+def code_key(frame: Frame) -> tuple[int, int, int | None, str | None, int | None]:
+    """What the compilations of one code object in one process and reset epoch have in common."""
+    key = frame.key
+    return key.process, key.epoch, key.frame, frame.file, frame.line
+
+
+def frames_by_code(run: Run) -> dict[tuple[int, int, int | None, str | None, int | None], tuple[Frame, ...]]:
+    """All compilations grouped by code object, in the order in which they were recorded."""
+    groups: dict[tuple[int, int, int | None, str | None, int | None], list[Frame]] = {}
+    for frame in run.frames:
+        groups.setdefault(code_key(frame), []).append(frame)
+    return {key: tuple(frames) for key, frames in groups.items()}
+
+
+def process_of(run: Run, index: int) -> Process | None:
+    """The process with this index, or None."""
+    if 0 <= index < len(run.processes) and run.processes[index].index == index:  # as `trace` numbers them
+        return run.processes[index]
+    return next((process for process in run.processes if process.index == index), None)
+
+
+def config_value(run: Run, process: int, area: str, option: str) -> object | None:
+    """The non-default value of an option (`area`: dynamo, functorch, inductor), or None when it had its default or is not known."""
+    found = process_of(run, process)
+    return None if found is None else found.config.get(area, {}).get(option)

@@ -6,8 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dynadiag.facts.user_frames import (
+    full_place,
+    is_own_file,
+    joined_stack,
+    own_entry,
+    own_frame,
+    project_path,
+    resume_line,
+    source_function,
+)
 from dynadiag.model import CompileKey, Frame, Location, Process, Run, RunInfo
-from dynadiag.passes.places import full_place, is_own_file, joined_stack, own_entry, own_frame, project_path, resume_line, source_function
 
 RUN = Run(info=RunInfo(cwd="/home/me/proj"), site_prefixes=("/usr/lib/python3.12", "/opt/torch-src/torch"))
 

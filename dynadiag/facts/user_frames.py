@@ -15,10 +15,11 @@ from typing import TypeVar
 
 from dynadiag.model.run import Frame, Location, Run
 
-_INSTALLED = re.compile(
-    r"/(?:site-packages|dist-packages)/"  # any installed package, also from another environment
-    r"|/lib(?:64)?/python\d+(?:\.\d+)?t?/"  # the standard library on POSIX
-    r"|/python\d*/lib/"  # the standard library on Windows
+_PACKAGES = re.compile(r"/(?:site-packages|dist-packages)/", re.IGNORECASE)  # any installed package, also from another environment
+_STANDARD = re.compile(
+    r"^<frozen "
+    r"|/lib(?:64)?/python\d+(?:\.\d+)?t?/(?!(?:site|dist)-packages/)"  # POSIX
+    r"|/python\d*/lib/(?!(?:site|dist)-packages/)"  # Windows
     r"|/lib(?:64)?/python\d+\.zip/",
     re.IGNORECASE,
 )
@@ -27,6 +28,7 @@ _TORCH_TREE = re.compile(
     r"/torch/(?:_[a-z]\w*|nn|optim|utils|autograd|distributed|fx|jit|ao|amp|cuda|cpu|func|fft|linalg|distributions|export|library|"
     r"compiler|overrides|functional|random|serialization|storage|testing|backends|masked|nested|onnx|package|profiler|quantization|"
     r"signal|sparse|special|multiprocessing|mps|mtia|xpu|accelerator|hub|torch_version|types)(?:\.py$|/)"
+    r"|/(?:py)?torch(?:-[^/]*)?/torch/(?:__init__|_VF)\.py$"  # elsewhere these may be a user's package
 )
 _OURSELVES = re.compile(
     r"/dynadiag/(?:record|torch_compat|compare|shadow|reduce|bench|replay|fx|parity)/|/dynadiag/api\.py$|/dynadiag_cli/"
@@ -80,7 +82,7 @@ def _is_own(path: str, prefixes: tuple[str, ...]) -> bool:
     if any(_below(path, normal_path(prefix)) for prefix in prefixes):
         return False
     slashed = path if path.startswith("/") else f"/{path}"
-    return not any(pattern.search(slashed) for pattern in (_INSTALLED, _TORCH_TREE, _OURSELVES, _GENERATED))
+    return not any(pattern.search(slashed) for pattern in (_PACKAGES, _STANDARD, _TORCH_TREE, _OURSELVES, _GENERATED))
 
 
 def is_generated(place: Location) -> bool:
@@ -92,6 +94,12 @@ def is_torchs_file(file: str) -> bool:
     """True for a file of torch itself, installed or in a checkout."""
     path = normal_path(file)
     return "/site-packages/torch/" in path or "/dist-packages/torch/" in path or _TORCH_TREE.search(path) is not None
+
+
+def is_standard_library(file: str) -> bool:
+    """True for a file of Python's standard library, which lies in the same folder as installed packages."""
+    path = normal_path(file)
+    return _STANDARD.search(path if path.startswith(("/", "<")) else f"/{path}") is not None
 
 
 def _below(path: str, prefix: str) -> bool:

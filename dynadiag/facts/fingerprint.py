@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from dynadiag.facts.user_frames import project_path, source_function
 from dynadiag.model.run import Location, Run
-from dynadiag.passes.places import project_path, source_function
 
 _STRING_OR_COMMENT = re.compile(r"""(?P<string>"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')|\#.*""", re.DOTALL)
 

@@ -1,0 +1,82 @@
+"""Short texts for places, frames, ranks and counts, the same wherever a finding or an advice is worded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from dynadiag.facts.lookups import process_of
+from dynadiag.facts.user_frames import resume_line, source_function
+from dynadiag.model.run import Frame, Location, Run
+
+_RUNS_SHOWN = 8
+
+
+def plural(count: int, singular: str, many: str | None = None) -> str:
+    """The count with its noun: "1 event", "3 events"."""
+    return f"{count} {singular if count == 1 else many or singular + 's'}"
+
+
+def base_name(path: str) -> str:
+    """The last part of a path of any system: logs come from foreign machines."""
+    return path.replace("\\", "/").rstrip("/").rpartition("/")[2] or path
+
+
+def short_place(location: Location | None) -> str:
+    """`train.py:12`, or `train.py` without a line, or "an unknown place"."""
+    if location is None:
+        return "an unknown place"
+    name = base_name(location.file)
+    return name if location.line is None else f"{name}:{location.line}"
+
+
+def frame_text(frame: Frame | None) -> str:
+    """`forward (model.py:12) [0/1]`: a frame as people name it, with torch's compile id."""
+    if frame is None:
+        return "an unknown frame"
+    place = "" if frame.file is None else f" ({short_place(Location(frame.file, frame.line))})"
+    line = resume_line(frame.name)
+    name = frame.name or "an unnamed frame" if line is None else f"{source_function(frame.name)}, resumed at line {line}"
+    return f"{name}{place} [{frame.key.text}]"
+
+
+def frame_location(frame: Frame) -> Location | None:
+    """Where the frame's code begins, or None when the log did not say."""
+    return None if frame.file is None else Location(frame.file, frame.line, frame.name)
+
+
+def rank_numbers(ranks: Iterable[int]) -> str:
+    """Ranks in few words, however many: "0, 2 to 7, 9 and 1,000 more"."""
+    runs: list[list[int]] = []
+    for rank in sorted(ranks):
+        if runs and rank == runs[-1][1] + 1:
+            runs[-1][1] = rank
+        else:
+            runs.append([rank, rank])
+    texts = [str(first) if first == last else f"{first} to {last}" if last > first + 1 else f"{first}, {last}" for first, last in runs]
+    more = sum(last - first + 1 for first, last in runs[_RUNS_SHOWN:])
+    return ", ".join(texts[:_RUNS_SHOWN]) + (f" and {more:,} more" if more else "")
+
+
+def rank_text(run: Run, processes: Iterable[int]) -> str:
+    """For example "ranks 0, 1" or "processes 4711, 4712"; empty when the run has only one process."""
+    wanted = set(processes)
+    chosen = [process for index in sorted(wanted) if (process := process_of(run, index)) is not None]
+    if len(run.processes) < 2 or not chosen:
+        return ""
+    ranks = [process.rank for process in chosen]
+    if None not in ranks:
+        return f"rank{'s' if len(ranks) > 1 else ''} {rank_numbers(rank for rank in ranks if rank is not None)}"
+    names = [str(process.pid if process.pid is not None else base_name(process.log)) for process in chosen]
+    return f"process{'es' if len(names) > 1 else ''} {listed(names, limit=_RUNS_SHOWN)}"
+
+
+def unique(values: Iterable[str]) -> tuple[str, ...]:
+    """The values once each, in their first order."""
+    return tuple(dict.fromkeys(values))
+
+
+def listed(values: Sequence[str], *, limit: int = 3) -> str:
+    """A list that stays short: "a, b, c and 4 more"."""
+    if len(values) <= limit:
+        return ", ".join(values)
+    return f"{', '.join(values[:limit])} and {len(values) - limit} more"

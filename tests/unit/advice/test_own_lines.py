@@ -1,0 +1,60 @@
+"""Advice and passes have one opinion on whose line a break is on, also for paths of other machines."""
+
+import pytest
+
+from dynadiag.advice.situation import situation_of
+from dynadiag.facts.user_frames import is_own_file
+from dynadiag.model.run import BreakEvent, CompileKey, Frame, Location, Run, RunInfo
+
+CALL = Location("/home/me/proj/train.py", 3, "f", "y = helper(x)")
+RUN = Run(
+    info=RunInfo(),
+    frames=(Frame(id="f0", key=CompileKey(0, 0, 0, 0), attempts=1, name="f", file=CALL.file, line=1, outcome="broke"),),
+    site_prefixes=("/opt/env",),
+)
+
+
+def situation(file):
+    inner = Location(file, 7, "helper", "if mask.all():")
+    event = BreakEvent(
+        frame="f0", attempt=0, gb_id="GB0170", gb_type="?", explanation="", hints=(), context="", stack=(CALL, inner), torch_frame=inner
+    )
+    return situation_of(event, RUN)
+
+
+@pytest.mark.parametrize(
+    ("file", "whose"),
+    [
+        ("/home/me/proj/net.py", "own"),
+        ("C:\\Users\\me\\proj\\net.py", "own"),
+        ("<doctest net.helper[0]>", "own"),
+        ("<input>", "own"),
+        ("<ipython-input-3-abc>", "own"),
+        ("/opt/environment/net.py", "own"),  # only its name begins like the recorded prefix
+        ("/home/me/torch/net.py", "own"),
+        ("/opt/env/share/net.py", "package"),
+        ("C:\\venv\\Lib\\site-packages\\net.py", "package"),
+        ("C:\\Python312\\Lib\\site-packages\\net.py", "package"),
+        ("/usr/lib/python3/dist-packages/net.py", "package"),
+        ("/env/lib/python3.12/site-packages/engine/torch/net.py", "package"),
+        ("/home/me/tools/dynadiag/compare/calls.py", "package"),
+        ("/tmp/torchinductor_me/ab/cabcabc.py", "package"),  # noqa: S108
+        ("<string_helper>", "package"),
+        ("<eval_with_key>.3", "package"),
+        ("/data/pytorch/torch/nn/functional.py", "torch"),
+        ("/data/pytorch/torch/__init__.py", "torch"),
+        ("/opt/torch-src/torch/__init__.py", "torch"),
+        ("/home/me/backends/torch/__init__.py", "own"),
+        ("D:\\src\\pytorch\\torch\\nn\\functional.py", "torch"),
+        ("C:\\venv\\Lib\\site-packages\\torch\\nn\\functional.py", "torch"),
+        ("C:\\Python312\\Lib\\contextlib.py", "standard library"),
+        ("/usr/lib/python3.12/contextlib.py", "standard library"),
+        ("/usr/lib/python3.13t/contextlib.py", "standard library"),
+        ("/usr/lib/python312.zip/contextlib.py", "standard library"),
+        ("<frozen runpy>", "standard library"),
+    ],
+)
+def test_whose_line_it_is_has_one_answer(file, whose):
+    found = situation(file)
+    assert is_own_file(file, RUN) is found.editable is (whose == "own")
+    assert (found.direct, found.library) == (whose == "standard library", whose == "package")
