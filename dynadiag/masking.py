@@ -67,10 +67,16 @@ def masked_text(text: str) -> str:
     """The text with URLs' user info, tokens of known forms and `password=...` masked."""
     if len(text) < _SHORTEST:
         return text
+    return _SAID.sub(_said, _LOOKS.sub(_looks, text)) if may_hold_secret(text) else text
+
+
+def may_hold_secret(text: str) -> bool:
+    """False where `masked_text` leaves the text, and every part of it, as it is; far cheaper than to look for secrets."""
     low = text.lower()
-    if not any(sign in low for sign in _SIGNS):
-        return text
-    return _SAID.sub(_said, _LOOKS.sub(_looks, text))
+    for sign in _SIGNS:  # noqa: SIM110 - half the time of any(): this is done for each string of a report
+        if sign in low:
+            return True
+    return False
 
 
 def masked_arguments(arguments: Iterable[str]) -> tuple[str, ...]:

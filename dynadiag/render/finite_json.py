@@ -5,15 +5,27 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
-from dynadiag.masking import masked_text
+from dynadiag.masking import masked_text, may_hold_secret
+
+_CACHED_KEY = 64  # characters: the keys of a report are few and short, those that come from a log may be neither
 
 
 def dumps(value: Any, *, indent: int | None = None, ensure_ascii: bool = True) -> str:
     """`value` as JSON. A float that is no number is null, and the innermost object around it says why: in its `unknown` where it has
     one, else in a key of that name with `_why` behind it.
     """
+    if indent is None and not ensure_ascii:
+        # No sign of a secret has a character that JSON escapes: when the text of a whole entry has none, none of its strings has.
+        try:
+            text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+        except (TypeError, ValueError):  # a number that is none, or a mapping that is no dict
+            pass
+        else:
+            if not may_hold_secret(text):
+                return text
     return json.dumps(finite(value), indent=indent, ensure_ascii=ensure_ascii, allow_nan=False)
 
 
@@ -24,6 +36,11 @@ def finite(value: Any) -> Any:
 
 def _cleaned(value: Any) -> tuple[Any, str | None]:
     """The value, and what had to be replaced in it and is not yet explained."""
+    kind = type(value)
+    if kind is str:
+        return masked_text(value), None
+    if value is None or kind is int or kind is bool:
+        return value, None
     if isinstance(value, float) and not math.isfinite(value):
         return None, "it is not a number (NaN)" if math.isnan(value) else "it is infinite"
     if isinstance(value, Mapping):
@@ -36,7 +53,7 @@ def _cleaned(value: Any) -> tuple[Any, str | None]:
 
 
 def _object(value: Mapping[Any, Any]) -> dict[Any, Any]:
-    cleaned = {masked_text(key) if isinstance(key, str) else key: _cleaned(item) for key, item in value.items()}
+    cleaned = {_key(key) if isinstance(key, str) else key: _cleaned(item) for key, item in value.items()}
     result: dict[Any, Any] = {key: item for key, (item, _) in cleaned.items()}
     reasons = {key: why for key, (_, why) in cleaned.items() if why is not None}
     if reasons and isinstance(result.get("unknown"), dict):
@@ -44,3 +61,10 @@ def _object(value: Mapping[Any, Any]) -> dict[Any, Any]:
     elif reasons:
         result.update({f"{key}_why": why for key, why in reasons.items() if result.get(f"{key}_why") is None})
     return result
+
+
+def _key(key: str) -> str:
+    return _known_key(key) if len(key) <= _CACHED_KEY else masked_text(key)
+
+
+_known_key = lru_cache(maxsize=2048)(masked_text)
