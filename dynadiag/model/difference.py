@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from dynadiag.model.run import Location
+    from dynadiag.model.location import Location
 
 Kind = Literal[
     "value", "shape", "stride", "dtype", "device", "layout", "requires_grad", "alias", "missing", "raises", "accepts", "overwritten"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dynadiag.model.run import Location
+from dynadiag.model.location import Location
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

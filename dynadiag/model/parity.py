@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from dynadiag.model.difference import Difference
-    from dynadiag.model.run import Location
+    from dynadiag.model.location import Location
 
 Verdict = Literal["equal", "different", "not_compared"]
 

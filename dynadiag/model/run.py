@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from dynadiag.model.location import Location as Location
+
 if TYPE_CHECKING:
     from dynadiag.model.parity import ParityCall, Replayed
 
@@ -16,16 +18,6 @@ BREAK_ERRORS = frozenset({"Unsupported", "UserError", "UncapturedHigherOrderOpEr
 LIMIT_ERRORS = frozenset({"RecompileLimitExceeded", "CacheLimitExceeded", "FailOnRecompileLimitHit", "FailOnCacheLimitHit"})
 SOFT_ERRORS = BREAK_ERRORS | LIMIT_ERRORS | {"SkipFrame", "SkipCodeRecursiveException"}
 GraphKind = Literal["dynamo", "aot_joint", "aot_forward", "aot_backward", "aot_inference", "post_grad"]
-
-
-@dataclass(frozen=True, slots=True)
-class Location:
-    """A place in source text. `code` is the source line as recorded (stripped), never read later from disk by a pass."""
-
-    file: str
-    line: int | None = None
-    function: str | None = None
-    code: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,6 +153,12 @@ def test_no_parts_import_each_other():
     assert set(graphlib.TopologicalSorter(MAY_IMPORT).static_order()) == set(MAY_IMPORT)
 
 
+def test_no_plain_data_modules_import_each_other():
+    """Not for type checking only either: what `Run` and `Report` are made of reads from the bottom up."""
+    names = {f"dynadiag.model.{path.stem}": path for path in modules() if part_of(path) == "model" and path.stem != "__init__"}
+    graphlib.TopologicalSorter({name: imported(path) & set(names) for name, path in names.items()}).prepare()
+
+
 @pytest.mark.parametrize("part", sorted(MAY_IMPORT))
 def test_imports_point_downwards(part):
     wrong = {
