@@ -245,8 +245,7 @@ def _consequence(run: Run, group: Sequence[GraphBreak], *, no_graph: bool) -> li
     elif before or after:
         parts.append(f"graphs before it: {listed(before) or 'none'}; after it: {listed(after) or 'none'}")
     resumed = unique(frame for site in group for frame in site.resume_frames)
-    ran_eager = {frame.id for frame in run.frames if frame.outcome not in ("compiled", "broke")}
-    compiled = [frame for frame in resumed if frame not in ran_eager]
+    compiled = [frame for frame in resumed if (found := run.frame(frame)) is None or found.outcome in ("compiled", "broke")]
     if compiled:
         parts.append(f"continues in {plural(len(compiled), 'compiled resume frame')}")
     if len(compiled) < len(resumed):
