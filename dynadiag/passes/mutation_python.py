@@ -44,11 +44,14 @@ class Changed:
 def python_facts(run: Run) -> Iterator[Fact]:
     """A fact for each Python object that a kept frame changes, and for each object whose changed state made torch compile again."""
     changed = list(_changed(run))
+    of_code: dict[tuple[int, str | None, int | None], list[int]] = {}
+    for index, one in enumerate(changed):
+        of_code.setdefault(_code(one.frame), []).append(index)
     claimed: set[int] = set()
     lines: set[tuple[str, int | None]] = set()
     for fact in _side_effects(run):
         lines.update((site.where.file, site.where.line) for site in fact.sites if site.where is not None)
-        mine = [index for index, one in enumerate(changed) if _same_code(one.frame, fact.frame) and _concerns(one.guard, fact.input)]
+        mine = [index for index in of_code.get(_code(fact.frame), ()) if _concerns(changed[index].guard, fact.input)]
         if _OWN_ARGUMENTS.fullmatch(fact.input):
             mine = []
         claimed.update(mine)
@@ -56,8 +59,8 @@ def python_facts(run: Run) -> Iterator[Fact]:
     yield from _changed_outside([one for index, one in enumerate(changed) if index not in claimed], lines, run)
 
 
-def _same_code(one: Frame, other: Frame) -> bool:
-    return (one.key.process, one.file, one.line) == (other.key.process, other.file, other.line)
+def _code(frame: Frame) -> tuple[int, str | None, int | None]:
+    return frame.key.process, frame.file, frame.line
 
 
 def _side_effects(run: Run) -> Iterator[Fact]:
