@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
 
 from dynadiag.compare.aliasing import byte_range, overlaps_itself, relation
 from dynadiag.compare.judge import Seen
+from dynadiag.torch_compat.pytree import tree_leaves
 
 
 @dataclass(frozen=True)

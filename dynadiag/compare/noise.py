@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 from torch.fx import GraphModule
-from torch.utils._pytree import tree_map_only
 
 from dynadiag.compare.aliasing import Change
+from dynadiag.torch_compat.pytree import tree_map_only
 
 DOUBLES = {
     torch.float32: torch.float64,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch.fx import GraphModule, Node
+
+from dynadiag.torch_compat.fx_writes import declared_schema
 
 _DEFAULT_RANKS = 2
 
@@ -20,10 +20,7 @@ def group_sizes(module: GraphModule) -> dict[str, int]:
 
 
 def _collect(node: Node, found: dict[str, int]) -> None:
-    schema: Any = getattr(node.target, "_schema", None)
-    packet: Any = getattr(node.target, "overloads", None)
-    if schema is None and packet is not None:
-        schema = getattr(node.target, "default", None) and node.target.default._schema  # type: ignore[union-attr]
+    schema = declared_schema(node.target)
     if schema is None:
         return
     arguments = {argument.name: node.args[i] for i, argument in enumerate(schema.arguments) if i < len(node.args)}

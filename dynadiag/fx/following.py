@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch.fx import GraphModule, Interpreter, Node
-from torch.utils import _pytree as pytree
 
 from dynadiag.fx import probe_bodies, sizes
 from dynadiag.fx.annotations import TensorNote, parse_annotation
@@ -18,7 +17,8 @@ from dynadiag.fx.mutation_records import WriteKind, WriteSite
 from dynadiag.fx.probe_inputs import fake_from_spec
 from dynadiag.fx.refusal import NotRebuildableError
 from dynadiag.fx.stand_ins import StandIn
-from dynadiag.torch_compat.fx_writes import is_higher_order, storages, write_kind
+from dynadiag.torch_compat import pytree
+from dynadiag.torch_compat.fx_writes import is_higher_order, operator_name, storages, write_kind
 
 _FRAME = re.compile(r'File "(?P<file>[^"]*)", line (?P<line>\d{1,9}), in (?P<function>[^\n]*)\n\s*(?P<code>[^\n]*)')
 _REQUIRES_GRAD = ("requires_grad_", "_set_tensor_requires_grad")
@@ -87,7 +87,7 @@ class Follower(Interpreter):
             return self._stand_in(n, n.target)
         if n.op == "call_function" and is_higher_order(n.target):
             args, kwargs = self.fetch_args_kwargs_from_env(n)
-            name = getattr(n.target, "_name", "") or getattr(n.target, "__name__", "")
+            name = operator_name(n.target)
             if probe_bodies.follows(name, args):
                 return probe_bodies.run_bodies(name, args, kwargs, self._run_body)
         if n.target in _REQUIRES_GRAD or getattr(n.target, "__name__", "") in _REQUIRES_GRAD:

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 from torch.fx import GraphModule
-from torch.utils import _pytree as pytree
 
 from dynadiag.fx.inputs import computed
+from dynadiag.torch_compat import pytree
 
 Runner = Callable[[GraphModule, Sequence[Any]], Any]
 _LEFT_ALONE = ("auto_functionalized", "triton", "flex_attention", "out_dtype", "run_const_graph", "with_effects", "rng_state")

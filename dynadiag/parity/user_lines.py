@@ -6,9 +6,9 @@ import re
 from typing import Any
 
 from torch.fx import GraphModule, Node
-from torch.utils._pytree import tree_leaves
 
 from dynadiag.fx.mutation_records import InputMutation
+from dynadiag.torch_compat.pytree import tree_leaves
 
 _FRAME = re.compile(r'File "(?P<file>[^"]*)", line (?P<line>\d+), in (?P<function>.*)\n\s*(?P<code>.*)')
 Line = dict[str, Any]

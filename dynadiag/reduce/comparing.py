@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
 
 from dynadiag.compare.judge import MINIFY, Noise, Runs, Seen, judge
 from dynadiag.compare.noise import widen, wider_dtype
@@ -15,6 +14,7 @@ from dynadiag.compare.rounding import DISCRETE, NOT_FINITE
 from dynadiag.model.difference import Difference
 from dynadiag.reduce.candidate import Candidate, own_copy
 from dynadiag.reduce.inputs import TensorInput, make_values
+from dynadiag.torch_compat.pytree import tree_leaves
 
 
 def wrong(

@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 from torch.fx import GraphModule
-from torch.utils._pytree import tree_leaves
 
 from dynadiag.compare.aliasing import Change, snapshot
 from dynadiag.compare.calls import gradients_of_loss
@@ -30,6 +29,7 @@ from dynadiag.reduce.setting import Setting
 from dynadiag.torch_compat import reduce_compile
 from dynadiag.torch_compat.bench_rounding import CoarsestRounding, NoisySums
 from dynadiag.torch_compat.causes import chain_of
+from dynadiag.torch_compat.pytree import tree_leaves
 from dynadiag.torch_compat.reduce_inner import inner_compiled, inner_options
 from dynadiag.torch_compat.surroundings import surroundings as around_a_call
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 from torch.fx import Interpreter, Node
-from torch.utils._pytree import tree_map_only
 
 from dynadiag.reduce.candidate import Candidate
 from dynadiag.reduce.inputs import make_values
 from dynadiag.reduce.memory import overlaps_itself
+from dynadiag.torch_compat.pytree import tree_map_only
 
 
 class _Keeping(Interpreter):

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+
+from dynadiag.torch_compat.pytree import tree_leaves
 
 _MOST_TERMS = 4096
 
@@ -103,3 +104,8 @@ def _summed(terms: torch.Tensor, *, sizes: int | None) -> torch.Tensor:
     """Over the dimensions in front of the last `sizes`; None: over all but the channels, which are the second dimension."""
     over = [at for at in range(terms.dim()) if at != 1] if sizes is None else list(range(terms.dim() - sizes))
     return terms.sum(over) if over else terms
+
+
+def is_convolution(module: Any) -> bool:
+    """Whether a module convolves, transposed or not (`torch/nn/modules/conv.py`, 2.11 to 2.15)."""
+    return isinstance(module, torch.nn.modules.conv._ConvNd)

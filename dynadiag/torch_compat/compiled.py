@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -31,3 +32,12 @@ def is_compiled(fn: Any) -> bool:
     if getattr(fn, "_torchdynamo_disable", False):
         return False
     return getattr(fn, "_torchdynamo_orig_callable", None) is not None or getattr(fn, "_compiled_call_impl", None) is not None
+
+
+def uncompiled(value: Any) -> Any:
+    """What was compiled, from its wrapper (`torch/_dynamo/eval_frame.py`, 2.11 to 2.15); anything else as it is."""
+    if isinstance(value, types.FunctionType):
+        return getattr(value, "_torchdynamo_orig_callable", None) or value
+    if type(value).__name__ == "OptimizedModule":
+        return value.__dict__["_modules"].get("_orig_mod", value)
+    return value

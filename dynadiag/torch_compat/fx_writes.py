@@ -163,6 +163,19 @@ def is_higher_order(target: object) -> bool:
     return isinstance(target, HigherOrderOperator)
 
 
+def operator_name(target: Any) -> str:
+    """The name of a higher order operator: `wrap_with_set_grad_enabled`."""
+    return str(getattr(target, "_name", "") or getattr(target, "__name__", ""))
+
+
+def declared_schema(target: Any) -> Any:
+    """The schema of an operator or of what stands in for one, of a packet its default's; None for other functions."""
+    schema = getattr(target, "_schema", None)
+    if schema is None and getattr(target, "overloads", None) is not None:
+        return getattr(getattr(target, "default", None), "_schema", None)
+    return schema
+
+
 def parse_schema(text: str) -> Any:
     """The schema of an operator as torch's own object; None when the text is none."""
     try:

@@ -143,3 +143,11 @@ def gpus_to_share(text: str) -> tuple[str, ...]:
     else:
         names = tuple(str(number) for number in range(max(0, getattr(torch.cuda, "_raw_device_count_nvml", int)())))
     return names if len(names) > 1 else ()
+
+
+def import_dynamo(*, inductor: bool) -> None:
+    """Import Dynamo, or also inductor's part that compiles graphs, and nothing more: no device is initialised."""
+    import torch._dynamo
+
+    if inductor:
+        import torch._inductor.compile_fx  # noqa: F401

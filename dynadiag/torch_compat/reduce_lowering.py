@@ -13,7 +13,8 @@ from typing import Any, Literal
 
 import torch
 from torch.fx import Graph, GraphModule
-from torch.utils._pytree import tree_leaves
+
+from dynadiag.torch_compat.pytree import tree_leaves
 
 AotKind = Literal["inference", "forward", "backward", "joint"]
 _COMPILERS: tuple[tuple[str, AotKind], ...] = (

@@ -104,7 +104,8 @@ THIRD_PARTY_FREE = {
     "bootstrap",
 }
 VERBS = [command.name for command in app.registered_commands]
-PRIVATE_TORCH = re.compile(r"^torch\._(?!_)")
+PRIVATE_TORCH = re.compile(r"^torch\.(?:\w+\.)*_(?!_)")
+OF_PYTHON = {"_fields", "_initializing"}  # of named tuples and of import specs
 
 
 def modules() -> list[Path]:
@@ -118,9 +119,13 @@ def part_of(path: Path) -> str:
 
 def imported(path: Path, *, runtime_only: bool = False) -> set[str]:
     """Full names of the modules that a file imports, at any depth; `runtime_only` leaves out `if TYPE_CHECKING:`."""
+    return imported_by(path.read_text(encoding="utf-8"), path, runtime_only=runtime_only)
+
+
+def imported_by(source: str, path: Path, *, runtime_only: bool = False) -> set[str]:
     names: set[str] = set()
     package = path.relative_to(ROOT).with_suffix("").parts[:-1]
-    pending: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"), str(path))]
+    pending: list[ast.AST] = [ast.parse(source, str(path))]
     while pending:
         node = pending.pop()
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test) and runtime_only:
@@ -185,19 +190,75 @@ def test_what_runs_in_the_users_process_needs_no_package_of_ours(part):
     assert wrong == {}
 
 
-def private_names(path: Path) -> list[str]:
-    """Where a file reaches for `torch._something`: as an import or as an attribute."""
-    tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
-    found = [name for name in imported(path) if PRIVATE_TORCH.match(name)]
+def private_names(source: str, imports: set[str]) -> list[str]:
+    """Where a source reaches for a private name: imported, as an attribute, by `getattr` or by a module's name."""
+    tree = ast.parse(source)
+    found = [name for name in imports if PRIVATE_TORCH.match(name)]
+    aliases = dict(alias for node in ast.walk(tree) for alias in torch_aliases(node))
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and PRIVATE_TORCH.match(ast.unparse(node)):
+        name = ""
+        if isinstance(node, ast.Attribute):
+            root, _, rest = ast.unparse(node).partition(".")
+            name = f"{aliases.get(root, root)}.{rest}"
+        elif isinstance(node, ast.Call) and len(node.args) > 1 and ast.unparse(node.func) in ("getattr", "hasattr", "setattr", "delattr"):
+            name = f"torch.{text_of(node.args[1])}"
+            name = "" if name.removeprefix("torch.") in OF_PYTHON else name
+        elif (
+            isinstance(node, ast.Call) and node.args and ast.unparse(node.func).endswith(("import_module", "__import__", "sys.modules.get"))
+        ):
+            name = text_of(node.args[0])
+        elif isinstance(node, ast.Subscript) and ast.unparse(node.value) == "sys.modules":
+            name = text_of(node.slice)
+        if PRIVATE_TORCH.match(name):
             found.append(f"line {node.lineno}: {ast.unparse(node)}")
     return found
 
 
+def torch_aliases(node: ast.AST) -> list[tuple[str, str]]:
+    """What an import binds to something of torch's: `nn` to `torch.nn`."""
+    if isinstance(node, ast.Import):
+        return [(alias.asname, alias.name) for alias in node.names if alias.asname and alias.name.startswith("torch")]
+    if isinstance(node, ast.ImportFrom) and not node.level and (node.module or "").split(".")[0] == "torch":
+        return [(alias.asname or alias.name, f"{node.module}.{alias.name}") for alias in node.names]
+    return []
+
+
+def text_of(node: ast.expr) -> str:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import torch._dynamo",
+        "from torch import _dynamo",
+        "from torch.utils import _pytree as pytree",
+        "from torch.fx.node import _get_qualified_name",
+        "import torch\ntorch.fx._symbolic_trace",
+        "import torch.utils as u\nu._pytree",
+        "from torch import nn\nnn.Module._call_impl",
+        "getattr(node.target, '_schema', None)",
+        "import importlib\nimportlib.import_module('torch._inductor.config')",
+        "import sys\nsys.modules.get('torch._dynamo')",
+        "import sys\nsys.modules['torch.fx._lazy_graph_module']",
+    ],
+)
+def test_a_private_name_of_torch_is_found_however_it_is_spelled(source):
+    assert private_names(source, imported_by(source, ROOT / "dynadiag/api.py"))
+
+
+@pytest.mark.parametrize("source", ["import torch\ntorch.nn.Module.__call__", "self._x", "getattr(value, '_fields', None)", "x.__dict__"])
+def test_other_names_are_none_of_torchs(source):
+    assert private_names(source, imported_by(source, ROOT / "dynadiag/api.py")) == []
+
+
 def test_private_names_of_torch_stay_behind_one_door():
     files = [*modules(), *sorted((ROOT / "cli").rglob("*.py"))]
-    wrong = {str(path.relative_to(ROOT)): found for path in files if part_of_any(path) != "torch_compat" and (found := private_names(path))}
+    wrong = {
+        str(path.relative_to(ROOT)): found
+        for path in files
+        if part_of_any(path) != "torch_compat" and (found := private_names(path.read_text(encoding="utf-8"), imported(path)))
+    }
     assert wrong == {}
 
 

@@ -17,7 +17,7 @@ from dynadiag.bench.inside.steps import Step
 from dynadiag.bench.inside.vacuous import same_bits, why_vacuous
 from dynadiag.compare.judge import Judged
 from dynadiag.compare.noise import SMALLEST_NUDGE, in_float64, loses_numbers
-from dynadiag.torch_compat.bench_rounding import CoarsestRounding, NoisySums
+from dynadiag.torch_compat.bench_rounding import CoarsestRounding, NoisySums, is_convolution
 
 # With random numbers in the step, float64 is a truth only where it drew the same ones.
 _SAME_DRAWS = 1e-2
@@ -238,7 +238,7 @@ def _may_use_tf32(modules: Mapping[str, Any]) -> bool:
     if not cuda_in_use():
         return False
     parts = [part for module in modules.values() for part in module.modules()]
-    convolves = not parts or any(isinstance(part, torch.nn.modules.conv._ConvNd) for part in parts)
+    convolves = not parts or any(is_convolution(part) for part in parts)
     return bool(torch.backends.cuda.matmul.allow_tf32) or (convolves and bool(torch.backends.cudnn.allow_tf32))
 
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+from dynadiag.torch_compat.compiled import uncompiled
+
 _DEEPEST = 6
 _LONGEST = 2000
 _SCRATCH = ("al",)
@@ -136,7 +138,7 @@ class _Finder:
         """Note what `value` is or holds."""
         import torch
 
-        inner = _uncompiled(value)
+        inner = uncompiled(value)
         self.state.compiled |= inner is not value
         value = inner
         if depth > _DEEPEST or isinstance(value, (*_PLAIN, *_ATOMS)) or id(value) in self._seen:
@@ -237,15 +239,6 @@ class _Finder:
         # Whatever is there: a step may put another tuple of hidden states, or another cache, in its place.
         self.state.slots.setdefault(name, slot)
         self.visit(slot.get(), name, depth + 1)
-
-
-def _uncompiled(value: Any) -> Any:
-    """What was compiled, from its wrapper (`torch/_dynamo/eval_frame.py`, 2.11 to 2.15); anything else as it is."""
-    if isinstance(value, types.FunctionType):
-        return getattr(value, "_torchdynamo_orig_callable", None) or value
-    if type(value).__name__ == "OptimizedModule":
-        return value.__dict__["_modules"].get("_orig_mod", value)
-    return value
 
 
 def _global_names(code: types.CodeType) -> Iterator[str]:

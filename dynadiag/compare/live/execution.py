@@ -8,12 +8,12 @@ from typing import Any, TypeVar
 
 import torch
 from torch.fx import Node, map_arg
-from torch.utils._pytree import tree_leaves, tree_map_only
 
 from dynadiag.compare.aliasing import is_plain, relation, same_bits, snapshot
 from dynadiag.compare.live.graph_copy import GraphCopy
 from dynadiag.compare.noise import perturbing, wider, wider_dtype
 from dynadiag.torch_compat.bench_rounding import NoisySums
+from dynadiag.torch_compat.pytree import tree_leaves, tree_map_only
 from dynadiag.torch_compat.shadow_state import RandomState, is_public, is_triton
 
 # Results whose memory nobody has written: they are filled, each call with another value.

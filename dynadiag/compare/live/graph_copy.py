@@ -15,7 +15,7 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from dynadiag.torch_compat.fx_state import lazy_graph_module
-from dynadiag.torch_compat.fx_writes import declared_writes
+from dynadiag.torch_compat.fx_writes import declared_writes, operator_name
 from dynadiag.torch_compat.graph_attributes import source_name
 from dynadiag.torch_compat.shadow_state import is_higher_order, operator_names, operator_schema, python_kernels
 
@@ -110,7 +110,7 @@ def _node_why_not(module: GraphModule, node: Node) -> str | None:
         return None
     target: Any = node.target
     if is_higher_order(target):
-        name = str(getattr(target, "_name", target))
+        name = operator_name(target)
         return f"it calls {name}, whose effects are outside the graph" if name in _NOT_TWICE else None
     for name in operator_names(target):
         namespace = name.split("::")[0]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import importlib
 import json
 import sys
 import time
@@ -35,7 +34,7 @@ from dynadiag.reduce.scripts.source import imported, read_script
 from dynadiag.reduce.template import template
 from dynadiag.reduce.worker import Interrupts, end_with_starter, keep_for_children, open_known, say, show
 from dynadiag.scratch import scratch
-from dynadiag.torch_compat.reduce_compile import import_for_kernels
+from dynadiag.torch_compat.reduce_compile import import_dynamo, import_for_kernels
 from dynadiag.torch_compat.reduce_stop import compile_with_a_break
 
 _LEAST_PROOF_S = 120.0
@@ -108,7 +107,7 @@ def _concluded(found: ScriptHunt, stay: Sequence[str], out: Path, job: dict[str,
 
 def _import_once(program: Program) -> None:
     """Import what the script imports of torch and of packages that are known to do no more; its own modules are left to the children."""
-    importlib.import_module("torch._dynamo")
+    import_dynamo(inductor=False)
     names = imported(program)
     for statement in (one for name in ("torch", *_IMPORTED_ONCE) for one in names.get(name, ())):
         with contextlib.suppress(Exception):
@@ -121,7 +120,7 @@ def warm_up() -> None:
     Where there is a GPU inductor is imported only: to compile could initialise it, and no child could use it then.
     """
     if torch.cuda.is_available():
-        importlib.import_module("torch._inductor.compile_fx")
+        import_dynamo(inductor=True)
         import_for_kernels()
         return
     try:
