@@ -191,6 +191,8 @@ def _not_finite(value: torch.Tensor, other: torch.Tensor, beside: Beside) -> Loo
 
 def _finite(whole: torch.Tensor, whole_other: torch.Tensor, beside: Beside, tolerance: float, dtype: torch.dtype) -> Look:
     finite = torch.isfinite(whole) & torch.isfinite(whole_other)
+    for run in map(_wide, beside.runs()):
+        finite &= torch.isfinite(run)
     value, other = whole[finite], whole_other[finite]
     if not value.numel():
         return RIGHT

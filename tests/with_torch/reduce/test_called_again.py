@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -94,7 +96,8 @@ def test_results_that_a_later_call_overwrites_are_wrong():
     candidate = graph(lambda x: (torch.tanh(torch.sin(x)) + 1,), torch.ones(4))
     found = hunt_calls(candidate, Setting(backend=overwrites_its_results, check="forward", backward=True), HuntOptions(kind="wrong_result"))
     assert (found.confirmed.failure.kind, found.setting.calls, found.best.nodes) == ("wrong_result", 2, 3)
-    assert found.confirmed.failure.detail == "result 0: too far from float64 (call 1 of 2)"
+    detail = found.confirmed.failure.detail
+    assert detail.startswith("result 0: off by 3.8e-01 of its size") and detail.endswith("(call 1 of 2)")
     with pytest.raises(AssertionError, match="wrong result 0"):
         source_of(found)[1]()
 
@@ -229,6 +232,13 @@ def test_inputs_of_several_dtypes_in_one_memory_on_another_device_share_it_there
 @pytest.mark.skipif(torch.__version__.startswith("2.11"), reason="torch 2.11 lets its caller write this result")
 def test_a_result_that_its_caller_may_not_write():
     """pytorch issue 90507: an in-place view makes the result of compiled code a view, which autograd lets nobody write."""
+    # In a process of its own, as the verb's worker is one: torch's autograd refuses a fork of a process that has run a backward before.
+    done = subprocess.run([sys.executable, __file__], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def reduce_a_write_into_a_result():
+    warm_up("aot_eager")
     weight = torch.ones(3, 4, requires_grad=True)
     candidate = graph(lambda x: (torch.tanh(torch.sin(x)).mul(2).transpose_(0, 1),), weight)
     setting = Setting(backend="aot_eager")
@@ -243,3 +253,7 @@ def test_a_result_that_its_caller_may_not_write():
     with pytest.raises(RuntimeError, match="is a view and is being modified inplace"):
         exec(compile(source, "repro_min.py", "exec"), {"__name__": "__main__"})
     assert not _is_meant(found.confirmed.failure, HuntOptions(printed="RuntimeError: another in-place write"))
+
+
+if __name__ == "__main__":
+    reduce_a_write_into_a_result()
