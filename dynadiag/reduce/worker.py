@@ -47,7 +47,7 @@ from dynadiag.reduce.setting import Setting
 from dynadiag.reduce.speculation import default_width
 from dynadiag.reduce.template import template
 from dynadiag.torch_compat.parity_compile import is_backend
-from dynadiag.torch_compat.reduce_compile import import_compiler, warm_up
+from dynadiag.torch_compat.reduce_compile import LAYERS, import_dynamo, warm_up
 from dynadiag.torch_compat.reduce_cpp import remembered
 
 LEAST_CELL_S = 60.0
@@ -158,7 +158,7 @@ def _reduce(folder: Path, out: Path, job: dict[str, Any], interrupts: Interrupts
     if not candidate.accelerated:
         # Then the server may compile once to warm up: with a GPU in sight even a CPU compile would initialise it.
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    import_compiler(setting.backend)
+    import_dynamo(inductor=setting.backend in LAYERS[2:])
     with template():
         _warm_up(setting.backend)
         keep_for_children()
