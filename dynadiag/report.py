@@ -20,7 +20,7 @@ _TRACEBACK_LINES = 4
 
 
 def build(run: Run, passes: Sequence[Pass] = ALL_PASSES) -> Report:
-    """The report on a run: what all passes found, findings ranked dearest first, and the counts.
+    """The report on a run: what all passes found, findings ranked most expensive first, and the counts.
 
     A pass that raises costs only its own findings: the others go on and a note says which one failed and with what.
     """
@@ -101,7 +101,7 @@ def _explained(findings: Sequence[Finding]) -> tuple[Finding, ...]:
 
 
 def _ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Dearest first and numbered `n1`, `n2`, ...; ties go by code, place and fingerprint, so that the same run gives the same list."""
+    """Numbered `n1`, `n2`, ..., most expensive first; ties go by code, place and fingerprint, so that a run gives one list."""
     ordered = sorted(findings, key=_order)
     return tuple(replace(finding, id=f"n{number}") for number, finding in enumerate(ordered, start=1))
 

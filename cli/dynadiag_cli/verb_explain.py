@@ -74,7 +74,7 @@ def explain(
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=0, help="Show the N most expensive findings (0: all).")] = 10,
     probe: Annotated[bool, typer.Option("--probe/--no-probe", help="Afterwards follow the graphs for what they mutate.")] = True,
     pictures: Annotated[bool, typer.Option("--pictures/--no-pictures", help="Draw graphs/*.svg into the run directory.")] = True,
-    renderer: Annotated[str, typer.Option("--renderer", metavar="NAME", help="Who draws: auto, wasi, dot, plain or text.")] = "auto",
+    renderer: Annotated[str, typer.Option("--renderer", metavar="NAME", help="Drawing back end: auto, wasi, dot, plain or text.")] = "auto",
     show_free: Annotated[bool, typer.Option("--show-free", help="List mutations that cost nothing one by one.")] = False,
     mutations_only: Annotated[bool, typer.Option("--mutations-only", help="Print only what is said of mutations.")] = False,
     open_report: Annotated[bool, typer.Option("--open", help="Open the frame map in a viewer afterwards.")] = False,

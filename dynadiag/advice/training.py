@@ -98,7 +98,7 @@ def leaf_creation(situation: Situation) -> Iterator[Advice]:
         return
     yield from say(
         "leaf-outside",
-        f"{text}: gradients of a leaf that is born inside reach nobody (else drop `requires_grad=True`)",
+        f"{text}: the gradient of a leaf created inside cannot be read (else drop `requires_grad=True`)",
     )
 
 

@@ -133,7 +133,7 @@ def _skip(row: ArmResult, reason: str) -> dict[str, Any]:
 
 
 def price_lines(prices: Sequence[Mapping[str, Any]]) -> list[str]:
-    """One line a price, dearest first, what stays unexplained, and why there are none."""
+    """One line a price, most expensive first, what stays unexplained, and why there are none."""
     lines: list[str] = []
     for one in prices:
         if one["why_not"]:

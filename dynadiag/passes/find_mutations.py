@@ -46,7 +46,7 @@ class _Unprobed(NamedTuple):
 
 
 def find_mutations(run: Run) -> PassResult:
-    """Every mutation with its effects, dearest first, one finding for those that cost something, and notes where sources disagree."""
+    """Mutations with their effects, most expensive first, one finding for those that cost something, and a note where sources disagree."""
     breaks = optimizer_breaks(run)
     facts: list[Fact] = []
     notes: list[str] = []

@@ -23,7 +23,7 @@ TITLES = {
     "DM40": "Silently wrong: after the call {what} is not what eager makes of it",
     "DM41": "Silently wrong: the values of {what} are not eager's",
     "DM42": "{what} has another {kind} than in eager",
-    "DM43": "{what} shares memory otherwise than in eager",
+    "DM43": "{what} aliases memory differently than in eager",
     "DM44": "The compiled call raises where eager does not",
     "DM45": "Overwritten by a later call: {what}, which is still held",
     "DM46": "Silently wrong: the gradient of {what} is not eager's",
