@@ -219,7 +219,6 @@ class detects_anomalies:
 
 class turns_an_input_in_place:
     breaks = {"GB0148"}
-    breaks_old = {"GB0014"}
 
     def inputs():
         return (torch.ones(2, 3),)
