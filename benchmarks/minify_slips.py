@@ -25,15 +25,15 @@ from unittest import mock
 
 import torch
 
-from dynadiag.reduce import hunt as hunting
-from dynadiag.reduce import judge
-from dynadiag.reduce.candidate import Candidate, candidate_of
-from dynadiag.reduce.hunt import Hunt, HuntOptions, hunt
-from dynadiag.reduce.isolation import ChildReport
-from dynadiag.reduce.judge import IsolatedOracle, Observation
-from dynadiag.reduce.observing import observe
-from dynadiag.reduce.running import eager_values
-from dynadiag.reduce.setting import Setting
+from dynadiag.reduce.core.isolation import ChildReport
+from dynadiag.reduce.graphs import judge
+from dynadiag.reduce.graphs import reduction as hunting
+from dynadiag.reduce.graphs.candidate import Candidate, candidate_of
+from dynadiag.reduce.graphs.judge import IsolatedOracle, Observation
+from dynadiag.reduce.graphs.observing import observe
+from dynadiag.reduce.graphs.reduction import Hunt, HuntOptions, hunt
+from dynadiag.reduce.graphs.running import eager_values
+from dynadiag.reduce.graphs.setting import Setting
 from dynadiag.torch_compat.reduce_compile import warm_up
 
 Backend = Callable[[torch.fx.GraphModule, Any], Any]

@@ -53,7 +53,7 @@ def reduce_instead(program: Target, directory: Path, options: Any, error: Dynadi
     from dataclasses import replace
 
     from dynadiag.errors import DynadiagError, NothingFoundError
-    from dynadiag.reduce.session import SILENT
+    from dynadiag.reduce.core.failure import SILENT
 
     say(f"{error.message}; going on with the script")
     if options.kind not in SILENT:

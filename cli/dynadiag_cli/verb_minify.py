@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dynadiag.record import Target
-    from dynadiag.reduce.script import Suspect
+    from dynadiag.reduce.sources.failing_script import Suspect
 
 EXAMPLES = """Examples:
 
@@ -193,7 +193,7 @@ def _check_capture(capture: Capture) -> None:
 def _source(target: list[str]) -> tuple[Path, str | None] | None:
     """A recording (or a script made by torch) and the id of the graph in it, None for all; None for a script that is to be run."""
     from dynadiag.errors import UsageError
-    from dynadiag.reduce.torch_repro import is_torch_repro
+    from dynadiag.reduce.sources.torch_repro import is_torch_repro
     from dynadiag.trace.sources import recording_at
     from dynadiag_cli.targets import is_recording
 
@@ -221,7 +221,7 @@ def _minify(
     if options.kind in IN_A_SCRIPT or (options.resume and is_script_job(directory)):
         return reduce(program, directory, options, why=IN_A_SCRIPT.get(options.kind, "the captured graph alone did not show it"))
     if options.resume:
-        from dynadiag.reduce.resuming import captures_to_resume
+        from dynadiag.reduce.sources.resuming import captures_to_resume
 
         return _reduced(captures_to_resume(directory, Path(program.argv[0])), None, directory, options)
     if source is not None:
@@ -233,8 +233,8 @@ def _minify(
 def _of_script(program: Target, directory: Path, options: Any, *, always: bool = False) -> int:
     """Down the ladder: the graph that fails, the calls of it, the script."""
     from dynadiag.errors import DynadiagError, NothingFoundError
-    from dynadiag.reduce.script import CaptureOptions, find_and_capture
-    from dynadiag.reduce.session import SILENT
+    from dynadiag.reduce.core.failure import SILENT
+    from dynadiag.reduce.sources.failing_script import CaptureOptions, find_and_capture
 
     suspect: Suspect | None = None
     captures: list[Path] = []
@@ -287,8 +287,8 @@ def _captured(source: tuple[Path, str | None], directory: Path, options: Any, ba
     """Capture folders from a recording or a script made by torch, and the options that follow from it. Nothing of it is run."""
     from dataclasses import replace
 
-    from dynadiag.reduce.recording import capture_all_recorded, capture_recorded
-    from dynadiag.reduce.torch_repro import capture_script, is_torch_repro, not_saved
+    from dynadiag.reduce.sources.recording import capture_all_recorded, capture_recorded
+    from dynadiag.reduce.sources.torch_repro import capture_script, is_torch_repro, not_saved
 
     path, graph = source
     if graph is not None or not is_torch_repro(path):

@@ -16,7 +16,7 @@ from dynadiag.parity.replaying import Outcome, first_layer, replay
 from dynadiag.parity.scenarios import Scenario
 from dynadiag.parity.subject import Ready
 from dynadiag.parity.user_lines import input_line, output_line
-from dynadiag.reduce.isolation import ChildReport, Tell, run_forked
+from dynadiag.reduce.core.isolation import ChildReport, Tell, run_forked
 from dynadiag.scratch import make_scratch
 from dynadiag.torch_compat import parity_compile
 

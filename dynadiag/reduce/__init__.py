@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dynadiag.errors import NothingFoundError, UsageError
-from dynadiag.reduce.verdict import Verdict, as_verdict
+from dynadiag.reduce.core.verdict import Verdict, as_verdict
 from dynadiag.torch_compat.versions import require
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule
 
-    from dynadiag.reduce.candidate import Candidate
-    from dynadiag.reduce.reducer import Judgement, Progress, Reducer
+    from dynadiag.reduce.core.reducer import Judgement, Progress
+    from dynadiag.reduce.graphs.candidate import Candidate
+    from dynadiag.reduce.graphs.strategy import GraphReducer
 
 __all__ = ["MinifyResult", "Queries", "Verdict", "minify"]
 
@@ -81,15 +82,14 @@ def minify(
     an old torch.
     """
     require("minify")
-    from dynadiag.reduce.candidate import candidate_of
-    from dynadiag.reduce.journal import Journal
-    from dynadiag.reduce.reducer import Reducer
-    from dynadiag.reduce.strategy import reduce_fully
+    from dynadiag.reduce.core.journal import Journal
+    from dynadiag.reduce.graphs.candidate import candidate_of
+    from dynadiag.reduce.graphs.strategy import GraphReducer, reduce_fully
 
     _check(gm, inputs, oracle)
     original = candidate_of(gm, inputs)
     notes = Journal(None if journal is None else Path(journal), subject=original.key, resume=resume)
-    reducer = Reducer(original, _InProcess(oracle), journal=notes, on_query=on_query, query_limit=query_limit)
+    reducer = GraphReducer(original, _InProcess(oracle), journal=notes, on_query=on_query, query_limit=query_limit)
     try:
         _must_be_interesting(reducer.confirm(), notes.get(original.key))
         _must_run(reducer)
@@ -128,21 +128,21 @@ class _InProcess:
 
     def values(self, candidate: Candidate) -> Any:
         """The values of an eager run in this process."""
-        from dynadiag.reduce.running import eager_values
+        from dynadiag.reduce.graphs.running import eager_values
 
         return eager_values(candidate)
 
     def impossible(self, candidate: Candidate) -> str | None:
         """Why the candidate cannot run, found in this process."""
-        from dynadiag.reduce.reducer import impossible
+        from dynadiag.reduce.graphs.running import impossible
 
         return impossible(candidate)
 
 
 def _handed_out(candidate: Candidate) -> tuple[GraphModule, tuple[Any, ...]]:
     """A copy of the graph (an oracle may rewrite it, as compilers do) and fresh inputs."""
-    from dynadiag.reduce.candidate import own_copy
-    from dynadiag.reduce.inputs import make_values
+    from dynadiag.reduce.graphs.candidate import own_copy
+    from dynadiag.reduce.graphs.inputs import make_values
 
     return own_copy(candidate.module), tuple(make_values(candidate.inputs))
 
@@ -153,7 +153,7 @@ def _must_be_interesting(verdict: Verdict, noted: Judgement | None) -> None:
         raise NothingFoundError(f"the oracle finds the graph itself {verdict.value}{remark}: there is nothing to reduce", exit_code=1)
 
 
-def _must_run(reducer: Reducer) -> None:
+def _must_run(reducer: GraphReducer) -> None:
     try:
         reducer.values()
     except Exception as error:

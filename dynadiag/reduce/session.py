@@ -16,17 +16,15 @@ from typing import Any
 
 from dynadiag.errors import DynadiagError, OutputError
 from dynadiag.files import extended, write_inside
-from dynadiag.reduce.failure import Said
-from dynadiag.reduce.machine_answers import take_over, users_cache
-from dynadiag.reduce.proving import DROPPED
-from dynadiag.reduce.script import Suspect
+from dynadiag.reduce.core.failure import SILENT, Said
+from dynadiag.reduce.reproducer.proving import DROPPED
+from dynadiag.reduce.sources.failing_script import Suspect
+from dynadiag.reduce.sources.machine_answers import take_over, users_cache
 
 Message = Mapping[str, Any]
 _GOES_ON = "--resume with --out"
 _START = "import gc, runpy, sys; gc.disable(); runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
 """As `-m`, but garbage is not looked for until the worker is ready: importing torch's compiler leaves none, and spends a seventh on it."""
-SILENT = ("oom", "wrong_result", "wrong_gradient", "wrong_mutation", "nan")
-"""Kinds that no exception tells: each graph is looked at."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +70,7 @@ def reduce_captured(
         "jobs": options.jobs,
     }
     take_over(users_cache(), out / "compile-cache")
-    return _worked("dynadiag.reduce.worker", {**job, **(_known_before(out) if options.resume else {})}, out, on_message)
+    return _worked("dynadiag.reduce.graph_worker", {**job, **(_known_before(out) if options.resume else {})}, out, on_message)
 
 
 def reduce_script(
@@ -100,7 +98,7 @@ def reduce_script(
         "resume": options.resume,
         "level_why": why,
     }
-    return _worked("dynadiag.reduce.scripts.worker", job, out, on_message)
+    return _worked("dynadiag.reduce.script_worker", job, out, on_message)
 
 
 def _known_before(out: Path) -> Message:

@@ -209,7 +209,7 @@ class GraphWatch:
 
 
 def save_graph_files(folder: str, module: Any, values: Any) -> None:
-    """Write a graph with its inputs and the tensors that it holds, as `dynadiag.reduce.loading` reads them."""
+    """Write a graph with its inputs and the tensors that it holds, as `dynadiag.reduce.graphs.loading` reads them."""
     _save_text(folder, _text_of(module), _attributes(sys.modules["torch"], module))
     save_values(os.path.join(folder, "inputs.pt"), values, {})  # noqa: PTH118
 

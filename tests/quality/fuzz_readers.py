@@ -130,9 +130,9 @@ def graph(path: Path, _: Path, chance: random.Random) -> str | None:
 
 def minify(path: Path, folder: Path, chance: random.Random) -> str | None:
     """One graph, or each, as captures that are loaded; the scripts of torch are read."""
-    from dynadiag.reduce.loading import load_capture
-    from dynadiag.reduce.recording import capture_all_recorded, capture_recorded
-    from dynadiag.reduce.torch_repro import capture_script, is_torch_repro
+    from dynadiag.reduce.graphs.loading import load_capture
+    from dynadiag.reduce.sources.recording import capture_all_recorded, capture_recorded
+    from dynadiag.reduce.sources.torch_repro import capture_script, is_torch_repro
 
     with tempfile.TemporaryDirectory(dir=folder) as out, contextlib.redirect_stderr(io.StringIO()):
         if is_torch_repro(path):

@@ -42,9 +42,9 @@ if __name__ == "__main__":
 HUNT = """
 import json, sys
 
-from dynadiag.reduce.scripts.hunting import ScriptOptions, hunt_script
+from dynadiag.reduce.scripts.reduction import ScriptOptions, hunt_script
 from dynadiag.reduce.scripts.program import parsed
-from dynadiag.reduce.scripts.worker import warm_up
+from dynadiag.reduce.script_worker import warm_up
 
 warm_up()
 found = hunt_script(parsed(sys.stdin.read(), "script.py"), ScriptOptions(kind="graph_break", match="GB0170"))

@@ -23,9 +23,9 @@ from dynadiag.parity.replaying import Setting as ReplaySetting
 from dynadiag.parity.replaying import Subject, replay
 from dynadiag.parity.scenarios import Scenario
 from dynadiag.passes.find_parity import find_parity
-from dynadiag.reduce.candidate import candidate_of
-from dynadiag.reduce.observing import observe
-from dynadiag.reduce.setting import Setting
+from dynadiag.reduce.graphs.candidate import candidate_of
+from dynadiag.reduce.graphs.observing import observe
+from dynadiag.reduce.graphs.setting import Setting
 from dynadiag.trace import load
 
 CORPUS = Path(__file__).parents[1] / "corpus"

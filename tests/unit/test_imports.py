@@ -74,6 +74,14 @@ MAY_IMPORT = {
     "api": {"errors", "model", "torch_compat", "record", "trace", "report"},
     "__init__": {"api", "bench", "record", "reduce"},
 }
+# The walls inside `reduce`; what stands beside these folders (`minify`, the session, the two worker processes) may import all of them.
+IN_REDUCE = {
+    "core": set(),
+    "sources": {"core"},
+    "graphs": {"core", "sources"},
+    "scripts": {"core"},
+    "reproducer": {"core", "graphs", "scripts"},
+}
 WITHOUT_TORCH = {
     "errors",
     "files",
@@ -172,6 +180,35 @@ def test_imports_point_downwards(part):
         if part_of(path) == part and (beyond := parts_in(imported(path)) - MAY_IMPORT[part] - {part})
     }
     assert wrong == {}
+
+
+@pytest.mark.parametrize("folder", sorted(IN_REDUCE))
+def test_the_walls_of_reduce_hold(folder):
+    """A name of `dynadiag.reduce` itself counts as a folder that is not allowed."""
+    wrong = {
+        str(path.relative_to(ROOT)): sorted(beyond)
+        for path in sorted((ROOT / "dynadiag/reduce" / folder).rglob("*.py"))
+        if (beyond := reduce_parts(imported(path)) - IN_REDUCE[folder] - {folder})
+    }
+    assert wrong == {}
+
+
+def test_every_folder_of_reduce_has_a_wall():
+    assert {path.parent.name for path in (ROOT / "dynadiag/reduce").glob("*/__init__.py")} == set(IN_REDUCE)
+
+
+def test_other_parts_reach_into_the_core_of_reduce_alone():
+    wrong = {
+        str(path.relative_to(ROOT)): sorted(beyond)
+        for path in modules()
+        if part_of(path) not in ("reduce", "__init__") and (beyond := reduce_parts(imported(path)) - {"core"})
+    }
+    assert wrong == {}
+
+
+def reduce_parts(names: set[str]) -> set[str]:
+    """What lies directly below `dynadiag.reduce` of these names."""
+    return {name.split(".")[2] for name in names if name.startswith("dynadiag.reduce.")}
 
 
 def test_nothing_below_the_command_line_imports_it():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from dynadiag.reduce.failure import Failure, Said
+from dynadiag.reduce.core.failure import Failure, Said
 
 SHOWN_BY_A_RUN = ("compile_error", "runtime_error", "crash", "hang")
 """Kinds that need no recording: the script ends in them. The same run without the compiler must end well."""

@@ -9,18 +9,22 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from dynadiag.reduce.failure import Failure, crash_frames, from_json
-from dynadiag.reduce.isolation import ChildReport, run_forked
-from dynadiag.reduce.known import digest, remembered, remembering
-from dynadiag.reduce.reducer import Judgement
+from dynadiag.reduce.core.answer_cache import digest, remembered, remembering
+from dynadiag.reduce.core.failure import Failure, crash_frames, from_json
+from dynadiag.reduce.core.isolation import ChildReport, run_forked
+from dynadiag.reduce.core.reducer import Judgement
+from dynadiag.reduce.core.verdict import Verdict
 from dynadiag.reduce.scripts.names import SCOPES
-from dynadiag.reduce.scripts.phenomena import KINDS, phenomena
 from dynadiag.reduce.scripts.program import Program, why_it_cannot_run
-from dynadiag.reduce.scripts.proving import SEEDS
+from dynadiag.reduce.scripts.recorded_failures import KINDS, phenomena
 from dynadiag.reduce.scripts.running import RunOptions, run_program
-from dynadiag.reduce.verdict import Verdict
 from dynadiag.scratch import scratch
 
+SEEDS = (25, 6, 38, 4, 34, 17, 24, 3, 26, 1, 29, 12, 33, 8, 5, 40)
+"""With which a result must show the failure too: what five of six random numbers show is found out in 19 of 20 cases.
+
+The first numbers that torch's generator gives with them lie in both tails (`randn`: 1.2, -1.9, 1.5, -1.6, 1.4, -1.4, ...; 2.11 to 2.15).
+"""
 _TIMES_THE_BEST, _SPARE_CPU_S = 1.5, 1.0
 _DRAWS = re.compile(r"rand|normal|bernoulli|multinomial|dropout|uniform|exponential|shuffle|\bnn\.|from torch.nn|import transformers|seed")
 _CRASHES = ("SIGSEGV", "SIGABRT", "SIGFPE", "SIGILL", "SIGBUS", "SIGTRAP", "SIGSYS")

@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from dynadiag.reduce.journal import Journal
-from dynadiag.reduce.reducer import Progress
+from dynadiag.reduce.core.journal import Journal
+from dynadiag.reduce.core.reducer import Progress
+from dynadiag.reduce.core.verdict import Verdict
 from dynadiag.reduce.scripts.oracle import ScriptOracle
 from dynadiag.reduce.scripts.passes import ScriptPass
 from dynadiag.reduce.scripts.program import Program
 from dynadiag.reduce.scripts.strategy import ScriptReducer
-from dynadiag.reduce.verdict import Verdict
 
 
 @dataclass(kw_only=True)
@@ -71,9 +71,9 @@ def _search(program: Program, oracle: ScriptOracle, journal: Journal, on_query: 
 
 def _take(found: Rounds, search: ScriptReducer) -> None:
     found.best, found.almost = search.best, search.almost
-    found.queries += search.reducer.progress.queries
-    found.other_failures += search.reducer.other_failures
-    found.broken_passes |= search.reducer.broken_passes
+    found.queries += search.progress.queries
+    found.other_failures += search.other_failures
+    found.broken_passes |= search.broken_passes
 
 
 def _last_whole(adopted: Sequence[Program], oracle: ScriptOracle, journal: Journal, found: Rounds) -> Program:

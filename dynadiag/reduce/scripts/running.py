@@ -20,9 +20,9 @@ from typing import Any
 import torch
 
 import dynadiag
-from dynadiag.reduce.failure import Failure, environment_trouble, from_exception, out_of_memory, ran_out_of_memory
+from dynadiag.reduce.core.failure import Failure, environment_trouble, from_exception, out_of_memory, ran_out_of_memory
 from dynadiag.reduce.scripts.guarding import Guard
-from dynadiag.reduce.scripts.phenomena import MARKS, phenomena
+from dynadiag.reduce.scripts.recorded_failures import MARKS, phenomena
 from dynadiag.reduce.scripts.tracing import Tracer
 from dynadiag.torch_compat.reduce_compile import header_folder
 from dynadiag.torch_compat.reduce_stop import stop_compiling_when

@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, cast
+from typing import Any
 
-from dynadiag.reduce import search
-from dynadiag.reduce.journal import Journal
-from dynadiag.reduce.reducer import Phase, Progress, Reducer, Stopped
+from dynadiag.reduce.core import search
+from dynadiag.reduce.core.journal import Journal
+from dynadiag.reduce.core.reducer import Phase, Progress, Reducer, Stopped
 from dynadiag.reduce.scripts.oracle import ScriptOracle
 from dynadiag.reduce.scripts.passes import ALL_PASSES, ScriptPass
 from dynadiag.reduce.scripts.program import Program
@@ -18,35 +18,20 @@ from dynadiag.reduce.scripts.slicing import Slicer
 _FRUITLESS_LIMIT = 400
 
 
-class ScriptReducer:
-    """The reducer of graphs at work on programs: it only asks a candidate for its key and its measure."""
+class ScriptReducer(Reducer[Program]):
+    """The reducer of scripts, which knows each best program so far."""
 
     def __init__(self, program: Program, oracle: ScriptOracle, *, journal: Journal, on_query: Callable[[Progress], None] | None) -> None:
-        self._reducer = Reducer(cast(Any, program), cast(Any, oracle), journal=journal, on_query=on_query)
+        super().__init__(program, oracle, journal=journal, on_query=on_query)
         self.adopted = [program]
         """Each best program so far, the original first."""
-
-    @property
-    def best(self) -> Program:
-        """The simplest program that fails."""
-        return cast(Program, self._reducer.best)
-
-    @property
-    def almost(self) -> Program | None:
-        """The closest program that does not fail."""
-        return cast("Program | None", self._reducer.almost)
-
-    @property
-    def reducer(self) -> Reducer:
-        """The counts, the other failures and the broken passes."""
-        return self._reducer
 
     def reduce(self, passes: Sequence[ScriptPass] = ALL_PASSES, *, first: Sequence[ScriptPass] = ()) -> bool:
         """Make the best program as simple as can be, `first` with passes that make each question cheaper; False when the search was
         stopped before its end.
         """
         try:
-            self._reducer.confirm()
+            self.confirm()
             for one in first:
                 self._run_pass(one, "cut")
             self._delete("cut", search.cut)
@@ -70,7 +55,7 @@ class ScriptReducer:
         return program.key == self.best.key or self._offer(program, phase)
 
     def _offer(self, program: Program, phase: Phase) -> bool:
-        taken = self._reducer.offer(cast(Any, program), phase)
+        taken = self.offer(program, phase)
         self.adopted += [program] if taken else []
         return taken
 
@@ -93,7 +78,7 @@ class ScriptReducer:
         try:
             yield from reduction(self.best)
         except Exception:  # noqa: BLE001 - the border around one pass
-            self._reducer.broken_passes[reduction.__name__] = traceback.format_exc()
+            self.broken_passes[reduction.__name__] = traceback.format_exc()
 
 
 def _one_minimal(items: Sequence[int], fails: search.Fails, *, blocks: object) -> tuple[int, ...]:

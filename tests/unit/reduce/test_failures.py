@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynadiag.reduce.failure import (
+from dynadiag.reduce.core.failure import (
     Failure,
     crash_frames,
     environment_trouble,
@@ -19,7 +19,7 @@ from dynadiag.reduce.failure import (
     ran_out_of_memory,
     said_by,
 )
-from dynadiag.reduce.messages import MESSAGE_LIMIT, normalised, says
+from dynadiag.reduce.core.messages import MESSAGE_LIMIT, normalised, says
 from dynadiag.torch_compat.causes import chain_of
 
 

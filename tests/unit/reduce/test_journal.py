@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dynadiag.errors import OutputError, UnreadableInputError
-from dynadiag.reduce.journal import Journal
-from dynadiag.reduce.verdict import Verdict, as_verdict
+from dynadiag.reduce.core.journal import Journal
+from dynadiag.reduce.core.verdict import Verdict, as_verdict
 
 
 def written(path):

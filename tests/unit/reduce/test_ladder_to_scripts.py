@@ -9,12 +9,12 @@ import pytest
 from dynadiag.errors import DynadiagError, NothingFoundError, UsageError
 from dynadiag.record import Target
 from dynadiag.reduce import session
-from dynadiag.reduce.failure import Failure, said_by
-from dynadiag.reduce.hunt import PASSES_ALONE
-from dynadiag.reduce.loading import NOT_REBUILT
-from dynadiag.reduce.script import NO_GRAPH_FAILED, NOT_CAPTURED, Suspect
+from dynadiag.reduce.core.failure import Failure, said_by
+from dynadiag.reduce.graphs.loading import NOT_REBUILT
+from dynadiag.reduce.graphs.reduction import PASSES_ALONE
 from dynadiag.reduce.scripts.exceptions import is_meant, later_timeout
 from dynadiag.reduce.session import SessionOptions
+from dynadiag.reduce.sources.failing_script import NO_GRAPH_FAILED, NOT_CAPTURED, Suspect
 from dynadiag_cli import script_reduction, verb_minify
 
 SAID = said_by("my.module.FoundError", "bad size 12 of layer_3")
@@ -73,7 +73,7 @@ def ladder(monkeypatch, tmp_path):
                 raise ended
             return 0
 
-        monkeypatch.setattr("dynadiag.reduce.script.find_and_capture", lambda *_: (suspect, []))
+        monkeypatch.setattr("dynadiag.reduce.sources.failing_script.find_and_capture", lambda *_: (suspect, []))
         monkeypatch.setattr(session, "reduce_captured", fails)
         monkeypatch.setattr(script_reduction, "reduce", reduces)
         program = Target(kind, (str(tmp_path / "script.py"),))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dynadiag.reduce.machine_answers import take_over, users_cache
+from dynadiag.reduce.sources.machine_answers import take_over, users_cache
 
 
 def probe(folder, stem, endings=(".cpp", ".so", ".so.load_ok")):

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynadiag.reduce import needed_variables
-from dynadiag.reduce.needed_variables import MOST_RUNS, needed, proven_with_variables, variables_of_the_user, with_variables
-from dynadiag.reduce.proving import Proof
+from dynadiag.reduce.reproducer import needed_variables
+from dynadiag.reduce.reproducer.needed_variables import MOST_RUNS, needed, proven_with_variables, variables_of_the_user, with_variables
+from dynadiag.reduce.reproducer.proving import Proof
 
 ALL = {f"VARIABLE_{number}": str(number) for number in range(40)}
 

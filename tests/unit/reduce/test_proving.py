@@ -12,11 +12,12 @@ import time
 
 import pytest
 
-from dynadiag.reduce import proving, session
-from dynadiag.reduce import template as template_module
-from dynadiag.reduce.failure import Failure
-from dynadiag.reduce.proving import DROPPED, Proof, prove, run_fresh, run_in_child, shows
-from dynadiag.reduce.scripts.proving import seeded
+from dynadiag.reduce import session
+from dynadiag.reduce.core import template as template_module
+from dynadiag.reduce.core.failure import Failure, shows
+from dynadiag.reduce.reproducer import proving
+from dynadiag.reduce.reproducer.proving import DROPPED, Proof, prove, run_fresh, run_in_child
+from dynadiag.reduce.reproducer.script_proving import seeded
 
 ASSERT = Failure(kind="runtime_error", phase="call", exceptions=("torch.AcceleratorError",), message="CUDA error: device-side assert")
 ERROR = Failure(kind="compile_error", phase="compile", exceptions=("a.Outer", "b.Inner"), message="cannot do N of relu")
@@ -110,7 +111,7 @@ def test_a_file_is_run_in_a_child(source, status):
 def test_a_question_ends_with_the_process_that_asks():
     """Killed, the reducer leaves no child that runs on until its time is over."""
     text = """import os, time
-from dynadiag.reduce.isolation import start_forked
+from dynadiag.reduce.core.isolation import start_forked
 child = start_forked(lambda tell: (tell({"pid": os.getpid()}), time.sleep(6000)), timeout_s=6000)
 child.read()
 print(child._raw.decode(), flush=True)

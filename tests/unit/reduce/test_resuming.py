@@ -5,7 +5,7 @@ import json
 import pytest
 
 from dynadiag.errors import UnreadableInputError
-from dynadiag.reduce.resuming import captures_to_resume
+from dynadiag.reduce.sources.resuming import captures_to_resume
 
 BACKEND = "def mine(gm, inputs):\n    return gm.forward\n"
 

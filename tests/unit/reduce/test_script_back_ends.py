@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dynadiag.reduce.failure import Failure
+from dynadiag.reduce.core.failure import Failure
 from dynadiag.reduce.scripts.back_ends import texts_of
 from dynadiag.reduce.scripts.facts import Facts
 from dynadiag.reduce.scripts.oracle import Conditions, ScriptOracle

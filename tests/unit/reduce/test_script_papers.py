@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from dynadiag.reduce import bug_report
-from dynadiag.reduce.failure import Failure
+from dynadiag.reduce.core.failure import Failure
+from dynadiag.reduce.reproducer import bug_report
+from dynadiag.reduce.reproducer.script_file import Header, reproducer
 from dynadiag.reduce.scripts.program import parsed
-from dynadiag.reduce.scripts.writing import Header, reproducer
 
 BREAK = Failure(kind="graph_break", phase="trace", message="GB0124 Unsupported Tensor.item()")
 RAISED = Failure(kind="compile_error", phase="compile", exceptions=("a.b.BackendCompilerFailed", "some.module.ReluCompileError"))

@@ -8,8 +8,8 @@ import pytest
 
 from dynadiag.errors import NothingFoundError
 from dynadiag.record import RecordResult
-from dynadiag.reduce import script
-from dynadiag.reduce.script import CaptureOptions, Suspect, find_and_capture
+from dynadiag.reduce.sources import failing_script as script
+from dynadiag.reduce.sources.failing_script import CaptureOptions, Suspect, find_and_capture
 from dynadiag.replay.settings import CaptureSettings, from_environment
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dynadiag.reduce.search import cut, one_minimal
+from dynadiag.reduce.core.search import cut, one_minimal
 
 
 class Counting:

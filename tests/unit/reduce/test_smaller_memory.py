@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynadiag.reduce.memory import View, overlaps_itself, shrunk
+from dynadiag.reduce.graphs.memory import View, overlaps_itself, shrunk
 
 
 def places(view):

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynadiag.reduce.torch_modules import note, read_class
-from dynadiag.reduce.torch_repro import is_torch_repro
+from dynadiag.reduce.sources.torch_modules import note, read_class
+from dynadiag.reduce.sources.torch_repro import is_torch_repro
 
 FORWARD = "    def forward(self, x):\n        w = self.w\n        return (x + w,)\n"
 

@@ -18,9 +18,9 @@ from dynadiag.bench.outcome import ArmResult, BenchResult, Correctness
 from dynadiag.model.run import RunInfo
 from dynadiag.parity.result import ParityResult, findings_of
 from dynadiag.parity.showing import as_markdown, as_text
-from dynadiag.reduce import bug_report
-from dynadiag.reduce.ablation import SIZES, Cell
-from dynadiag.reduce.failure import Failure
+from dynadiag.reduce.core.failure import Failure
+from dynadiag.reduce.reproducer import bug_report
+from dynadiag.reduce.reproducer.ablation import SIZES, Cell
 from dynadiag.render import finite_json, json_report, markdown, pictures
 from dynadiag.trace.sources import find_sources
 

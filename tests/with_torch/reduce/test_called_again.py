@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from dynadiag.errors import NothingFoundError
-from dynadiag.reduce.calling import CallsMade, hunt_calls
-from dynadiag.reduce.candidate import Call, candidate_of
-from dynadiag.reduce.failure import Failure
-from dynadiag.reduce.hunt import PASSES_ALONE, HuntOptions, _is_meant
-from dynadiag.reduce.inputs import make_values
-from dynadiag.reduce.setting import Setting
-from dynadiag.reduce.writing import Header, reproducer
+from dynadiag.reduce.core.failure import Failure
+from dynadiag.reduce.graphs.calling import CallsMade, hunt_calls
+from dynadiag.reduce.graphs.candidate import Call, candidate_of
+from dynadiag.reduce.graphs.inputs import make_values
+from dynadiag.reduce.graphs.reduction import PASSES_ALONE, HuntOptions, _is_meant
+from dynadiag.reduce.graphs.setting import Setting
+from dynadiag.reduce.reproducer.graph_file import Header, reproducer
 from dynadiag.torch_compat.reduce_compile import warm_up
 
 

@@ -13,15 +13,15 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import dynadiag
 from dynadiag.errors import NothingFoundError
-from dynadiag.reduce.candidate import Candidate, candidate_of
-from dynadiag.reduce.failure import Failure
-from dynadiag.reduce.hunt import HuntOptions, hunt
-from dynadiag.reduce.inputs import TensorInput
-from dynadiag.reduce.judge import observe_isolated
-from dynadiag.reduce.loading import load_capture
-from dynadiag.reduce.proving import run_fresh
-from dynadiag.reduce.setting import Setting
-from dynadiag.reduce.writing import Header, reproducer
+from dynadiag.reduce.core.failure import Failure
+from dynadiag.reduce.graphs.candidate import Candidate, candidate_of
+from dynadiag.reduce.graphs.inputs import TensorInput
+from dynadiag.reduce.graphs.judge import observe_isolated
+from dynadiag.reduce.graphs.loading import load_capture
+from dynadiag.reduce.graphs.reduction import HuntOptions, hunt
+from dynadiag.reduce.graphs.setting import Setting
+from dynadiag.reduce.reproducer.graph_file import Header, reproducer
+from dynadiag.reduce.reproducer.proving import run_fresh
 from dynadiag.torch_compat.reduce_capture import GraphWatch, save_graph_files
 
 ATEN = torch.ops.aten

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from dynadiag.errors import UnreadableInputError
-from dynadiag.reduce.candidate import candidate_of
-from dynadiag.reduce.loading import load_capture
-from dynadiag.reduce.observing import observe
-from dynadiag.reduce.setting import Setting
+from dynadiag.reduce.graphs.candidate import candidate_of
+from dynadiag.reduce.graphs.loading import load_capture
+from dynadiag.reduce.graphs.observing import observe
+from dynadiag.reduce.graphs.setting import Setting
 
 pytestmark = pytest.mark.any_torch
 
@@ -69,7 +69,7 @@ def test_a_graph_on_the_meta_device_can_be_asked_about():
 
 def test_an_error_of_the_reducer_itself_is_one_line_and_a_traceback_in_its_log(tmp_path):
     (tmp_path / "job.json").write_text('{"captures": 3, "resume": false}')
-    command = [sys.executable, "-m", "dynadiag.reduce.worker", str(tmp_path / "job.json")]
+    command = [sys.executable, "-m", "dynadiag.reduce.graph_worker", str(tmp_path / "job.json")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=1500)
     told = json.loads(done.stdout.splitlines()[-1])
     assert done.returncode == 2 and told["exit_code"] == 2 and told["error"].startswith("the reducer failed (see worker.log): ")

@@ -8,7 +8,7 @@ PROGRAM = """
 import time
 
 import torch
-from dynadiag.reduce.isolation import run_forked
+from dynadiag.reduce.core.isolation import run_forked
 from dynadiag.torch_compat.reduce_compile import warm_up
 
 def work(tell):

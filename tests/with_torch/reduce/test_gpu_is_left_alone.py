@@ -8,10 +8,10 @@ import torch
 import torch._dynamo.output_graph  # a graph is watched where Dynamo is there, whichever test came first
 
 from dynadiag.fx.rebuild import RebuildOptions, rebuild
-from dynadiag.reduce import loading
-from dynadiag.reduce.candidate import candidate_of
-from dynadiag.reduce.judge import IsolatedOracle
-from dynadiag.reduce.loading import load_capture
+from dynadiag.reduce.graphs import loading
+from dynadiag.reduce.graphs.candidate import candidate_of
+from dynadiag.reduce.graphs.judge import IsolatedOracle
+from dynadiag.reduce.graphs.loading import load_capture
 from dynadiag.torch_compat.reduce_capture import GraphWatch
 
 ON_GPU = """
@@ -45,7 +45,7 @@ def test_a_graph_that_only_makes_tensors_on_a_gpu_is_never_tried_in_the_process_
     graph.output((graph.call_function(torch.arange, (3,), {"device": torch.device("cuda:0")}),))
     here, asked = candidate_of(torch.fx.symbolic_trace(lambda x: torch.relu(x)), [torch.ones(3)]), []
     there = candidate_of(torch.fx.GraphModule({}, graph), [])
-    monkeypatch.setattr("dynadiag.reduce.judge.impossible", lambda candidate: asked.append(candidate))
+    monkeypatch.setattr("dynadiag.reduce.graphs.judge.impossible", lambda candidate: asked.append(candidate))
     oracle = IsolatedOracle(None, None, timeout_s=60.0)
     assert (here.accelerated, there.accelerated) == (False, True)
     oracle.impossible(here)

@@ -14,13 +14,13 @@ import pytest
 import torch
 
 from dynadiag.errors import DynadiagError, NothingFoundError
-from dynadiag.reduce import isolation
-from dynadiag.reduce.candidate import candidate_of
-from dynadiag.reduce.failure import Failure
-from dynadiag.reduce.hunt import HuntOptions, confirm, hunt
-from dynadiag.reduce.isolation import run_forked
-from dynadiag.reduce.judge import IsolatedOracle, observe_isolated
-from dynadiag.reduce.setting import Setting
+from dynadiag.reduce.core import isolation
+from dynadiag.reduce.core.failure import Failure
+from dynadiag.reduce.core.isolation import run_forked
+from dynadiag.reduce.graphs.candidate import candidate_of
+from dynadiag.reduce.graphs.judge import IsolatedOracle, observe_isolated
+from dynadiag.reduce.graphs.reduction import HuntOptions, confirm, hunt
+from dynadiag.reduce.graphs.setting import Setting
 from dynadiag.torch_compat.reduce_compile import warm_up
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -201,9 +201,9 @@ NOISY = """
 import torch
 
 from dynadiag.errors import NothingFoundError
-from dynadiag.reduce.candidate import candidate_of
-from dynadiag.reduce.hunt import HuntOptions, confirm
-from dynadiag.reduce.setting import Setting
+from dynadiag.reduce.graphs.candidate import candidate_of
+from dynadiag.reduce.graphs.reduction import HuntOptions, confirm
+from dynadiag.reduce.graphs.setting import Setting
 from dynadiag.torch_compat.reduce_compile import warm_up
 
 
@@ -288,7 +288,7 @@ def test_kind_and_match_choose_the_failure():
 
 def test_a_flaky_failure_is_given_enough_chances(tmp_path, monkeypatch):
     monkeypatch.setattr(
-        "dynadiag.reduce.hunt.repeats_for", lambda failed, of: 2 if failed < of else 1
+        "dynadiag.reduce.graphs.reduction.repeats_for", lambda failed, of: 2 if failed < of else 1
     )  # it fails at least every other time
     count = tmp_path / "count"
 
@@ -362,7 +362,7 @@ def test_two_observations_agree():
 
 
 def test_values_hold_neither_the_inputs_nor_all_memory_behind_a_small_view(monkeypatch):
-    monkeypatch.setattr("dynadiag.reduce.judge._LARGE_BYTES", 1000)
+    monkeypatch.setattr("dynadiag.reduce.graphs.judge._LARGE_BYTES", 1000)
     candidate = candidate_of(torch.fx.symbolic_trace(lambda table: (table[3] + 1, table[:30])), [torch.arange(4000.0).reshape(40, 100)])
     values = IsolatedOracle(Setting(backend="eager"), Failure(kind="crash", phase="call"), timeout_s=600.0).values(candidate)
     row = values["getitem"]

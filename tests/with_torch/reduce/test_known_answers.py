@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 import torch
 
-from dynadiag.reduce import judge
-from dynadiag.reduce.candidate import candidate_of
-from dynadiag.reduce.failure import Failure
-from dynadiag.reduce.hunt import HuntOptions, confirm
-from dynadiag.reduce.isolation import ChildReport
-from dynadiag.reduce.known import Known, remembering
-from dynadiag.reduce.ladder import climb
+from dynadiag.reduce.core.answer_cache import Known, remembering
+from dynadiag.reduce.core.failure import Failure
+from dynadiag.reduce.core.isolation import ChildReport
+from dynadiag.reduce.graphs import judge
+from dynadiag.reduce.graphs.backend_bisect import climb
+from dynadiag.reduce.graphs.candidate import candidate_of
+from dynadiag.reduce.graphs.reduction import HuntOptions, confirm
+from dynadiag.reduce.graphs.setting import Setting
 from dynadiag.reduce.scripts import oracle
 from dynadiag.reduce.scripts.oracle import Conditions, see
 from dynadiag.reduce.scripts.program import parsed
-from dynadiag.reduce.setting import Setting
 
 pytestmark = pytest.mark.any_torch
 

@@ -18,16 +18,16 @@ import torch
 from functorch.compile import make_boxed_func
 from torch._dynamo.backends.common import aot_autograd
 
-from dynadiag.reduce import levels
-from dynadiag.reduce.bisecting import Subject, bisect
-from dynadiag.reduce.candidate import candidate_of
-from dynadiag.reduce.hunt import HuntOptions, hunt
-from dynadiag.reduce.judge import Observation
-from dynadiag.reduce.ladder import climb
-from dynadiag.reduce.levels import descend, hunt_captured
-from dynadiag.reduce.lowering import lower
-from dynadiag.reduce.setting import Setting
-from dynadiag.reduce.writing import Header, reproducer
+from dynadiag.reduce.graphs import levels
+from dynadiag.reduce.graphs.backend_bisect import climb
+from dynadiag.reduce.graphs.candidate import candidate_of
+from dynadiag.reduce.graphs.judge import Observation
+from dynadiag.reduce.graphs.levels import descend, hunt_captured
+from dynadiag.reduce.graphs.lowering import lower
+from dynadiag.reduce.graphs.pass_bisect import Subject, bisect
+from dynadiag.reduce.graphs.reduction import HuntOptions, hunt
+from dynadiag.reduce.graphs.setting import Setting
+from dynadiag.reduce.reproducer.graph_file import Header, reproducer
 from dynadiag.torch_compat.reduce_compile import warm_up
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

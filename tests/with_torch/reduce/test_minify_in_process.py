@@ -219,10 +219,9 @@ def test_the_same_graph_is_never_judged_twice():
 
 
 def test_a_pass_that_breaks_is_noted_and_the_others_go_on():
-    from dynadiag.reduce.candidate import candidate_of
-    from dynadiag.reduce.passes.simple_data import simple_data
-    from dynadiag.reduce.reducer import Reducer
-    from dynadiag.reduce.strategy import reduce_fully
+    from dynadiag.reduce.graphs.candidate import candidate_of
+    from dynadiag.reduce.graphs.passes.simple_data import simple_data
+    from dynadiag.reduce.graphs.strategy import GraphReducer, reduce_fully
 
     class Everything:
         def judge(self, candidate):
@@ -238,7 +237,7 @@ def test_a_pass_that_breaks_is_noted_and_the_others_go_on():
         yield candidate
         raise KeyError("a bug in a pass")
 
-    reducer = Reducer(candidate_of(torch.fx.symbolic_trace(lambda x: torch.sinh(x)), [torch.randn(3)]), Everything())
+    reducer = GraphReducer(candidate_of(torch.fx.symbolic_trace(lambda x: torch.sinh(x)), [torch.randn(3)]), Everything())
     assert reduce_fully(reducer, passes=(broken, simple_data))
     assert "a bug in a pass" in reducer.broken_passes["broken"]
     assert not torch.is_tensor(reducer.best.inputs[0].data)

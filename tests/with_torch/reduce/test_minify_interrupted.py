@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import dynadiag
-from dynadiag.reduce.recording import capture_recorded
+from dynadiag.reduce.sources.recording import capture_recorded
 
 pytestmark = pytest.mark.any_torch
 

@@ -13,17 +13,18 @@ import pytest
 import torch
 
 from dynadiag.errors import OutputError
-from dynadiag.reduce import ablation, bug_report, finishing, outcome
-from dynadiag.reduce.ablation import Cell, ablate
-from dynadiag.reduce.candidate import Candidate, candidate_of
-from dynadiag.reduce.failure import Failure
-from dynadiag.reduce.hunt import Confirmed, Hunt
-from dynadiag.reduce.inputs import TensorInput
-from dynadiag.reduce.ladder import Ladder
-from dynadiag.reduce.neighbour import difference
-from dynadiag.reduce.outcome import Written, to_json, write_json, write_reproducer
-from dynadiag.reduce.proving import Proof
-from dynadiag.reduce.setting import Setting
+from dynadiag.reduce.core.failure import Failure
+from dynadiag.reduce.graphs.backend_bisect import Ladder
+from dynadiag.reduce.graphs.candidate import Candidate, candidate_of
+from dynadiag.reduce.graphs.inputs import TensorInput
+from dynadiag.reduce.graphs.reduction import Confirmed, Hunt
+from dynadiag.reduce.graphs.setting import Setting
+from dynadiag.reduce.reproducer import ablation, bug_report, finishing
+from dynadiag.reduce.reproducer import graph_outcome as outcome
+from dynadiag.reduce.reproducer.ablation import Cell, ablate
+from dynadiag.reduce.reproducer.graph_outcome import Written, to_json, write_json, write_reproducer
+from dynadiag.reduce.reproducer.near_miss import difference
+from dynadiag.reduce.reproducer.proving import Proof
 
 pytestmark = pytest.mark.any_torch
 

@@ -11,9 +11,9 @@ import torch
 
 import dynadiag
 from dynadiag.errors import NothingFoundError, UnreadableInputError, UsageError
-from dynadiag.reduce.hunt import HuntOptions, confirm, hunt
-from dynadiag.reduce.loading import load_capture
-from dynadiag.reduce.recording import capture_recorded
+from dynadiag.reduce.graphs.loading import load_capture
+from dynadiag.reduce.graphs.reduction import HuntOptions, confirm, hunt
+from dynadiag.reduce.sources.recording import capture_recorded
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,9 @@ def test_a_backend_that_torch_does_not_have_is_no_compile_error(run, tmp_path, b
     job = {"kind": None, "backward": False, "resume": False, "out": str(tmp_path)}
     job["captures"] = [str(capture_recorded(run, "g0", tmp_path, backend=backend))]
     (tmp_path / "job.json").write_text(json.dumps(job))
-    done = subprocess.run([sys.executable, "-m", "dynadiag.reduce.worker", str(tmp_path / "job.json")], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "dynadiag.reduce.graph_worker", str(tmp_path / "job.json")], capture_output=True, text=True
+    )
     said = json.loads(done.stdout.splitlines()[-1])
     assert said["exit_code"] == 2 and "knows no back end" in said["error"] and "list_backends" in said["error"]
 

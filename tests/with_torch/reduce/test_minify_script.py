@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from dynadiag.record import Target
-from dynadiag.reduce.loading import load_capture
-from dynadiag.reduce.script import CaptureOptions, find_and_capture
+from dynadiag.reduce.graphs.loading import load_capture
+from dynadiag.reduce.sources.failing_script import CaptureOptions, find_and_capture
 
 CRASHING = """
 import os, signal, sys

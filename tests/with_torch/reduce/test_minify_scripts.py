@@ -10,13 +10,13 @@ import textwrap
 import pytest
 
 from dynadiag.errors import NothingFoundError
-from dynadiag.reduce.scripts.hunting import ScriptOptions, confirm
+from dynadiag.reduce.core.verdict import Verdict
+from dynadiag.reduce.reproducer.script_file import Header, reproducer
+from dynadiag.reduce.reproducer.script_proving import prove, shows
+from dynadiag.reduce.script_worker import warm_up
 from dynadiag.reduce.scripts.oracle import Conditions, ScriptOracle, see
 from dynadiag.reduce.scripts.program import parsed
-from dynadiag.reduce.scripts.proving import prove, shows
-from dynadiag.reduce.scripts.worker import warm_up
-from dynadiag.reduce.scripts.writing import Header, reproducer
-from dynadiag.reduce.verdict import Verdict
+from dynadiag.reduce.scripts.reduction import ScriptOptions, confirm
 
 BREAKING = """
 import torch

@@ -12,13 +12,13 @@ import torch._functorch.config
 import torch._inductor.config
 
 from dynadiag.errors import UnreadableInputError
-from dynadiag.reduce.candidate import Candidate, candidate_of
-from dynadiag.reduce.hunt import HuntOptions, hunt
-from dynadiag.reduce.judge import observe_isolated
-from dynadiag.reduce.loading import load_capture
-from dynadiag.reduce.proving import prove
-from dynadiag.reduce.setting import Setting
-from dynadiag.reduce.writing import Header, reproducer
+from dynadiag.reduce.graphs.candidate import Candidate, candidate_of
+from dynadiag.reduce.graphs.judge import observe_isolated
+from dynadiag.reduce.graphs.loading import load_capture
+from dynadiag.reduce.graphs.reduction import HuntOptions, hunt
+from dynadiag.reduce.graphs.setting import Setting
+from dynadiag.reduce.reproducer.graph_file import Header, reproducer
+from dynadiag.reduce.reproducer.proving import prove
 from dynadiag.torch_compat.reduce_backend import OptionFunction, describe_option, option_value
 from dynadiag.torch_compat.reduce_capture import GraphWatch
 from dynadiag.torch_compat.reduce_compile import configured

@@ -9,12 +9,12 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import dynadiag
-from dynadiag.reduce.candidate import candidate_of
-from dynadiag.reduce.inputs import TensorInput, contiguous_stride, from_value, make_values
-from dynadiag.reduce.passes import ALL_PASSES
-from dynadiag.reduce.passes.drop_configs import drop_configs
-from dynadiag.reduce.passes.shrink_bodies import shrink_bodies
-from dynadiag.reduce.resizing import resized
+from dynadiag.reduce.graphs.candidate import candidate_of
+from dynadiag.reduce.graphs.inputs import TensorInput, contiguous_stride, from_value, make_values
+from dynadiag.reduce.graphs.passes import ALL_PASSES
+from dynadiag.reduce.graphs.passes.drop_configs import drop_configs
+from dynadiag.reduce.graphs.passes.shrink_bodies import shrink_bodies
+from dynadiag.reduce.graphs.resizing import resized
 
 
 def minified(function, inputs, interesting, trace=torch.fx.symbolic_trace):

@@ -12,8 +12,8 @@ import pytest
 import torch._inductor.cpp_builder as builder
 from torch._inductor.exc import CppCompileError
 
-from dynadiag.reduce import worker
-from dynadiag.reduce.failure import environment_trouble, from_exception
+from dynadiag.reduce import graph_worker as worker
+from dynadiag.reduce.core.failure import environment_trouble, from_exception
 from dynadiag.torch_compat import reduce_cpp
 
 pytestmark = pytest.mark.any_torch

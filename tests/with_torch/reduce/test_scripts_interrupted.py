@@ -8,11 +8,11 @@ import signal
 import pytest
 
 from dynadiag.errors import OutputError, UnreadableInputError
-from dynadiag.reduce.scripts import hunting
-from dynadiag.reduce.scripts.hunting import ScriptOptions, hunt_script
+from dynadiag.reduce.scripts import reduction as hunting
 from dynadiag.reduce.scripts.oracle import Seen
-from dynadiag.reduce.scripts.phenomena import Failure
 from dynadiag.reduce.scripts.program import parsed
+from dynadiag.reduce.scripts.recorded_failures import Failure
+from dynadiag.reduce.scripts.reduction import ScriptOptions, hunt_script
 
 pytestmark = pytest.mark.any_torch
 

@@ -8,10 +8,10 @@ import pytest
 import torch._dynamo  # noqa: F401 - the children have it then
 
 from dynadiag.errors import NothingFoundError
-from dynadiag.reduce.scripts.hunting import ScriptOptions, confirm
+from dynadiag.reduce.reproducer.script_file import Header, reproducer
+from dynadiag.reduce.reproducer.script_proving import prove
 from dynadiag.reduce.scripts.program import parsed
-from dynadiag.reduce.scripts.proving import prove
-from dynadiag.reduce.scripts.writing import Header, reproducer
+from dynadiag.reduce.scripts.reduction import ScriptOptions, confirm
 
 MARKED = """
 import torch

@@ -11,19 +11,18 @@ import pytest
 import torch
 
 from dynadiag.errors import DynadiagError, OutputError
-from dynadiag.reduce import search
-from dynadiag.reduce.candidate import Candidate, candidate_of
-from dynadiag.reduce.failure import Failure
-from dynadiag.reduce.hunt import HuntOptions, hunt
-from dynadiag.reduce.isolation import start_forked
-from dynadiag.reduce.journal import Journal
-from dynadiag.reduce.judge import IsolatedOracle
-from dynadiag.reduce.reducer import Reducer, impossible
-from dynadiag.reduce.running import eager_values
-from dynadiag.reduce.setting import Setting
-from dynadiag.reduce.speculation import Pool, PoolOptions
-from dynadiag.reduce.strategy import reduce_fully
-from dynadiag.reduce.verdict import Verdict
+from dynadiag.reduce.core import search
+from dynadiag.reduce.core.failure import Failure
+from dynadiag.reduce.core.isolation import start_forked
+from dynadiag.reduce.core.journal import Journal
+from dynadiag.reduce.core.speculation import Pool, PoolOptions
+from dynadiag.reduce.core.verdict import Verdict
+from dynadiag.reduce.graphs.candidate import Candidate, candidate_of
+from dynadiag.reduce.graphs.judge import IsolatedOracle
+from dynadiag.reduce.graphs.reduction import HuntOptions, hunt
+from dynadiag.reduce.graphs.running import eager_values, impossible
+from dynadiag.reduce.graphs.setting import Setting
+from dynadiag.reduce.graphs.strategy import GraphReducer, reduce_fully
 
 pytestmark = pytest.mark.any_torch
 
@@ -76,7 +75,7 @@ class InVirtualTime:
         return impossible(candidate)
 
 
-class Remembering(Reducer):
+class Remembering(GraphReducer):
     """Keeps what was adopted, in order."""
 
     def __init__(self, *args, **more):
@@ -119,7 +118,7 @@ def test_a_pass_that_breaks_is_noted_at_its_turn_at_every_width():
 
     for passes, noted in (((never,), False), ((broken,), True)):
         oracle = InVirtualTime(8, {torch.sinh})
-        reducer = Reducer(subject(), oracle, ahead=oracle)
+        reducer = GraphReducer(subject(), oracle, ahead=oracle)
         reduce_fully(reducer, passes=passes)
         assert ("broken" in reducer.broken_passes) is noted
 
@@ -222,7 +221,7 @@ def test_a_disk_without_room_is_one_line(monkeypatch, tmp_path):
         return {"x": torch.ones(1000)}
 
     oracle = IsolatedOracle(Setting(), FAULT, timeout_s=600.0)
-    monkeypatch.setattr("dynadiag.reduce.judge.eager_values", lambda candidate, grad: small(candidate))
+    monkeypatch.setattr("dynadiag.reduce.graphs.judge.eager_values", lambda candidate, grad: small(candidate))
     with pytest.raises(DynadiagError, match="the values of the graph could not be kept: "):
         oracle.values(subject())
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))

@@ -11,13 +11,13 @@ from torch._dynamo.repro.after_dynamo import generate_dynamo_fx_repro_string
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from dynadiag.errors import UnreadableInputError
-from dynadiag.reduce.failure import Failure
-from dynadiag.reduce.hunt import HuntOptions, hunt
-from dynadiag.reduce.inputs import make_values
-from dynadiag.reduce.loading import load_capture
-from dynadiag.reduce.proving import run_in_child
-from dynadiag.reduce.torch_repro import capture_script
-from dynadiag.reduce.writing import Header, reproducer
+from dynadiag.reduce.core.failure import Failure
+from dynadiag.reduce.graphs.inputs import make_values
+from dynadiag.reduce.graphs.loading import load_capture
+from dynadiag.reduce.graphs.reduction import HuntOptions, hunt
+from dynadiag.reduce.reproducer.graph_file import Header, reproducer
+from dynadiag.reduce.reproducer.proving import run_in_child
+from dynadiag.reduce.sources.torch_repro import capture_script
 from dynadiag.torch_compat.fx_groups import fake_process_groups
 from dynadiag.torch_compat.reduce_compile import warm_up
 

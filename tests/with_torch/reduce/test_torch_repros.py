@@ -12,11 +12,11 @@ from torch._dynamo.repro.after_dynamo import generate_dynamo_fx_repro_string
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from dynadiag.errors import NothingFoundError, UnreadableInputError
-from dynadiag.reduce.hunt import HuntOptions, hunt
-from dynadiag.reduce.inputs import make_values
-from dynadiag.reduce.loading import load_capture
-from dynadiag.reduce.recording import capture_all_recorded
-from dynadiag.reduce.torch_repro import capture_script, is_torch_repro, read_torch_repro
+from dynadiag.reduce.graphs.inputs import make_values
+from dynadiag.reduce.graphs.loading import load_capture
+from dynadiag.reduce.graphs.reduction import HuntOptions, hunt
+from dynadiag.reduce.sources.recording import capture_all_recorded
+from dynadiag.reduce.sources.torch_repro import capture_script, is_torch_repro, read_torch_repro
 
 TRACES = Path(__file__).parents[3].parent / "shared" / "traces"
 

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from dynadiag.fx.refusal import NotRebuildableError
-from dynadiag.reduce.candidate import Candidate, candidate_of
-from dynadiag.reduce.failure import Failure
-from dynadiag.reduce.inputs import PlainInput, TensorInput, from_value, make_values
-from dynadiag.reduce.setting import Setting, from_json
-from dynadiag.reduce.writing import Header, reproducer
+from dynadiag.reduce.core.failure import Failure
+from dynadiag.reduce.graphs.candidate import Candidate, candidate_of
+from dynadiag.reduce.graphs.inputs import PlainInput, TensorInput, from_value, make_values
+from dynadiag.reduce.graphs.setting import Setting, from_json
+from dynadiag.reduce.reproducer.graph_file import Header, reproducer
 
 FAILURE = Failure(kind="runtime_error", phase="call", exceptions=("ValueError",), message='a "quoted" \\ \x1b[31mmessage\u202e """')
 HEADER = Header(failure=FAILURE, made_by="Made by a test", versions="torch of today", story="From many nodes to few.")

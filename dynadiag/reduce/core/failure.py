@@ -1,0 +1,244 @@
+"""What went wrong, so that two failures can be compared: kind, phase, exception classes, normalised message, innermost functions."""
+
+from __future__ import annotations
+
+import errno
+import re
+import signal
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import PurePath
+from typing import Any, Literal
+
+from dynadiag.reduce.core.messages import normalised, says
+from dynadiag.torch_compat.causes import chain_of
+
+Kind = Literal["compile_error", "runtime_error", "crash", "hang", "oom", "wrong_result", "wrong_gradient", "wrong_mutation", "nan"]
+KINDS: tuple[Kind, ...] = (
+    *("compile_error", "runtime_error", "crash", "hang", "oom", "wrong_result", "wrong_gradient", "wrong_mutation", "nan"),
+)
+SILENT = ("oom", "wrong_result", "wrong_gradient", "wrong_mutation", "nan")
+"""Kinds that no exception tells: each graph is looked at."""
+Said = tuple[str, str]
+"""The class of an exception without its module, and its normalised message: the same wherever it was raised and caught."""
+_INNERMOST = 3
+_TITLES = {"nan": "NaN or infinity where the uncompiled run is finite", "oom": "Out of memory"}
+_DETAIL_LIMIT = 20_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """One failure. `exceptions` are class names, the outermost first; `message` is that of the innermost, normalised.
+
+    `phase` is "trace" (Dynamo), "compile" (the backend), "call" or "backward". `detail` is the whole text, for people.
+    """
+
+    kind: str
+    phase: str
+    exceptions: tuple[str, ...] = ()
+    message: str = ""
+    frames: tuple[str, ...] = ()
+    detail: str = ""
+
+    def same_as(self, other: Failure) -> bool:
+        """Whether both are the same failure; `detail` may differ."""
+        return self.signature() == other.signature()
+
+    def like(self, other: Failure) -> bool:
+        """Whether both are the same failure, shown perhaps by another layer of the compiler, so in another phase and other functions."""
+        return (self.kind, self.exceptions[-1:], self.message) == (other.kind, other.exceptions[-1:], other.message)
+
+    def said(self) -> Said | None:
+        """What the innermost exception said; None of a failure that is no exception."""
+        return (self.exceptions[-1].rsplit(".", 1)[-1], self.message) if self.exceptions else None
+
+    def signature(self) -> tuple[Any, ...]:
+        """What is compared."""
+        return (self.kind, self.phase, self.exceptions, self.message, self.frames)
+
+    def title(self) -> str:
+        """One line for a person."""
+        what = (
+            self.exceptions[-1].rsplit(".", 1)[-1] if self.exceptions else _TITLES.get(self.kind, self.kind.replace("_", " ").capitalize())
+        )
+        return f"{what}: {self.message.splitlines()[0][:200]}" if self.message else what
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+
+def said_by(exception: str, message: str) -> Said | None:
+    """What an exception said, from the name of its class and its whole message; None where memory ran out: each such message is another."""
+    if exception.rsplit(".", 1)[-1] in _MEMORY_CLASSES or any(sign in message for sign in _MEMORY_SIGNS):
+        return None
+    fault = gpu_fault(message)
+    return (_GPU_ERROR.rsplit(".", 1)[-1], fault) if fault is not None else (exception.rsplit(".", 1)[-1], normalised(message))
+
+
+def from_json(data: Mapping[str, Any]) -> Failure:
+    """The failure that `to_json` wrote."""
+    return Failure(**{**data, "exceptions": tuple(data["exceptions"]), "frames": tuple(data["frames"])})
+
+
+def from_exception(error: BaseException, phase: str) -> Failure:
+    """The failure that an exception is."""
+    chain = chain_of(error)
+    root = chain[-1]
+    fault = next(filter(None, (gpu_fault(str(one)) for one in chain)), None)
+    if fault is not None:
+        # Told by whichever call comes after the kernel, of whatever library, in any phase: where it was raised says nothing.
+        detail = "".join(traceback.format_exception(error))[-_DETAIL_LIMIT:]
+        return Failure(kind="runtime_error", phase="call", exceptions=(_GPU_ERROR,), message=fault, detail=detail)
+    return Failure(
+        kind="runtime_error" if phase in ("call", "backward") else "compile_error",
+        phase=phase,
+        exceptions=tuple(_class_name(one) for one in chain),
+        message=normalised(str(root)),
+        frames=_innermost(root),
+        detail="".join(traceback.format_exception(error))[-_DETAIL_LIMIT:],
+    )
+
+
+_GPU_ERROR = "torch.AcceleratorError"
+_FAULTS = (
+    *("device-side assert", "illegal memory access", "misaligned address", "illegal instruction", "unspecified launch failure"),
+    *("invalid address space", "invalid program counter", "stack", "launch timed out", "lane user stack overflow"),
+)
+_FAULT = re.compile(r"(?:CUDA (?:driver |runtime )?error|Triton Error \[CUDA\])\s*:\s*([^\n.]*)")
+
+
+def gpu_fault(text: str) -> str | None:
+    """A fault of a kernel in the words of the CUDA runtime, whoever tells it (torch, the driver, Triton); None in a text without one."""
+    for said in _FAULT.findall(text):
+        if any(fault in said for fault in _FAULTS):
+            return f"CUDA error: {said.strip()}"
+    return None
+
+
+def ran_out_of_memory(error: BaseException) -> bool:
+    """Whether an allocation failed (`torch.OutOfMemoryError`, the CPU allocator's RuntimeError, Python's MemoryError, CUDA's own error)."""
+    return any(type(one).__name__ in _MEMORY_CLASSES or any(sign in str(one) for sign in _MEMORY_SIGNS) for one in chain_of(error))
+
+
+_MEMORY_CLASSES = ("OutOfMemoryError", "MemoryError")
+_MEMORY_SIGNS = ("DefaultCPUAllocator: can't allocate memory", "CUDA error: out of memory")
+
+
+def out_of_memory(error: BaseException, phase: str) -> Failure:
+    """The failure of an allocation: which one of many is the last straw says nothing, so only the phase is compared."""
+    detail = "".join(traceback.format_exception(error))[-_DETAIL_LIMIT:]
+    return Failure(kind="oom", phase=phase, message="memory ran out", detail=detail)
+
+
+def _class_name(error: BaseException) -> str:
+    kind = type(error)
+    return kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _innermost(error: BaseException) -> tuple[str, ...]:
+    """The innermost functions, without generated code, whose names say nothing."""
+    return _named([(frame.filename, frame.name) for frame in traceback.extract_tb(error.__traceback__)])
+
+
+def _named(frames: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+    """The last of these (file, function). What called inductor's code is left out: it depends on whether a gradient is needed (2.15)."""
+    compiled = max((at for at, (file, _) in enumerate(frames) if _COMPILED.search(file)), default=-1)
+    named = [f"{_short(file)}:{name}" for file, name in frames[compiled + 1 :] if not _is_generated(file)]
+    return tuple((["inductor's code"] if compiled >= 0 else []) + named)[-_INNERMOST:]
+
+
+# What inductor writes: `<cache>/ab/c<hash>.py` (`torch/_inductor/codecache.py`, 2.11 to 2.15), wherever the cache is.
+_COMPILED = re.compile(r"torchinductor|[\\/][a-z2-7]{2}[\\/]c[a-z2-7]{40,}\.py$")
+_CRASH_FRAME = re.compile(r'^  File "([^"\n]*)", line \d+ in (.+)$', re.MULTILINE)
+
+
+def crash_frames(output: str) -> tuple[str, ...]:
+    """The innermost functions of a process that died by a signal, from what `faulthandler` printed of the current thread."""
+    _, found, stack = output.rpartition("\nCurrent thread ")
+    if not found:
+        return ()
+    return _named(_CRASH_FRAME.findall(stack.split("\n\n")[0])[::-1])
+
+
+def _is_generated(file: str) -> bool:
+    return file.startswith("<") or _COMPILED.search(file) is not None or ":codegen(" in file or "/dynadiag/" in file.replace("\\", "/")
+
+
+def _short(file: str) -> str:
+    parts = PurePath(file).parts
+    return "/".join(parts[parts.index("site-packages") + 1 :]) if "site-packages" in parts else parts[-1]
+
+
+_ENVIRONMENT_ERRORS = {
+    "InvalidCxxCompiler": "there is no C++ compiler",
+    "ModuleNotFoundError": "a package is missing",
+    "ImportError": "a package cannot be imported",
+    "MemoryError": "memory ran out",
+    "KeyboardInterrupt": "it was interrupted",
+    "BrokenProcessPool": "a worker of the compiler was killed",
+}
+_ENVIRONMENT_NUMBERS = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EFBIG: "a file grew over the limit of its size",
+    errno.EMFILE: "too many files are open",
+    errno.EROFS: "the disk is read-only",
+}
+_ENVIRONMENT_SIGNS = {
+    "No space left on device": "the disk is full",
+    "Killed signal terminated program": "memory ran out in the C++ compiler",
+    "virtual memory exhausted": "memory ran out in the C++ compiler",
+    "Cannot allocate memory": "memory ran out",
+    "CUDA error: out of memory": "the memory of the GPU ran out",
+    "CUDA-capable devices are busy or unavailable": "the GPU is busy or unavailable",
+    "CUDA error: no CUDA-capable device": "there is no GPU",
+    "Cannot re-initialize CUDA in forked subprocess": "CUDA was initialised before the fork",
+    "ptxas fatal   : Memory allocation failure": "memory ran out in ptxas",
+    "File size limit exceeded": "a file grew over the limit of its size",
+    "Python.h: No such file or directory": "the Python headers are missing",
+    "cannot execute 'cc1plus'": "the C++ compiler is not whole",
+}
+
+
+def environment_trouble(error: BaseException) -> str | None:
+    """Why this exception is the machine's fault and never the bug; None when it may be the bug."""
+    for one in chain_of(error):
+        for kind in type(one).__mro__:
+            if kind.__name__ in _ENVIRONMENT_ERRORS:
+                return f"{_ENVIRONMENT_ERRORS[kind.__name__]}: {str(one).strip().splitlines()[0] if str(one).strip() else kind.__name__}"
+        if isinstance(one, OSError) and one.errno in _ENVIRONMENT_NUMBERS:
+            return f"{_ENVIRONMENT_NUMBERS[one.errno]}: {one}"
+        if isinstance(one, FileNotFoundError) and one.filename and "/" not in str(one.filename):
+            return f"the program {one.filename} is missing"
+        for sign, reason in _ENVIRONMENT_SIGNS.items():
+            if sign in str(one):
+                return reason
+    return None
+
+
+def shows(failure: Failure, status: int | None, output: str) -> bool:
+    """Whether a process that ended with this exit status (None: not in time) and this output shows the failure."""
+    if failure.kind == "hang":
+        return status is None or (status == 1 and "Timeout (" in output)
+    if failure.kind == "crash":
+        return status is not None and status == _crash_status(failure)
+    if status != 1 and not (status == -signal.SIGABRT and "CUDA error:" in failure.message):
+        # After an error of a kernel the interpreter may abort while it frees what lives on the GPU; the traceback stands before that.
+        return False
+    if failure.kind == "oom":
+        return any(sign in output for sign in ("can't allocate memory", "OutOfMemoryError", "MemoryError", "CUDA error: out of memory"))
+    if failure.kind in ("wrong_result", "wrong_gradient", "wrong_mutation", "nan"):
+        return "AssertionError: wrong result" in output
+    if failure.message.startswith("CUDA error:"):
+        return (gpu_fault(output) or "").startswith(failure.message)
+    if not failure.exceptions or failure.exceptions[-1].rsplit(".", 1)[-1] not in output:
+        return False
+    return says(output, failure.message)
+
+
+def _crash_status(failure: Failure) -> int:
+    if failure.message.startswith("exit "):
+        return int(failure.message.removeprefix("exit "))
+    return -int(signal.Signals[failure.message])

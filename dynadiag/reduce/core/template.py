@@ -1,0 +1,176 @@
+"""A process that has imported torch's compiler and compiled nothing, forked for further runs of a proof. No torch in this file.
+
+To import torch and Dynamo costs 3.5 to 4 of the 5 CPU seconds of a small reproducer (torch 2.15): the reducer has paid them already.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import gc
+import json
+import os
+import select
+import signal
+import sys
+import tempfile
+import time
+import traceback
+import types
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from dynadiag.reduce.core.isolation import end_with_parent
+
+OUTPUT = "output"
+
+
+class Template:
+    """The process. It is forked where nothing was compiled yet, and must have no thread of torch's; `close` counts its CPU seconds in."""
+
+    def __init__(self) -> None:
+        asked, answered = os.pipe(), os.pipe()
+        parent = os.getpid()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # as in isolation: no lock of another thread is taken
+            self._pid = os.fork()
+        if self._pid == 0:
+            os.close(asked[1])
+            os.close(answered[0])
+            _serve(parent, asked[0], answered[1])
+        os.close(asked[0])
+        os.close(answered[1])
+        self._ask, self._answer = asked[1], answered[0]
+        self.child: int | None = None
+
+    def run(self, file: Path, *, environment: Mapping[str, str], timeout_s: float) -> tuple[int | None, str]:
+        """Run the file as `python FILE` in its folder, with these variables alone; gives what `proving.run_fresh` gives.
+
+        Raises OSError when the process is gone.
+        """
+        output = file.parent.with_name(OUTPUT)
+        job = {"file": str(file), "environment": dict(environment), "output": str(output)}
+        os.write(self._ask, json.dumps(job).encode() + b"\n")
+        self.child = int(self._line(None) or 0) or None
+        status = self._line(timeout_s)
+        if status is None and self.child is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.child, signal.SIGKILL)
+            self._line(None)
+        self.child = None
+        said = output.read_bytes().decode("utf-8", "replace") if output.exists() else ""
+        return None if status is None else int(status), said
+
+    def _line(self, timeout_s: float | None) -> str | None:
+        """The next line that it says; None when none came in time."""
+        raw, until = b"", None if timeout_s is None else time.monotonic() + timeout_s
+        while not raw.endswith(b"\n"):
+            left = None if until is None else max(until - time.monotonic(), 0.0)
+            if not select.select([self._answer], [], [], left)[0]:
+                return None
+            piece = os.read(self._answer, 1)
+            if not piece:
+                raise OSError("the process that proofs are forked from has ended")
+            raw += piece
+        return raw.decode().strip()
+
+    def close(self) -> None:
+        """End it, with a run that is not over."""
+        for number in (self._ask, self._answer):
+            with contextlib.suppress(OSError):
+                os.close(number)
+        if self.child is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.child, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self._pid, 0)
+
+
+_now: Template | None = None
+
+
+@contextlib.contextmanager
+def template() -> Iterator[None]:
+    """Inside, proofs may be forked from this process as it is now."""
+    global _now
+    _now = Template()
+    try:
+        yield
+    finally:
+        _now.close()
+        _now = None
+
+
+def template_now() -> Template | None:
+    """The process that proofs are forked from, None where there is none."""
+    return _now
+
+
+def _serve(parent: int, reading: int, writing: int) -> None:
+    """In the template: fork for each job, say the process id, then how it ended. Never returns."""
+    try:
+        end_with_parent(parent)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        me = os.getpid()
+        with os.fdopen(reading, "r", encoding="utf-8") as jobs:
+            for line in jobs:
+                child = os.fork()
+                if child == 0:
+                    os.close(writing)
+                    end_with_parent(me)
+                    _run(json.loads(line))
+                os.write(writing, f"{child}\n".encode())
+                _, ended = os.waitpid(child, 0)
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(child, signal.SIGKILL)  # what it started and left behind
+                os.write(writing, f"{os.waitstatus_to_exitcode(ended)}\n".encode())
+    finally:
+        os._exit(0)
+
+
+def _run(job: Mapping[str, object]) -> None:
+    """In the child: the program as the main program. Never returns."""
+    status = 1
+    try:
+        os.setsid()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        file = Path(str(job["file"]))
+        _stand_in(file, Path(str(job["output"])), job["environment"])
+        gc.freeze()
+        gc.enable()
+        try:
+            main = sys.modules["__main__"] = types.ModuleType("__main__")
+            main.__file__ = str(file)
+            exec(compile(file.read_bytes(), str(file), "exec", dont_inherit=True), vars(main))
+            status = 0
+        except SystemExit as ended:
+            status = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+            if isinstance(ended.code, str):
+                print(ended.code, file=sys.stderr)
+        except BaseException:  # noqa: BLE001 - the border around a program: what an interpreter prints of it
+            traceback.print_exc()
+        atexit._run_exitfuncs()
+    finally:
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(status & 255)
+
+
+def _stand_in(file: Path, output: Path, environment: object) -> None:
+    """The folder, variables, streams and path of `python FILE`."""
+    written = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for source, target in ((nothing, 0), (written, 1), (written, 2)):
+        os.dup2(source, target)
+    sys.stdin = os.fdopen(0, "r")
+    sys.stdout, sys.stderr = (os.fdopen(number, "w", buffering=1, errors="replace") for number in (1, 2))
+    os.environ.clear()
+    os.environ.update(environment if isinstance(environment, dict) else {})
+    tempfile.tempdir = None
+    if "numpy.random" in sys.modules:
+        sys.modules["numpy.random"].seed()  # Python's own generator is seeded after a fork, numpy's is not
+    os.chdir(file.parent)
+    sys.argv = [file.name]
+    sys.path[0] = str(file.parent)

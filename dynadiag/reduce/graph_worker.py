@@ -1,0 +1,319 @@
+"""The process that reduces: it has imported torch and forks a child for each question. Started by `dynadiag minify`, once a captured graph.
+
+    python -m dynadiag.reduce.graph_worker JOB.json
+
+Prints one JSON line a query (`{"nodes": ..., "queries": ...}`) and at the end one with `"done"` or `"error"`. An interrupt ends the search
+after the query that runs; the best so far is still written and proven.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+
+import dynadiag
+from dynadiag.errors import DynadiagError, UsageError
+from dynadiag.reduce.core.answer_cache import Known, remembering, variables
+from dynadiag.reduce.core.failure import environment_trouble
+from dynadiag.reduce.core.isolation import end_running, end_with_parent
+from dynadiag.reduce.core.reducer import Progress, Stopped
+from dynadiag.reduce.core.speculation import default_width
+from dynadiag.reduce.core.template import template
+from dynadiag.reduce.graphs.backend_bisect import Ladder
+from dynadiag.reduce.graphs.calling import CallsMade, hunt_calls
+from dynadiag.reduce.graphs.candidate import Candidate
+from dynadiag.reduce.graphs.earlier_calls import with_earlier_calls
+from dynadiag.reduce.graphs.loading import load_capture
+from dynadiag.reduce.graphs.observing import calls_of
+from dynadiag.reduce.graphs.reduction import Hunt, HuntOptions
+from dynadiag.reduce.graphs.setting import Setting
+from dynadiag.reduce.reproducer.concluding import ConcludeOptions, Conclusion, conclude
+from dynadiag.reduce.reproducer.finishing import FinishOptions, finish
+from dynadiag.reduce.reproducer.graph_outcome import Papers, claims_of, to_json, write_json, write_reproducer, write_text
+from dynadiag.reduce.reproducer.machine_facts import machine_facts
+from dynadiag.torch_compat.parity_compile import is_backend
+from dynadiag.torch_compat.reduce_compile import LAYERS, import_dynamo, warm_up
+from dynadiag.torch_compat.reduce_cpp import remembered
+
+LEAST_CELL_S = 60.0
+_AGAIN_S = 0.5
+_CHECKS = {"wrong_result": "forward", "nan": "forward", "wrong_gradient": "gradient", "wrong_mutation": "mutation"}
+
+
+def main(job_file: str) -> int:
+    """Do the job; gives the exit status."""
+    began = time.monotonic()
+    job = json.loads(Path(job_file).read_text("utf-8"))
+    end_with_starter()
+    torch.set_num_threads(1)
+    interrupted = Interrupts()
+    error: DynadiagError | None = None
+    try:
+        known = open_known(job)
+    except DynadiagError as raised:
+        say(error=raised.message, slug=raised.slug, exit_code=raised.exit_code)
+        return 1
+    with remembering(known):
+        for folder in job["captures"]:
+            try:
+                _reduce(Path(folder), Path(job["out"]), job, interrupted, began)
+            except DynadiagError as raised:
+                error = raised
+                continue
+            except Stopped:
+                say(error="interrupted before the failure was confirmed: there is nothing to write (--resume goes on)", exit_code=130)
+                return 130
+            return 0
+    slug, exit_code = (error.slug, error.exit_code) if error else ("not-captured", 1)
+    say(error=error.message if error else "nothing was captured", slug=slug, exit_code=exit_code)
+    return 1
+
+
+def open_known(job: dict[str, Any]) -> Known:
+    """What an earlier run found out, where it ran on this machine with this torch; else the job does not resume, which is said."""
+    environment = {"dynadiag": dynadiag.__version__, **machine_facts(with_gpu=False), **variables()}
+    known = Known(Path(job["out"]) / "known.jsonl", environment=environment, resume=bool(job["resume"]))
+    if known.changed is not None:
+        say(note=f"what the earlier run found out is asked again: {known.changed}")
+        job["resume"] = False
+    return known
+
+
+def end_with_starter() -> None:
+    """A command that is killed takes its worker along: with `--resume` a second one would write the same journal."""
+    end_with_parent(os.getppid())
+
+
+class Interrupts:
+    """The first Ctrl-C asks for an end, which the search gives after the question that runs; the second is Python's own."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._at_once = False
+        signal.signal(signal.SIGINT, self._on_signal)
+        signal.signal(signal.SIGALRM, self._on_alarm)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        again, self.asked = self.asked, True
+        end_running()
+        if self._at_once:
+            signal.setitimer(signal.ITIMER_REAL, _AGAIN_S, _AGAIN_S)
+        if again or self._at_once:
+            raise KeyboardInterrupt
+
+    def _on_alarm(self, number: int, frame: FrameType | None) -> None:
+        """Python drops what is raised in a callback around a fork (logging's, 3.11): it is raised until somebody gets it."""
+        if self._at_once:
+            raise KeyboardInterrupt
+
+    def until_interrupted(self, out: Path, work: Callable[[Callable[[], None]], None]) -> None:
+        """Do the work, which Ctrl-C ends at once: the files are then what they were when the work last called its argument.
+
+        Where an end was asked for before, nothing is done.
+        """
+        texts: dict[str, str] = {}
+
+        def keep() -> None:
+            texts.update({name: (out / name).read_text("utf-8") for name in ("repro_min.py", "minify.json") if (out / name).is_file()})
+
+        keep()
+        try:
+            self._at_once = True
+            if self.asked:
+                raise KeyboardInterrupt
+            work(keep)
+        except KeyboardInterrupt:
+            self._at_once = False
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            for name, text in texts.items():
+                write_text(text, out / name)
+            say(done=True, proven=False, output="")
+        finally:
+            self._at_once = False
+
+    def check(self) -> None:
+        """Raise Stopped when an end was asked for."""
+        if self.asked:
+            raise Stopped
+
+
+def _reduce(folder: Path, out: Path, job: dict[str, Any], interrupts: Interrupts, began: float) -> None:
+    candidate, setting = load_capture(folder)
+    setting = _checked(setting, candidate, job)
+    if not candidate.accelerated:
+        # Then the server may compile once to warm up: with a GPU in sight even a CPU compile would initialise it.
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    import_dynamo(inductor=setting.backend in LAYERS[2:])
+    with template():
+        _warm_up(setting.backend)
+        keep_for_children()
+        job["ready_cpu_s"] = round(sum(os.times()[:4]), 2)  # of this process and of the compilers that warmed it up
+        say(ready_cpu_s=job["ready_cpu_s"], nodes=candidate.nodes)
+        made = CallsMade(later_call=job.get("call"), sequence=with_earlier_calls(folder, candidate), printed=_printed(folder, job))
+        with _kernels_kept(out):
+            _reduced(candidate, setting, made, out, job, interrupts, began)
+
+
+def _reduced(
+    candidate: Candidate, setting: Setting, made: CallsMade, out: Path, job: dict[str, Any], interrupts: Interrupts, began: float
+) -> None:
+    options = HuntOptions(
+        timeout_s=job["timeout_s"],
+        kind=job["kind"],
+        match=job["match"],
+        said=tuple(job["said"]) if job.get("said") else None,
+        journal=out / "journal.jsonl",
+        resume=job["resume"],
+        on_query=show,
+        wait=interrupts.check,
+        width=job.get("jobs") or default_width(),
+    )
+    found = hunt_calls(candidate, setting, options, made)
+    _write_first(found, out, job, began, runs=0)
+
+    def rest(keep: Callable[[], None]) -> None:
+        say(doing="running the result in a fresh process")
+        _write_first(found, out, job, began, runs=1)
+        keep()
+        _concluded(found, options, out, job, interrupts, began)
+
+    interrupts.until_interrupted(out, rest)
+
+
+def _concluded(found: Hunt, options: HuntOptions, out: Path, job: dict[str, Any], interrupts: Interrupts, began: float) -> None:
+    """The guilty part, the proofs and the report."""
+    say(doing="looking for the guilty part, and running the result in fresh processes")
+    last = conclude(found, out, options, _conclude_options(found, job, interrupts))
+    say(doing="writing the report")
+    papers = finish(last.hunt, last.written, out, _finish_options(last, job, interrupts))
+    wall_s = time.monotonic() - began
+    level = "calls" if last.level == "dynamo" and len(calls_of(last.hunt.best, last.hunt.setting)) > 1 else last.level
+    result = to_json(last.hunt, last.ladder, last.written, wall_s=wall_s, level=level, level_why=last.level_why, papers=papers)
+    result["ready_cpu_s"] = job["ready_cpu_s"]
+    result["server_cpu_s"] = round(time.process_time(), 2)
+    write_json(result, out / "minify.json")
+    proof = last.written.proof
+    say(done=True, proven=proof.holds, output="" if proof.holds else proof.output[-2000:])
+
+
+def _write_first(found: Hunt, out: Path, job: dict[str, Any], began: float, *, runs: int) -> None:
+    """The file and `minify.json` before anything else is asked; after an interrupt nobody may wait for a proof."""
+    ladder = Ladder(layer=_NOT_YET)
+    written = write_reproducer(found, ladder, out, timeout_s=max(LEAST_CELL_S, found.confirmed.timeout_s), runs=runs)
+    papers = Papers(why=dict.fromkeys(("pictures", "report"), "not tried yet"))
+    result = to_json(found, ladder, written, wall_s=time.monotonic() - began, level="dynamo", level_why="not tried yet", papers=papers)
+    result["ready_cpu_s"] = job["ready_cpu_s"]
+    write_json(result | {"complete": False}, out / "minify.json")
+
+
+_NOT_YET = "not looked for"
+
+
+@contextlib.contextmanager
+def _kernels_kept(out: Path) -> Iterator[None]:
+    """What inductor compiles in a child is there for the next one, until the end of this process."""
+    for left in out.glob("kernels-*"):  # by a process that was killed
+        shutil.rmtree(left, ignore_errors=True)
+    folder = None
+    if "torch._inductor.cpp_builder" in sys.modules:
+        with contextlib.suppress(OSError):
+            folder = Path(tempfile.mkdtemp(prefix="kernels-", dir=out))
+    if folder is None:
+        yield
+        return
+    try:
+        with remembered(folder, lambda error: environment_trouble(error) is not None):
+            yield
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _printed(folder: Path, job: dict[str, Any]) -> str | None:
+    """What the run printed that captured this graph (`find_and_capture`), where the script failed after a call."""
+    output = folder.parent / "output.txt"
+    return output.read_text("utf-8", errors="replace") if job["backward"] and output.is_file() else None
+
+
+def keep_for_children() -> None:
+    """Collect garbage again, but look no more at what is there now: nor does a child, whose copies of those pages that saves."""
+    gc.freeze()
+    gc.enable()
+
+
+def _warm_up(backend: Any) -> None:
+    """What cannot be warmed up (no C++ compiler) the children will say."""
+    try:
+        warm_up(backend)
+    except Exception:  # noqa: BLE001 - the border around a candidate: the compiler itself runs here
+        traceback.print_exc()
+
+
+def _conclude_options(found: Hunt, job: dict[str, Any], interrupts: Interrupts) -> ConcludeOptions:
+    return ConcludeOptions(
+        level=job.get("level", "auto"),
+        bisect=job.get("bisect", True),
+        on_gpu=found.best.accelerated,
+        stop=lambda: interrupts.asked,
+    )
+
+
+def _finish_options(last: Conclusion, job: dict[str, Any], interrupts: Interrupts) -> FinishOptions:
+    accelerated = last.hunt.best.accelerated
+    return FinishOptions(
+        ablation_timeout_s=max(LEAST_CELL_S, last.hunt.confirmed.timeout_s) if job.get("ablation") is not False else None,
+        steps=last.ladder.steps if job.get("ablation") is None else None,
+        with_gpu=accelerated,
+        notes=tuple(f"Tested: {claim}." for claim in claims_of(last.ladder)),
+        warm_up=lambda: None if accelerated else _warm_up("inductor"),
+        stop=lambda: "interrupted" if interrupts.asked else None,
+    )
+
+
+def _checked(setting: Setting, candidate: Candidate, job: dict[str, Any]) -> Setting:
+    """What is compared follows from the failure that is looked for. Raises UsageError for a back end that is not there: "Invalid backend"
+    would be reduced, and proven, as if the compiler had failed.
+    """
+    if isinstance(setting.backend, str) and setting.backend_source is None and not is_backend(setting.backend):
+        raise UsageError(f"torch knows no back end {setting.backend!r} here: give one of torch._dynamo.list_backends() as --backend")
+    check = _CHECKS.get(job["kind"] or "", "raises")
+    backward = check == "gradient" or job["backward"] or setting.backward
+    return replace(setting, check=check, backward=backward, memory_limit_mib=job.get("memory_limit_mib"))  # type: ignore[arg-type]
+
+
+def show(progress: Progress) -> None:
+    """Say how far the search is."""
+    best = progress.best.nodes if progress.best is not None else None
+    say(nodes=best, queries=progress.queries.total(), phase=progress.phase)
+
+
+def say(**message: Any) -> None:
+    """One line to who started this process."""
+    try:
+        print(json.dumps(message), flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+if __name__ == "__main__":
+    try:
+        status = main(sys.argv[1])
+    except Exception as error:  # noqa: BLE001 - our own error: its traceback goes to the log, one line to the person
+        traceback.print_exc()
+        say(error=f"the reducer failed (see worker.log): {type(error).__name__}: {error}", exit_code=2)
+        status = 2
+    sys.exit(status)

@@ -1,0 +1,86 @@
+"""A captured graph that does not fail when it is called once as it stands: with dynamic sizes, after other calls, and several times."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from dynadiag.errors import NothingFoundError
+from dynadiag.reduce.graphs.candidate import Candidate
+from dynadiag.reduce.graphs.inputs import PlainInput
+from dynadiag.reduce.graphs.levels import hunt_captured
+from dynadiag.reduce.graphs.passes.simple_data import simple_data
+from dynadiag.reduce.graphs.reduction import PASSES_ALONE, Hunt, HuntOptions
+from dynadiag.reduce.graphs.setting import Setting
+
+_COUNTS = (2, 3, 4, 8, 16, 32)
+_MOST_CALLS = 64
+_IN_PLACE = re.compile(r"Error: .*\bin-?place\b")
+_NUMBERS = 2
+"""How many calls a comparison of numbers is given: the second call shows what the first left behind."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallsMade:
+    """What is known of the calls in the script: `later_call` is the number of the one that failed, None where none did; `sequence` is the
+    candidate with the calls that came before, None where none was captured; `printed` is what the script printed where it failed after a
+    call, outside of the graph.
+    """
+
+    later_call: int | None = None
+    sequence: Candidate | None = None
+    printed: str | None = None
+
+
+def hunt_calls(candidate: Candidate, setting: Setting, options: HuntOptions, made: CallsMade = CallsMade()) -> Hunt:
+    """The reduction of the graph called once; where that passes, with dynamic sizes, then in the calls that the script made, then called as
+    few times as show the failure.
+
+    Raises NothingFoundError with what the first said, and in how many ways it was tried.
+    """
+    try:
+        return hunt_captured(candidate, setting, options)
+    except NothingFoundError as error:
+        if error.slug != PASSES_ALONE:
+            raise
+        first = error
+    tried = []
+    for what, other, around in _ways(candidate, setting, made):
+        tried.append(what)
+        try:
+            return hunt_captured(other, around, replace(options, printed=made.printed) if around.writes else options)
+        except NothingFoundError as error:
+            if error.slug == "environment":
+                raise
+    also = f"; nor {', '.join(tried)}" if tried else ""
+    raise NothingFoundError(f"{first.message}{also}", slug=PASSES_ALONE, exit_code=first.exit_code) from first
+
+
+def _ways(candidate: Candidate, setting: Setting, made: CallsMade) -> Iterator[tuple[str, Candidate, Setting]]:
+    """What is tried, the simplest first."""
+    later_call = made.later_call
+    if made.printed is not None and _IN_PLACE.search(made.printed):
+        # What autograd forbids for a result of compiled code only the caller can show.
+        yield "with a write into its results", candidate, replace(setting, writes=True, backward=False)
+    if setting.dynamic is None and any(isinstance(one, PlainInput) and type(one.value) is int for one in candidate.inputs):
+        # Sizes are inputs of the graph: Dynamo made them symbols, which it does not do again for a first call.
+        yield "with dynamic sizes", candidate, replace(setting, dynamic=True)
+    sequence = made.sequence
+    if sequence is not None and len({call.layout() for call in sequence.calls}) > 1:
+        yield _named(sequence), sequence, setting
+        sequence = None
+    if setting.check != "raises":
+        # With the same numbers in each call, what a call keeps of an earlier one is not wrong.
+        drawn = next(simple_data(candidate), candidate)
+        yield "called twice with random inputs", drawn, replace(setting, calls=_NUMBERS)
+    elif later_call is not None and 1 < later_call <= _MOST_CALLS:
+        for calls in (*(count for count in _COUNTS if count < later_call), later_call):
+            yield f"called {calls} times", candidate, replace(setting, calls=calls)
+    if sequence is not None:
+        # Calls that differ in their data alone.
+        yield _named(sequence), sequence, setting
+
+
+def _named(sequence: Candidate) -> str:
+    return f"called {len(sequence.calls)} times with the arguments that the script gave"

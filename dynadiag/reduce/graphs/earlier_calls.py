@@ -1,0 +1,69 @@
+"""The calls that the script made before the captured one, as a candidate: read from the files that the capture left beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
+
+import torch
+
+from dynadiag.reduce.graphs.candidate import Call, Candidate
+from dynadiag.reduce.graphs.inputs import Input
+from dynadiag.reduce.graphs.loading import input_values, recipes
+from dynadiag.torch_compat.reduce_views import from_saved
+
+Saved = Mapping[str, Any]
+
+
+def with_earlier_calls(folder: Path, candidate: Candidate) -> Candidate | None:
+    """The candidate of a capture folder with the calls of the same code before its own; None where none was kept.
+
+    Where the capture went on after the graph's first call, the last call that was kept comes last. Calls of other graphs of the same code
+    are taken where they have all inputs of this one, sizes apart, which are taken from their tensors.
+    """
+    own = _saved(folder / "inputs.pt")
+    if own is None or "names" not in own:
+        return None
+    others = [one for path in sorted((folder.parent / Path(own["region"]).name).glob("*.pt")) if (one := _saved(path)) is not None]
+    here = [own, *(one for one in others if one["graph"] == own["graph"])]
+    last = max(here, key=lambda one: one["order"])
+    lifted = candidate.inputs[len(own["names"]) :]
+    before = [one for one in others if one["order"] < last["order"] and (one["graph"], one["call"]) != (last["graph"], last["call"])]
+    made = [(one, call) for one in before if (call := _call(one, own, lifted)) is not None]
+    final = _call(last, own, lifted)
+    if final is None or not made:
+        return None
+    earlier = tuple(Call(call, grad=None if one["grad"] == last["grad"] else one["grad"]) for one, call in made)
+    return replace(candidate, inputs=final, earlier=earlier)
+
+
+def _saved(path: Path) -> Saved | None:
+    """A file of the capture; None where it is missing or damaged."""
+    try:
+        loaded: Saved = from_saved(torch, torch.load(path, weights_only=True, map_location="cpu"))
+    except (OSError, ValueError, RuntimeError, EOFError, UnpicklingError):
+        return None
+    return loaded
+
+
+def _call(one: Saved, own: Saved, lifted: Sequence[Input]) -> tuple[Input, ...] | None:
+    """The inputs of a call in the order of the captured graph; None where one is not known."""
+    made = dict(zip(one["names"], recipes(input_values(one), f"call {one['graph']}.{one['call']} input"), strict=True))
+    values = dict(zip(one["names"], one["inputs"], strict=True))
+    missing = [name for name in own["names"] if name not in made]
+    sizes = dict(_sizes(missing, own["symbols"], values))
+    if len(sizes) < len(missing):
+        return None
+    found = recipes([sizes[name] for name in missing], "size")
+    made |= dict(zip(missing, found, strict=True))
+    return (*(made[name] for name in own["names"]), *lifted)
+
+
+def _sizes(missing: Sequence[str], symbols: Mapping[str, Any], values: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    for name in missing:
+        tensor, dimension = symbols.get(name, (None, 0))
+        if isinstance(values.get(tensor), torch.Tensor) and dimension < values[tensor].dim():
+            yield name, int(values[tensor].shape[dimension])

@@ -1,0 +1,171 @@
+"""The level of a reduction: Dynamo's graph first, then the ATen graphs that the survivor becomes; the simpler of both that fails stays."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from dynadiag.errors import NothingFoundError, UnreadableInputError
+from dynadiag.reduce.core.flakiness import repeats_for
+from dynadiag.reduce.graphs.backend_bisect import Ladder, same_cause
+from dynadiag.reduce.graphs.candidate import Candidate
+from dynadiag.reduce.graphs.judge import Observation, observe_isolated
+from dynadiag.reduce.graphs.lowering import Lowered, Lowering, aot_setting, aten_operators, is_aten, lower
+from dynadiag.reduce.graphs.reduction import Hunt, HuntOptions, hunt
+from dynadiag.reduce.graphs.setting import Setting, inner_of
+
+Level = Literal["auto", "dynamo", "aot"]
+LEVELS: tuple[Level, ...] = ("auto", "dynamo", "aot")
+_ABOVE_ATEN = ("dynamo", "aotautograd", "decompositions")
+_LEAST_LOWERING_S = 120.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Descent:
+    """What came of the ATen level. `found` is the reduction of an ATen graph, None where there is none to prefer; `why` says which is kept.
+
+    `found` counts the queries of both levels; `spent` is the first reduction with the queries of both, at `level` ("aot" where what was
+    captured was an ATen graph).
+    """
+
+    spent: Hunt
+    found: Hunt | None
+    why: str
+    level: str = "dynamo"
+
+
+def descend(found: Hunt, ladder: Ladder, options: HuntOptions, level: Level) -> Descent:
+    """Lower the survivor of Dynamo's level and reduce again the first of its AOT graphs that shows the same failure alone."""
+    if is_aten(found.best.module):
+        return Descent(spent=found, found=None, why=f"the captured graph is an ATen graph{_where(found.setting)}", level="aot")
+    refusal = _why_not_at_all(found, ladder, level)
+    if refusal is not None:
+        return Descent(spent=found, found=None, why=refusal)
+    limit_s = max(_LEAST_LOWERING_S, found.confirmed.timeout_s)
+    lowering = lower(found.best, found.setting, timeout_s=limit_s)
+    if lowering.why_not is not None:
+        return Descent(spent=found, found=None, why=f"there is no ATen graph: {lowering.why_not}")
+    if level == "auto" and lowering.operators <= 1:
+        return Descent(spent=found, found=None, why="Dynamo's graph is one ATen operator already")
+    failing, said, asked = _first_failing(found, lowering)
+    found = replace(found, queries=_sum(found.queries, {"confirm": asked}))
+    if failing is None:
+        return Descent(spent=found, found=None, why=f"no ATen graph fails alone ({said})")
+    return _reduced(found, *failing, lowering, options, level)
+
+
+def hunt_captured(candidate: Candidate, setting: Setting, options: HuntOptions) -> Hunt:
+    """`hunt`; an ATen graph that does not fail through `torch.compile` is given to inductor's inner compiler, as inductor had got it.
+
+    `torch.compile` takes an ATen graph through AOTAutograd and its passes again, which may leave another graph.
+    """
+    try:
+        return hunt(candidate, setting, options)
+    except NothingFoundError as error:
+        inner = inner_of(aot_setting(setting)) if is_aten(candidate.module) else None
+        if inner is None or error.slug == "environment":
+            raise
+        try:
+            return hunt(candidate, inner, options)
+        except NothingFoundError as second:
+            what = f"{error.message}; given to inductor's inner compiler alone: {second.message}"
+            raise NothingFoundError(what, exit_code=1) from second
+
+
+def _why_not_at_all(found: Hunt, ladder: Ladder, level: Level) -> str | None:
+    if level == "dynamo":
+        return "asked for with --level dynamo"
+    if found.best.earlier:
+        return "calls with other inputs come before the one that fails: each may have graphs of its own"
+    if not found.complete:
+        return "the search was interrupted before the ATen level"
+    return f"the failure is above ATen, in the layer {ladder.layer}" if ladder.layer in _ABOVE_ATEN else None
+
+
+def _first_failing(found: Hunt, lowering: Lowering) -> tuple[tuple[Lowered, Setting] | None, str, int]:
+    """The graph with its setting, what the others did, and how many were asked. First as `torch.compile` takes them."""
+    said: list[str] = []
+    asked = 0
+    outer = aot_setting(found.setting)
+    for setting in [outer, *filter(None, [inner_of(outer)])]:
+        for graph in lowering.graphs:
+            if graph.candidate is None or (setting.inner and graph.kind == "joint"):
+                said += [] if setting.inner else [f"{graph.kind} not run: {graph.why_not}"]
+                continue
+            seen, count = _asked(graph.candidate, setting, found)
+            asked += count
+            if seen is None:
+                return (graph, setting), "", asked
+            said.append(f"{graph.kind}{_where(setting)} {_said(seen)}")
+    return None, ", ".join(said), asked
+
+
+def _asked(candidate: Candidate, setting: Setting, found: Hunt) -> tuple[Observation | None, int]:
+    """None when it showed the failure, else what it did last; and how many times it ran."""
+    repeats = repeats_for(found.confirmed.failed, found.confirmed.of)
+    for count in range(1, repeats + 1):
+        seen = observe_isolated(candidate, setting, timeout_s=found.confirmed.timeout_s)
+        if seen.failure is not None and same_cause(seen.failure, found.confirmed.failure):
+            return None, count
+    return seen, repeats
+
+
+def _where(setting: Setting) -> str:
+    return " in inductor's inner compiler" if setting.inner else ""
+
+
+def _said(seen: Observation) -> str:
+    if seen.invalid is not None:
+        return f"not run: {seen.invalid}"
+    return "passes" if seen.failure is None else f"fails in another way: {seen.failure.title()}"
+
+
+def _reduced(found: Hunt, graph: Lowered, setting: Setting, lowering: Lowering, options: HuntOptions, level: Level) -> Descent:
+    assert graph.candidate is not None
+    journal = options.journal.with_name("journal-aot.jsonl") if options.journal is not None else None
+    own = replace(options, kind=None, match=None, like=found.confirmed.failure, timeout_s=found.confirmed.timeout_s, journal=journal)
+    try:
+        lower_one = _hunted(graph.candidate, setting, own)
+    except NothingFoundError as error:
+        return Descent(spent=found, found=None, why=f"the {graph.kind} graph failed alone, and then did not: {error.message}")
+    spent = _with_costs(found, lower_one, found)
+    joined = _with_costs(replace(lower_one, original=found.original, asked=found.asked or found.confirmed.failure), found, lower_one)
+    before, after = _order(lowering.operators, found), _order(aten_operators(lower_one.best.module), lower_one)
+    sizes = f"{before[0]} ATen operators before, {after[0]} now"
+    if after >= before and level == "auto":
+        return Descent(spent=spent, found=None, why=f"the ATen graph is no simpler ({sizes})")
+    return Descent(spent=spent, found=joined, why=f"the {graph.kind} graph fails alone{_where(setting)} ({sizes})")
+
+
+def _hunted(candidate: Candidate, setting: Setting, options: HuntOptions) -> Hunt:
+    """The reduction; a journal that another ATen graph left behind is begun anew."""
+    try:
+        return hunt(candidate, setting, options)
+    except UnreadableInputError:
+        return hunt(candidate, setting, replace(options, resume=False))
+
+
+def _order(operators: int, found: Hunt) -> tuple[Any, ...]:
+    """What the compiler has to do with first: its ATen operators. Then the order of candidates, without the text of the two languages."""
+    return (operators, *found.best.measure[:-2])
+
+
+def _with_costs(kept: Hunt, other: Hunt, confirmed_by: Hunt) -> Hunt:
+    """`kept`, having cost what both cost."""
+    flaky = min((kept, other), key=lambda one: one.confirmed.failed / one.confirmed.of).confirmed
+    return replace(
+        kept,
+        confirmed=replace(confirmed_by.confirmed, failed=flaky.failed, of=flaky.of),
+        queries=_sum(kept.queries, other.queries),
+        cpu_s=kept.cpu_s + other.cpu_s,
+        search_cpu_s=kept.search_cpu_s + other.search_cpu_s,
+        search_wall_s=kept.search_wall_s + other.search_wall_s,
+        complete=kept.complete and other.complete,
+        other_failures=_sum(kept.other_failures, other.other_failures),
+        broken_passes={**kept.broken_passes, **other.broken_passes},
+    )
+
+
+def _sum(one: Any, other: Any) -> dict[str, int]:
+    return dict(Counter(one) + Counter(other)) | {name: 0 for name in (*one, *other) if not one.get(name, 0) + other.get(name, 0)}

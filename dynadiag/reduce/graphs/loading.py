@@ -1,0 +1,159 @@
+"""A captured graph back from its folder: its text is rebuilt from an allow-list, its tensors are read with `weights_only`."""
+
+from __future__ import annotations
+
+import functools
+import json
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
+
+import torch
+from torch.fx import Graph, GraphModule
+
+from dynadiag.errors import UnreadableInputError
+from dynadiag.fx.collectives import group_sizes
+from dynadiag.fx.rebuild import RebuildOptions, rebuild
+from dynadiag.fx.refusal import NotRebuildableError
+from dynadiag.fx.running import is_here, missing_device
+from dynadiag.reduce.graphs.candidate import Candidate
+from dynadiag.reduce.graphs.inputs import COMPUTED, HOME, Input, from_value
+from dynadiag.reduce.graphs.setting import Setting, from_json
+from dynadiag.reduce.graphs.stored_inputs import stored_inputs
+from dynadiag.torch_compat.recorded_options import HARNESS
+from dynadiag.torch_compat.reduce_backend import option_value
+from dynadiag.torch_compat.reduce_compile import has_option
+from dynadiag.torch_compat.reduce_sources import names_of
+from dynadiag.torch_compat.reduce_views import from_saved
+
+NOT_REBUILT = "not-rebuilt"
+"""The slug of what is raised where the graph, or its backend, cannot be made again outside of the script."""
+
+
+def load_capture(folder: Path) -> tuple[Candidate, Setting]:
+    """The candidate and its setting. Raises UnreadableInputError when the folder is not whole or the graph cannot be rebuilt."""
+    try:
+        return _loaded(folder)
+    except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
+        traceback.print_exc()  # into the worker's log: somebody changed the files, or the mistake is ours
+        raise _unreadable(folder, ValueError(f"it does not hold what a capture holds ({type(error).__name__}: {error})")) from error
+
+
+def _loaded(folder: Path) -> tuple[Candidate, Setting]:
+    try:
+        state = json.loads((folder / "setting.json").read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise _unreadable(folder, error) from error
+    if state.get("trouble"):
+        raise UnreadableInputError(f"a reproducer cannot name the backend: {state['trouble']}", slug=NOT_REBUILT, exit_code=1)
+    candidate, setting = load_candidate(folder, _configs(state)), _setting(state)
+    named = group_sizes(candidate.module)
+    return candidate, replace(setting, groups={name: setting.groups.get(name, size) for name, size in named.items()})
+
+
+def load_candidate(folder: Path, configs: tuple[tuple[str, Any], ...]) -> Candidate:
+    """The graph with its inputs. Raises UnreadableInputError as `load_capture` does."""
+    try:
+        text = (folder / "graph.txt").read_text("utf-8")
+        details = json.loads((folder / "details.json").read_text("utf-8")) if (folder / "details.json").exists() else None
+        arguments = folder / "arguments.json"
+        saved = stored_inputs(arguments) if arguments.exists() else _tensors(folder / "inputs.pt")
+        attributes = saved["attributes"] if saved is not None and "attributes" in saved else _tensors(folder / "attributes.pt")
+    except UnpicklingError as error:  # torch's own words advise to read it without that care
+        raise _unreadable(folder, ValueError("a file of its tensors holds something else, or is damaged; it was not unpickled")) from error
+    except (OSError, ValueError, RuntimeError, EOFError) as error:
+        raise _unreadable(folder, error) from error
+    try:
+        # All values on the CPU: the process that loads them forks, and must not initialise CUDA before.
+        rebuilt = rebuild(text, details=details, options=RebuildOptions(values_on="cpu"))
+    except NotRebuildableError as error:
+        raise UnreadableInputError(f"the captured graph cannot be rebuilt: {error}", slug=NOT_REBUILT, exit_code=1) from error
+    homes = [home for home in saved["homes"] if home is not None] if saved is not None else []
+    missing = missing_device(rebuilt) or next((home for home in homes if not is_here(home)), None)
+    if missing is not None:
+        raise UnreadableInputError(f"the captured graph needs the device {missing}, which this machine does not have", exit_code=1)
+    module = rebuilt.graph_module
+    if saved is None:
+        inputs = [
+            _value(value, _wants_grad(value), spec.device) for value, spec in zip(rebuilt.example_inputs(), rebuilt.inputs, strict=True)
+        ]
+        made = [(one, functools.reduce(getattr, one.name.split("."), module)) for one in rebuilt.attributes]
+        attributes = {one.name: {"value": value, "home": one.device or "cpu"} for one, value in made if isinstance(value, torch.Tensor)}
+    else:
+        inputs = input_values(saved)
+    inputs += _lifted(module.graph, attributes or {})
+    return Candidate(GraphModule(module, module.graph), tuple(recipes(inputs, "input")), configs)
+
+
+def input_values(saved: Mapping[str, Any]) -> list[Any]:
+    """The inputs that a capture saved; the tensors say where they lived, and whether they were computed."""
+    inputs = [_value(*three) for three in zip(saved["inputs"], saved["requires_grad"], saved["homes"], strict=True)]
+    for value, is_computed in zip(inputs, saved.get("computed", ()), strict=False):
+        if is_computed:
+            setattr(value, COMPUTED, True)
+    return inputs
+
+
+def recipes(values: Sequence[Any], name: str) -> list[Input]:
+    """The recipes of real values, each with a name of its own."""
+    return [from_value(value, f"{name} {position}") for position, value in enumerate(values)]
+
+
+def _unreadable(folder: Path, error: Exception) -> UnreadableInputError:
+    line = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return UnreadableInputError(f"the captured graph in {folder} cannot be read: {line}")
+
+
+def _tensors(path: Path) -> dict[str, Any] | None:
+    """What the capture saved; None in a capture from a recording, which holds no tensors."""
+    if not path.exists():
+        return None
+    loaded: dict[str, Any] = from_saved(torch, torch.load(path, weights_only=True, map_location="cpu"))
+    return loaded
+
+
+def _lifted(graph: Graph, attributes: dict[str, Any]) -> list[Any]:
+    """Tensors that the graph reads from its module become its last inputs: gives their values."""
+    placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+    values = []
+    for node in [node for node in graph.nodes if node.op == "get_attr" and node.target in attributes]:
+        with graph.inserting_after(placeholders[-1]) if placeholders else graph.inserting_before(next(iter(graph.nodes))):
+            placeholders.append(graph.placeholder(node.name))
+        node.replace_all_uses_with(placeholders[-1])
+        held = attributes[node.target]
+        values.append(_value(held["value"], bool(held.get("requires_grad")), held["home"]))
+        graph.erase_node(node)
+    return values
+
+
+def _value(value: Any, wants_grad: bool, home: str | None) -> Any:
+    if isinstance(value, torch.Tensor):
+        if home is not None:
+            setattr(value, HOME, home)
+        value.requires_grad_(wants_grad)
+    return value
+
+
+def _wants_grad(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.requires_grad
+
+
+def _configs(state: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """Without those that this torch does not have: a recording may come from another."""
+    known = [(name, value) for name, value in state["configs"] if not any(part in name for part in HARNESS)]
+    try:
+        return tuple((name, option_value(value)) for name, value in known if has_option(name))
+    except (ValueError, ImportError, KeyError, SyntaxError) as error:
+        raise UnreadableInputError(f"an option of the captured graph cannot be set: {error}", exit_code=1) from error
+
+
+def _setting(state: dict[str, Any]) -> Setting:
+    setting = replace(from_json(state), lost_options=tuple(map(str, state.get("configs_lost", ()))))
+    if setting.backend_source is None:
+        return setting
+    # The function of the user's own script, which ran a moment ago; its source is what the reproducer will hold.
+    names = names_of(setting.backend_source, "module_of_the_backend")
+    return replace(setting, backend=names[setting.backend], backend_as=setting.backend)

@@ -1,0 +1,193 @@
+"""Which pass, decomposition or lowering is guilty, and which option helps: named only when the failure was gone without it, every time.
+
+Asked on the finished reproducer, where a question is cheap. What changes nothing is not named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from dynadiag.reduce.core.isolation import Tell, run_forked
+from dynadiag.reduce.graphs.candidate import Candidate
+from dynadiag.reduce.graphs.judge import Observation, observation
+from dynadiag.reduce.graphs.observing import observe
+from dynadiag.reduce.graphs.setting import Setting
+from dynadiag.torch_compat.reduce_bisect import SUBSYSTEMS, Part, can_leave_out_by_name, leaving_out, switches, value_now
+from dynadiag.torch_compat.reduce_compile import config_path
+
+RUNS = 3
+_WORDS = {
+    "decomposition": "the decomposition of {}",
+    "lowerings": "inductor's lowering of {}",
+    "cudagraphs": "CUDA graphs",
+}
+_PASS = "the pass {} of inductor's {}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cure:
+    """A change with which the failure was gone in all of `runs` runs. `what` says it in words, `option` as a line of a script."""
+
+    what: str
+    runs: int
+    option: str | None = None
+
+    def claim(self) -> str:
+        """One sentence for a person."""
+        how = f"with `{self.option}`" if self.option is not None else f"without {self.what}"
+        return f"the failure is gone {how}: run {self.runs} of {self.runs}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guilt:
+    """The narrowest part of the compiler whose absence cures, and an option that does; None where none was found. `queries` it took."""
+
+    part: Cure | None = None
+    option: Cure | None = None
+    queries: int = 0
+    cpu_s: float = 0.0
+
+    @property
+    def cures(self) -> tuple[Cure, ...]:
+        """Both, as far as they are known."""
+        return tuple(one for one in (self.part, self.option) if one is not None)
+
+
+def guilt_of(data: Mapping[str, Any]) -> Guilt:
+    """The guilt that `dataclasses.asdict` made plain data of."""
+    part, option = (None if data[name] is None else Cure(**data[name]) for name in ("part", "option"))
+    return Guilt(**{**data, "part": part, "option": option})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """What is asked about: the finished reproducer, whose failure comes in one of `repeats` runs at least."""
+
+    candidate: Candidate
+    setting: Setting
+    timeout_s: float
+    repeats: int = 1
+    on_gpu: bool = False
+    stop: Callable[[], bool] = field(default=lambda: False)
+
+
+def bisect(subject: Subject) -> Guilt:
+    """Ask for the guilty part first, then for an option."""
+    search = _Search(subject)
+    part = search.guilty_part()
+    option = search.helpful_option(part)
+    return Guilt(
+        part=None if part is None else Cure(what=_words(part), runs=search.runs),
+        option=option,
+        queries=search.queries,
+        cpu_s=search.cpu_s,
+    )
+
+
+def _words(part: Part) -> str:
+    words = _WORDS.get(part.subsystem)
+    return words.format(part.name) if words is not None else _PASS.format(part.name, part.subsystem)
+
+
+class _Search:
+    def __init__(self, subject: Subject) -> None:
+        self._subject = subject
+        self.runs = max(RUNS, subject.repeats)
+        self.queries = 0
+        self.cpu_s = 0.0
+        self._parts = 0
+
+    def guilty_part(self) -> Part | None:
+        """The one application whose absence cures."""
+        parts = self._applied()
+        self._parts = len(parts)
+        for subsystem in SUBSYSTEMS:
+            own = [part for part in parts if part.subsystem == subsystem]
+            if own and self._cures_without(subsystem, lambda part: True):
+                return self._narrowed(subsystem, own)
+        return None
+
+    def _narrowed(self, subsystem: str, parts: Sequence[Part]) -> Part | None:
+        """The first application that is enough together with those before it; None when leaving it out alone does not cure."""
+        passing, failing = 0, len(parts)
+        while failing - passing > 1:
+            middle = (passing + failing) // 2
+            if self._cures_without(subsystem, lambda part, first=middle: part.number >= first):  # type: ignore[misc]
+                passing = middle
+            else:
+                failing = middle
+        guilty = parts[failing - 1]
+        alone = all(self._cures_without(subsystem, lambda part: part.number == guilty.number) for _ in range(self.runs))
+        return guilty if alone else None
+
+    def _cures_without(self, subsystem: str, chosen: Callable[[Part], bool]) -> bool:
+        around = lambda: leaving_out(lambda part: part.subsystem == subsystem and chosen(part), lambda part: None)  # noqa: E731
+        return self._passes(self._subject.candidate, around)
+
+    def _applied(self) -> list[Part]:
+        """Every application in one compile; none when nothing of torch's compiler asks for it."""
+
+        def work(tell: Tell) -> None:
+            with leaving_out(lambda part: False, lambda part: tell({"part": [part.subsystem, part.number, part.name]})):
+                observe(self._subject.candidate, self._subject.setting, tell)
+
+        report = run_forked(work, timeout_s=self._subject.timeout_s)
+        self._count(observation(report))
+        told = [message for message in report.messages if "part" in message]
+        return [Part(subsystem=of, number=number, name=name) for of, number, name in (message["part"] for message in told)]
+
+    def helpful_option(self, guilty: Part | None) -> Cure | None:
+        """One option that cures: what the user set himself, the guilty pass by its name, or a switch of torch's."""
+        mine = self._subject.candidate.configs
+        proposals = [(name, value_now(name)) for name, _ in mine]
+        if guilty is not None and guilty.subsystem.endswith("_passes") and can_leave_out_by_name():
+            proposals.append(("inductor.disabled_passes", guilty.name))
+        for proposal in proposals:
+            if self._passes_always([proposal]):
+                return self._cure(proposal)
+        if not self._parts and self._subject.setting.backend != "inductor":
+            return None  # no part of torch's compiler that a switch of it could change
+        return self._by_halves(switches(dict(mine), on_gpu=self._subject.on_gpu))
+
+    def _by_halves(self, options: Sequence[tuple[str, Any]]) -> Cure | None:
+        """One of the options, the first half before the second. All together first: mostly none helps, which then costs one question."""
+        if not options or not self._passes_with(options):
+            return None
+        while len(options) > 1:
+            middle = len(options) // 2
+            options = options[:middle] if self._passes_with(options[:middle]) else options[middle:]
+        return self._cure(options[0]) if self._passes_always(options) else None
+
+    def _cure(self, change: tuple[str, Any]) -> Cure:
+        name, value = change
+        return Cure(what=config_path(name), runs=self.runs, option=f"{config_path(name)} = {value!r}")
+
+    def _passes_always(self, change: Sequence[tuple[str, Any]]) -> bool:
+        return all(self._passes_with(change) for _ in range(self.runs))
+
+    def _passes_with(self, change: Sequence[tuple[str, Any]]) -> bool:
+        own = self._subject.candidate
+        return self._passes(replace(own, configs=tuple({**dict(own.configs), **dict(change)}.items())), nullcontext)
+
+    def _passes(self, candidate: Candidate, around: Callable[[], AbstractContextManager[Any]]) -> bool:
+        """Whether a run shows no failure at all: another failure is no cure. A flaky one has several chances."""
+
+        def work(tell: Tell) -> None:
+            with around():
+                observe(candidate, self._subject.setting, tell)
+
+        for _ in range(self._subject.repeats):
+            if self._subject.stop():
+                return False
+            seen = observation(run_forked(work, timeout_s=self._subject.timeout_s))
+            self._count(seen)
+            if seen.failure is not None or seen.invalid is not None:
+                return False
+        return True
+
+    def _count(self, seen: Observation) -> None:
+        self.queries += 1
+        self.cpu_s += seen.cpu_s

@@ -1,0 +1,205 @@
+"""A whole reduction with the isolated oracle: confirm the failure, cut, simplify; what was found, and what it cost."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dynadiag.errors import NothingFoundError
+from dynadiag.reduce.core.failure import SILENT, Failure, Said, shows
+from dynadiag.reduce.core.flakiness import CONFIRMATIONS, repeats_for, wants_more
+from dynadiag.reduce.core.journal import Journal
+from dynadiag.reduce.core.reducer import Progress
+from dynadiag.reduce.core.speculation import PoolOptions
+from dynadiag.reduce.core.verdict import Verdict
+from dynadiag.reduce.graphs.backend_bisect import same_cause
+from dynadiag.reduce.graphs.candidate import Candidate
+from dynadiag.reduce.graphs.judge import IsolatedOracle, Observation, observe_isolated, timeout_for
+from dynadiag.reduce.graphs.observing import OTHER_NUMBERS
+from dynadiag.reduce.graphs.setting import Setting
+from dynadiag.reduce.graphs.strategy import GraphReducer, reduce_fully
+from dynadiag.torch_compat.reduce_compile import gpus_to_share
+
+_LEAST_HANG_S = 5.0
+PASSES_ALONE = "passes-alone"
+"""The slug of what is raised where the graph alone does not show the failure of the script."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HuntOptions:
+    """`timeout_s` is for the first run; later ones get ten times what it took. `kind` and `match` (a regular expression searched in the
+    message and the traceback) say which failure is meant, `said` what the exception of the script said, `like` that it must have the same
+    cause as another, `printed` that the program printed its message; `journal` and `resume` as in
+    `minify`. `width` questions at most are judged at a time; what is found does not depend on it.
+    """
+
+    timeout_s: float = 300.0
+    kind: str | None = None
+    match: str | None = None
+    like: Failure | None = None
+    said: Said | None = None
+    printed: str | None = None
+    journal: Path | None = None
+    resume: bool = False
+    simplify: bool = True
+    on_query: Callable[[Progress], None] | None = None
+    wait: Callable[[], None] | None = None
+    width: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Confirmed:
+    """The failure to look for; it came `failed` times in `of` runs. `wall_s` is what the first took."""
+
+    failure: Failure
+    failed: int
+    of: int
+    wall_s: float
+    timeout_s: float
+    cpu_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hunt:
+    """The smallest candidate and how it was found. `queries` by phase; `cpu_s` of all children and of the search in this process.
+
+    `search_cpu_s` and `search_wall_s` are those of the search alone, from the confirmation to the smallest candidate.
+
+    `asked` is the failure of the user's program where `confirmed.failure` is the same fault in a part of it (an ATen graph).
+    """
+
+    original: Candidate
+    best: Candidate
+    almost: Candidate | None
+    confirmed: Confirmed
+    setting: Setting
+    queries: Mapping[str, int]
+    cpu_s: float
+    search_cpu_s: float
+    complete: bool
+    search_wall_s: float = 0.0
+    other_failures: Mapping[str, int] = field(default_factory=dict)
+    broken_passes: Mapping[str, str] = field(default_factory=dict)
+    asked: Failure | None = None
+
+
+def confirm(candidate: Candidate, setting: Setting, options: HuntOptions) -> Confirmed:
+    """The failure that the candidate shows, three times out of three, or flaky: then how often in ten to forty runs.
+
+    Raises NothingFoundError (exit status 1) when nothing fails, when the machine is to blame, or when it is not the failure asked for.
+    """
+    seen: list[Observation] = []
+    target: Failure | None = None
+    timeout_s = options.timeout_s
+    while len(seen) < CONFIRMATIONS or (
+        target is not None and 0 < (failed := _failed(seen, target)) < len(seen) and wants_more(failed, len(seen))
+    ):
+        one = observe_isolated(candidate, setting, timeout_s=timeout_s)
+        if options.wait is not None:
+            options.wait()
+        seen.append(one)
+        if one.environment:
+            raise NothingFoundError(f"this machine is the cause, not the compiler: {one.invalid}", slug="environment", exit_code=1)
+        if target is None and one.failure is not None and _is_meant(one.failure, options):
+            target = one.failure
+            timeout_s = _later_timeout(one, options.timeout_s)
+    if target is None:
+        raise NothingFoundError(_why_nothing(seen, setting, options), slug=PASSES_ALONE, exit_code=1)
+    return Confirmed(
+        failure=target,
+        failed=_failed(seen, target),
+        of=len(seen),
+        wall_s=seen[0].wall_s,
+        timeout_s=timeout_s,
+        cpu_s=sum(one.cpu_s for one in seen),
+    )
+
+
+def _failed(seen: list[Observation], target: Failure) -> int:
+    return sum(one.failure is not None and one.failure.same_as(target) for one in seen)
+
+
+def _is_meant(failure: Failure, options: HuntOptions) -> bool:
+    if options.like is not None and not same_cause(failure, options.like):
+        return False
+    if options.kind is not None and failure.kind != options.kind:
+        return False
+    if options.said is not None and failure.said() != options.said:
+        return False
+    if options.printed is not None and not shows(failure, 1, options.printed):
+        return False
+    return options.match is None or bool(re.search(options.match, f"{failure.title()}\n{failure.message}\n{failure.detail}"))
+
+
+def _later_timeout(first: Observation, limit_s: float) -> float:
+    if first.failure is not None and first.failure.kind == "hang":
+        return min(limit_s, max(_LEAST_HANG_S, 10 * first.reached_s))
+    return timeout_for(first.wall_s)
+
+
+def _why_nothing(seen: list[Observation], setting: Setting, options: HuntOptions) -> str:
+    others = [one.failure for one in seen if one.failure is not None]
+    if others:
+        asked = "as in the script" if options.said is not None and others[0].said() != options.said else "as asked for (--kind, --match)"
+        return f"the graph fails, but not {asked}: {others[0].kind} in phase {others[0].phase}: {others[0].title()}"
+    invalid = next((one.invalid for one in seen if one.invalid is not None), None)
+    if invalid is not None and invalid.startswith(OTHER_NUMBERS):
+        return f"nothing failed that can be told: {invalid}"
+    if invalid is not None:
+        return f"the captured graph does not run: {invalid}"
+    lost = f" (not captured: the options {', '.join(setting.lost_options)})" if setting.lost_options else ""
+    if options.kind in SILENT:
+        return f"the captured graph shows no {options.kind} (0 of {len(seen)} runs){lost}"
+    return f"the captured graph alone does not fail (0 of {len(seen)} runs): the failure needs what is around it{lost}"
+
+
+def hunt(candidate: Candidate, setting: Setting, options: HuntOptions) -> Hunt:
+    """Confirm and reduce. Raises what `confirm` raises."""
+    confirmed = confirm(candidate, setting, options)
+    oracle = IsolatedOracle(
+        setting,
+        confirmed.failure,
+        timeout_s=confirmed.timeout_s,
+        repeats=repeats_for(confirmed.failed, confirmed.of),
+        pool=_pool(candidate, confirmed, options),
+    )
+    if options.wait is not None:
+        oracle.wait = options.wait
+    subject = f"{candidate.key} {setting.to_json()} {confirmed.failure.signature()}"
+    journal = Journal(options.journal, subject=subject, resume=options.resume)
+    if journal.get(candidate.key) is None:
+        journal.put(candidate.key, Verdict.INTERESTING)
+    reducer = GraphReducer(candidate, oracle, journal=journal, on_query=options.on_query, ahead=oracle)
+    began_s, own_s = time.monotonic(), time.process_time()
+    try:
+        reducer.confirm()
+        complete = reduce_fully(reducer, simplify=options.simplify)
+    finally:
+        oracle.close()
+        journal.close()
+    counts = reducer.progress.queries
+    search_cpu_s = oracle.cpu_s + time.process_time() - own_s
+    return Hunt(
+        original=candidate,
+        best=reducer.best,
+        almost=reducer.almost,
+        confirmed=confirmed,
+        setting=setting,
+        queries={"confirm": confirmed.of, "cut": counts["cut"], "simplify": counts["simplify"], "minimal": counts["minimal"]},
+        cpu_s=confirmed.cpu_s + search_cpu_s,
+        search_cpu_s=search_cpu_s,
+        search_wall_s=time.monotonic() - began_s,
+        complete=complete,
+        other_failures=dict(reducer.other_failures),
+        broken_passes=dict(reducer.broken_passes),
+    )
+
+
+def _pool(candidate: Candidate, confirmed: Confirmed, options: HuntOptions) -> PoolOptions:
+    """Children that fight for one memory would fail because of each other: then one at a time."""
+    width = 1 if confirmed.failure.kind == "oom" else max(1, options.width)
+    gpus = gpus_to_share(candidate.text) if width > 1 and candidate.accelerated else ()
+    return PoolOptions(width=width, timeout_s=confirmed.timeout_s, gpus=gpus)

@@ -1,0 +1,98 @@
+"""The inputs that a repro of torch names: storages saved beside it, read with `weights_only`, or made up when they are not there."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
+
+import torch
+
+from dynadiag.errors import UnreadableInputError
+from dynadiag.fx import sizes
+from dynadiag.fx.inputs import contiguous_stride
+from dynadiag.fx.refusal import NotRebuildableError
+from dynadiag.reduce.sources.torch_repro import symbols_of
+
+_MOST_BYTES = 64 << 30
+
+
+_SENSELESS = (
+    *(NotRebuildableError, UnpicklingError, KeyError, IndexError, TypeError, ValueError, AttributeError, RuntimeError, OSError, EOFError),
+)
+
+
+def stored_inputs(file: Path) -> dict[str, Any]:
+    """What `inputs.pt` of a capture holds, made from `arguments.json`: "inputs", "requires_grad", "computed", "homes", and "attributes".
+
+    Missing storages hold normal random numbers (integers: zeros), as torch's own reader makes them (`InputReader.storage`, 2.11).
+    Raises UnreadableInputError when a size or a storage makes no sense.
+    """
+    said = json.loads(file.read_text("utf-8"))
+    try:
+        return _inputs(said)
+    except _SENSELESS as error:
+        line = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise UnreadableInputError(f"the inputs of the repro cannot be made: {line}", exit_code=1) from error
+
+
+def _inputs(said: Mapping[str, Any]) -> dict[str, Any]:
+    symbols = symbols_of(said["arguments"])
+    generator = torch.Generator().manual_seed(0)
+    storages = [_storage(one, said["folder"], symbols, generator) for one in said["storages"]]
+    values = [_value(one, storages, symbols) for one in said["arguments"]]
+    homes = [said["storages"][one["storage"]]["device"] if "storage" in one else None for one in said["arguments"]]
+    return {
+        "inputs": values,
+        "requires_grad": [bool(one.get("requires_grad")) for one in said["arguments"]],
+        "computed": [bool(one.get("computed")) for one in said["arguments"]],
+        "homes": homes,
+        "attributes": {one["name"]: _attribute(one, generator) for one in said.get("attributes", ())},
+    }
+
+
+def _attribute(one: Mapping[str, Any], generator: torch.Generator) -> dict[str, Any]:
+    """A tensor of the module: its values where torch wrote them, else random ones (integers: zeros), as its script makes them."""
+    dtype: torch.dtype = getattr(torch, one["dtype"])
+    if one["values"] is not None:
+        value = torch.tensor(one["values"], dtype=dtype)
+    else:
+        count = math.prod(one["shape"])
+        if not 0 <= count * dtype.itemsize <= _MOST_BYTES:
+            raise ValueError(f"a tensor of {count} elements")
+        value = torch.randn(count, generator=generator).to(dtype) if dtype.is_floating_point else torch.zeros(count, dtype=dtype)
+    return {"value": value.reshape(one["shape"]), "home": one["device"], "requires_grad": bool(one.get("requires_grad"))}
+
+
+def _storage(
+    one: Mapping[str, Any], folder: str | None, symbols: Mapping[str, sizes.Number], generator: torch.Generator
+) -> torch.UntypedStorage:
+    name = one["hash"] if isinstance(one["hash"], str) and one["hash"].isalnum() else None
+    if folder is not None and name is not None and (Path(folder) / name).is_file():
+        loaded = torch.load(Path(folder) / name, weights_only=True, map_location="cpu")
+        # What is saved is an untyped storage, which reading with `weights_only` gives as a typed one of bytes.
+        return loaded if isinstance(loaded, torch.UntypedStorage) else loaded._untyped_storage
+    dtype: torch.dtype = getattr(torch, one["dtype"])
+    count = _size(one["bytes"], symbols) // dtype.itemsize
+    if not 0 <= count * dtype.itemsize <= _MOST_BYTES:
+        raise ValueError(f"a storage of {count} elements")
+    if dtype.is_floating_point or dtype.is_complex:
+        return torch.randn(count, generator=generator).to(dtype).untyped_storage()
+    return torch.zeros(count, dtype=dtype).untyped_storage()
+
+
+def _value(one: Mapping[str, Any], storages: list[torch.UntypedStorage], symbols: Mapping[str, sizes.Number]) -> Any:
+    if "storage" not in one:
+        return one["value"]
+    shape = [_size(text, symbols) for text in one["shape"]]
+    stride = contiguous_stride(shape) if one["stride"] is None else [_size(text, symbols) for text in one["stride"]]
+    empty = torch.empty(0, dtype=getattr(torch, one["dtype"]))
+    made = empty.set_(storages[one["storage"]], _size(one["offset"], symbols), tuple(shape), tuple(stride))
+    return made.conj() if one.get("conj") else made
+
+
+def _size(text: str, symbols: Mapping[str, sizes.Number]) -> int:
+    return int(sizes.evaluate(text, symbols))

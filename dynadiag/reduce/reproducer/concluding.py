@@ -1,0 +1,83 @@
+"""From the reduced graph to the proven file: the guilty layer, the ATen level, the guilty pass, and the level whose reproducer holds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from dynadiag.reduce.core.answer_cache import digest, remembered
+from dynadiag.reduce.core.flakiness import repeats_for
+from dynadiag.reduce.graphs.backend_bisect import Ladder, climb
+from dynadiag.reduce.graphs.levels import Level, descend
+from dynadiag.reduce.graphs.pass_bisect import Subject, bisect, guilt_of
+from dynadiag.reduce.graphs.reduction import Hunt, HuntOptions
+from dynadiag.reduce.reproducer.graph_outcome import Written, write_reproducer
+
+_LEAST_PROOF_S = 120.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConcludeOptions:
+    """`level` is the one asked for; `bisect` looks for the guilty pass; `on_gpu` when the graph lives there; `stop` ends it early."""
+
+    level: Level = "auto"
+    bisect: bool = True
+    on_gpu: bool = False
+    stop: Callable[[], bool] = lambda: False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conclusion:
+    """What is kept: the reduction, the layer with the guilty part, the files, and the `level` with the reason for it."""
+
+    hunt: Hunt
+    ladder: Ladder
+    written: Written
+    level: str
+    level_why: str
+
+
+def conclude(found: Hunt, out: Path, hunting: HuntOptions, options: ConcludeOptions) -> Conclusion:
+    """Try the ATen level; its result is kept only when its file is proven, else that of Dynamo's level is written."""
+    confirmed = found.confirmed
+    repeats = repeats_for(confirmed.failed, confirmed.of)
+    if options.stop():
+        return _written(found, Ladder(layer="not looked for"), out, options, level="dynamo", why="the search was interrupted")
+    ladder = climb(found.best, found.setting, confirmed.failure, timeout_s=confirmed.timeout_s, repeats=repeats)
+    descent = descend(found, ladder, hunting, options.level)
+    why = descent.why
+    if descent.found is not None:
+        lowered = _written(descent.found, ladder, out, options, level="aot", why=why)
+        if lowered.written.proof.holds or (options.level == "aot" and lowered.written.path is not None):
+            return lowered
+        proof = lowered.written.proof
+        why = lowered.written.why_not or f"it failed in {proof.reproduced} of {proof.runs} fresh processes"
+        why = f"the reproducer at ATen level is not proven: {why}"
+    return _written(descent.spent, ladder, out, options, level=descent.level, why=why)
+
+
+def _written(hunt: Hunt, ladder: Ladder, out: Path, options: ConcludeOptions, *, level: str, why: str) -> Conclusion:
+    if options.bisect and not options.stop():
+        hunt, ladder = _bisected(hunt, ladder, options)
+    limit_s = max(_LEAST_PROOF_S, hunt.confirmed.timeout_s)
+    written = write_reproducer(hunt, ladder, out, timeout_s=limit_s, level=level)
+    return Conclusion(hunt=hunt, ladder=ladder, written=written, level=level, level_why=why)
+
+
+def _bisected(hunt: Hunt, ladder: Ladder, options: ConcludeOptions) -> tuple[Hunt, Ladder]:
+    confirmed = hunt.confirmed
+    subject = Subject(
+        candidate=hunt.best,
+        setting=hunt.setting,
+        timeout_s=confirmed.timeout_s,
+        repeats=repeats_for(confirmed.failed, confirmed.of),
+        on_gpu=options.on_gpu,
+        stop=options.stop,
+    )
+    key = f"guilt {hunt.best.key} {digest(json.dumps(hunt.setting.to_json(), sort_keys=True, default=str), confirmed.timeout_s)}"
+    # An interrupted search knows nothing.
+    guilt = guilt_of(remembered(key, lambda: asdict(bisect(subject)), keep=lambda answer: not options.stop()))
+    # What an interrupted search did not find may still be there.
+    return replace(hunt, cpu_s=hunt.cpu_s + guilt.cpu_s), replace(ladder, guilt=None if options.stop() else guilt)

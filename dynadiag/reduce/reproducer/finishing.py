@@ -1,0 +1,94 @@
+"""What comes with a reproducer: pictures of the graph before and after, the table of layers, and `report.md`."""
+
+from __future__ import annotations
+
+import contextlib
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from dynadiag.reduce.graphs.reduction import Hunt
+from dynadiag.reduce.graphs.setting import compiler_name
+from dynadiag.reduce.reproducer.ablation import Cell, Stop, ablate, cells_of
+from dynadiag.reduce.reproducer.bug_report import BugReport, about_graph, render
+from dynadiag.reduce.reproducer.graph_outcome import Papers, Written, flaky_note, story_of, write_text
+from dynadiag.reduce.reproducer.machine_facts import machine_facts
+from dynadiag.reduce.reproducer.sketches import draw_both
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinishOptions:
+    """`ablation_timeout_s` is for one cell of the table, None for no table; `steps` are layers that were asked before: with them the
+    table is what they gave, and nothing is run; `with_gpu` asks for the GPU's name; `warm_up` comes before
+    the first cell; `stop` may give a reason to run no further cell; `notes` are further sentences for the report.
+    """
+
+    ablation_timeout_s: float | None = None
+    steps: Mapping[str, str] | None = None
+    with_gpu: bool = False
+    notes: tuple[str, ...] = ()
+    warm_up: Callable[[], None] = lambda: None
+    stop: Stop = lambda: None
+
+
+def finish(hunt: Hunt, written: Written, out: Path, options: FinishOptions) -> Papers:
+    """Write `before.svg`, `after.svg` and `report.md` into `out`. What fails costs only itself: its reason is in the result."""
+    why: dict[str, str] = {}
+    pictures: dict[str, str | None] = {"before": None, "after": None}
+    with _border("pictures", why):
+        names, reason = draw_both(hunt.original, hunt.best, out)
+        pictures |= names
+        why |= {"pictures": reason} if reason else {}
+    cells = _cells(hunt, options)
+    report = None
+    with _border("report", why):
+        write_text(render(_page(hunt, written, cells, options)), out / "report.md")
+        report = "report.md"
+    return Papers(pictures=pictures, ablation=cells, report=report, why=why)
+
+
+@contextlib.contextmanager
+def _border(name: str, why: dict[str, str]) -> Iterator[None]:
+    """Around one renderer: its traceback goes to the worker's log, its last line into the result."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - the border around one renderer
+        traceback.print_exc()
+        why[name] = f"{type(error).__name__}: {error}"[:300]
+
+
+def _cells(hunt: Hunt, options: FinishOptions) -> tuple[Cell, ...]:
+    if options.ablation_timeout_s is None:
+        return ()
+    if options.steps is not None:
+        return cells_of(options.steps, hunt.setting)
+    if options.stop() is None:
+        options.warm_up()
+    return ablate(hunt.best, hunt.setting, hunt.confirmed.failure, timeout_s=options.ablation_timeout_s, stop=options.stop)
+
+
+def _page(hunt: Hunt, written: Written, cells: tuple[Cell, ...], options: FinishOptions) -> BugReport:
+    proof = written.proof
+    notes = [*options.notes, *([] if written.path is None else [_proof_note(proof.reproduced, proof.runs)])]
+    if (flaky := flaky_note(hunt)) is not None:
+        notes.append(flaky)
+    if written.almost is not None:
+        notes.append(f"`almost.py` is the closest program that was met and does not fail: {written.almost_differs}.")
+    return BugReport(
+        failure=hunt.confirmed.failure,
+        about=about_graph(hunt.confirmed.failure, compiler_name(hunt.setting)),
+        story=story_of(hunt),
+        source=written.path.read_text("utf-8") if written.path is not None else None,
+        source_why=written.why_not,
+        cells=cells,
+        facts=machine_facts(with_gpu=options.with_gpu),
+        notes=notes,
+        other_failures=hunt.other_failures,
+        error=proof.output if proof.holds and hunt.confirmed.failure.exceptions else None,
+    )
+
+
+def _proof_note(reproduced: int, runs: int) -> str:
+    sentence = f"The reproducer below failed in this way in {reproduced} of {runs} fresh processes, each in an empty directory"
+    return f"{sentence}." if reproduced == runs > 0 else f"{sentence}: it is not proven."

@@ -1,0 +1,245 @@
+"""`minify.json`, `repro_min.py` and `almost.py` of a finished reduction."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import dynadiag
+from dynadiag.errors import OutputError
+from dynadiag.files import write_inside
+from dynadiag.fx.refusal import NotRebuildableError
+from dynadiag.reduce.core.answer_cache import digest, remembered
+from dynadiag.reduce.core.failure import shows
+from dynadiag.reduce.core.flakiness import WRONG_VERDICT, repeats_for
+from dynadiag.reduce.graphs.backend_bisect import Ladder
+from dynadiag.reduce.graphs.observing import calls_of
+from dynadiag.reduce.graphs.reduction import Hunt
+from dynadiag.reduce.reproducer.ablation import Cell
+from dynadiag.reduce.reproducer.graph_file import Header, reproducer
+from dynadiag.reduce.reproducer.near_miss import difference
+from dynadiag.reduce.reproducer.needed_variables import proven_with_variables, with_variables
+from dynadiag.reduce.reproducer.proving import Proof, prove, run_fresh, run_in_child, without_header
+from dynadiag.render import finite_json
+
+SCHEMA_VERSION = 1
+WARM = "compile-cache"
+"""The folder of the worker's own compile cache in its directory."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """The reproducer and its proof; `why_not` says why there is none. `almost` passed as a file in a child, `almost_differs` says how it
+    differs from the reproducer; `almost_why` says why there is none. `variables` are those of the environment that the file sets.
+    """
+
+    path: Path | None
+    proof: Proof
+    why_not: str | None = None
+    almost: Path | None = None
+    almost_differs: str | None = None
+    almost_why: str | None = None
+    variables: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Papers:
+    """What comes with the reproducer: names of the pictures, the table of layers, the name of the page; `why` for what is missing."""
+
+    pictures: Mapping[str, str | None] = field(default_factory=dict)
+    ablation: Sequence[Cell] = ()
+    report: str | None = None
+    why: Mapping[str, str] = field(default_factory=dict)
+
+
+def write_reproducer(hunt: Hunt, ladder: Ladder, out: Path, *, timeout_s: float, level: str = "dynamo", runs: int | None = None) -> Written:
+    """Write and prove the reproducer; `almost.py` is the closest graph that passes. With fewer `runs` that is not tried,
+    and with none the file is only written.
+    """
+    header = Header(
+        failure=hunt.confirmed.failure,
+        made_by=f"Made by dynadiag {dynadiag.__version__} (minify, {level} level) on {time.strftime('%Y-%m-%d')}",
+        versions=versions(),
+        story=_story(hunt, ladder),
+    )
+    try:
+        source = reproducer(hunt.best, hunt.setting, header)
+    except NotRebuildableError as error:
+        why = f"it cannot be written as a script: {error}"
+        return Written(path=None, proof=Proof(runs=0, reproduced=0), why_not=why, almost_why="there is no reproducer")
+    path = out / "repro_min.py"
+    write_text(source, path)
+    failure, warm = hunt.confirmed.failure, out / WARM
+    if runs == 0:
+        return Written(path=path, proof=Proof(runs=0, reproduced=0), almost_why="not tried yet")
+
+    def fails(text: str, variables: Mapping[str, str]) -> bool:
+        return shows(failure, *run_fresh(text, timeout_s=timeout_s, warm=warm, variables=variables))
+
+    def proven(text: str) -> Proof:
+        if runs is None:
+            return prove(text, failure, timeout_s=timeout_s, warm=warm)
+        return prove(text, failure, timeout_s=timeout_s, warm=warm, runs=runs)
+
+    source, proof, variables = proven_with_variables(source, proven, fails)
+    write_text(source, path)
+    if runs is not None:
+        return Written(path=path, proof=proof, variables=tuple(variables), almost_why="not tried yet")
+    return replace(_with_almost(hunt, header, out, timeout_s, variables), path=path, proof=proof, variables=tuple(variables))
+
+
+def _with_almost(hunt: Hunt, header: Header, out: Path, timeout_s: float, variables: Mapping[str, str]) -> Written:
+    """`almost.py`, kept only when its file passes in a child of its own: as often as a flaky failure needs to show itself."""
+    none = Written(path=None, proof=Proof(runs=0, reproduced=0))
+    (out / "almost.py").unlink(missing_ok=True)
+    if hunt.almost is None:
+        return replace(none, almost_why="no candidate near the result passed")
+    try:
+        source = with_variables(reproducer(hunt.almost, hunt.setting, header, expect_failure=False), variables)
+    except NotRebuildableError as error:
+        return replace(none, almost_why=f"it cannot be written as a script: {error}")
+    for _ in range(repeats_for(hunt.confirmed.failed, hunt.confirmed.of)):
+        key = f"almost {digest(without_header(source))}"
+        status = remembered(key, lambda: run_in_child(source, timeout_s=timeout_s), keep=lambda answer: answer == 0)
+        if status != 0:
+            return replace(none, almost_why=f"the closest passing graph did not pass as a file (exit status {status})")
+    write_text(source, out / "almost.py")
+    return replace(none, almost=out / "almost.py", almost_differs=difference(hunt.best, hunt.almost))
+
+
+def _story(hunt: Hunt, ladder: Ladder) -> str:
+    steps = ", ".join(f"{name} {said.split(':')[0]}" for name, said in ladder.steps.items())
+    claims = "".join(f" {claim[0].upper()}{claim[1:]}." for claim in claims_of(ladder))
+    part = f" The failure of the program: {hunt.asked.title()}, in phase {hunt.asked.phase}." if hunt.asked is not None else ""
+    return f"{story_of(hunt)}{part} Guilty layer: {ladder.layer} ({steps}).{claims}"
+
+
+def claims_of(ladder: Ladder) -> tuple[str, ...]:
+    """What was tested to make the failure go away, a sentence each."""
+    return tuple(cure.claim() for cure in ladder.guilt.cures) if ladder.guilt is not None else ()
+
+
+def story_of(hunt: Hunt) -> str:
+    """How far the graph was reduced, in one sentence."""
+    queries = sum(hunt.queries.values())
+    ended = "" if hunt.complete else " (interrupted: the best so far)"
+    count = len(calls_of(hunt.best, hunt.setting))
+    inputs = "with other inputs before" if hunt.best.earlier else "with fresh inputs each"
+    calls = f" It fails when it is called {count} times, {inputs}." if count > 1 else ""
+    return f"From {hunt.original.nodes} nodes to {hunt.best.nodes} in {queries} queries{ended}.{calls}"
+
+
+def flaky_note(hunt: Hunt) -> str | None:
+    """What a reader must know of a failure that does not always come; None when it came in every run."""
+    confirmed = hunt.confirmed
+    if confirmed.failed == confirmed.of:
+        return None
+    repeats = repeats_for(confirmed.failed, confirmed.of)
+    chance = f"a candidate that fails as often as the original is taken for passing in less than {WRONG_VERDICT:.0%} of the cases"
+    return f"The failure is flaky: it came in {confirmed.failed} of {confirmed.of} runs. Up to {repeats} runs a candidate: {chance}."
+
+
+def versions() -> str:
+    """The versions that a bug report needs, in one line."""
+    device = f"CUDA {torch.version.cuda}" if torch.version.cuda and torch.cuda.is_available() else "CPU"
+    return f"torch {torch.__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}, {device}"
+
+
+def to_json(
+    hunt: Hunt, ladder: Ladder, written: Written, *, wall_s: float, level: str, level_why: str | None = None, papers: Papers | None = None
+) -> dict[str, Any]:
+    """The content of `minify.json` (docs/minify.schema.json); its keys are a contract. What is null has its reason in `<key>_why`."""
+    confirmed = hunt.confirmed
+    failure = hunt.asked or confirmed.failure
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "dynadiag": dynadiag.__version__,
+        "kind": failure.kind,
+        "signature": {name: value for name, value in failure.to_json().items() if name != "detail"},
+        "error": failure.detail,
+        "level": level,
+        "level_why": level_why,
+        "size_before": _size(hunt.original.nodes, None),
+        "size_after": _size(hunt.best.nodes, len(calls_of(hunt.best, hunt.setting))),
+        "guilty": _guilty(hunt, ladder),
+        "queries": dict(hunt.queries),
+        "cpu_s": round(hunt.cpu_s, 2),
+        "confirm_cpu_s": round(confirmed.cpu_s, 2),
+        "search_cpu_s": round(hunt.search_cpu_s, 2),
+        "search_wall_s": round(hunt.search_wall_s, 2),
+        "wall_s": round(wall_s, 2),
+        "complete": hunt.complete,
+        "reproducer": written.path.name if written.path is not None else None,
+        "why_not": written.why_not,
+        "proven": {"runs": written.proof.runs, "reproduced": written.proof.reproduced},
+        "variables": list(written.variables),
+        "flaky": _flaky(confirmed.failed, confirmed.of),
+        "almost": written.almost.name if written.almost is not None else None,
+        "almost_why": written.almost_why,
+        "almost_differs": written.almost_differs,
+        "other_failures": [{"text": text, "times": times} for text, times in sorted(hunt.other_failures.items())],
+        "broken_passes": dict(hunt.broken_passes),
+        "versions": versions(),
+        **_papers(papers or Papers()),
+    }
+
+
+def _size(nodes: int, calls: int | None) -> dict[str, Any]:
+    """A graph was reduced, not the statements of a script; how often that called it is not counted."""
+    size = {"nodes": nodes, "statements": None, "calls": calls, "statements_why": _NOT_REDUCED}
+    return size if calls is not None else size | {"calls_why": _NOT_COUNTED}
+
+
+_NOT_REDUCED = "only a graph was reduced"
+_NOT_COUNTED = "the calls of the script are not counted"
+
+
+def _guilty(hunt: Hunt, ladder: Ladder) -> dict[str, Any]:
+    guilt = ladder.guilt
+    part, option = (guilt.part, guilt.option) if guilt is not None else (None, None)
+    why_not = "not looked for" if guilt is None else "nothing that was tried made the failure go away every time"
+    return {
+        "layer": ladder.layer,
+        "steps": dict(ladder.steps),
+        "pass": part.what if part is not None else None,
+        "pass_why": part.claim() if part is not None else why_not,
+        "config": option.option if option is not None else None,
+        "config_why": option.claim() if option is not None else why_not,
+        "needs": [name for name, _ in hunt.best.configs],
+        "queries": guilt.queries if guilt is not None else 0,
+    }
+
+
+def _flaky(failed: int, of: int) -> dict[str, Any] | None:
+    if failed == of:
+        return None
+    return {"failed": failed, "of": of, "repeats": repeats_for(failed, of), "wrong_verdict_at_most": WRONG_VERDICT}
+
+
+def _papers(papers: Papers) -> dict[str, Any]:
+    return {
+        "pictures": {"before": papers.pictures.get("before"), "after": papers.pictures.get("after")},
+        "pictures_why": papers.why.get("pictures"),
+        "report": papers.report,
+        "report_why": papers.why.get("report"),
+        "ablation": [{"backend": cell.backend, "sizes": cell.sizes, "said": cell.said} for cell in papers.ablation],
+    }
+
+
+def write_json(data: Mapping[str, Any], path: Path) -> None:
+    """Write it whole or not at all."""
+    write_text(finite_json.dumps(data, indent=1) + "\n", path)
+
+
+def write_text(text: str, path: Path) -> None:
+    """Write it whole or not at all. Raises OutputError where there is no room."""
+    try:
+        write_inside(path.parent, path.name, text)
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error

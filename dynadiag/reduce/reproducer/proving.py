@@ -1,0 +1,201 @@
+"""Whether a reproducer shows the failure: run in fresh processes, each in an empty directory, with a compile cache that holds no graph.
+
+The first is an interpreter of its own; the further ones may be forked from a process that has imported torch and compiled nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import runpy
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dynadiag.reduce.core.answer_cache import digest, remembered
+from dynadiag.reduce.core.failure import Failure, shows
+from dynadiag.reduce.core.isolation import Tell, end_with_parent, run_forked
+from dynadiag.reduce.core.template import Template, template_now
+from dynadiag.scratch import scratch
+
+RUNS = 3
+_KEPT_OUTPUT = 200_000
+_OUTPUT_BYTES = 8 << 20  # a C++ compiler can say its one error before megabytes of warnings
+DROPPED = ("DYNADIAG_RECORD", "DYNADIAG_CAPTURE", "TORCH_TRACE", "TORCHDYNAMO_REPRO_AFTER", "TORCHDYNAMO_REPRO_LEVEL")
+"""Variables that no question inherits: with the last two torch's own minifier would begin at each failure, and tell of another one."""
+DROPPED_IN_PROOFS = (*DROPPED, "PYTHONPATH", "TORCH_LOGS", "TORCHINDUCTOR_FORCE_DISABLE_CACHES")
+"""Variables that no proof inherits."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proof:
+    """How many of `runs` fresh processes showed the failure; `output` is the end of what the last one printed."""
+
+    runs: int
+    reproduced: int
+    output: str = ""
+
+    @property
+    def holds(self) -> bool:
+        """Whether all did."""
+        return self.reproduced == self.runs > 0
+
+
+def prove(
+    source: str, failure: Failure, *, timeout_s: float, runs: int = RUNS, python: str = sys.executable, warm: Path | None = None
+) -> Proof:
+    """Run the source `runs` times, each in a fresh process without the variables of the user; `warm` as in `run_fresh`.
+
+    What an interrupted reduction ran is known.
+    """
+    further = template_for(source, failure)
+
+    def run(number: int) -> tuple[int | None, str]:
+        how = further if number else None
+        return run_fresh(source, timeout_s=timeout_s, python=python, warm=warm, variables={}, template=how)
+
+    return proof_by(source, failure, run, shows, runs=runs)
+
+
+_ENDS_THE_PROCESS = ("crash", "hang", "oom")
+_READ_ON_IMPORT = ("TORCH", "PYTORCH", "PYTHON", "CUDA", "OMP_", "MKL_", "TRITON", "INDUCTOR", "CXX", "CC", "CFLAGS", "LD_")
+_NO_MATTER = (
+    *("TORCHINDUCTOR_CACHE_DIR", "TORCHINDUCTOR_COMPILE_THREADS", "OMP_NUM_THREADS", "PYTORCH_NVML_BASED_CUDA_CHECK"),
+    *("PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX", "PYTHONFAULTHANDLER"),
+)
+"""Variables that the reducer sets itself for every run, and those that change no result."""
+
+
+def template_for(source: str, failure: Failure) -> Template | None:
+    """The process that further runs of a proof are forked from; None where only an interpreter of its own says the same.
+
+    That is: a failure that is no exception, a file that uses a GPU or sets variables before it imports torch, and variables of the user
+    that torch or Python has read while they were imported here.
+    """
+    if failure.kind in _ENDS_THE_PROCESS or any(word in source for word in ("cuda", "environ", "putenv")):
+        return None
+    users = (name for name in os.environ if name not in _NO_MATTER and not is_everywhere(name))
+    return None if any(name.startswith(_READ_ON_IMPORT) for name in users) else template_now()
+
+
+Shows = Callable[[Failure, "int | None", str], bool]
+_EVERYWHERE = (
+    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "PWD", "HOSTNAME", "TERM", "TZ", "TMPDIR", "TMP", "TEMP", "LANG", "LANGUAGE", "DISPLAY"),
+    *("LD_LIBRARY_PATH", "LD_PRELOAD", "VIRTUAL_ENV", "CC", "CXX", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "PYTHONHOME"),
+)
+_EVERYWHERE_BEGINS = ("LC_", "CONDA_", "XDG_", "SSL_CERT_", "NVIDIA_", "NIX_")
+
+
+def is_everywhere(name: str) -> bool:
+    """Whether a variable says where programs and files are, as on any machine: the others are the user's, and a failure may need them."""
+    return name in _EVERYWHERE or name.startswith(_EVERYWHERE_BEGINS)
+
+
+_shown: dict[str, list[list[Any]]] = {}
+"""What the runs of this process gave, by what was run: a file that was proven once is not run again when its header changes."""
+
+
+def proof_by(source: str, failure: Failure, run: Callable[[int], tuple[int | None, str]], shows: Shows, *, runs: int) -> Proof:
+    """The proof that `runs` runs give, each called with its number from 0 on; `shows` judges each.
+
+    Those that showed the failure are remembered by the text below its header.
+    """
+
+    def ask() -> list[Any]:
+        status, output = run(len(results))
+        return [shows(failure, status, output), output]
+
+    key = f"proof {digest(without_header(source), failure.signature())}"
+    results = _shown.setdefault(key, [])
+    while len(results) < runs:
+        results.append(remembered(key, ask, keep=lambda answer: answer[0] and len(answer[1]) <= _KEPT_OUTPUT))
+    results = results[:runs]
+    return Proof(runs=runs, reproduced=sum(shown for shown, _ in results), output=results[-1][1] if results else "")
+
+
+def without_header(source: str) -> str:
+    """What is run: the header says how many questions it took, which differs after `--resume`."""
+    return source.split('"""', 2)[-1] if source.startswith('"""') else source
+
+
+def run_fresh(
+    source: str,
+    *,
+    timeout_s: float,
+    python: str = sys.executable,
+    warm: Path | None = None,
+    variables: Mapping[str, str] | None = None,
+    template: Template | None = None,
+) -> tuple[int | None, str]:
+    """The exit status (negative for a signal, None when it did not end in time) and the end of the output.
+
+    `variables` are those of the user's environment that it gets besides those that every machine has; None: all. With a `template` it is
+    forked from that, else it is an interpreter of its own.
+
+    `warm` is a compile cache whose answers about the machine (which instructions the C++ compiler knows) are used again: half the CPU time
+    of such a process. The graphs in it are not.
+    """
+    with scratch("proof") as folder:
+        empty, elsewhere = Path(folder) / "empty", Path(folder) / "elsewhere"
+        empty.mkdir()
+        _copy_cache(warm, elsewhere)
+        (empty / "repro_min.py").write_text(source, "utf-8")
+        environment = {name: value for name, value in os.environ.items() if name not in DROPPED_IN_PROOFS}
+        if variables is not None:
+            environment = {name: value for name, value in environment.items() if is_everywhere(name)} | dict(variables)
+        environment |= {"TORCHINDUCTOR_CACHE_DIR": str(elsewhere), "TORCHINDUCTOR_COMPILE_THREADS": "1", "OMP_NUM_THREADS": "1"}
+        if template is not None:
+            status, said = template.run(empty / "repro_min.py", environment=environment, timeout_s=timeout_s)
+            return status, said[-_OUTPUT_BYTES:]
+        parent = os.getpid()
+        child = subprocess.Popen(
+            [python, "repro_min.py"],
+            cwd=empty,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=lambda: end_with_parent(parent),
+        )
+        try:
+            output, _ = child.communicate(timeout=timeout_s)
+            status = child.returncode
+        except subprocess.TimeoutExpired:
+            os.killpg(child.pid, signal.SIGKILL)
+            output, _ = child.communicate()
+            status = None
+        except BaseException:  # an interrupt: nothing stays behind
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+            raise
+        return status, output[-_OUTPUT_BYTES:].decode("utf-8", "replace")
+
+
+def run_in_child(source: str, *, timeout_s: float) -> int | None:
+    """The exit status of the file in a forked child with a directory of its own, told as by `run_fresh`; torch is there already."""
+
+    def work(tell: Tell) -> None:
+        Path("program.py").write_text(source, "utf-8")
+        runpy.run_path("program.py", run_name="__main__")
+
+    report = run_forked(work, timeout_s=timeout_s)
+    if report.timed_out:
+        return None
+    return -int(signal.Signals[report.signal]) if report.signal is not None else report.exit_status
+
+
+_GRAPHS = ("fxgraph", "aotautograd")
+"""Folders of inductor's cache that hold compiled graphs (`torch/_inductor/codecache.py`, 2.11 to 2.15)."""
+
+
+def _copy_cache(warm: Path | None, to: Path) -> None:
+    to.mkdir()
+    if warm is not None and warm.is_dir():
+        with contextlib.suppress(OSError, shutil.Error):
+            shutil.copytree(warm, to, ignore=shutil.ignore_patterns(*_GRAPHS), dirs_exist_ok=True)

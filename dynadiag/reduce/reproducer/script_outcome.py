@@ -1,0 +1,181 @@
+"""`repro_min.py`, `almost.py`, `report.md` and `minify.json` of a reduced script."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import dynadiag
+from dynadiag.reduce.core.flakiness import WRONG_VERDICT, repeats_for
+from dynadiag.reduce.reproducer import bug_report
+from dynadiag.reduce.reproducer.graph_outcome import SCHEMA_VERSION, versions, write_text
+from dynadiag.reduce.reproducer.machine_facts import machine_facts
+from dynadiag.reduce.reproducer.needed_variables import proven_with_variables, with_variables
+from dynadiag.reduce.reproducer.proving import Proof, run_fresh
+from dynadiag.reduce.reproducer.script_file import FORMS, Header, reproducer
+from dynadiag.reduce.reproducer.script_proving import prove, shows
+from dynadiag.reduce.scripts.program import Program
+from dynadiag.reduce.scripts.recorded_failures import KINDS
+from dynadiag.reduce.scripts.reduction import ScriptHunt
+
+_NO_GRAPH = "a script was reduced, not a graph"
+_NOT_COUNTED = "the calls of a script are not counted"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """The files and the proof; `almost_why` says why there is no neighbour."""
+
+    source: str
+    proof: Proof
+    almost: str | None = None
+    almost_why: str | None = None
+    almost_differs: str | None = None
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+def write_first(hunt: ScriptHunt, out: Path) -> Written:
+    """Write `repro_min.py` before it is proven: after an interrupt nobody may wait for that."""
+    source = reproducer(hunt.best, hunt.confirmed.failure, Header(versions=versions(), story=story_of(hunt)), form=FORMS[0])
+    write_text(source, out / "repro_min.py")
+    return Written(source=source, proof=Proof(runs=0, reproduced=0), almost_why="not tried yet")
+
+
+def write_reproducer(hunt: ScriptHunt, out: Path, *, timeout_s: float) -> Written:
+    """Write and prove `repro_min.py`, then `almost.py`."""
+    header = Header(versions=versions(), story=story_of(hunt))
+    failure = hunt.confirmed.failure
+
+    def fails(text: str, variables: Mapping[str, str]) -> bool:
+        return shows(failure, *run_fresh(text, timeout_s=timeout_s, variables=variables))
+
+    forms = FORMS if failure.kind in ("graph_break", "recompile") else FORMS[:1]
+    for form in forms:
+        source = reproducer(hunt.best, failure, header, form=form)
+        source, proof, variables = proven_with_variables(source, lambda text: prove(text, failure, timeout_s=timeout_s), fails)
+        if proof.holds:
+            break
+    write_text(source, out / "repro_min.py")
+    return _with_almost(hunt, Written(source=source, proof=proof, variables=variables), header, out, form, timeout_s)
+
+
+def _with_almost(hunt: ScriptHunt, written: Written, header: Header, out: Path, form: str, timeout_s: float) -> Written:
+    """The closest program that passes, kept only when it passes in a fresh process: as often as a flaky failure needs to show itself."""
+    (out / "almost.py").unlink(missing_ok=True)
+    if hunt.almost is None:
+        return replace(written, almost_why="no candidate near the result passed")
+    source = with_variables(reproducer(hunt.almost, hunt.confirmed.failure, header, expect_failure=False, form=form), written.variables)
+    for _ in range(repeats_for(hunt.confirmed.failed, hunt.confirmed.of)):
+        status, _output = run_fresh(source, timeout_s=timeout_s, variables={})
+        if status != 0:
+            return replace(written, almost_why=f"the closest passing program did not pass in a fresh process (exit status {status})")
+    write_text(source, out / "almost.py")
+    return replace(written, almost="almost.py", almost_differs=difference(hunt.best, hunt.almost))
+
+
+def difference(failing: Program, passing: Program) -> str:
+    """How the passing program differs, by its lines."""
+    lines = list(difflib.ndiff(failing.text.splitlines(), passing.text.splitlines()))
+    gone = [line[2:].strip() for line in lines if line.startswith("- ")]
+    new = [line[2:].strip() for line in lines if line.startswith("+ ")]
+    if gone and new:
+        return f"it has {_quoted(new)} instead of {_quoted(gone)}"
+    return f"it lacks {_quoted(gone)}" if gone else f"it also has {_quoted(new)}"
+
+
+def _quoted(lines: list[str]) -> str:
+    shown = "; ".join(f"`{line[:100]}`" for line in lines[:4])
+    return shown if len(lines) <= 4 else f"{shown} and {len(lines) - 4} more lines"
+
+
+def story_of(hunt: ScriptHunt) -> str:
+    """How far the script was reduced, in one or two sentences."""
+    ended = "" if hunt.complete else " (interrupted: the best so far)"
+    dropped = hunt.confirmed.dropped
+    left = f" Left out first, since candidates may not touch what is not their own: {_quoted(list(dropped))}." if dropped else ""
+    return f"From {hunt.original.statements} statements to {hunt.best.statements} in {sum(hunt.queries.values())} queries{ended}.{left}"
+
+
+def write_report(hunt: ScriptHunt, written: Written, out: Path, *, with_gpu: bool) -> None:
+    """Write `report.md`."""
+    failure, proof = hunt.confirmed.failure, written.proof
+    shown = f"The reproducer below showed it in {proof.reproduced} of {proof.runs} fresh processes, each in an empty directory"
+    notes = [f"{shown}." if proof.holds else f"{shown}: it is not proven."]
+    if hunt.confirmed.failed < hunt.confirmed.of:
+        notes.append(f"It is flaky: it came in {hunt.confirmed.failed} of {hunt.confirmed.of} runs.")
+    if written.almost is not None:
+        notes.append(f"`almost.py` is the closest program that was met and does not show it: {written.almost_differs}.")
+    page = bug_report.BugReport(
+        failure=failure,
+        about=bug_report.about_script(failure, recorded=failure.kind in KINDS),
+        story=story_of(hunt),
+        source=written.source,
+        source_why=None,
+        cells=(),
+        facts=machine_facts(with_gpu=with_gpu),
+        notes=notes,
+        other_failures=hunt.other_failures,
+        error=proof.output if proof.holds else None,
+    )
+    write_text(bug_report.render(page), out / "report.md")
+
+
+def to_json(hunt: ScriptHunt, written: Written, *, wall_s: float, level_why: str) -> dict[str, Any]:
+    """The content of `minify.json` (docs/minify.schema.json)."""
+    confirmed = hunt.confirmed
+    flaky = confirmed.failed < confirmed.of
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "dynadiag": dynadiag.__version__,
+        "kind": confirmed.failure.kind,
+        "signature": {name: value for name, value in confirmed.failure.to_json().items() if name != "detail"},
+        "error": confirmed.failure.detail,
+        "level": "script",
+        "level_why": level_why,
+        "size_before": _size(hunt.original),
+        "size_after": _size(hunt.best),
+        "guilty": _guilty(confirmed.failure.kind),
+        "queries": dict(hunt.queries),
+        "cpu_s": round(hunt.cpu_s, 2),
+        "search_cpu_s": round(hunt.search_cpu_s, 2),
+        "wall_s": round(wall_s, 2),
+        "complete": hunt.complete,
+        "reproducer": "repro_min.py",
+        "why_not": None,
+        "proven": {"runs": written.proof.runs, "reproduced": written.proof.reproduced},
+        "variables": list(written.variables),
+        "flaky": {
+            "failed": confirmed.failed,
+            "of": confirmed.of,
+            "repeats": repeats_for(confirmed.failed, confirmed.of),
+            "wrong_verdict_at_most": WRONG_VERDICT,
+        }
+        if flaky
+        else None,
+        "almost": written.almost,
+        "almost_why": written.almost_why,
+        "almost_differs": written.almost_differs,
+        "other_failures": [{"text": text, "times": times} for text, times in sorted(hunt.other_failures.items())],
+        "broken_passes": dict(hunt.broken_passes),
+        "left_out": list(confirmed.dropped),
+        "versions": versions(),
+        "pictures": {"before": None, "after": None},
+        "pictures_why": _NO_GRAPH,
+        "report": "report.md",
+        "report_why": None,
+        "ablation": [],
+    }
+
+
+def _size(program: Program) -> dict[str, Any]:
+    return {"nodes": None, "nodes_why": _NO_GRAPH, "statements": program.statements, "calls": None, "calls_why": _NOT_COUNTED}
+
+
+def _guilty(kind: str) -> dict[str, Any]:
+    layer = ("inductor" if kind == "cudagraph_skip" else "dynamo") if kind in KINDS else None
+    why = "not looked for in a script"
+    steps = {} if layer is not None else {"layer": why}
+    return {"layer": layer, "steps": steps, "pass": None, "pass_why": why, "config": None, "config_why": why, "needs": [], "queries": 0}

@@ -1,0 +1,193 @@
+"""A whole reduction of a script: confirm what it shows, choose the failure that is meant, reduce."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from dynadiag.errors import NothingFoundError
+from dynadiag.reduce.core.failure import Failure, Said
+from dynadiag.reduce.core.flakiness import CONFIRMATIONS, repeats_for, wants_more
+from dynadiag.reduce.core.journal import Journal
+from dynadiag.reduce.core.reducer import Progress
+from dynadiag.reduce.scripts.back_ends import texts_of
+from dynadiag.reduce.scripts.exceptions import is_meant, later_timeout
+from dynadiag.reduce.scripts.looking import asked_once
+from dynadiag.reduce.scripts.oracle import Conditions, ScriptOracle, Seen, see
+from dynadiag.reduce.scripts.passes import passes_before_cutting
+from dynadiag.reduce.scripts.passes.eager_backend import eager_backend
+from dynadiag.reduce.scripts.program import Program
+from dynadiag.reduce.scripts.recorded_failures import KINDS
+from dynadiag.reduce.scripts.rounds import reduce_in_rounds
+from dynadiag.reduce.scripts.slicing import without_line
+
+_MOST_DROPPED = 50
+_OF_DYNAMO = ("graph_break", "recompile", "fallback")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScriptOptions:
+    """`timeout_s` is for the first run; later ones get ten times what it took. `kind` and `match` say which failure is meant, `said` what
+    its exception said.
+    """
+
+    timeout_s: float = 300.0
+    kind: str | None = None
+    match: str | None = None
+    said: Said | None = None
+    journal: Path | None = None
+    resume: bool = False
+    on_query: Callable[[Progress], None] | None = None
+    wait: Callable[[], None] = lambda: None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Confirmed:
+    """The failure came `failed` times in `of` runs of `program`; `dropped` are lines that were left out because they touch what is not
+    the script's own.
+    """
+
+    program: Program
+    failure: Failure
+    failed: int
+    of: int
+    timeout_s: float
+    cpu_s: float
+    namespace: Mapping[str, object] | None = None
+    dropped: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScriptHunt:
+    """The smallest program and how it was found."""
+
+    original: Program
+    best: Program
+    almost: Program | None
+    confirmed: Confirmed
+    queries: Mapping[str, int]
+    cpu_s: float
+    search_cpu_s: float
+    complete: bool
+    other_failures: Mapping[str, int] = field(default_factory=dict)
+    broken_passes: Mapping[str, str] = field(default_factory=dict)
+
+
+def hunt_script(program: Program, options: ScriptOptions) -> ScriptHunt:
+    """Confirm and reduce. Raises NothingFoundError (exit status 1) when the script does not show such a failure, or not on its own."""
+    confirmed = confirm(program, options)
+    shown_by_recording = confirmed.failure.kind in KINDS
+    conditions = Conditions(
+        recorded=shown_by_recording, timeout_s=confirmed.timeout_s, until=confirmed.failure if shown_by_recording else None
+    )
+    repeats = repeats_for(confirmed.failed, confirmed.of)
+    oracle = ScriptOracle(confirmed.failure, conditions, repeats=repeats, back_ends=texts_of(confirmed.program.tree))
+    oracle.wait = options.wait
+    journal = Journal(options.journal, subject=f"{confirmed.program.key} {confirmed.failure.signature()}", resume=options.resume)
+    facts_of = asked_once(conditions, oracle.spend)
+    first = passes_before_cutting(facts_of, confirmed.namespace, one_call=confirmed.failure.kind != "recompile")
+    try:
+        found = reduce_in_rounds(confirmed.program, oracle, journal, first, options.on_query)
+    finally:
+        journal.close()
+    counts = found.queries
+    return ScriptHunt(
+        original=program,
+        best=found.best,
+        almost=found.almost,
+        confirmed=confirmed,
+        queries={"confirm": confirmed.of, "cut": counts["cut"], "simplify": counts["simplify"], "minimal": counts["minimal"]},
+        cpu_s=confirmed.cpu_s + oracle.cpu_s,
+        search_cpu_s=oracle.cpu_s,
+        complete=found.complete,
+        other_failures=dict(found.other_failures),
+        broken_passes=dict(found.broken_passes),
+    )
+
+
+def confirm(program: Program, options: ScriptOptions) -> Confirmed:
+    """The failure that the script shows, three times out of three, or flaky: then how often in ten to forty runs."""
+    conditions = Conditions(recorded=options.kind in KINDS, timeout_s=options.timeout_s)
+    program, first, dropped = _first_look(program, conditions, options)
+    if first.environment is not None:
+        raise NothingFoundError(f"this machine is the cause, not the compiler: {first.environment}", slug="environment", exit_code=1)
+    target = _target(first, options)
+    seen = [first]
+    control = None if target.kind in KINDS else _control(program, conditions)
+    passing_s = control.wall_s if control is not None else None
+    limit_s = later_timeout(target, failing_s=first.wall_s, passing_s=passing_s, asked_s=options.timeout_s)
+    later = replace(conditions, timeout_s=limit_s, until=target if target.kind in KINDS else None)
+    while len(seen) < CONFIRMATIONS or (0 < (failed := _failed(seen, target)) < len(seen) and wants_more(failed, len(seen))):
+        options.wait()
+        seen.append(see(program, later))
+    return Confirmed(
+        program=program,
+        failure=target,
+        failed=_failed(seen, target),
+        of=len(seen),
+        timeout_s=later.timeout_s,
+        cpu_s=sum(one.cpu_s for one in (*seen, *([control] if control is not None else []))),
+        namespace=first.namespace,
+        dropped=dropped,
+    )
+
+
+def _first_look(program: Program, conditions: Conditions, options: ScriptOptions) -> tuple[Program, Seen, tuple[str, ...]]:
+    """The first run: with Dynamo alone where that shows what is looked for, since a back end costs far more."""
+    if options.kind in _OF_DYNAMO:
+        with_dynamo = next(eager_backend(program))
+        tamed = _tamed(with_dynamo, conditions)
+        if tamed[1].ended is None and any(_is_meant(one, options) for one in tamed[1].failures):
+            return tamed
+    return _tamed(program, conditions)
+
+
+def _tamed(program: Program, conditions: Conditions) -> tuple[Program, Seen, tuple[str, ...]]:
+    """The program without the statements that the guard refuses, and what it shows then."""
+    dropped: list[str] = []
+    while True:
+        seen = see(program, conditions)
+        if seen.refused is None:
+            return program, seen, tuple(dropped)
+        fewer = without_line(program, seen.refused_line) if seen.refused_line is not None else None
+        if fewer is None or len(dropped) >= _MOST_DROPPED:
+            raise NothingFoundError(f"the script wants to {seen.refused}: a candidate may not, so it cannot be reduced", exit_code=1)
+        dropped.append(program.text.splitlines()[seen.refused_line - 1].strip())  # type: ignore[operator]
+        program = fewer
+
+
+def _target(seen: Seen, options: ScriptOptions) -> Failure:
+    meant = [one for one in seen.failures if _is_meant(one, options)]
+    if options.kind in KINDS and seen.ended is not None:
+        said = seen.ended.title()
+        raise NothingFoundError(f"the script fails by itself in an empty directory ({said}): reduce that first", exit_code=1)
+    if not meant:
+        raise NothingFoundError(_why_nothing(seen, options), exit_code=1)
+    return meant[0] if options.kind in KINDS else meant[-1]
+
+
+def _is_meant(failure: Failure, options: ScriptOptions) -> bool:
+    return is_meant(failure, kind=options.kind, match=options.match, said=options.said)
+
+
+def _why_nothing(seen: Seen, options: ScriptOptions) -> str:
+    same = [one for one in seen.failures if one.kind == options.kind]
+    if same:
+        said = "; ".join((one.message.splitlines() or [one.title()])[0] for one in same[:5])
+        return f"none of the {len(same)} of kind {options.kind} that the script shows matches {options.match!r}: {said}"
+    if seen.ended is not None:
+        return f"the script fails in an empty directory, but not as asked for: {seen.ended.title()}"
+    return f"nothing to reduce: the script shows no {options.kind or 'failure'} when it runs alone in an empty directory"
+
+
+def _failed(seen: list[Seen], target: Failure) -> int:
+    return sum(any(one.same_as(target) for one in run.failures) for run in seen)
+
+
+def _control(program: Program, conditions: Conditions) -> Seen:
+    """The run without the compiler, which must end well."""
+    control = see(program, conditions, eager=True)
+    if control.ended is not None:
+        raise NothingFoundError(f"without the compiler the script fails too ({control.ended.title()}): nothing to reduce", exit_code=1)
+    return control

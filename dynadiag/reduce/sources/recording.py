@@ -1,0 +1,85 @@
+"""A graph of a run or a log as a capture: its text and what was recorded with it; inputs are made up when it is loaded. No torch here."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dynadiag import trace
+from dynadiag.errors import NothingFoundError, UnreadableInputError, UsageError
+from dynadiag.files import write_inside
+from dynadiag.model import Graph, Run
+from dynadiag.reduce.sources.runnables import runnable_texts
+from dynadiag.reduce.sources.torch_repro import read_torch_repro, write_capture
+from dynadiag.torch_compat.recorded_options import usable_options
+
+MOST_GRAPHS = 200
+
+
+def capture_recorded(path: Path, graph_id: str, out: Path, *, backend: str | None) -> Path:
+    """Write a capture folder for one graph of a recording.
+
+    `backend` is the one to compile with; None takes the only one that was recorded, or inductor. Raises UnreadableInputError for a log that
+    cannot be read, UsageError for a graph that it does not have, NothingFoundError when the log does not hold the text of the graph.
+    """
+    run = trace.load(path)
+    chosen = next((one for one in run.graphs if one.id == graph_id), None)
+    if chosen is None:
+        known = f"it has {run.graphs[0].id} to {run.graphs[-1].id}" if run.graphs else "it holds no captured graph"
+        raise UsageError(f"{path} has no graph {graph_id!r}: {known}")
+    return _capture(run, chosen, out / "capture" / "graph-0", backend)
+
+
+def capture_all_recorded(path: Path, out: Path, *, backend: str | None) -> list[Path]:
+    """Write a capture folder for each graph that may have failed: those of frames that failed first, then the others of Dynamo, then the
+    scripts that torch wrote into the log (`fx_graph_runnable`).
+
+    Raises UnreadableInputError for a log that cannot be read, NothingFoundError when it holds no graph.
+    """
+    run = trace.load(path)
+    failed = {frame.id for frame in run.frames if frame.outcome == "failed"}
+    graphs = [one for one in run.graphs if one.kind == "dynamo" and one.text is not None]
+    graphs.sort(key=lambda one: one.frame not in failed)
+    folders = [_capture(run, one, out / "capture" / f"graph-{number}", backend) for number, one in enumerate(graphs[:MOST_GRAPHS])]
+    for text in runnable_texts(path):
+        with contextlib.suppress(UnreadableInputError):
+            folder = out / "capture" / f"graph-{len(folders)}"
+            folders.append(write_capture(read_torch_repro(text), folder, near=None, backend=backend))
+    if not folders:
+        raise NothingFoundError(f"{path} holds the text of no graph: there is nothing to reduce", exit_code=1)
+    return folders
+
+
+def _capture(run: Run, chosen: Graph, folder: Path, backend: str | None) -> Path:
+    if chosen.text is None:
+        raise NothingFoundError(f"the log does not hold the text of {chosen.id}: {chosen.why_not or 'unknown reason'}", exit_code=1)
+    details = trace.graph_details(chosen.details) if chosen.details is not None else None
+    folder.mkdir(parents=True, exist_ok=True)
+    write_inside(folder, "graph.txt", trace.read_payload(chosen.text))
+    write_inside(folder, "details.json", json.dumps(details))
+    write_inside(folder, "setting.json", json.dumps(_setting(run, chosen, details or {}, backend)))
+    return folder
+
+
+def _setting(run: Run, chosen: Graph, details: Mapping[str, Any], backend: str | None) -> dict[str, Any]:
+    recorded = {call.backend for call in run.compile_calls if call.backend is not None and not call.disabled}
+    only = next(iter(recorded)) if len(recorded) == 1 else None
+    frame = run.frame(chosen.frame)
+    process = next((one for one in run.processes if frame is not None and one.index == frame.key.process), None)
+    configs, left = usable_options(
+        (f"{area}.{name}", value)
+        for area, options in (process.config if process is not None else {}).items()
+        for name, value in (options.items() if isinstance(options, Mapping) else ())
+        if area in ("dynamo", "functorch", "inductor")
+    )
+    return {
+        "backend": backend or only or "inductor",
+        "grad": details.get("grad") is not False,
+        "inference": details.get("inference") is True,
+        "deterministic": details.get("deterministic") is True,
+        "configs": configs,
+        "configs_lost": left,
+    }
