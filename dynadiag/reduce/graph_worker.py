@@ -2,18 +2,14 @@
 
     python -m dynadiag.reduce.graph_worker JOB.json
 
-Prints one JSON line a query (`{"nodes": ..., "queries": ...}`) and at the end one with `"done"` or `"error"`. An interrupt ends the search
-after the query that runs; the best so far is still written and proven.
+Speaks as `worker_process.py` says.
 """
 
 from __future__ import annotations
 
 import contextlib
-import gc
-import json
 import os
 import shutil
-import signal
 import sys
 import tempfile
 import time
@@ -21,17 +17,10 @@ import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
-import torch
-
-import dynadiag
 from dynadiag.errors import DynadiagError, UsageError
-from dynadiag.reduce.core.answer_cache import Known, remembering, variables
 from dynadiag.reduce.core.failure import environment_trouble
-from dynadiag.reduce.core.isolation import end_running, end_with_parent
-from dynadiag.reduce.core.reducer import Progress, Stopped
 from dynadiag.reduce.core.speculation import default_width
 from dynadiag.reduce.core.template import template
 from dynadiag.reduce.graphs.backend_bisect import Ladder
@@ -44,112 +33,26 @@ from dynadiag.reduce.graphs.reduction import Hunt, HuntOptions
 from dynadiag.reduce.graphs.setting import Setting
 from dynadiag.reduce.reproducer.concluding import ConcludeOptions, Conclusion, conclude
 from dynadiag.reduce.reproducer.finishing import FinishOptions, finish
-from dynadiag.reduce.reproducer.graph_outcome import Papers, claims_of, to_json, write_json, write_reproducer, write_text
-from dynadiag.reduce.reproducer.machine_facts import machine_facts
+from dynadiag.reduce.reproducer.graph_outcome import Papers, claims_of, to_json, write_reproducer
+from dynadiag.reduce.reproducer.result_files import write_json
+from dynadiag.reduce.worker_process import Interrupts, keep_for_children, say, serve, show
 from dynadiag.torch_compat.parity_compile import is_backend
 from dynadiag.torch_compat.reduce_compile import LAYERS, import_dynamo, warm_up
 from dynadiag.torch_compat.reduce_cpp import remembered
 
 LEAST_CELL_S = 60.0
-_AGAIN_S = 0.5
 _CHECKS = {"wrong_result": "forward", "nan": "forward", "wrong_gradient": "gradient", "wrong_mutation": "mutation"}
 
 
-def main(job_file: str) -> int:
-    """Do the job; gives the exit status."""
-    began = time.monotonic()
-    job = json.loads(Path(job_file).read_text("utf-8"))
-    end_with_starter()
-    torch.set_num_threads(1)
-    interrupted = Interrupts()
-    error: DynadiagError | None = None
-    try:
-        known = open_known(job)
-    except DynadiagError as raised:
-        say(error=raised.message, slug=raised.slug, exit_code=raised.exit_code)
-        return 1
-    with remembering(known):
-        for folder in job["captures"]:
-            try:
-                _reduce(Path(folder), Path(job["out"]), job, interrupted, began)
-            except DynadiagError as raised:
-                error = raised
-                continue
-            except Stopped:
-                say(error="interrupted before the failure was confirmed: there is nothing to write (--resume goes on)", exit_code=130)
-                return 130
-            return 0
-    slug, exit_code = (error.slug, error.exit_code) if error else ("not-captured", 1)
-    say(error=error.message if error else "nothing was captured", slug=slug, exit_code=exit_code)
-    return 1
-
-
-def open_known(job: dict[str, Any]) -> Known:
-    """What an earlier run found out, where it ran on this machine with this torch; else the job does not resume, which is said."""
-    environment = {"dynadiag": dynadiag.__version__, **machine_facts(with_gpu=False), **variables()}
-    known = Known(Path(job["out"]) / "known.jsonl", environment=environment, resume=bool(job["resume"]))
-    if known.changed is not None:
-        say(note=f"what the earlier run found out is asked again: {known.changed}")
-        job["resume"] = False
-    return known
-
-
-def end_with_starter() -> None:
-    """A command that is killed takes its worker along: with `--resume` a second one would write the same journal."""
-    end_with_parent(os.getppid())
-
-
-class Interrupts:
-    """The first Ctrl-C asks for an end, which the search gives after the question that runs; the second is Python's own."""
-
-    def __init__(self) -> None:
-        self.asked = False
-        self._at_once = False
-        signal.signal(signal.SIGINT, self._on_signal)
-        signal.signal(signal.SIGALRM, self._on_alarm)
-
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        again, self.asked = self.asked, True
-        end_running()
-        if self._at_once:
-            signal.setitimer(signal.ITIMER_REAL, _AGAIN_S, _AGAIN_S)
-        if again or self._at_once:
-            raise KeyboardInterrupt
-
-    def _on_alarm(self, number: int, frame: FrameType | None) -> None:
-        """Python drops what is raised in a callback around a fork (logging's, 3.11): it is raised until somebody gets it."""
-        if self._at_once:
-            raise KeyboardInterrupt
-
-    def until_interrupted(self, out: Path, work: Callable[[Callable[[], None]], None]) -> None:
-        """Do the work, which Ctrl-C ends at once: the files are then what they were when the work last called its argument.
-
-        Where an end was asked for before, nothing is done.
-        """
-        texts: dict[str, str] = {}
-
-        def keep() -> None:
-            texts.update({name: (out / name).read_text("utf-8") for name in ("repro_min.py", "minify.json") if (out / name).is_file()})
-
-        keep()
+def reduce_first(job: dict[str, Any], interrupts: Interrupts, began: float) -> None:
+    """Reduce the first of the captured graphs that fails. Raises what the last one raised where none does."""
+    error = DynadiagError("nothing was captured", slug="not-captured", exit_code=1)
+    for folder in job["captures"]:
         try:
-            self._at_once = True
-            if self.asked:
-                raise KeyboardInterrupt
-            work(keep)
-        except KeyboardInterrupt:
-            self._at_once = False
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            for name, text in texts.items():
-                write_text(text, out / name)
-            say(done=True, proven=False, output="")
-        finally:
-            self._at_once = False
-
-    def check(self) -> None:
-        """Raise Stopped when an end was asked for."""
-        if self.asked:
-            raise Stopped
+            return _reduce(Path(folder), Path(job["out"]), job, interrupts, began)
+        except DynadiagError as raised:
+            error = raised
+    raise error
 
 
 def _reduce(folder: Path, out: Path, job: dict[str, Any], interrupts: Interrupts, began: float) -> None:
@@ -249,12 +152,6 @@ def _printed(folder: Path, job: dict[str, Any]) -> str | None:
     return output.read_text("utf-8", errors="replace") if job["backward"] and output.is_file() else None
 
 
-def keep_for_children() -> None:
-    """Collect garbage again, but look no more at what is there now: nor does a child, whose copies of those pages that saves."""
-    gc.freeze()
-    gc.enable()
-
-
 def _warm_up(backend: Any) -> None:
     """What cannot be warmed up (no C++ compiler) the children will say."""
     try:
@@ -295,25 +192,5 @@ def _checked(setting: Setting, candidate: Candidate, job: dict[str, Any]) -> Set
     return replace(setting, check=check, backward=backward, memory_limit_mib=job.get("memory_limit_mib"))  # type: ignore[arg-type]
 
 
-def show(progress: Progress) -> None:
-    """Say how far the search is."""
-    best = progress.best.nodes if progress.best is not None else None
-    say(nodes=best, queries=progress.queries.total(), phase=progress.phase)
-
-
-def say(**message: Any) -> None:
-    """One line to who started this process."""
-    try:
-        print(json.dumps(message), flush=True)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-
-
 if __name__ == "__main__":
-    try:
-        status = main(sys.argv[1])
-    except Exception as error:  # noqa: BLE001 - our own error: its traceback goes to the log, one line to the person
-        traceback.print_exc()
-        say(error=f"the reducer failed (see worker.log): {type(error).__name__}: {error}", exit_code=2)
-        status = 2
-    sys.exit(status)
+    sys.exit(serve(sys.argv[1], reduce_first))

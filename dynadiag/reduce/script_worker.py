@@ -2,14 +2,13 @@
 
     python -m dynadiag.reduce.script_worker JOB.json
 
-Speaks as `dynadiag.reduce.graph_worker` does: a JSON line a query, at the end one with "done" or "error".
+Speaks as `worker_process.py` says.
 """
 
 from __future__ import annotations
 
 import ast
 import contextlib
-import json
 import sys
 import time
 import traceback
@@ -20,12 +19,9 @@ from typing import Any
 import torch
 
 import dynadiag
-from dynadiag.errors import DynadiagError, UsageError
-from dynadiag.reduce.core.answer_cache import remembering
-from dynadiag.reduce.core.reducer import Stopped
+from dynadiag.errors import UsageError
 from dynadiag.reduce.core.template import template
-from dynadiag.reduce.graph_worker import Interrupts, end_with_starter, keep_for_children, open_known, say, show
-from dynadiag.reduce.reproducer.graph_outcome import WARM, write_json
+from dynadiag.reduce.reproducer.result_files import WARM, write_json
 from dynadiag.reduce.reproducer.script_outcome import to_json, write_first, write_report, write_reproducer
 from dynadiag.reduce.scripts.inlining import join_local_modules
 from dynadiag.reduce.scripts.program import Program
@@ -33,6 +29,7 @@ from dynadiag.reduce.scripts.recorded_failures import phenomena
 from dynadiag.reduce.scripts.reduction import ScriptHunt, ScriptOptions, hunt_script
 from dynadiag.reduce.scripts.running import own_folders
 from dynadiag.reduce.scripts.source import imported, read_script
+from dynadiag.reduce.worker_process import Interrupts, keep_for_children, say, serve, show
 from dynadiag.scratch import scratch
 from dynadiag.torch_compat.reduce_compile import import_dynamo, import_for_kernels
 from dynadiag.torch_compat.reduce_stop import compile_with_a_break
@@ -42,26 +39,9 @@ _IMPORTED_ONCE = ("numpy", "torchvision", "transformers")
 """Packages that cost seconds to import and start nothing: imported here, so that the children have them."""
 
 
-def main(job_file: str) -> int:
-    """Do the job; gives the exit status."""
-    began = time.monotonic()
-    job = json.loads(Path(job_file).read_text("utf-8"))
-    end_with_starter()
-    torch.set_num_threads(1)
-    interrupts = Interrupts()
-    try:
-        with remembering(open_known(job)):
-            _reduce(Path(job["script"]), Path(job["out"]), job, interrupts, began)
-    except DynadiagError as error:
-        say(error=error.message, exit_code=error.exit_code)
-        return 1
-    except Stopped:
-        say(error="interrupted before the failure was confirmed: there is nothing to write", exit_code=130)
-        return 130
-    return 0
-
-
-def _reduce(script: Path, out: Path, job: dict[str, Any], interrupts: Interrupts, began: float) -> None:
+def reduce_script(job: dict[str, Any], interrupts: Interrupts, began: float) -> None:
+    """Reduce the script of the job."""
+    script, out = Path(job["script"]), Path(job["out"])
     if job["kind"] == "cudagraph_skip" and not torch.cuda.is_available():
         raise UsageError("--kind cudagraph_skip: a skipped CUDA graph shows only on a GPU, and torch finds none here")
     joined = join_local_modules(read_script(script, job["arguments"]), script.parent)
@@ -133,10 +113,4 @@ def warm_up() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        status = main(sys.argv[1])
-    except Exception as error:  # noqa: BLE001 - our own error: its traceback goes to the log, one line to the person
-        traceback.print_exc()
-        say(error=f"the reducer failed: {type(error).__name__}: {error}", exit_code=2)
-        status = 2
-    sys.exit(status)
+    sys.exit(serve(sys.argv[1], reduce_script))

@@ -53,6 +53,10 @@ class Failure:
         """What the innermost exception said; None of a failure that is no exception."""
         return (self.exceptions[-1].rsplit(".", 1)[-1], self.message) if self.exceptions else None
 
+    def matches(self, pattern: str | None) -> bool:
+        """Whether the regular expression is found in what it says; None is found in everything."""
+        return pattern is None or bool(re.search(pattern, f"{self.title()}\n{self.message}\n{self.detail}"))
+
     def signature(self) -> tuple[Any, ...]:
         """What is compared."""
         return (self.kind, self.phase, self.exceptions, self.message, self.frames)

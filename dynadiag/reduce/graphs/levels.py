@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from dynadiag.errors import NothingFoundError, UnreadableInputError
-from dynadiag.reduce.core.flakiness import repeats_for
 from dynadiag.reduce.graphs.backend_bisect import Ladder, same_cause
 from dynadiag.reduce.graphs.candidate import Candidate
 from dynadiag.reduce.graphs.judge import Observation, observe_isolated
@@ -103,7 +102,7 @@ def _first_failing(found: Hunt, lowering: Lowering) -> tuple[tuple[Lowered, Sett
 
 def _asked(candidate: Candidate, setting: Setting, found: Hunt) -> tuple[Observation | None, int]:
     """None when it showed the failure, else what it did last; and how many times it ran."""
-    repeats = repeats_for(found.confirmed.failed, found.confirmed.of)
+    repeats = found.confirmed.repeats
     for count in range(1, repeats + 1):
         seen = observe_isolated(candidate, setting, timeout_s=found.confirmed.timeout_s)
         if seen.failure is not None and same_cause(seen.failure, found.confirmed.failure):

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from dynadiag.errors import NothingFoundError
+from dynadiag.reduce.core import reduction as core
 from dynadiag.reduce.core.failure import SILENT, Failure, Said, shows
-from dynadiag.reduce.core.flakiness import CONFIRMATIONS, repeats_for, wants_more
+from dynadiag.reduce.core.flakiness import CONFIRMATIONS, wants_more
 from dynadiag.reduce.core.journal import Journal
 from dynadiag.reduce.core.reducer import Progress
 from dynadiag.reduce.core.speculation import PoolOptions
@@ -51,38 +51,22 @@ class HuntOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Confirmed:
-    """The failure to look for; it came `failed` times in `of` runs. `wall_s` is what the first took."""
+class Confirmed(core.Confirmed):
+    """`wall_s` is what the first run took."""
 
-    failure: Failure
-    failed: int
-    of: int
     wall_s: float
-    timeout_s: float
-    cpu_s: float
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hunt:
-    """The smallest candidate and how it was found. `queries` by phase; `cpu_s` of all children and of the search in this process.
-
-    `search_cpu_s` and `search_wall_s` are those of the search alone, from the confirmation to the smallest candidate.
+class Hunt(core.Found[Candidate]):
+    """The smallest graph. `search_wall_s` is what the search took.
 
     `asked` is the failure of the user's program where `confirmed.failure` is the same fault in a part of it (an ATen graph).
     """
 
-    original: Candidate
-    best: Candidate
-    almost: Candidate | None
     confirmed: Confirmed
     setting: Setting
-    queries: Mapping[str, int]
-    cpu_s: float
-    search_cpu_s: float
-    complete: bool
     search_wall_s: float = 0.0
-    other_failures: Mapping[str, int] = field(default_factory=dict)
-    broken_passes: Mapping[str, str] = field(default_factory=dict)
     asked: Failure | None = None
 
 
@@ -131,7 +115,7 @@ def _is_meant(failure: Failure, options: HuntOptions) -> bool:
         return False
     if options.printed is not None and not shows(failure, 1, options.printed):
         return False
-    return options.match is None or bool(re.search(options.match, f"{failure.title()}\n{failure.message}\n{failure.detail}"))
+    return failure.matches(options.match)
 
 
 def _later_timeout(first: Observation, limit_s: float) -> float:
@@ -163,7 +147,7 @@ def hunt(candidate: Candidate, setting: Setting, options: HuntOptions) -> Hunt:
         setting,
         confirmed.failure,
         timeout_s=confirmed.timeout_s,
-        repeats=repeats_for(confirmed.failed, confirmed.of),
+        repeats=confirmed.repeats,
         pool=_pool(candidate, confirmed, options),
     )
     if options.wait is not None:
@@ -180,7 +164,6 @@ def hunt(candidate: Candidate, setting: Setting, options: HuntOptions) -> Hunt:
     finally:
         oracle.close()
         journal.close()
-    counts = reducer.progress.queries
     search_cpu_s = oracle.cpu_s + time.process_time() - own_s
     return Hunt(
         original=candidate,
@@ -188,7 +171,7 @@ def hunt(candidate: Candidate, setting: Setting, options: HuntOptions) -> Hunt:
         almost=reducer.almost,
         confirmed=confirmed,
         setting=setting,
-        queries={"confirm": confirmed.of, "cut": counts["cut"], "simplify": counts["simplify"], "minimal": counts["minimal"]},
+        queries=confirmed.queries(reducer.progress.queries),
         cpu_s=confirmed.cpu_s + search_cpu_s,
         search_cpu_s=search_cpu_s,
         search_wall_s=time.monotonic() - began_s,

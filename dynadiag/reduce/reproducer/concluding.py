@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from dynadiag.reduce.core.answer_cache import digest, remembered
-from dynadiag.reduce.core.flakiness import repeats_for
 from dynadiag.reduce.graphs.backend_bisect import Ladder, climb
 from dynadiag.reduce.graphs.levels import Level, descend
 from dynadiag.reduce.graphs.pass_bisect import Subject, bisect, guilt_of
@@ -42,7 +41,7 @@ class Conclusion:
 def conclude(found: Hunt, out: Path, hunting: HuntOptions, options: ConcludeOptions) -> Conclusion:
     """Try the ATen level; its result is kept only when its file is proven, else that of Dynamo's level is written."""
     confirmed = found.confirmed
-    repeats = repeats_for(confirmed.failed, confirmed.of)
+    repeats = confirmed.repeats
     if options.stop():
         return _written(found, Ladder(layer="not looked for"), out, options, level="dynamo", why="the search was interrupted")
     ladder = climb(found.best, found.setting, confirmed.failure, timeout_s=confirmed.timeout_s, repeats=repeats)
@@ -72,7 +71,7 @@ def _bisected(hunt: Hunt, ladder: Ladder, options: ConcludeOptions) -> tuple[Hun
         candidate=hunt.best,
         setting=hunt.setting,
         timeout_s=confirmed.timeout_s,
-        repeats=repeats_for(confirmed.failed, confirmed.of),
+        repeats=confirmed.repeats,
         on_gpu=options.on_gpu,
         stop=options.stop,
     )

@@ -5,16 +5,21 @@ from __future__ import annotations
 import contextlib
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from dynadiag.model.run import Node
+from dynadiag.reduce.graphs.candidate import Candidate, own_copy
 from dynadiag.reduce.graphs.reduction import Hunt
 from dynadiag.reduce.graphs.setting import compiler_name
 from dynadiag.reduce.reproducer.ablation import Cell, Stop, ablate, cells_of
 from dynadiag.reduce.reproducer.bug_report import BugReport, about_graph, render
-from dynadiag.reduce.reproducer.graph_outcome import Papers, Written, flaky_note, story_of, write_text
+from dynadiag.reduce.reproducer.graph_outcome import Papers, Written, flaky_note, story_of
 from dynadiag.reduce.reproducer.machine_facts import machine_facts
-from dynadiag.reduce.reproducer.sketches import draw_both
+from dynadiag.reduce.reproducer.result_files import write_text
+from dynadiag.render.backends import draw
+from dynadiag.render.graph_sketch import graph_sketch
+from dynadiag.trace import graph_nodes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +42,7 @@ def finish(hunt: Hunt, written: Written, out: Path, options: FinishOptions) -> P
     why: dict[str, str] = {}
     pictures: dict[str, str | None] = {"before": None, "after": None}
     with _border("pictures", why):
-        names, reason = draw_both(hunt.original, hunt.best, out)
+        names, reason = _draw_both(hunt.original, hunt.best, out)
         pictures |= names
         why |= {"pictures": reason} if reason else {}
     cells = _cells(hunt, options)
@@ -92,3 +97,32 @@ def _page(hunt: Hunt, written: Written, cells: tuple[Cell, ...], options: Finish
 def _proof_note(reproduced: int, runs: int) -> str:
     sentence = f"The reproducer below failed in this way in {reproduced} of {runs} fresh processes, each in an empty directory"
     return f"{sentence}." if reproduced == runs > 0 else f"{sentence}: it is not proven."
+
+
+def _draw_both(before: Candidate, after: Candidate, out: Path) -> tuple[Mapping[str, str | None], str | None]:
+    """Write `before.svg` and `after.svg`; gives their names by "before" and "after", None for one that could not be drawn,
+    and then the reason.
+    """
+    titles = (f"before: {before.nodes} nodes", f"after: {after.nodes} nodes")
+    sketches = [graph_sketch(_nodes(one), title=[title]) for one, title in zip((before, after), titles, strict=True)]
+    names: dict[str, str | None] = {}
+    why = None
+    for name, drawing in zip(("before", "after"), draw(sketches), strict=True):
+        if drawing.suffix != ".svg":
+            names[name], why = None, "; ".join(drawing.falls)
+            continue
+        write_text(drawing.text, out / f"{name}.svg")
+        names[name] = f"{name}.svg"
+    return names, why
+
+
+def _nodes(candidate: Candidate) -> tuple[Node, ...]:
+    """The nodes as the text of the graph shows them, with the modules that the capture knew."""
+    module = own_copy(candidate.module)
+    text = module.print_readable(print_output=False, include_stride=True, include_device=True)
+    modules = {node.name: _modules(node.meta.get("dynadiag_module_stack")) for node in candidate.module.graph.nodes}
+    return tuple(replace(node, modules=modules.get(node.name, ())) for node in graph_nodes(text))
+
+
+def _modules(stack: object) -> tuple[str, ...]:
+    return tuple(stack.split(" > ")) if isinstance(stack, str) and stack else ()

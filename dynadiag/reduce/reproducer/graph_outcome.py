@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import platform
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 import dynadiag
-from dynadiag.errors import OutputError
-from dynadiag.files import write_inside
 from dynadiag.fx.refusal import NotRebuildableError
 from dynadiag.reduce.core.answer_cache import digest, remembered
 from dynadiag.reduce.core.failure import shows
-from dynadiag.reduce.core.flakiness import WRONG_VERDICT, repeats_for
+from dynadiag.reduce.core.flakiness import WRONG_VERDICT
 from dynadiag.reduce.graphs.backend_bisect import Ladder
 from dynadiag.reduce.graphs.observing import calls_of
 from dynadiag.reduce.graphs.reduction import Hunt
@@ -26,11 +21,7 @@ from dynadiag.reduce.reproducer.graph_file import Header, reproducer
 from dynadiag.reduce.reproducer.near_miss import difference
 from dynadiag.reduce.reproducer.needed_variables import proven_with_variables, with_variables
 from dynadiag.reduce.reproducer.proving import Proof, prove, run_fresh, run_in_child, without_header
-from dynadiag.render import finite_json
-
-SCHEMA_VERSION = 1
-WARM = "compile-cache"
-"""The folder of the worker's own compile cache in its directory."""
+from dynadiag.reduce.reproducer.result_files import WARM, common_json, versions, write_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +95,7 @@ def _with_almost(hunt: Hunt, header: Header, out: Path, timeout_s: float, variab
         source = with_variables(reproducer(hunt.almost, hunt.setting, header, expect_failure=False), variables)
     except NotRebuildableError as error:
         return replace(none, almost_why=f"it cannot be written as a script: {error}")
-    for _ in range(repeats_for(hunt.confirmed.failed, hunt.confirmed.of)):
+    for _ in range(hunt.confirmed.repeats):
         key = f"almost {digest(without_header(source))}"
         status = remembered(key, lambda: run_in_child(source, timeout_s=timeout_s), keep=lambda answer: answer == 0)
         if status != 0:
@@ -140,52 +131,31 @@ def flaky_note(hunt: Hunt) -> str | None:
     confirmed = hunt.confirmed
     if confirmed.failed == confirmed.of:
         return None
-    repeats = repeats_for(confirmed.failed, confirmed.of)
+    repeats = confirmed.repeats
     chance = f"a candidate that fails as often as the original is taken for passing in less than {WRONG_VERDICT:.0%} of the cases"
     return f"The failure is flaky: it came in {confirmed.failed} of {confirmed.of} runs. Up to {repeats} runs a candidate: {chance}."
-
-
-def versions() -> str:
-    """The versions that a bug report needs, in one line."""
-    device = f"CUDA {torch.version.cuda}" if torch.version.cuda and torch.cuda.is_available() else "CPU"
-    return f"torch {torch.__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}, {device}"
 
 
 def to_json(
     hunt: Hunt, ladder: Ladder, written: Written, *, wall_s: float, level: str, level_why: str | None = None, papers: Papers | None = None
 ) -> dict[str, Any]:
     """The content of `minify.json` (docs/minify.schema.json); its keys are a contract. What is null has its reason in `<key>_why`."""
-    confirmed = hunt.confirmed
-    failure = hunt.asked or confirmed.failure
+    failure = hunt.asked or hunt.confirmed.failure
     return {
-        "schema_version": SCHEMA_VERSION,
-        "dynadiag": dynadiag.__version__,
-        "kind": failure.kind,
-        "signature": {name: value for name, value in failure.to_json().items() if name != "detail"},
-        "error": failure.detail,
+        **common_json(hunt, failure, written.proof, wall_s=wall_s),
         "level": level,
         "level_why": level_why,
         "size_before": _size(hunt.original.nodes, None),
         "size_after": _size(hunt.best.nodes, len(calls_of(hunt.best, hunt.setting))),
         "guilty": _guilty(hunt, ladder),
-        "queries": dict(hunt.queries),
-        "cpu_s": round(hunt.cpu_s, 2),
-        "confirm_cpu_s": round(confirmed.cpu_s, 2),
-        "search_cpu_s": round(hunt.search_cpu_s, 2),
+        "confirm_cpu_s": round(hunt.confirmed.cpu_s, 2),
         "search_wall_s": round(hunt.search_wall_s, 2),
-        "wall_s": round(wall_s, 2),
-        "complete": hunt.complete,
         "reproducer": written.path.name if written.path is not None else None,
         "why_not": written.why_not,
-        "proven": {"runs": written.proof.runs, "reproduced": written.proof.reproduced},
         "variables": list(written.variables),
-        "flaky": _flaky(confirmed.failed, confirmed.of),
         "almost": written.almost.name if written.almost is not None else None,
         "almost_why": written.almost_why,
         "almost_differs": written.almost_differs,
-        "other_failures": [{"text": text, "times": times} for text, times in sorted(hunt.other_failures.items())],
-        "broken_passes": dict(hunt.broken_passes),
-        "versions": versions(),
         **_papers(papers or Papers()),
     }
 
@@ -216,12 +186,6 @@ def _guilty(hunt: Hunt, ladder: Ladder) -> dict[str, Any]:
     }
 
 
-def _flaky(failed: int, of: int) -> dict[str, Any] | None:
-    if failed == of:
-        return None
-    return {"failed": failed, "of": of, "repeats": repeats_for(failed, of), "wrong_verdict_at_most": WRONG_VERDICT}
-
-
 def _papers(papers: Papers) -> dict[str, Any]:
     return {
         "pictures": {"before": papers.pictures.get("before"), "after": papers.pictures.get("after")},
@@ -230,16 +194,3 @@ def _papers(papers: Papers) -> dict[str, Any]:
         "report_why": papers.why.get("report"),
         "ablation": [{"backend": cell.backend, "sizes": cell.sizes, "said": cell.said} for cell in papers.ablation],
     }
-
-
-def write_json(data: Mapping[str, Any], path: Path) -> None:
-    """Write it whole or not at all."""
-    write_text(finite_json.dumps(data, indent=1) + "\n", path)
-
-
-def write_text(text: str, path: Path) -> None:
-    """Write it whole or not at all. Raises OutputError where there is no room."""
-    try:
-        write_inside(path.parent, path.name, text)
-    except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error

@@ -8,13 +8,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import dynadiag
-from dynadiag.reduce.core.flakiness import WRONG_VERDICT, repeats_for
 from dynadiag.reduce.reproducer import bug_report
-from dynadiag.reduce.reproducer.graph_outcome import SCHEMA_VERSION, versions, write_text
 from dynadiag.reduce.reproducer.machine_facts import machine_facts
 from dynadiag.reduce.reproducer.needed_variables import proven_with_variables, with_variables
 from dynadiag.reduce.reproducer.proving import Proof, run_fresh
+from dynadiag.reduce.reproducer.result_files import common_json, versions, write_text
 from dynadiag.reduce.reproducer.script_file import FORMS, Header, reproducer
 from dynadiag.reduce.reproducer.script_proving import prove, shows
 from dynadiag.reduce.scripts.program import Program
@@ -68,7 +66,7 @@ def _with_almost(hunt: ScriptHunt, written: Written, header: Header, out: Path, 
     if hunt.almost is None:
         return replace(written, almost_why="no candidate near the result passed")
     source = with_variables(reproducer(hunt.almost, hunt.confirmed.failure, header, expect_failure=False, form=form), written.variables)
-    for _ in range(repeats_for(hunt.confirmed.failed, hunt.confirmed.of)):
+    for _ in range(hunt.confirmed.repeats):
         status, _output = run_fresh(source, timeout_s=timeout_s, variables={})
         if status != 0:
             return replace(written, almost_why=f"the closest passing program did not pass in a fresh process (exit status {status})")
@@ -126,42 +124,20 @@ def write_report(hunt: ScriptHunt, written: Written, out: Path, *, with_gpu: boo
 def to_json(hunt: ScriptHunt, written: Written, *, wall_s: float, level_why: str) -> dict[str, Any]:
     """The content of `minify.json` (docs/minify.schema.json)."""
     confirmed = hunt.confirmed
-    flaky = confirmed.failed < confirmed.of
     return {
-        "schema_version": SCHEMA_VERSION,
-        "dynadiag": dynadiag.__version__,
-        "kind": confirmed.failure.kind,
-        "signature": {name: value for name, value in confirmed.failure.to_json().items() if name != "detail"},
-        "error": confirmed.failure.detail,
+        **common_json(hunt, confirmed.failure, written.proof, wall_s=wall_s),
         "level": "script",
         "level_why": level_why,
         "size_before": _size(hunt.original),
         "size_after": _size(hunt.best),
         "guilty": _guilty(confirmed.failure.kind),
-        "queries": dict(hunt.queries),
-        "cpu_s": round(hunt.cpu_s, 2),
-        "search_cpu_s": round(hunt.search_cpu_s, 2),
-        "wall_s": round(wall_s, 2),
-        "complete": hunt.complete,
         "reproducer": "repro_min.py",
         "why_not": None,
-        "proven": {"runs": written.proof.runs, "reproduced": written.proof.reproduced},
         "variables": list(written.variables),
-        "flaky": {
-            "failed": confirmed.failed,
-            "of": confirmed.of,
-            "repeats": repeats_for(confirmed.failed, confirmed.of),
-            "wrong_verdict_at_most": WRONG_VERDICT,
-        }
-        if flaky
-        else None,
         "almost": written.almost,
         "almost_why": written.almost_why,
         "almost_differs": written.almost_differs,
-        "other_failures": [{"text": text, "times": times} for text, times in sorted(hunt.other_failures.items())],
-        "broken_passes": dict(hunt.broken_passes),
         "left_out": list(confirmed.dropped),
-        "versions": versions(),
         "pictures": {"before": None, "after": None},
         "pictures_why": _NO_GRAPH,
         "report": "report.md",

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dynadiag.errors import NothingFoundError
+from dynadiag.reduce.core import reduction as core
 from dynadiag.reduce.core.failure import Failure, Said
-from dynadiag.reduce.core.flakiness import CONFIRMATIONS, repeats_for, wants_more
+from dynadiag.reduce.core.flakiness import CONFIRMATIONS, wants_more
 from dynadiag.reduce.core.journal import Journal
 from dynadiag.reduce.core.reducer import Progress
 from dynadiag.reduce.scripts.back_ends import texts_of
-from dynadiag.reduce.scripts.exceptions import is_meant, later_timeout
-from dynadiag.reduce.scripts.looking import asked_once
+from dynadiag.reduce.scripts.facts import Facts, FactsOf
 from dynadiag.reduce.scripts.oracle import Conditions, ScriptOracle, Seen, see
 from dynadiag.reduce.scripts.passes import passes_before_cutting
 from dynadiag.reduce.scripts.passes.eager_backend import eager_backend
@@ -22,6 +22,11 @@ from dynadiag.reduce.scripts.recorded_failures import KINDS
 from dynadiag.reduce.scripts.rounds import reduce_in_rounds
 from dynadiag.reduce.scripts.slicing import without_line
 
+SHOWN_BY_A_RUN = ("compile_error", "runtime_error", "crash", "hang")
+"""Kinds that need no recording: the script ends in them. The same run without the compiler must end well."""
+_NOT_THE_COMPILERS = ("exit", "killed")
+_LEAST_TIMEOUT_S = 60.0
+_LEAST_HANG_S = 30.0
 _MOST_DROPPED = 50
 _OF_DYNAMO = ("graph_break", "recompile", "fallback")
 
@@ -43,35 +48,19 @@ class ScriptOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Confirmed:
-    """The failure came `failed` times in `of` runs of `program`; `dropped` are lines that were left out because they touch what is not
-    the script's own.
-    """
+class Confirmed(core.Confirmed):
+    """`program` shows the failure; `dropped` are lines that were left out because they touch what is not the script's own."""
 
     program: Program
-    failure: Failure
-    failed: int
-    of: int
-    timeout_s: float
-    cpu_s: float
     namespace: Mapping[str, object] | None = None
     dropped: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScriptHunt:
-    """The smallest program and how it was found."""
+class ScriptHunt(core.Found[Program]):
+    """The smallest program."""
 
-    original: Program
-    best: Program
-    almost: Program | None
     confirmed: Confirmed
-    queries: Mapping[str, int]
-    cpu_s: float
-    search_cpu_s: float
-    complete: bool
-    other_failures: Mapping[str, int] = field(default_factory=dict)
-    broken_passes: Mapping[str, str] = field(default_factory=dict)
 
 
 def hunt_script(program: Program, options: ScriptOptions) -> ScriptHunt:
@@ -81,23 +70,21 @@ def hunt_script(program: Program, options: ScriptOptions) -> ScriptHunt:
     conditions = Conditions(
         recorded=shown_by_recording, timeout_s=confirmed.timeout_s, until=confirmed.failure if shown_by_recording else None
     )
-    repeats = repeats_for(confirmed.failed, confirmed.of)
-    oracle = ScriptOracle(confirmed.failure, conditions, repeats=repeats, back_ends=texts_of(confirmed.program.tree))
+    oracle = ScriptOracle(confirmed.failure, conditions, repeats=confirmed.repeats, back_ends=texts_of(confirmed.program.tree))
     oracle.wait = options.wait
     journal = Journal(options.journal, subject=f"{confirmed.program.key} {confirmed.failure.signature()}", resume=options.resume)
-    facts_of = asked_once(conditions, oracle.spend)
+    facts_of = _asked_once(conditions, oracle.spend)
     first = passes_before_cutting(facts_of, confirmed.namespace, one_call=confirmed.failure.kind != "recompile")
     try:
         found = reduce_in_rounds(confirmed.program, oracle, journal, first, options.on_query)
     finally:
         journal.close()
-    counts = found.queries
     return ScriptHunt(
         original=program,
         best=found.best,
         almost=found.almost,
         confirmed=confirmed,
-        queries={"confirm": confirmed.of, "cut": counts["cut"], "simplify": counts["simplify"], "minimal": counts["minimal"]},
+        queries=confirmed.queries(found.queries),
         cpu_s=confirmed.cpu_s + oracle.cpu_s,
         search_cpu_s=oracle.cpu_s,
         complete=found.complete,
@@ -167,10 +154,6 @@ def _target(seen: Seen, options: ScriptOptions) -> Failure:
     return meant[0] if options.kind in KINDS else meant[-1]
 
 
-def _is_meant(failure: Failure, options: ScriptOptions) -> bool:
-    return is_meant(failure, kind=options.kind, match=options.match, said=options.said)
-
-
 def _why_nothing(seen: Seen, options: ScriptOptions) -> str:
     same = [one for one in seen.failures if one.kind == options.kind]
     if same:
@@ -191,3 +174,45 @@ def _control(program: Program, conditions: Conditions) -> Seen:
     if control.ended is not None:
         raise NothingFoundError(f"without the compiler the script fails too ({control.ended.title()}): nothing to reduce", exit_code=1)
     return control
+
+
+def _is_meant(failure: Failure, options: ScriptOptions) -> bool:
+    """Whether this is the failure that is looked for: of `kind` (None: any of SHOWN_BY_A_RUN), with a text that matches, and where the
+    exception of an earlier run is known, the same exception (its class and its normalised message).
+    """
+    wanted = SHOWN_BY_A_RUN if options.kind is None else (options.kind,)
+    if failure.kind in _NOT_THE_COMPILERS or failure.kind not in wanted:
+        return False
+    if options.said is not None and failure.said() != options.said:
+        return False
+    return failure.matches(options.match)
+
+
+def later_timeout(failure: Failure, *, failing_s: float, passing_s: float | None, asked_s: float) -> float:
+    """Seconds for a candidate: ten times the first run. Of a hang that run says nothing: then ten times the run without the compiler, and
+    no more than what was asked for.
+    """
+    if failure.kind == "hang":
+        return min(asked_s, max(_LEAST_HANG_S, 10 * (passing_s or 0.0)))
+    return max(_LEAST_TIMEOUT_S, 10 * failing_s)
+
+
+def _facts(program: Program, conditions: Conditions) -> Facts:
+    """What a run without the compiler tells; nothing is known of one that does not end well."""
+    seen = see(program, replace(conditions, until=None, cpu_s=None), eager=True, look=True)
+    if seen.ended is not None or seen.refused is not None:
+        return Facts(key=program.key, cpu_s=seen.cpu_s)
+    return Facts(key=program.key, lines=seen.lines, values=seen.values, cpu_s=seen.cpu_s)
+
+
+def _asked_once(conditions: Conditions, spend: Callable[[float], None]) -> FactsOf:
+    """A function that looks at the first program that it is asked about, and remembers what it saw; `spend` is told the CPU seconds."""
+    known: list[Facts] = []
+
+    def facts_of(program: Program) -> Facts:
+        if not known:
+            known.append(_facts(program, conditions))
+            spend(known[0].cpu_s)
+        return known[0]
+
+    return facts_of

@@ -12,11 +12,13 @@ from dynadiag import trace
 from dynadiag.errors import NothingFoundError, UnreadableInputError, UsageError
 from dynadiag.files import write_inside
 from dynadiag.model import Graph, Run
-from dynadiag.reduce.sources.runnables import runnable_texts
 from dynadiag.reduce.sources.torch_repro import read_torch_repro, write_capture
 from dynadiag.torch_compat.recorded_options import usable_options
+from dynadiag.trace.records import scan, untab
+from dynadiag.trace.sources import OpenLog, find_sources
 
 MOST_GRAPHS = 200
+_MOST_RUNNABLES = 100
 
 
 def capture_recorded(path: Path, graph_id: str, out: Path, *, backend: str | None) -> Path:
@@ -44,13 +46,28 @@ def capture_all_recorded(path: Path, out: Path, *, backend: str | None) -> list[
     graphs = [one for one in run.graphs if one.kind == "dynamo" and one.text is not None]
     graphs.sort(key=lambda one: one.frame not in failed)
     folders = [_capture(run, one, out / "capture" / f"graph-{number}", backend) for number, one in enumerate(graphs[:MOST_GRAPHS])]
-    for text in runnable_texts(path):
+    for text in _runnable_texts(path):
         with contextlib.suppress(UnreadableInputError):
             folder = out / "capture" / f"graph-{len(folders)}"
             folders.append(write_capture(read_torch_repro(text), folder, near=None, backend=backend))
     if not folders:
         raise NothingFoundError(f"{path} holds the text of no graph: there is nothing to reduce", exit_code=1)
     return folders
+
+
+def _runnable_texts(path: Path) -> list[str]:
+    """The scripts that torch wrote of what inductor compiled, in a run, a log or a folder of logs.
+
+    Raises UnreadableInputError when there is no log.
+    """
+    found: list[str] = []
+    for log in find_sources(path).logs:
+        with OpenLog(log) as stream:
+            for piece in scan(stream, lambda _: None):
+                _, kind, name, _ = piece.match.groups()
+                if kind == b"artifact" and name == b"fx_graph_runnable" and piece.kept and len(found) < _MOST_RUNNABLES:
+                    found.append(untab(piece.payload()).decode("utf-8", "replace"))
+    return found
 
 
 def _capture(run: Run, chosen: Graph, folder: Path, backend: str | None) -> Path:

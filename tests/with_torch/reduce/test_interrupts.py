@@ -11,7 +11,7 @@ import pytest
 from dynadiag_cli import script_reduction, verb_minify
 
 pytest.importorskip("torch")
-from dynadiag.reduce import graph_worker as worker  # noqa: E402
+from dynadiag.reduce import worker_process as worker  # noqa: E402
 
 
 @pytest.fixture

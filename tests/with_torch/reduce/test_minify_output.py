@@ -22,9 +22,10 @@ from dynadiag.reduce.graphs.setting import Setting
 from dynadiag.reduce.reproducer import ablation, bug_report, finishing
 from dynadiag.reduce.reproducer import graph_outcome as outcome
 from dynadiag.reduce.reproducer.ablation import Cell, ablate
-from dynadiag.reduce.reproducer.graph_outcome import Written, to_json, write_json, write_reproducer
+from dynadiag.reduce.reproducer.graph_outcome import Written, to_json, write_reproducer
 from dynadiag.reduce.reproducer.near_miss import difference
 from dynadiag.reduce.reproducer.proving import Proof
+from dynadiag.reduce.reproducer.result_files import write_json
 
 pytestmark = pytest.mark.any_torch
 
@@ -101,7 +102,7 @@ def test_the_report_and_the_pictures_are_written(tmp_path):
 
 
 def test_what_cannot_be_drawn_costs_only_itself(tmp_path, monkeypatch):
-    monkeypatch.setattr(finishing, "draw_both", lambda *_: 1 / 0)
+    monkeypatch.setattr(finishing, "_draw_both", lambda *_: 1 / 0)
     written = Written(path=None, proof=Proof(runs=0, reproduced=0), why_not="no spelling")
     papers = finishing.finish(hunted(RELU), written, tmp_path, finishing.FinishOptions())
     assert papers.pictures == {"before": None, "after": None} and papers.why == {"pictures": "ZeroDivisionError: division by zero"}

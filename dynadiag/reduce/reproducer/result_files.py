@@ -1,0 +1,70 @@
+"""What the results of a graph and of a script have in common: the common part of `minify.json`, and how files are written."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import dynadiag
+from dynadiag.errors import OutputError
+from dynadiag.files import write_inside
+from dynadiag.reduce.core.failure import Failure
+from dynadiag.reduce.core.flakiness import WRONG_VERDICT, repeats_for
+from dynadiag.reduce.core.reduction import Found
+from dynadiag.reduce.reproducer.proving import Proof
+from dynadiag.render import finite_json
+
+SCHEMA_VERSION = 1
+WARM = "compile-cache"
+"""The folder of the worker's own compile cache in its directory."""
+
+
+def common_json(found: Found[Any], failure: Failure, proof: Proof, *, wall_s: float) -> dict[str, Any]:
+    """The keys of `minify.json` (docs/minify.schema.json) that do not depend on what was reduced; they are a contract."""
+    confirmed = found.confirmed
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "dynadiag": dynadiag.__version__,
+        "kind": failure.kind,
+        "signature": {name: value for name, value in failure.to_json().items() if name != "detail"},
+        "error": failure.detail,
+        "queries": dict(found.queries),
+        "cpu_s": round(found.cpu_s, 2),
+        "search_cpu_s": round(found.search_cpu_s, 2),
+        "wall_s": round(wall_s, 2),
+        "complete": found.complete,
+        "proven": {"runs": proof.runs, "reproduced": proof.reproduced},
+        "flaky": _flaky(confirmed.failed, confirmed.of),
+        "other_failures": [{"text": text, "times": times} for text, times in sorted(found.other_failures.items())],
+        "broken_passes": dict(found.broken_passes),
+        "versions": versions(),
+    }
+
+
+def _flaky(failed: int, of: int) -> dict[str, Any] | None:
+    if failed == of:
+        return None
+    return {"failed": failed, "of": of, "repeats": repeats_for(failed, of), "wrong_verdict_at_most": WRONG_VERDICT}
+
+
+def versions() -> str:
+    """The versions that a bug report needs, in one line."""
+    device = f"CUDA {torch.version.cuda}" if torch.version.cuda and torch.cuda.is_available() else "CPU"
+    return f"torch {torch.__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}, {device}"
+
+
+def write_json(data: Mapping[str, Any], path: Path) -> None:
+    """Write it whole or not at all."""
+    write_text(finite_json.dumps(data, indent=1) + "\n", path)
+
+
+def write_text(text: str, path: Path) -> None:
+    """Write it whole or not at all. Raises OutputError where there is no room."""
+    try:
+        write_inside(path.parent, path.name, text)
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
