@@ -24,6 +24,7 @@ _MOST_DIFFERENCES = 1000
 _MOST_VALUES = 2_000_000  # of all ranks in all differences of a kind: 488 differences of 4,096 ranks
 _MOST_NOTES = 20
 _MOST_VARIANTS = 256
+_LONGEST_ERROR = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +204,7 @@ _CONSEQUENCE = {
     "DX03": "If collectives are compiled into graphs that only some ranks have, ranks can wait for each other.",
     SETTING_CODE: "",
     VALUE_CODE: "Each value is a constant in the code compiled there, so these ranks run different code.",
-    CUT_CODE: "It was killed or is still running, so what it did afterwards is not known and its counts are too small.",
+    CUT_CODE: "",  # `_how_it_ended` says more
 }
 
 
@@ -288,14 +289,14 @@ def _findings(numbered: Sequence[tuple[str, RankDifference]], run: Run, more: Ma
     subjects = [Subject(code, group[0].location) for code, group in groups.items()]
     marks = fingerprints(subjects, run)
     return tuple(
-        _finding(number, code, groups[code], mark, cut, more[code])
+        _finding(number, code, groups[code], mark, cut, more[code], run)
         for number, (code, mark) in enumerate(zip(groups, marks, strict=True), start=1)
     )
 
 
-def _finding(number: int, code: str, group: Sequence[RankDifference], mark: str, cut: tuple[int, ...], more: int) -> Finding:
+def _finding(number: int, code: str, group: Sequence[RankDifference], mark: str, cut: tuple[int, ...], more: int, run: Run) -> Finding:
     texts = [f"{one.what}: {', '.join(f'{rank}: {value}' for rank, value in one.values.items())}{_odd_text(one)}" for one in group]
-    parts = [f"{listed(texts, limit=_SHOWN)}.", _CONSEQUENCE[code]]
+    parts = [f"{listed(texts, limit=_SHOWN)}.", _how_it_ended(run, cut) if code == CUT_CODE else _CONSEQUENCE[code]]
     if cut and code != CUT_CODE:
         parts.append(f"The log of rank {rank_numbers(cut)} ends early, which alone can explain smaller counts there.")
     return Finding(
@@ -311,6 +312,30 @@ def _finding(number: int, code: str, group: Sequence[RankDifference], mark: str,
         evidence=tuple(one.id for one in group),
         rank=(float(Priority.RANKS_DIFFER), float(-len(group) - more)),
     )
+
+
+def _how_it_ended(run: Run, cut: tuple[int, ...]) -> str:
+    """Why logs of ranks may end early; an exception of another rank is its cause (torchrun ends the rest) or its effect (a collective)."""
+    over = run.info.exit_status is not None
+    many = len(cut) > 1
+    it, its = ("They", "their") if many else ("It", "its")
+    how = f"{it} {'were' if many else 'was'} killed{' or' if over else ','} left with os._exit" + (
+        "" if over else f" or {'are' if many else 'is'} still running"
+    )
+    texts = [f"{how}, so what happened there afterwards is not known and {its} counts are too small."]
+    rank_of = {process.index: process.rank for process in run.processes if process.rank is not None}
+    raised = {rank_of[one.process]: one for one in run.problems if one.kind == "uncaught" and one.process in rank_of}
+    if raised:
+        rank, first = next(iter(sorted(raised.items())))
+        where = own_frame(first.stack, run)
+        text = " ".join(first.text.split())[:_LONGEST_ERROR]
+        others = f", and {plural(len(raised) - 1, 'more rank')} with one" if len(raised) > 1 else ""
+        at = "" if where is None else f" at {short_place(where)}"
+        texts.append(f"Rank {rank} ended with an exception{at} ({text}){others}.")
+        texts.append(
+            "Which came first is not known: launchers such as torchrun end the other ranks, and collectives fail once a rank is gone."
+        )
+    return " ".join(texts)
 
 
 def _title(code: str, group: Sequence[RankDifference]) -> str:

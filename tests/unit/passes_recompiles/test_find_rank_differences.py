@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dynadiag.facts.wording import rank_numbers
-from dynadiag.model.run import BreakEvent, CompileKey, Frame, Graph, GuardSet, Location, Process, RecompileEvent, Run, RunInfo
+from dynadiag.model.run import BreakEvent, CompileKey, Frame, Graph, GuardSet, Location, Problem, Process, RecompileEvent, Run, RunInfo
 from dynadiag.passes.find_rank_differences import find_rank_differences, main_processes, odd_ones
 
 FOREIGN = Path(__file__).parents[4] / "shared" / "traces" / "multi_rank_logs"
@@ -126,8 +126,18 @@ def test_a_killed_rank_is_said_and_explains_smaller_counts():
     cut = next(one for one in found.ranks if one.what == "end of the log")
     assert (cut.values, cut.odd_ranks) == ({"rank 0": "complete", "rank 1": "cut short"}, (1,))
     texts = {finding.code: finding.why for finding in found.findings}
-    assert "killed or is still running" in texts["DX04"]
+    assert "killed, left with os._exit or is still running" in texts["DX04"]
     assert "The log of rank 1 ends early, which alone can explain smaller counts there." in texts["DX01"]
+
+
+def test_an_exception_of_another_rank_is_said_as_cause_or_effect():
+    processes = tuple(Process(index=i, log=f"{i}.log", rank=i, pid=i + 1, finished=i == 1) for i in range(2))
+    where = Location("/p/train.py", 20, "<module>", "raise ValueError")
+    problem = Problem(kind="uncaught", process=1, text="ValueError: rank one is ill", stack=(where,))
+    found = find_rank_differences(Run(info=RunInfo(cwd="/p", exit_status=1), processes=processes, problems=(problem,)))
+    (finding,) = found.findings
+    assert "It was killed or left with os._exit, so what happened there" in finding.why
+    assert "Rank 1 ended with an exception at train.py:20 (ValueError: rank one is ill). Which came first is not known" in finding.why
 
 
 def test_logs_without_an_end_record_say_nothing_of_the_end():
