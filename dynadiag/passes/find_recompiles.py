@@ -128,6 +128,8 @@ def _on_stack(row: Row, frame: Frame, lines: BrokenLines) -> Row:
     """The row with words for what has no name in the program: a value of the stack (`___stack0`), the module of torch's entry."""
     if row.kind == "module":
         return replace(row, said="another compiled module")
+    if row.kind == "unexpected":
+        return replace(row, said="a reason that torch does not name")
     return replace(row, said=written(row.source, frame, lines, row.values)) if ON_STACK in row.source else row
 
 

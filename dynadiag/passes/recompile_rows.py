@@ -5,10 +5,18 @@ from __future__ import annotations
 from dynadiag.facts.wording import short_place
 from dynadiag.passes.transitions import Row
 
+# `get_and_maybe_log_recompilation_reasons` (torch/_dynamo/guards.py, 2.11 to 2.15) calls it a bug; threads at the compile lock do it too.
+_UNEXPECTED = (
+    "torch names no guard that failed: all of them pass when it looks again, as when another thread compiled the same code meanwhile; "
+    "in a program of one thread that is a fault of torch"
+)
+
 
 def row_text(row: Row) -> str:
     """One line of the transition table: "`x.size(0)`: 4 -> 8 -> 9, dynamic since [0/1]"."""
-    if row.kind in ("unknown", "unexpected"):
+    if row.kind == "unexpected":
+        return _UNEXPECTED
+    if row.kind == "unknown":
         return row.guards[0].text or "a guard failed"
     values = ["another value", *row.values] if row.first_unknown else list(row.values)
     shown = values if len(values) <= 6 else [*values[:4], f"({len(values) - 5} more)", values[-1]]

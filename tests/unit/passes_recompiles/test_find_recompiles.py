@@ -50,6 +50,20 @@ def test_sizes_are_read_as_one_row(builders):
     assert "`torch._dynamo.maybe_mark_dynamic(x, 0)`" in finding.fix[0].text  # the line of the call is not in this log
 
 
+def test_a_recompile_for_which_torch_names_no_guard_is_told_in_words(builders):
+    sentence = (
+        "Unexpected recompilation: runtime guards failed even though they passed during recompilation-reason analysis. "
+        "Please open an issue with a minimal repro: https://github.com/pytorch/pytorch"
+    )
+    run = builders.recompiled([equals(0, "k", "0")], [f"0/1: {sentence}", equals(0, "k", "0")])
+    found = find_recompiles(run)
+    finding = only(found.findings)
+    assert finding.title == "`step` was compiled again 2 times because of `k`, a reason that torch does not name"
+    assert "another thread compiled the same code" in finding.why
+    assert "https://" not in finding.title
+    assert {row.source for row in found.transitions} == {"k", "a reason that torch does not name"}
+
+
 def test_a_new_value_is_learned_from_the_next_failure(builders):
     run = builders.recompiled([equals(0, "mode", "'a'")], [equals(1, "mode", "'b'"), equals(0, "mode", "'a'")])
     found = find_recompiles(run)
