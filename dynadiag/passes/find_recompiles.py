@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -214,7 +215,9 @@ def _findings(found: Sequence[Recompiled], run: Run) -> tuple[Finding, ...]:
         groups.setdefault(key, []).append(one)
     all_groups = list(groups.values())
     follows = followers(all_groups)
-    inside = [[one for inner, outer in follows.items() if outer == index for one in all_groups[inner]] for index in range(len(all_groups))]
+    inside: list[list[Recompiled]] = [[] for _ in all_groups]
+    for followed, outer in follows.items():
+        inside[outer] += all_groups[followed]
     members = [group for index, group in enumerate(all_groups) if index not in follows]
     inner = [there for index, there in enumerate(inside) if index not in follows]
     subjects = [Subject(_finding_code(group), group[0].call, source_function(group[0].code.named.name) or "") for group in members]
@@ -223,12 +226,12 @@ def _findings(found: Sequence[Recompiled], run: Run) -> tuple[Finding, ...]:
 
 
 def _definitions(run: Run) -> dict[tuple[str | None, str | None], list[int]]:
-    """The lines at which functions of each file and name begin."""
-    lines: dict[tuple[str | None, str | None], list[int]] = {}
+    """The lines at which functions of each file and name begin, in order."""
+    lines: dict[tuple[str | None, str | None], set[int]] = {}
     for frame in run.frames:
         if frame.line is not None:
-            lines.setdefault((frame.file, frame.name), []).append(frame.line)
-    return lines
+            lines.setdefault((frame.file, frame.name), set()).add(frame.line)
+    return {key: sorted(found) for key, found in lines.items()}
 
 
 def _function(frame: Frame, run: Run, definitions: Mapping[tuple[str | None, str | None], Sequence[int]]) -> tuple[object, ...] | None:
@@ -239,8 +242,9 @@ def _function(frame: Frame, run: Run, definitions: Mapping[tuple[str | None, str
     if not is_own_file(frame.file, run):  # one line of a library serves every model that comes through it
         own = user_line(frame, run)
         return frame.file, name, None if own is None else (own.file, own.line)
-    above = (line for line in definitions.get((frame.file, name), ()) if at is not None and line <= at)
-    return frame.file, name, max(above, default=frame.line)
+    begins = definitions.get((frame.file, name), ())
+    above = bisect_right(begins, at) if at is not None else 0
+    return frame.file, name, begins[above - 1] if above else frame.line
 
 
 def _main_code(one: Recompiled) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Container, Iterator
+from bisect import bisect_left
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from dynadiag import trace
@@ -31,6 +32,8 @@ _UNKNOWN = dict.fromkeys(("bytes_touched", "bytes_written_back", "no_grad", "sta
 
 # `*args` and `**kwargs` are new objects in each call: a guard on their length fails because the caller passes others.
 _OWN_ARGUMENTS = re.compile(r"L\['(?:args|kwargs|kwds|kw)'\]")
+_WHOLE = re.compile(r"^(?:len\((.*)\)|keys of (.*))$")
+_Code = tuple[int, str | None, int | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,23 +46,15 @@ class Changed:
 
 def python_facts(run: Run) -> Iterator[Fact]:
     """A fact for each Python object that a kept frame changes, and for each object whose changed state made torch compile again."""
-    changed = list(_changed(run))
-    of_code: dict[tuple[int, str | None, int | None], list[int]] = {}
-    for index, one in enumerate(changed):
-        of_code.setdefault(_code(one.frame), []).append(index)
-    claimed: set[int] = set()
+    changed = _ChangedObjects(_changed(run))
     lines: set[tuple[str, int | None]] = set()
     for fact in _side_effects(run):
         lines.update((site.where.file, site.where.line) for site in fact.sites if site.where is not None)
-        mine = [index for index in of_code.get(_code(fact.frame), ()) if _concerns(changed[index].guard, fact.input)]
-        if _OWN_ARGUMENTS.fullmatch(fact.input):
-            mine = []
-        claimed.update(mine)
-        yield _with_recompiles(fact, [changed[index] for index in mine])
-    yield from _changed_outside([one for index, one in enumerate(changed) if index not in claimed], lines, run)
+        yield _with_recompiles(fact, () if _OWN_ARGUMENTS.fullmatch(fact.input) else changed.of(fact.frame, fact.input))
+    yield from _changed_outside(changed.others(), lines, run)
 
 
-def _code(frame: Frame) -> tuple[int, str | None, int | None]:
+def _code(frame: Frame) -> _Code:
     return frame.key.process, frame.file, frame.line
 
 
@@ -133,21 +128,45 @@ def _changed(run: Run) -> Iterator[Changed]:
                 yield Changed(guard, frame)
 
 
-def _concerns(guard: FailedGuard, source: str) -> bool:
-    """Whether a guard looks at the object or at something in it: `m.pos` and `len(m.history)` concern `L['m'].pos` and `.history`."""
-    wanted = readable(source)
-    looked = re.sub(r"^(?:len\((.*)\)|keys of (.*))$", lambda match: match[1] or match[2], guard.source)
-    return looked == wanted or looked.startswith((f"{wanted}.", f"{wanted}[", f"{wanted}("))
+class _ChangedObjects:
+    """The failed guards, found by the object that they look at; sorted by its name, since a log can have 25,000 and as many objects."""
+
+    def __init__(self, changed: Iterable[Changed]) -> None:
+        self._all = list(changed)
+        self._others = dict.fromkeys(range(len(self._all)))
+        self._found: dict[tuple[_Code, str], tuple[Changed, ...]] = {}
+        self._of_code: dict[_Code, list[tuple[str, int]]] = {}
+        for index, one in enumerate(self._all):
+            looked = _WHOLE.sub(lambda match: match[1] or match[2], one.guard.source)
+            self._of_code.setdefault(_code(one.frame), []).append((looked, index))
+        for guards in self._of_code.values():
+            guards.sort()
+
+    def of(self, frame: Frame, source: str) -> tuple[Changed, ...]:
+        """Those of the frame's code on an object or on something in it: `m.pos`, `len(m.history)` for `L['m'].pos`, `L['m'].history`."""
+        key = _code(frame), readable(source)
+        if key not in self._found:
+            guards, wanted = self._of_code.get(key[0], []), key[1]
+            ranges = ((wanted, f"{wanted}\0"), *((f"{wanted}{sign}", f"{wanted}{chr(ord(sign) + 1)}") for sign in ".[("))
+            found = [index for low, high in ranges for _, index in guards[bisect_left(guards, (low,)) : bisect_left(guards, (high,))]]
+            for index in found:
+                self._others.pop(index, None)
+            self._found[key] = tuple(self._all[index] for index in sorted(found))
+        return self._found[key]
+
+    def others(self) -> list[Changed]:
+        """Those that nobody has asked for."""
+        return [self._all[index] for index in self._others]
 
 
-def _with_recompiles(fact: Fact, changed: list[Changed]) -> Fact:
+def _with_recompiles(fact: Fact, changed: Sequence[Changed]) -> Fact:
     if not changed:
         detail = "Dynamo makes the change after the compiled graph has run (replayed side effect); no guard on it failed in this run"
         return replace(fact, effects=(Effect("free", "observed", detail),))
     return replace(fact, code=RECOMPILES, effects=(_recompile(changed),))
 
 
-def _recompile(changed: list[Changed]) -> Effect:
+def _recompile(changed: Sequence[Changed]) -> Effect:
     guard = changed[0].guard
     said = f"{guard.source} was {guard.expected}" if guard.expected is not None else f"the guard on {guard.source} failed"
     detail = f"a guard depends on the changed object ({said}): {plural(len(changed), 'recompile')} in this run"

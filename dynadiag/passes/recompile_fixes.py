@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -33,7 +34,8 @@ def counted_fixes(group: Sequence[Recompiled], telling: Sequence[Row], events: i
         if not (advice.slug == "compile-dynamic" and _failed(group))
     ]
     fixes = breaks_once(marked_together(distinct(advice for _, advice in chosen)))
-    counted = ((fix, _ended(fix, chosen, group, events)) for fix in fixes)
+    causes = _Causes(group, chosen)
+    counted = ((fix, causes.ended(fix, events)) for fix in fixes)
     told_fixes = [replace(fix, text=f"{fix.text}{said}") for fix, said in counted]
     return tuple(sorted(told_fixes, key=lambda fix: fix.text.endswith((_TOGETHER, _NEVER_ALONE)))[:_SHOWN])
 
@@ -62,24 +64,29 @@ def _change(advice: Advice) -> tuple[str, str]:
     return advice.slug, advice.before or advice.after or marked_tensor(advice) or advice.text
 
 
-def _ended(fix: Advice, chosen: Sequence[tuple[Row, Advice]], group: Sequence[Recompiled], events: int) -> str:
-    """How many recompiles had, as far as torch records it, no other cause than those that this change removes."""
-    if fix.slug in _UNCOUNTED:
-        return ""
-    cured = {id(row) for row, advice in chosen if _change(advice) == _change(fix)}
-    left = {step.id for one in group for row in one.rows if id(row) not in cured for step in row.steps}
-    ended = {step.id for one in group for row in one.rows if id(row) in cured for step in row.steps} - left
-    if not ended and _older(fix, chosen, group):
-        return _NEVER_ALONE
-    if not ended:
-        return _TOGETHER
-    if events == 1 or (len(ended) == events and not fix.before):
-        return ""
-    return f" What it removes is the only recorded cause of {len(ended)} of these {events} recompiles."
+class _Causes:
+    """Which recompiles each change ends; built once, since a log can have as many changes as recompiles."""
 
+    def __init__(self, group: Sequence[Recompiled], chosen: Sequence[tuple[Row, Advice]]) -> None:
+        self._rows: dict[tuple[str, str], dict[int, Row]] = {}  # that a change removes
+        for row, advice in chosen:
+            self._rows.setdefault(_change(advice), {})[id(row)] = row
+        self._of_step = Counter(step for one in group for row in one.rows for step in {step.id for step in row.steps})
+        # What an older version than the newest failed on.
+        steps = (step for one in group for step in one.code.steps)
+        self._older = {guard.raw_source for step in steps for guard in step.guards if guard not in step.news}
 
-def _older(fix: Advice, chosen: Sequence[tuple[Row, Advice]], group: Sequence[Recompiled]) -> bool:
-    """Whether an older version than the newest failed on what this change removes: that version might fit then."""
-    sources = {guard.raw_source for row, advice in chosen if _change(advice) == _change(fix) for guard in row.guards}
-    steps = (step for one in group for step in one.code.steps)
-    return any(guard.raw_source in sources for step in steps for guard in step.guards if guard not in step.news)
+    def ended(self, fix: Advice, events: int) -> str:
+        """How many recompiles had, as far as torch records it, no other cause than those that this change removes."""
+        if fix.slug in _UNCOUNTED:
+            return ""
+        cured = self._rows.get(_change(fix), {}).values()
+        removed = Counter(step for row in cured for step in {step.id for step in row.steps})
+        ended = sum(count == self._of_step[step] for step, count in removed.items())
+        if not ended and not self._older.isdisjoint(guard.raw_source for row in cured for guard in row.guards):
+            return _NEVER_ALONE  # that version might fit then
+        if not ended:
+            return _TOGETHER
+        if events == 1 or (ended == events and not fix.before):
+            return ""
+        return f" What it removes is the only recorded cause of {ended} of these {events} recompiles."

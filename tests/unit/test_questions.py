@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import fields, replace
 from itertools import islice
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 
 from dynadiag import report, trace
 from dynadiag.model.run import CompileKey, Run
+from dynadiag.render import json_report
 from dynadiag.trace import payloads
 from dynadiag.trace.text_prefix import split_line, strip_prefixes
 
@@ -70,6 +72,33 @@ class _Counted(tuple[Any, ...]):
     def __iter__(self) -> Iterator[Any]:
         self.counts[self.name] += 1
         return super().__iter__()
+
+
+@pytest.mark.parametrize("attack", ["mixed", "recompiles", "side_effects_frames", "errors", "text_breaks_ids"])
+def test_no_function_is_called_more_often_than_the_log_is_longer(tmp_path: Path, attack: str) -> None:
+    small, large = (_calls(tmp_path / f"{blocks}.log", attack, blocks) for blocks in (_SMALL, _LARGE))
+    more = {
+        name: (small[name], count) for name, count in large.items() if count > (small[name] + 20) * _LARGE * 2
+    }  # twice: caches overflow
+    assert not more, f"(calls, calls for a log {_LARGE} times as long): {more}"
+
+
+def _calls(log: Path, attack: str, blocks: int) -> Counter[str]:
+    """How often each function of ours is called, and each generator resumed, to make a report of a log."""
+    log.write_bytes(b"".join(islice(ATTACKS[attack](), blocks + 1)))
+    counts: Counter[str] = Counter()
+
+    def count(frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            counts[f"{frame.f_code.co_filename}:{frame.f_code.co_firstlineno} {frame.f_code.co_qualname}"] += 1
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        json_report.dumps(report.build(trace.load(log)))
+    finally:
+        sys.setprofile(before)
+    return Counter({name: number for name, number in counts.items() if "/dynadiag/" in name})
 
 
 def test_the_rows_of_one_code_object_are_not_compared_with_all_its_compilations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
