@@ -50,6 +50,9 @@ class InVirtualTime:
         self.ahead, self.needed, self.clock = width - 1, needed, 0
         self.ends, self.begun = {}, 0
 
+    def costs_a_child(self, candidate):
+        return candidate.accelerated
+
     def begin(self, candidate):
         if candidate.key not in self.ends:
             self.begun += 1
