@@ -8,7 +8,7 @@ from typing import Any
 from typer.core import TyperCommand
 
 from dynadiag.errors import DynadiagError, UsageError
-from dynadiag_cli.targets import is_recording
+from dynadiag.trace.sources import is_recording
 
 MODE = "dynadiag.target_mode"
 

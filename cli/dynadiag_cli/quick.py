@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dynadiag.errors import DynadiagError
-from dynadiag.trace.sources import recording_at
-from dynadiag_cli.targets import is_recording
+from dynadiag.trace.sources import is_recording, recording_at
 
 _VALUES = {"--format": "format", "-f": "format", "--output": "output", "-o": "output"}
 _FORMATS = frozenset({"text", "json", "md"})

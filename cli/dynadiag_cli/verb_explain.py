@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dynadiag.errors import UsageError
-from dynadiag.trace.sources import recording_at
+from dynadiag.trace.sources import is_recording, recording_at
 from dynadiag_cli.command_line import MODE
-from dynadiag_cli.targets import is_recording
 
 if TYPE_CHECKING:
     from dynadiag.model import Report

@@ -11,9 +11,8 @@ import typer
 
 from dynadiag.errors import NothingFoundError, OutputError, UsageError
 from dynadiag.files import write_file, write_inside
-from dynadiag.trace.sources import recording_at
+from dynadiag.trace.sources import is_recording, recording_at
 from dynadiag_cli.command_line import MODE
-from dynadiag_cli.targets import is_recording
 
 if TYPE_CHECKING:
     from dynadiag.parity.result import ParityResult

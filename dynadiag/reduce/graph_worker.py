@@ -44,7 +44,7 @@ LEAST_CELL_S = 60.0
 _CHECKS = {"wrong_result": "forward", "nan": "forward", "wrong_gradient": "gradient", "wrong_mutation": "mutation"}
 
 
-def reduce_first(job: dict[str, Any], interrupts: Interrupts, began: float) -> None:
+def reduce_job(job: dict[str, Any], interrupts: Interrupts, began: float) -> None:
     """Reduce the first of the captured graphs that fails. Raises what the last one raised where none does."""
     error = DynadiagError("nothing was captured", slug="not-captured", exit_code=1)
     for folder in job["captures"]:
@@ -193,4 +193,4 @@ def _checked(setting: Setting, candidate: Candidate, job: dict[str, Any]) -> Set
 
 
 if __name__ == "__main__":
-    sys.exit(serve(sys.argv[1], reduce_first))
+    sys.exit(serve(sys.argv[1], reduce_job))

@@ -39,7 +39,7 @@ _IMPORTED_ONCE = ("numpy", "torchvision", "transformers")
 """Packages that cost seconds to import and start nothing: imported here, so that the children have them."""
 
 
-def reduce_script(job: dict[str, Any], interrupts: Interrupts, began: float) -> None:
+def reduce_job(job: dict[str, Any], interrupts: Interrupts, began: float) -> None:
     """Reduce the script of the job."""
     script, out = Path(job["script"]), Path(job["out"])
     if job["kind"] == "cudagraph_skip" and not torch.cuda.is_available():
@@ -113,4 +113,4 @@ def warm_up() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(serve(sys.argv[1], reduce_script))
+    sys.exit(serve(sys.argv[1], reduce_job))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from dynadiag.errors import DynadiagError, OutputError
+from dynadiag.errors import DynadiagError, OutputError, UsageError
 from dynadiag.files import extended, write_inside
 from dynadiag.reduce.core.failure import SILENT, Said
 from dynadiag.reduce.reproducer.proving import DROPPED
@@ -44,6 +45,16 @@ class SessionOptions:
     level: str = "auto"
     bisect: bool = True
     jobs: int | None = None
+    backend: str | None = None
+    as_script: bool = False
+    capture_always: bool = False
+
+    def check_match(self) -> None:
+        """Raise UsageError where `match` is no regular expression."""
+        try:
+            re.compile(self.match or "")
+        except re.error as error:
+            raise UsageError(f"--match {self.match!r} is no regular expression: {error}") from error
 
 
 def reduce_captured(

@@ -3,9 +3,40 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
-from dynadiag.errors import UnreadableInputError
+from dynadiag.errors import UnreadableInputError, UsageError
+from dynadiag.record.directory import clear, is_ours, is_run_directory
+
+
+def can_resume(out: Path | None, say: Callable[[str], None]) -> bool:
+    """Whether there is something to go on with; a folder of ours that was left before anything was captured is begun anew, which is said.
+
+    Raises UsageError without a folder, UnreadableInputError for one that is not ours.
+    """
+    if out is None:
+        raise UsageError("--resume needs --out DIR, the directory of the earlier run")
+    if not is_run_directory(out):
+        raise UnreadableInputError(f"{out} holds no reduction to resume")
+    if not is_ours(out):
+        # It holds compiled code and sources that going on would run.
+        raise UnreadableInputError(
+            f"{out} was not made here by you, or was moved: going on would run what it holds; start without --resume"
+        )
+    if (out / "job.json").exists():
+        return True
+    say(f"the earlier run in {out} ended before a failing graph was captured: starting anew")
+    clear(out)
+    return False
+
+
+def is_script_job(directory: Path) -> bool:
+    """Whether the earlier run in this directory reduced a script."""
+    try:
+        return "script" in json.loads((directory / "job.json").read_text("utf-8"))
+    except (OSError, ValueError, TypeError):
+        return False
 
 
 def captures_to_resume(directory: Path, script: Path) -> list[Path]:

@@ -8,9 +8,9 @@ import typer
 from typer.testing import CliRunner
 
 from dynadiag.errors import DynadiagError, UnreadableInputError, UsageError
+from dynadiag.trace.sources import is_recording
 from dynadiag_cli.command_line import MODE, TargetCommand
 from dynadiag_cli.main import app as dynadiag
-from dynadiag_cli.targets import is_recording
 
 app = typer.Typer()
 

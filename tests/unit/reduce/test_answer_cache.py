@@ -12,7 +12,7 @@ from dynadiag.reduce.core.answer_cache import Known, remembered, remembering, va
 from dynadiag.reduce.core.failure import Failure, shows
 from dynadiag.reduce.reproducer import proving
 from dynadiag.reduce.reproducer.proving import proof_by
-from dynadiag_cli.verb_minify import _can_resume
+from dynadiag.reduce.sources.resuming import can_resume
 
 HERE = {"torch": "2.15", "CPU": "a"}
 
@@ -120,21 +120,21 @@ def test_runs_of_a_proof_that_showed_the_failure_are_not_made_again(opened, monk
 
 def test_a_folder_that_was_left_before_anything_was_captured_is_begun_anew(tmp_path, capsys):
     with pytest.raises(UsageError, match="--resume needs --out"):
-        _can_resume(None)
+        can_resume(None, print)
     with pytest.raises(UnreadableInputError, match="holds no reduction to resume"):
-        _can_resume(tmp_path / "missing")
+        can_resume(tmp_path / "missing", print)
     (tmp_path / "mine.txt").touch()
     with pytest.raises(UnreadableInputError, match="holds no reduction to resume"):
-        _can_resume(tmp_path)
+        can_resume(tmp_path, print)
     assert (tmp_path / "mine.txt").exists()
     out = tmp_path / "out"
     (out / "first-run").mkdir(parents=True)
     write_marker(out, {"dynadiag": "0", "command": None})
-    assert not _can_resume(out) and list(out.iterdir()) == []
-    assert capsys.readouterr().err == f"dynadiag: the earlier run in {out} ended before a failing graph was captured: starting anew\n"
+    assert not can_resume(out, print) and list(out.iterdir()) == []
+    assert capsys.readouterr().out == f"the earlier run in {out} ended before a failing graph was captured: starting anew\n"
     write_marker(out, {"dynadiag": "0", "command": None})
     (out / "job.json").touch()
-    assert _can_resume(out)
+    assert can_resume(out, print)
 
 
 def test_a_reduction_of_a_stranger_is_not_resumed(tmp_path):
@@ -144,5 +144,5 @@ def test_a_reduction_of_a_stranger_is_not_resumed(tmp_path):
     marker.write_text(marker.read_text().replace('"code": "', '"code": "0'))
     (tmp_path / "job.json").touch()
     with pytest.raises(UnreadableInputError, match="was not made here by you"):
-        _can_resume(tmp_path)
+        can_resume(tmp_path, print)
     assert (tmp_path / "job.json").exists()

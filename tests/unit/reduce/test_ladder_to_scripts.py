@@ -8,14 +8,14 @@ import pytest
 
 from dynadiag.errors import DynadiagError, NothingFoundError, UsageError
 from dynadiag.record import Target
-from dynadiag.reduce import session
+from dynadiag.reduce import minification, session
 from dynadiag.reduce.core.failure import Failure, said_by
 from dynadiag.reduce.graphs.loading import NOT_REBUILT
 from dynadiag.reduce.graphs.reduction import PASSES_ALONE
 from dynadiag.reduce.scripts.reduction import ScriptOptions, _is_meant, later_timeout
 from dynadiag.reduce.session import SessionOptions
 from dynadiag.reduce.sources.failing_script import NO_GRAPH_FAILED, NOT_CAPTURED, Suspect
-from dynadiag_cli import script_reduction, verb_minify
+from dynadiag_cli.minify_output import Terminal
 
 SAID = said_by("my.module.FoundError", "bad size 12 of layer_3")
 
@@ -67,24 +67,25 @@ def ladder(monkeypatch, tmp_path):
         def fails(*_):
             raise DynadiagError("the graph alone passes", slug=slug, exit_code=1)
 
-        def reduces(program, directory, options, *, why, said=None):
+        def reduces(script, arguments, out, options, on_message, *, why, said=None):
             asked.append((options.kind, why, said))
             if ended is not None:
                 raise ended
-            return 0
+            return {"the script": "reduced"}
 
-        monkeypatch.setattr("dynadiag.reduce.sources.failing_script.find_and_capture", lambda *_: (suspect, []))
-        monkeypatch.setattr(session, "reduce_captured", fails)
-        monkeypatch.setattr(script_reduction, "reduce", reduces)
+        monkeypatch.setattr(minification, "find_and_capture", lambda *_: (suspect, []))
+        monkeypatch.setattr(minification, "reduce_captured", fails)
+        monkeypatch.setattr(minification, "reduce_script", reduces)
         program = Target(kind, (str(tmp_path / "script.py"),))
-        return verb_minify._of_script(program, tmp_path, SessionOptions(kind=looking_for, **options)), *asked
+        options = SessionOptions(kind=looking_for, **options)
+        return minification._Minification(program, tmp_path, options, Terminal())._ladder().unit, *asked
 
     return run
 
 
 @pytest.mark.parametrize("slug", [PASSES_ALONE, NOT_REBUILT, NO_GRAPH_FAILED, NOT_CAPTURED])
 def test_what_no_graph_shows_goes_on_with_the_script(ladder, slug, capsys):
-    assert ladder(slug) == (0, (None, "the graph alone passes", SAID))
+    assert ladder(slug) == ("statements", (None, "the graph alone passes", SAID))
     assert "dynadiag: the graph alone passes; going on with the script" in capsys.readouterr().err
 
 
@@ -103,7 +104,7 @@ def test_a_script_that_ends_well_is_not_asked_for_wrong_numbers(ladder):
     with pytest.raises(NothingFoundError, match="^nothing failed: the script ended well, and the graph alone passes$") as raised:
         ladder(PASSES_ALONE, looking_for="wrong_result", fails_itself=False)
     assert raised.value.exit_code == 1
-    assert ladder(NOT_REBUILT, looking_for="wrong_result", fails_itself=False)[0] == 0, "it was not compared"
+    assert ladder(NOT_REBUILT, looking_for="wrong_result", fails_itself=False)[0] == "statements", "it was not compared"
 
 
 @pytest.mark.parametrize(

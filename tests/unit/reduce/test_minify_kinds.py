@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from dynadiag.record import Target
-from dynadiag_cli import script_reduction, verb_minify
+from dynadiag.reduce import minification
+from dynadiag.reduce.minification import Minified
 from dynadiag_cli.main import main
-from dynadiag_cli.script_reduction import print_path, say
+from dynadiag_cli.minify_output import print_path, report, say
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,12 @@ def test_a_repro_of_torch_is_read_and_run_only_when_asked(monkeypatch, tmp_path)
     repro.write_text("from torch._dynamo.repro.after_dynamo import run_repro\ndef load_args(reader): pass\n")
     given = []
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(verb_minify, "_minify", lambda program, directory, options, source, *rest, **more: given.append(source) or 0)
+
+    def run(self, source):
+        given.append(source)
+        raise SystemExit
+
+    monkeypatch.setattr(minification._Minification, "run", run)
     for words in ([], ["--as-script"]):
         monkeypatch.setattr(sys, "argv", ["dynadiag", "minify", "--force", "--out", "made", *words, "repro.py", "run"])
         with pytest.raises(SystemExit):
@@ -83,7 +88,7 @@ def test_what_is_said_does_nothing_to_the_terminal(capsys):
         ({"exceptions": [], "message": "GB0170 a\ncontext"}, "GB0170 a context"),
     ],
 )
-def test_a_reduced_script_is_named_by_its_failure(signature, said, tmp_path, capsys, monkeypatch):
+def test_a_reduced_script_is_named_by_its_failure(signature, said, tmp_path, capsys):
     result = {
         "kind": "compile_error",
         "signature": signature,
@@ -98,9 +103,9 @@ def test_a_reduced_script_is_named_by_its_failure(signature, said, tmp_path, cap
         "proven": {"runs": 3, "reproduced": 3},
         "almost": None,
     }
-    monkeypatch.setattr("dynadiag.reduce.session.reduce_script", lambda *_, **__: result)
-    options = object()
-    assert script_reduction.reduce(Target("script", ("script.py",)), tmp_path, options, why="it does") == 0
+    done = Minified(result=result, directory=tmp_path, unit="statements")
+    report(done)
+    assert done.exit_code == 0
     assert capsys.readouterr().err.splitlines()[0] == f"dynadiag: compile_error: {said}"
 
 

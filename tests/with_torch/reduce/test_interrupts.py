@@ -8,7 +8,8 @@ import time
 
 import pytest
 
-from dynadiag_cli import script_reduction, verb_minify
+from dynadiag.reduce.minification import Minified
+from dynadiag_cli.minify_output import report
 
 pytest.importorskip("torch")
 from dynadiag.reduce import worker_process as worker  # noqa: E402
@@ -67,12 +68,14 @@ def test_work_that_ends_says_itself_what_came_of_it(interrupts, tmp_path, capsys
     assert interrupts.asked
 
 
-@pytest.mark.parametrize(("report", "unit"), [(verb_minify._report, "nodes"), (script_reduction._report, "statements")])
+@pytest.mark.parametrize("unit", ["nodes", "statements"])
 @pytest.mark.parametrize(("runs", "said"), [(0, "not proven yet"), (1, "it failed in the same way in 1 of 1 fresh processes")])
-def test_an_interrupt_is_one_line_and_130(report, unit, runs, said, tmp_path, capsys):
+def test_an_interrupt_is_one_line_and_130(unit, runs, said, tmp_path, capsys):
     sizes = {"size_before": {unit: 24}, "size_after": {unit: 3}}
     result = {"complete": False, "kind": "crash", "proven": {"runs": runs, "reproduced": runs}, "reproducer": "repro_min.py", **sizes}
-    assert report(result, tmp_path) == 130
+    done = Minified(result=result, directory=tmp_path, unit=unit)
+    report(done)
+    assert done.exit_code == 130
     out, err = capsys.readouterr()
     assert out == f"{tmp_path / 'repro_min.py'}\n"
     what = f"crash, 24 {unit} reduced to 3, {said}"

@@ -45,12 +45,12 @@ def job_of(capture, out, *, resume):
 
 @pytest.mark.slow
 def test_killed_and_resumed_it_asks_at_most_one_question_twice(capture, signalled, tmp_path):
-    package, out = "dynadiag.reduce", tmp_path / "out"
-    status, _ = signalled(package, job_of(capture, out, resume=False), out, "SIGKILL", after=4)
+    worker, out = "graph_worker", tmp_path / "out"
+    status, _ = signalled(worker, job_of(capture, out, resume=False), out, "SIGKILL", after=4)
     assert status == -signal.SIGKILL
     answered = len((out / "journal.jsonl").read_text().splitlines()) - 1
     assert answered >= 4
-    status, messages = signalled(package, job_of(capture, out, resume=True), out, "SIGINT", after=2)
+    status, messages = signalled(worker, job_of(capture, out, resume=True), out, "SIGINT", after=2)
     assert status == 0 and messages[-1]["done"], messages
     result = json.loads((out / "minify.json").read_text())
     assert not result["complete"] and result["proven"] == {"runs": 0, "reproduced": 0} and result["reproducer"] == "repro_min.py"

@@ -48,7 +48,7 @@ def asked(monkeypatch):
         shown = "print(" in program.text and "step(" in program.text and "torch.compile" in program.text
         return Seen(failures=(WANTED,) if shown and not eager else ())
 
-    for module in ("hunting", "oracle", "looking"):
+    for module in ("reduction", "oracle"):
         monkeypatch.setattr(f"dynadiag.reduce.scripts.{module}.see", see)
     return texts
 
@@ -86,12 +86,12 @@ def test_a_journal_of_another_script_or_a_folder_that_cannot_be_written_is_said_
 @pytest.mark.slow
 def test_killed_then_resumed_then_interrupted_it_writes_the_best_so_far(signalled, tmp_path):
     (tmp_path / "script.py").write_text(SCRIPT)
-    package, out = "dynadiag.reduce.scripts", tmp_path / "out"
-    status, _ = signalled(package, job_of(tmp_path, out, resume=False), out, "SIGKILL", after=4)
+    worker, out = "script_worker", tmp_path / "out"
+    status, _ = signalled(worker, job_of(tmp_path, out, resume=False), out, "SIGKILL", after=4)
     assert status == -signal.SIGKILL
     answered = len((out / "journal.jsonl").read_text().splitlines()) - 1
     assert answered >= 4
-    status, messages = signalled(package, job_of(tmp_path, out, resume=True), out, "SIGINT", after=1)
+    status, messages = signalled(worker, job_of(tmp_path, out, resume=True), out, "SIGINT", after=1)
     assert status == 0 and messages[-1]["done"], messages
     result = json.loads((out / "minify.json").read_text())
     assert not result["complete"] and result["proven"] == {"runs": 0, "reproduced": 0} and (out / "repro_min.py").exists()
