@@ -41,13 +41,15 @@ class Seen:
 @dataclass(frozen=True, kw_only=True)
 class Runs:
     """More eager runs, each a list of values by position: `further` from a state that is a bit off, `same` from the same state, `exact` in
-    float64 where that was not made before. `coarsest` is the least precise dtype computed in, where that was not known before.
+    float64 where that was not made before. `coarsest` is the least precise dtype computed in, where that was not known before; `tf32` says
+    whether products may have been computed in that.
     """
 
     further: Sequence[Values] = ()
     same: Sequence[Values] = ()
     exact: Values = ()
     coarsest: torch.dtype | None = None
+    tf32: bool = False
 
 
 _NO_RUNS = Runs()
@@ -74,8 +76,8 @@ class Noise:
         single = (self.exact or runs.exact, self.again, self.nudged, self.before)
         exact, again, nudged, before = (one[at] if at < len(one) else None for one in single)
         further, same = ([one[at] for one in some if at < len(one)] for some in (runs.further, runs.same))
-        own = Beside(exact=exact, again=again, nudged=nudged, before=before, coarsest=self.coarsest or runs.coarsest, tf32=self.tf32)
-        return replace(own, further=further, same=same)
+        known = {"coarsest": self.coarsest or runs.coarsest, "tf32": self.tf32 or runs.tf32}
+        return Beside(exact=exact, again=again, nudged=nudged, before=before, further=further, same=same, **known)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +127,8 @@ class _Judging:
         if not comparable or at in self.no_values or (rule.strided_only and eager.layout is not torch.strided):
             return Judged(name=seen.name, differences=tuple(found))
         beside = self._beside(at, number=seen.number)
-        look = _values(eager.detach(), compiled.detach(), beside.on(eager.device) if rule.anywhere else beside)
+        with torch.no_grad():
+            look = look_at(eager.detach(), compiled.detach(), beside.on(eager.device) if rule.anywhere else beside)
         if look.wrong:
             found.append(_value(seen, eager.detach(), compiled.detach(), look))
         return Judged(name=seen.name, differences=tuple(found), error=look.error, allowed=look.allowed, detail=look.detail)
@@ -203,11 +206,6 @@ def _facts(seen: Seen, eager: torch.Tensor, compiled: torch.Tensor, rule: Rule) 
     if rule.strides and comparable and eager.layout is torch.strided and strides(eager) != strides(compiled):
         found.append(difference(seen, "stride", tuple(eager.stride()), tuple(compiled.stride())))
     return found, comparable
-
-
-def _values(eager: torch.Tensor, compiled: torch.Tensor, beside: Beside) -> Look:
-    with torch.no_grad():
-        return look_at(eager, compiled, beside)
 
 
 def _as_tensor(number: Any) -> Any:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch.fx import GraphModule
 
 from dynadiag.compare.aliasing import Change
+from dynadiag.torch_compat.bench_rounding import CoarsestRounding, NoisySums
 from dynadiag.torch_compat.pytree import tree_map_only
 
 DOUBLES = {
@@ -19,6 +20,7 @@ DOUBLES = {
     torch.complex64: torch.complex128,
 }
 """The dtypes that are computed in double precision instead. Eight-bit floats are left out: they are scaled by the program."""
+T = TypeVar("T")
 SMALLEST_NUDGE = 2.0**-18
 """What a value that is changed to see how stable a result is may be off by is half a rounding of its dtype, or half of this."""
 
@@ -84,6 +86,28 @@ def perturbing(seed: int, coarsest: torch.dtype | None = None) -> Change:
         return perturbed(memory, max(torch.finfo(coarsest or memory.dtype).eps, SMALLEST_NUDGE) / 2, generators)
 
     return change
+
+
+def noisy_runs(run: Callable[[int, Change], T], count: int, coarsest: torch.dtype | None = None) -> tuple[list[T], CoarsestRounding]:
+    """What `run(seed, change)` gives with noisy sums on values that are a bit off, for seeds from 1; and what it computes in.
+
+    That is learnt from a run without noise, seed 0, that is not among them. One that does not run is left out.
+    """
+    seen, found = CoarsestRounding(), []
+    for seed in range(count + 1):
+        # TF32 has the ten bits of float16.
+        change = perturbing(seed, coarsest or seen.half or (torch.float16 if seen.tf32 else None)) if seed else _unchanged
+        try:
+            with NoisySums(seed) if seed else seen:
+                results = run(seed, change)
+        except Exception:  # noqa: BLE001 - the border around a candidate: it may not take such values
+            continue
+        found += [results] if seed else []
+    return found, seen
+
+
+def _unchanged(memory: torch.Tensor) -> torch.Tensor:
+    return memory
 
 
 class Generators:

@@ -14,7 +14,7 @@ from torch.fx import GraphModule
 from dynadiag.compare.aliasing import Change, snapshot
 from dynadiag.compare.calls import Call, call
 from dynadiag.compare.judge import Runs
-from dynadiag.compare.noise import perturbing, widen, wider
+from dynadiag.compare.noise import noisy_runs, widen, wider
 from dynadiag.fx.inputs import Filling
 from dynadiag.fx.rebuild import Rebuilt
 from dynadiag.fx.refusal import shorten
@@ -23,7 +23,6 @@ from dynadiag.parity.arranging import arranged_inputs, shifts
 from dynadiag.parity.judging import aspect_of, differences
 from dynadiag.parity.scenarios import Scenario
 from dynadiag.torch_compat import parity_compile, reduce_compile
-from dynadiag.torch_compat.bench_rounding import CoarsestRounding, NoisySums
 from dynadiag.torch_compat.surroundings import quiet, surroundings
 
 _PERTURBATIONS = 2
@@ -187,14 +186,9 @@ def _more_runs(inputs: _Inputs, number: int, setting: Setting) -> Runs:
         seen = _anchor(of, inputs, number, setting, change)
         return [] if seen is None else [one.value for one in seen.seen]
 
-    with CoarsestRounding() as coarsest:
-        values(copy.deepcopy(module), lambda memory: memory)
-    further = []
-    for seed in range(_PERTURBATIONS):
-        with NoisySums(seed):
-            further.append(values(copy.deepcopy(module), perturbing(seed, coarsest.half)))
+    further, seen = noisy_runs(lambda _, change: values(copy.deepcopy(module), change), _PERTURBATIONS)
     exact = values(widen(copy.deepcopy(module)), wider)
-    return Runs(exact=exact, further=[one for one in further if one], coarsest=coarsest.half)
+    return Runs(exact=exact, further=[one for one in further if one], coarsest=seen.half, tf32=seen.tf32)
 
 
 def _anchor(module: GraphModule, inputs: _Inputs, number: int, setting: Setting, change: Change) -> Call | None:

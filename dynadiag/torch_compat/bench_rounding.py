@@ -12,11 +12,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from dynadiag.torch_compat.pytree import tree_leaves
 
 _MOST_TERMS = 4096
+# Operators whose float32 products cuBLAS may compute in TF32; those of cuDNN (convolutions, recurrent layers) go by their names.
+_PRODUCTS = frozenset(("mm", "addmm", "bmm", "baddbmm", "addbmm", "_scaled_dot_product_efficient_attention"))
 
 
 class CoarsestRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """`eps` is the largest `torch.finfo(dtype).eps` of the operations run under it, at most that of bfloat16; 0.0 without any. `half`
-    is the dtype of two bytes that has it, None if all are wider.
+    is the dtype of two bytes that has it, None if all are wider. `tf32` says whether a product of float32 may have been computed in TF32.
 
     Autocast and casts inside a step show only there. Eight-bit floats are left out: they are scaled by the program.
     """
@@ -25,6 +27,7 @@ class CoarsestRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.eps = 0.0
         self.half: torch.dtype | None = None
+        self.tf32 = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run the operation and look at the dtypes that it gave."""
@@ -34,6 +37,7 @@ class CoarsestRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 eps = torch.finfo(value.dtype).eps
                 if eps > self.eps:
                     self.eps, self.half = eps, value.dtype if value.element_size() == 2 else None
+                self.tf32 = self.tf32 or (value.dtype is torch.float32 and value.is_cuda and _may_be_tf32(func.overloadpacket.__name__))
         return result
 
 
@@ -78,6 +82,21 @@ class NoisySums(TorchDispatchMode):  # type: ignore[no-untyped-call]
         generator = self._generators.setdefault(device, torch.Generator(device).manual_seed(self._seed))
         most = torch.finfo(torch.float32).eps * min(terms.numel() / max(1, total.numel()), _MOST_TERMS) ** 0.5
         return torch.rand(total.shape, generator=generator, device=device).sub_(0.5).mul_(most)
+
+
+def uses_tf32(*, convolution: bool) -> bool:
+    """Whether float32 products on CUDA may be computed in TF32: convolutions may by default, products of matrices may not.
+
+    `allow_tf32` raises where a program has set `fp32_precision` instead (`aten/src/ATen/Context.cpp`, 2.9 to 2.15).
+    """
+    part: Any = torch.backends.cudnn if convolution else torch.backends.cuda.matmul
+    precision = getattr(getattr(part, "conv", None) if convolution else part, "fp32_precision", None)
+    return bool(part.allow_tf32) if precision is None else precision == "tf32"
+
+
+def _may_be_tf32(operator: str) -> bool:
+    by_cudnn = "convolution" in operator or "rnn" in operator
+    return (by_cudnn or operator in _PRODUCTS) and uses_tf32(convolution=by_cudnn)
 
 
 def _totals(func: Any, named: Mapping[str, Any], result: Any) -> Iterator[tuple[torch.Tensor, torch.Tensor, Callable[..., torch.Tensor]]]:

@@ -156,6 +156,14 @@ def operator_schema(target: Any) -> Any:
     return target._schema if isinstance(target, torch._ops.OpOverload) else None
 
 
+def is_torchs_own(target: Any) -> bool:
+    """Whether it is a function or a method of torch: of those not all say what they write (a batch norm's means, 2.6 to 2.15)."""
+    if isinstance(target, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+        return str(target).split(".")[0] in TORCHS_OWN
+    function = isinstance(target, types.FunctionType | types.BuiltinFunctionType)
+    return isinstance(target, str) or (function and (target.__module__ or "").split(".")[0] == "torch")
+
+
 def declares_writes(target: Any) -> bool:
     """Whether it may write what it is given: any function but an operator of the program without such an argument in its schema."""
     schema = operator_schema(target)

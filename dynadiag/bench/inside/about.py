@@ -11,6 +11,8 @@ def about_here(*, cuda: bool) -> dict[str, Any]:
 
     import torch
 
+    from dynadiag.torch_compat.bench_rounding import uses_tf32
+
     return {
         "torch": torch.__version__,
         "python": platform.python_version(),
@@ -19,5 +21,5 @@ def about_here(*, cuda: bool) -> dict[str, Any]:
         "gpu": f"GPU-{torch.cuda.get_device_properties(torch.cuda.current_device()).uuid}" if cuda else None,
         "cuda_available": torch.cuda.is_available(),
         "threads": torch.get_num_threads(),
-        "tf32": torch.backends.cuda.matmul.allow_tf32,
+        "tf32": uses_tf32(convolution=False),
     }

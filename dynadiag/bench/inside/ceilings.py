@@ -14,14 +14,16 @@ def measure_ceilings() -> dict[str, Any]:
     import torch
 
     matmul: Any = torch.backends.cuda.matmul
-    tf32 = matmul.allow_tf32
+    # `allow_tf32` raises where the program has set `fp32_precision`, which torch has from 2.9 on.
+    option, on, off = ("fp32_precision", "tf32", "ieee") if hasattr(matmul, "fp32_precision") else ("allow_tf32", True, False)
+    before = getattr(matmul, option)
     rates: dict[str, float] = {}
     try:
         for name, dtype in (("float32", torch.float32), ("tf32", torch.float32), ("float16", torch.float16), ("bfloat16", torch.bfloat16)):
-            matmul.allow_tf32 = name == "tf32"
+            setattr(matmul, option, on if name == "tf32" else off)
             rates[name] = 2 * _SIZE**3 / _best_s(*_product(dtype))
     finally:
-        matmul.allow_tf32 = tf32
+        setattr(matmul, option, before)
     source = torch.randn(_COPY_BYTES // 4, device="cuda")
     target = torch.empty_like(source)
     copied = 2 * _COPY_BYTES / _best_s(target.copy_, source)

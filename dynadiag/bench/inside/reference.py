@@ -17,7 +17,7 @@ from dynadiag.bench.inside.steps import Step
 from dynadiag.bench.inside.vacuous import same_bits, why_vacuous
 from dynadiag.compare.judge import Judged
 from dynadiag.compare.noise import SMALLEST_NUDGE, in_float64, loses_numbers
-from dynadiag.torch_compat.bench_rounding import CoarsestRounding, NoisySums, is_convolution
+from dynadiag.torch_compat.bench_rounding import CoarsestRounding, NoisySums, is_convolution, uses_tf32
 
 # With random numbers in the step, float64 is a truth only where it drew the same ones.
 _SAME_DRAWS = 1e-2
@@ -233,13 +233,11 @@ def _number_moved(value: Any, other: Any) -> bool:
 
 def _may_use_tf32(modules: Mapping[str, Any]) -> bool:
     """Whether float32 products of this step may be computed in TF32; convolutions may by default, products of matrices may not."""
-    import torch
-
     if not cuda_in_use():
         return False
     parts = [part for module in modules.values() for part in module.modules()]
     convolves = not parts or any(is_convolution(part) for part in parts)
-    return bool(torch.backends.cuda.matmul.allow_tf32) or (convolves and bool(torch.backends.cudnn.allow_tf32))
+    return uses_tf32(convolution=False) or (convolves and uses_tf32(convolution=True))
 
 
 def _reference(

@@ -13,6 +13,7 @@ from dynadiag.bench.inside.reference import eager_stance
 from dynadiag.bench.inside.state import find_state
 from dynadiag.bench.inside.steps import Step
 from dynadiag.torch_compat.bench_graphs import StepWork, counting_backend
+from dynadiag.torch_compat.bench_rounding import uses_tf32
 
 _KINDS = 20
 _Kind = tuple[tuple[int, ...], str]
@@ -34,8 +35,7 @@ def step_work(step: Step, switch: CompileSwitch) -> dict[str, Any]:
         step.run(function)
     torch.compiler.reset()
     graphs = [{"flops": graph.flops, "bytes": graph.bytes, "runs": graph.runs} for graph in work.graphs if graph.runs]
-    matmul: Any = torch.backends.cuda.matmul
-    flags = {"tf32_matmul": bool(matmul.allow_tf32), "tf32_convolution": bool(torch.backends.cudnn.allow_tf32)}
+    flags = {"tf32_matmul": uses_tf32(convolution=False), "tf32_convolution": uses_tf32(convolution=True)}
     return {"eager_flops": int(counter.get_total_flops()), "graph_flops": work.flops(), "graphs": graphs, **flags}
 
 

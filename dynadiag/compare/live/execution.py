@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch.fx import Node, map_arg
 
-from dynadiag.compare.aliasing import is_plain, relation, same_bits, snapshot
+from dynadiag.compare.aliasing import Change, is_plain, relation, same_bits, snapshot
+from dynadiag.compare.judge import Runs
 from dynadiag.compare.live.graph_copy import GraphCopy
-from dynadiag.compare.noise import perturbing, wider, wider_dtype
-from dynadiag.torch_compat.bench_rounding import NoisySums
+from dynadiag.compare.noise import noisy_runs, wider, wider_dtype
 from dynadiag.torch_compat.pytree import tree_leaves, tree_map_only
 from dynadiag.torch_compat.shadow_state import RandomState, is_public, is_triton
 
@@ -23,8 +24,8 @@ _EMPTY = frozenset(
 # Methods and functions that make whole numbers of floats.
 _CONVERSIONS = frozenset({"long", "int", "short", "to", "type", "type_as", "_to_copy", "convert_element_type", "multinomial"})
 ASSERTING_DEVICES = ("cuda",)
-T = TypeVar("T")
 _HALVES = (torch.bfloat16, torch.float16)
+_NOISY_RUNS = 3
 
 
 @dataclass
@@ -225,24 +226,28 @@ def noise_anchors(
     pristine: Sequence[Any],
     coarsest: torch.dtype | None,
     indices: Mapping[Node, torch.Tensor],
-    call: Callable[[list[Any], How], T],
+    call: Callable[[list[Any], How], Sequence[Sequence[Any]]],
     *,
+    parts: int,
     wide: bool = True,
-) -> tuple[T | None, list[T]]:
-    """What `call(inputs, how)` gives where only noise differs: in float64, and on inputs changed in their last digits with noisy sums.
+) -> list[Runs]:
+    """What `call(inputs, how)` gives where only noise differs, for each of its `parts`: in float64, and on inputs changed in their last
+    digits with noisy sums.
 
     They fill unwritten memory with other values, one with NaN: what depends on it may be anything. A call that does not run is left out,
     and the one in float64 without `wide`: it would draw other random numbers.
     """
-    exact, further = None, []
-    for seed in (None, 1, 2, 3)[not wide :]:
-        try:
-            if seed is None:
-                exact = call(snapshot(pristine, wider), How(filling=3.0, wide=True, indices=indices))
-                continue
-            changed = snapshot(pristine, perturbing(seed, coarsest))
-            with NoisySums(seed):
-                further.append(call(changed, How(filling=float("nan") if seed == 1 else 3.0, indices=indices)))
-        except Exception:  # noqa: BLE001 - border: a graph that names its dtypes may not run in float64; the other calls stay
-            continue
-    return exact, further
+
+    def noisy(seed: int, change: Change) -> Sequence[Sequence[Any]]:
+        return call(snapshot(pristine, change), How(filling=float("nan") if seed == 1 else 3.0, indices=indices))
+
+    exact: Sequence[Sequence[Any]] = ()
+    if wide:
+        # The border around a candidate: a graph that names its dtypes may not run in float64.
+        with contextlib.suppress(Exception):
+            exact = call(snapshot(pristine, wider), How(filling=3.0, wide=True, indices=indices))
+    further, seen = noisy_runs(noisy, _NOISY_RUNS, coarsest)
+    return [
+        Runs(exact=exact[at] if exact else (), further=[one[at] for one in further], coarsest=seen.half, tf32=seen.tf32)
+        for at in range(parts)
+    ]

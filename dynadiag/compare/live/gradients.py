@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,7 +10,6 @@ import torch
 from torch.fx import Node
 
 from dynadiag.compare.aliasing import is_plain, snapshot
-from dynadiag.compare.judge import Runs
 from dynadiag.compare.live.backward import SeenBackward
 from dynadiag.compare.live.comparing import compare
 from dynadiag.compare.live.execution import Execution, How, execute, noise_anchors
@@ -50,17 +48,13 @@ def gradient_differences(call: CopiedCall, seen: SeenBackward) -> tuple[Differen
     rows = list(zip(positions, names, eager, compiled, strict=True)) if seen.complete else []
     found = [_missing(at, name, one) for at, name, one, other in rows if (one is None) != (other is None) and at not in seen.unwanted]
     both = [number for number in range(len(positions)) if eager[number] is not None and compiled[number] is not None]
-    anchors = functools.cache(
-        lambda: noise_anchors(
-            call.pristine, call.coarsest, call.indices, _runner(call, positions, seen.cotangents, both), wide=call.draws is None
-        )
-    )
+    again = _runner(call, positions, seen.cotangents, both)
     different = compare(
         [eager[number] for number in both],
         [_detached(compiled[number]) for number in both],
         [names[number] for number in both],
         where="gradient",
-        anchors=lambda: Runs(exact=anchors()[0] or (), further=anchors()[1]),
+        anchors=lambda: noise_anchors(call.pristine, call.coarsest, call.indices, again, parts=1, wide=call.draws is None)[0],
         coarsest=call.coarsest,
         no_values=frozenset(range(len(both))) if call.random else frozenset(),
     )
@@ -79,9 +73,9 @@ def _detached(value: torch.Tensor | None) -> Any:
 
 
 def _runner(call: CopiedCall, positions: Sequence[int], cotangents: Mapping[int, torch.Tensor], both: Sequence[int]) -> Callable[..., Any]:
-    def run(values: list[Any], how: How) -> list[Any]:
+    def run(values: list[Any], how: How) -> list[list[Any]]:
         gradients = _eager(call, positions, cotangents, values, how)
-        return [gradients[number] for number in both]
+        return [[gradients[number] for number in both]]
 
     return run
 

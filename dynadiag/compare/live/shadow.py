@@ -18,7 +18,6 @@ import torch
 from torch.fx import Node
 
 from dynadiag.compare.aliasing import AliasPattern, alias_pattern, bytes_of, is_plain, same_bits, snapshot
-from dynadiag.compare.judge import Runs
 from dynadiag.compare.live.backward import Backward, SeenBackward, edges_of
 from dynadiag.compare.live.comparing import compare, compare_sharing
 from dynadiag.compare.live.drawing import same_draws
@@ -221,18 +220,13 @@ class Shadow:
         def again(values: list[Any], how: How) -> tuple[list[Any], list[Any]]:
             return execute(copy, values, how).outputs, values
 
-        noise = functools.cache(lambda: noise_anchors(expected.pristine, eager.coarsest, eager.indices, again))
-
-        def anchors(part: int) -> Runs:
-            exact, further = noise()
-            return Runs(exact=() if exact is None else exact[part], further=[one[part] for one in further])
-
+        anchors = functools.cache(lambda: noise_anchors(expected.pristine, eager.coarsest, eager.indices, again, parts=2))
         outputs = compare(
             eager.outputs,
             results,
             [f"output {at}" for at in range(len(results))],
             where="output",
-            anchors=lambda: anchors(0),
+            anchors=lambda: anchors()[0],
             coarsest=eager.coarsest,
             no_values=eager.random_outputs,
         )
@@ -241,7 +235,7 @@ class Shadow:
             tensors,
             copy.names,
             where="input",
-            anchors=lambda: anchors(1),
+            anchors=lambda: anchors()[1],
             coarsest=eager.coarsest,
             before=expected.pristine,
             no_values=eager.random_inputs,

@@ -11,7 +11,7 @@ from dynadiag.compare.aliasing import is_plain, snapshot
 from dynadiag.compare.live.execution import Execution, How, execute
 from dynadiag.compare.live.graph_copy import GraphCopy
 from dynadiag.compare.live.regions import Expectation
-from dynadiag.torch_compat.shadow_state import aside, declares_writes, is_triton
+from dynadiag.torch_compat.shadow_state import aside, declares_writes, is_torchs_own, is_triton
 
 _MOST_SITES = 5
 
@@ -27,7 +27,7 @@ def writes_of(copy: GraphCopy, expected: Expectation) -> list[dict[str, Any]]:
         {
             "input": at,
             "name": copy.names[at],
-            "declared": is_triton(node.target) or (at in declared and declares_writes(node.target)),
+            "declared": is_triton(node.target) or is_torchs_own(node.target) or (at in declared and declares_writes(node.target)),
             **place(node),
         }
         for at in sorted([*declared, *undeclared])

@@ -19,7 +19,7 @@ from torch.fx import GraphModule
 from dynadiag.compare.aliasing import Change, snapshot
 from dynadiag.compare.calls import gradients_of_loss
 from dynadiag.compare.judge import Runs
-from dynadiag.compare.noise import perturbing
+from dynadiag.compare.noise import noisy_runs
 from dynadiag.compare.rounding import DISCRETE
 from dynadiag.reduce.core.failure import Failure, environment_trouble, from_exception, out_of_memory, ran_out_of_memory
 from dynadiag.reduce.graphs import comparing
@@ -27,7 +27,6 @@ from dynadiag.reduce.graphs.candidate import Call, Candidate, own_copy
 from dynadiag.reduce.graphs.inputs import make_values
 from dynadiag.reduce.graphs.setting import Setting
 from dynadiag.torch_compat import reduce_compile
-from dynadiag.torch_compat.bench_rounding import CoarsestRounding, NoisySums
 from dynadiag.torch_compat.causes import chain_of
 from dynadiag.torch_compat.pytree import tree_leaves
 from dynadiag.torch_compat.reduce_inner import inner_compiled, inner_options
@@ -100,16 +99,8 @@ def _exact(candidate: Candidate, setting: Setting) -> list[Any] | None:
 
 def _more_runs(candidate: Candidate, setting: Setting) -> Runs:
     """The results of uncompiled runs with noisy sums on inputs that are a bit off; a run that fails is left out."""
-    coarsest, further = CoarsestRounding(), []
-    for seed in (None, *range(_PERTURBED)):
-        try:
-            with coarsest if seed is None else NoisySums(seed):
-                change = None if seed is None else perturbing(seed, coarsest.half)
-                results = run(candidate, setting, own_copy(candidate.module), change=change)
-        except Exception:  # noqa: BLE001 - the border around a candidate: it may not take such inputs
-            continue
-        further += [] if seed is None else [results]
-    return Runs(further=further, coarsest=coarsest.half)
+    further, seen = noisy_runs(lambda _, change: run(candidate, setting, own_copy(candidate.module), change=change), _PERTURBED)
+    return Runs(further=further, coarsest=seen.half, tf32=seen.tf32)
 
 
 def _subject(candidate: Candidate, setting: Setting, expected: Expected, tell: Tell) -> dict[str, Any]:

@@ -159,6 +159,21 @@ def test_a_write_that_an_operator_does_not_declare_and_that_is_all_it_does(compa
     assert finding.fix[0].slug == "declare-the-write"
 
 
+def test_the_mean_of_a_batch_norm_that_a_back_end_spoils_is_not_blamed_on_torchs_schema(compared):
+    """The schema of `native_batch_norm` does not say that it writes its means: nobody can mend that in his program."""
+    norm = nn.BatchNorm1d(8)
+
+    def spoiled(outputs, inputs):
+        norm.running_mean.add_(0.5)
+        return outputs
+
+    run = compared(lambda: torch.compile(norm, backend=backend(spoiled))(torch.randn(16, 8)))
+    (finding,) = find_parity(run).findings
+    assert finding.code == "DM40"
+    assert "declare-the-write" not in [advice.slug for advice in finding.fix]
+    assert "without declaring it" not in finding.why
+
+
 def test_an_operator_that_returns_its_argument(compared):
     library = torch.library.Library("shadowlive", "FRAGMENT")
     library.define("ident(Tensor x) -> Tensor")
