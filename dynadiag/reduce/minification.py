@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 import dynadiag
-from dynadiag.errors import DynadiagError, NothingFoundError, UsageError
+from dynadiag.errors import DynadiagError, NothingFoundError, OutputError, UsageError
 from dynadiag.record import Target
 from dynadiag.record import directory as run_directory
 from dynadiag.record.target import check_script
@@ -22,6 +23,7 @@ from dynadiag.reduce.sources.failing_script import NO_GRAPH_FAILED, NOT_CAPTURED
 from dynadiag.reduce.sources.recording import capture_all_recorded, capture_recorded
 from dynadiag.reduce.sources.resuming import can_resume, captures_to_resume, is_script_job
 from dynadiag.reduce.sources.torch_repro import capture_script, is_torch_repro, not_saved
+from dynadiag.scratch import scratch
 from dynadiag.torch_compat.recorded_options import left_out
 from dynadiag.torch_compat.versions import require
 from dynadiag.trace.sources import is_recording, recording_at
@@ -35,6 +37,11 @@ IN_A_SCRIPT = {
 """Kinds for which the script itself is reduced, and why."""
 Unit = Literal["nodes", "statements"]
 _SCRIPT_INSTEAD = ("passes-alone", "not-rebuilt", NO_GRAPH_FAILED, NOT_CAPTURED)
+_FAILS = {
+    "compile": "graph {} fails while it is compiled",
+    "call": "graph {} fails when it is called",
+    "after": "the script fails after a call of graph {}, perhaps in its backward",
+}
 _NO_TEXT = (".pyc", ".pyo", ".pyz")
 
 
@@ -114,9 +121,23 @@ def minify_target(
     if options.capture_always and (source is not None or options.kind in IN_A_SCRIPT):
         raise UsageError("--capture always is for a script whose graph is captured: nothing is captured here")
     options = replace(options, resume=options.resume and can_resume(out, watch.say))
-    directory = _directory(target, out, force=force, resume=options.resume)
-    watch.say(f"writing to {directory}")
-    return _Minification(target, directory, options, watch).run(source)
+
+    def begin(options: SessionOptions) -> _Minification:
+        directory = _directory(target, out, force=force, resume=options.resume)
+        watch.say(f"writing to {directory}")
+        return _Minification(target, directory, options, watch)
+
+    if source is None or options.resume:
+        return begin(options).run()
+    # What is taken out of it comes first: a graph that it does not have leaves no folder behind, and replaces none.
+    try:
+        with scratch("recorded") as folder:
+            taken, options = _taken(*source, Path(folder), options, watch)
+            minification = begin(options)
+            shutil.move(Path(folder) / "capture", minification.directory / "capture")
+    except OSError as error:
+        raise OutputError(f"cannot write the captured graph: {error.strerror or error}") from error
+    return minification.of_graphs([minification.directory / "capture" / one.name for one in taken])
 
 
 def _check(options: SessionOptions) -> None:
@@ -177,15 +198,18 @@ class _Minification:
     options: SessionOptions
     watch: Watch
 
-    def run(self, source: tuple[Path, str | None] | None) -> Minified:
+    def run(self) -> Minified:
+        """A script, or what an earlier run captured."""
         options = self.options
         if options.kind in IN_A_SCRIPT or (options.resume and is_script_job(self.directory)):
             return self._script(options, why=IN_A_SCRIPT.get(options.kind or "", "the captured graph alone did not show it"))
         if options.resume:
             return self._graphs(captures_to_resume(self.directory, Path(self.target.argv[0])), None, options)
-        if source is not None:
-            return self._graphs(*self._captured(*source))
         return self._ladder()
+
+    def of_graphs(self, captures: list[Path]) -> Minified:
+        """The first of these that fails."""
+        return self._graphs(captures, None, self.options)
 
     def _ladder(self) -> Minified:
         """The graph that fails, the calls of it, the script."""
@@ -197,8 +221,7 @@ class _Minification:
                 how = CaptureOptions(timeout_s=options.timeout_s, every=every, always=options.capture_always, say=say)
                 suspect, captures = find_and_capture(self.target, self.directory, how)
             if suspect is not None and suspect.phase != "script":
-                where = "after a compiled call, perhaps in its backward" if suspect.phase == "after" else f"in phase {suspect.phase}"
-                self.watch.say(f"graph {suspect.graph} fails {where}: {' '.join(suspect.title.split())[:200]}")
+                self.watch.say(f"{_FAILS[suspect.phase].format(suspect.graph)}: {' '.join(suspect.title.split())[:200]}")
             return self._graphs(captures, suspect, options)
         except KeyboardInterrupt:
             raise DynadiagError("interrupted before a failing graph was captured: there is nothing to write", exit_code=130) from None
@@ -238,26 +261,27 @@ class _Minification:
             result = reduce_captured(captures, suspect, self.directory, options, on_message)
         return Minified(result=result, directory=self.directory, unit="nodes")
 
-    def _captured(self, path: Path, graph: str | None) -> tuple[list[Path], None, SessionOptions]:
-        """Capture folders from a recording or a script made by torch, and the options that follow from it. Nothing of it is run."""
-        options, backend = self.options, self.options.backend
-        if graph is not None or not is_torch_repro(path):
-            if graph is None:
-                captures = capture_all_recorded(path, self.directory, backend=backend)
-            else:
-                captures = [capture_recorded(path, graph, self.directory, backend=backend)]
-            self._say_left_out(captures)
-            return captures, None, options
-        repro, captures = capture_script(path, self.directory, backend=backend)
-        self._say_left_out(captures)
-        self.watch.say(f"{path} was made by torch (after {repro.after}): its graph and inputs are read, nothing of it is run")
-        missing = not_saved(repro, path.absolute().parent)
-        if missing:
-            self.watch.say(f"{missing} of {len(repro.storages)} tensors were not saved beside it: their values are made up")
-        return captures, None, replace(options, kind=options.kind or ("wrong_result" if repro.accuracy else None))
 
-    def _say_left_out(self, captures: list[Path]) -> None:
-        """One line about options that whoever wrote the recording or the repro may not set here."""
-        lost = [name for folder in captures for name in json.loads((folder / "setting.json").read_text("utf-8")).get("configs_lost", ())]
-        if lost:
-            self.watch.say(left_out(lost))
+def _taken(path: Path, graph: str | None, into: Path, options: SessionOptions, watch: Watch) -> tuple[list[Path], SessionOptions]:
+    """Capture folders from a recording or a script made by torch, and the options that follow from it. Nothing of it is run."""
+    if graph is not None or not is_torch_repro(path):
+        if graph is None:
+            captures = capture_all_recorded(path, into, backend=options.backend)
+        else:
+            captures = [capture_recorded(path, graph, into, backend=options.backend)]
+        _say_left_out(captures, watch)
+        return captures, options
+    repro, captures = capture_script(path, into, backend=options.backend)
+    _say_left_out(captures, watch)
+    watch.say(f"{path} was made by torch (after {repro.after}): its graph and inputs are read, nothing of it is run")
+    missing = not_saved(repro, path.absolute().parent)
+    if missing:
+        watch.say(f"{missing} of {len(repro.storages)} tensors were not saved beside it: their values are made up")
+    return captures, replace(options, kind=options.kind or ("wrong_result" if repro.accuracy else None))
+
+
+def _say_left_out(captures: list[Path], watch: Watch) -> None:
+    """One line about options that whoever wrote the recording or the repro may not set here."""
+    lost = [name for folder in captures for name in json.loads((folder / "setting.json").read_text("utf-8")).get("configs_lost", ())]
+    if lost:
+        watch.say(left_out(lost))

@@ -24,6 +24,14 @@ Said = tuple[str, str]
 """The class of an exception without its module, and its normalised message: the same wherever it was raised and caught."""
 _INNERMOST = 3
 _TITLES = {"nan": "NaN or infinity where the uncompiled run is finite", "oom": "Out of memory"}
+_WHEN = {
+    "trace": "while Dynamo traces it",
+    "compile": "while its back end compiles it",
+    "call": "when it is called",
+    "backward": "in its backward",
+    "guards": "when its guards are checked",
+    "run": "while it runs",
+}
 _DETAIL_LIMIT = 20_000
 
 
@@ -67,6 +75,10 @@ class Failure:
             self.exceptions[-1].rsplit(".", 1)[-1] if self.exceptions else _TITLES.get(self.kind, self.kind.replace("_", " ").capitalize())
         )
         return f"{what}: {self.message.splitlines()[0][:200]}" if self.message else what
+
+    def when(self) -> str:
+        """Its phase in words, such as "when it is called"."""
+        return _WHEN.get(self.phase, f"in phase {self.phase}")
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""

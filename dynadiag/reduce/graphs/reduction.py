@@ -128,7 +128,8 @@ def _why_nothing(seen: list[Observation], setting: Setting, options: HuntOptions
     others = [one.failure for one in seen if one.failure is not None]
     if others:
         asked = "as in the script" if options.said is not None and others[0].said() != options.said else "as asked for (--kind, --match)"
-        return f"the graph fails, but not {asked}: {others[0].kind} in phase {others[0].phase}: {others[0].title()}"
+        what = others[0].kind.replace("_", " ")
+        return f"the graph fails, but not {asked}: {what} {others[0].when()}: {others[0].title()}"
     invalid = next((one.invalid for one in seen if one.invalid is not None), None)
     if invalid is not None and invalid.startswith(OTHER_NUMBERS):
         return f"nothing failed that can be told: {invalid}"

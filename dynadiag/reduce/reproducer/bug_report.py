@@ -60,7 +60,7 @@ def render(report: BugReport) -> str:
 
 def about_graph(failure: Failure, backend: str) -> str:
     """The first sentence of a reduced graph, which was run without the compiler too."""
-    what = f"{failure.kind.replace('_', ' ')} in phase {failure.phase}"
+    what = f"{failure.kind.replace('_', ' ')} {failure.when()}"
     return f"{_compiler(backend)}: {what}. Without the compiler the same program passes."
 
 
@@ -69,7 +69,7 @@ def about_script(failure: Failure, *, recorded: bool) -> str:
     what = failure.kind.replace("_", " ")
     if recorded:
         return f"{what.capitalize()} of `torch.compile` in the program below, which runs to its end otherwise."
-    fails = f"The program below fails when it is compiled ({what} in phase {failure.phase})"
+    fails = f"The program below fails when it is compiled ({what} {failure.when()})"
     return f'{fails}. Under `torch.compiler.set_stance("force_eager")` it passes.'
 
 

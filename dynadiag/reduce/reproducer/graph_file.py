@@ -101,7 +101,7 @@ def _why_set(name: str, setting: Setting) -> str:
 
 def _docstring(header: Header, *, expect_failure: bool) -> list[str]:
     title = header.failure.title() if expect_failure else "This neighbour of the reproducer does not fail."
-    kind = f"{header.failure.kind.replace('_', ' ')} in phase {header.failure.phase}"
+    kind = f"{header.failure.kind.replace('_', ' ')} {header.failure.when()}"
     lines = [title, "", f"Failure: {kind}." if expect_failure else f"The reproducer: {header.failure.title()}"]
     lines += [header.story, f"{header.made_by}; {header.versions}."]
     wrapped = [piece for line in lines for piece in (textwrap.wrap(_plain(line), WIDTH) or [""])]

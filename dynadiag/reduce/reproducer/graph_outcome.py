@@ -107,7 +107,7 @@ def _with_almost(hunt: Hunt, header: Header, out: Path, timeout_s: float, variab
 def _story(hunt: Hunt, ladder: Ladder) -> str:
     steps = ", ".join(f"{name} {said.split(':')[0]}" for name, said in ladder.steps.items())
     claims = "".join(f" {claim[0].upper()}{claim[1:]}." for claim in claims_of(ladder))
-    part = f" The failure of the program: {hunt.asked.title()}, in phase {hunt.asked.phase}." if hunt.asked is not None else ""
+    part = f" The failure of the program: {hunt.asked.title()}, {hunt.asked.when()}." if hunt.asked is not None else ""
     return f"{story_of(hunt)}{part} Guilty layer: {ladder.layer} ({steps}).{claims}"
 
 

@@ -168,8 +168,8 @@ def _suspect(folder: Path, result: RecordResult) -> Suspect | None:
     if failures:
         return failures[-1] if result.exit_status else failures[0]
     states = [(*state, _pid(path)) for path in folder.glob("state-*") if (state := _state(path)) is not None]
-    killed = f"signal {result.signal}" if result.signal else f"exit {result.exit_status}"
-    title = "no end within the time limit (--timeout)" if result.timed_out else killed
+    killed = f"the process is killed by {result.signal}" if result.signal else f"the process ends with status {result.exit_status}"
+    title = "it hangs, no end within the time limit (--timeout)" if result.timed_out else killed
     for code, graph, call, pid in states:
         if code in _PHASES and (result.signal or result.timed_out or result.exit_status):
             return Suspect(graph=graph, phase=_PHASES[code], call=call, title=title, pid=pid)
@@ -177,7 +177,7 @@ def _suspect(folder: Path, result: RecordResult) -> Suspect | None:
     if called and result.exit_status:
         # After a call: the backward of the graph that was called last, if it is a graph at all.
         graph, call, pid = called[-1]
-        return Suspect(graph=graph, phase="after", call=call, title=f"exit status {result.exit_status} after a compiled call", pid=pid)
+        return Suspect(graph=graph, phase="after", call=call, title=f"exit status {result.exit_status}", pid=pid)
     return None
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from dynadiag.record import directory
 from dynadiag.reduce import minification
 from dynadiag.reduce.minification import Minified
 from dynadiag_cli.main import main
@@ -44,10 +45,15 @@ def test_a_repro_of_torch_is_read_and_run_only_when_asked(monkeypatch, tmp_path)
     given = []
     monkeypatch.chdir(tmp_path)
 
-    def run(self, source):
-        given.append(source)
+    def taken(path, graph, *rest):
+        given.append((path, graph))
         raise SystemExit
 
+    def run(self):
+        given.append(None)
+        raise SystemExit
+
+    monkeypatch.setattr(minification, "_taken", taken)
     monkeypatch.setattr(minification._Minification, "run", run)
     for words in ([], ["--as-script"]):
         monkeypatch.setattr(sys, "argv", ["dynadiag", "minify", "--force", "--out", "made", *words, "repro.py", "run"])
@@ -116,3 +122,22 @@ def test_a_path_that_is_no_utf8_is_printed_as_it_is(monkeypatch):
     print_path(Path("out/repro_min.py"))
     sys.stdout.flush()
     assert raw.getvalue() == b"out\xff/repro_min.py\nout/repro_min.py\n"
+
+
+@pytest.mark.parametrize("words", [["LOG#g99"], ["LOG#nosuch"], ["LOG#"], ["gone#g3"], ["--out", "made", "LOG#g99"]])
+def test_a_graph_that_is_not_there_leaves_no_folder_and_replaces_none(words, monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    log = 'V0101 00:00:00.000000 1 torch/_logging/structured.py:28] {"str": ["a.py", 0]}\n'
+    log += 'V0101 00:00:00.000000 1 a.py:1] {"dynamo_start": {"stack": []}, "frame_id": 0, "frame_compile_id": 0, "attempt": 0}\n'
+    (tmp_path / "LOG").write_text(log)
+    if "made" in words:
+        directory.write_marker(directory.chosen_directory(tmp_path / "made", force=False), {"dynadiag": "1", "command": None})
+        (tmp_path / "made" / "repro_min.py").write_text("kept")
+        words = ["--force", *words]
+    before = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*"))
+    monkeypatch.setattr(sys, "argv", ["dynadiag", "minify", *words])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    error = capsys.readouterr().err
+    assert ended.value.code == 2 and len(error.strip().splitlines()) == 1 and "error: " in error, error
+    assert sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*")) == before

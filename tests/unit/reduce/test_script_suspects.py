@@ -82,14 +82,14 @@ def runs(monkeypatch):
 def test_a_failure_is_captured_in_a_second_run(runs, tmp_path):
     runs += [((2, 3, 5), ended(139, "SIGSEGV"), None), ((2, 3, 5), ended(139, "SIGSEGV"), 3)]
     suspect, captured = find_and_capture(None, tmp_path, CaptureOptions())
-    assert suspect == Suspect(graph=3, phase="call", call=5, title="signal SIGSEGV")
+    assert suspect == Suspect(graph=3, phase="call", call=5, title="the process is killed by SIGSEGV")
     assert [path.name for path in captured] == ["graph-3"]
 
 
 @pytest.mark.parametrize(
     ("second", "message"),
     [
-        (((0, 3, 9), ended(), 3), "the failure did not come back: it came in 1 of 2 runs .signal SIGSEGV."),
+        (((0, 3, 9), ended(), 3), "the failure did not come back: it came in 1 of 2 runs .the process is killed by SIGSEGV."),
         (((1, 2, 0), ended(139, "SIGSEGV"), 2), "did not come back"),
         (((2, 3, 5), ended(139, "SIGSEGV"), None), "could not be captured: the second run took another way"),
     ],
