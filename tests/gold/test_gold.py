@@ -3,7 +3,6 @@
 After a wanted change run `DYNADIAG_REGOLD=1 pytest tests/gold`, look at the difference, and commit it with the change.
 """
 
-import importlib.util
 import io
 import os
 from pathlib import Path
@@ -17,14 +16,12 @@ from dynadiag.render.frame_map import frame_map
 from dynadiag.render.graph_sketch import graph_sketch
 from dynadiag.render.layered import describe
 from dynadiag.render.terminal import print_report
+from tests.gold import sample_report as samples
 
 HERE = Path(__file__).parent
 BASE = Path("/home/me/proj")
 SHAPE = "f32[2, 4][4, 1]cpu"
 COLOUR = {"force_terminal": True, "color_system": "standard", "legacy_windows": False, "no_color": False}
-_spec = importlib.util.spec_from_file_location("dynadiag_sample_report_gold", HERE / "sample_report.py")
-samples = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(samples)
 
 
 def terminal(report, width, **options):

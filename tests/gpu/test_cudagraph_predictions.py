@@ -1,16 +1,13 @@
 """Predicted and seen CUDA-graph skips agree: predicted from a recording with aot_eager, seen with mode="reduce-overhead"."""
 
-import importlib.util
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
+from benchmarks import cudagraph_cases as cases
+
 FILE = Path(__file__).parents[2] / "benchmarks" / "cudagraph_cases.py"
-SPEC = importlib.util.spec_from_file_location("cudagraph_cases", FILE)
-cases = sys.modules["cudagraph_cases"] = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(cases)
 
 CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 

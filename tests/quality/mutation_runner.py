@@ -4,20 +4,13 @@ A snippet has `fn` and `make()`, and may have `step(f, args)`, `CALLS` and `BACK
 """
 
 import contextlib
-import importlib.util
+import importlib
 import io
 import sys
 import warnings
 from pathlib import Path
 
 import torch
-
-
-def load(name, file):
-    spec = importlib.util.spec_from_file_location(name, file)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def run(module):
@@ -32,12 +25,13 @@ def run(module):
 
 def main(folder, files):
     warnings.simplefilter("ignore")
-    import dynadiag.fx
+    import dynadiag
+    from dynadiag.fx import probe_main as probe
 
-    probe = load("probe_main", Path(dynadiag.fx.__file__).with_name("probe_main.py"))
     for file in map(Path, files):
+        sys.path.append(str(file.parent))
         with dynadiag.observe(folder / file.stem):
-            run(load(f"snippet_{file.stem}", file))
+            run(importlib.import_module(file.stem))
         probe.main([str(folder / file.stem), "--budget-s", "3000"])
 
 

@@ -16,10 +16,9 @@ from dynadiag.trace import load
 CORPUS = Path(__file__).parents[1] / "corpus" / "graph_breaks"
 
 ALL_ROWS = """
-import importlib.util, sys, torch
-spec = importlib.util.spec_from_file_location("matrix", sys.argv[1])
-matrix = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(matrix)
+import sys, torch
+sys.path.append(sys.argv[1])
+import matrix
 for name in matrix.TRUTH:
     torch.compile(getattr(matrix, name), backend="eager")(torch.ones(3))
 """
@@ -43,7 +42,7 @@ def matrix(tmp_path_factory):
     folder = tmp_path_factory.mktemp("matrix")
     script = folder / "all_rows.py"
     script.write_text(ALL_ROWS)
-    return _record(folder / "trace", script, CORPUS / "matrix.py")
+    return _record(folder / "trace", script, CORPUS)
 
 
 def _rows():

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import sys
-from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch")
+
+from benchmarks import minify_slips as slips  # noqa: E402
+
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
-_spec = importlib.util.spec_from_file_location("minify_slips", Path(__file__).parents[2] / "benchmarks" / "minify_slips.py")
-slips = sys.modules["minify_slips"] = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(slips)
 
 CHOSEN = (
     "machine: no compiler: the program is missing",

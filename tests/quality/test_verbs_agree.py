@@ -6,10 +6,6 @@ the check of `bench`.
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -27,19 +23,9 @@ from dynadiag.reduce.graphs.candidate import candidate_of
 from dynadiag.reduce.graphs.observing import observe
 from dynadiag.reduce.graphs.setting import Setting
 from dynadiag.trace import load
-
-CORPUS = Path(__file__).parents[1] / "corpus"
-
-
-def corpus(name):
-    spec = importlib.util.spec_from_file_location(f"corpus_{name}", CORPUS / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-planted, right = corpus("planted_faults"), corpus("right_functions")
+from tests.corpus import right_functions as right
+from tests.corpus.planted_faults.backends import first_output
+from tests.corpus.planted_faults.values import FAULTS
 
 
 def program(x, w):
@@ -107,10 +93,10 @@ def bench_says(function, values, backend):
     return status in ("WRONG", "DTYPE_CHANGED")
 
 
-@pytest.mark.parametrize("name", planted.FAULTS)
+@pytest.mark.parametrize("name", FAULTS)
 def test_all_verbs_say_the_same_of_a_planted_fault(name, tmp_path):
-    dtype, fault, is_wrong = planted.FAULTS[name]
-    backend = planted.backend(fault)
+    dtype, fault, is_wrong = FAULTS[name]
+    backend = first_output(fault)
     values = right.normal(1, 64, 64, dtype=dtype), right.normal(2, 64, 64, dtype=dtype)
     said = {
         "explain --parity": explain_says(program, values, backend, tmp_path / "run"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import fields, replace
@@ -16,15 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.hostile_logs import ATTACKS, artifact, problem, start
 from dynadiag import report, trace
 from dynadiag.model.run import CompileKey, Run
 from dynadiag.render import json_report
 from dynadiag.trace import payloads
 from dynadiag.trace.text_prefix import split_line, strip_prefixes
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
-from hostile_logs import ATTACKS, artifact, problem, start  # noqa: E402
 
 _SMALL, _LARGE = 1, 4
 _LINES = (

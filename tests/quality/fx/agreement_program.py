@@ -1,7 +1,7 @@
 """Compiles programs under one recording: `agreement_program.py RUN_DIRECTORY models | corpus SNIPPET...`."""
 
 import contextlib
-import importlib.util
+import importlib
 import io
 import sys
 import warnings
@@ -71,9 +71,8 @@ def detection_training():
 
 def snippet(path):
     def run():
-        spec = importlib.util.spec_from_file_location(f"snippet_{Path(path).stem}", path)
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        sys.path.append(str(Path(path).parent))
+        module = importlib.import_module(Path(path).stem)
         for backend in {"aot_eager" if name == "inductor" else name for name in getattr(module, "BACKENDS", ["aot_eager"])}:
             torch._dynamo.reset()
             arguments, fn = module.make(), torch.compile(module.fn, backend=backend)

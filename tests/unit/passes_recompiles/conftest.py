@@ -1,13 +1,9 @@
-import importlib.util
-from pathlib import Path
-
 import pytest
+
+from tests.unit.passes_recompiles import builders as small_runs
 
 
 @pytest.fixture(scope="session")
 def builders():
     """Functions that make small runs by hand."""
-    spec = importlib.util.spec_from_file_location("recompile_builders", Path(__file__).with_name("builders.py"))
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return small_runs

@@ -1,21 +1,17 @@
 """The hand-made reports of tests/gold, and a few helpers, for the renderer tests."""
 
-import importlib.util
 import io
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-GOLD = Path(__file__).parents[2] / "gold" / "sample_report.py"
+from tests.gold import sample_report
 
 
 @pytest.fixture(scope="session")
 def samples():
-    spec = importlib.util.spec_from_file_location("dynadiag_sample_report", GOLD)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return sample_report
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """Child process: runs a table of cases under the recorder and writes what happened as JSON. Arguments: table, run directory, answer."""
 
 import contextlib
-import importlib.util
+import importlib
 import inspect
 import io
 import itertools
@@ -116,18 +116,14 @@ def described(case, how):
 
 
 def cases_in(table):
-    spec = importlib.util.spec_from_file_location(Path(table).stem, table)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
+    module = importlib.import_module(Path(table).stem)
     return [value for value in vars(module).values() if isinstance(value, type) and hasattr(value, "before")]
 
 
 def corpus_cases(path):
     """The functions of a corpus file as cases without cures, called as the file says."""
-    spec = importlib.util.spec_from_file_location("matrix", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    sys.path.append(str(Path(path).parent))
+    module = importlib.import_module(Path(path).stem)
     for name in module.TRUTH:
         members = {"before": staticmethod(vars(module)[name]), "inputs": staticmethod(lambda: (torch.ones(3),)), "breaks": set()}
         yield type(name, (), members)

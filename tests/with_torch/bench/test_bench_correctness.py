@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import pytest
@@ -17,12 +16,10 @@ from dynadiag.bench.inside.reference import prime_and_expect
 from dynadiag.bench.inside.state import Held, find_state
 from dynadiag.compare.judge import BENCH, Noise, Runs, Seen, judge
 from dynadiag.torch_compat.bench_rounding import NoisySums
+from tests.corpus.planted_faults import backends as planted
 
 HERE = Path(__file__).parent
-PROGRAMS = HERE / "planted_programs.py"
-spec = importlib.util.spec_from_file_location("planted_programs", PROGRAMS)
-planted = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(planted)
+PROGRAMS = HERE / "small_programs.py"
 
 
 def switch_to(backend):

@@ -144,7 +144,7 @@ def test_arms_in_one_process_agree(tmp_path):
     done = bench(
         tmp_path,
         "--fn",
-        f"{PROGRAM.with_name('planted_programs.py')}:forward_and_backward",
+        f"{PROGRAM.with_name('small_programs.py')}:forward_and_backward",
         "--arms",
         "eager,aot_eager",
         "--in-process",

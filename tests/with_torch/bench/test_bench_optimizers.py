@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -14,11 +11,8 @@ from dynadiag.bench.inside.reference import prime_and_expect
 from dynadiag.bench.inside.state import find_state
 from dynadiag.bench.inside.steps import WholeStep
 from dynadiag.compare.noise import in_float64
+from tests.with_torch.bench import optimizer_programs as programs
 
-PROGRAMS = Path(__file__).parent / "optimizer_programs.py"
-spec = importlib.util.spec_from_file_location("optimizer_programs", PROGRAMS)
-programs = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(programs)
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 BACKEND = "inductor" if DEVICE == "cuda" else "eager"
 

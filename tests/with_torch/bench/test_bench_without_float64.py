@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import pytest
@@ -12,11 +11,9 @@ from dynadiag.bench.inside import reference
 from dynadiag.bench.inside.checking import check_arm, check_eager
 from dynadiag.bench.inside.loading import load_step
 from dynadiag.bench.inside.patching import CompileSwitch
+from tests.corpus.planted_faults import backends as planted
 
-PROGRAMS = Path(__file__).with_name("planted_programs.py")
-spec = importlib.util.spec_from_file_location("planted_programs", PROGRAMS)
-planted = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(planted)
+PROGRAMS = Path(__file__).with_name("small_programs.py")
 
 
 @pytest.fixture(autouse=True)

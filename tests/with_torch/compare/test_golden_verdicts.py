@@ -1,28 +1,23 @@
-"""The verdicts of the four verbs on planted triples are those that were recorded; `python test_golden_verdicts.py` records them anew."""
+"""The verdicts of the four verbs on planted triples are those that were recorded.
+
+`python -m tests.with_torch.compare.test_golden_verdicts` records them anew.
+"""
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
 from pathlib import Path
+
+from tests.with_torch.compare.four_verbs import verdicts
+from tests.with_torch.compare.triples import all_triples
 
 HERE = Path(__file__).parent
 GOLDEN = HERE / "golden_verdicts.json"
 VERBS = ("explain --parity", "parity", "minify", "bench")
 
 
-def load(name):
-    spec = importlib.util.spec_from_file_location(f"compare_{name}", HERE / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 def said():
-    four_verbs = load("four_verbs")
-    return {triple.name: four_verbs.verdicts(triple) for triple in load("triples").all_triples()}
+    return {triple.name: verdicts(triple) for triple in all_triples()}
 
 
 def golden():

@@ -5,12 +5,13 @@ Values come from torch's generator and products in float64 alone, so that they a
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+
+from tests.corpus.planted_faults.values import generator, negated_one, one_element, one_ulp, put, ulp, uniform
 
 FLOATS = {"f32": torch.float32, "f64": torch.float64, "bf16": torch.bfloat16, "f16": torch.float16, "c64": torch.complex64}
 WHOLE = {"i64": torch.int64, "i32": torch.int32, "u8": torch.uint8, "bool": torch.bool}
@@ -35,10 +36,6 @@ class Triple:
     inputs: tuple[list[Any], list[Any]] = ((), ())
     where: str = "output"
     tf32: bool = False
-
-
-def generator(name: str) -> torch.Generator:
-    return torch.Generator().manual_seed(zlib.crc32(name.encode()))
 
 
 def normal(name: str, count: int, dtype: torch.dtype) -> torch.Tensor:
@@ -79,66 +76,7 @@ def with_noise(name: str, exact: torch.Tensor, dtype: torch.dtype, noise: float,
     )
 
 
-def rms(values: torch.Tensor) -> float:
-    finite = values[torch.isfinite(values)].to(torch.complex128 if values.is_complex() else torch.float64)
-    return float(finite.abs().square().mean().sqrt()) if finite.numel() else 0.0
-
-
-# -- faults: each makes the compiled values of eager's
-
-
-def uniform(size: float) -> Callable[[torch.Tensor], torch.Tensor]:
-    def fault(value: torch.Tensor) -> torch.Tensor:
-        wide = value.to(torch.complex128 if value.is_complex() else torch.float64)
-        off = torch.rand(value.shape, generator=generator("fault"), dtype=torch.float64) * 2 - 1
-        return (wide + off * size * rms(value)).to(value.dtype)
-
-    return fault
-
-
-def one_element(size: float) -> Callable[[torch.Tensor], torch.Tensor]:
-    def fault(value: torch.Tensor) -> torch.Tensor:
-        result = value.clone()
-        if result.numel():
-            at = result.numel() // 2
-            wide = result[at].to(torch.complex128 if value.is_complex() else torch.float64)
-            result[at] = (wide + size * rms(value)).to(value.dtype)
-        return result
-
-    return fault
-
-
-def put(number: Any, *, everywhere: bool = False) -> Callable[[torch.Tensor], torch.Tensor]:
-    def fault(value: torch.Tensor) -> torch.Tensor:
-        result = value.clone()
-        if everywhere:
-            result.fill_(number)
-        elif result.numel():
-            result[result.numel() // 3] = number
-        return result
-
-    return fault
-
-
-def ulp(value: torch.Tensor) -> torch.Tensor:
-    if value.is_complex():
-        return torch.view_as_complex(ulp(torch.view_as_real(value)))
-    return torch.nextafter(value, torch.full_like(value, float("inf")))
-
-
-def one_ulp(value: torch.Tensor) -> torch.Tensor:
-    result = value.clone()
-    if result.numel():
-        result[:1] = ulp(value[:1].clone())
-    return result
-
-
-def negated_one(value: torch.Tensor) -> torch.Tensor:
-    result = value.clone()
-    result[-1:] = -result[-1:]
-    return result
-
-
+# Each makes the compiled values of eager's.
 FAULTS: dict[str, Callable[[torch.Tensor], Any]] = {
     "same": lambda value: value.clone(),
     **{f"uniform {size:g}": uniform(size) for size in (1e-8, 1e-6, 1e-5, 1e-4, 3e-4, 5e-4, 1e-3, 5e-3, 2e-2, 6e-2, 0.3)},

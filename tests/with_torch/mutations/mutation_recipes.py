@@ -4,7 +4,6 @@ Every entry of `RECIPES` is (before, after, inputs); both get equal inputs of th
 """
 
 import contextlib
-import importlib.util
 import sys
 from pathlib import Path
 
@@ -354,18 +353,10 @@ RECIPES = {
 }
 
 
-def probe_of(dynadiag):
-    file = Path(dynadiag.__file__).parent / "fx" / "probe_main.py"
-    spec = importlib.util.spec_from_file_location("probe_main", file)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def main(folder):
     import dynadiag
+    from dynadiag.fx import probe_main as probe
 
-    probe = probe_of(dynadiag)
     for name, (before, after, make) in RECIPES.items():
         for side, function in (("before", before), ("after", after)):
             torch._dynamo.reset()

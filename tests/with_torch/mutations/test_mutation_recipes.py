@@ -1,6 +1,5 @@
 """Each recipe of the mutation pages, before and after: the tool's own verdict changes as promised, and eager results are equal."""
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -12,6 +11,7 @@ import torch
 from dynadiag import report
 from dynadiag.passes.find_mutations import find_mutations
 from dynadiag.trace import load
+from tests.with_torch.mutations.mutation_recipes import RECIPES
 
 PROGRAM = Path(__file__).with_name("mutation_recipes.py")
 # The code before, its worst effect, the code whose advice says so, and the worst effect that may be left.
@@ -49,10 +49,7 @@ def recorded(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def recipes():
-    spec = importlib.util.spec_from_file_location("mutation_recipes", PROGRAM)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.RECIPES
+    return RECIPES
 
 
 # torch 2.11 traces a hook that writes its gradient.

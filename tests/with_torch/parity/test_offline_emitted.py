@@ -14,6 +14,7 @@ from dynadiag.parity.replaying import Setting, Subject, replay
 from dynadiag.parity.result import _code
 from dynadiag.parity.scenarios import Pair, Plan, Scenario
 from dynadiag.parity.subject import Ready
+from tests.corpus.planted_faults.backends import Twice, inputs, later, one_tensor, outputs, separate
 
 WRITES = """class GraphModule(torch.nn.Module):
     def forward(self, L_x_: "f32[4][1]cpu", L_y_: "f32[4][1]cpu"):
@@ -38,48 +39,6 @@ TWO = Scenario(kind="second_call", calls=("recorded", "recorded"))
 
 def between(kind, *calls):
     return Scenario(kind=kind, calls=calls, pair=Pair(0, 1))
-
-
-def outputs(change):
-    return lambda module, _: lambda *inputs: change(*module(*inputs))
-
-
-def inputs(change):
-    return lambda module, _: lambda *given: module(*change(*given))
-
-
-class Twice(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, value):
-        return value.clone()
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return gradient * 2
-
-
-def one_tensor(module, examples):
-    return (lambda *given: [one + 1 for one in module(*given)]) if len(examples) == 1 else module
-
-
-def separate(module, _):
-    def run(x, y):
-        copies = [x.clone(), y.clone()]
-        made = module(*copies)
-        x.copy_(copies[0])
-        return made
-
-    return run
-
-
-def later(change):
-    """Wrong from the second call of a compilation on."""
-
-    def backend(module, _):
-        calls = []
-        return lambda *given: (calls.append(1), change(*module(*given)) if len(calls) > 1 else module(*given))[1]
-
-    return backend
 
 
 def refuses(*_):

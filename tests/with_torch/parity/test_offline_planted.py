@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 import pytest
-import torch
 
 from dynadiag.fx.inputs import FILLINGS
 from dynadiag.fx.rebuild import rebuild
 from dynadiag.parity.judging import aspect_of
 from dynadiag.parity.replaying import Setting, Subject, replay
 from dynadiag.parity.scenarios import Pair, Scenario
+from tests.corpus.planted_faults.backends import Twice, inputs, one_tensor, outputs, separate, together
 
 WRITES = """class GraphModule(torch.nn.Module):
     def forward(self, L_x_: "f32[4][1]cpu", L_y_: "f32[4][1]cpu"):
@@ -29,28 +29,6 @@ TRAINS = """class GraphModule(torch.nn.Module):
         return (sin, t)
 """
 TWO = Scenario(kind="second_call", calls=("recorded", "recorded"))
-
-
-class Twice(torch.autograd.Function):
-    """The identity, with a gradient that is twice too large."""
-
-    @staticmethod
-    def forward(ctx, value):
-        return value.clone()
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return gradient * 2
-
-
-def outputs(change):
-    """A back end that changes what the graph gives."""
-    return lambda module, _: lambda *inputs: change(*module(*inputs))
-
-
-def inputs(change):
-    """A back end that changes what the graph gets."""
-    return lambda module, _: lambda *given: module(*change(*given))
 
 
 def found(backend, text=TRAINS, scenario=TWO):
@@ -115,45 +93,11 @@ def test_what_is_wrong_on_the_second_call_only():
     assert found(outputs(later), WRITES) == [(1, "output", "output 0", "values")]
 
 
-def _one_tensor(module, examples):
-    """Wrong where Dynamo gives it one input for both."""
-    return (lambda *given: [one + 1 for one in module(*given)]) if len(examples) == 1 else module
-
-
-def _separate(module, _):
-    """As if inputs never overlapped: each is worked on in a copy, which is then written back."""
-
-    def run(x, y):
-        copies = [x.clone(), y.clone()]
-        made = module(*copies)
-        x.copy_(copies[0])
-        return made
-
-    return run
-
-
-def _together(module, examples):
-    """As if inputs that overlapped at first always did."""
-    shift = examples[1].storage_offset() - examples[0].storage_offset()
-    shared = examples[0].untyped_storage().data_ptr() == examples[1].untyped_storage().data_ptr()
-
-    def run(x, y):
-        if not shared:
-            return module(x, y)
-        base = torch.zeros(4 + abs(shift))
-        base[:4], base[abs(shift) :] = x, y
-        made = module(base[:4], base[abs(shift) :])
-        x.copy_(base[:4])
-        return made
-
-    return run
-
-
 SCENARIOS = {
-    "same_tensor": (_one_tensor, ("recorded", "same"), 1),
-    "overlap_later": (_separate, ("recorded", "overlap"), 1),
-    "overlap_first": (_together, ("overlap", "apart"), 1),
-    "apart_later": (_together, ("overlap", "apart"), 1),
+    "same_tensor": (one_tensor, ("recorded", "same"), 1),
+    "overlap_later": (separate, ("recorded", "overlap"), 1),
+    "overlap_first": (together, ("overlap", "apart"), 1),
+    "apart_later": (together, ("overlap", "apart"), 1),
 }
 
 

@@ -1,6 +1,5 @@
 """Each cure: the recompiles before it, those left after it, the same results, and dynadiag naming it for torch's own reasons."""
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -12,11 +11,9 @@ import pytest
 from dynadiag.advice.recompiles import limit_advice
 from dynadiag.model.run import CompileCall, Location
 from dynadiag.passes.find_recompiles import find_recompiles
+from tests.unit.passes_recompiles import builders
 
 HERE = Path(__file__).parent
-_spec = importlib.util.spec_from_file_location("recompile_builders", HERE.parents[1] / "unit" / "passes_recompiles" / "builders.py")
-builders = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(builders)
 
 # (recompiles before, recompiles after); the limit's cure lets all eleven variants be compiled.
 LEFT = {

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 import torch
@@ -22,12 +20,9 @@ from dynadiag.reduce.graphs.judge import IsolatedOracle, observe_isolated
 from dynadiag.reduce.graphs.reduction import HuntOptions, confirm, hunt
 from dynadiag.reduce.graphs.setting import Setting
 from dynadiag.torch_compat.reduce_compile import warm_up
+from tests.corpus.planted_faults import operators as faults
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-
-_spec = importlib.util.spec_from_file_location("planted_faults", Path(__file__).with_name("planted_faults.py"))
-faults = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(faults)
 
 
 @pytest.fixture(scope="module", autouse=True)
