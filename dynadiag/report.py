@@ -9,11 +9,11 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from dynadiag.facts.lookups import kept_graphs
+from dynadiag.model import codes
 from dynadiag.model.report import CompileTime, Finding, GraphBreak, PassResult, Report, Summary
 from dynadiag.model.run import Run
 from dynadiag.passes import ALL_PASSES
 from dynadiag.passes.base import Pass
-from dynadiag.passes.failed_compilations import CODE as FAILED
 
 _Entry = TypeVar("_Entry", bound=Any)
 _TRACEBACK_LINES = 4
@@ -91,13 +91,13 @@ def _free(identifier: str, taken: set[str]) -> str:
 
 
 # Writes that torch or autograd refuse while a graph is compiled.
-_REFUSED_WRITES = frozenset(("DM05", "DM08", "DM09", "DM23"))
+_REFUSED_WRITES = frozenset((codes.SIZES_CHANGED, codes.LEAF_WRITTEN, codes.AOT_REFUSED_WRITE, codes.AUTOGRAD_REFUSED_WRITE))
 
 
 def _explained(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """Without the failed compilations that another error explains: a write that makes torch fail is told with its line, once."""
     blamed = {one for finding in findings if finding.code in _REFUSED_WRITES and finding.severity == "error" for one in finding.evidence}
-    return tuple(one for one in findings if one.code != FAILED or not one.evidence or not blamed.issuperset(one.evidence))
+    return tuple(one for one in findings if one.code != codes.COMPILATION_FAILED or not one.evidence or not blamed.issuperset(one.evidence))
 
 
 def _ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:

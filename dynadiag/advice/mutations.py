@@ -13,6 +13,7 @@ from dynadiag.advice.parity import undeclared_write
 from dynadiag.advice.source import dotted, parse_line
 from dynadiag.facts.lookups import compiled_functions, traced_by_frame
 from dynadiag.facts.user_frames import callers, is_own_file, normal_path, own_frame, source_function
+from dynadiag.model import codes
 from dynadiag.model.report import Advice, Mutation
 from dynadiag.model.run import Frame, Run
 
@@ -26,7 +27,7 @@ _MARK = "torch._dynamo.mark_static_address"
 def mutation_advice(mutation: Mutation, run: Run) -> tuple[Advice, ...]:
     """The changes that end what this mutation costs; empty for one that costs nothing."""
     rule = _RULES.get(mutation.code)
-    free = mutation.worst in (None, "free") and mutation.code != "DM24"
+    free = mutation.worst in (None, "free") and mutation.code != codes.UNDECLARED_WRITE
     if rule is None or free or _is_apart(mutation, run):
         return ()
     frame = run.frame(mutation.frame)
@@ -308,24 +309,24 @@ def _undeclared(mutation: Mutation) -> tuple[Advice, ...]:
 
 
 _RULES: Final[Mapping[str, _Rule]] = {
-    "DM02": _plain_input,
-    "DM03": _copied,
-    "DM04": _hidden,
-    "DM05": _metadata,
-    "DM06": _storage,
-    "DM07": _requires_grad,
-    "DM08": _leaf,
-    "DM09": _refused,
-    "DM10": _merged,
-    "DM11": _python,
-    "DM13": _body,
-    "DM14": _missed,
-    "DM15": _backend,
-    "DM16": _optimizer,
-    "DM19": _across,
-    "DM20": _out,
-    "DM21": _state,
-    "DM22": _parameter,
-    "DM23": _autograd,
-    "DM24": _undeclared,
+    codes.INPUT_WITHOUT_ADDRESS: _plain_input,
+    codes.COPIED_BACK: _copied,
+    codes.WRITTEN_THROUGH_DATA: _hidden,
+    codes.SIZES_CHANGED: _metadata,
+    codes.STORAGE_REPLACED: _storage,
+    codes.REQUIRES_GRAD_CHANGED: _requires_grad,
+    codes.LEAF_WRITTEN: _leaf,
+    codes.AOT_REFUSED_WRITE: _refused,
+    codes.OVERLAPPING_INPUTS: _merged,
+    codes.PYTHON_RECOMPILES: _python,
+    codes.WRITTEN_IN_BODY: _body,
+    codes.MISSED_IN_PLACE: _missed,
+    codes.BACKEND_KEEPS_NO_WRITES: _backend,
+    codes.OPTIMIZER_STEP: _optimizer,
+    codes.WRITTEN_BEHIND_BREAK: _across,
+    codes.OUT_RESIZED: _out,
+    codes.STATE_SET: _state,
+    codes.PARAMETER_REPLACED: _parameter,
+    codes.AUTOGRAD_REFUSED_WRITE: _autograd,
+    codes.UNDECLARED_WRITE: _undeclared,
 }

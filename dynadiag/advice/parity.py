@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dynadiag.model import codes
 from dynadiag.model.report import Advice
 
 _NARROW = Advice(
@@ -33,7 +34,7 @@ def parity_advice(code: str, name: str | None, shared: bool, undeclared: str | N
     """
     if strides:
         return (_STRIDES,)
-    if code == "DM47":
+    if code == codes.DOES_WHAT_EAGER_REFUSES:
         return (_REFUSED,)
     return (*_own(code, name, shared, undeclared), _NARROW)
 
@@ -45,17 +46,23 @@ def undeclared_write(operator: str, name: str) -> Advice:
 
 
 _REPLAYED = {
-    "DM30": (
+    codes.WRONG_WHEN_OVERLAPPING: (
         "no-shared-memory",
         "Never pass overlapping tensors where disjoint ones were passed before: clone one, or pass the base.",
     ),
-    "DM31": ("one-layout", "Keep to one way of sharing memory for one compiled function, or compile one function for each."),
-    "DM32": ("pass-a-clone", "Pass a clone of the second one."),
-    "DM33": (
+    codes.RAISES_AFTER_OTHER_SHARING: (
+        "one-layout",
+        "Keep to one way of sharing memory for one compiled function, or compile one function for each.",
+    ),
+    codes.WRONG_WHEN_SAME_TENSOR: ("pass-a-clone", "Pass a clone of the second one."),
+    codes.WRONG_FROM_DISK_CACHE: (
         "no-cache",
         "Do not mix such calls under one cache on disk, or set torch._functorch.config.enable_autograd_cache = False.",
     ),
-    "DM35": ("fake-like-real", "Declare the alias in the operator's schema, or return a clone; its fake must give the real one's sizes."),
+    codes.REPLAY_METADATA: (
+        "fake-like-real",
+        "Declare the alias in the operator's schema, or return a clone; its fake must give the real one's sizes.",
+    ),
 }
 
 
@@ -68,19 +75,19 @@ def replay_advice(code: str) -> tuple[Advice, ...]:
 def _own(code: str, name: str | None, shared: bool, undeclared: str | None) -> tuple[Advice, ...]:
     if undeclared is not None:
         return (undeclared_write(undeclared, str(name)),)
-    if code in ("DM40", "DM44") and name is not None and shared:
+    if code in (codes.WRONG_INPUT, codes.RAISES_WHERE_EAGER_DOES_NOT) and name is not None and shared:
         text = f"Never pass {name} overlapping another argument: clone one of the two, or pass their base and slice inside."
         return (Advice(slug="no-shared-memory", text=text),)
-    if code == "DM40":
+    if code == codes.WRONG_INPUT:
         text = f"Return the new value instead of writing {name} in place. A custom operator that returns its argument must return a clone."
         return (Advice(slug="out-of-place", text=text),)
-    if code == "DM45":
+    if code == codes.OVERWRITTEN_LATER:
         text = (
             "Clone what you keep: y = compiled(x).clone(). Under mode='reduce-overhead' an output lives in the memory of a CUDA graph, "
             "which the next call fills again; torch.compiler.cudagraph_mark_step_begin() says where a step begins."
         )
         return (Advice(slug="clone-what-is-kept", text=text, options=("torch.compiler.cudagraph_mark_step_begin",)),)
-    if code in ("DM42", "DM43"):
+    if code in (codes.OTHER_METADATA, codes.OTHER_ALIASES):
         text = (
             "With a custom operator: give its fake implementation the sizes, strides, dtype and aliases of the real one. "
             "Check a back end of yours likewise."

@@ -8,9 +8,8 @@ from typing import Any
 
 from dynadiag import report
 from dynadiag.model import Run
+from dynadiag.passes.find_parity import TITLES
 from dynadiag.render.parity_words import details, verdict
-
-CODES = ("DM40", "DM41", "DM42", "DM43", "DM44", "DM45", "DM46", "DM47")
 
 
 def happened_in(run: Run) -> Mapping[str, Any] | None:
@@ -29,7 +28,7 @@ def happened_in(run: Run) -> Mapping[str, Any] | None:
             "where": asdict(one.where) if one.where is not None else None,
         }
         for one in built.findings
-        if one.code in CODES
+        if one.code in TITLES
     ]
     compared = built.parity.calls_equal + built.parity.calls_different
     return {"verdict": verdict(built.parity), "calls_compared": compared, "findings": findings, "notes": list(details(built.parity))}

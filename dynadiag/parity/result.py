@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from dynadiag.passes.parity_replay_words import TITLES, plain_source
+from dynadiag.model import codes
+from dynadiag.passes.parity_replay_words import plain_source
 
 SCHEMA_VERSION = 1
 LIMITS = (
@@ -96,14 +97,14 @@ def findings_of(graphs: Sequence[Mapping[str, Any]]) -> tuple[ParityFinding, ...
 
 def _code(kind: str, entry: Mapping[str, Any]) -> str:
     if kind == "disk_cache":
-        return "DM33"
+        return codes.WRONG_FROM_DISK_CACHE
     if kind == "same_tensor":
-        return "DM32"
+        return codes.WRONG_WHEN_SAME_TENSOR
     if kind != "second_call":
-        return "DM31" if entry["aspect"] == "raises" else "DM30"
+        return codes.RAISES_AFTER_OTHER_SHARING if entry["aspect"] == "raises" else codes.WRONG_WHEN_OVERLAPPING
     if entry["where"] == "gradient":
-        return "DM36"
-    return "DM34" if entry["aspect"] in ("values", "raises") else "DM35"
+        return codes.REPLAY_GRADIENTS
+    return codes.REPLAY_VALUES if entry["aspect"] in ("values", "raises") else codes.REPLAY_METADATA
 
 
 def _finding(name: str, code: str, graph: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]) -> ParityFinding:
@@ -113,7 +114,7 @@ def _finding(name: str, code: str, graph: Mapping[str, Any], entries: Sequence[M
     return ParityFinding(
         id=name,
         code=code,
-        title=TITLES[code],
+        title=codes.title_of(code),
         graph=graph["graph"],
         would=would_be(tried, least),
         layer=least["layer"],

@@ -12,13 +12,13 @@ from dynadiag.facts.fingerprint import Subject, fingerprints
 from dynadiag.facts.lookups import kept_graphs, process_of
 from dynadiag.facts.user_frames import entry_stack, joined_stack, of_last_run, own_entry, own_frame, source_function
 from dynadiag.facts.wording import unique
+from dynadiag.model import codes
 from dynadiag.model.report import Advice, GraphBreak
 from dynadiag.model.run import BreakEvent, Frame, Location, RegistryEntry, Run
 from dynadiag.passes.break_categories import category
 from dynadiag.passes.break_chain import resume_frames
 from dynadiag.passes.break_costs import break_cost
 
-NO_ID = "DB01"
 MOST_SITES = 5_000
 
 
@@ -45,7 +45,7 @@ class _Links:
 
 def break_code(site: GraphBreak) -> str:
     """The code of a finding on this site: torch's id, or DB01 for a break that torch gave none."""
-    return site.gb_id or NO_ID
+    return site.gb_id or codes.BREAK_WITHOUT_ID
 
 
 @of_last_run
@@ -55,7 +55,7 @@ def break_sites(run: Run) -> tuple[GraphBreak, ...]:
     Of a run with more than MOST_SITES the first ones; `more_sites` tells of the others.
     """
     ordered = [group for group in _groups(run).values() if group]
-    prints = fingerprints([Subject(_main(group).event.gb_id or NO_ID, _main(group).torch_frame) for group in ordered], run)
+    prints = fingerprints([Subject(_main(group).event.gb_id or codes.BREAK_WITHOUT_ID, _main(group).torch_frame) for group in ordered], run)
     links = _Links(run, resume_frames(run), kept_graphs(run))
     return tuple(
         _site(f"b{number}", fingerprint, group, links)

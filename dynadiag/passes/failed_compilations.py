@@ -12,13 +12,13 @@ from dynadiag.facts.guard_sources import readable
 from dynadiag.facts.lookups import problems_by_process
 from dynadiag.facts.user_frames import callers, normal_path, of_last_run, own_entry, own_frame
 from dynadiag.facts.wording import base_name, frame_text, plural
+from dynadiag.model import codes
 from dynadiag.model.report import Finding
 from dynadiag.model.run import Frame, Location, Problem, Run
 from dynadiag.passes.base import Priority
 from dynadiag.passes.fallback_entries import first_sentence, named_frames
 from dynadiag.trace.stacks import printed_stack
 
-CODE = "DF10"
 _LONGEST_SAID = 400
 _COMPARED = 200
 _TEXT_LIMIT = 200_000
@@ -162,9 +162,9 @@ def _finding(run: Run, title: str, kind: str, where: Location | None, said: str,
     why = f"{frame_text(known)}: {failure_message(said).rstrip('.')}; {plural(len(frames), 'compilation')} failed."
     return Finding(
         id="",
-        fingerprint=fingerprint(CODE, where, run, name=kind),
-        code=CODE,
-        severity="error",
+        fingerprint=fingerprint(codes.COMPILATION_FAILED, where, run, name=kind),
+        code=codes.COMPILATION_FAILED,
+        severity=codes.severity_of(codes.COMPILATION_FAILED),
         title=title,
         where=where,
         why=f"{why} This exception ended the program." if ended else why,

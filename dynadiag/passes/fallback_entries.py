@@ -10,6 +10,7 @@ from dynadiag.advice.fallbacks import fallback_advice
 from dynadiag.facts.fingerprint import Subject, fingerprints
 from dynadiag.facts.user_frames import is_own_file, own_entry, resume_line, source_function
 from dynadiag.facts.wording import unique
+from dynadiag.model import codes
 from dynadiag.model.report import Fallback, GraphBreak
 from dynadiag.model.run import SOFT_ERRORS, Frame, Location, Problem, Run
 from dynadiag.passes.empty_frames import empty_frames, empty_reason, function_in, nothing_in, was_compiled
@@ -17,15 +18,15 @@ from dynadiag.passes.legacy_warnings import legacy_meaning
 from dynadiag.passes.nothing_compiled import TRACING_OFF, nothing_compiled, problem_place, stance_effect, switched_off
 
 CODES = {
-    "nothing_compiled": "DF01",
-    "skipped_frame": "DF02",
-    "recompile_limit": "DF03",
-    "suppressed_error": "DF04",
-    "aot_rejected": "DF05",
-    "no_graph": "DF06",
-    "disabled": "DF07",
-    "stance": "DF08",
-    "env_disabled": "DF09",
+    "nothing_compiled": codes.NOTHING_COMPILED,
+    "skipped_frame": codes.SKIPPED_FRAME,
+    "recompile_limit": codes.LIMIT_LEFT_EAGER,
+    "suppressed_error": codes.SUPPRESSED_ERROR,
+    "aot_rejected": codes.AOT_REJECTED,
+    "no_graph": codes.NO_GRAPH,
+    "disabled": codes.DISABLED,
+    "stance": codes.STANCE,
+    "env_disabled": codes.SWITCHED_OFF,
 }
 _LIMIT_TYPES = ("recompile limit exceeded", "cache limit exceeded")
 # As `variables/functions.py` and `symbolic_convert.py` of `torch/_dynamo` say it (2.11, 2.15); torch of 2023 wrote "wrapped function".

@@ -9,13 +9,11 @@ from dynadiag.facts.fingerprint import Subject, fingerprints
 from dynadiag.facts.lookups import frames_by_code
 from dynadiag.facts.user_frames import entry_stack, own_frame, source_function
 from dynadiag.facts.wording import frame_location, listed, plural, short_place, unique
+from dynadiag.model import codes
 from dynadiag.model.report import CompileTime, Cost, Finding, FrameTime, PassResult
 from dynadiag.model.run import CompileMetrics, Frame, Location, Phase, Run
 from dynadiag.passes.base import Priority
 
-RESTART_CODE = "DC01"
-SLOW_CODE = "DC02"
-UNCACHED_CODE = "DC03"
 PHASES = ("dynamo", "AOTAutograd", "backend", "inductor", "backward")
 # What makes a finding: seconds that a person waits for, and a part of the whole that is worth changing something for.
 SLOW_S = 30.0
@@ -175,7 +173,7 @@ def _draft(code: str, title: str, where: Location | None, why: str, cost: Cost, 
         id="n0",
         fingerprint="",
         code=code,
-        severity="note",
+        severity=codes.severity_of(code),
         title=title,
         where=where,
         why=why,
@@ -205,7 +203,7 @@ def _restarts(run: Run, total: CompileTime, times: Mapping[str, FrameTime]) -> I
         f"{lost:.1f} s of {total.total_s or 0.0:.1f} s of compile time were thrown away.{because}{cure}"
     )
     title = f"Restarts threw away {lost:.1f} s of compile time"
-    yield _draft(RESTART_CODE, title, _where(guilty[0], run), why, _seconds(lost), tuple(frame.id for frame in guilty[:10]))
+    yield _draft(codes.RESTARTS, title, _where(guilty[0], run), why, _seconds(lost), tuple(frame.id for frame in guilty[:10]))
 
 
 def _lost(times: Mapping[str, FrameTime], frame: Frame) -> float:
@@ -225,7 +223,7 @@ def _slow(run: Run, total: CompileTime, times: Mapping[str, FrameTime]) -> Itera
             f"{', '.join(f'{name} {value:.1f} s' for name, value in parts)}; {100 * seconds / (total.total_s or seconds):.0f} % of all."
         )
         title = f"Compiling `{source_function(first.name) or 'a frame'}` took {seconds:.1f} s"
-        yield _draft(SLOW_CODE, title, _where(first, run), why, _seconds(seconds), tuple(time.frame for time in timed[:10]))
+        yield _draft(codes.SLOW_COMPILE, title, _where(first, run), why, _seconds(seconds), tuple(time.frame for time in timed[:10]))
 
 
 def _uncached(run: Run, times: Mapping[str, FrameTime]) -> Iterable[Finding]:
@@ -243,7 +241,7 @@ def _uncached(run: Run, times: Mapping[str, FrameTime]) -> Iterable[Finding]:
     count = plural(len(refused), "compilation")
     why = f"torch did not store the result of {count}, so each start of the program compiles them again.{because}"
     evidence = tuple(frame for frame in refused if frame is not None)[:10]
-    yield _draft(UNCACHED_CODE, f"{seconds:.1f} s of compile time cannot be cached", _where(first, run), why, _seconds(seconds), evidence)
+    yield _draft(codes.UNCACHED, f"{seconds:.1f} s of compile time cannot be cached", _where(first, run), why, _seconds(seconds), evidence)
 
 
 def _where(frame: Frame, run: Run) -> Location | None:

@@ -11,12 +11,12 @@ from dynadiag.facts.guard_sources import readable
 from dynadiag.facts.lookups import traced_by_frame
 from dynadiag.facts.user_frames import own_entry, own_frame
 from dynadiag.facts.wording import frame_text, listed, plural, unique
+from dynadiag.model import codes
 from dynadiag.model.report import Advice, Cost, Finding, PassResult
 from dynadiag.model.run import Frame, Location, Problem, Run
 from dynadiag.passes.base import Priority
 from dynadiag.trace.stacks import printed_stack
 
-SKIPPED, PARTITION, AGAIN = "DC04", "DC05", "DC06"
 _PARTS = re.compile(r"partition \d+ of (?P<parts>\d+) is no CUDA graph \((?P<kept>\d+) are\): (?P<why>.*)", re.DOTALL)
 _COUNT = re.compile(r"recorded (?P<count>\d{1,6}) times: (?P<why>.*)", re.DOTALL)
 _ADDRESSES = re.compile(r"(?:\s*input name: \w+\.)? data pointer changed from (?:\d+|None) to \d+\.")
@@ -50,11 +50,11 @@ def _key(problem: Problem, run: Run) -> tuple[object, ...] | None:
     where = _where(problem, run)
     place = None if where is None else (where.file, where.line)
     if problem.kind == "cudagraph_skip":
-        return None if "mutated inputs" in problem.text else (SKIPPED, place, _first(problem.text))
+        return None if "mutated inputs" in problem.text else (codes.CUDA_GRAPH_SKIPPED, place, _first(problem.text))
     if problem.kind == "cudagraph_partition" and _PARTS.match(problem.text):
-        return (PARTITION, place, tuple(reason for reason, _ in _operators(problem))) if _operators(problem) else None
+        return (codes.CUDA_GRAPH_CUT, place, tuple(reason for reason, _ in _operators(problem))) if _operators(problem) else None
     if problem.kind == "cudagraph_rerecord" and (match := _COUNT.match(problem.text)):
-        return AGAIN, place, "size" if match["why"].startswith("another size") else _first(match["why"])
+        return codes.CUDA_GRAPH_AGAIN, place, "size" if match["why"].startswith("another size") else _first(match["why"])
     return None
 
 
@@ -82,12 +82,12 @@ def _made(code: str, title: str, where: Location | None, why: str, fix: tuple[Ad
         id="",
         fingerprint=fingerprint(code, where, run, name=title.partition(":")[0]),
         code=code,
-        severity="warning",
+        severity=codes.severity_of(code),
         title=title,
         where=where,
         why=why,
         fix=fix,
-        cost=Cost(value=float(len(group)), unit="recordings" if code == AGAIN else "graphs", basis="counted"),
+        cost=Cost(value=float(len(group)), unit="recordings" if code == codes.CUDA_GRAPH_AGAIN else "graphs", basis="counted"),
         evidence=unique(problem.frame for problem in group if problem.frame)[:20],
         rank=(float(Priority.RECOMPILED), 0.0, -float(len(group))),
     )
@@ -97,7 +97,9 @@ def _skipped(group: Sequence[Problem], run: Run) -> Finding:
     reason = _first(group[0].text)
     short = reason.removeprefix("skipping cudagraphs due to ").removeprefix("skipping cudagraph due to ")
     why = f"torch: {reason}. {_frames(group, run)} started kernel by kernel, without a CUDA graph."
-    return _made(SKIPPED, f"CUDA graphs were skipped: {short}", _where(group[0], run), why, skip_advice(reason), group, run)
+    return _made(
+        codes.CUDA_GRAPH_SKIPPED, f"CUDA graphs were skipped: {short}", _where(group[0], run), why, skip_advice(reason), group, run
+    )
 
 
 def _partition(group: Sequence[Problem], run: Run) -> Finding:
@@ -118,7 +120,7 @@ def _partition(group: Sequence[Problem], run: Run) -> Finding:
     if any(operator.endswith("(compiled)") and reason == "cpu ops" for reason, operator in operators):
         sentences.append("For its CPU operators C++ code was generated, which a C++ compiler has to compile.")
     title = f"A part of the graph runs outside of its CUDA graph: {listed(reasons)}"
-    return _made(PARTITION, title, _where(first, run), " ".join(sentences), partition_advice(reasons, on_cpu), group, run)
+    return _made(codes.CUDA_GRAPH_CUT, title, _where(first, run), " ".join(sentences), partition_advice(reasons, on_cpu), group, run)
 
 
 def _each(operators: Sequence[tuple[str, str]], names: Sequence[str]) -> Iterator[str]:
@@ -140,7 +142,7 @@ def _again(group: Sequence[Problem], run: Run) -> Finding:
     again = f"After its first recording {plural(len(group), 'more recording')}: {said}."
     why = f"{again} Each runs the kernels once to record them and keeps memory."
     title = f"CUDA graphs were recorded again: {plural(len(group), 'time')}"
-    return _made(AGAIN, title, _where(group[-1], run), why, rerecord_advice(reason), group, run)
+    return _made(codes.CUDA_GRAPH_AGAIN, title, _where(group[-1], run), why, rerecord_advice(reason), group, run)
 
 
 def _frames(group: Sequence[Problem], run: Run) -> str:
@@ -148,4 +150,4 @@ def _frames(group: Sequence[Problem], run: Run) -> str:
     return listed(unique(frame_text(frame) for frame in frames), limit=2) if frames else "the graph"
 
 
-_FINDINGS = {SKIPPED: _skipped, PARTITION: _partition, AGAIN: _again}
+_FINDINGS = {codes.CUDA_GRAPH_SKIPPED: _skipped, codes.CUDA_GRAPH_CUT: _partition, codes.CUDA_GRAPH_AGAIN: _again}

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from dynadiag.facts.fingerprint import fingerprint
 from dynadiag.facts.lookups import code_key
 from dynadiag.facts.wording import frame_text, listed, plural
-from dynadiag.model.report import Advice, Cost, Fallback, Finding, PassResult, Severity
+from dynadiag.model import codes
+from dynadiag.model.report import Advice, Cost, Fallback, Finding, PassResult
 from dynadiag.model.run import Frame, Run
 from dynadiag.passes.base import Priority
 from dynadiag.passes.break_sites import break_sites
@@ -15,16 +16,6 @@ from dynadiag.passes.failed_compilations import failed_compilations
 from dynadiag.passes.fallback_entries import CODES, fallback_entries, is_limit
 from dynadiag.passes.nothing_compiled import nothing_compiled
 
-_TITLES: dict[str, str] = {
-    "skipped_frame": "A frame runs eager",
-    "recompile_limit": "A frame reached the recompile limit and runs eager for new inputs",
-    "suppressed_error": "A compile error was suppressed: the frame runs eager",
-    "aot_rejected": "A captured graph was refused by AOTAutograd and ran eager",
-    "no_graph": "Nothing to compile in a function",
-    "disabled": "Compilation is disabled for a function",
-    "stance": "A stance lets compiled functions run eager",
-    "env_disabled": "Compilation is switched off",
-}
 _RANKS: dict[str, Priority] = {
     "skipped_frame": Priority.RAN_EAGER,
     "recompile_limit": Priority.LIMIT_HIT,
@@ -66,9 +57,9 @@ def _nothing(run: Run, entries: Sequence[Fallback]) -> Iterable[Finding]:
     fix = () if nothing.advice is None else (Advice(slug=f"nothing-{nothing.slug}", text=nothing.advice),)
     yield Finding(
         id="",
-        fingerprint=fingerprint(CODES["nothing_compiled"], nothing.where, run, name=nothing.slug),
-        code=CODES["nothing_compiled"],
-        severity="error",
+        fingerprint=fingerprint(codes.NOTHING_COMPILED, nothing.where, run, name=nothing.slug),
+        code=codes.NOTHING_COMPILED,
+        severity=codes.severity_of(codes.NOTHING_COMPILED),
         title=_NOTHING_TITLES.get(nothing.slug, "Nothing was compiled: the whole program ran eager"),
         where=nothing.where,
         why=f"{nothing.reason}.",
@@ -98,8 +89,8 @@ def _entries(run: Run, entries: Iterable[Fallback]) -> Iterable[Finding]:
             id="",
             fingerprint=entry.fingerprint,
             code=CODES[entry.kind],
-            severity=_severity(entry),
-            title=_TITLES[entry.kind],
+            severity=codes.severity_of(CODES[entry.kind]),
+            title=codes.title_of(CODES[entry.kind]),
             where=entry.own_frame,
             why=f"{entry.reason}; {plural(entry.events, 'record')}.",
             fix=entry.advice,
@@ -113,10 +104,6 @@ def _rank(entry: Fallback, whole: bool) -> Priority:
     """A switch that did not keep the whole program from being compiled is no worse than a frame that ran eager."""
     rank = _RANKS.get(entry.kind, Priority.REMARK)
     return Priority.RAN_EAGER if rank is Priority.NOTHING_COMPILED and not whole else rank
-
-
-def _severity(entry: Fallback) -> Severity:
-    return "note" if entry.kind in ("no_graph", "disabled", "stance") else "warning"
 
 
 def _told_as_recompiles(run: Run) -> set[str]:

@@ -10,6 +10,7 @@ from dynadiag.facts.fingerprint import Subject, fingerprints
 from dynadiag.facts.lookups import problems_by_frame
 from dynadiag.facts.user_frames import resume_line, source_function
 from dynadiag.facts.wording import listed, plural, rank_text, short_place, unique
+from dynadiag.model import codes
 from dynadiag.model.report import Advice, Cost, Finding, GraphBreak, PassResult, Severity
 from dynadiag.model.run import Location, Run
 from dynadiag.passes.base import Priority
@@ -19,7 +20,6 @@ from dynadiag.passes.break_sites import break_code, break_sites, more_sites
 from dynadiag.passes.compile_calls import CompileCalls
 from dynadiag.passes.fallback_entries import fallback_entries, first_sentence
 from dynadiag.passes.merged_fixes import merged_fixes
-from dynadiag.passes.train_steps import CODE as TRAIN_STEP
 from dynadiag.passes.train_steps import (
     is_train_step,
     joined_train_steps,
@@ -96,7 +96,7 @@ def _main(group: Sequence[GraphBreak]) -> GraphBreak:
 
 
 def _code(group: Sequence[GraphBreak]) -> str:
-    return TRAIN_STEP if is_train_step(group) else break_code(_main(group))
+    return codes.TRAIN_STEP if is_train_step(group) else break_code(_main(group))
 
 
 def _where(group: Sequence[GraphBreak]) -> Location | None:

@@ -11,12 +11,12 @@ from dynadiag.facts.guard_sources import readable
 from dynadiag.facts.lookups import costs_of, frames_by_code, process_of
 from dynadiag.facts.user_frames import entry_stack, of_last_run, own_frame, source_function
 from dynadiag.facts.wording import frame_location, listed, short_place, unique
+from dynadiag.model import codes
 from dynadiag.model.report import Advice, Cost, Finding, GuardReport, PassResult
 from dynadiag.model.run import Frame, Guard, Run
 from dynadiag.passes.base import Priority
 from dynadiag.passes.guard_text import parse_reason
 
-SLOW_CODE = "DG01"
 # torch times one single check while it compiles, with the CPU caches flushed before it (`CheckFunctionManager`, `_dynamo/guards.py`): an
 # upper bound that says nothing of a call. So a finding needs the look-ups of `--cost`, and enough guards to explain them: a call of a few
 # microseconds has its share of look-up with three guards too.
@@ -123,7 +123,7 @@ class _Measured:
 
 def _findings(run: Run, reports: dict[str, GuardReport]) -> tuple[Finding, ...]:
     slow = [one for frames in frames_by_code(run).values() if (one := _measured(frames, run)) is not None and one.share >= LEAST_SHARE]
-    marks = fingerprints([Subject(SLOW_CODE, own_frame(entry_stack(one.frame), run)) for one in slow], run)
+    marks = fingerprints([Subject(codes.SLOW_GUARDS, own_frame(entry_stack(one.frame), run)) for one in slow], run)
     return tuple(_finding(number, one, reports, mark, run) for number, (one, mark) in enumerate(zip(slow, marks, strict=True), start=1))
 
 
@@ -160,8 +160,8 @@ def _finding(number: int, one: _Measured, reports: dict[str, GuardReport], mark:
     return Finding(
         id=f"n{number}",
         fingerprint=mark,
-        code=SLOW_CODE,
-        severity="note",
+        code=codes.SLOW_GUARDS,
+        severity=codes.severity_of(codes.SLOW_GUARDS),
         title=f"Guards of `{name}`: looking up the compiled code takes {one.share:.0%} of the measured calls",
         where=own_frame(entry_stack(frame), run),
         why=" ".join(

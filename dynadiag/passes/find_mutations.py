@@ -15,10 +15,11 @@ from dynadiag.advice.mutations import mutation_advice
 from dynadiag.facts.fingerprint import Subject, fingerprints
 from dynadiag.facts.user_frames import is_own_file, source_function
 from dynadiag.facts.wording import plural
+from dynadiag.model import codes
 from dynadiag.model.report import Mutation, PassResult
 from dynadiag.model.run import Location, Run
 from dynadiag.passes.mutation_breaks import break_facts
-from dynadiag.passes.mutation_effects import OPTIMIZER, optimizer_breaks, with_effects
+from dynadiag.passes.mutation_effects import optimizer_breaks, with_effects
 from dynadiag.passes.mutation_errors import failed_by_new_sizes, leaf_facts, refusal_of, refused, uncaught_effect, uncaught_facts
 from dynadiag.passes.mutation_facts import Effect, Fact, Site, severity_of, sorted_effects, worst
 from dynadiag.passes.mutation_findings import mutation_findings
@@ -26,13 +27,24 @@ from dynadiag.passes.mutation_free import inner_facts
 from dynadiag.passes.mutation_graphs import GraphView, graph_views, last_graphs
 from dynadiag.passes.mutation_inputs import disagreements, input_facts
 from dynadiag.passes.mutation_parity import with_parity
-from dynadiag.passes.mutation_postgrad import MISSED, copy_effect, missed_reinplacing, whole_copies
+from dynadiag.passes.mutation_postgrad import copy_effect, missed_reinplacing, whole_copies
 from dynadiag.passes.mutation_python import python_facts
 
 Key = tuple[object, ...]
 MOST_PYTHON = 5_000
 MOST_GRAPHS = 20_000  # whose texts are read: five of each rank of a job of 4,096
-_OF_BREAKS = frozenset(("DM05", "DM06", "DM07", "DM13", "DM16", "DM20", "DM21", "DM22"))
+_OF_BREAKS = frozenset(
+    (
+        codes.SIZES_CHANGED,
+        codes.STORAGE_REPLACED,
+        codes.REQUIRES_GRAD_CHANGED,
+        codes.WRITTEN_IN_BODY,
+        codes.OPTIMIZER_STEP,
+        codes.OUT_RESIZED,
+        codes.STATE_SET,
+        codes.PARAMETER_REPLACED,
+    )
+)
 # Each backward graph of compiled autograd is a function of a file of its own.
 _MADE_FILE = re.compile(r"<eval_with_key>\.\d+")
 
@@ -84,8 +96,8 @@ def _of_graph(view: GraphView, breaks: Mapping[int, tuple[Effect, ...]], run: Ru
     for fact in facts:
         known = by_name.get(fact.input)
         if known is not None and known.index in copied:
-            yield replace(fact, code=MISSED, effects=(copy_effect(known.size),))
-        if fact.code == OPTIMIZER:
+            yield replace(fact, code=codes.MISSED_IN_PLACE, effects=(copy_effect(known.size),))
+        if fact.code == codes.OPTIMIZER_STEP:
             fact = replace(fact, effects=(*fact.effects, *breaks.get(fact.frame.key.process, ())))
         yield failed_by_new_sizes(uncaught_effect(fact, run))
     yield from missed_reinplacing(view, run)

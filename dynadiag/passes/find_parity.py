@@ -9,6 +9,7 @@ from dynadiag.advice.parity import parity_advice
 from dynadiag.facts.fingerprint import fingerprint
 from dynadiag.facts.user_frames import source_function
 from dynadiag.facts.wording import frame_location, plural, unique
+from dynadiag.model import codes
 from dynadiag.model.parity import NotCompared, Parity, ParityCall
 from dynadiag.model.report import Cost, Finding, PassResult
 from dynadiag.model.run import Frame, Location, Run
@@ -20,14 +21,14 @@ NOT_SHOWN = (
     "`dynadiag parity` tries other calls."
 )
 TITLES = {
-    "DM40": "Silently wrong: after the call {what} is not what eager makes of it",
-    "DM41": "Silently wrong: the values of {what} are not eager's",
-    "DM42": "{what} has another {kind} than in eager",
-    "DM43": "{what} aliases memory differently than in eager",
-    "DM44": "The compiled call raises where eager does not",
-    "DM45": "Overwritten by a later call: {what}, which is still held",
-    "DM46": "Silently wrong: the gradient of {what} is not eager's",
-    "DM47": "The compiled call carries out what eager refuses",
+    codes.WRONG_INPUT: "Silently wrong: after the call {what} is not what eager makes of it",
+    codes.WRONG_OUTPUT: "Silently wrong: the values of {what} are not eager's",
+    codes.OTHER_METADATA: "{what} has another {kind} than in eager",
+    codes.OTHER_ALIASES: "{what} aliases memory differently than in eager",
+    codes.RAISES_WHERE_EAGER_DOES_NOT: "The compiled call raises where eager does not",
+    codes.OVERWRITTEN_LATER: "Overwritten by a later call: {what}, which is still held",
+    codes.WRONG_GRADIENT: "Silently wrong: the gradient of {what} is not eager's",
+    codes.DOES_WHAT_EAGER_REFUSES: "The compiled call carries out what eager refuses",
 }
 _MOST_TOLD = 4
 Key = tuple[object, ...]
@@ -53,7 +54,7 @@ def _key(wrong: Wrong, run: Run) -> Key:
     """What makes differences of several calls and compilations one: the function, the input or output, and the line."""
     frame = run.frame(wrong.call.frame) if wrong.call.frame else None
     function = (frame.file, source_function(frame.name)) if frame is not None else (wrong.call.process, wrong.call.graph)
-    if wrong.code == "DM46":
+    if wrong.code == codes.WRONG_GRADIENT:
         return wrong.code, function
     if _only_strides(wrong):
         return wrong.code, function, "stride"
@@ -64,12 +65,12 @@ def _key(wrong: Wrong, run: Run) -> Key:
 
 def _only_strides(wrong: Wrong) -> bool:
     """Whether an output lies in memory in another order: its values are right, and often nobody sees it."""
-    return wrong.code == "DM42" and wrong.difference.kind == "stride"
+    return wrong.code == codes.OTHER_METADATA and wrong.difference.kind == "stride"
 
 
 def _sorted(group: list[Wrong]) -> list[Wrong]:
     """Of gradients, which one wrong place spreads over many inputs, the smallest first; else as they came."""
-    return sorted(group, key=lambda wrong: wrong.difference.elements or 0) if group[0].code == "DM46" else group
+    return sorted(group, key=lambda wrong: wrong.difference.elements or 0) if group[0].code == codes.WRONG_GRADIENT else group
 
 
 def _finding(group: Sequence[Wrong], run: Run) -> Finding:
@@ -77,7 +78,7 @@ def _finding(group: Sequence[Wrong], run: Run) -> Finding:
     frame = run.frame(first.call.frame) if first.call.frame else None
     where = first.where or _entry(frame)
     calls = [wrong.call for wrong in group]
-    name = first.input or (first.difference.name if first.code == "DM45" else f"output {first.difference.index}")
+    name = first.input or (first.difference.name if first.code == codes.OVERWRITTEN_LATER else f"output {first.difference.index}")
     return Finding(
         id="",
         fingerprint=fingerprint(first.code, where, run, name=name),
@@ -96,7 +97,7 @@ def _finding(group: Sequence[Wrong], run: Run) -> Finding:
 def _rank(wrong: Wrong) -> Priority:
     if _only_strides(wrong):
         return Priority.RECOMPILED
-    return Priority.FAILED if wrong.code == "DM44" else Priority.WRONG_RESULT
+    return Priority.FAILED if wrong.code == codes.RAISES_WHERE_EAGER_DOES_NOT else Priority.WRONG_RESULT
 
 
 def _title(group: Sequence[Wrong], name: str) -> str:
@@ -104,7 +105,7 @@ def _title(group: Sequence[Wrong], name: str) -> str:
     outputs = len({one.difference.index for one in group})
     if _only_strides(wrong) and outputs > 1:
         return f"{outputs} outputs have other strides than in eager"
-    if wrong.code == "DM40" and wrong.difference.where == "output":
+    if wrong.code == codes.WRONG_INPUT and wrong.difference.where == "output":
         return f"Silently wrong: output {wrong.difference.index}, which depends on memory shared with the written {wrong.input}"
     title = TITLES[wrong.code].format(what=name, kind=wrong.difference.kind.replace("_", " "))
     return title[:1].upper() + title[1:]

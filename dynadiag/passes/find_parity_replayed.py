@@ -7,11 +7,12 @@ from dataclasses import asdict
 from dynadiag.advice.parity import replay_advice
 from dynadiag.facts.fingerprint import fingerprint
 from dynadiag.facts.wording import frame_location, plural
+from dynadiag.model import codes
 from dynadiag.model.parity import CouldDiffer
 from dynadiag.model.report import Finding, PassResult
 from dynadiag.model.run import Frame, Graph, Location, Run
 from dynadiag.passes.base import Priority
-from dynadiag.passes.parity_replay_words import TITLES, tensor_in_words
+from dynadiag.passes.parity_replay_words import tensor_in_words
 
 
 def find_parity_replayed(run: Run) -> PassResult:
@@ -35,7 +36,7 @@ def _finding(one: CouldDiffer, graph: Graph | None, at: int, run: Run) -> Findin
         fingerprint=fingerprint(one.code, where, run, name=one.source or f"{one.where} {one.aspect}"),
         code=one.code,
         severity="warning",
-        title=f"Could happen: {TITLES.get(one.code, one.title)}",
+        title=f"Could happen: {codes.TABLE[one.code].title if one.code in codes.TABLE else one.title}",
         where=where,
         why=f"Replayed next to eager, {one.graph} {one.would}: {tensor_in_words(asdict(one))}{more}. It first shows in {one.layer}.{test}",
         fix=replay_advice(one.code),

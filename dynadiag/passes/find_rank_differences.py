@@ -9,15 +9,13 @@ from dataclasses import dataclass, replace
 from dynadiag.facts.fingerprint import Subject, fingerprints
 from dynadiag.facts.user_frames import own_frame, project_path, source_function
 from dynadiag.facts.wording import listed, plural, rank_numbers, short_place
+from dynadiag.model import codes
 from dynadiag.model.report import Cost, Finding, PassResult, RankDifference
 from dynadiag.model.run import Frame, Location, Process, Run
 from dynadiag.passes.base import Priority
 from dynadiag.passes.fallback_entries import named_frames
 from dynadiag.passes.guard_text import parse_guard_code, parse_reason
 
-CUT_CODE = "DX04"
-VALUE_CODE = "DX06"
-SETTING_CODE = "DX05"
 _SHOWN = 3
 _SINGLY = 64
 _MOST_DIFFERENCES = 1000
@@ -42,7 +40,6 @@ class Aspect:
 
     code: str
     noun: str
-    title: str
     items: Callable[[Run], Iterable[tuple[int, Item]]]
 
 
@@ -57,8 +54,8 @@ def find_rank_differences(run: Run) -> PassResult:
         return PassResult(notes=notes)
     most = max(1, min(_MOST_DIFFERENCES, _MOST_VALUES // len(ranks)))
     found = [
-        *((aspect.code, aspect.title, *_differences(aspect, ranks, run, most)) for aspect in _ASPECTS),
-        (VALUE_CODE, _TITLES[VALUE_CODE], *guard_values(ranks, run, most)),
+        *((aspect.code, codes.title_of(aspect.code), *_differences(aspect, ranks, run, most)) for aspect in _ASPECTS),
+        (codes.RANKS_VALUES, codes.title_of(codes.RANKS_VALUES), *guard_values(ranks, run, most)),
     ]
     notes = (*notes, *(_left_out(title, len(shown), number) for _, title, shown, number in found if number > len(shown)))
     more: Counter[str] = Counter()  # that are not shown, by code
@@ -66,8 +63,8 @@ def find_rank_differences(run: Run) -> PassResult:
         more[code] += number - len(shown)
     every = [
         *((code, one) for code, _, shown, _ in found for one in shown),
-        *((SETTING_CODE, one) for one in _settings(ranks)),
-        *((CUT_CODE, one) for one in _cut_short(ranks)),
+        *((codes.RANKS_SETTINGS, one) for one in _settings(ranks)),
+        *((codes.RANK_CUT_OFF, one) for one in _cut_short(ranks)),
     ]
     numbered = [(code, replace(one, id=f"d{number}")) for number, (code, one) in enumerate(every, start=1)]
     return PassResult(ranks=tuple(one for _, one in numbered), findings=_findings(numbered, run, more), notes=notes)
@@ -187,24 +184,18 @@ def _name(frame: Frame) -> str:
 
 
 _ASPECTS = (
-    Aspect("DX01", "event", "Ranks do not break at the same places", _breaks),
-    Aspect("DX02", "recompile", "Ranks do not recompile alike", _recompiles),
-    Aspect("DX03", "graph", "Ranks do not have the same graphs", _graphs),
-    Aspect("DX03", "frame", "Ranks do not have the same graphs", _outcomes),
+    Aspect(codes.RANKS_BREAK, "event", _breaks),
+    Aspect(codes.RANKS_RECOMPILE, "recompile", _recompiles),
+    Aspect(codes.RANKS_GRAPHS, "graph", _graphs),
+    Aspect(codes.RANKS_GRAPHS, "frame", _outcomes),
 )
-_TITLES = {
-    **{aspect.code: aspect.title for aspect in _ASPECTS},
-    SETTING_CODE: "Ranks run different versions or options",
-    VALUE_CODE: "Ranks compiled the same code for different values",
-    CUT_CODE: "The log of a rank ends early",
-}
 _CONSEQUENCE = {
-    "DX01": "A rank that breaks elsewhere runs other graphs; if collectives are compiled into them, ranks can wait for each other.",
-    "DX02": "While one rank compiles again the others wait for it at the next collective.",
-    "DX03": "If collectives are compiled into graphs that only some ranks have, ranks can wait for each other.",
-    SETTING_CODE: "",
-    VALUE_CODE: "Each value is a constant in the code compiled there, so these ranks run different code.",
-    CUT_CODE: "",  # `_how_it_ended` says more
+    codes.RANKS_BREAK: "A rank that breaks elsewhere runs other graphs; if they contain collectives, ranks can wait for each other.",
+    codes.RANKS_RECOMPILE: "While one rank compiles again the others wait for it at the next collective.",
+    codes.RANKS_GRAPHS: "If collectives are compiled into graphs that only some ranks have, ranks can wait for each other.",
+    codes.RANKS_SETTINGS: "",
+    codes.RANKS_VALUES: "Each value is a constant in the code compiled there, so these ranks run different code.",
+    codes.RANK_CUT_OFF: "",  # `_how_it_ended` says more
 }
 
 
@@ -263,11 +254,11 @@ def guard_values(ranks: Mapping[int, Process], run: Run, most: int = _MOST_DIFFE
 def _guarded_differently(variants: Mapping[tuple[str, ...], Sequence[int]]) -> dict[str, dict[tuple[str, ...], str]]:
     """The sources whose values differ between the variants of one function's guards, with the value of each variant that has it."""
     by_source: dict[str, dict[tuple[str, ...], str]] = {}
-    for codes in list(variants)[:_MOST_VARIANTS]:
-        for code in codes:
+    for guards in list(variants)[:_MOST_VARIANTS]:
+        for code in guards:
             guard = parse_guard_code(code)
             if guard is not None and guard.source and guard.expected is not None:
-                by_source.setdefault(guard.source, {})[codes] = guard.expected
+                by_source.setdefault(guard.source, {})[guards] = guard.expected
     return {source: values for source, values in by_source.items() if len(set(values.values())) > 1}
 
 
@@ -285,7 +276,7 @@ def _findings(numbered: Sequence[tuple[str, RankDifference]], run: Run, more: Ma
     groups: dict[str, list[RankDifference]] = {}
     for code, one in numbered:
         groups.setdefault(code, []).append(one)
-    cut = next((one.odd_ranks for code, one in numbered if code == CUT_CODE), ())
+    cut = next((one.odd_ranks for code, one in numbered if code == codes.RANK_CUT_OFF), ())
     subjects = [Subject(code, group[0].location) for code, group in groups.items()]
     marks = fingerprints(subjects, run)
     return tuple(
@@ -296,14 +287,14 @@ def _findings(numbered: Sequence[tuple[str, RankDifference]], run: Run, more: Ma
 
 def _finding(number: int, code: str, group: Sequence[RankDifference], mark: str, cut: tuple[int, ...], more: int, run: Run) -> Finding:
     texts = [f"{one.what}: {', '.join(f'{rank}: {value}' for rank, value in one.values.items())}{_odd_text(one)}" for one in group]
-    parts = [f"{listed(texts, limit=_SHOWN)}.", _how_it_ended(run, cut) if code == CUT_CODE else _CONSEQUENCE[code]]
-    if cut and code != CUT_CODE:
+    parts = [f"{listed(texts, limit=_SHOWN)}.", _how_it_ended(run, cut) if code == codes.RANK_CUT_OFF else _CONSEQUENCE[code]]
+    if cut and code != codes.RANK_CUT_OFF:
         parts.append(f"The log of rank {rank_numbers(cut)} ends early, which alone can explain smaller counts there.")
     return Finding(
         id=f"n{number}",
         fingerprint=mark,
         code=code,
-        severity="warning",
+        severity=codes.severity_of(code),
         title=_title(code, group),
         where=group[0].location,
         why=" ".join(part for part in parts if part),
@@ -341,7 +332,7 @@ def _how_it_ended(run: Run, cut: tuple[int, ...]) -> str:
 def _title(code: str, group: Sequence[RankDifference]) -> str:
     odd = sorted({rank for one in group for rank in one.odd_ranks})
     who = f": rank {', '.join(map(str, odd))} differs from the others" if len(odd) == 1 else ""
-    return f"{_TITLES[code]}{who}"
+    return f"{codes.title_of(code)}{who}"
 
 
 def _odd_text(one: RankDifference) -> str:

@@ -13,13 +13,14 @@ from dynadiag.advice.recompiles import limit_advice, recompile_advice
 from dynadiag.facts.fingerprint import Subject, fingerprints
 from dynadiag.facts.user_frames import entry_stack, is_generated, is_own_file, own_frame, resume_line, source_function
 from dynadiag.facts.wording import frame_text, listed, plural, rank_text, short_place, unique
+from dynadiag.model import codes
 from dynadiag.model.report import Advice, Cost, Finding, PassResult, Recompile, Transition
 from dynadiag.model.run import Frame, Location, Run
 from dynadiag.passes.base import Priority
 from dynadiag.passes.compile_calls import CompileCalls, calling_line, input_roots, inputs_of
 from dynadiag.passes.other_modules import parameters, told_apart
 from dynadiag.passes.recompile_causes import Facts, cause_of, is_library, is_module_entry
-from dynadiag.passes.recompile_codes import LIMIT_CODE, recompile_code
+from dynadiag.passes.recompile_codes import recompile_code
 from dynadiag.passes.recompile_fixes import counted_fixes, distinct
 from dynadiag.passes.recompile_limit import Limit, recompile_limit
 from dynadiag.passes.recompile_rows import row_text
@@ -252,7 +253,7 @@ def _main_code(one: Recompiled) -> str:
 
 
 def _finding_code(group: Sequence[Recompiled]) -> str:
-    return LIMIT_CODE if group[0].limit.hit else _main_code(group[0])
+    return codes.RECOMPILE_LIMIT if group[0].limit.hit else _main_code(group[0])
 
 
 def _finding(number: int, group: Sequence[Recompiled], inside: Sequence[Recompiled], mark: str, run: Run) -> Finding:

@@ -8,13 +8,13 @@ from dynadiag.advice.uncaught import uncaught_advice
 from dynadiag.facts.fingerprint import fingerprint
 from dynadiag.facts.user_frames import normal_path, own_frame
 from dynadiag.facts.wording import rank_text, short_place
+from dynadiag.model import codes
 from dynadiag.model.report import Finding, PassResult
 from dynadiag.model.run import Location, Problem, Run
 from dynadiag.passes.base import Priority
 from dynadiag.passes.failed_compilations import raised_by_compilation
 from dynadiag.passes.mutation_errors import is_write_in_backward
 
-CODE = "DF11"
 _LONGEST = 400
 # What runs around and inside a compiled call, but not the two files that only pass a call on to the user's own function.
 _RUN_TIME = re.compile(r"/torch/(?:_functorch|_inductor|_dynamo)/")
@@ -47,10 +47,10 @@ def _finding(problem: Problem, run: Run) -> Finding:
     on = rank_text(run, (problem.process,))
     return Finding(
         id="",
-        fingerprint=fingerprint(CODE, where, run, name=raised.function or ""),
-        code=CODE,
-        severity="error",
-        title="Compiled code ended the program with an exception",
+        fingerprint=fingerprint(codes.UNCAUGHT, where, run, name=raised.function or ""),
+        code=codes.UNCAUGHT,
+        severity=codes.severity_of(codes.UNCAUGHT),
+        title=codes.title_of(codes.UNCAUGHT),
         where=where,
         why=f"{text.rstrip('.')}. Raised at {_place(raised)}, in code that runs only under torch.compile{f'; on {on}' if on else ''}. "
         "Whether the program works without torch.compile was not tried.",

@@ -14,11 +14,10 @@ from dynadiag.advice.mutation_lines import written_tensor
 from dynadiag.advice.source import dotted, parse_line
 from dynadiag.facts.lookups import traced_by_frame
 from dynadiag.facts.user_frames import normal_path, own_frame, source_function
+from dynadiag.model import codes
 from dynadiag.model.run import BreakEvent, Frame, Location, Run
 from dynadiag.passes.mutation_facts import Effect, Fact, Site
 
-METADATA, STORAGE, REQUIRES_GRAD, BODY, OUT, STATE, PARAMETER = "DM05", "DM06", "DM07", "DM13", "DM20", "DM21", "DM22"
-OPTIMIZER = "DM16"
 _Rule = Callable[[BreakEvent, Frame, Run], "Found | None"]
 _CALLED = re.compile(r"calling `(?P<source>.+)\.(?P<method>\w+)`")
 # What torch itself keeps Dynamo out of: fused kernels, LBFGS (torch/_dynamo/eval_frame.py `TorchPatcher`, 2.11 to 2.15) and `zero_grad`.
@@ -100,7 +99,7 @@ def _inplace_view(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
     if match is None:
         return None
     method = match["method"]
-    code, kind = (STORAGE, "storage") if method in ("set_", "resize_", "resize_as_") else (METADATA, "metadata")
+    code, kind = (codes.STORAGE_REPLACED, "storage") if method in ("set_", "resize_", "resize_as_") else (codes.SIZES_CHANGED, "metadata")
     return Found(code, match["source"], kind, method)
 
 
@@ -110,23 +109,23 @@ def _requires_grad(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
     target = next((one for one in line.nodes if isinstance(one, ast.Assign | ast.AnnAssign)), None)
     receiver = call.func.value if call is not None and isinstance(call.func, ast.Attribute) else None
     if receiver is not None and dotted(receiver) is not None:
-        return Found(REQUIRES_GRAD, _named(dotted(receiver) or "", event, frame), "requires_grad", "requires_grad_")
+        return Found(codes.REQUIRES_GRAD_CHANGED, _named(dotted(receiver) or "", event, frame), "requires_grad", "requires_grad_")
     if isinstance(target, ast.Assign) and isinstance(target.targets[0], ast.Name):
-        return Found(REQUIRES_GRAD, f"{target.targets[0].id} (made in the compiled code)", "requires_grad", "requires_grad_")
-    return Found(REQUIRES_GRAD, "a tensor on this line", "requires_grad", "requires_grad_")
+        return Found(codes.REQUIRES_GRAD_CHANGED, f"{target.targets[0].id} (made in the compiled code)", "requires_grad", "requires_grad_")
+    return Found(codes.REQUIRES_GRAD_CHANGED, "a tensor on this line", "requires_grad", "requires_grad_")
 
 
 def _data_setter(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
     target = _assigned_attribute(event, run, "data")
-    return Found(STORAGE, _named(target, event, frame) if target else "a tensor on this line", "storage", "data=")
+    return Found(codes.STORAGE_REPLACED, _named(target, event, frame) if target else "a tensor on this line", "storage", "data=")
 
 
 def _out(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
     for node in parse_line(_code(event, run)).nodes:
         for keyword in node.keywords if isinstance(node, ast.Call) else ():
             if keyword.arg == "out" and dotted(keyword.value) is not None:
-                return Found(OUT, _named(dotted(keyword.value) or "", event, frame), "storage", "out=")
-    return Found(OUT, "the tensor given as out=", "storage", "out=")
+                return Found(codes.OUT_RESIZED, _named(dotted(keyword.value) or "", event, frame), "storage", "out=")
+    return Found(codes.OUT_RESIZED, "the tensor given as out=", "storage", "out=")
 
 
 def _unsafe_side_effect(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
@@ -136,18 +135,23 @@ def _unsafe_side_effect(event: BreakEvent, frame: Frame, run: Run) -> Found | No
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGERS:
             owner = dotted(node.func.value)
             if owner is not None:
-                return Found(BODY, owner, "python", node.func.attr)
+                return Found(codes.WRITTEN_IN_BODY, owner, "python", node.func.attr)
     for node in line.nodes:
         if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign):
             target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-            return Found(BODY, line.text(target), "python", "assignment")
-    return Found(BODY, "a Python object of an outer function", "python", None)
+            return Found(codes.WRITTEN_IN_BODY, line.text(target), "python", "assignment")
+    return Found(codes.WRITTEN_IN_BODY, "a Python object of an outer function", "python", None)
 
 
 def _not_undone(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
     """An attribute changed in a body and not restored (torch 2.15): the explanation names the attribute, the record no line in the body."""
     match = re.search(r"Attribute '(?P<name>\w+)' on an outer-scope object", event.explanation or "")
-    return Found(BODY, f"attribute {match['name']} of an outer object" if match else "a Python object of an outer function", "python", None)
+    return Found(
+        codes.WRITTEN_IN_BODY,
+        f"attribute {match['name']} of an outer object" if match else "a Python object of an outer function",
+        "python",
+        None,
+    )
 
 
 def _body_mutates(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
@@ -156,7 +160,7 @@ def _body_mutates(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
     names = [name.strip(" '") for name in match["names"].split(",")] if match else []
     sources = {re.sub(r"[^a-zA-Z0-9]+", "_", one.source).lower(): one.source for one in traced_by_frame(run).get(frame.id, ())}
     known = [sources.get(name.lower(), name) for name in names]
-    return Found(BODY, ", ".join(known) or "an input of the body", "data", None)
+    return Found(codes.WRITTEN_IN_BODY, ", ".join(known) or "an input of the body", "data", None)
 
 
 def _context_variable(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
@@ -164,14 +168,14 @@ def _context_variable(event: BreakEvent, frame: Frame, run: Run) -> Found | None
     for call in line.methods("set", "reset"):
         owner = dotted(call.func.value) if isinstance(call.func, ast.Attribute) else None
         if owner is not None:
-            return Found(STATE, owner, "python", f"{owner}.set")
-    return Found(STATE, "a ContextVar", "python", "ContextVar.set") if "set" in (event.context or "") else None
+            return Found(codes.STATE_SET, owner, "python", f"{owner}.set")
+    return Found(codes.STATE_SET, "a ContextVar", "python", "ContextVar.set") if "set" in (event.context or "") else None
 
 
 def _rng(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
     match = _RNG.search(f"{event.context or ''} {event.explanation or ''}")
     return (
-        Found(STATE, "the state of torch's random number generator", "python", match[1])
+        Found(codes.STATE_SET, "the state of torch's random number generator", "python", match[1])
         if match and "random" in (event.context or "")
         else None
     )
@@ -180,7 +184,7 @@ def _rng(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
 def _parameter(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
     """`self.weight = nn.Parameter(...)`: the parameter is replaced. A parameter that stays in a local variable mutates nothing."""
     target = _assigned_attribute(event, run, None)
-    return Found(PARAMETER, _named(target, event, frame), "python", "nn.Parameter") if target else None
+    return Found(codes.PARAMETER_REPLACED, _named(target, event, frame), "python", "nn.Parameter") if target else None
 
 
 def _assigned_attribute(event: BreakEvent, run: Run, attribute: str | None) -> str | None:
@@ -220,8 +224,8 @@ def _eager_step(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
     if not name or not (name.startswith(("LBFGS.", "Optimizer.")) or any("/torch/optim/" in file for file in files)):
         return None
     if name.endswith("zero_grad"):
-        return Found(OPTIMIZER, "the gradients of an optimizer's parameters", "python", name)
-    return Found(OPTIMIZER, "what an optimizer's step writes", "data", name)
+        return Found(codes.OPTIMIZER_STEP, "the gradients of an optimizer's parameters", "python", name)
+    return Found(codes.OPTIMIZER_STEP, "what an optimizer's step writes", "data", name)
 
 
 def _method(code: str, kind: str, *names: str) -> _Rule:
@@ -242,23 +246,25 @@ def _any_inplace(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
     line = parse_line(_code(event, run))
     names = [call.func.attr for call in line.nodes if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)]
     inplace = [name for name in names if name.endswith("_") and not name.endswith("__")]
-    return _method(METADATA, "metadata", *inplace)(event, frame, run) if inplace else None
+    return _method(codes.SIZES_CHANGED, "metadata", *inplace)(event, frame, run) if inplace else None
 
 
 def _requires_grad_setter(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
     target = _assigned_attribute(event, run, "requires_grad")
-    return Found(REQUIRES_GRAD, _named(target, event, frame) if target else "a tensor on this line", "requires_grad", "requires_grad=")
+    return Found(
+        codes.REQUIRES_GRAD_CHANGED, _named(target, event, frame) if target else "a tensor on this line", "requires_grad", "requires_grad="
+    )
 
 
 def _generator(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
-    found = _method(STATE, "python", "manual_seed", "set_state", "seed", "set_offset")(event, frame, run)
+    found = _method(codes.STATE_SET, "python", "manual_seed", "set_state", "seed", "set_offset")(event, frame, run)
     return found if found is not None and found.input != "a tensor on this line" else None
 
 
 def _class_attribute(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
     """`C.n += 1` on a class, which torch 2.11 does not trace."""
     target = _assigned_attribute(event, run, None) if re.search(r"setattr \[.*ClassVariable", event.context or "") else None
-    return Found(STATE, target, "python", "assignment") if target is not None else None
+    return Found(codes.STATE_SET, target, "python", "assignment") if target is not None else None
 
 
 def _generator_given(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
@@ -266,7 +272,7 @@ def _generator_given(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
     calls = [node for node in parse_line(_code(event, run)).nodes if isinstance(node, ast.Call)]
     given = next((one.value for call in calls for one in call.keywords if one.arg == "generator"), None)
     owner = dotted(given) if given is not None and "Generator" in (event.context or "") else None
-    return Found(STATE, owner, "python", "generator=") if owner is not None else None
+    return Found(codes.STATE_SET, owner, "python", "generator=") if owner is not None else None
 
 
 _CHANGERS = frozenset((
@@ -274,10 +280,10 @@ _CHANGERS = frozenset((
     "sort", "reverse", "rotate",
 ))  # fmt: skip
 _RULES: tuple[tuple[str, _Rule], ...] = (
-    ("Unsupported Tensor.resize_", _method(STORAGE, "storage", "resize_", "resize_as_")),
-    ("Unsupported Tensor.set_", _method(STORAGE, "storage", "set_")),
-    ("Unsupported Tensor.sparse_resize_", _method(STORAGE, "storage", "sparse_resize_", "sparse_resize_and_clear_")),
-    ("Tensor.random_ op", _method(STATE, "data", "random_")),
+    ("Unsupported Tensor.resize_", _method(codes.STORAGE_REPLACED, "storage", "resize_", "resize_as_")),
+    ("Unsupported Tensor.set_", _method(codes.STORAGE_REPLACED, "storage", "set_")),
+    ("Unsupported Tensor.sparse_resize_", _method(codes.STORAGE_REPLACED, "storage", "sparse_resize_", "sparse_resize_and_clear_")),
+    ("Tensor.random_ op", _method(codes.STATE_SET, "data", "random_")),
     ("Inplace op on input tensor", _any_inplace),
     ("setattr() on Tensor.requires_grad", _requires_grad_setter),
     ("Failed to mutate tensor data attribute", _data_setter),

@@ -14,6 +14,7 @@ from dataclasses import replace
 from dynadiag.facts.lookups import process_of, traced_by_frame
 from dynadiag.facts.user_frames import normal_path, of_last_run, resume_line, source_function
 from dynadiag.facts.wording import short_place
+from dynadiag.model import codes
 from dynadiag.model.run import Frame, Process, Run
 from dynadiag.passes.mutation_facts import Effect, Fact, size_text
 from dynadiag.passes.mutation_graphs import GraphView
@@ -27,9 +28,6 @@ _TRACE_LINE = re.compile(r'File "([^"\n]+)", line (\d{1,9})')
 _ALWAYS_SKIPS_STORAGE = (2, 15)
 _Function = tuple[int, str | None, str | None]
 _NO_CUDA_GRAPH_BEFORE = "the compiled region that makes this tensor does not itself run as a CUDA graph"
-
-STATIC, PLAIN, COPIED, HIDDEN, STORAGE, METADATA = "DM01", "DM02", "DM03", "DM04", "DM06", "DM05"
-MERGED, BACKEND, OPTIMIZER, STATISTICS, ACROSS_BREAK = "DM10", "DM15", "DM16", "DM17", "DM19"
 
 
 def with_effects(fact: Fact, view: GraphView, run: Run) -> Fact:
@@ -186,22 +184,22 @@ def _from_break(fact: Fact) -> Effect:
 
 def _code(fact: Fact, view: GraphView, run: Run) -> str:
     if _by_optimizer(fact):
-        return OPTIMIZER
+        return codes.OPTIMIZER_STEP
     if _STATISTICS.search(fact.input):
-        return STATISTICS
+        return codes.BATCHNORM_STATISTICS
     if fact.kind in ("storage", "requires_grad"):
-        return STORAGE
+        return codes.STORAGE_REPLACED
     if fact.kind == "metadata":
-        return METADATA
+        return codes.SIZES_CHANGED
     if view.merged_inputs and fact.overlaps:
-        return MERGED
+        return codes.OVERLAPPING_INPUTS
     if _made_before_break(fact, run):
-        return ACROSS_BREAK
+        return codes.WRITTEN_BEHIND_BREAK
     if fact.where == "epilogue":
         kept = view.aot is None or view.aot.keeps_mutations is not False
         lines = " ".join(site.where.code or "" for site in fact.sites if site.where is not None)
-        return (HIDDEN if _HIDDEN.search(lines) else COPIED) if kept else BACKEND
-    return STATIC if fact.static else PLAIN
+        return (codes.WRITTEN_THROUGH_DATA if _HIDDEN.search(lines) else codes.COPIED_BACK) if kept else codes.BACKEND_KEEPS_NO_WRITES
+    return codes.STATIC_INPUT if fact.static else codes.INPUT_WITHOUT_ADDRESS
 
 
 def _by_optimizer(fact: Fact) -> bool:

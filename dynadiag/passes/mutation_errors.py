@@ -13,13 +13,13 @@ from dynadiag.advice.mutation_lines import written_tensor
 from dynadiag.advice.source import dotted, parse_line
 from dynadiag.facts.lookups import frames_by_process, problems_by_frame, traced_by_frame
 from dynadiag.facts.user_frames import of_last_run, own_frame
+from dynadiag.model import codes
 from dynadiag.model.run import Frame, Location, Problem, Run
 from dynadiag.passes.mutation_breaks import local_source
 from dynadiag.passes.mutation_facts import Effect, Fact, Site, site_of
 from dynadiag.passes.mutation_graphs import GraphView
 
 _TAKEN = "once AOTAutograd takes the graph"
-LEAF, REFUSED, AUTOGRAD = "DM08", "DM09", "DM23"
 _LEAF = "a leaf Variable that requires grad is being used in an in-place operation"
 _VIEW_OF_LEAF = "a view of a leaf Variable that requires grad is being used in an in-place operation"
 _SAVED = "modified by an inplace operation"
@@ -71,7 +71,9 @@ def refused(facts: Sequence[Fact], problem: Problem, view: GraphView, run: Run) 
         if any(fact is one for one in blamed):
             doubts = () if len(blamed) == 1 or means.picks != "all" else ("AOTAutograd does not say which of these inputs it means",)
             effects = (*_refusal_effects(view.frame, text), *later)
-            yield replace(fact, code=REFUSED, effects=effects, refusal=text, where="rejected", doubts=(*fact.doubts, *doubts))
+            yield replace(
+                fact, code=codes.AOT_REFUSED_WRITE, effects=effects, refusal=text, where="rejected", doubts=(*fact.doubts, *doubts)
+            )
         else:
             yield replace(fact, effects=later)
 
@@ -105,7 +107,7 @@ def _eager_fails(facts: Sequence[Fact], text: str, view: GraphView, run: Run) ->
     effect = Effect("error", "observed", f"autograd refuses this, also without torch.compile: {text.strip().splitlines()[0]}")
     if facts and _SAVED not in text:
         for fact in facts:
-            yield replace(fact, code=AUTOGRAD, effects=(effect,), refusal=text)
+            yield replace(fact, code=codes.AUTOGRAD_REFUSED_WRITE, effects=(effect,), refusal=text)
         return
     yield from facts
     yield from _inner_writes(view, effect, text, run)
@@ -116,7 +118,7 @@ def _inner_writes(view: GraphView, effect: Effect, text: str, run: Run) -> Itera
     for node in writes:
         site = site_of(view.frame, view.stack_of(node), node.target, run)
         yield Fact(
-            code=AUTOGRAD,
+            code=codes.AUTOGRAD_REFUSED_WRITE,
             frame=view.frame,
             graph=view.graph.id,
             input=f"{inner_name(site, node.args[0] if node.args else node.name)} (made in the compiled code)",
@@ -165,7 +167,7 @@ def _leaf(frame: Frame, text: str, run: Run) -> Fact:
     name = inner_name(Site(own, op), "")
     effect = Effect("error", "observed", "autograd refuses an in-place write on a leaf that requires grad, also without torch.compile")
     return Fact(
-        code=LEAF,
+        code=codes.LEAF_WRITTEN,
         frame=frame,
         input=local_source(name, own, frame) if name else "a leaf that requires grad",
         kind="data",
@@ -182,7 +184,7 @@ def uncaught_effect(fact: Fact, run: Run) -> Fact:
     if fact.kind != "data" or fact.requires_grad:
         return fact
     problem = _ended_in_inference(run).get(fact.frame.id)
-    return fact if problem is None else replace(fact, code=AUTOGRAD, effects=(_ended(problem),), refusal=problem.text)
+    return fact if problem is None else replace(fact, code=codes.AUTOGRAD_REFUSED_WRITE, effects=(_ended(problem),), refusal=problem.text)
 
 
 @of_last_run
@@ -237,7 +239,7 @@ def _backward_facts(run: Run) -> Iterator[Fact]:
             own = own_frame(problem.stack, run)
             effect = Effect("error", "observed", f"{_ended(problem).detail}; eager may accept this write: compiled code does not")
             yield Fact(
-                code=REFUSED,
+                code=codes.AOT_REFUSED_WRITE,
                 frame=frame,
                 input="a tensor that the backward writes in place",
                 kind="data",
@@ -300,7 +302,7 @@ def _uncaught(problem: Problem, frame: Frame, guilty: tuple[Fact, Site] | None, 
         doubt = f"autograd does not name the write; this is the only one recorded of an input with these sizes ({guilty[0].input})"
     what = "a tensor that autograd saved for the backward" if _SAVED in problem.text else "a tensor made in inference mode"
     return Fact(
-        code=AUTOGRAD,
+        code=codes.AUTOGRAD_REFUSED_WRITE,
         frame=frame,
         input=what,
         kind="data",

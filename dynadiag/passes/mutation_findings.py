@@ -8,16 +8,18 @@ from dynadiag.facts.fingerprint import fingerprint
 from dynadiag.facts.lookups import config_value
 from dynadiag.facts.user_frames import of_last_run
 from dynadiag.facts.wording import listed, plural, unique
+from dynadiag.model import codes
 from dynadiag.model.report import Cost, Finding, Mutation, Severity
 from dynadiag.model.run import Location, Run
 from dynadiag.passes.base import Priority
 from dynadiag.passes.mutation_facts import severity_of, size_text
-from dynadiag.passes.mutation_parity import UNDECLARED
 
 # Graph breaks and recompiles have findings of their own, with the same line.
 _TOLD_HERE = frozenset(("error", "eager_fallback", "cudagraph_skip", "copy_back", "extra_copy"))
 _UNDECLARED = "undeclared"
-_TOLD_AS_BREAK = frozenset(("DM05", "DM07", "DM13", "DM20", "DM21", "DM22"))
+_TOLD_AS_BREAK = frozenset(
+    (codes.SIZES_CHANGED, codes.REQUIRES_GRAD_CHANGED, codes.WRITTEN_IN_BODY, codes.OUT_RESIZED, codes.STATE_SET, codes.PARAMETER_REPLACED)
+)
 _MUCH_BYTES = 1 << 20
 _MORE_THAN_RECOMPILED = 0.5
 _CUDA_GRAPH_MODES = frozenset(("reduce-overhead", "max-autotune"))
@@ -27,7 +29,7 @@ def mutation_findings(mutations: Sequence[Mutation], run: Run) -> tuple[Finding,
     """One finding for each line and code whose worst effect is told here."""
     groups: dict[tuple[str, str | None, int | None, str | None], list[Mutation]] = {}
     for mutation in mutations:
-        told = mutation.worst in _TOLD_HERE or mutation.code == UNDECLARED
+        told = mutation.worst in _TOLD_HERE or mutation.code == codes.UNDECLARED_WRITE
         if told and not (mutation.worst == "error" and mutation.code in _TOLD_AS_BREAK and mutation.graph is None):
             where = place_of(mutation) or Location("")
             groups.setdefault((mutation.code, where.file, where.line, mutation.worst), []).append(mutation)
@@ -44,7 +46,7 @@ def place_of(mutation: Mutation) -> Location | None:
 
 def _finding(group: Sequence[Mutation], run: Run) -> Finding:
     first = group[0]
-    where, kind = place_of(first), _UNDECLARED if first.code == UNDECLARED else str(first.worst)
+    where, kind = place_of(first), _UNDECLARED if first.code == codes.UNDECLARED_WRITE else str(first.worst)
     size = _size(group)
     severity = _severity(kind, size, group, run)
     return Finding(
@@ -105,7 +107,7 @@ def _rank(kind: str, severity: Severity) -> float:
 
 _TITLES = {
     "error": "A mutation that is refused: {inputs}",
-    "error DM05": "Compilation failed: an input gets other sizes while it is traced ({inputs})",
+    "error of sizes": "Compilation failed: an input gets other sizes while it is traced ({inputs})",
     "eager_fallback": "AOTAutograd refuses this mutation, so the frame runs eager: {inputs}",
     "cudagraph_skip": "Written input without a fixed address: CUDA graphs would be skipped ({inputs})",
     "cudagraph_skip seen": "Written input without a fixed address: CUDA graphs were skipped ({inputs})",
@@ -118,8 +120,8 @@ _TITLES = {
 def _title(kind: str, group: Sequence[Mutation]) -> str:
     if kind == "cudagraph_skip" and all(_was_seen(one) for one in group):
         kind = "cudagraph_skip seen"
-    if kind == "error" and group[0].code == "DM05":
-        kind = "error DM05"
+    if kind == "error" and group[0].code == codes.SIZES_CHANGED:
+        kind = "error of sizes"
     return _TITLES[kind].format(inputs=listed([one.input for one in group]))
 
 

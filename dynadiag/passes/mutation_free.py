@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dynadiag.facts.user_frames import is_own_file, normal_path
+from dynadiag.model import codes
 from dynadiag.model.run import Run
 from dynadiag.passes.mutation_errors import inner_name
 from dynadiag.passes.mutation_facts import Effect, Fact, Site, site_of
 from dynadiag.passes.mutation_graphs import GraphView
 
-INTERMEDIATE = "DM18"
 _DETAIL = "the tensor is made in the graph: functionalization replaces the write by a new value"
 
 
@@ -29,7 +29,7 @@ def inner_facts(view: GraphView, run: Run) -> Iterator[Fact]:
         by_name.setdefault(inner_name(site, node.args[0] if node.args else node.name), []).append(site)
     for name, sites in by_name.items():
         yield Fact(
-            code=INTERMEDIATE,
+            code=codes.MADE_IN_GRAPH,
             frame=view.frame,
             graph=view.graph.id,
             input=f"{name} (made in the compiled code)",

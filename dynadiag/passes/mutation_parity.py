@@ -6,21 +6,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from dynadiag.facts.user_frames import own_frame, source_function
+from dynadiag.model import codes
 from dynadiag.model.run import Frame, Location, Run
 from dynadiag.passes.mutation_facts import Effect, Fact, Site, sorted_effects
 from dynadiag.passes.parity_calls import Wrong, in_words, sharing_in_words, wrong_things
 
-_SEEN = "DM40"
-UNDECLARED = "DM24"
 _KINDS = frozenset(("data", "metadata", "storage"))
 _IF_MOVED = "when torch, which does not know of the write, moves or drops the call, or reads a value from before it"
 # "Written on a tensor made in the graph": not where that tensor turned out to be an input.
-_MADE_IN_GRAPH = "DM18"
 
 
 def with_parity(facts: Sequence[Fact], run: Run) -> Iterator[Fact]:
     """The facts, those of an input that was seen to be wrong with that as their worst effect; and a fact for each input that had none."""
-    wrong = [one for one in wrong_things(run) if one.code == _SEEN and one.input is not None]
+    wrong = [one for one in wrong_things(run) if one.code == codes.WRONG_INPUT and one.input is not None]
     by_input: dict[tuple[object, ...], list[Wrong]] = {}
     for one in wrong:
         by_input.setdefault(_input_of(run.frame(one.call.frame) if one.call.frame else None, one.input), []).append(one)
@@ -29,7 +27,7 @@ def with_parity(facts: Sequence[Fact], run: Run) -> Iterator[Fact]:
     for fact in facts:
         mine = by_input.get(_input_of(fact.frame, fact.input), []) if fact.kind in _KINDS else []
         told.update(map(id, mine))
-        if fact.code == _MADE_IN_GRAPH and _lines(fact) & places:
+        if fact.code == codes.MADE_IN_GRAPH and _lines(fact) & places:
             continue
         yield replace(fact, effects=sorted_effects((*fact.effects, *map(_effect, mine)))) if mine else fact
     for one in wrong:
@@ -52,7 +50,7 @@ def _undeclared(wrong: set[tuple[str | None, str | None]], run: Run) -> Iterator
                 "results all the same"
             )
             yield Fact(
-                code=UNDECLARED,
+                code=codes.UNDECLARED_WRITE,
                 frame=frame,
                 input=write.input,
                 kind="data",
@@ -79,4 +77,4 @@ def _effect(one: Wrong) -> Effect:
 def _fact(one: Wrong, frame: Frame) -> Fact:
     op = next((write.op for write in one.call.writes if write.input == one.input), None)
     sites = () if one.where is None else (Site(one.where, op),)
-    return Fact(code=_SEEN, frame=frame, input=str(one.input), kind="data", effects=(_effect(one),), sites=sites)
+    return Fact(code=codes.WRONG_INPUT, frame=frame, input=str(one.input), kind="data", effects=(_effect(one),), sites=sites)

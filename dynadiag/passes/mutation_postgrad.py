@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from dynadiag.facts.graph_writes import PRIVATE_OPERATOR, place
+from dynadiag.model import codes
 from dynadiag.model.run import Frame, Node, Run
 from dynadiag.passes.mutation_errors import inner_name
 from dynadiag.passes.mutation_facts import Effect, Fact, site_of, size_text
@@ -23,7 +24,6 @@ _COPY = re.compile(r"\.copy_\.")
 _CLONE = re.compile(r"\.clone\.")
 _INPLACE = re.compile(r"_\.\w+$")
 _NAME = re.compile(NAME)
-MISSED = "DM14"
 
 
 def whole_copies(view: GraphView) -> frozenset[int]:
@@ -106,7 +106,7 @@ def _missed(frame: Frame, view: GraphView, clone: Node, writer: Node, run: Run) 
     stack = place(writer) or place(clone)
     site = site_of(frame, stack, writer.target, run)
     return Fact(
-        code=MISSED,
+        code=codes.MISSED_IN_PLACE,
         frame=frame,
         graph=view.graph.id,
         input=f"{inner_name(site, clone.args[0] if clone.args else clone.name)} (made in the compiled code)",

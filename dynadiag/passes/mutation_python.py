@@ -14,6 +14,7 @@ from dynadiag.errors import UnreadableInputError
 from dynadiag.facts.guard_sources import is_global, readable
 from dynadiag.facts.user_frames import full_place, own_frame
 from dynadiag.facts.wording import plural
+from dynadiag.model import codes
 from dynadiag.model.mutations import SideEffect
 from dynadiag.model.run import Frame, Location, Run
 from dynadiag.passes.guard_parts import FailedGuard
@@ -21,7 +22,6 @@ from dynadiag.passes.guard_text import parse_reason
 from dynadiag.passes.mutation_facts import Effect, Fact, Site
 from dynadiag.passes.mutation_graphs import list_names
 
-RECOMPILES, REPLAYED = "DM11", "DM12"
 _TENSOR_PROPERTY = frozenset((
     "size", "stride", "rank", "dtype", "device", "requires_grad", "dispatch_keys", "storage_offset", "dim_marking", "aliasing", "duck_size",
     "zero_one",
@@ -89,7 +89,9 @@ def _facts(effect: SideEffect, frame: Frame, run: Run) -> Iterator[Fact]:
         by_input[name] = []
     for changed, sites in by_input.items():
         unknown = _UNKNOWN if sites else {**_UNKNOWN, "sites": "torch recorded no stack for this change"}
-        yield Fact(code=REPLAYED, frame=frame, input=changed, kind="python", sites=tuple(dict.fromkeys(sites)), unknown=unknown)
+        yield Fact(
+            code=codes.PYTHON_REPLAYED, frame=frame, input=changed, kind="python", sites=tuple(dict.fromkeys(sites)), unknown=unknown
+        )
 
 
 def _what(own: Location, inner: Location, name: str, effect: SideEffect) -> tuple[str | None, str | None]:
@@ -163,7 +165,7 @@ def _with_recompiles(fact: Fact, changed: Sequence[Changed]) -> Fact:
     if not changed:
         detail = "Dynamo makes the change after the compiled graph has run (replayed side effect); no guard on it failed in this run"
         return replace(fact, effects=(Effect("free", "observed", detail),))
-    return replace(fact, code=RECOMPILES, effects=(_recompile(changed),))
+    return replace(fact, code=codes.PYTHON_RECOMPILES, effects=(_recompile(changed),))
 
 
 def _recompile(changed: Sequence[Changed]) -> Effect:
@@ -203,7 +205,7 @@ def _outside(group: list[Changed], lines: Container[tuple[str, int | None]], run
             f"; compiled code reads the value in line {guard.origin.line} of a file that torch names only in short, {guard.origin.file}"
         )
     return Fact(
-        code=RECOMPILES,
+        code=codes.PYTHON_RECOMPILES,
         frame=frame,
         input=_dynamo_name(guard),
         kind="python",

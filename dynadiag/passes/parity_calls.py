@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from dynadiag.facts.user_frames import own_frame
 from dynadiag.facts.wording import listed, plural, unique
+from dynadiag.model import codes
 from dynadiag.model.difference import Difference
 from dynadiag.model.parity import ParityCall, ParityWrite
 from dynadiag.model.run import Location, Run
@@ -38,23 +39,23 @@ def wrong_things(run: Run) -> Iterator[Wrong]:
 def _wrong(one: Difference, call: ParityCall, run: Run) -> Wrong:
     if one.kind == "raises":
         write = _shared_write(call)
-        return Wrong("DM44", call, one, write.input if write else None, _line(write, run) if write else None)
+        return Wrong(codes.RAISES_WHERE_EAGER_DOES_NOT, call, one, write.input if write else None, _line(write, run) if write else None)
     if one.kind == "accepts":
-        return Wrong("DM47", call, one, None, own_frame(one.stack, run))
+        return Wrong(codes.DOES_WHAT_EAGER_REFUSES, call, one, None, own_frame(one.stack, run))
     if one.where == "gradient":
-        return Wrong("DM46", call, one, one.name, own_frame(one.stack, run))
+        return Wrong(codes.WRONG_GRADIENT, call, one, one.name, own_frame(one.stack, run))
     if one.kind == "overwritten":
-        return Wrong("DM45", call, one, None, own_frame(one.stack, run))
+        return Wrong(codes.OVERWRITTEN_LATER, call, one, None, own_frame(one.stack, run))
     if one.where == "input":
         writes = [write for write in call.writes if write.input == one.name]
         lines = [line for write in writes if (line := _line(write, run)) is not None]
-        return Wrong("DM40", call, one, one.name, lines[-1] if lines else None)
+        return Wrong(codes.WRONG_INPUT, call, one, one.name, lines[-1] if lines else None)
     if one.kind == "value":
         write = _shared_write(call)
         if write is not None:
-            return Wrong("DM40", call, one, write.input, _line(write, run))
-        return Wrong("DM41", call, one, None, own_frame(one.stack, run))
-    return Wrong("DM43" if one.kind == "alias" else "DM42", call, one, None, own_frame(one.stack, run))
+            return Wrong(codes.WRONG_INPUT, call, one, write.input, _line(write, run))
+        return Wrong(codes.WRONG_OUTPUT, call, one, None, own_frame(one.stack, run))
+    return Wrong(codes.OTHER_ALIASES if one.kind == "alias" else codes.OTHER_METADATA, call, one, None, own_frame(one.stack, run))
 
 
 def _shared_write(call: ParityCall) -> ParityWrite | None:

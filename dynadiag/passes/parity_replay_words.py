@@ -1,4 +1,4 @@
-"""What a replayed graph could do wrong, in words: titles of the codes, and what differs of which tensor."""
+"""What a replayed graph could do wrong, in words: what differs of which tensor."""
 
 from __future__ import annotations
 
@@ -6,15 +6,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-TITLES = {
-    "DM30": "Wrong when two inputs overlap",
-    "DM31": "Raises after the way inputs share memory has changed",
-    "DM32": "Wrong when one tensor is passed twice",
-    "DM33": "Wrong with a graph from the cache on disk",
-    "DM34": "Compiled values differ from eager's",
-    "DM35": "Sizes, strides, dtype or sharing of memory differ from eager's",
-    "DM36": "Gradients differ from eager's",
-}
 _LOCAL = re.compile(r"L\[(['\"])([A-Za-z_]\w*)\1\]")
 
 

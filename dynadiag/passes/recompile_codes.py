@@ -2,39 +2,39 @@
 
 from __future__ import annotations
 
-LIMIT_CODE = "DR01"
+from dynadiag.model import codes
+
 _CODES = {
-    "size": "DR02",
-    "value": "DR03",
-    "none": "DR03",
-    "nan": "DR03",
-    "type": "DR03",
-    "module": "DR03",
-    "function": "DR04",
-    "identity": "DR04",
-    "dtype": "DR05",
-    "device": "DR05",
-    "stride": "DR05",
-    "rank": "DR05",
-    "requires_grad": "DR05",
-    "dispatch_keys": "DR05",
-    "global_state": "DR06",
-    "function_mode": "DR06",
-    "length": "DR07",
-    "keys": "DR07",
-    "contains": "DR07",
-    "attribute": "DR07",
-    "backend": "DR08",
-    "condition": "DR09",
-    "zero_one": "DR09",
-    "duck_size": "DR09",
-    "aliasing": "DR10",
-    "invalidated": "DR11",
-    "dim_marking": "DR12",
+    "size": codes.SIZE,
+    "value": codes.VALUE_OR_TYPE,
+    "none": codes.VALUE_OR_TYPE,
+    "nan": codes.VALUE_OR_TYPE,
+    "type": codes.VALUE_OR_TYPE,
+    "module": codes.VALUE_OR_TYPE,
+    "function": codes.IDENTITY,
+    "identity": codes.IDENTITY,
+    "dtype": codes.TENSOR_PROPERTY,
+    "device": codes.TENSOR_PROPERTY,
+    "stride": codes.TENSOR_PROPERTY,
+    "rank": codes.TENSOR_PROPERTY,
+    "requires_grad": codes.TENSOR_PROPERTY,
+    "dispatch_keys": codes.TENSOR_PROPERTY,
+    "global_state": codes.GLOBAL_STATE,
+    "function_mode": codes.GLOBAL_STATE,
+    "length": codes.CONTAINER,
+    "keys": codes.CONTAINER,
+    "contains": codes.CONTAINER,
+    "attribute": codes.CONTAINER,
+    "backend": codes.BACKEND,
+    "condition": codes.CONDITION,
+    "zero_one": codes.CONDITION,
+    "duck_size": codes.CONDITION,
+    "aliasing": codes.SAME_TENSOR,
+    "invalidated": codes.FREED_OBJECT,
+    "dim_marking": codes.DIM_MARKING,
 }
-_UNKNOWN_CODE = "DR99"
 
 
 def recompile_code(kind: str | None) -> str:
     """The `DR…` code of a kind of change; None when no change could be read."""
-    return _UNKNOWN_CODE if kind is None else _CODES.get(kind, _UNKNOWN_CODE)
+    return codes.UNKNOWN_REASON if kind is None else _CODES.get(kind, codes.UNKNOWN_REASON)

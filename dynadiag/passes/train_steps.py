@@ -15,7 +15,6 @@ from dynadiag.facts.wording import short_place, unique
 from dynadiag.model.report import Advice, GraphBreak
 from dynadiag.model.run import Run
 
-CODE = "DB02"
 _SLUG = "compile-model-apart"  # what `dynadiag.advice.training.train_step` calls the change that ends all of them
 _BESIDE = "scheduler-outside"  # what it calls the same for gradient scalers and schedulers, which are no step by themselves
 _STEP = "compile-optimizer-step"

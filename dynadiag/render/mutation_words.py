@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dynadiag.model import codes
 from dynadiag.model.report import Mutation, Report
 from dynadiag.model.run import Location
 from dynadiag.render import wording
@@ -25,20 +26,19 @@ EFFECTS: Mapping[str, str] = {
     "free": "free",
 }
 _FREE_GROUPS: Mapping[str, tuple[str, str | None]] = {
-    "DM16": ("optimizer tensor", None),
-    "DM17": ("BatchNorm statistic", None),
-    "DM12": ("Python object", None),
-    "DM18": ("tensor made in a graph", "tensors made in a graph"),
-    "DM01": ("static buffer or parameter", "static buffers and parameters"),
+    codes.OPTIMIZER_STEP: ("optimizer tensor", None),
+    codes.BATCHNORM_STATISTICS: ("BatchNorm statistic", None),
+    codes.PYTHON_REPLAYED: ("Python object", None),
+    codes.MADE_IN_GRAPH: ("tensor made in a graph", "tensors made in a graph"),
+    codes.STATIC_INPUT: ("static buffer or parameter", "static buffers and parameters"),
 }
-_OPTIMIZER = "DM16"
 _KEY = re.compile(r"list\(dict\.keys\([^()]*\)\)\[(\d+)\]")
 
 
 def is_folded(mutation: Mutation) -> bool:
     """Whether it goes under the one reassuring line: free, or an optimizer's own write behind torch's own break."""
     kinds = {effect.get("kind") for effect in mutation.effects}
-    in_step = mutation.code == _OPTIMIZER and mutation.graph is not None  # else torch keeps Dynamo out of it: eager code writes
+    in_step = mutation.code == codes.OPTIMIZER_STEP and mutation.graph is not None  # else torch keeps Dynamo out of it: eager code writes
     return mutation.worst == "free" or (in_step and bool(kinds) and kinds <= {"free", "graph_break"})
 
 

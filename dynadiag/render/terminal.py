@@ -12,6 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from dynadiag.model import codes
 from dynadiag.model.report import Report
 from dynadiag.render import mutation_words as words
 from dynadiag.render import wording
@@ -114,7 +115,9 @@ def _loud(report: Report, page: Page) -> None:
     if not wording.nothing_compiled(report):
         return
     page.blank()
-    unseen = any(finding.title.startswith("No compilation was recorded") for finding in report.findings if finding.code == "DF01")
+    unseen = any(
+        finding.title.startswith("No compilation was recorded") for finding in report.findings if finding.code == codes.NOTHING_COMPILED
+    )
     page.line("NO COMPILATION WAS RECORDED" if unseen else "NOTHING WAS COMPILED", style="bold red")
     reasons = [f"{wording.FALLBACK_KINDS.get(item.kind, clean(item.kind))}: {clean(item.reason)}" for item in report.fallbacks]
     if not report.run.compile_calls and not reasons:

@@ -1,0 +1,364 @@
+"""The table of codes: each kind of finding has one row here, one page in `docs/`, and the pass that gives it.
+
+A code is a plain string in `report.json` and in the reports, and never changes its meaning. Breaks to which torch gave an id of its own
+carry that (`GB0170`); all others are rows of this table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dynadiag.model.report import Severity
+
+TABLE: dict[str, Code] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """One row: `what` says when it is given, in the words of its `page` below `docs/`.
+
+    `severity` is that of every finding with this code; None where it depends on what was seen.
+    """
+
+    id: str
+    title: str
+    what: str
+    severity: Severity | None
+    page: str
+
+
+def severity_of(code: str) -> Severity:
+    """The severity of a code whose findings are all alike. KeyError for a code without a row, ValueError where it depends on the case."""
+    severity = TABLE[code].severity
+    if severity is None:
+        raise ValueError(f"the severity of {code} depends on what was seen")
+    return severity
+
+
+def title_of(code: str) -> str:
+    """The title of a row. KeyError for a code without one."""
+    return TABLE[code].title
+
+
+def _row(code: str, title: str, what: str, severity: Severity | None = None) -> str:
+    page = f"mutations/{code}.md" if code.startswith("DM") else "findings.md" if code.startswith(("DB", "DF")) else "recompiles.md"
+    TABLE[code] = Code(code, title, what, severity, page)
+    return code
+
+
+# Graph breaks
+BREAK_WITHOUT_ID = _row("DB01", "Graph break without an id", "a graph break for which torch gives no id")
+TRAIN_STEP = _row(
+    "DB02",
+    "Whole train step compiled",
+    "a whole train step is compiled: `zero_grad`, `backward` and the optimizer's `step` (at least two of them) break one function",
+)
+
+# Compile time and CUDA graphs
+RESTARTS = _row(
+    "DC01",
+    "Restarts cost compile time",
+    "restarts threw away at least 2 s and a fifth of the compile time; the time of a compilation that failed or was left eager is none",
+    "note",
+)
+SLOW_COMPILE = _row(
+    "DC02", "One function takes most of the compile time", "one function took at least 30 s and a quarter of the compile time", "note"
+)
+UNCACHED = _row("DC03", "Compiled code that no cache keeps", "at least 10 s of compile time whose result no cache may keep", "note")
+CUDA_GRAPH_SKIPPED = _row(
+    "DC04",
+    "CUDA graphs skipped",
+    "CUDA graphs were skipped for a graph, with torch's reason; a skip because the graph writes an input is told as a mutation (DM02)",
+    "warning",
+)
+CUDA_GRAPH_CUT = _row(
+    "DC05",
+    "CUDA graph cut",
+    "Inductor cut a graph and a part of it runs outside of its CUDA graph: the operators, torch's reason, the line, the inputs on the CPU",
+    "warning",
+)
+CUDA_GRAPH_AGAIN = _row(
+    "DC06",
+    "CUDA graph recorded again",
+    "a CUDA graph was recorded again, for another size, another address or another order; the reason and the number of recordings",
+    "warning",
+)
+
+# Code that ran eager, or ended
+NOTHING_COMPILED = _row("DF01", "Nothing was compiled", "nothing was compiled at all, and why as far as the records show it", "error")
+SKIPPED_FRAME = _row("DF02", "A frame runs eager", "Dynamo left a frame eager; with a break as its cause it is told there", "warning")
+LIMIT_LEFT_EAGER = _row(
+    "DF03",
+    "A frame reached the recompile limit and runs eager for new inputs",
+    "a frame reached the recompile limit: calls that fit no entry run eager; told by the recompiles where those were recorded",
+    "warning",
+)
+SUPPRESSED_ERROR = _row(
+    "DF04",
+    "A compile error was suppressed: the frame runs eager",
+    "an error of the back end or of Dynamo was suppressed and the frame ran eager",
+    "warning",
+)
+AOT_REJECTED = _row(
+    "DF05",
+    "A captured graph was refused by AOTAutograd and ran eager",
+    "AOTAutograd refused a captured graph; also the warnings of 2022 in text logs, with what they meant",
+    "warning",
+)
+NO_GRAPH = _row(
+    "DF06",
+    "Nothing to compile in a function",
+    "the function that was compiled holds no tensor operation; helpers and resume functions without one are not told",
+    "note",
+)
+DISABLED = _row(
+    "DF07",
+    "Compilation is disabled for a function",
+    "compiled code called a function that is disabled; reported with its graph break. A function that is only marked is not reported",
+    "note",
+)
+STANCE = _row("DF08", "A stance lets compiled functions run eager", "a stance makes compiled functions run eager", "note")
+SWITCHED_OFF = _row(
+    "DF09", "Compilation is switched off", "compilation is switched off by the environment or by `torch._dynamo.config.disable`", "warning"
+)
+COMPILATION_FAILED = _row(
+    "DF10",
+    "Compilation failed",
+    "a compilation failed with an error that reached the program (not a fallback: nothing ran), also that of a backward at its first call",
+    "error",
+)
+UNCAUGHT = _row(
+    "DF11",
+    "Compiled code ended the program with an exception",
+    "code that runs only under torch.compile raised the exception that ended the program, after compiling; what eager does was not tried",
+    "error",
+)
+
+# Guards
+SLOW_GUARDS = _row(
+    "DG01",
+    "Slow guards",
+    "at least 200 guards, and look-ups that took at least 5 % of the calls that `--cost` measured; without `--cost` "
+    "only the table of guards",
+    "note",
+)
+
+# Mutations, and results that differ from eager's
+STATIC_INPUT = _row(
+    "DM01",
+    "Static input written in place",
+    "A buffer, a parameter (under `no_grad`) or a tensor marked with `mark_static_address` is written.",
+)
+INPUT_WITHOUT_ADDRESS = _row(
+    "DM02", "Written input without a fixed address", "An argument, a global or an attribute of a plain object is written in place."
+)
+COPIED_BACK = _row(
+    "DM03", "Input that requires grad is copied back", "An in-place write on an input that requires grad, where autograd sees it."
+)
+WRITTEN_THROUGH_DATA = _row(
+    "DM04",
+    "Write through .data or .detach() is copied back",
+    "A parameter is written through `.data` or `.detach()`, as old EMA code does.",
+)
+SIZES_CHANGED = _row(
+    "DM05", "Sizes or strides of an input changed in place", "`t_()`, `unsqueeze_()`, `detach_()` and their like on an input."
+)
+STORAGE_REPLACED = _row("DM06", "Storage of an input replaced", "`x.set_(y)`, `x.data = y`, `x.resize_(...)`.")
+REQUIRES_GRAD_CHANGED = _row("DM07", "requires_grad changed", "`requires_grad_()` on an input, or on a tensor that is returned.")
+LEAF_WRITTEN = _row("DM08", "In-place write on a leaf that requires grad", "A parameter or another leaf is written where grad is on.")
+AOT_REFUSED_WRITE = _row(
+    "DM09",
+    "AOTAutograd refuses the graph",
+    "A mutation that AOTAutograd cannot functionalize: aliased inputs of different dtypes, aliases together with a "
+    "tensor subclass, a replaced storage in a back end that keeps no writes.",
+)
+OVERLAPPING_INPUTS = _row(
+    "DM10", "Overlapping inputs, one of them written", "Two arguments are views of the same memory, and one is written."
+)
+PYTHON_RECOMPILES = _row(
+    "DM11",
+    "Changed Python object makes torch compile again",
+    "A counter, a list, a dict or another object whose value, length or keys compiled code reads is changed, by "
+    "compiled code or between calls.",
+)
+PYTHON_REPLAYED = _row(
+    "DM12", "Changed Python object, replayed", "An attribute, a list or `.grad` is changed, and no guard on it failed in this run."
+)
+WRITTEN_IN_BODY = _row(
+    "DM13",
+    "Change inside the body of an operator with a body",
+    "A Python object of an outer function (a counter, a list) is changed in the body of `cond`, `while_loop`, "
+    "`scan` or `checkpoint`, or a tensor from outside is written in the body of `cond`, `while_loop` or `scan`.",
+)
+MISSED_IN_PLACE = _row(
+    "DM14",
+    "Write that inductor did not do in place",
+    "A custom op or an index write on a tensor whose old value is still needed, or a write through a view of a bigger tensor.",
+)
+BACKEND_KEEPS_NO_WRITES = _row(
+    "DM15", "Back end that keeps no writes", "A back end made with `aot_autograd()` without `keep_inference_input_mutations`."
+)
+OPTIMIZER_STEP = _row("DM16", "Optimizer step", "Parameters and the optimizer's state are written by a compiled `optimizer.step`.")
+BATCHNORM_STATISTICS = _row("DM17", "BatchNorm statistics", "`running_mean`, `running_var` and `num_batches_tracked` in training.")
+MADE_IN_GRAPH = _row("DM18", "In-place write on a tensor made in the graph", "`y.add_(1)` on an intermediate tensor.")
+WRITTEN_BEHIND_BREAK = _row(
+    "DM19",
+    "Written behind a graph break",
+    "A tensor is made before a graph break and written in place behind it, for example by `ReLU(inplace=True)`.",
+)
+OUT_RESIZED = _row("DM20", "out= of another shape", "An operator is given an `out=` tensor whose shape must change.")
+STATE_SET = _row(
+    "DM21",
+    "State set inside compiled code",
+    "`torch.set_rng_state`, `torch.manual_seed`, `ContextVar.set`, methods of a `torch.Generator`, `Tensor.random_`.",
+)
+PARAMETER_REPLACED = _row("DM22", "Parameter replaced", "`self.weight = nn.Parameter(...)` in compiled code.")
+AUTOGRAD_REFUSED_WRITE = _row(
+    "DM23",
+    "Mutation that autograd refuses",
+    "A tensor that autograd saved is changed before the backward, an inference tensor is written outside inference "
+    "mode, or a tensor whose elements share memory is written.",
+)
+UNDECLARED_WRITE = _row(
+    "DM24",
+    "Written by an operator that does not declare it",
+    "A custom operator changed its argument, and its schema does not say so (`mutates_args=()`). `explain --parity` "
+    "saw it: the input's values were others after the call, and only such an operator can have done it.",
+)
+WRONG_WHEN_OVERLAPPING = _row(
+    "DM30",
+    "Wrong when two inputs overlap",
+    "The graph writes an input. Compiled, it gives other values than eager when another input lies in part of the same memory.",
+    "warning",
+)
+RAISES_AFTER_OTHER_SHARING = _row(
+    "DM31",
+    "Raises after the way inputs share memory has changed",
+    "A call raises (`setStorage ... out of bounds`, an assertion on sizes) that eager does without an error.",
+    "warning",
+)
+WRONG_WHEN_SAME_TENSOR = _row(
+    "DM32",
+    "Wrong when one tensor is passed twice",
+    "The graph gives other values than eager when two of its inputs are the same tensor.",
+    "warning",
+)
+WRONG_FROM_DISK_CACHE = _row(
+    "DM33",
+    "Wrong with a graph from the cache on disk",
+    "A process that finds the compiled graph in the cache on disk gives other values than one that compiles it.",
+    "warning",
+)
+REPLAY_VALUES = _row(
+    "DM34",
+    "Compiled values differ from eager's",
+    "On inputs like the recorded ones the compiled graph gives other values than eager, beyond eager's own noise, "
+    "or raises on a second call.",
+    "warning",
+)
+REPLAY_METADATA = _row(
+    "DM35",
+    "Sizes, strides, dtype or sharing of memory differ from eager's",
+    "An output, or an input after the call, has another shape, stride, dtype, `requires_grad`, or shares memory "
+    "with another tensor than in eager.",
+    "warning",
+)
+REPLAY_GRADIENTS = _row(
+    "DM36",
+    "Gradients differ from eager's",
+    "An input has a gradient in eager and none in compiled code, or the other way round, or another one.",
+    "warning",
+)
+WRONG_INPUT = _row(
+    "DM40",
+    "Written input that is silently wrong",
+    "`explain --parity` saw a call whose input, afterwards, is not what eager makes of it; or an output that is "
+    "wrong because it reads memory that an overlapping input was written through.",
+    "error",
+)
+WRONG_OUTPUT = _row(
+    "DM41",
+    "Values that are silently wrong",
+    "`explain --parity` saw a call whose output differs from eager's beyond eager's own noise, and no written input explains it.",
+    "error",
+)
+OTHER_METADATA = _row(
+    "DM42",
+    "Another shape, stride, dtype or requires_grad than in eager",
+    "`explain --parity` saw an output, or an input after the call, with other metadata than in eager.",
+)
+OTHER_ALIASES = _row(
+    "DM43",
+    "Memory is aliased differently than in eager",
+    "`explain --parity` saw an output that is a copy where eager gives an alias of an input or of another output, "
+    "or an alias where eager gives a copy.",
+    "error",
+)
+RAISES_WHERE_EAGER_DOES_NOT = _row(
+    "DM44",
+    "The compiled call raises where eager does not",
+    "`explain --parity` repeated a call that raised, and eager did not raise on copies of the same inputs.",
+    "error",
+)
+OVERWRITTEN_LATER = _row(
+    "DM45",
+    "An output that a later call overwrites",
+    "`explain --parity` saw an output that the program still held change, or lose its memory, while the same "
+    "compiled function was called again.",
+    "error",
+)
+WRONG_GRADIENT = _row(
+    "DM46",
+    "Gradients that are silently wrong",
+    "`explain --parity` saw the program's own backward give a gradient that eager does not give for the same inputs "
+    "and the same incoming gradients; or give none where eager gives one.",
+    "error",
+)
+DOES_WHAT_EAGER_REFUSES = _row(
+    "DM47",
+    "The compiled call carries out what eager refuses",
+    "`explain --parity` repeated a call in eager, where an operator of its graph raised; the compiled call returned.",
+    "error",
+)
+
+# Recompiles, by what had changed
+RECOMPILE_LIMIT = _row(
+    "DR01",
+    "Recompile limit reached",
+    "the recompile limit was reached: what fits no compiled version runs eagerly from then on, or raises under `fullgraph=True`",
+    "error",
+)
+SIZE = _row("DR02", "Another size", "a size of a tensor")
+VALUE_OR_TYPE = _row("DR03", "Another value or type", "the value or type of a number, string, flag or argument, or None")
+IDENTITY = _row("DR04", "Another function or object", "the identity of a function or object")
+TENSOR_PROPERTY = _row(
+    "DR05", "Another property of a tensor", "dtype, device, stride, number of dimensions, `requires_grad`, dispatch keys of a tensor"
+)
+GLOBAL_STATE = _row(
+    "DR06", "Another global state", "global state: grad mode, autocast, default dtype, number of threads, torch function modes, ..."
+)
+CONTAINER = _row("DR07", "Another length, key or attribute", "the length or the keys of a container, an attribute that is missing")
+BACKEND = _row("DR08", "Another backend object", "the backend object")
+CONDITION = _row(
+    "DR09",
+    "A condition no longer holds",
+    "a condition that the compiled code relies on: a branch on a size, the sizes 0 and 1, sizes that were equal at first",
+)
+SAME_TENSOR = _row("DR10", "Two arguments are one tensor", "two arguments are the same tensor")
+FREED_OBJECT = _row("DR11", "An object was freed", "an object was freed, and the version compiled for it with it")
+DIM_MARKING = _row("DR12", "A dimension was marked", "the tensor was marked with `mark_dynamic` or its kin")
+UNKNOWN_REASON = _row("DR99", "Unknown reason", "a text that dynadiag does not know")
+
+# Ranks that differ
+RANKS_BREAK = _row("DX01", "Ranks do not break at the same places", "ranks differ in graph breaks", "warning")
+RANKS_RECOMPILE = _row("DX02", "Ranks do not recompile alike", "ranks differ in recompiles", "warning")
+RANKS_GRAPHS = _row("DX03", "Ranks do not have the same graphs", "ranks differ in graphs", "warning")
+RANK_CUT_OFF = _row("DX04", "The log of a rank ends early", "the log of a rank ends early while another's is complete", "warning")
+RANKS_SETTINGS = _row("DX05", "Ranks run different versions or options", "ranks differ in torch version, device or options", "warning")
+RANKS_VALUES = _row(
+    "DX06",
+    "Ranks compiled the same code for different values",
+    "ranks were compiled for different values of one source (guards on constants and lengths of each function's "
+    "first compilation); where every rank has its own value, none is odd",
+    "warning",
+)
