@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 from dynadiag import report, trace
@@ -17,7 +16,7 @@ def load(path: str | PathLike[str]) -> Report:
 
     Raises `UnreadableInputError` when there is nothing to read.
     """
-    return report.build(trace.load(Path(path)))
+    return report.build_with_replay(trace.load(path), path)
 
 
 def explain(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Report:

@@ -2,28 +2,42 @@
 
 from __future__ import annotations
 
+import os
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 from dynadiag.facts.lookups import kept_graphs
 from dynadiag.model import codes
+from dynadiag.model.parity import Replayed
 from dynadiag.model.report import CompileTime, Finding, GraphBreak, PassResult, Report, Summary
 from dynadiag.model.run import Run
 from dynadiag.passes import ALL_PASSES
 from dynadiag.passes.base import Pass
+from dynadiag.passes.find_parity_replayed import find_parity_replayed
+from dynadiag.trace.parity_result import replayed_beside
 
 _Entry = TypeVar("_Entry", bound=Any)
 _TRACEBACK_LINES = 4
 
 
-def build(run: Run, passes: Sequence[Pass] = ALL_PASSES) -> Report:
+def build_with_replay(run: Run, path: str | os.PathLike[str]) -> Report:
+    """The report on the run that was loaded from a path, with what `dynadiag parity` later found for it, where it ran."""
+    found, why_not = replayed_beside(path)
+    return build(run, replayed=found, notes=() if why_not is None else (why_not,))
+
+
+def build(run: Run, passes: Sequence[Pass] = ALL_PASSES, *, replayed: Replayed | None = None, notes: tuple[str, ...] = ()) -> Report:
     """The report on a run: what all passes found, findings ranked most expensive first, and the counts.
 
+    `replayed` is what `dynadiag parity` found on calls that were not made, which is told apart; `notes` are shown with the run's own.
     A pass that raises costs only its own findings: the others go on and a note says which one failed and with what.
     """
+    if replayed is not None:
+        passes = (*passes, partial(find_parity_replayed, replayed=replayed))
     results = [_guarded(one, run) for one in passes]
     more = Counter(run.left_out)
     for result in results:
@@ -49,8 +63,8 @@ def build(run: Run, passes: Sequence[Pass] = ALL_PASSES) -> Report:
         ranks=_joined(results, lambda result: result.ranks),
         findings=_ranked(_explained(tuple(finding for result in results for finding in result.findings))),
         parity=next((result.parity for result in results if result.parity is not None), None),
-        replayed=next((result.replayed for result in results if result.replayed is not None), None),
-        notes=tuple(dict.fromkeys((*run.notes, *(note for result in results for note in result.notes)))),
+        replayed=replayed,
+        notes=tuple(dict.fromkeys((*run.notes, *notes, *(note for result in results for note in result.notes)))),
     )
 
 
@@ -63,7 +77,7 @@ def _guarded(one: Pass, run: Run) -> PassResult:
 
 
 def _name(one: Pass) -> str:
-    return str(getattr(one, "__name__", type(one).__name__))
+    return str(getattr(getattr(one, "func", one), "__name__", type(one).__name__))
 
 
 def _plain(results: Iterable[PassResult], of: Callable[[PassResult], Sequence[_Entry]]) -> tuple[_Entry, ...]:

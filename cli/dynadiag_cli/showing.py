@@ -45,7 +45,7 @@ def explain_recording(path: Path, *, out: Path | None, force: bool, options: Sho
     """Read a run directory or a log, print its report (stdout unless told otherwise), and refresh the files of a run of ours."""
     directory = _report_directory(path, out, force)
     with _without_gc():
-        report = _build(_load(path))
+        report = _build(_load(path), path)
     if directory is not None:
         report = _write_files(report, directory, options)
     _print(report, options, default=sys.stdout, directory=directory)
@@ -80,7 +80,7 @@ def explain_run(result: RecordResult, *, options: ShowOptions) -> int:
     if result.directory is None:  # the supervisor has said why nothing was recorded
         return result.exit_status
     try:
-        report = _write_files(_build(_load(result.directory)), result.directory, options)
+        report = _write_files(_build(_load(result.directory), result.directory), result.directory, options)
         _print(report, options, default=sys.stderr, directory=result.directory)
     except DynadiagError as error:
         print(f"dynadiag: {error.message}", file=sys.stderr)
@@ -105,10 +105,10 @@ def _load(path: Path) -> Run:
         return trace.load(path, progress=advance)
 
 
-def _build(run: Run) -> Report:
+def _build(run: Run, path: Path) -> Report:
     from dynadiag import report
 
-    return report.build(run)
+    return report.build_with_replay(run, path)
 
 
 def _write_files(report: Report, directory: Path, options: ShowOptions) -> Report:

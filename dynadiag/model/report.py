@@ -258,7 +258,6 @@ class PassResult:
     compile_time: CompileTime | None = None
     ranks: tuple[RankDifference, ...] = ()
     parity: Parity | None = None
-    replayed: Replayed | None = None
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
     left_out: Mapping[str, int] = field(default_factory=dict)

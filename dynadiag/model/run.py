@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from dynadiag.model.location import Location as Location
 
 if TYPE_CHECKING:
-    from dynadiag.model.parity import ParityCall, Replayed
+    from dynadiag.model.parity import ParityCall
 
 UNFINISHED = "the log ends before this frame was finished"
 Outcome = Literal["compiled", "broke", "skipped", "failed"]
@@ -434,7 +434,6 @@ class Run:
     mutation_records: tuple[MutationRecord, ...] = ()
     traced_inputs: tuple[TracedInput, ...] = ()
     parity: tuple[ParityCall, ...] = ()
-    replayed: Replayed | None = None
     notes: tuple[str, ...] = ()
     site_prefixes: tuple[str, ...] = ()
     left_out: Mapping[str, int] = field(default_factory=dict)

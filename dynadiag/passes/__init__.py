@@ -10,7 +10,6 @@ from dynadiag.passes import (
     find_guards,
     find_mutations,
     find_parity,
-    find_parity_replayed,
     find_rank_differences,
     find_recompiles,
     find_uncaught,
@@ -28,6 +27,5 @@ ALL_PASSES: tuple[Pass, ...] = (
     find_cuda_graphs.find_cuda_graphs,
     find_mutations.find_mutations,
     find_parity.find_parity,
-    find_parity_replayed.find_parity_replayed,
     find_rank_differences.find_rank_differences,
 )

@@ -8,22 +8,20 @@ from dynadiag.advice.parity import replay_advice
 from dynadiag.facts.fingerprint import fingerprint
 from dynadiag.facts.wording import frame_location, plural
 from dynadiag.model import codes
-from dynadiag.model.parity import CouldDiffer
+from dynadiag.model.parity import CouldDiffer, Replayed
 from dynadiag.model.report import Finding, PassResult
 from dynadiag.model.run import Frame, Graph, Location, Run
 from dynadiag.passes.base import Priority
 from dynadiag.passes.parity_replay_words import tensor_in_words
 
 
-def find_parity_replayed(run: Run) -> PassResult:
-    """One warning for each way to go wrong that the replay of this run's graphs showed; nothing where `dynadiag parity` did not run."""
-    if run.replayed is None:
-        return PassResult()
+def find_parity_replayed(run: Run, replayed: Replayed) -> PassResult:
+    """One warning for each way to go wrong that `dynadiag parity` found when it replayed this run's graphs."""
     graphs = {graph.id: graph for graph in run.graphs}
-    findings = tuple(_finding(one, graphs.get(one.graph), at, run) for at, one in enumerate(run.replayed.findings))
-    unknown = sum(one.graph not in graphs for one in run.replayed.findings)
+    findings = tuple(_finding(one, graphs.get(one.graph), at, run) for at, one in enumerate(replayed.findings))
+    unknown = sum(one.graph not in graphs for one in replayed.findings)
     notes = (f"parity.json names graphs that this recording does not hold ({plural(unknown, 'finding')}).",) if unknown else ()
-    return PassResult(replayed=run.replayed, findings=findings, notes=notes)
+    return PassResult(findings=findings, notes=notes)
 
 
 def _finding(one: CouldDiffer, graph: Graph | None, at: int, run: Run) -> Finding:

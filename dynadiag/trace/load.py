@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 from dynadiag.errors import UnreadableInputError
@@ -13,7 +12,6 @@ from dynadiag.model.run import CompileKey, Run
 from dynadiag.trace import mutation_events, own_records, room, torch_records
 from dynadiag.trace.drafts import ProcessDraft, RunDraft
 from dynadiag.trace.finish import finish
-from dynadiag.trace.parity_result import FILE, replayed
 from dynadiag.trace.phases import quick_event
 from dynadiag.trace.records import Piece, Record, scan
 from dynadiag.trace.room import LeftOutError
@@ -52,10 +50,7 @@ def load(path: str | os.PathLike[str], *, progress: Progress | None = None) -> R
     _read_all(run, sources, progress)
     if not run.processes and not sources.is_run:
         raise UnreadableInputError(_nothing(Path(path), sources))
-    replay, why_not = replayed(sources.folder / FILE) if sources.is_run and sources.folder is not None else (None, None)
-    if why_not is not None:
-        run.note(why_not)
-    return replace(finish(run, sources), replayed=replay)
+    return finish(run, sources)
 
 
 def _nothing(path: Path, sources: Sources) -> str:

@@ -1,7 +1,11 @@
-"""Reads `parity.json`, which `dynadiag parity` leaves in a run directory. Everything in it is checked: a run may come from anybody."""
+"""Reads `parity.json`, which `dynadiag parity` leaves beside what was recorded. Everything in it is checked: a run may come from anybody.
+
+It is no part of the `Run`: nothing in it happened while the program ran.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,12 +13,19 @@ from typing import Any
 from dynadiag.files import read_small
 from dynadiag.model.parity import CouldDiffer, Replayed
 from dynadiag.model.run import Location
+from dynadiag.trace.sources import find_sources
 from dynadiag.trace.values import BadRecordError, as_dict, as_id, as_list, as_text, decode, parse_json
 
 FILE = "parity.json"
 _MOST_BYTES = 64 << 20
 _MOST_FINDINGS = 1000
 _LONGEST = 2000
+
+
+def replayed_beside(path: str | os.PathLike[str]) -> tuple[Replayed | None, str | None]:
+    """What `dynadiag parity` found for the run directory at a path, and a note when its file is there but cannot be used."""
+    sources = find_sources(path)
+    return replayed(sources.folder / FILE) if sources.is_run and sources.folder is not None else (None, None)
 
 
 def replayed(file: Path) -> tuple[Replayed | None, str | None]:

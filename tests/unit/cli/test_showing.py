@@ -19,7 +19,7 @@ def ran(tmp_path):
 
 @pytest.mark.parametrize("error", [ZeroDivisionError("ours"), UnreadableInputError("no log")])
 def test_a_failure_of_ours_leaves_the_exit_status_of_the_script(ran, monkeypatch, capsys, error):
-    def fail(run):
+    def fail(run, path):
         raise error
 
     monkeypatch.setattr(showing, "_build", fail)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import dynadiag
 from dynadiag import report, trace
 from dynadiag.model.run import Run, RunInfo
 from dynadiag.render import json_report, markdown
@@ -41,19 +42,19 @@ RESULT = {"schema_version": 1, "torch": "2.15.0", "summary": {"graphs": 3, "comp
 
 @pytest.fixture
 def run_with(tmp_path):
-    """A run directory of ours with this text as its `parity.json`, read."""
+    """A run directory of ours with this text as its `parity.json`."""
     (tmp_path / "dynadiag-run.json").write_text(json.dumps({"format": 1}))
 
     def load(text):
         if text is not None:
             (tmp_path / "parity.json").write_text(text)
-        return trace.load(tmp_path)
+        return tmp_path
 
     return load
 
 
-def built(run):
-    made = report.build(run)
+def built(path):
+    made = dynadiag.load(path)
     told = json_report.to_dict(made)
     jsonschema.Draft202012Validator(SCHEMA).validate(told)
     return made, told
@@ -71,6 +72,12 @@ def test_what_could_happen_is_a_warning_with_its_line_and_its_evidence(run_with)
     assert told["parity"] is None
     assert "Could happen: 2 of 3 graphs replayed by torch 2.15.0 over calls that were not made: 1 way to go wrong" in markdown.render(made)
     assert any("graphs that this recording does not hold (1 finding)" in note for note in made.notes)
+
+
+def test_it_is_no_part_of_what_was_recorded(run_with):
+    path = run_with(json.dumps(RESULT))
+    assert report.build(trace.load(path)).replayed is None
+    assert report.build_with_replay(trace.load(path), path).replayed.compared == 2
 
 
 def test_nothing_is_said_where_it_did_not_run(run_with):
@@ -102,4 +109,4 @@ def test_rubbish_is_left_out_or_shown(tmp_path, findings):
     (tmp_path / "parity.json").write_text(json.dumps({**RESULT, "findings": findings}))
     told, note = replayed(tmp_path / "parity.json")
     assert note is None
-    json_report.dumps(report.build(Run(info=RunInfo(), replayed=told)))
+    json_report.dumps(report.build(Run(info=RunInfo()), replayed=told))
