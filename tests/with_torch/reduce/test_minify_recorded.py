@@ -11,6 +11,7 @@ import torch
 
 import dynadiag
 from dynadiag.errors import NothingFoundError, UnreadableInputError, UsageError
+from dynadiag.reduce import graph_worker
 from dynadiag.reduce.graphs.loading import load_capture
 from dynadiag.reduce.graphs.reduction import HuntOptions, confirm, hunt
 from dynadiag.reduce.sources.recording import capture_recorded
@@ -48,11 +49,17 @@ def test_the_recorded_backend_is_taken_when_none_is_named(run, tmp_path):
         confirm(candidate, setting, HuntOptions(timeout_s=600))
 
 
-@pytest.mark.parametrize("backend", ["inductr", "os:system", "[red]\x1b[31m"])
-def test_a_backend_that_torch_does_not_have_is_no_compile_error(run, tmp_path, backend):
+@pytest.mark.parametrize("backend", ["inductr", "[red]\x1b[31m"])
+def test_a_backend_that_torch_does_not_have_is_refused(run, tmp_path, backend):
+    candidate, setting = load_capture(capture_recorded(run, "g0", tmp_path, backend=backend))
+    with pytest.raises(UsageError, match="knows no back end .*list_backends"):
+        graph_worker._checked(setting, candidate, {"kind": None, "backward": False})
+
+
+def test_a_backend_that_torch_does_not_have_is_no_compile_error(run, tmp_path):
     """It was: "Invalid backend" was reduced to a reproducer that is proven."""
     job = {"kind": None, "backward": False, "resume": False, "out": str(tmp_path)}
-    job["captures"] = [str(capture_recorded(run, "g0", tmp_path, backend=backend))]
+    job["captures"] = [str(capture_recorded(run, "g0", tmp_path, backend="os:system"))]
     (tmp_path / "job.json").write_text(json.dumps(job))
     done = subprocess.run(
         [sys.executable, "-m", "dynadiag.reduce.graph_worker", str(tmp_path / "job.json")], capture_output=True, text=True

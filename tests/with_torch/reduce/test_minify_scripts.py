@@ -43,6 +43,7 @@ def program(text):
     return parsed(textwrap.dedent(text), "script.py")
 
 
+@pytest.mark.any_torch
 def test_a_break_chosen_by_its_text_ends_as_a_proven_file(tmp_path):
     module, _, call = BREAKING.rpartition("print")  # the compiled function in a module beside the script: the file must stand alone
     (tmp_path / "steps.py").write_text(module)
