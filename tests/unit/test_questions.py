@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import fields, replace
