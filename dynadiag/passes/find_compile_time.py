@@ -197,7 +197,10 @@ def _restarts(run: Run, total: CompileTime, times: Mapping[str, FrameTime]) -> I
     because = f" torch's reasons: {listed(reasons)}." if reasons else " torch recorded no reason."
     broken = {event.frame for event in run.breaks}
     by_break = sum(1 for frame in guilty if frame.id in broken)
-    cure = f" Graph breaks: {by_break} of them; a frame without a break is not traced again for it." if by_break else ""
+    them = "It" if len(guilty) == 1 else f"{by_break} of them" if by_break < len(guilty) else "All of them"
+    cure = (
+        f" {them} broke the graph, and Dynamo begins a frame again at each break: without the break that time is saved." if by_break else ""
+    )
     why = (
         f"Dynamo began {plural(len(guilty), 'frame')} again after it had traced a part of {'it' if len(guilty) == 1 else 'them'}: "
         f"{lost:.1f} s of {total.total_s or 0.0:.1f} s of compile time were thrown away.{because}{cure}"

@@ -343,7 +343,8 @@ def _why(group: Sequence[Recompiled], inside: Sequence[Recompiled], seconds: flo
         parts.append(f"The same change again in what it calls: {followed}.")
     parts.extend(limit_text(group))
     if seconds is not None:
-        parts.append(f"These recompiles took {seconds:.2f} s of compile time (measured).")
+        these = "This recompile" if sum(len(one.code.steps) for one in (*group, *inside)) == 1 else "These recompiles"
+        parts.append(f"{these} took {seconds:.2f} s of compile time (measured).")
     others = [one.code.named for one in group[1:]]
     if others:
         parts.append(f"Also {listed(unique(frame_text(frame) for frame in others))}.")

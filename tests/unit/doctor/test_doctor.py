@@ -16,6 +16,8 @@ from dynadiag import doctor
 from dynadiag.doctor import checkup as checkups
 from dynadiag.doctor.probe import MARKER
 from dynadiag.errors import UsageError
+from dynadiag.torch_compat.versions import OLDEST
+from dynadiag_cli import verb_doctor
 
 ROOT = Path(__file__).parents[3]
 
@@ -124,3 +126,7 @@ def test_json_and_exit_status_when_torch_is_missing(interpreter):
     assert said["schema_version"] == 1 and said["supported"] is False
     assert said["torch"]["problem"] == "torch is not installed"
     assert said["missing"][0].startswith("torch is not installed")
+
+
+def test_the_help_names_the_oldest_torch():
+    assert f"older than {'.'.join(map(str, OLDEST))}," in (verb_doctor.doctor.__doc__ or "")

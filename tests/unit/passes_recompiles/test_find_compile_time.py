@@ -1,8 +1,10 @@
 """Compile time in parts that do not overlap, caches, restarts, and the rules for findings."""
 
+from dataclasses import replace
+
 import pytest
 
-from dynadiag.model.run import CacheEvent, CompileMetrics, Phase, Run, RunInfo
+from dynadiag.model.run import BreakEvent, CacheEvent, CompileMetrics, Phase, Run, RunInfo
 from dynadiag.passes.find_compile_time import find_compile_time, phase_layer
 
 
@@ -110,6 +112,15 @@ def test_restarts_without_a_break_are_not_blamed_on_one(builders):
     (finding,) = find_compile_time(run_of(builders, lost)).findings
     assert "a float became an input" in finding.why
     assert "break" not in finding.why
+
+
+def test_restarts_of_frames_that_broke_are_said_to_go_with_the_break(builders):
+    run = run_of(builders, CompileMetrics(total_s=10.0, before_restart_s=4.0), CompileMetrics(total_s=1.0, before_restart_s=0.5))
+    broke = BreakEvent(
+        frame=run.frames[0].id, attempt=0, gb_id=None, gb_type="print", explanation=None, hints=(), context=None, stack=(), torch_frame=None
+    )
+    (finding,) = (one for one in find_compile_time(replace(run, breaks=(broke,))).findings if one.code == "DC01")
+    assert "1 of them broke the graph, and Dynamo begins a frame again at each break: without the break that time is saved." in finding.why
 
 
 def test_a_function_is_slow_when_it_is_long_and_a_large_part(builders):
