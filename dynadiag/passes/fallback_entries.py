@@ -17,6 +17,7 @@ from dynadiag.passes.empty_frames import empty_frames, empty_reason, function_in
 from dynadiag.passes.legacy_warnings import legacy_meaning
 from dynadiag.passes.nothing_compiled import TRACING_OFF, nothing_compiled, problem_place, stance_effect, switched_off
 
+_NOT_SEEN_TO_RUN = frozenset({"ended-early", "no-torch", "no-records"})
 CODES = {
     "nothing_compiled": codes.NOTHING_COMPILED,
     "skipped_frame": codes.SKIPPED_FRAME,
@@ -253,6 +254,10 @@ def _switches(run: Run) -> Iterable[_Draft]:
 
 
 def _nothing(run: Run) -> list[list[_Draft]]:
-    """Nothing was compiled and nothing above says why."""
+    """Nothing was compiled and nothing above says why. Code that was not reached, or not seen, is not said to have run eager."""
     nothing = nothing_compiled(run)
-    return [] if nothing is None else [[_Draft("nothing_compiled", None, nothing.reason, nothing.where, (), name=nothing.slug)]]
+    return (
+        []
+        if nothing is None or nothing.slug in _NOT_SEEN_TO_RUN
+        else [[_Draft("nothing_compiled", None, nothing.reason, nothing.where, (), name=nothing.slug)]]
+    )

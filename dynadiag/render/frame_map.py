@@ -91,7 +91,7 @@ def _title(report: Report, groups: Sequence[_Group], shown: Sequence[_Group]) ->
     if len(shown) < len(groups):
         lines.append(f"{wording.plural(len(groups) - len(shown), 'code object')} that compiled without a break not drawn")
     if wording.nothing_compiled(report):
-        lines.append("nothing was compiled")
+        lines.append(wording.nothing_words(report).lower())
     return tuple(lines)
 
 

@@ -37,7 +37,7 @@ def _blocks(report: Report, rows: int) -> Iterator[str]:
     yield "# dynadiag report"
     yield _headline(report)
     if wording.nothing_compiled(report):
-        yield "**Nothing was compiled.**"
+        yield f"**{wording.nothing_words(report)}.**"
     yield _counts(report)
     yield "## Findings"
     yield from _findings(report, rows)

@@ -115,11 +115,9 @@ def _loud(report: Report, page: Page) -> None:
     if not wording.nothing_compiled(report):
         return
     page.blank()
-    unseen = any(
-        finding.title.startswith("No compilation was recorded") for finding in report.findings if finding.code == codes.NOTHING_COMPILED
-    )
-    page.line("NO COMPILATION WAS RECORDED" if unseen else "NOTHING WAS COMPILED", style="bold red")
+    page.line(wording.nothing_words(report).upper(), style="bold red")
     reasons = [f"{wording.FALLBACK_KINDS.get(item.kind, clean(item.kind))}: {clean(item.reason)}" for item in report.fallbacks]
+    reasons = reasons or [clean(finding.why.removesuffix(".")) for finding in report.findings if finding.code == codes.NOTHING_COMPILED]
     if not report.run.compile_calls and not reasons:
         reasons = ["no call of torch.compile was recorded"]
     for reason in dict.fromkeys(reasons):

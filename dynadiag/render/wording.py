@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from dynadiag.model import codes
 from dynadiag.model.report import Cost, GraphBreak, Report, Summary
 from dynadiag.model.run import Location, Process
 from dynadiag.render.sanitise import clean
@@ -178,6 +179,13 @@ def evidence_breaks(report: Report) -> dict[str, GraphBreak]:
 def nothing_compiled(report: Report) -> bool:
     """Whether the run compiled no graph at all, which is said before everything else."""
     return report.summary.graphs == 0 and report.summary.frames_compiled == 0
+
+
+def nothing_words(report: Report) -> str:
+    """The headline of a run without a graph: what was not recorded may have been compiled."""
+    told = (finding.title for finding in report.findings if finding.code == codes.NOTHING_COMPILED)
+    unseen = any(title.startswith("No compilation was recorded") for title in told)
+    return "No compilation was recorded" if unseen else "Nothing was compiled"
 
 
 def top_ops(ops: Mapping[str, int], count: int) -> str:

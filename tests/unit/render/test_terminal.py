@@ -6,6 +6,7 @@ from rich.cells import cell_len
 
 from dynadiag.model import report as r
 from dynadiag.model.run import CompileCall, RunInfo
+from dynadiag.render import markdown
 
 
 @pytest.mark.parametrize("width", [10, 40, 80, 120])
@@ -76,6 +77,7 @@ def test_what_was_not_recorded_is_not_said_to_be_uncompiled(samples, show):
     report = samples.empty_report()
     unseen = replace(samples.sample_report().findings[0], code="DF01", title="No compilation was recorded: no import of torch was seen")
     text = show(replace(report, findings=(unseen,)))
+    assert "**No compilation was recorded.**" in markdown.render(replace(report, findings=(unseen,)))
     assert "NO COMPILATION WAS RECORDED" in text and "NOTHING WAS COMPILED" not in text
 
 
