@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from dynadiag.advice import printing, training, values
 from dynadiag.advice.branches import random_numbers
+from dynadiag.advice.outside import outside, reads_numbers
 from dynadiag.advice.situation import CHANGES, Rule, Situation, guarded, line_name, quoted, rewrite, say
 from dynadiag.advice.source import dotted
 from dynadiag.model.report import Advice
@@ -50,13 +51,11 @@ def opaque_call(situation: Situation) -> Iterator[Advice]:
     """A call that nothing is known of: skip it in compiled code, do it outside, or make it an operator."""
     name = called_name(situation) or _own_call(situation)
     shown = quoted(name, 60) if name else line_name(situation)
-    verb = "Call" if name else "Do"
     if not any(True for _ in situation.line.methods("append", "extend", "add", "insert", "update", "put", "setdefault")):
         yield from guarded(situation, "call-guard", f"Or leave {line_name(situation)} out of compiled code: {CHANGES}")
-    alone = situation.line.statement_is_call() or isinstance(situation.line.statement, ast.AugAssign)
-    pass_in = "" if alone else " and pass its result in"
-    yield from say("call-outside", f"{verb} {shown} outside the compiled function{pass_in}")
-    if situation.options.known("compiler", "disable") != "no" and name and not _has_no_operators(name):
+    yield from say("call-outside", outside(situation, _own_call(situation)))
+    numbers = reads_numbers(situation.line, _own_call(situation))
+    if situation.options.known("compiler", "disable") != "no" and name and not numbers and not _has_no_operators(name):
         text = f"If {shown} computes on tensors inside: wrap it with `torch.library.custom_op` and give it a `register_fake`"
         yield from say("call-custom-op", text)
 
@@ -154,7 +153,7 @@ def methods(situation: Situation) -> Iterator[Advice]:
     elif any(True for _ in situation.line.calls("sys.stdout.write")):
         yield from printing.streams(situation)
     elif re.search(r"_json|Encoder", situation.context):
-        yield from say("call-outside", f"Do {line_name(situation)} outside the compiled function and pass its result in")
+        yield from say("call-outside", outside(situation, _own_call(situation)))
     elif isinstance(situation.line.statement, ast.With):
         yield from contexts(situation)
     elif re.search(r"StringIO|BytesIO|TextIO|Buffered|FileIO", situation.context):

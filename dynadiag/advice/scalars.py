@@ -9,7 +9,9 @@ from dataclasses import replace
 
 from dynadiag.advice.branches import branches, condition_of, draws, random_numbers, subject, tensor_of
 from dynadiag.advice.data_shapes import both_captured, first_true, sized_by_data
+from dynadiag.advice.item_calls import appended, bounded
 from dynadiag.advice.math_calls import ARITHMETIC, computed_with_torch, detached, in_untraced_math, math_function, number_call
+from dynadiag.advice.outside import outside
 from dynadiag.advice.printing import LOGGER_METHODS, loggers
 from dynadiag.advice.reads import TAKE_BACK, in_hook, in_key, scalar_calls
 from dynadiag.advice.situation import Rule, Situation, line_name, moves_to, option, quoted, rewrite, say, sketch
@@ -49,7 +51,7 @@ def scalar_reads(situation: Situation) -> Iterator[Advice]:
     if moves_to(situation) and read is not None and any(one.slug == "item-keep-tensor" for one in kept):
         kept = tuple(replace(one, text=f"{one.text}; {moves_to(situation)}") for one in kept)
     elif situation.editable and number_needed(situation.block) is not None:
-        kept = tuple(one for one in kept if one.slug != "item-keep-tensor")
+        kept = tuple(one for one in kept if one.slug not in ("item-keep-tensor", "item-clamp"))
     kept = kept or (tuple(tensor_index(situation)) if read is None else ())
     captured = tuple(_captured(situation, line, use))
     first, second = (captured, kept) if _names_a_size(line) or sized_by_data(line) else (kept, captured)
@@ -59,10 +61,7 @@ def scalar_reads(situation: Situation) -> Iterator[Advice]:
         text = f"{line_name(situation)} takes a piece whose place is data: {pieces}"
         yield from say("slice-index", text)
     if situation.editable and not kept and not _only_a_number(line, use) and not _loop_bound(line) and not sized_by_data(line):
-        late = "return the tensor from the compiled function, and do this after the compiled call"
-        early = "take the line out of the compiled function and pass the value in"
-        text = f"{line_name(situation)} needs the value of a tensor: {late if line.statement_is_call() else early}"
-        yield from say("item-outside", text)
+        yield from say("item-outside", f"{line_name(situation)} needs the value of a tensor. {outside(situation)}")
 
 
 def _captured(situation: Situation, line: SourceLine, use: ast.AST | None) -> Iterator[Advice]:
@@ -105,11 +104,9 @@ def _kept_tensor(situation: Situation, read: ast.Call, use: ast.AST | None) -> I
     elif isinstance(use, ast.Subscript | ast.Slice):
         yield from _index(situation, inner, use)
     elif isinstance(use, ast.Call) and isinstance(use.func, ast.Attribute) and use.func.attr == "append":
-        text = (
-            f"Return the tensor (`{detached(inner)}`) and append to `{line.text(use.func.value)}` after the compiled call: a list that "
-            "grows inside compiled code is guarded by its length, and each call compiles anew"
-        )
-        yield from say("item-append", text)
+        yield from appended(situation, inner, use.func.value)
+    elif isinstance(use, ast.Call) and (clamped := bounded(line, read, use, inner)) is not None:
+        yield from rewrite(situation, "item-clamp", clamped, f"Bound the tensor on the device instead of the number ({ARITHMETIC})")
     elif any(True for _ in line.methods(*LOGGER_METHODS)) and line.statement_is_call():
         yield from loggers(situation)
     elif (call := _print_around(line, read)) is not None:
@@ -327,7 +324,7 @@ def tensor_operations(situation: Situation) -> Iterator[Advice]:
     if draws(situation):
         yield from random_numbers(situation)
     else:
-        yield from say("call-outside", f"Compute {situation.called} outside the compiled function and pass its result in")
+        yield from say("call-outside", outside(situation))
 
 
 def guards_on_data(situation: Situation) -> Iterator[Advice]:

@@ -6,6 +6,8 @@ import ast
 import re
 from collections.abc import Iterator
 
+from dynadiag.advice.mutation_lines import out_of_place
+from dynadiag.advice.outside import instead, outside
 from dynadiag.advice.situation import Rule, Situation, line_name, option, rewrite, say
 from dynadiag.advice.source import dotted
 from dynadiag.model.report import Advice
@@ -161,15 +163,16 @@ def delayed(situation: Situation) -> Iterator[Advice]:
     """`GB0148`: a call that torch broke at on purpose, for the reason in its explanation; without one it is an RNN (torch 2.11)."""
     reason = re.search(r"Reason: (.+)", situation.explanation)
     if re.search(r"in-?place view", situation.explanation):
+        form = instead(situation.line, out_of_place(situation.line.code))
         text = (
             f"{line_name(situation)} changes the shape or the memory of an input, which the caller sees: do it outside the compiled "
-            "function; where only later lines here need it, use the form without `_` (`x = x.t()`)"
+            f"function; where only later lines here need it, write {form}"
         )
         yield from say("view-input", text)
     elif (reason is None and not situation.explanation) or re.search(r"\b(RNN|GRU|LSTM|allow_rnn)\b", situation.explanation):
         yield from rnn(situation)
     else:
-        yield from say("call-outside", f"Do {line_name(situation)} outside the compiled function")
+        yield from say("call-outside", outside(situation))
 
 
 def rnn(situation: Situation) -> Iterator[Advice]:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from dynadiag.advice import scalars, training
+from dynadiag.advice.outside import outside
 from dynadiag.advice.situation import CHANGES, Situation, guarded, line_name, option, rewrite, say
 from dynadiag.advice.source import dotted
 from dynadiag.model.report import Advice
@@ -45,7 +46,7 @@ def ranges(situation: Situation) -> Iterator[Advice]:
 
 def hashes(situation: Situation) -> Iterator[Advice]:
     """`hash(...)`, `id(...)` inside."""
-    yield from say("identity-outside", f"Compute {line_name(situation)} outside the compiled function and pass the result in")
+    yield from say("identity-outside", outside(situation))
 
 
 def storages(situation: Situation) -> Iterator[Advice]:
@@ -71,7 +72,7 @@ def not_a_tensor(situation: Situation) -> Iterator[Advice]:
     elif "__eq__" in situation.context:
         yield from none_checks(situation)
     else:
-        yield from say("value-outside", f"Ask for {_value_of(situation)} outside the compiled function and pass the value in")
+        yield from say("value-outside", f"{outside(situation)}: {_value_of(situation)} gives a Python value")
 
 
 def inference_checks(situation: Situation) -> Iterator[Advice]:
@@ -120,8 +121,7 @@ def arguments(situation: Situation) -> Iterator[Advice]:
     elif "FakeIdVariable" in situation.context:
         yield from hashes(situation)
     else:
-        text = f"Call {line_name(situation)} outside the compiled function and pass its result in: a graph takes tensors and plain numbers"
-        yield from say("call-outside", text)
+        yield from say("call-outside", outside(situation))
 
 
 def numpy_calls(situation: Situation) -> Iterator[Advice]:

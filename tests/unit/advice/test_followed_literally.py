@@ -193,3 +193,50 @@ def test_a_logger_that_is_compiled_on_its_own_is_not_told_options_that_reach_onl
     # The function breaks there itself: what logging does then is the same call.
     found = advice("GB0291", 'logger.info("step %d", n)', below=below, compiled=LOGGING, others=('logger.info("step %d", n)',), line=3)
     assert "logger-caller" not in found
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("best.append(int(ptr[best[-1]]))", "in plain Python"),
+        ("best.append(score.max().item())", "append the tensor"),
+        ("self.rows.append(score.max().item())", "after the compiled call"),
+    ],
+)
+def test_a_list_that_the_line_reads_itself_is_not_appended_to_later(line, said):
+    """`best.append(int(ptr[best[-1]]))` needs each number for the next one: "append after the compiled call" could not be followed."""
+    assert said in advice("GB0124", line)["item-append"].text
+
+
+def test_a_number_bounded_by_a_constant_is_clamped_on_the_device():
+    """ "Take the line out and pass the value in" could not be followed in the middle of a forward."""
+    found = advice("GB0124", "return (mel - mel.mean()) / max(mel.std().item(), 1e-5)")
+    assert found["item-clamp"].after == "return (mel - mel.mean()) / mel.std().detach().clamp(min=1e-5)"
+    assert "item-clamp" not in advice("GB0124", "n = max(mel.std().item(), low)")
+    assert "item-clamp" not in advice("GB0124", "rows = max(int(n), 1) * y")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("return [collapse(row) for row in rows]", "Return what"),
+        ("h = native(x, 3)", "End the compiled function before"),
+        ("native(x)", "return what it takes"),
+        ("seed = secrets.token_hex(4)", "before the compiled call and pass its result in"),
+        ("names = build()", "before the compiled call and pass its result in"),
+    ],
+)
+def test_what_is_computed_from_the_functions_own_values_cannot_be_passed_in(line, said):
+    """ "Call it outside and pass its result in" cannot be followed for a call that takes what the function computes."""
+    assert said in advice("GB0059", line, context="builtin native")["call-outside"].text
+
+
+def test_a_function_that_is_given_numbers_is_no_operator():
+    found = advice("GB0007", "y = collapse(best.tolist())", context="module: work, qualname: collapse, skip reason: x")
+    assert "call-custom-op" not in found
+    assert "call-custom-op" in advice("GB0007", "y = collapse(best)", context="module: work, qualname: collapse, skip reason: x")
+
+
+def test_the_form_without_an_underscore_is_that_of_the_lines_own_method():
+    """`x = x.t()` stood beside `table.unsqueeze_(0)`."""
+    assert "`table = table.unsqueeze(0)`" in advice("GB0148", "table.unsqueeze_(0)", explanation=VIEW)["view-input"].text
