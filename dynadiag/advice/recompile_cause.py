@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from dynadiag.advice.function_source import FunctionSource
 from dynadiag.advice.source import parse_line
 from dynadiag.advice.written_call import argument
 from dynadiag.model.report import Advice
@@ -42,7 +43,8 @@ class Cause:
     `made_constant` that torch made a float that had become symbolic a constant again, `conditioned` that the code branches on it,
     `beside_cache` that a key-value cache changed with it,
     `there_at_first` that the first version was compiled for a value of the same kind. `modules` is how many modules of one class
-    one line compiled, where several of their attributes differ. `origin` is the line that asked for the guard.
+    one line compiled, where several of their attributes differ. `origin` is the line that asked for the guard, `function` the compiled
+    function as it is written, None where it was not recorded or another function than it asked.
     """
 
     kind: str
@@ -72,6 +74,7 @@ class Cause:
     modules: int = 0
     frame_name: str | None = None
     origin: Location | None = None
+    function: FunctionSource | None = None
 
     def as_written(self, source: str) -> str | None:
         """`source`, a name inside the compiled function, as the line that calls it writes it; None where the line does not tell.

@@ -20,6 +20,15 @@ def length_advice(cause: Cause) -> Iterable[Advice]:
             text="The function is called with more arguments in some calls than in others. Always pass the same ones.",
         )
         return
+    if "_modules" in cause.raw_source or cause.source.endswith(("_modules", "_modules)")):
+        yield Advice(
+            slug="bounded-versions",
+            text=(
+                "A module holds another number of layers than before: each number takes one compiled version, and no change is needed "
+                "while there are fewer than versions."
+            ),
+        )
+        return
     if cause.written is not None and cause.written.type in ("list", "deque"):
         line = cause.written.line
         at = "" if line is None or not line.code else f" at {short_place(line)} (`{line.code}`)"
@@ -37,11 +46,21 @@ def length_advice(cause: Cause) -> Iterable[Advice]:
     if " != " in cause.text:
         yield from _fixed_keys()
         return
+    name = cause.source.removeprefix("len(").removesuffix(")")
+    if cause.function is not None and cause.function.only_joined(name):
+        yield Advice(
+            slug="stack-list",
+            text=(
+                f"Each number of elements is compiled on its own. The function only joins `{name}`: join it before the call and pass the "
+                f"tensor, with its first dimension marked dynamic (`x = torch.stack({name})`, `torch._dynamo.maybe_mark_dynamic(x, 0)`)."
+            ),
+        )
+        return
     yield Advice(
-        slug="stack-list",
+        slug="bounded-versions",
         text=(
-            "Each number of elements is compiled on its own. If they are tensors of one shape, stack them and mark the "
-            "first dimension dynamic (`x = torch.stack(tensors)`, `torch._dynamo.maybe_mark_dynamic(x, 0)`); else pad to a fixed number."
+            f"Each number of elements of `{name}` is compiled on its own, and a loop over them is unrolled. No change is needed while "
+            "there are fewer numbers than versions. Else pad to a few fixed numbers with elements that change no result."
         ),
     )
 
@@ -56,19 +75,28 @@ def _filled_once(cause: Cause) -> Iterable[Advice]:
     """A container that outlives the call and was longer later: growing, or filled once."""
     numbers = [int(value) for value in cause.values if re.fullmatch(r"\d{1,9}", value)]
     if len(numbers) > 2 and all(one < other for one, other in pairwise(numbers)):
+        if cause.written is not None:
+            yield Advice(
+                slug="append-outside",
+                text=(
+                    f"`{cause.source}` gets longer from call to call, and each length is compiled on its own. Return what is added and "
+                    "add it outside the compiled function."
+                ),
+            )
+            return
         yield Advice(
-            slug="append-outside",
+            slug="read-outside",
             text=(
-                f"`{cause.source}` gets longer from call to call, and each length is compiled on its own. Return what is added and "
-                "add it outside the compiled function."
+                f"`{cause.source}` gets longer between the calls, and each length is compiled on its own, however little is read of it. "
+                "Read it outside the compiled function and pass what is needed as an argument: a flag, or a tensor."
             ),
         )
     elif numbers[:1] == [0]:
         yield Advice(
             slug="fill-before",
             text=(
-                f"`{cause.source}` was empty in the first call and held something later. If it is filled once, put its entries in before "
-                "the first call, or count on one version more; if it grows with each call, fill it outside the compiled function."
+                f"`{cause.source}` was empty in the first call and held something later. If it is filled once, that is one version more, "
+                "and no change is needed; to put its entries in before the first call saves that version."
             ),
         )
 

@@ -86,7 +86,8 @@ def size_advice(cause: Cause) -> Iterable[Advice]:
         yield _before_call(advice, cause, "torch._dynamo.maybe_mark_dynamic", tensor, index)
     yield COMPILE_DYNAMIC
     sizes = [int(value) for value in cause.values if re.fullmatch(r"\d{1,9}", value)]
-    if place is not None and place[1] == 0 and len(sizes) == 2 and sizes[0] > sizes[1]:
+    passed = place is not None and place[1] == 0 and cause.as_written(place[0]) is not None  # a tensor of the caller's
+    if passed and len(sizes) == 2 and sizes[0] > sizes[1]:
         yield Advice(
             slug="drop-last",
             text=f"If the batch of {sizes[1]} is the last one of a DataLoader: `drop_last=True` leaves it out, and all have {sizes[0]}.",

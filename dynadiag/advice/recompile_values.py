@@ -6,7 +6,6 @@ import ast
 import re
 from collections.abc import Callable, Iterable
 
-from dynadiag.advice.arithmetic import used_in_arithmetic
 from dynadiag.advice.recompile_cause import CONFIG, Cause, none
 from dynadiag.advice.source import parse_line
 from dynadiag.facts.guard_sources import is_global
@@ -43,13 +42,14 @@ def _module_integer(cause: Cause) -> Iterable[Advice]:
         after=f"{option} = True",
         options=(option,),
     )
-    if cause.conditioned or _read_as_number(cause):
+    if cause.conditioned or not _tensor_would_do(cause) or not re.fullmatch(r"self\.\w+", cause.source):
         return
     yield Advice(
         slug="module-int-as-buffer",
         text=(
             "Or keep it as a tensor: a buffer that is changed in place needs no recompile at all "
-            f'(`self.register_buffer("{cause.source.rpartition(".")[2]}", torch.tensor(0))` in `__init__`).'
+            f'(`self.register_buffer("{cause.source.rpartition(".")[2]}", torch.tensor({cause.values[0] if cause.values else 0}), '
+            "persistent=False)` in `__init__`)."
         ),
     )
 
@@ -58,7 +58,7 @@ def _learning_rate(cause: Cause) -> Iterable[Advice]:
     yield Advice(
         slug="lr-as-tensor",
         text=(
-            f"`{cause.source}` is a Python number that the scheduler changes. Give the optimizer a tensor (`lr=torch.tensor(lr)`); the "
+            f"`{cause.source}` is a Python number that changes between the calls. Give the optimizer a tensor (`lr=torch.tensor(lr)`); the "
             "compiled step then reads its value."
         ),
     )
@@ -77,13 +77,16 @@ def _tensor_instead(slug: str) -> Callable[[Cause], Iterable[Advice]]:
         settled = cause.dynamic is True or (argument and cause.dynamic is False)
         if argument and cause.dynamic is False and not cause.dynamic_false:
             yield from _as_operand(cause)  # torch made a constant of it although it had changed
-        if cause.conditioned or settled or _read_as_number(cause):
-            return  # a branch on a tensor, or a call that needs a number, would break the graph
+        if cause.conditioned or settled or not _tensor_would_do(cause):
+            if not argument and cause.dynamic is not True:  # what it is used for is not known, or needs a number
+                yield from variants(cause)
+            return
         yield Advice(
             slug=slug,
             text=(
-                f"`{cause.source}` is a Python number. Where it is only used in arithmetic with tensors, make it a tensor: its value is "
-                f"then no part of the compiled code (`torch.tensor({cause.values[0] if cause.values else 'number'})` instead)."
+                f"`{cause.source}` is a Python number that `{cause.frame_name or 'the function'}` only uses in arithmetic. Make it a "
+                f"tensor wherever it is set: its value is then no part of the compiled code "
+                f"(`torch.tensor({cause.values[0] if cause.values else 'number'})` instead)."
             ),
         )
 
@@ -125,22 +128,26 @@ def _in_closure(cause: Cause) -> Iterable[Advice]:
     )
 
 
-def _read_as_number(cause: Cause) -> bool:
-    """Whether the line that asked for the guard needs a Python number: a tensor there would break the graph, or fail."""
-    line = None if cause.origin is None else cause.origin.code
-    return line is not None and not used_in_arithmetic(parse_line(line), cause.source)
+def _tensor_would_do(cause: Cause) -> bool:
+    """Whether the whole function is known to use the number as a tensor can be used: else a tensor would break the graph, or fail."""
+    return cause.function is not None and not cause.resumed and cause.function.tensor_would_do(cause.source)
 
 
 def _flag(cause: Cause) -> Iterable[Advice]:
     yield from variants(cause)
-    if re.fullmatch(r"[A-Za-z_]\w*|args\[\d\]|kwargs\[.\w+.\]", cause.source) and not cause.library:
-        yield Advice(
-            slug="flag-where",
-            text=(
-                f"Or, for one version instead of two, pass `{cause.source}` as a tensor and choose with `torch.where`; both sides are then "
-                "computed."
-            ),
-        )
+    line = parse_line(None if cause.origin is None else cause.origin.code)
+    for node in line.nodes:  # `a if flag else b` of two names: a branch over statements is no choice between two values
+        if isinstance(node, ast.IfExp) and line.text(node.test) == cause.source and cause.source.isidentifier() and not cause.library:
+            sides = (node.body, node.orelse)
+            if cause.function is not None and cause.function.reads(cause.source) == 1 and all(map(_is_computed, sides)):
+                chosen = f"torch.where({cause.source}, {line.text(node.body)}, {line.text(node.orelse)})"
+                text = f"Or, for one version instead of two, pass `{cause.source}` as a tensor and choose so; both sides are then computed."
+                yield Advice(slug="flag-where", text=text, before=line.code, after=line.replaced(node, chosen))
+
+
+def _is_computed(node: ast.expr) -> bool:
+    """Whether the side of a choice computes something: a name may be a module, a constant is no tensor."""
+    return isinstance(node, ast.Call | ast.BinOp | ast.UnaryOp)
 
 
 def _training(cause: Cause) -> Iterable[Advice]:
@@ -166,14 +173,15 @@ def another_module(cause: Cause) -> Iterable[Advice]:
 
 def variants(cause: Cause) -> Iterable[Advice]:
     """A value that is guarded as it is, such as a mode or a flag."""
-    yield Advice(
-        slug="split-by-value",
-        text=(
-            f"`{cause.source}` is guarded by its value: another value takes another compiled version. No change is needed while there "
-            "are fewer values than versions. With more, write one function for each and choose outside (several `torch.compile` calls on "
-            "one function share its versions)."
-        ),
+    text = (
+        f"`{cause.source}` is guarded by its value: another value takes another compiled version. No change is needed while there are "
+        "fewer values than versions."
     )
+    if not is_number(cause):
+        text += (
+            " With more, write one function for each and choose outside (several `torch.compile` calls on one function share its versions)."
+        )
+    yield Advice(slug="split-by-value", text=text)
 
 
 def _offset(cause: Cause) -> Iterable[Advice]:
@@ -220,22 +228,25 @@ def absent(cause: Cause) -> Iterable[Advice]:
     """Something that is sometimes None."""
     others = {value for value in cause.values if value not in ("None", "not None")}
     if re.match(r"(?:self|module)\b", cause.source) or is_global(cause.raw_source):
-        if cause.values[:1] == ("None",) and cause.origin is not None and re.search(r"\bis not None\b", cause.origin.code or ""):
-            yield Advice(
-                slug="bounded-versions",
-                text=(
-                    f"The code asks whether `{cause.source}` is None: one compiled version without it and one with it, and no change is "
-                    "needed. Giving it a value earlier would change what the first calls compute."
-                ),
-            )
-        elif cause.values[:1] == ("None",):
+        if cause.values[:1] != ("None",):
+            return
+        line = "" if cause.origin is None else cause.origin.code or ""
+        if re.search(rf"\bif {re.escape(cause.source)} is None:", line):
             yield Advice(
                 slug="initialise-attribute",
                 text=(
-                    f"`{cause.source}` is None at first and a value later. Give it a value of the later type before the first call (in "
-                    "`__init__`, or by calling the method that creates it)."
+                    f"`{cause.source}` is None at first and a value later. Where `{line.strip()}` only creates it, create it before the "
+                    "first call (in `__init__`, or by calling the method that does). It is one version more, not one a call."
                 ),
             )
+            return
+        yield Advice(
+            slug="bounded-versions",
+            text=(
+                f"`{cause.source}` is None in some calls: one compiled version without it and one with it, and no change is needed. Giving "
+                "it a value earlier may change what the first calls compute."
+            ),
+        )
         return
     if others <= {"a Tensor"} and "." not in cause.source.partition("[")[0]:
         yield Advice(

@@ -127,8 +127,9 @@ def _function(cause: Cause) -> Iterable[Advice]:
     yield Advice(
         slug="hoist-function",
         text=(
-            f"`{cause.source}` is another function object than before. If it is made anew for each call (a lambda, a partial, a nested "
-            "function), define it once, outside the loop, and pass the same object; really different functions take one version each."
+            f"`{cause.source}` is another function object than before. Really different functions take one version each, and need no "
+            "change. If it is made anew for each call (a lambda, a partial, a nested function), define it once, outside the loop, and pass "
+            "the same object; what it captures and changes from call to call becomes an argument of the compiled function."
         ),
     )
 
@@ -177,6 +178,21 @@ def _one(slug: str, text: str, *, after: str | None = None) -> Callable[[Cause],
     return build
 
 
+def _layout(what: str, slug: str, change: str) -> Callable[[Cause], Iterable[Advice]]:
+    """A property of a tensor that differs between calls: one version each, unless the caller can give it one."""
+
+    def build(cause: Cause) -> Iterable[Advice]:
+        tensor = re.sub(r"\.(?:\w+\(\d*\)|dtype|device(?:\.index)?|requires_grad)$", "", cause.source)
+        if cause.on_parameter:
+            text = f"`{tensor}` is a parameter or buffer that has different {what} in some calls: the module was converted between them."
+            yield Advice(slug=slug, text=f"{text} Convert it before the first call; where both are meant, no change is needed.")
+            return
+        text = f"`{tensor}` comes in different {what}: each takes one compiled version, and no change is needed where they are meant."
+        yield Advice(slug=slug, text=f"{text} Else {_filled(change, {'tensor': tensor})}.")
+
+    return build
+
+
 def _filled(text: str, names: Mapping[str, str]) -> str:
     return re.sub(r"\{(\w+)\}", lambda match: names[match[1]], text)
 
@@ -190,6 +206,19 @@ def _condition(cause: Cause) -> Iterable[Advice]:
             "needed where there are two. Else take the branch outside and compile each side as a function of its own."
         ),
     )
+
+
+def _missing(cause: Cause) -> Iterable[Advice]:
+    asked = re.search(r"\b(?:has|get)attr\(", "" if cause.origin is None else cause.origin.code or "")
+    if asked or cause.origin is None or not cause.origin.code:
+        text = (
+            f"`{cause.source}` is there in some calls and missing in others: one compiled version with it and one without, and no change "
+            "is needed. Setting it earlier would change what a question such as `hasattr` gives."
+        )
+        yield Advice(slug="bounded-versions", text=text)
+        return
+    text = f"`{cause.source}` is there in some calls and missing in others. Set it before the first call, to a value of the later type."
+    yield Advice(slug="set-attribute-always", text=text)
 
 
 def _invalidated(cause: Cause) -> Iterable[Advice]:
@@ -271,25 +300,14 @@ _TABLE: Mapping[str, Callable[[Cause], Iterable[Advice]]] = {
     "global_state": _global_state,
     "dispatch_keys": _dispatch_keys,
     "zero_one": small_sizes,
-    "attribute": _one(
-        "set-attribute-always",
-        "`{source}` is there in some calls and missing in others. Set it before the first call, to a value of the type that it has later.",
-    ),
+    "attribute": _missing,
     "requires_grad": _gradients,
-    "dtype": _one(
-        "one-dtype", "`{tensor}` comes in different dtypes. Convert it to one dtype before the call, as in `{tensor}.to(torch.float32)`."
+    "dtype": _layout("dtypes", "one-dtype", "convert it to one dtype before the call (other results where the precision differs)"),
+    "device": _layout("devices", "one-device", "move it to one device before the call, as in `{tensor}.to(device)`"),
+    "stride": _layout(
+        "memory layouts", "contiguous", "bring it into one layout before the call, as in `{tensor}.contiguous()`, which copies it"
     ),
-    "device": _one(
-        "one-device", "`{tensor}` comes from different devices. Move it to one device before the call, as in `{tensor}.to(device)`."
-    ),
-    "stride": _one(
-        "contiguous",
-        "`{tensor}` comes in different memory layouts. Bring it into one layout before the call, as in `{tensor}.contiguous()`.",
-    ),
-    "rank": _one(
-        "one-rank",
-        "`{tensor}` comes with different numbers of dimensions. Reshape it to one number of dimensions before the call.",
-    ),
+    "rank": _layout("numbers of dimensions", "one-rank", "reshape it to one number of dimensions before the call"),
     "function_mode": _one(
         "same-function-mode",
         (

@@ -88,7 +88,11 @@ def _told(line: SourceLine, value: ast.expr | None, rest: str) -> str | None:
 
 
 def _is_name(value: ast.expr) -> bool:
-    """`ids`, `batch.ids`, `batch["ids"]`, `parts[0]`: read without doing anything."""
-    while isinstance(value, ast.Attribute) or (isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Constant | ast.Name)):
+    """`ids`, `batch.ids`, `batch["ids"]`: the same object each time it is read. `x[rows]` and `x[0]` of a tensor are new ones."""
+    while isinstance(value, ast.Attribute) or (isinstance(value, ast.Subscript) and _is_key(value.slice)):
         value = value.value
     return isinstance(value, ast.Name)
+
+
+def _is_key(value: ast.expr) -> bool:
+    return isinstance(value, ast.Constant) and isinstance(value.value, str)

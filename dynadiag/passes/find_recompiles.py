@@ -275,7 +275,7 @@ def _finding(number: int, group: Sequence[Recompiled], inside: Sequence[Recompil
         severity="error" if hit else ("note" if _settled(everything) else "warning"),
         title=_title(group, inside, events, hit),
         where=None if (call := group[0].call) is None else replace(call, function=source_function(call.function)),
-        why=_why(group, inside, seconds, run),
+        why=_why(group, inside, seconds, run) + ("" if fixes else _without_advice(everything)),
         fix=fixes,
         cost=Cost(value=float(events), unit="recompiles", basis="counted"),
         evidence=(
@@ -289,6 +289,13 @@ def _finding(number: int, group: Sequence[Recompiled], inside: Sequence[Recompil
 def _settled(group: Sequence[Recompiled]) -> bool:
     """True if nothing more is to be expected: everything that changed became dynamic at its first change, or has two states at most."""
     return all(len(one.code.steps) == 1 and all(row.dynamic_since or _two_states(row) for row in one.rows) for one in group)
+
+
+def _without_advice(group: Sequence[Recompiled]) -> str:
+    """Why nothing is advised."""
+    if _settled(group):
+        return " No change is needed: what changed is dynamic now, or has no third state."
+    return " No change of the source is known that ends this: nothing is advised."
 
 
 def _two_states(row: Row) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from dynadiag.advice.function_source import FunctionSource, parse_function
 from dynadiag.advice.recompile_cause import Cause, Split
 from dynadiag.facts.user_frames import callers, is_generated, is_own_file, is_torchs_file, resume_line, source_function
 from dynadiag.model.run import Frame, Location, Run
@@ -45,6 +46,7 @@ def is_library(frame: Frame, run: Run) -> bool:
 def cause_of(row: Row, code: CodeObject, facts: Facts, run: Run) -> Cause:
     """What the advice for one row is chosen by."""
     guard = row.guards[0]
+    origin = next((guard.origin for guard in row.guards if guard.origin is not None), None)
     # Where torch 2.15 turns a float that had become symbolic back into a constant (`_dynamo/output_graph.py`).
     made_constant = any("remove_tensorify_specialized_graphargs" in f"{one.text} {one.origin}" for one in row.guards)
     return Cause(
@@ -70,9 +72,21 @@ def cause_of(row: Row, code: CodeObject, facts: Facts, run: Run) -> Cause:
         conditioned=row.source in facts.conditions,
         modules=facts.modules,
         there_at_first=any(guard.kind == row.kind and (guard.entry or "").endswith("/0") for guard in row.guards),
-        origin=next((guard.origin for guard in row.guards if guard.origin is not None), None),
+        origin=origin,
+        function=_function(code.named, origin, run),
         frame_name=source_function(code.named.name),
     )
+
+
+def _function(frame: Frame, origin: Location | None, run: Run) -> FunctionSource | None:
+    """The compiled function as recorded, if it is what read the source."""
+    if frame.file is None or frame.line is None:
+        return None
+    found = parse_function(run.blocks.get((frame.file, frame.line)))
+    if found is None or origin is None or origin.line is None:
+        return found
+    here = frame.file == origin.file or frame.file.replace("\\", "/").endswith(f"/{origin.file}")  # torch's comment may have the end only
+    return found if here and 0 <= origin.line - frame.line < (found.node.end_lineno or 0) else None
 
 
 # What a caller passes, and what can be asked of it: `x.size(0)`, `kwargs['ids'].dtype`; not what it holds inside.

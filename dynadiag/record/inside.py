@@ -150,6 +150,8 @@ class Recorder:
                 log.artifact(
                     "dynadiag_config", configuration.describe(state, names=first, device=environment.device_name()), self._keys(True, None)
                 )
+            if metadata.get("frame_compile_id"):  # what is compiled again needs its source: advice asks how a value is used
+                self._function_again(log, metadata["dynamo_start"])
             return
         if isinstance(payload, str) and ("artifact" in metadata or "compilation_metrics" in metadata):
             for entry in registry.entries_named_in(payload):
@@ -158,6 +160,16 @@ class Recorder:
                 for block in stacks.statements_named_in(payload):
                     if log.once(("source", block["file"], block["line"])):
                         log.artifact("dynadiag_source", block, {})
+
+    def _function_again(self, log: writer.TraceWriter, start: Any) -> None:
+        """The source of a function that is compiled again, once: advice on its recompiles asks how it uses what changed."""
+        stack = start.get("stack") if isinstance(start, dict) else None
+        code = stack[-1] if stack else {}  # the frame itself (`log_dynamo_start`, torch/_dynamo/convert_frame.py, 2.6 to 2.15)
+        number, line = code.get("filename"), code.get("line")
+        if isinstance(number, int) and isinstance(line, int) and log.once(("function", number, line)):
+            file = next((text for text, one in trace_log.interned_strings().items() if one == number), "")
+            if text := stacks.function_at(file, line):
+                log.artifact("dynadiag_source", {"file": file, "line": line, "text": text}, {})
 
     def _introduce(self, log: writer.TraceWriter) -> None:
         """The first records of a log: who we are, and torch's string table when it was not empty."""

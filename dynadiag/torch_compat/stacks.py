@@ -33,6 +33,7 @@ def _code_at(file: str, line: int) -> str | None:
 
 
 _LINES_AFTER = 40
+_LINES_OF_FUNCTION = 120
 _NAMED_PLACE = re.compile(r'^ *File "([^"\n]+)", line (\d{1,7})', re.MULTILINE)
 _MOST_TEXT = 6_000
 
@@ -47,14 +48,19 @@ def statements_named_in(text: str) -> list[dict[str, Any]]:
     return found
 
 
-def _block_at(file: str, line: int) -> str:
+def function_at(file: str, line: int) -> str:
+    """The source of an own function from its first line (or decorator) on, at most 120 lines; "" where it cannot be read."""
+    return "" if is_library(file) else _block_at(file, line, _LINES_OF_FUNCTION)
+
+
+def _block_at(file: str, line: int, after: int = _LINES_AFTER) -> str:
     held = linecache.cache.get(file)
     lines = held[2] if held is not None and len(held) == 4 else _lines_of(file)
     if not 0 < line <= len(lines) or not lines[line - 1].strip():
         return ""
     own = len(lines[line - 1]) - len(lines[line - 1].lstrip())
     kept: list[str] = []
-    for one in lines[line - 1 : line + _LINES_AFTER]:
+    for one in lines[line - 1 : line + after]:
         if kept and one.strip() and len(one) - len(one.lstrip()) < own and not one.lstrip().startswith((")", "]", "}", "#")):
             break
         kept.append(one.rstrip()[own:] if not one[:own].strip() else one.strip())

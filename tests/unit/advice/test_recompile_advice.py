@@ -4,13 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from dynadiag.advice.recompile_cause import Cause, Split
+from dynadiag.advice.function_source import parse_function
+from dynadiag.advice.recompile_cause import Cause, Split, Written
+from dynadiag.advice.recompile_containers import length_advice
 from dynadiag.advice.recompile_values import absent, value_advice
 from dynadiag.advice.recompiles import recompile_advice
 from dynadiag.model.run import CompileKey, Frame, Location, Run, RunInfo
 
 FILE = "/home/me/train.py"
 EMPTY = Run(info=RunInfo())
+SCALES = parse_function("def step(self, x, k, cfg):\n    return x * k * self.step * cfg.scale")
+JOINS = parse_function("def step(xs):\n    return torch.stack(xs).sum(0)")
 
 
 def caused(kind, source, *, code=None, values=(), raw="", run=EMPTY, **facts):
@@ -30,6 +34,8 @@ def caused(kind, source, *, code=None, values=(), raw="", run=EMPTY, **facts):
         ("while f(x) > 0:", None),
         ("ys = [f(x) for x in xs]", None),
         ("y = f(x=next(batches))", None),
+        ("y = f(x=h[rows])", None),  # a new tensor each time: the mark would be lost
+        ("y = f(x=parts[0])", None),
         ("y = f(*x)", None),
         ("y = f(**batch)", None),
         (None, None),
@@ -108,8 +114,6 @@ def test_the_argument_of_a_module_is_not_called_by_torchs_name():
         ("device", "kwargs['ids'].device", ("cpu", "cuda")),
         ("stride", "kwargs['ids'].stride(0)", ("1", "4")),
         ("requires_grad", "kwargs['ids'].requires_grad", ("False", "True")),
-        ("value", "kwargs['ids']", ("1", "2")),
-        ("value", "kwargs['ids']", ("1.5", "2.5")),
         ("value", "kwargs['ids']", ("'a'", "'b'")),
         ("value", "kwargs['ids']", ("True", "False")),
         ("none", "kwargs['ids']", ("None", "a Tensor")),
@@ -133,14 +137,57 @@ def test_only_the_first_dimension_is_taken_for_a_batch():
     ("source", "raw", "values", "slugs"),
     [
         ("len(kwargs)", "len(L['kwargs'])", ("6", "7"), ["same-arguments"]),
-        ("len(self.history)", "len(L['self'].history)", ("0", "1", "2"), ["append-outside"]),
+        ("len(self.history)", "len(L['self'].history)", ("0", "1", "2"), ["read-outside"]),  # nothing compiled was recorded to append
+        ("len(self.stages._modules)", "len(L['self'].stages._modules)", ("2", "3", "4"), ["bounded-versions"]),
         ("len(states)", "len(G['states'])", ("0", "1"), ["fill-before"]),
         ("len(states)", "len(G['states'])", ("2", "1"), []),
-        ("len(xs)", "len(L['xs'])", ("2", "3"), ["stack-list"]),
+        ("len(xs)", "len(L['xs'])", ("2", "3"), ["bounded-versions"]),
     ],
 )
 def test_a_length_is_cured_by_what_it_is_the_length_of(source, raw, values, slugs):
     assert [advice.slug for advice in caused("length", source, raw=raw, values=values)] == slugs
+
+
+def test_a_list_is_stacked_only_where_the_function_does_nothing_else_with_it():
+    looped = parse_function("def step(xs):\n    for x in xs:\n        y = y + x\n    return y")
+    for function, slug in ((JOINS, "stack-list"), (looped, "bounded-versions"), (None, "bounded-versions")):
+        assert [one.slug for one in caused("length", "len(xs)", raw="len(L['xs'])", values=("2", "3"), function=function)] == [slug]
+
+
+def test_what_compiled_code_appends_to_is_appended_outside():
+    cause = Cause(kind="length", source="len(self.seen)", process=0, raw_source="len(L['self'].seen)", values=("0", "1"))
+    assert [one.slug for one in length_advice(replace(cause, written=Written("list", None)))] == ["append-outside"]
+
+
+@pytest.mark.parametrize(("kind", "source"), [("dtype", "x.dtype"), ("device", "x.device"), ("stride", "x.stride(0)"), ("rank", "x.dim()")])
+def test_a_property_of_a_tensor_that_is_meant_needs_no_change(kind, source):
+    assert "no change is needed where they are meant. Else" in caused(kind, source)[0].text
+    assert "before the call" not in caused(kind, f"self.lin.weight{source[1:]}", on_parameter=True)[0].text
+
+
+@pytest.mark.parametrize(
+    ("code", "slug"),
+    [("if hasattr(self, 'memory'):", "bounded-versions"), ("y = self.memory + x", "set-attribute-always"), (None, "bounded-versions")],
+)
+def test_an_attribute_that_the_code_asks_for_is_not_set_earlier(code, slug):
+    assert [one.slug for one in caused("attribute", "self.memory", origin=Location(FILE, 3, "step", code))] == [slug]
+
+
+@pytest.mark.parametrize(
+    ("line", "slugs"),
+    [
+        ("y = x.sin() if flag else -x", ["split-by-value", "flag-where"]),
+        ("y = a if flag else b", ["split-by-value"]),
+        ("if flag:", ["split-by-value"]),
+        ("y = net(x) if not flag else x", ["split-by-value"]),
+        ("y = x if flag else None", ["split-by-value"]),
+    ],
+)
+def test_a_flag_becomes_a_tensor_only_where_it_chooses_between_two_values(line, slugs):
+    function = parse_function(f"def step(x, flag):\n    {line}{' pass' if line.endswith(':') else ''}")
+    found = caused("value", "flag", values=("True", "False"), origin=Location(FILE, 2, "step", line), function=function)
+    assert [one.slug for one in found] == slugs
+    assert len(found) == 1 or found[1].after == "y = torch.where(flag, x.sin(), -x)"
 
 
 def test_a_tensor_that_torch_made_while_tracing_is_not_marked():
@@ -158,7 +205,7 @@ def test_nothing_is_said_of_a_value_that_has_no_name_in_the_program(source):
 
 @pytest.mark.parametrize(("source", "slug"), [("self.step", "attribute-as-tensor"), ("rows.step", "split-by-value")])
 def test_a_counter_called_step_is_no_step_of_a_range(source, slug):
-    assert caused("value", source, values=("0", "1"))[0].slug == slug
+    assert caused("value", source, values=("0", "1"), function=SCALES)[0].slug == slug
 
 
 @pytest.mark.parametrize(
@@ -230,7 +277,9 @@ def test_lightnings_own_state_is_not_compiled(folder):
         ({"conditioned": True}, ["compile-dynamic"]),
         ({"origin": Location(FILE, 3, "f", "for i in range(k):")}, ["compile-dynamic"]),
         ({"origin": Location(FILE, 3, "f", "plane = torch.full_like(x, k / 12)")}, ["compile-dynamic"]),
-        ({"origin": Location(FILE, 3, "f", "return x * k")}, ["compile-dynamic", "number-as-tensor"]),
+        ({}, ["compile-dynamic"]),  # the source of the function is not known
+        ({"function": SCALES, "resumed": True}, ["compile-dynamic"]),
+        ({"function": SCALES}, ["compile-dynamic", "number-as-tensor"]),
         ({"dynamic_false": True, "conditioned": True}, ["drop-dynamic-false"]),
     ],
 )
@@ -243,8 +292,13 @@ def test_a_size_that_torch_keeps_constant_is_not_marked():
 
 
 def test_the_last_batch_has_a_name():
-    slugs = [advice.slug for advice in caused("size", "x.size(0)", values=("32", "17"))]
-    assert slugs == ["mark-dynamic", "compile-dynamic", "drop-last"]
+    for code, slugs in (("y = f(x)", ["mark-dynamic", "compile-dynamic", "drop-last"]), (None, ["mark-dynamic", "compile-dynamic"])):
+        assert [advice.slug for advice in caused("size", "x.size(0)", code=code, values=("32", "17"))] == slugs
+
+
+def test_nothing_is_split_by_the_value_of_what_became_dynamic():
+    assert [one.slug for one in caused("value", "self.n", values=("0", "1"), dynamic=True)] == ["compile-dynamic"]
+    assert "one function for each" not in caused("value", "self.n", values=("0", "1"), dynamic=False)[-1].text
 
 
 @pytest.mark.parametrize("values", [("None", "a DynamicCache"), ("None", "'sum'"), ("not None", "None")])
@@ -265,6 +319,7 @@ def test_a_tensor_of_an_attribute_is_marked_only_if_it_was_there_at_first():
     [
         ("if self.teacher is not None:", "bounded-versions"),  # an earlier value would change what the first calls compute
         ("if self.teacher is None:", "initialise-attribute"),
+        ("if self.teacher:", "bounded-versions"),
     ],
 )
 def test_an_optional_attribute_is_left_alone(line, slug):

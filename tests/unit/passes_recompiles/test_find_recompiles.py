@@ -341,7 +341,9 @@ def test_the_calls_in_the_functions_own_file_tell_how_it_was_compiled(builders):
 
 def test_an_option_that_torch_did_not_have_is_not_named(builders):
     hint = "(HINT: ... torch._dynamo.config.allow_unspec_int_on_nn_module = True ...)"
-    run = builders.recompiled([f"0/0: {'self.step == 0':<60}  # y = x * self.step  # t.py:3 in forward {hint}"])
+    run = builders.recompiled([f"0/0: {'self.step == 0':<60}  # y = x * self.step  # train.py:11 in forward {hint}"])
+    assert [advice.slug for advice in only(find_recompiles(run).transitions).advice] == ["unspec-int-on-module"]
+    run = builders.replace(run, blocks={(builders.SCRIPT, 10): "def forward(self, x):\n    y = x * self.step\n    return y"})
     assert [advice.slug for advice in only(find_recompiles(run).transitions).advice] == ["unspec-int-on-module", "module-int-as-buffer"]
     old = builders.replace(run.processes[0], option_names={"dynamo": frozenset({"recompile_limit"})})
     run = builders.replace(run, processes=(old,))
@@ -352,7 +354,7 @@ def test_an_option_that_torch_did_not_have_is_not_named(builders):
     ("kind", "source", "values", "slug"),
     [
         ("value", "k", ("2", "3"), "compile-dynamic"),
-        ("value", "cfg.scale", ("0.5",), "attribute-as-tensor"),
+        ("value", "cfg.scale", ("0.5",), "split-by-value"),
         ("value", "opt.param_groups[0]['lr']", ("0.1", "0.2"), "lr-as-tensor"),
         ("value", "flag", ("True", "False"), "split-by-value"),
         ("value", "m.training", ("True",), "bounded-versions"),
@@ -363,7 +365,7 @@ def test_an_option_that_torch_did_not_have_is_not_named(builders):
         ("size", "x.size(0)", ("4", "8"), "mark-dynamic"),
         ("size", "x.size(0)", ("4", "1"), "avoid-size-one"),
         ("size", "___stack0.size(0)", ("4", "8"), "compile-dynamic"),
-        ("length", "len(xs)", ("2", "3"), "stack-list"),
+        ("length", "len(xs)", ("2", "3"), "bounded-versions"),
     ],
 )
 def test_the_closest_cure_comes_first(kind, source, values, slug):

@@ -1,7 +1,8 @@
 """Every cure that dynadiag names for a recompile, as a program without it and a program with it.
 
 Run as a script: prints one JSON object {case: {"before": side, "after": side, "equal": bool}} where a side is
-{"recompiles": [[reasons], ...], "names": [code names]}. The reasons are torch's own texts.
+{"recompiles": [[reasons], ...], "names": [code names], "sources": {name: (file, line, text)}}. The reasons are torch's own texts, the
+sources what dynadiag records of the functions.
 """
 
 import contextlib
@@ -13,6 +14,8 @@ import sys
 import torch
 import torch._dynamo as dynamo
 from torch import nn
+
+from dynadiag.torch_compat import stacks
 
 CASES = {}
 KEPT = []
@@ -479,10 +482,7 @@ def _():
 def _():
     def before():
         def fn(xs):
-            total = xs[0]
-            for x in xs[1:]:
-                total = total + x
-            return total
+            return torch.stack(xs).sum(0)
 
         c = compiled(fn)
         return [c([x.clone() for x in rows(4) * n]) for n in (2, 3, 4)]
@@ -848,13 +848,15 @@ def _():
 
 
 def collect(side):
-    found = {"recompiles": [], "names": [], "error": None}
+    found = {"recompiles": [], "names": [], "sources": {}, "error": None}
     original = torch._dynamo.convert_frame.get_and_maybe_log_recompilation_reasons
 
     def listening(entries, frame, *args, **kwargs):
         reasons = original(entries, frame, *args, **kwargs)
         found["recompiles"].append(reasons)
-        found["names"].append(frame.f_code.co_name)
+        code = frame.f_code
+        found["names"].append(code.co_name)
+        found["sources"][code.co_name] = (code.co_filename, code.co_firstlineno, stacks.function_at(code.co_filename, code.co_firstlineno))
         return reasons
 
     torch._dynamo.reset()

@@ -76,7 +76,11 @@ CALLS = {
     "drop-dynamic-false": (CompileCall(process=0, location=None, target="fn", backend="eager", options={"dynamic": False}),),
 }
 # Shown for a program that is a variant of another row.
-NAMED_AS = {"closure-value-as-argument": "split-by-value"}
+NAMED_AS = {
+    "closure-value-as-argument": "split-by-value",
+    "append-outside": "read-outside",  # the reasons alone do not tell that compiled code appends
+    "set-attribute-always": "bounded-versions",  # the program asks `hasattr`
+}
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +91,16 @@ def outcome():
     )
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout)
+
+
+def with_sources(run, sources):
+    """The run with its functions where they are, and their text as a recording has it."""
+    known = {name: place for name, place in sources.items() if place[2]}
+    placed = [
+        builders.replace(frame, file=known[frame.name][0], line=known[frame.name][1]) if frame.name in known else frame
+        for frame in run.frames
+    ]
+    return builders.replace(run, frames=tuple(placed), blocks={(file, line): text for file, line, text in known.values()})
 
 
 def test_every_row_is_tested(outcome):
@@ -104,7 +118,7 @@ def test_recompiles_end_and_results_stay(outcome, slug):
 @pytest.mark.parametrize("slug", [slug for slug in LEFT if slug != "raise-limit"])
 def test_the_cure_is_named_for_torchs_own_reasons(outcome, slug):
     before = outcome[slug]["before"]
-    run = builders.recorded(before["recompiles"], before["names"])
+    run = with_sources(builders.recorded(before["recompiles"], before["names"]), before["sources"])
     found = find_recompiles(builders.replace(run, compile_calls=CALLS.get(slug, ())))
     assert not found.notes
     named = {advice.slug for recompile in found.recompiles for advice in recompile.advice}
