@@ -74,6 +74,8 @@ def size_advice(cause: Cause) -> Iterable[Advice]:
     # `___` is a guard's function, `__meta_utils_unknown_tensor13` a tensor that torch made while tracing (2.15: the state of the random
     # generator under activation checkpointing).
     named = not cause.raw_source.startswith("___") and not cause.source.startswith(("___", "__meta_utils_unknown_tensor"))
+    # What compiled code passes to this function in a part that ran eager has no name outside of it.
+    named = named and not cause.called_in_compiled_code
     if place is not None and named and (cause.there_at_first or not re.search(r"^self\b|\.", place[0])):
         tensor, index = place
         advice = Advice(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 
 from dynadiag.advice.recompile_cause import CONFIG, Cause, none
 from dynadiag.advice.source import parse_line
@@ -73,7 +74,8 @@ def _tensor_instead(slug: str) -> Callable[[Cause], Iterable[Advice]]:
                 text="`dynamic=False` compiles every value anew. Leave it out: an integer that changed then becomes dynamic.",
             )
         elif not cause.dynamic_false and (cause.dynamic is True or (argument and cause.dynamic is None)):
-            yield COMPILE_DYNAMIC
+            if not {"inf", "-inf"} & set(cause.values):  # `wrap_symfloat` (`_dynamo/variables/builder.py`, 2.15) keeps these constant
+                yield COMPILE_DYNAMIC
         settled = cause.dynamic is True or (argument and cause.dynamic is False)
         if argument and cause.dynamic is False and not cause.dynamic_false:
             yield from _as_operand(cause)  # torch made a constant of it although it had changed
@@ -181,7 +183,14 @@ def variants(cause: Cause) -> Iterable[Advice]:
         text += (
             " With more, write one function for each and choose outside (several `torch.compile` calls on one function share its versions)."
         )
+    elif _counts_up(cause.values):
+        text += " It counts up from call to call: keep the count out of what the compiled function reads, or the limit is reached."
     yield Advice(slug="split-by-value", text=text)
+
+
+def _counts_up(values: Sequence[str]) -> bool:
+    numbers = [int(value) for value in values if _INTEGER.match(value)]
+    return len(numbers) == len(values) > 2 and all(one < other for one, other in pairwise(numbers))
 
 
 def _offset(cause: Cause) -> Iterable[Advice]:
@@ -231,7 +240,7 @@ def absent(cause: Cause) -> Iterable[Advice]:
         if cause.values[:1] != ("None",):
             return
         line = "" if cause.origin is None else cause.origin.code or ""
-        if re.search(rf"\bif {re.escape(cause.source)} is None:", line):
+        if re.search(rf"\bif [\w.]*\b{re.escape(cause.source.rpartition('.')[2])} is None:", line):
             yield Advice(
                 slug="initialise-attribute",
                 text=(

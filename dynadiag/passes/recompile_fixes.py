@@ -13,7 +13,7 @@ from dynadiag.passes.transitions import Row
 
 _SHOWN = 4
 _TOGETHER = " Alone it ends none of these recompiles: something else changed in the same calls."
-_NEVER_ALONE = " What it removes is the only recorded cause of none of these recompiles."
+_NEVER_ALONE = " Each of these recompiles has another recorded cause too."
 # They ask for no change, or for one whose own count is another finding's.
 _UNCOUNTED = frozenset({"bounded-versions", "split-by-value", "same-grad-mode", "cure-break", "compile-parent"})
 
@@ -37,6 +37,10 @@ def counted_fixes(group: Sequence[Recompiled], telling: Sequence[Row], events: i
     causes = _Causes(group, chosen)
     counted = ((fix, causes.ended(fix, events)) for fix in fixes)
     told_fixes = [replace(fix, text=f"{fix.text}{said}") for fix, said in counted]
+    if any(fix.slug not in _UNCOUNTED and not fix.text.endswith((_TOGETHER, _NEVER_ALONE)) for fix in told_fixes):
+        told_fixes = [
+            fix for fix in told_fixes if not fix.text.endswith(_TOGETHER)
+        ]  # what ends nothing by itself, where something else does
     return tuple(sorted(told_fixes, key=lambda fix: fix.text.endswith((_TOGETHER, _NEVER_ALONE)))[:_SHOWN])
 
 

@@ -394,8 +394,15 @@ def test_a_number_that_torch_turned_back_into_a_constant_is_to_be_multiplied(bui
     assert [advice.slug for advice in only(found.findings).fix] == ["number-as-operand"]
 
 
-def test_a_mark_that_ends_nothing_alone_says_so_and_comes_last(builders):
+def test_a_mark_that_ends_nothing_alone_is_not_told_beside_what_does(builders):
     run = builders.recompiled([size(0, 4, 5)], symbols=[(1, "L['x'].size()[0]", "5"), (1, "L['k']", "2")])
-    fixes = only(find_recompiles(run).findings).fix
-    assert fixes[-1].slug == "mark-dynamic" and fixes[-1].text.endswith("something else changed in the same calls.")
-    assert len(fixes) > 1
+    assert [fix.slug for fix in only(find_recompiles(run).findings).fix] == ["compile-dynamic"]
+
+
+def test_a_finding_without_advice_says_so(builders):
+    for reason, symbols, said in (
+        ("0/0: len(self.seen) == 2", (), "No change of the source is known that ends this: nothing is advised."),
+        (equals(0, "self.best", "inf"), [(1, "L['self'].best", "1.5")], "No change is needed: what changed is dynamic now"),
+    ):
+        finding = only(find_recompiles(builders.recompiled([reason], symbols=symbols)).findings)
+        assert finding.fix == () and said in finding.why
