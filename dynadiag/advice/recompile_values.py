@@ -73,9 +73,8 @@ def _tensor_instead(slug: str) -> Callable[[Cause], Iterable[Advice]]:
                 slug="drop-dynamic-false",
                 text="`dynamic=False` compiles every value anew. Leave it out: an integer that changed then becomes dynamic.",
             )
-        elif not cause.dynamic_false and (cause.dynamic is True or (argument and cause.dynamic is None)):
-            if not {"inf", "-inf"} & set(cause.values):  # `wrap_symfloat` (`_dynamo/variables/builder.py`, 2.15) keeps these constant
-                yield COMPILE_DYNAMIC
+        elif not cause.dynamic_false and (cause.dynamic is True or (argument and cause.dynamic is None)) and not _endless(cause):
+            yield COMPILE_DYNAMIC
         settled = cause.dynamic is True or (argument and cause.dynamic is False)
         if argument and cause.dynamic is False and not cause.dynamic_false:
             yield from _as_operand(cause)  # torch made a constant of it although it had changed
@@ -93,6 +92,11 @@ def _tensor_instead(slug: str) -> Callable[[Cause], Iterable[Advice]]:
         )
 
     return build
+
+
+def _endless(cause: Cause) -> bool:
+    """Whether a value is infinite: torch keeps it constant (`wrap_symfloat`, `_dynamo/variables/builder.py`, 2.15)."""
+    return not {"inf", "-inf"}.isdisjoint(cause.values)
 
 
 def _bounds_a_loop(cause: Cause) -> bool:

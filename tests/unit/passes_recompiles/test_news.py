@@ -90,7 +90,7 @@ def test_the_limit_of_code_that_a_break_split_off_is_not_raised(builders):
 def test_code_that_a_break_split_off_names_the_break(builders, library):
     finding = split_off(builders, library)
     slugs = [advice.slug for advice in finding.fix]
-    assert slugs == (["cure-break"] if library else ["mark-dynamic", "compile-dynamic"])
+    assert slugs == (["cure-break"] if library else ["compile-dynamic"])
     assert not library or "GB0170 at model.py:31 ends the graph of `outer`" in finding.fix[0].text
 
 

@@ -79,6 +79,7 @@ CALLS = {
 NAMED_AS = {
     "closure-value-as-argument": "split-by-value",
     "append-outside": "read-outside",  # the reasons alone do not tell that compiled code appends
+    "drop-last": "mark-dynamic",  # the last batch is told by the line that passes it
     "set-attribute-always": "bounded-versions",  # the program asks `hasattr`
 }
 

@@ -1,0 +1,56 @@
+"""The source of a function that is compiled again is recorded once, and a stack of another shape loses no record."""
+
+from pathlib import Path
+
+import pytest
+
+from dynadiag.record.inside import Recorder
+from dynadiag.torch_compat import stacks, trace_log
+
+HERE = str(Path(__file__))
+
+
+def of_interest(x, scale):  # the function that is "compiled"
+    y = x * scale
+    return y + 1
+
+
+class Log:
+    def __init__(self):
+        self.written, self._seen = [], set()
+
+    def once(self, key):
+        return key not in self._seen and not self._seen.add(key)
+
+    def artifact(self, name, payload, keys):
+        self.written.append((name, payload))
+
+
+def start(number, line):
+    """`dynamo_start` as torch 2.6 to 2.15 writes it: the callers, then the frame itself."""
+    return {"stack": [{"line": 1, "name": "<module>", "filename": 1, "loc": ""}, {"line": line, "name": "of_interest", "filename": number}]}
+
+
+def preceded(monkeypatch, *metadata):
+    monkeypatch.setattr(trace_log, "interned_strings", lambda: {"main.py": 1, HERE: 7})
+    monkeypatch.setattr(stacks, "torch_folder", lambda: "/torch/")
+    recorder, log = Recorder(None, "0"), Log()
+    log.once(("config", repr({})))
+    monkeypatch.setattr("dynadiag.record.inside.configuration.changes", dict)
+    for one in metadata:
+        recorder._precede(log, one, None)
+    return [payload for name, payload in log.written if name == "dynadiag_source"]
+
+
+def test_a_function_that_is_compiled_again_is_recorded_once(monkeypatch):
+    line = of_interest.__code__.co_firstlineno
+    first, again = ({"dynamo_start": start(7, line), "frame_id": 0, "frame_compile_id": number} for number in (0, 1))
+    assert preceded(monkeypatch, first) == []
+    (source,) = preceded(monkeypatch, first, again, {**again, "frame_compile_id": 2})
+    assert (source["file"], source["line"]) == (HERE, line)
+    assert source["text"].startswith("def of_interest(x, scale):") and "    return y + 1" in source["text"]
+
+
+@pytest.mark.parametrize("broken", [None, [], {}, {"stack": []}, {"stack": [{}]}, {"stack": [{"filename": "x", "line": 3}]}, start(99, 3)])
+def test_a_stack_of_another_shape_is_left_out(monkeypatch, broken):
+    assert preceded(monkeypatch, {"dynamo_start": broken, "frame_compile_id": 1}) == []
