@@ -54,8 +54,8 @@ def failed_compilations(run: Run, broken: set[str], told: set[str]) -> Iterable[
         if frame.outcome == "failed" and not frame.unfinished and own and frame.id not in told:
             known = named(frame)
             groups.setdefault((known.file, known.line, failure_message(_said(frame))), []).append(frame)
-    for frames in groups.values():
-        yield _forward(run, frames, named(frames[0]), raised.get(frames[0].id))
+    for (_, _, message), frames in groups.items():
+        yield _forward(run, frames, message, named(frames[0]), raised.get(frames[0].id))
     yield from _backwards(run)
 
 
@@ -129,26 +129,27 @@ def _explained(said: str) -> str:
     return first_sentence(said)
 
 
-def _forward(run: Run, frames: Sequence[Frame], known: Frame, raised: Problem | None) -> Finding:
+def _forward(run: Run, frames: Sequence[Frame], message: str, known: Frame, raised: Problem | None) -> Finding:
     metrics, said = frames[0].metrics, _said(frames[0])
     kind = (None if metrics is None else metrics.fail_type) or "an error"
     where = _failed_at(frames[0], known, raised, run)
-    return _finding(run, f"Compilation failed with {kind}", kind, where, said, frames, known)
+    return _finding(run, f"Compilation failed with {kind}", kind, where, (said, message), frames, known)
 
 
 def _backwards(run: Run) -> Iterable[Finding]:
     """A backward is compiled at its first call at the latest; its forward has been compiled and may have run (torch 2.11 to 2.15)."""
-    groups: dict[str, list[tuple[Problem, Frame]]] = {}
+    groups: dict[tuple[str | None, int | None, str], list[tuple[Problem, Frame]]] = {}
     for problem in run.problems:
         frame = run.frame(problem.frame or "") if problem.kind == "backward_error" else None
         if frame is not None and frame.outcome != "failed":
-            groups.setdefault(f"{frame.file}:{frame.line} {failure_message(problem.text)}", []).append((problem, frame))
+            groups.setdefault((frame.file, frame.line, failure_message(problem.text)), []).append((problem, frame))
     for group in groups.values():
         problem, frame = group[0]
         ended = _that_ended(run, problem.text, frame.key.process)
         where = own_frame(() if ended is None else _until_run_time(ended.stack), run) or own_entry(frame, run)
         kind, _, said = problem.text.partition(": ")
-        yield _finding(run, f"Compilation of a backward failed with {kind}", kind, where, said, [frame for _, frame in group], frame)
+        message = failure_message(said)
+        yield _finding(run, f"Compilation of a backward failed with {kind}", kind, where, (said, message), [one for _, one in group], frame)
 
 
 def _until_run_time(stack: Sequence[Location]) -> Sequence[Location]:
@@ -157,9 +158,13 @@ def _until_run_time(stack: Sequence[Location]) -> Sequence[Location]:
     return stack[:at]
 
 
-def _finding(run: Run, title: str, kind: str, where: Location | None, said: str, frames: Sequence[Frame], known: Frame) -> Finding:
+def _finding(
+    run: Run, title: str, kind: str, where: Location | None, failure: tuple[str, str], frames: Sequence[Frame], known: Frame
+) -> Finding:
+    """`failure`: what torch said, and its line that says what is wrong."""
+    said, message = failure
     ended = _that_ended(run, said, frames[0].key.process) is not None
-    why = f"{frame_text(known)}: {failure_message(said).rstrip('.')}; {plural(len(frames), 'compilation')} failed."
+    why = f"{frame_text(known)}: {message.rstrip('.')}; {plural(len(frames), 'compilation')} failed."
     return Finding(
         id="",
         fingerprint=fingerprint(codes.COMPILATION_FAILED, where, run, name=kind),

@@ -24,7 +24,7 @@ _TEXT_LIMIT = 8_000
 _COMMENT_LIMIT = 3_000  # torch leaves the source line out when the comment gets longer than 1,024 characters
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=1 << 15)  # three passes ask for the newest reasons of all recompiles, of which a run keeps 25,000 (`trace.room`)
 def parse_reason(text: str) -> FailedGuard:
     """The guard that a reason names; never raises, whatever the text."""
     head, _, tail = text[:_TEXT_LIMIT].partition(_STACK_TITLE)

@@ -77,12 +77,12 @@ def _rank(line: str) -> tuple[int | None, str]:
     match = _RANK.match(line)
     if match is None:
         return None, line
-    role, *numbers = match.groups()
-    number = int(next(filter(None, numbers)))
+    number = int(match[match.lastindex or 0])
     # A space behind the prefix belongs to it where the text would begin with one alone; torch writes "[rank0]: " before indented lines too.
-    space = line[match.end() :][:2]
+    begin = match.end()
+    space = line[begin : begin + 2]
     indented = len(space) == 2 and space[1].isspace()
-    return number, line[match.end() + (space[:1].isspace() and (not indented or role == "rank")) :]
+    return number, line[begin + (space[:1].isspace() and (not indented or match[1] == "rank")) :]
 
 
 def strip_prefixes(text: str) -> str:
