@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from dynadiag.advice.outside import outside
 from dynadiag.advice.reads import TAKE_BACK, scalar_calls
 from dynadiag.advice.situation import Rule, Situation, line_name, moves_to, option, quoted, rewrite, say, sketch
 from dynadiag.advice.source import SourceLine, dotted
@@ -13,6 +14,11 @@ from dynadiag.model.report import Advice
 
 # A list whose length is data: `capture_dynamic_output_shape_ops` then ends the program (GuardOnDataDependentSymNode, torch 2.15).
 _LISTED = re.compile(r"\b(?:bincount|nonzero|unique|masked_select|argwhere)\(.*\.tolist\(\)")
+
+# A slice whose bound a name gives, listed: once the bound is a symbol, the length of the list is data (GuardOnDataDependentSymNode).
+_LISTED_SLICE = re.compile(r"\[[^\]]*:\s*[A-Za-z_][^\]]*\]\.tolist\(\)")
+# torch marks these as of unknown size for what they read, not for what they return: the option leaves the break where it is (torch 2.15).
+_READS_LENGTHS = re.compile(r"\bctc_loss\(")
 
 
 def data_shapes(situation: Situation) -> Iterator[Advice]:
@@ -28,6 +34,9 @@ def data_shapes(situation: Situation) -> Iterator[Advice]:
         text = "list it after the compiled call: torch raises an error at a list of unknown length"
         yield from () if fixed else say("tolist-outside", f"Return the tensor of {line_name(situation)} and {text}")
         return
+    if situation.editable and _READS_LENGTHS.search(situation.line.code):
+        yield from say("lengths-outside", f"{line_name(situation)} reads lengths on the host; no option takes it in. {outside(situation)}")
+        return
     lists = sorted(code for code in situation.broken_lines if _LISTED.search(code))
     first = f"first change {quoted(lists[0])}, at which torch raises an error with this option; " if lists else ""
     yield from option(
@@ -40,6 +49,12 @@ def data_shapes(situation: Situation) -> Iterator[Advice]:
         f"{TAKE_BACK}; sizes 0 and 1 can fail at run time)",
     )
     yield from (advice for advice in fixed if not advice.after)
+
+
+def lists_first(situation: Situation) -> str:
+    """Words for an option that ends the program at another line that broke: a slice up to a name, listed (torch 2.15)."""
+    found = sorted(code for code in situation.broken_lines if _LISTED.search(code) or _LISTED_SLICE.search(code))
+    return f"first change {quoted(found[0])}, at which torch can raise an error with this option; " if found else ""
 
 
 def _fixed_size(situation: Situation) -> Iterator[Advice]:

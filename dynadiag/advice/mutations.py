@@ -250,8 +250,19 @@ def _body(mutation: Mutation) -> tuple[Advice, ...]:
 
 
 def _missed(mutation: Mutation) -> tuple[Advice, ...]:
+    if (statement := parse_line(_line(mutation)).statement) is not None and _reads_itself(statement):
+        return ()
     text = "Do not read the old value behind the write (take the rows needed before it); give separately written parts their own tensors."
     return (Advice(slug="let-it-write-in-place", text=text, before=_line(mutation)),)
+
+
+def _reads_itself(statement: ast.stmt) -> bool:
+    """Whether the line moves values inside one tensor (`buf[:-1] = buf[1:].clone()`): the copy is what it asks for."""
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+    if not isinstance(statement, ast.Assign) or not isinstance(target, ast.Subscript):
+        return False
+    base = dotted(target.value)
+    return base is not None and any(dotted(node) == base for node in ast.walk(statement.value))
 
 
 def _backend(mutation: Mutation) -> tuple[Advice, ...]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from dynadiag.advice.branches import branches, condition_of, draws, random_numbers, subject, tensor_of
-from dynadiag.advice.data_shapes import both_captured, first_true, sized_by_data
+from dynadiag.advice.data_shapes import both_captured, first_true, lists_first, sized_by_data
 from dynadiag.advice.item_calls import appended, bounded
 from dynadiag.advice.math_calls import ARITHMETIC, computed_with_torch, detached, in_untraced_math, math_function, number_call
 from dynadiag.advice.outside import outside
@@ -67,14 +67,18 @@ def scalar_reads(situation: Situation) -> Iterator[Advice]:
 def _captured(situation: Situation, line: SourceLine, use: ast.AST | None) -> Iterator[Advice]:
     if sized_by_data(line) and situation.editable:
         yield from both_captured(situation)
-    elif _only_a_number(line, use) and not (_two_sided_slice(line) and (situation.torch is None or situation.torch < (2, 15))):
+    elif (
+        _only_a_number(line, use)
+        and not any(True for _ in line.methods("tolist"))
+        and not (_two_sided_slice(line) and (situation.torch is None or situation.torch < (2, 15)))
+    ):
         yield from option(
             situation,
             "item-capture",
             "capture_scalar_outputs",
             " = True",
             f"Keep {situation.called}: Dynamo then takes the number into the graph as a symbol "
-            f"({moves_to(situation) or 'later lines must not decide a branch by it'}; {TAKE_BACK})",
+            f"({lists_first(situation)}{moves_to(situation) or 'later lines must not decide a branch by it'}; {TAKE_BACK})",
         )
 
 
@@ -245,7 +249,7 @@ def data_operators(situation: Situation) -> Iterator[Advice]:
         "capture_scalar_outputs",
         " = True",
         f"Let Dynamo take the number that {situation.called} reads into the graph as a symbol "
-        f"({moves_to(situation) or 'later lines must not decide a branch by it'}; {TAKE_BACK})",
+        f"({lists_first(situation)}{moves_to(situation) or 'later lines must not decide a branch by it'}; {TAKE_BACK})",
     )
     yield from kept if _names_a_size(situation.line) else ()
 

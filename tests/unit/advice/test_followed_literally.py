@@ -240,3 +240,16 @@ def test_a_function_that_is_given_numbers_is_no_operator():
 def test_the_form_without_an_underscore_is_that_of_the_lines_own_method():
     """`x = x.t()` stood beside `table.unsqueeze_(0)`."""
     assert "`table = table.unsqueeze(0)`" in advice("GB0148", "table.unsqueeze_(0)", explanation=VIEW)["view-input"].text
+
+
+def test_capture_is_not_advised_where_the_line_lists_what_it_cuts():
+    """`best[i, :n].tolist()` with a captured `n` ended the program: a list of unknown length."""
+    line = "return [collapse(best[i, :n].tolist()) for i, n in enumerate(frames)]"
+    assert "item-capture" not in advice("GB0124", line)
+    assert line[:30] in advice("GB0124", "k = x.sum().item()", others=(line,))["item-capture"].text
+
+
+def test_the_option_for_unknown_sizes_is_not_advised_for_a_loss_that_reads_lengths():
+    """`capture_dynamic_output_shape_ops` left the break at `ctc_loss` where it was."""
+    found = advice("GB0036", "loss = F.ctc_loss(logp, targets, frames, lengths)")
+    assert "shape-capture" not in found and "lengths-outside" in found
