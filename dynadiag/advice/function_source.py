@@ -17,6 +17,8 @@ from dynadiag.advice.uses import takes_tensors
 
 _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow)
 _LONGEST = 8_000
+# A recording keeps no more of a function (`torch_compat/stacks.py`, one line fewer each): what is as long may go on.
+_MOST_ROWS, _MOST_TEXT = 120, 5_900
 _MOST_STEPS = 6
 _JOINS = frozenset({"torch.stack", "torch.cat", "torch.concat"})
 
@@ -66,7 +68,14 @@ class FunctionSource:
         owner, _, attribute = name.rpartition(".")
         if not attribute or not owner:
             return False
-        return any(not isinstance(self._parents.get(id(one)), ast.Attribute) for one in self._reads(owner))
+        return any(self._may_be_read_by(self._parents.get(id(one))) for one in self._reads(owner))
+
+    def _may_be_read_by(self, parent: ast.AST | None) -> bool:
+        """Whether the owner goes on there: by itself, or to a method of its own (which a submodule that is called looks like)."""
+        if not isinstance(parent, ast.Attribute):
+            return True
+        call = self._parents.get(id(parent))
+        return isinstance(call, ast.Call) and call.func is parent
 
     def _is_arithmetic(self, node: ast.AST, seen: frozenset[str], others: int) -> bool:
         top = node
@@ -115,6 +124,8 @@ def parse_function(text: str | None) -> FunctionSource | None:
     for end in _ends(rows):
         tree = _parsed("\n".join(rows[:end]))
         if tree is not None:
+            if end == len(rows) and (len(rows) >= _MOST_ROWS or len(text) >= _MOST_TEXT):
+                return None
             node = tree.body[0] if tree.body else None
             return FunctionSource(node) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else None
     return None

@@ -36,6 +36,8 @@ def function(*body, head="def step(self, x, scale, n):"):
         ("self.scale", ["return helper(self) * self.scale"], False),
         ("cfg.scale", ["return self.pool(x, cfg) * cfg.scale"], False),
         ("cfg.scale", ["return x * cfg.scale"], True),
+        ("cfg.scale", ["return self.norm(x) * cfg.scale"], True),
+        ("self.scale", ["return self.norm(x) * self.scale"], False),  # `norm` may be a method that reads it
         ("scale", ["return x"], False),
         ("scale", ["return 2 * scale"], False),
     ],
@@ -67,3 +69,10 @@ def test_what_is_no_function_is_not_read(text):
 )
 def test_a_list_is_joined_outside_only_where_nothing_else_is_done_with_it(body, joined):
     assert function(*body, head="def step(xs):").only_joined("xs") is joined
+
+
+def test_a_function_that_was_cut_off_is_not_taken_for_whole():
+    lines = ["def step(x, scale):", *["    x = x * scale"] * 118]
+    assert parse_function("\n".join(lines)).tensor_would_do("scale")
+    assert parse_function("\n".join([*lines, "    x = x + 1", "    x = x + 2"])) is None
+    assert parse_function("\n".join([*lines, "    x = x + 1", "def other():"])) is not None
