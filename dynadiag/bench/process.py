@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import selectors
 import signal
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from typing import Any
 import dynadiag
 from dynadiag.errors import DynadiagError, TorchUnsupportedError, UsageError
 from dynadiag.files import extended
+from dynadiag.json_lines import LineReader, parsed
 from dynadiag.record.supervisor import signal_name
 
 _MAIN = "dynadiag.bench.inside.main"
@@ -43,7 +43,7 @@ class ArmProcess:
         root = str(Path(dynadiag.__file__).resolve().parents[1])
         path = os.pathsep.join(filter(None, [environment.get("PYTHONPATH", ""), root]))
         self._log = log
-        self._buffer = b""
+        self._lines = LineReader(self._replies)
         with os.fdopen(extended(log), "ab") as output:
             try:
                 self._child = subprocess.Popen(
@@ -69,7 +69,8 @@ class ArmProcess:
             raise self._ended() from None
         deadline = time.monotonic() + timeout_s
         while True:
-            message = json.loads(self._line(deadline, timeout_s))
+            if (message := parsed(self._line(deadline, timeout_s))) is None:
+                continue
             if "phase" in message:
                 on_phase(message["phase"])
             elif "error" in message:
@@ -78,17 +79,13 @@ class ArmProcess:
                 return message["result"]
 
     def _line(self, deadline: float, timeout_s: float) -> bytes:
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._replies, selectors.EVENT_READ)
-            while b"\n" not in self._buffer:
-                if not selector.select(max(0.0, deadline - time.monotonic())):
-                    self.kill()
-                    raise ArmFailedError("timeout", f"did not answer within {timeout_s:.0f} s and was ended")
-                read = os.read(self._replies, 1 << 16)
-                if not read:
-                    raise self._ended()
-                self._buffer += read
-        line, _, self._buffer = self._buffer.partition(b"\n")
+        try:
+            line = self._lines.line(max(0.0, deadline - time.monotonic()))
+        except EOFError:
+            raise self._ended() from None
+        if line is None:
+            self.kill()
+            raise ArmFailedError("timeout", f"did not answer within {timeout_s:.0f} s and was ended")
         return line
 
     def _ended(self) -> ArmFailedError:

@@ -31,28 +31,32 @@ PACKAGE = Path(__file__).resolve().parents[1]
 def main(job_file: str) -> int:
     """Do the job; 0 when every graph has its line, 2 when the recording cannot be read, 3 without a torch that can replay."""
     job = json.loads(Path(job_file).read_text("utf-8"))
-    if importlib.util.find_spec("torch") is None:
-        return _stop("this interpreter has no torch", 3)
     _load_package()
+    from dynadiag.json_lines import Speaker
+
+    speaker = Speaker(default=str)
+    speaker.take_stdout()
+
+    def stop(text: str, status: int) -> int:
+        speaker.say({"error": text})
+        return status
+
+    if importlib.util.find_spec("torch") is None:
+        return stop("this interpreter has no torch", 3)
     from dynadiag import trace
     from dynadiag.errors import DynadiagError
 
     try:
         run = trace.load(Path(job["run"]))
     except DynadiagError as error:
-        return _stop(error.message, 2)
+        return stop(error.message, 2)
     from dynadiag.torch_compat.versions import too_old
 
     if (why := too_old("parity", importlib.metadata.version("torch"))) is not None:
-        return _stop(why, 3)
+        return stop(why, 3)
     for entry in _entries(run, job):
-        print(json.dumps(entry, default=str), flush=True)
+        speaker.say(entry)
     return 0
-
-
-def _stop(text: str, status: int) -> int:
-    print(json.dumps({"error": text}), flush=True)
-    return status
 
 
 def _load_package() -> None:

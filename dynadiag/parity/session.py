@@ -12,6 +12,7 @@ from typing import Any
 
 from dynadiag import trace
 from dynadiag.errors import NothingFoundError, TorchUnsupportedError, UnreadableInputError, UsageError
+from dynadiag.json_lines import parsed
 from dynadiag.model import Run
 from dynadiag.parity.happened import happened_in
 from dynadiag.parity.result import ParityResult, findings_of
@@ -101,7 +102,7 @@ def _answers(recording: Path, options: OfflineOptions) -> Iterator[Mapping[str, 
         try:
             assert child.stdout is not None
             for line in child.stdout:
-                if (entry := _parsed(line)) is not None:
+                if (entry := parsed(line)) is not None:
                     yield entry
             status = child.wait()
         finally:
@@ -130,11 +131,3 @@ def _start(python: str, job: Path, stderr: Any) -> subprocess.Popen[bytes]:
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, env=environment_afterwards())
     except OSError as error:
         raise UsageError(f"{python} cannot be started: {error.strerror}") from None
-
-
-def _parsed(line: bytes) -> Mapping[str, Any] | None:
-    try:
-        entry = json.loads(line)
-    except ValueError:
-        return None
-    return entry if isinstance(entry, dict) else None

@@ -17,6 +17,7 @@ from typing import Any
 
 from dynadiag.errors import DynadiagError, OutputError, UsageError
 from dynadiag.files import extended, write_inside
+from dynadiag.json_lines import parsed
 from dynadiag.reduce.core.failure import SILENT, Said
 from dynadiag.reduce.reproducer.proving import DROPPED
 from dynadiag.reduce.sources.failing_script import Suspect
@@ -161,11 +162,9 @@ def _run_worker(module: str, job: Path, out: Path, on_message: Callable[[Message
         assert child.stdout is not None
         with _interrupts_to(child) as presses:
             for line in child.stdout:
-                with contextlib.suppress(ValueError):
-                    message = json.loads(line)
-                    if isinstance(message, dict):
-                        on_message(message)
-                        last = message if {"done", "error"} & set(message) else last
+                if (message := parsed(line)) is not None:
+                    on_message(message)
+                    last = message if {"done", "error"} & set(message) else last
             child.wait()
     if presses and not {"done", "slug", "exit_code"} & set(last):
         written = f"the best so far is {out / 'repro_min.py'}" if (out / "repro_min.py").exists() else "nothing was written"

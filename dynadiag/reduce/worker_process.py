@@ -21,6 +21,7 @@ import torch
 
 import dynadiag
 from dynadiag.errors import DynadiagError
+from dynadiag.json_lines import Speaker
 from dynadiag.reduce.core.answer_cache import Known, remembering, variables
 from dynadiag.reduce.core.isolation import end_running, end_with_parent
 from dynadiag.reduce.core.reducer import Progress, Stopped
@@ -28,6 +29,7 @@ from dynadiag.reduce.reproducer.machine_facts import machine_facts
 from dynadiag.reduce.reproducer.result_files import write_text
 
 _AGAIN_S = 0.5
+_speaker = Speaker()
 
 
 def serve(job_file: str, reduce: Callable[[dict[str, Any], Interrupts, float], None]) -> int:
@@ -36,6 +38,7 @@ def serve(job_file: str, reduce: Callable[[dict[str, Any], Interrupts, float], N
     Any error is told in a line; the traceback of one of ours goes to the log.
     """
     began = time.monotonic()
+    _speaker.take_stdout()
     try:
         job = json.loads(Path(job_file).read_text("utf-8"))
         # A command that is killed takes its worker along: with `--resume` a second one would write the same journal.
@@ -134,7 +137,4 @@ def show(progress: Progress) -> None:
 
 def say(**message: Any) -> None:
     """One line to who started this process."""
-    try:
-        print(json.dumps(message), flush=True)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    _speaker.say(message)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dynadiag.errors import UsageError
+from dynadiag.json_lines import parsed
 from dynadiag.render import dot, layered
 from dynadiag.render.sanitise import clean, without_unseen
 from dynadiag.render.sketch import Sketch
@@ -113,9 +114,7 @@ def _answer(answers: queue.SimpleQueue[bytes], limit_s: float) -> Outcome:
         line = answers.get(timeout=limit_s)
     except queue.Empty:
         return f"no picture within {limit_s:g} s"
-    try:
-        answer = json.loads(line)
-    except ValueError:
+    if (answer := parsed(line)) is None:
         return "the drawing process ended without an answer"
     if "svg" in answer:
         return str(answer["svg"]).encode()

@@ -16,11 +16,12 @@ from dynadiag_cli.main import app
 
 ROOT = Path(__file__).parents[2]
 
-LOWEST = {"errors", "files", "masking", "process_identity", "scratch"}
+LOWEST = {"errors", "files", "json_lines", "masking", "process_identity", "scratch"}
 # What each part may import besides itself; `docs/architecture.md` draws the same. `dynadiag` itself (its version) is open to all.
 MAY_IMPORT = {
     "errors": set(),
     "files": set(),
+    "json_lines": set(),
     "masking": set(),
     "process_identity": set(),
     "scratch": {"process_identity"},
@@ -33,13 +34,14 @@ MAY_IMPORT = {
     "advice": {"errors", "model", "trace", "facts"},
     "passes": {"errors", "model", "trace", "facts", "advice"},
     "report": {"errors", "model", "trace", "facts", "passes", "advice"},
-    "render": {"errors", "masking", "files", "model", "trace", "facts"},
+    "render": {"errors", "json_lines", "masking", "files", "model", "trace", "facts"},
     "fx": {"errors", "files", "scratch", "model", "torch_compat", "trace"},
     "doctor": {"errors", "torch_compat", "masking"},
     "bootstrap": {"record", "replay"},
     "replay": {"errors", "files", "model", "torch_compat", "record"},
     "reduce": {
         "errors",
+        "json_lines",
         "masking",
         "files",
         "scratch",
@@ -58,6 +60,7 @@ MAY_IMPORT = {
     "bench": LOWEST | {"compare", "model", "torch_compat", "record", "trace", "report", "replay", "render"},
     "parity": {
         "errors",
+        "json_lines",
         "files",
         "scratch",
         "model",
@@ -85,6 +88,7 @@ IN_REDUCE = {
 WITHOUT_TORCH = {
     "errors",
     "files",
+    "json_lines",
     "process_identity",
     "scratch",
     "model",
@@ -101,6 +105,7 @@ WITHOUT_TORCH = {
 THIRD_PARTY_FREE = {
     "errors",
     "files",
+    "json_lines",
     "process_identity",
     "scratch",
     "model",

@@ -23,6 +23,7 @@ from dynadiag.bench.inside.loading import is_out_of_memory, one_line
 from dynadiag.bench.inside.looping import LoopRun, find_loop
 from dynadiag.bench.inside.shapes import ShapeReplay
 from dynadiag.errors import DynadiagError
+from dynadiag.json_lines import Speaker
 from dynadiag.torch_compat.versions import require
 
 
@@ -34,7 +35,7 @@ class Server:
 
     def __init__(self, commands: int, replies: int) -> None:
         self._commands = os.fdopen(commands, "r", encoding="utf-8")
-        self._replies = os.fdopen(replies, "w", encoding="utf-8")
+        self._say = Speaker(replies).say
         os.set_inheritable(commands, False)
         os.set_inheritable(replies, False)
         self._arms: dict[str, Arm] = {}
@@ -55,10 +56,6 @@ class Server:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)
-
-    def _say(self, message: dict[str, Any]) -> None:
-        self._replies.write(json.dumps(message) + "\n")
-        self._replies.flush()
 
     def _answer(self, work: Callable[[], Any]) -> None:
         """Say what `work` gives, or what went wrong in one line (the traceback goes to the arm's log)."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import faulthandler
-import json
 import os
 import select
 import shutil
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from dynadiag.errors import OutputError
+from dynadiag.json_lines import Speaker, parsed
 from dynadiag.scratch import make_scratch
 
 Tell = Callable[[dict[str, Any]], None]
@@ -182,15 +182,11 @@ def _be_child(work: Callable[[Tell], None], writing: int, reading: int, timeout_
         signal.alarm(int(timeout_s) + 2 * _GRACE_S)
         _redirect(folder)
         _mend_thread_pool()
-
-        def tell(message: dict[str, Any]) -> None:
-            os.write(writing, json.dumps(message).encode() + b"\n")
-
-        work(tell)
+        work(Speaker(writing).say)
         status = 0
     except BaseException:  # noqa: BLE001 - nothing may escape into the parent's code
         with contextlib.suppress(Exception):
-            os.write(writing, json.dumps({"broken": traceback.format_exc()}).encode() + b"\n")
+            Speaker(writing).say({"broken": traceback.format_exc()})
     finally:
         with contextlib.suppress(Exception):
             sys.stdout.flush()
@@ -257,13 +253,7 @@ def _kill(pid: int) -> None:
 
 
 def _parsed(raw: bytes) -> tuple[dict[str, Any], ...]:
-    messages = []
-    for line in raw.splitlines():
-        with contextlib.suppress(ValueError):
-            message = json.loads(line)
-            if isinstance(message, dict):
-                messages.append(message)
-    return tuple(messages)
+    return tuple(message for line in raw.splitlines() if (message := parsed(line)) is not None)
 
 
 def _tail(path: Path) -> str:

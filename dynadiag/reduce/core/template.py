@@ -10,17 +10,16 @@ import contextlib
 import gc
 import json
 import os
-import select
 import signal
 import sys
 import tempfile
-import time
 import traceback
 import types
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from dynadiag.json_lines import LineReader
 from dynadiag.reduce.core.isolation import end_with_parent
 
 OUTPUT = "output"
@@ -42,6 +41,7 @@ class Template:
         os.close(asked[0])
         os.close(answered[1])
         self._ask, self._answer = asked[1], answered[0]
+        self._lines = LineReader(self._answer)
         self.child: int | None = None
 
     def run(self, file: Path, *, environment: Mapping[str, str], timeout_s: float) -> tuple[int | None, str]:
@@ -64,16 +64,11 @@ class Template:
 
     def _line(self, timeout_s: float | None) -> str | None:
         """The next line that it says; None when none came in time."""
-        raw, until = b"", None if timeout_s is None else time.monotonic() + timeout_s
-        while not raw.endswith(b"\n"):
-            left = None if until is None else max(until - time.monotonic(), 0.0)
-            if not select.select([self._answer], [], [], left)[0]:
-                return None
-            piece = os.read(self._answer, 1)
-            if not piece:
-                raise OSError("the process that proofs are forked from has ended")
-            raw += piece
-        return raw.decode().strip()
+        try:
+            raw = self._lines.line(timeout_s)
+        except EOFError:
+            raise OSError("the process that proofs are forked from has ended") from None
+        return None if raw is None else raw.decode()
 
     def close(self) -> None:
         """End it, with a run that is not over."""

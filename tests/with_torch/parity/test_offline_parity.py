@@ -94,7 +94,9 @@ def test_emitted_tests_fail_now_and_stand_alone(done, result):
 
 def test_one_graph_of_a_run_and_its_exit_status(done, result):
     folder = done.folder
-    clean = dynadiag("parity", *LIMITS, "--format", "json", f"{folder / 'run'}#{graph(result, 'clean')['graph']}", folder=folder)
+    (folder / "prints.py").write_text("print('half a line', end='', flush=True)")  # on the stdout of the process that answers
+    options = (*LIMITS, "--format", "json", "--load", "prints.py")
+    clean = dynadiag("parity", *options, f"{folder / 'run'}#{graph(result, 'clean')['graph']}", folder=folder)
     assert (clean.returncode, json.loads(clean.stdout)["findings"]) == (0, [])
     unknown = dynadiag("parity", f"{folder / 'run'}#g99", folder=folder)
     assert (unknown.returncode, unknown.stderr.count("\n")) == (2, 1)

@@ -23,7 +23,7 @@ def interrupts(monkeypatch):
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
 
-def test_what_was_kept_last_stays(interrupts, tmp_path, capsys):
+def test_what_was_kept_last_stays(interrupts, tmp_path, capfd):
     (tmp_path / "repro_min.py").write_text("first")
 
     def work(keep):
@@ -36,17 +36,17 @@ def test_what_was_kept_last_stays(interrupts, tmp_path, capsys):
 
     interrupts.until_interrupted(tmp_path, work)
     assert (tmp_path / "repro_min.py").read_text() == "proven once" and (tmp_path / "minify.json").read_text() == "{}"
-    assert '"done": true' in capsys.readouterr().out
+    assert '"done": true' in capfd.readouterr().out
 
 
-def test_after_an_interrupted_search_nothing_more_is_done(interrupts, tmp_path, capsys):
+def test_after_an_interrupted_search_nothing_more_is_done(interrupts, tmp_path, capfd):
     os.kill(os.getpid(), signal.SIGINT)
     interrupts.until_interrupted(tmp_path, lambda keep: pytest.fail("it was not to be done"))
-    assert interrupts.asked and '"done": true' in capsys.readouterr().out
+    assert interrupts.asked and '"done": true' in capfd.readouterr().out
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_an_interrupt_that_python_drops_comes_again(interrupts, tmp_path, capsys):
+def test_an_interrupt_that_python_drops_comes_again(interrupts, tmp_path, capfd):
     class Dropping:
         def __del__(self):
             os.kill(os.getpid(), signal.SIGINT)
@@ -58,12 +58,12 @@ def test_an_interrupt_that_python_drops_comes_again(interrupts, tmp_path, capsys
         pytest.fail("it was not ended")
 
     interrupts.until_interrupted(tmp_path, work)
-    assert '"done": true' in capsys.readouterr().out
+    assert '"done": true' in capfd.readouterr().out
 
 
-def test_work_that_ends_says_itself_what_came_of_it(interrupts, tmp_path, capsys):
+def test_work_that_ends_says_itself_what_came_of_it(interrupts, tmp_path, capfd):
     interrupts.until_interrupted(tmp_path, lambda keep: None)
-    assert capsys.readouterr().out == ""
+    assert capfd.readouterr().out == ""
     os.kill(os.getpid(), signal.SIGINT)
     assert interrupts.asked
 
