@@ -292,7 +292,7 @@ def test_kind_and_match_choose_the_failure():
 @pytest.mark.any_torch
 def test_a_flaky_failure_is_given_enough_chances(tmp_path, monkeypatch):
     monkeypatch.setattr(
-        "dynadiag.reduce.graphs.reduction.repeats_for", lambda failed, of: 2 if failed < of else 1
+        "dynadiag.reduce.core.reduction.repeats_for", lambda failed, of: 2 if failed < of else 1
     )  # it fails at least every other time
     count = tmp_path / "count"
 
