@@ -14,12 +14,15 @@ def completeness(run: Run) -> tuple[bool | None, str | None]:
         return False, why
     if run.info.exit_status is None:
         return None, not_ended(run.info) or FOREIGN
-    lost = next((process for process in run.processes if not process.finished), None)
+    ended = {(process.pid, process.parent_pid) for process in run.processes if process.finished and process.pid is not None}
+    # After os.execv the same process goes on with a log of its own, and only the last program in it comes to its exit.
+    lost = next((one for one in run.processes if not one.finished and (one.pid, one.parent_pid) not in ended), None)
     if lost is None:
         return True, None
     if run.info.exit_status != 0:
         return False, f"{_called(lost)} ended without a normal exit"
-    return None, f"not known: {_called(lost)} ended without a normal exit (as after os._exit)"
+    how = "it left with os._exit or was killed, as multiprocessing.Pool ends its workers"
+    return None, f"not known: {_called(lost)} ended without a normal exit ({how})"
 
 
 def not_ended(info: RunInfo) -> str | None:

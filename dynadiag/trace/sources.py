@@ -37,6 +37,7 @@ _ROW_CHARACTERS = 80
 _STOPPED_NAME = re.compile(r"^stopped_(\d{1,7})_([A-Z0-9]{2,16})$")
 
 _PROGRAM_SUFFIXES = frozenset({".py", ".pyw", ".pyc", ".pyz", ".zip"})
+_RUNS = "dynadiag-runs"
 _RECORDING_SUFFIXES = frozenset({".log", ".txt", ".json", ".jsonl", ".gz", ".out", ".err"})
 _LOG_LINE = re.compile(rb"^(?:\[[^\]\n]{1,40}\]:?\s*)?[VDIWEC]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ ", re.MULTILINE)
 _SNIFFED_BYTES = 1 << 16
@@ -242,20 +243,27 @@ class OpenLog:
 def is_recording(path: Path) -> bool:
     """Whether `path` is to be read (a run directory, a folder of logs, a log) rather than run.
 
-    A folder with `__main__.py` and a file named like Python are programs, as `python PATH` sees them; a file without a telling name is a
-    recording when it has lines in the form of torch's logs. A path that does not exist raises `UnreadableInputError`.
+    A folder with `__main__.py` and a file named like Python are programs, as `python PATH` sees them, but not a run directory or a folder
+    with torch's own logs: those may be a stranger's. A file without a telling name is a recording when it has lines in the form of torch's
+    logs. A path that does not exist, and a `latest` that names no run, raise `UnreadableInputError`.
     """
     if path == STDIN:
         return False
     if not path.exists():
         raise UnreadableInputError(f"no such file or folder: {path} (a script, a run directory or a log was expected)")
     if path.is_dir():
-        return not (path / "__main__.py").exists()
+        return not (path / "__main__.py").exists() or _holds_recording(path)
     if path.suffix in _PROGRAM_SUFFIXES:
         return False
     if recording_at(path) != path:
         return True
+    if path.name == "latest" and (_absolute(path).parent.name == _RUNS or any(path.parent.glob(f"*/{MARKER}"))):
+        raise UnreadableInputError(f"{shown(path)} names no run beside it: give the run directory itself")
     return path.suffix in _RECORDING_SUFFIXES or _has_log_lines(path)
+
+
+def _holds_recording(folder: Path) -> bool:
+    return (folder / MARKER).exists() or any(_TRACE_NAME.match(entry.name) for entry in islice(folder.iterdir(), _MOST_LISTED))
 
 
 def _has_log_lines(path: Path) -> bool:

@@ -13,7 +13,7 @@ import pytest
 from dynadiag.errors import UnreadableInputError
 from dynadiag.process_identity import identity
 from dynadiag.trace import graph_details, load, read_payload
-from dynadiag.trace.sources import recording_at
+from dynadiag.trace.sources import is_recording, recording_at
 
 
 def fails(path):
@@ -208,3 +208,20 @@ def test_latest_as_a_text_file_is_the_run_that_it_names(tmp_path):
     for wrong in ("../0001-x", "missing", "", "0001-x\0", "x" * 5000, str(run)):
         latest.write_text(wrong)
         assert recording_at(latest) == latest
+
+
+@pytest.mark.parametrize("content", [b"import os\nos.mkdir('acted')\n", b"", b"../../etc", b"\xff\x00", b"0009-gone\n", b" " * 100_000])
+def test_latest_that_names_no_run_is_never_run_as_a_script(content, tmp_path):
+    runs = tmp_path / "dynadiag-runs"
+    runs.mkdir()
+    (runs / "latest").write_bytes(content)
+    with pytest.raises(UnreadableInputError, match="names no run beside it"):
+        is_recording(runs / "latest")
+
+
+@pytest.mark.parametrize("inside", ["dynadiag-run.json", "dedicated_log_torch_trace_1_abc.log"])
+def test_a_recording_with_a_program_in_it_is_read_and_not_run(inside, tmp_path):
+    (tmp_path / "__main__.py").write_text("raise SystemExit(7)\n")
+    assert not is_recording(tmp_path)
+    (tmp_path / inside).write_text("{}")
+    assert is_recording(tmp_path)
