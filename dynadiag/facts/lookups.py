@@ -2,51 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from dynadiag.facts.user_frames import of_last_run, source_function
 from dynadiag.model.run import Frame, Graph, MutationRecord, Problem, Process, RegionCost, Run, TracedInput
 
 _Entry = TypeVar("_Entry", bound=Any)
+_Key = TypeVar("_Key")
 
 
-def _by_frame(entries: Iterable[_Entry]) -> Mapping[str, Sequence[_Entry]]:
-    found: dict[str, list[_Entry]] = {}
+def _grouped(entries: Iterable[_Entry], key: Callable[[_Entry], _Key]) -> dict[_Key, list[_Entry]]:
+    found: dict[_Key, list[_Entry]] = {}
     for one in entries:
-        if one.frame is not None:
-            found.setdefault(one.frame, []).append(one)
+        found.setdefault(key(one), []).append(one)
     return found
 
 
 @of_last_run
 def problems_by_frame(run: Run) -> Mapping[str, Sequence[Problem]]:
     """The problems of each frame, in the order of the log."""
-    return _by_frame(run.problems)
+    return _grouped((one for one in run.problems if one.frame is not None), lambda one: str(one.frame))
 
 
 @of_last_run
 def problems_by_process(run: Run) -> Mapping[tuple[int, str], Sequence[Problem]]:
     """The problems of each process and kind, in the order of the log."""
-    found: dict[tuple[int, str], list[Problem]] = {}
-    for problem in run.problems:
-        found.setdefault((problem.process, problem.kind), []).append(problem)
-    return found
+    return _grouped(run.problems, lambda one: (one.process, one.kind))
 
 
 @of_last_run
 def traced_by_frame(run: Run) -> Mapping[str, Sequence[TracedInput]]:
     """The traced inputs of each frame, in the order of the log."""
-    return _by_frame(run.traced_inputs)
+    return _grouped(run.traced_inputs, lambda one: one.frame)
 
 
 @of_last_run
 def _costs_by_frame(run: Run) -> Mapping[str, Sequence[tuple[int, RegionCost]]]:
-    found: dict[str, list[tuple[int, RegionCost]]] = {}
-    for position, cost in enumerate(run.costs):
-        if cost.frame is not None:
-            found.setdefault(cost.frame, []).append((position, cost))
-    return found
+    return _grouped(enumerate(run.costs), lambda one: str(one[1].frame))
 
 
 def costs_of(frames: Iterable[str], run: Run) -> list[RegionCost]:
@@ -60,10 +53,7 @@ def costs_of(frames: Iterable[str], run: Run) -> list[RegionCost]:
 @of_last_run
 def frames_by_process(run: Run) -> Mapping[int, Sequence[Frame]]:
     """The frames of each process, in the order of the log."""
-    found: dict[int, list[Frame]] = {}
-    for frame in run.frames:
-        found.setdefault(frame.key.process, []).append(frame)
-    return found
+    return _grouped(run.frames, lambda one: one.key.process)
 
 
 @of_last_run
@@ -92,10 +82,9 @@ def side_effects_by_function(run: Run) -> Mapping[str | None, Sequence[MutationR
 @of_last_run
 def targets_by_process(run: Run) -> Mapping[int, frozenset[str]]:
     """What `torch.compile` was called on in each process."""
-    found: dict[int, set[str]] = {}
-    for call in run.compile_calls:
-        found.setdefault(call.process, set()).add(call.target)
-    return {process: frozenset(targets) for process, targets in found.items()}
+    return {
+        process: frozenset(call.target for call in calls) for process, calls in _grouped(run.compile_calls, lambda one: one.process).items()
+    }
 
 
 @of_last_run
@@ -122,10 +111,7 @@ def code_key(frame: Frame) -> tuple[int, int, int | None, str | None, int | None
 
 def frames_by_code(run: Run) -> dict[tuple[int, int, int | None, str | None, int | None], tuple[Frame, ...]]:
     """All compilations grouped by code object, in the order in which they were recorded."""
-    groups: dict[tuple[int, int, int | None, str | None, int | None], list[Frame]] = {}
-    for frame in run.frames:
-        groups.setdefault(code_key(frame), []).append(frame)
-    return {key: tuple(frames) for key, frames in groups.items()}
+    return {key: tuple(frames) for key, frames in _grouped(run.frames, code_key).items()}
 
 
 def process_of(run: Run, index: int) -> Process | None:

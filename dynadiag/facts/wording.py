@@ -8,6 +8,8 @@ from dynadiag.facts.lookups import process_of
 from dynadiag.facts.user_frames import resume_line, source_function
 from dynadiag.model.run import Frame, Location, Run
 
+NO_RECORDS = "No compilation was recorded"
+"""How the title begins of the finding that says so."""
 _RUNS_SHOWN = 8
 
 

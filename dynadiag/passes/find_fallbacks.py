@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from dynadiag.facts.fingerprint import fingerprint
 from dynadiag.facts.lookups import code_key
-from dynadiag.facts.wording import frame_text, listed, plural
+from dynadiag.facts.wording import NO_RECORDS, frame_text, listed, plural
 from dynadiag.model import codes
 from dynadiag.model.report import Advice, Cost, Fallback, Finding, PassResult
 from dynadiag.model.run import Frame, Run
@@ -44,8 +44,8 @@ def _unfinished(run: Run) -> tuple[str, ...]:
 
 
 _NOTHING_TITLES = {
-    "no-records": "No compilation was recorded",
-    "no-torch": "No compilation was recorded: no import of torch was seen",
+    "no-records": NO_RECORDS,
+    "no-torch": f"{NO_RECORDS}: no import of torch was seen",
     "ended-early": "Nothing was compiled: the program ended before anything could be",
 }
 

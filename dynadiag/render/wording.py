@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from dynadiag.facts.wording import NO_RECORDS
 from dynadiag.model import codes
 from dynadiag.model.report import Cost, GraphBreak, Report, Summary
 from dynadiag.model.run import Location, Process
@@ -184,8 +185,8 @@ def nothing_compiled(report: Report) -> bool:
 def nothing_words(report: Report) -> str:
     """The headline of a run without a graph: what was not recorded may have been compiled."""
     told = (finding.title for finding in report.findings if finding.code == codes.NOTHING_COMPILED)
-    unseen = any(title.startswith("No compilation was recorded") for title in told)
-    return "No compilation was recorded" if unseen else "Nothing was compiled"
+    unseen = any(title.startswith(NO_RECORDS) for title in told)
+    return NO_RECORDS if unseen else "Nothing was compiled"
 
 
 def top_ops(ops: Mapping[str, int], count: int) -> str:
