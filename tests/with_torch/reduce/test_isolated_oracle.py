@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -96,7 +97,8 @@ def test_a_child_of_a_process_that_used_threads_ends():
 @pytest.mark.any_torch
 def test_a_wrong_gradient_needs_a_backward():
     # In a process of its own, as the verb's worker is one: torch's autograd refuses a fork of a process that has run a backward before.
-    done = subprocess.run([sys.executable, __file__], capture_output=True, text=True, check=True)
+    command = [sys.executable, "-m", "tests.with_torch.reduce.test_isolated_oracle"]
+    done = subprocess.run(command, cwd=Path(__file__).parents[3], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-2:] == ["wrong_gradient backward relu True", "wrong_gradient backward"]
 
 
