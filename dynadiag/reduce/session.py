@@ -125,25 +125,22 @@ def _known_before(out: Path) -> Message:
 
 
 def _worked(module: str, job: Mapping[str, Any], out: Path, on_message: Callable[[Message], None]) -> Message:
-    _write_job(out, json.dumps(job, indent=1))
+    _write(out, "job.json", json.dumps(job, indent=1))
     last = _run_worker(module, out / "job.json", out, on_message)
     if "error" in last:
         raise DynadiagError(str(last["error"]), slug=str(last.get("slug", "not-reduced")), exit_code=int(last.get("exit_code", 1)))
     result: Message = json.loads((out / "minify.json").read_text("utf-8"))
     result = {**result, "questions_cpu_s": result["cpu_s"], "cpu_s": round(sum(os.times()[:4]), 2)}
-    try:
-        write_inside(out, "minify.json", json.dumps(result, indent=1) + "\n")
-    except OSError as error:
-        raise OutputError(f"cannot write {out / 'minify.json'}: {error.strerror or error}") from error
+    _write(out, "minify.json", json.dumps(result, indent=1) + "\n")
     return result
 
 
-def _write_job(out: Path, text: str) -> None:
-    """Whole or not at all: it is what `--resume` goes by."""
+def _write(out: Path, name: str, text: str) -> None:
+    """Whole or not at all: `--resume` goes by it."""
     try:
-        write_inside(out, "job.json", text)
+        write_inside(out, name, text)
     except OSError as error:
-        raise OutputError(f"cannot write {out / 'job.json'}: {error.strerror or error}") from error
+        raise OutputError(f"cannot write {out / name}: {error.strerror or error}") from error
 
 
 def _run_worker(module: str, job: Path, out: Path, on_message: Callable[[Message], None]) -> Message:
