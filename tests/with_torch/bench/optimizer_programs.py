@@ -6,6 +6,8 @@ import inspect
 
 import torch
 import torch.nn.functional as F
+from functorch.compile import make_boxed_func
+from torch._dynamo.backends.common import aot_autograd
 
 HOW = ("single", "foreach", "fused", "capturable", "capturable_foreach", "tensor_lr")
 PRECISIONS = ("fp32", "bf16", "fp16")
@@ -160,3 +162,21 @@ def sparse_adam(precision, *, run=lambda model: model):
         return loss.detach()
 
     return step, model, optimizer
+
+
+def lying(model, *, factor):
+    """The model compiled by a back end whose backward gives the first gradient `factor` times as large."""
+
+    def forward(graph, _inputs):
+        return make_boxed_func(graph.forward)
+
+    def backward(graph, _inputs):
+        def run(*args):
+            gradients = list(graph.forward(*args))
+            at = next(at for at, one in enumerate(gradients) if isinstance(one, torch.Tensor))
+            gradients[at] = gradients[at] * factor
+            return gradients
+
+        return make_boxed_func(run)
+
+    return torch.compile(model, backend=aot_autograd(fw_compiler=forward, bw_compiler=backward))
