@@ -142,7 +142,9 @@ def remembered(folder: Path, forgettable: Forgettable) -> Iterator[None]:
 
 @contextlib.contextmanager
 def errors_too() -> Iterator[None]:
-    """Inside, what does not compile is remembered as well, where libraries are: for a search, never for what says how often it fails."""
+    """Inside, what does not compile is remembered as well, where libraries are: for questions, never for a proof, whose processes are
+    started or forked before this. The source is made anew each time, so a failure that depends on how it is made still comes and goes.
+    """
     if _now is None:
         yield
         return

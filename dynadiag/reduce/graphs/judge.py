@@ -51,8 +51,12 @@ class Observation:
 def observe_isolated(candidate: Candidate, setting: Setting, *, timeout_s: float) -> Observation:
     """Run a candidate twice (control, subject) in a child and say what happened; what an earlier run saw is not run again."""
 
+    def work(tell: Tell) -> None:
+        with errors_too():
+            observe(candidate, setting, tell)
+
     def ask() -> dict[str, Any]:
-        return asdict(observation(run_forked(lambda tell: observe(candidate, setting, tell), timeout_s=timeout_s)))
+        return asdict(observation(run_forked(work, timeout_s=timeout_s)))
 
     key = f"observe {candidate.key} {digest(json.dumps(setting.to_json(), sort_keys=True, default=str), timeout_s)}"
     seen = remembered(key, ask, keep=lambda answer: not answer["environment"])

@@ -17,6 +17,7 @@ from dynadiag.reduce.graphs.observing import observe
 from dynadiag.reduce.graphs.setting import Setting
 from dynadiag.torch_compat.reduce_bisect import SUBSYSTEMS, Part, can_leave_out_by_name, leaving_out, switches, value_now
 from dynadiag.torch_compat.reduce_compile import config_path
+from dynadiag.torch_compat.reduce_cpp import errors_too
 
 RUNS = 3
 _WORDS = {
@@ -131,7 +132,7 @@ class _Search:
         """Every application in one compile; none when nothing of torch's compiler asks for it."""
 
         def work(tell: Tell) -> None:
-            with leaving_out(lambda part: False, lambda part: tell({"part": [part.subsystem, part.number, part.name]})):
+            with leaving_out(lambda part: False, lambda part: tell({"part": [part.subsystem, part.number, part.name]})), errors_too():
                 observe(self._subject.candidate, self._subject.setting, tell)
 
         report = run_forked(work, timeout_s=self._subject.timeout_s)
@@ -176,7 +177,7 @@ class _Search:
         """Whether a run shows no failure at all: another failure is no cure. A flaky one has several chances."""
 
         def work(tell: Tell) -> None:
-            with around():
+            with around(), errors_too():
                 observe(candidate, self._subject.setting, tell)
 
         for _ in range(self._subject.repeats):

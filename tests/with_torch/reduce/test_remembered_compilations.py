@@ -9,11 +9,15 @@ import subprocess
 import sys
 
 import pytest
+import torch
 import torch._inductor.cpp_builder as builder
 from torch._inductor.exc import CppCompileError
 
 from dynadiag.reduce import graph_worker as worker
 from dynadiag.reduce.core.failure import environment_trouble, from_exception
+from dynadiag.reduce.graphs import judge
+from dynadiag.reduce.graphs.candidate import candidate_of
+from dynadiag.reduce.graphs.setting import Setting
 from dynadiag.torch_compat import reduce_cpp
 
 pytestmark = pytest.mark.any_torch
@@ -137,3 +141,11 @@ def test_the_worker_keeps_libraries_until_its_end(tmp_path):
     assert list(tmp_path.iterdir()) == [] and builder.subprocess is subprocess
     with worker._kernels_kept(tmp_path / "not there"):
         assert builder.subprocess is subprocess
+
+
+def test_every_question_asks_the_compiler_once_for_one_source(monkeypatch, tmp_path):
+    monkeypatch.setattr(judge, "observe", lambda candidate, setting, tell: tell({"invalid": f"errors: {reduce_cpp._now.errors}"}))
+    candidate = candidate_of(torch.fx.symbolic_trace(torch.nn.ReLU()), [torch.ones(2)])
+    with reduce_cpp.remembered(tmp_path, lambda error: False):
+        seen = judge.observe_isolated(candidate, Setting(backend="eager"), timeout_s=600)
+    assert seen.invalid == "errors: True"
