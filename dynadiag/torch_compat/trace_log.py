@@ -81,6 +81,8 @@ def _guard_payloads(internal: ModuleType, hooks: Hooks) -> None:
         prior = switch_box[0](None)
         try:
             original(name, _safe(metadata_fn, dict), payload_fn=_safe(payload_fn, str), **kwargs)
+        except Exception as error:  # noqa: BLE001 - border: torch makes JSON of the record only because we listen
+            hooks.sink.failed(f"trace_structured {name}", error)
         finally:
             switch_box[0](prior)
 

@@ -1,11 +1,15 @@
 """The source of a function that is compiled again is recorded once, and a stack of another shape loses no record."""
 
+import json
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from dynadiag.record.inside import Recorder
 from dynadiag.torch_compat import stacks, trace_log
+from dynadiag.torch_compat.hooks import Hooks
 
 HERE = str(Path(__file__))
 
@@ -54,3 +58,25 @@ def test_a_function_that_is_compiled_again_is_recorded_once(monkeypatch):
 @pytest.mark.parametrize("broken", [None, [], {}, {"stack": []}, {"stack": [{}]}, {"stack": [{"filename": "x", "line": 3}]}, start(99, 3)])
 def test_a_stack_of_another_shape_is_left_out(monkeypatch, broken):
     assert preceded(monkeypatch, {"dynamo_start": broken, "frame_compile_id": 1}) == []
+
+
+class Sink:
+    def __init__(self):
+        self.errors = []
+
+    def failed(self, hook, error):
+        self.errors.append((hook, str(error)))
+
+
+def test_a_record_that_torch_cannot_serialise_does_not_end_the_program(monkeypatch):
+    def trace_structured(name, metadata_fn=dict, *, payload_fn=lambda: None):
+        json.dumps(payload_fn())
+
+    internal = ModuleType("torch.stand_in")
+    internal.__file__, internal.trace_structured = __file__, trace_structured
+    monkeypatch.setitem(sys.modules, "torch.stand_in", internal)
+    sink = Sink()
+    trace_log._guard_payloads(internal, Hooks(sink))
+    internal.trace_structured("artifact", payload_fn=lambda: {"value": object()})
+    ((hook, error),) = sink.errors
+    assert hook == "trace_structured artifact" and "not JSON serializable" in error
