@@ -63,11 +63,13 @@ def parity(
     """
     from dynadiag.parity.session import OfflineOptions, replay_recording
     from dynadiag.record.guardian import guarded
-    from dynadiag.torch_compat.versions import require_in
+    from dynadiag.torch_compat.versions import require, require_in
     from dynadiag_cli.progress import progress
 
     guarded()
-    if python is not None:
+    if python is None:
+        require("parity")
+    else:
         require_in(python, "parity")
     recording, graph = _named(target, ctx.meta.get(MODE, "path"))
     # What may be refused comes before the program runs.

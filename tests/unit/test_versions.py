@@ -35,10 +35,11 @@ def test_what_needs_more_says_so(torch_2_6):
         versions.require("bench")
 
 
-def test_minify_ends_with_3_before_anything_runs(torch_2_6, tmp_path, monkeypatch):
+@pytest.mark.parametrize("verb", ["minify", "parity"])
+def test_a_verb_that_compares_ends_with_3_before_anything_runs(verb, torch_2_6, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "x.py").write_text("raise SystemExit('the script ran')")
-    done = CliRunner().invoke(app, ["minify", "x.py"])
+    done = CliRunner().invoke(app, [verb, "x.py"])
     assert isinstance(done.exception, TorchUnsupportedError) and done.exception.exit_code == 3
     assert [path.name for path in tmp_path.iterdir()] == ["x.py"]
 
