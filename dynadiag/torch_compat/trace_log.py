@@ -95,7 +95,8 @@ def _guard_payloads(internal: ModuleType, hooks: Hooks) -> None:
                 text = f"dynadiag: torch could not build this record: {error!r}"
                 return text if kind is str else {"dynadiag_failed": text}
 
-        return safe
+        # Torch puts the stack into some records (`create_symbol`), and a file of ours there would be one more in its table of strings.
+        return disguise(safe, internal.__file__)  # type: ignore[no-any-return]
 
     replacement = functools.wraps(original)(disguise(trace_structured, internal.__file__))
     for owner in holders("trace_structured", original):

@@ -70,6 +70,7 @@ class Sink:
 
 def test_a_record_that_torch_cannot_serialise_does_not_end_the_program(monkeypatch):
     def trace_structured(name, metadata_fn=dict, *, payload_fn=lambda: None):
+        metadata_fn()
         json.dumps(payload_fn())
 
     internal = ModuleType("torch.stand_in")
@@ -77,6 +78,8 @@ def test_a_record_that_torch_cannot_serialise_does_not_end_the_program(monkeypat
     monkeypatch.setitem(sys.modules, "torch.stand_in", internal)
     sink = Sink()
     trace_log._guard_payloads(internal, Hooks(sink))
-    internal.trace_structured("artifact", payload_fn=lambda: {"value": object()})
+    files = []
+    internal.trace_structured("artifact", lambda: files.append(sys._getframe(1).f_code.co_filename), payload_fn=lambda: {"value": object()})
+    assert files == [__file__]  # no file of ours in a stack that torch records
     ((hook, error),) = sink.errors
     assert hook == "trace_structured artifact" and "not JSON serializable" in error
