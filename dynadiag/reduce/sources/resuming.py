@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dynadiag.errors import UnreadableInputError, UsageError
-from dynadiag.record.directory import clear, is_ours, is_run_directory
+from dynadiag.record.directory import MARKER, clear, is_ours, is_run_directory
 
 
 def can_resume(out: Path | None, say: Callable[[str], None]) -> bool:
@@ -26,6 +26,8 @@ def can_resume(out: Path | None, say: Callable[[str], None]) -> bool:
         )
     if (out / "job.json").exists():
         return True
+    if any(entry.name != MARKER and not entry.is_dir() for entry in out.iterdir()):  # a reduction has folders alone until then
+        raise UnreadableInputError(f"{out} holds no reduction to resume, but another command's files")
     say(f"the earlier run in {out} ended before a failing graph was captured: starting anew")
     clear(out)
     return False

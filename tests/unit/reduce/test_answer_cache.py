@@ -146,3 +146,15 @@ def test_a_reduction_of_a_stranger_is_not_resumed(tmp_path):
     with pytest.raises(UnreadableInputError, match="was not made here by you"):
         can_resume(tmp_path, print)
     assert (tmp_path / "job.json").exists()
+
+
+@pytest.mark.parametrize("name", ["dedicated_log_torch_trace_1_.log", "report.json", "bench.json"])
+def test_what_another_command_wrote_is_not_deleted_for_a_reduction_to_resume(tmp_path, name):
+    out = tmp_path / "run"
+    out.mkdir()
+    write_marker(out, {"dynadiag": "0", "command": ["x.py"]})
+    (out / "first-run").mkdir()
+    (out / name).write_text("precious")
+    with pytest.raises(UnreadableInputError, match="another command's files"):
+        can_resume(out, print)
+    assert (out / name).read_text() == "precious"
