@@ -53,7 +53,10 @@ def check_arm(step: Step, expected: Expected, *, first: dict[str, Any] | None) -
         if first is None:
             expected.snapshot.restore()
             first = run_and_collect(step)
-        outcomes.append(_judged(expected.recorded, first, "in the first call"))
+        found = _compared(expected.recorded, first)
+        outcomes.append(judge(found, "in the first call"))
+        if blind := [one for one in found if _is_blind(one)]:
+            note_once(expected, _not_compared(blind, len(found)))
         if other := other_layouts(expected.recorded.first, first):
             note_once(expected, other)
         for _ in range(_CALLS_BEFORE_CHANGED_DATA):
@@ -109,8 +112,25 @@ def _check_changed(step: Step, expected: Expected) -> list[Outcome]:
 
 
 def _judged(reference: Reference, result: dict[str, Any], when: str) -> Outcome:
+    return judge(_compared(reference, result), when)
+
+
+def _compared(reference: Reference, result: dict[str, Any]) -> list[Judged]:
     kept = {name: value for name, value in result.items() if name in reference.first or not _left_out(name, reference)}
-    return judge(compare_all(reference, kept), when)
+    return compare_all(reference, kept)
+
+
+def _is_blind(one: Judged) -> bool:
+    """Whether rounding explains an error as large as the value: one that was dropped would pass. A line search in bfloat16 does that
+    (`torch.optim.LBFGS`): eager and float64 take steps of other lengths.
+    """
+    return not one.differences and one.allowed is not None and one.allowed >= 1.0 and bool(one.error)
+
+
+def _not_compared(blind: Sequence[Judged], count: int) -> str:
+    worst = max(blind, key=lambda one: one.allowed or 0.0)
+    why = "what rounding does to them in eager is as large as they are, so a wrong value could not be told"
+    return f"NOT COMPARED: {len(blind)} of {count} results, such as {worst.name}: {why}"
 
 
 def _left_out(name: str, reference: Reference) -> bool:
@@ -124,7 +144,8 @@ def judge(found: Sequence[Judged], when: str = "") -> Outcome:
     worst = max(found, key=_order)
     status, detail = status_of(worst), detail_of(worst)
     detail = f"{detail} ({when})" if status != "PASS" and when else detail
-    return Outcome(status=status, worst=worst.name, detail=detail, error=worst.error, allowed=worst.allowed, compared=len(found))
+    compared = len(found) - sum(map(_is_blind, found))
+    return Outcome(status=status, worst=worst.name, detail=detail, error=worst.error, allowed=worst.allowed, compared=compared)
 
 
 def _order(one: Judged) -> tuple[int, float, bool]:

@@ -49,9 +49,9 @@ def test_a_right_step_passes_beside_a_float64_run(name, how, precision):
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("make", [programs.lbfgs, programs.lbfgs_with_a_line_search, programs.sparse_adam], ids=lambda make: make.__name__)
 def test_steps_with_a_closure_or_sparse_gradients_are_judged_too(make, precision):
-    # In bfloat16 the line search finds no step.
-    faults = () if (make, precision) == (programs.lbfgs_with_a_line_search, "bf16") else ((programs.lose_an_update, "WRONG"),)
-    for fault, status in ((None, "PASS"), *faults):
+    # In bfloat16 the line search takes steps of another length than in float64: then it is said that nothing can be told.
+    blind = (make, precision) == (programs.lbfgs_with_a_line_search, "bf16")
+    for fault, status in ((None, "PASS"), (programs.lose_an_update, "PASS" if blind else "WRONG")):
         torch.compiler.reset()
         step, model, optimizer = make(precision, run=lambda model: torch.compile(model, backend="eager"))
         function = step if fault is None else fault(step, model, optimizer)
@@ -59,6 +59,8 @@ def test_steps_with_a_closure_or_sparse_gradients_are_judged_too(make, precision
         expected = prime_and_expect(step_of, eager_arm=False)
         outcome = check_eager(expected) or check_arm(step_of, expected, first=None)
         assert outcome.status == status and not [note for note in expected.notes if "float64" in note], (outcome, expected.notes)
+        told = [note for note in expected.notes if note.startswith("NOT COMPARED: ")]
+        assert len(told) == (blind and fault is not None), (outcome, expected.notes)
 
 
 # By hand every optimizer of torch.optim was tried, foreach and not, in float32 and bfloat16: 112 of 112 (torch 2.15, CPU).
