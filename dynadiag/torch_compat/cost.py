@@ -8,11 +8,13 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 from dynadiag.torch_compat import context
-from dynadiag.torch_compat.hooks import Hooks, Sink, callback_switch, disguise
+from dynadiag.torch_compat.hooks import Hooks, Sink, callback_switch
 from dynadiag.torch_compat.profile_events import GRAPH, Profiled, read_events, summarise
+from dynadiag.torch_compat.user_compiler import watch_compiler
 
 _WARM_ROUNDS = 3
 _ROUNDS = 20
@@ -41,22 +43,17 @@ class CostMeter:
         self._profiled: tuple[Profiled, int] | None = None
         self._period_ns: float | None = None
 
-    def count_calls_of(self, output_graph_class: Any, hooks: Hooks) -> None:
-        """Count calls of what `OutputGraph.call_user_compiler` returns; nothing is counted for code that torch wants to serialise."""
-        original = output_graph_class.call_user_compiler
-        file = sys.modules["torch._dynamo.output_graph"].__file__
-        meter = self
-        switch = self._switch = callback_switch()
+    def count_calls_of(self, output_graph: ModuleType, hooks: Hooks) -> None:
+        """Count calls of each compiled graph; nothing is counted for code that torch wants to serialise."""
+        self._switch = callback_switch()
 
-        def dynadiag_watch(self: Any, *args: Any, **kwargs: Any) -> Any:
-            compiled = original(self, *args, **kwargs)
-            prior = switch(None)
-            try:
-                return compiled if getattr(self, "package", None) is not None else meter._counted(compiled)
-            finally:
-                switch(prior)
+        def begin(output_graph: Any, module: Any, inputs: Any) -> bool:
+            return getattr(output_graph, "package", None) is not None
 
-        hooks.replace(output_graph_class, "call_user_compiler", functools.wraps(original)(disguise(dynadiag_watch, file)))
+        def end(is_serialised: bool, compiled: Any) -> Any:
+            return compiled if is_serialised else self._counted(compiled)
+
+        watch_compiler(output_graph, begin, end=end, replace=hooks.replace)
         profiler = sys.modules.get("torch.autograd.profiler")
         if profiler is not None:
             hooks.watch(profiler, "_prepare_profiler", before=lambda args, kwargs: self._make_room(), file=profiler.__file__)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 import traceback
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -13,31 +14,30 @@ from dynadiag.torch_compat.graph_attributes import describe_attributes, source_n
 from dynadiag.torch_compat.graph_operators import operator_schemas
 from dynadiag.torch_compat.hooks import Hooks
 from dynadiag.torch_compat.reduce_backend import name_backend
+from dynadiag.torch_compat.user_compiler import watch_compiler
 
 # By the identity of a parameter: what a graph called it, and its shape.
 Names = dict[int, tuple[str, tuple[int, ...]]]
 
 
 def watch_graphs(output_graph: ModuleType, hooks: Hooks, cost: CostMeter | None) -> None:
-    """Record each graph before it goes to the backend, and what the backend raised (`OutputGraph.call_user_compiler`, 2.11 to 2.15)."""
+    """Record each graph before it goes to the backend, and what the backend raised."""
     ordinals = itertools.count()
     names: Names = {}
 
-    def before(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def begin(graph: Any, module: Any, inputs: Callable[[], Sequence[Any]]) -> None:
         with sys.modules["torch"]._C.DisableTorchFunctionSubclass():
-            output_graph, module, *rest = args
-            # Up to 2.7 the inputs are no argument.
-            description = _describe(names, output_graph, module, rest[0] if rest else output_graph.example_inputs())
+            description = _describe(names, graph, module, inputs())
         hooks.sink.artifact("dynadiag_graph", {"graph": next(ordinals), **description})
 
-    def error(args: tuple[Any, ...], kwargs: dict[str, Any], raised: BaseException) -> None:
-        if isinstance(raised, Exception):
-            _note_failure(hooks, raised)
+    def failed(begun: None, raised: Exception) -> None:
+        _note_failure(hooks, raised)
 
     def put_in() -> None:
-        hooks.watch(output_graph.OutputGraph, "call_user_compiler", before=before, error=error)
+        name = "call_user_compiler"
+        watch_compiler(output_graph, hooks.shielded(name, begin), failed=hooks.shielded(name, failed), replace=hooks.replace)
         if cost is not None:
-            cost.count_calls_of(output_graph.OutputGraph, hooks)
+            cost.count_calls_of(output_graph, hooks)
 
     hooks.install("call_user_compiler", put_in)
 

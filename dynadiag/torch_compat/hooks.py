@@ -125,14 +125,13 @@ class Hooks:
         """
         original = getattr(owner, name)
         file = file or sys.modules[original.__module__].__file__
-        wrapper = _watched(original, self._shielded(name, before), self._shielded(name, after), self._shielded(name, error))
+        wrapper = _watched(original, *(one and self.shielded(name, one) for one in (before, after, error)))
         replacement = functools.wraps(original)(disguise(wrapper, file))
         for place in holders(name, original) if isinstance(owner, ModuleType) else [owner]:
             self.replace(place, name, replacement)
 
-    def _shielded(self, hook: str, callback: Callable[..., None] | None) -> Callable[..., None] | None:
-        if callback is None:
-            return None
+    def shielded(self, hook: str, callback: Callable[..., None]) -> Callable[..., None]:
+        """The callback, whose own errors are noted and never raised."""
 
         def shielded(*args: Any) -> None:
             try:

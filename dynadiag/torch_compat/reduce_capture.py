@@ -26,6 +26,7 @@ from dynadiag.torch_compat.hooks import callback_switch, disguise
 from dynadiag.torch_compat.reduce_backend import describe_backend, describe_option
 from dynadiag.torch_compat.reduce_values import EarlierCalls, save_values
 from dynadiag.torch_compat.reduce_views import to_saved
+from dynadiag.torch_compat.user_compiler import watch_compiler
 
 STATE = struct.Struct("<qqq")
 IDLE, COMPILING, CALLING = 0, 1, 2
@@ -53,27 +54,25 @@ class GraphWatch:
         self._pid = -1
 
     def attach(self, output_graph: ModuleType) -> None:
-        """Wrap `OutputGraph.call_user_compiler` (2.11 to 2.15)."""
-        original = output_graph.OutputGraph.call_user_compiler
-        watch = self
+        """Watch every graph that goes to a backend from now on."""
         self._switch = callback_switch()
+        watch_compiler(output_graph, self._begin, end=self._end, failed=self._raised)
 
-        def dynadiag_watch(self: Any, gm: Any, example_inputs: Any) -> Any:
-            number = next(watch._numbers)
-            watch._quietly(lambda: watch._before_compile(number, self, gm, example_inputs))
-            try:
-                compiled = original(self, gm, example_inputs)
-            except Exception as error:
-                raised = error
-                watch._quietly(lambda: watch._failed(number, "compile", 0, raised))
-                watch._quietly(lambda: watch._keep_failed(number, self, example_inputs))
-                raise
-            watch._texts.clear()
-            watch._quietly(lambda: watch._note(IDLE, number, 0))
-            return watch._watched(compiled, number)
+    def _begin(self, graph: Any, module: Any, inputs: Callable[[], Sequence[Any]]) -> tuple[int, Any, Any]:
+        number, given = next(self._numbers), inputs()
+        self._quietly(lambda: self._before_compile(number, graph, module, given))
+        return number, graph, given
 
-        wrapper = functools.wraps(original)(disguise(dynadiag_watch, output_graph.__file__))
-        output_graph.OutputGraph.call_user_compiler = wrapper
+    def _raised(self, begun: tuple[int, Any, Any], error: Exception) -> None:
+        number, graph, given = begun
+        self._quietly(lambda: self._failed(number, "compile", 0, error))
+        self._quietly(lambda: self._keep_failed(number, graph, given))
+
+    def _end(self, begun: tuple[int, Any, Any], compiled: Any) -> Any:
+        number, *_ = begun
+        self._texts.clear()
+        self._quietly(lambda: self._note(IDLE, number, 0))
+        return self._watched(compiled, number)
 
     def _watched(self, compiled: Any, number: int) -> Any:
         """The compiled graph, each call noted before it is made."""

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from dynadiag.torch_compat.reduce_backend import OptionFunction
+from dynadiag.torch_compat.user_compiler import watch_compiler
 
 _CONFIGS = {"dynamo": "torch._dynamo.config", "functorch": "torch._functorch.config", "inductor": "torch._inductor.config"}
 LAYERS = ("eager", "aot_eager", "aot_eager_decomp_partition", "inductor")
@@ -55,24 +56,19 @@ def configured(configs: Sequence[tuple[str, Any]]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def phases(tell: Callable[[str], None]) -> Iterator[None]:
-    """Tell "trace" now, "compile" when a backend begins, "call" when it has ended (`OutputGraph.call_user_compiler`, 2.11 to 2.15)."""
-    from torch._dynamo.output_graph import OutputGraph
+    """Tell "trace" now, "compile" when a backend begins, "call" when it has ended."""
+    from torch._dynamo import output_graph
 
-    original = OutputGraph.call_user_compiler
-
-    @functools.wraps(original)
-    def watched(self: Any, *args: Any, **kwargs: Any) -> Any:
-        tell("compile")
-        result = original(self, *args, **kwargs)
+    def end(begun: None, compiled: Any) -> Any:
         tell("call")
-        return result
+        return compiled
 
-    OutputGraph.call_user_compiler = watched  # type: ignore[method-assign]
+    take_out = watch_compiler(output_graph, lambda *_: tell("compile"), end=end)
     tell("trace")
     try:
         yield
     finally:
-        OutputGraph.call_user_compiler = original  # type: ignore[method-assign]
+        take_out()
 
 
 def reset() -> None:

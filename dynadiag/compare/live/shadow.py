@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import functools
 import itertools
-import sys
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -30,8 +30,9 @@ from dynadiag.compare.live.writes import hidden_writes, place, writes_of
 from dynadiag.model.difference import Difference
 from dynadiag.torch_compat import context
 from dynadiag.torch_compat.autograd_state import casting, compiled_autograd_is_on, set_casting, unseen
-from dynadiag.torch_compat.hooks import Hooks, Sink, callback_switch, disguise
+from dynadiag.torch_compat.hooks import Hooks, Sink, callback_switch
 from dynadiag.torch_compat.shadow_state import RandomState, aside, is_higher_order, is_no_error, why_not_now
+from dynadiag.torch_compat.user_compiler import watch_compiler
 
 _MORE_PATTERNS = 8
 _MOST_DIFFERENCES = 20
@@ -40,32 +41,22 @@ _MEMORY_FACTOR = 3
 
 
 class Shadow:
-    """Repeats calls of what `OutputGraph.call_user_compiler` returns, and writes a `dynadiag_parity` record for each."""
+    """Repeats calls of compiled graphs, and writes a `dynadiag_parity` record for each."""
 
     def __init__(self, sink: Sink, options: ShadowOptions, epoch: Callable[[], int]) -> None:
         self._sink, self._options, self._epoch = sink, options, epoch
         self._ordinals = itertools.count()
         self._waiting: dict[object, tuple[int, weakref.ref[Backward]]] = {}
 
-    def watch(self, output_graph: Any, hooks: Hooks) -> None:
+    def watch(self, output_graph: ModuleType, hooks: Hooks) -> None:
         """Compare calls of every graph that is compiled from now on, but those that torch serialises or exports."""
-        owner = output_graph.OutputGraph
-        original, switch, begin = owner.call_user_compiler, callback_switch(), self._begin
-        wrapped = self._wrapped
 
-        def dynadiag_watch(self: Any, module: Any, example_inputs: Any) -> Any:
-            prior = switch(None)
-            try:
-                region = begin(self, module)
-            finally:
-                switch(prior)
-            compiled = original(self, module, example_inputs)
-            return compiled if region is None else wrapped(compiled, region)
+        def end(region: Region | None, compiled: Any) -> Any:
+            return compiled if region is None else self._wrapped(compiled, region)
 
-        file = sys.modules[owner.__module__].__file__
-        hooks.replace(owner, "call_user_compiler", functools.wraps(original)(disguise(dynadiag_watch, file)))
+        watch_compiler(output_graph, self._begin, end=end, replace=hooks.replace)
 
-    def _begin(self, output_graph: Any, module: Any) -> Region | None:
+    def _begin(self, output_graph: Any, module: Any, _: Any) -> Region | None:
         """Before the backend gets the graph, which it may change."""
         graph = next(self._ordinals)
         if getattr(output_graph, "package", None) is not None or getattr(output_graph, "export", False):

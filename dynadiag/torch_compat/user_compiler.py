@@ -1,0 +1,63 @@
+"""The one place that stands around `OutputGraph.call_user_compiler`, by which Dynamo hands each graph to a back end.
+
+It takes the graph, and from torch 2.8 its inputs, and gives the compiled function (`torch/_dynamo/output_graph.py`, 2.6 to 2.15).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any, TypeVar
+
+from dynadiag.torch_compat.hooks import callback_switch, disguise
+
+_T = TypeVar("_T")
+_NAME = "call_user_compiler"
+
+
+def watch_compiler(
+    output_graph: ModuleType,
+    begin: Callable[[Any, Any, Callable[[], Sequence[Any]]], _T],
+    *,
+    end: Callable[[_T, Any], Any] | None = None,
+    failed: Callable[[_T, Exception], None] | None = None,
+    replace: Callable[[Any, str, Any], None] = setattr,
+) -> Callable[[], None]:
+    """Call `begin` with the `OutputGraph`, the graph and a function that gives its inputs, before a back end gets the graph.
+
+    `end` gets what `begin` gave and the compiled function, and gives the one that Dynamo is to use; `failed` the error that the back end
+    raised. All run with Dynamo's callback off; what they raise goes to Dynamo. Those that watch later stand further out. Gives the
+    function that takes this watch out again; with `replace`, such as `Hooks.replace`, who put it in may take it out instead.
+    """
+    owner = output_graph.OutputGraph
+    original = getattr(owner, _NAME)
+    switch = callback_switch()
+
+    def dynadiag_watch(self: Any, module: Any, *inputs: Any) -> Any:
+        prior = switch(None)
+        try:
+            begun = begin(self, module, lambda: inputs[0] if inputs else self.example_inputs())
+        finally:
+            switch(prior)
+        try:
+            compiled = original(self, module, *inputs)
+        except Exception as error:
+            if failed is not None:
+                prior = switch(None)
+                try:
+                    failed(begun, error)
+                finally:
+                    switch(prior)
+            raise
+        if end is None:
+            return compiled
+        prior = switch(None)
+        try:
+            return end(begun, compiled)
+        finally:
+            switch(prior)
+
+    wrapper = functools.wraps(original)(disguise(dynadiag_watch, output_graph.__file__))
+    replace(owner, _NAME, wrapper)
+    return lambda: setattr(owner, _NAME, original)
