@@ -14,7 +14,7 @@ import dynadiag
 from dynadiag_cli.main import app
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
 by_name = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 
 

@@ -9,15 +9,13 @@ import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import PurePath
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from dynadiag.reduce.core.messages import normalised, says
 from dynadiag.torch_compat.causes import chain_of
 
 Kind = Literal["compile_error", "runtime_error", "crash", "hang", "oom", "wrong_result", "wrong_gradient", "wrong_mutation", "nan"]
-KINDS: tuple[Kind, ...] = (
-    *("compile_error", "runtime_error", "crash", "hang", "oom", "wrong_result", "wrong_gradient", "wrong_mutation", "nan"),
-)
+KINDS: tuple[Kind, ...] = get_args(Kind)
 SILENT = ("oom", "wrong_result", "wrong_gradient", "wrong_mutation", "nan")
 """Kinds that no exception tells: each graph is looked at."""
 Said = tuple[str, str]
