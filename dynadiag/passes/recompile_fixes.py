@@ -31,16 +31,15 @@ def counted_fixes(group: Sequence[Recompiled], telling: Sequence[Row], events: i
         for row, given in zip(one.rows, one.advice, strict=True)
         if id(row) in told
         for advice in given
-        if not (advice.slug == "compile-dynamic" and _failed(group))
+        if not (advice.slug == "compile-dynamic" and (_failed(group) or _has_two_programs(group)))
     ]
     fixes = breaks_once(marked_together(distinct(advice for _, advice in chosen)))
     causes = _Causes(group, chosen)
     counted = ((fix, causes.ended(fix, events)) for fix in fixes)
     told_fixes = [replace(fix, text=f"{fix.text}{said}") for fix, said in counted]
-    if any(fix.slug not in _UNCOUNTED and not fix.text.endswith((_TOGETHER, _NEVER_ALONE)) for fix in told_fixes):
-        told_fixes = [
-            fix for fix in told_fixes if not fix.text.endswith(_TOGETHER)
-        ]  # what ends nothing by itself, where something else does
+    ending = [fix for fix in told_fixes if not fix.text.endswith((_TOGETHER, _NEVER_ALONE))]
+    if any(fix.slug not in _UNCOUNTED for fix in ending):
+        told_fixes = ending  # what ends nothing by itself is not told where something else does
     return tuple(sorted(told_fixes, key=lambda fix: fix.text.endswith((_TOGETHER, _NEVER_ALONE)))[:_SHOWN])
 
 
@@ -60,6 +59,15 @@ def _failed(group: Sequence[Recompiled]) -> bool:
         and "Recompile" not in (frame.metrics.fail_type or "" if frame.metrics is not None else "")
         for one in group
         for frame in one.code.frames
+    )
+
+
+def _has_two_programs(group: Sequence[Recompiled]) -> bool:
+    """Whether a size was 0 or 1 in some calls, as in decoding after a prompt. torch never makes such a size symbolic; `dynamic=True` does in
+    the first call, where the code may branch on it: `is_causal=t > 1` breaks the graph then (2.15).
+    """
+    return any(
+        row.kind == "size" and row.dynamic_since is None and not {"0", "1"}.isdisjoint(row.values) for one in group for row in one.rows
     )
 
 

@@ -48,6 +48,16 @@ def test_symbols_that_did_not_compile_are_not_asked_for_earlier(builders, outcom
     assert ("compile-dynamic" in fixes(replace(run, frames=(*run.frames[:-1], last)))) is advised
 
 
+def test_everything_dynamic_is_not_advised_where_a_size_of_one_is_another_program(builders):
+    """A decoder whose prompt and whose single tokens are two programs: `is_causal=t > 1` breaks the graph when `t` is symbolic."""
+    run = builders.recompiled([size(0, 1, 5, 1, "ids")], [equals(1, "start", "0")], symbols=[(2, "L['start']", "6")])
+    assert "compile-dynamic" not in fixes(run)
+    run = builders.recompiled(
+        [size(0, 1, 5, 7, "ids")], [equals(1, "start", "0")], symbols=[(1, "L['ids'].size()[1]", "7"), (2, "L['start']", "6")]
+    )
+    assert "compile-dynamic" in fixes(run)
+
+
 def test_what_backward_saved_is_no_tensor_of_the_program(builders):
     run = builders.recompiled(
         [equals(0, "k", "0.1")], [equals(1, "k", "0.2")], symbols=[(1, "__meta_utils_unknown_tensor13.size()[0]", "5056")]
