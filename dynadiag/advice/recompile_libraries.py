@@ -12,6 +12,8 @@ from dynadiag.model.report import Advice
 _CACHE = re.compile(r"\b(?:past_key_values?|(?:\w+_)?cache|kv_cache)\b", re.IGNORECASE)
 # What a DynamicCache of transformers holds: `layers[0].keys` (5.x), `key_cache[0]` (4.x), and the length that it counts.
 _IN_CACHE = re.compile(r"\.(?:layers|key_cache|value_cache|self_attention_cache|cross_attention_cache|_seen_tokens|cumulative_length)\b")
+# Around an optimizer's step torch breaks on purpose: nobody can cure that (2.11 to 2.15).
+_TORCHS_OWN_BREAK = re.compile(r"/torch/(?:optim/optimizer|_dynamo/external_utils)\.py$")
 _TRAINER = re.compile(r"(?:^|/)(?:lightning|pytorch_lightning)/")
 
 
@@ -20,6 +22,9 @@ def library_advice(cause: Cause) -> Iterable[Advice]:
     for matches, build in _NAMED:
         if matches(cause):
             return (build(cause),)
+    place = None if cause.split is None else cause.split.place
+    if place is not None and _TORCHS_OWN_BREAK.search(place.file.replace("\\", "/")):
+        return ()
     if cause.split is not None and (cause.foreign or cause.source.startswith("___")):
         return (_break_first(cause),)
     return ()

@@ -56,6 +56,16 @@ def _module_integer(cause: Cause) -> Iterable[Advice]:
 
 
 def _learning_rate(cause: Cause) -> Iterable[Advice]:
+    if not cause.source.endswith(("['lr']", '["lr"]')):
+        yield Advice(
+            slug="scheduled-option",
+            text=(
+                f"`{cause.source}` is an option of the optimizer that changes between the calls. OneCycleLR and CyclicLR change betas and "
+                "momentum unless they are made with `cycle_momentum=False`, which is another schedule. Without that, leave the optimizer's "
+                "step uncompiled."
+            ),
+        )
+        return
     yield Advice(
         slug="lr-as-tensor",
         text=(

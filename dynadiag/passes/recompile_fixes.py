@@ -15,7 +15,7 @@ _SHOWN = 4
 _TOGETHER = " Alone it ends none of these recompiles: something else changed in the same calls."
 _NEVER_ALONE = " Each of these recompiles has another recorded cause too."
 # They ask for no change, or for one whose own count is another finding's.
-_UNCOUNTED = frozenset({"bounded-versions", "split-by-value", "same-grad-mode", "cure-break", "compile-parent"})
+_UNCOUNTED = frozenset({"bounded-versions", "split-by-value", "same-grad-mode", "cure-break", "compile-parent", "scheduled-option"})
 
 
 def counted_fixes(group: Sequence[Recompiled], telling: Sequence[Row], events: int) -> tuple[Advice, ...]:
@@ -63,8 +63,8 @@ def _failed(group: Sequence[Recompiled]) -> bool:
 
 
 def _has_two_programs(group: Sequence[Recompiled]) -> bool:
-    """Whether a size was 0 or 1 in some calls, as in decoding after a prompt. torch never makes such a size symbolic; `dynamic=True` does in
-    the first call, where the code may branch on it: `is_causal=t > 1` breaks the graph then (2.15).
+    """Whether a size was 0 or 1 in some calls, as in decoding after a prompt. torch never makes such a size symbolic by itself; with
+    `dynamic=True` it does in the first call, where the code may branch on it: `is_causal=t > 1` breaks the graph then (2.15).
     """
     return any(
         row.kind == "size" and row.dynamic_since is None and not {"0", "1"}.isdisjoint(row.values) for one in group for row in one.rows

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from dynadiag.advice.training import OWN_BREAK
 from dynadiag.facts.user_frames import is_own_file, normal_path, source_function
 from dynadiag.facts.wording import short_place, unique
 from dynadiag.model.report import Advice, GraphBreak
@@ -117,15 +118,19 @@ def _in_order(group: Sequence[GraphBreak]) -> list[GraphBreak]:
 
 
 def step_alone_advice(group: Sequence[GraphBreak]) -> tuple[Advice, ...]:
-    """For a compiled function that does nothing but `optimizer.step()`: no graph lies before or behind it; empty for all others."""
+    """For a compiled function that computes nothing but `optimizer.step()`: no graph lies before or behind it; empty for all others."""
     step = next((advice for site in group for advice in site.advice if advice.slug == _STEP), None)
     others = any(site.graphs_before or site.graphs_after or not _belongs(site) or _part(site) != "step" for site in group)
     if step is None or others:
         return ()
+    # `opt.step = torch.compile(opt.step)`: torch's wrapper around what is no function of the program (`wrap_inline`, 2.11 to 2.15).
+    if all(site.torch_frame is not None and site.torch_frame.file.endswith("/torch/_dynamo/external_utils.py") for site in group):
+        text = "The optimizer's step itself is compiled here, and its update is one graph. torch breaks before it: nothing has to change"
+        return (replace(step, slug=OWN_BREAK, text=text, before=None, after=None),)
     text = (
-        "Nothing but the optimizer's step is compiled here, and its update is a graph. Compile the method itself once before the loop "
-        "(`compiled_step = torch.compile(<optimizer>.step)`) and call that instead of this function: one break less; the one that "
-        "torch.optim makes before its update, on purpose, stays and is harmless"
+        "Nothing in this function but the optimizer's step computes, and its update is one graph. Compile the method once before the loop "
+        "(`compiled_step = torch.compile(<optimizer>.step)`), call that here, and do not compile this function: one break less; the one "
+        "that torch.optim makes before its update, on purpose, stays and is harmless"
     )
     return (replace(step, text=text, before=None, after=None),)
 

@@ -239,6 +239,9 @@ def test_what_is_a_librarys_own_gets_no_edit_but_the_break_that_split_it(kind, s
     (advice,) = caused(kind, source, values=values, library=True, foreign=True, split=SPLIT)
     assert advice.slug == "cure-break"
     assert "the graph break GB0170 at model.py:150" in advice.text and advice.after is None
+    # Nobody can cure the break that torch.optim makes on purpose.
+    own = replace(SPLIT, place=Location("/opt/site-packages/torch/optim/optimizer.py", 78, "_use_grad"))
+    assert caused(kind, source, values=values, library=True, foreign=True, split=own) == ()
 
 
 @pytest.mark.parametrize(

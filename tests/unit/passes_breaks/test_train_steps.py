@@ -107,4 +107,14 @@ def test_a_compiled_function_that_only_steps_is_no_train_step(maker, parts):
     (finding,) = find_graph_breaks(maker.run()).findings
     assert [advice.slug for advice in finding.fix] == ["compile-optimizer-step"]
     assert finding.fix[0].before is None and finding.fix[0].after is None
-    assert finding.fix[0].text.startswith("Nothing but the optimizer's step is compiled here")
+    assert finding.fix[0].text.startswith("Nothing in this function but the optimizer's step computes")
+
+
+def test_a_compiled_step_method_has_nothing_to_change(maker, at):
+    """`opt.step = torch.compile(opt.step)`: the own line is the call, and what breaks is torch's wrapper around the method."""
+    wrapper = "/opt/venv/lib/python3.12/site-packages/torch/_dynamo/external_utils.py"
+    frame = maker.frame("inner", line=60, file=wrapper)
+    context = "module: torch.optim.sgd, qualname: SGD.step, skip reason: file is force-skipped (torch/optim/lr_scheduler.py)"
+    stack = (at(32, "<module>", "sgd.step()"), Location(wrapper, 69, "inner", "return fn(*args)"))
+    maker.breaks_at(frame, *stack, gb_id="GB0007", gb_type="Attempted to call function marked as skipped", context=context)
+    assert [advice.slug for finding in find_graph_breaks(maker.run()).findings for advice in finding.fix] == ["optimizer-own-break"]
