@@ -14,6 +14,10 @@ from dynadiag.passes.transitions import Row
 _SHOWN = 4
 _TOGETHER = " Alone it ends none of these recompiles: something else changed in the same calls."
 _NEVER_ALONE = " Each of these recompiles has another recorded cause too."
+_FROM_THE_SECOND = " The first change is compiled again all the same: this helps from the second on."
+_ENDS_NONE = (_TOGETHER, _NEVER_ALONE, _FROM_THE_SECOND)
+# With them torch makes dynamic what has changed once.
+_AFTER_A_CHANGE = frozenset({"parameter-shapes", "unspec-int-on-module"})
 # They ask for no change, or for one whose own count is another finding's.
 _UNCOUNTED = frozenset({"bounded-versions", "split-by-value", "same-grad-mode", "cure-break", "compile-parent", "scheduled-option"})
 
@@ -37,10 +41,10 @@ def counted_fixes(group: Sequence[Recompiled], telling: Sequence[Row], events: i
     causes = _Causes(group, chosen)
     counted = ((fix, causes.ended(fix, events)) for fix in fixes)
     told_fixes = [replace(fix, text=f"{fix.text}{said}") for fix, said in counted]
-    ending = [fix for fix in told_fixes if not fix.text.endswith((_TOGETHER, _NEVER_ALONE))]
+    ending = [fix for fix in told_fixes if not fix.text.endswith(_ENDS_NONE)]
     if any(fix.slug not in _UNCOUNTED for fix in ending):
         told_fixes = ending  # what ends nothing by itself is not told where something else does
-    return tuple(sorted(told_fixes, key=lambda fix: fix.text.endswith((_TOGETHER, _NEVER_ALONE)))[:_SHOWN])
+    return tuple(sorted(told_fixes, key=lambda fix: fix.text.endswith(_ENDS_NONE))[:_SHOWN])
 
 
 def distinct(advice: Iterable[Advice]) -> tuple[Advice, ...]:
@@ -99,6 +103,10 @@ class _Causes:
             return _NEVER_ALONE  # that version might fit then
         if not ended:
             return _TOGETHER
+        if fix.slug in _AFTER_A_CHANGE:
+            if ended == 1:
+                return _FROM_THE_SECOND
+            ended -= 1
         if events == 1 or (ended == events and not fix.before):
             return ""
         return f" What it removes is the only recorded cause of {ended} of these {events} recompiles."

@@ -73,6 +73,21 @@ def test_parameters_of_torchs_own_modules_need_two_options(builders):
     assert "force_nn_module_property_static_shapes = False" in after
 
 
+def test_an_option_that_helps_from_the_second_change_on_promises_no_more(builders):
+    """Followed on a program (2.15): 8 -> 12 with the options was compiled again as without them."""
+    grown = "Guard failed on a parameter, consider using torch._dynamo.config.force_parameter_static_shapes = False to allow dynamism"
+
+    def bias(entry, old, new):
+        return f"{size(entry, 0, old, new, 'self._modules[a]._parameters[bias]')}. {grown}"
+
+    once = builders.recompiled([bias(0, 8, 12)])
+    assert fixes(once)["parameter-shapes"].text.endswith("this helps from the second on.")
+    beside = builders.recompiled([bias(0, 8, 12)], [equals(1, "k", "4")], symbols=[(2, "L['k']", "8")])
+    assert list(fixes(beside)) == ["compile-dynamic"]
+    thrice = builders.recompiled(*([bias(entry, 8 + entry, 9 + entry)] for entry in range(3)))
+    assert fixes(thrice)["parameter-shapes"].text.endswith("is the only recorded cause of 2 of these 3 recompiles.")
+
+
 def compiled_modules(builders, lines):
     return tuple(
         CompileCall(
