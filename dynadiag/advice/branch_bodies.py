@@ -43,11 +43,11 @@ def by_body(situation: Situation, block: Block, statement: ast.If, condition: st
     elif (rows := _rows(block, statement, condition)) is not None:
         yield from _sets(situation, block, statement, condition, rows)
     elif all(isinstance(one, ast.Expr) for one in (*body, *statement.orelse)) and not _writes(inside):
-        text = f"The branch of {quoted(condition, 60)} only makes calls: return the tensor and decide after the compiled call"
+        text = f"The branch of {_shown(condition)} only makes calls: return the tensor and decide after the compiled call"
         yield from sketch(situation, "if-outside", text)
     else:
         text = (
-            f"The branch of {quoted(condition, 60)} does more than choose a value: decide by it outside the compiled function (return the "
+            f"The branch of {_shown(condition)} does more than choose a value: decide by it outside the compiled function (return the "
             f"tensor first), or write in any case what `torch.where` chooses ({BOTH})"
         )
         yield from sketch(situation, "if-apart", text)
@@ -85,7 +85,7 @@ def _returns(situation: Situation, block: Block, statement: ast.If, condition: s
         yield Advice(slug="if-return-where", text=f"Compute both results and choose on the device ({BOTH})", before=before, after=after)
         return
     text = (
-        f"The branch of {quoted(condition, 60)} returns early: end the compiled function before this line, decide in plain Python, and "
+        f"The branch of {_shown(condition)} returns early: end the compiled function before this line, decide in plain Python, and "
         "compile the rest as a function of its own"
     )
     yield from sketch(situation, "if-return-split", text)
@@ -145,3 +145,8 @@ def _writes(nodes: list[ast.AST]) -> bool:
 
 def _is_text(node: ast.stmt) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+def _shown(condition: str) -> str:
+    """The condition as the program has it: `if done:` is about `done`, though a tensor's truth is `done != 0`."""
+    return quoted(condition.removesuffix(" != 0"), 60)

@@ -127,8 +127,21 @@ def _kept_tensor(situation: Situation, read: ast.Call, use: ast.AST | None) -> I
             text = f"Return the tensor, and read it with `.item()` where the result is used, after the compiled call ({DETACHED})"
             yield from rewrite(situation, "item-return-tensor", after, text)
             return
-        text = f"Keep the tensor: drop {_dropped(read)} ({ARITHMETIC}; {DETACHED})"
+        if (kept := _kept_outside(line)) is not None:
+            text = (
+                f"Keep the tensor: `{kept}` becomes one, so read it with `.item()` wherever it is printed, rounded or logged ({DETACHED})"
+            )
+        else:
+            text = f"Keep the tensor: drop {_dropped(read)} ({ARITHMETIC}; {DETACHED})"
         yield from rewrite(situation, "item-keep-tensor", after, text)
+
+
+def _kept_outside(line: SourceLine) -> str | None:
+    """The attribute or entry that the line puts the number into: code outside of the function reads it as a number (`round`, `json`)."""
+    statement = line.statement
+    targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target] if isinstance(statement, ast.AugAssign) else []
+    found = next((target for target in targets if isinstance(target, ast.Attribute | ast.Subscript)), None)
+    return None if found is None else line.text(found)
 
 
 def _hooked(situation: Situation) -> Iterator[Advice]:

@@ -42,8 +42,11 @@ def counted_fixes(group: Sequence[Recompiled], telling: Sequence[Row], events: i
     counted = ((fix, causes.ended(fix, events)) for fix in fixes)
     told_fixes = [replace(fix, text=f"{fix.text}{said}") for fix, said in counted]
     ending = [fix for fix in told_fixes if not fix.text.endswith(_ENDS_NONE)]
+    # What ends nothing by itself is not told beside what does, nor beside what says that all is well.
     if any(fix.slug not in _UNCOUNTED for fix in ending):
-        told_fixes = ending  # what ends nothing by itself is not told where something else does
+        told_fixes = ending
+    elif ending:
+        told_fixes = [fix for fix in told_fixes if not fix.text.endswith((_TOGETHER, _FROM_THE_SECOND))]
     return tuple(sorted(told_fixes, key=lambda fix: fix.text.endswith(_ENDS_NONE))[:_SHOWN])
 
 

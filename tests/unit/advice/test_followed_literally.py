@@ -89,6 +89,13 @@ def test_an_attribute_that_text_is_made_of_stays_a_number():
     assert "item-keep-tensor" in advice("GB0124", "self.best = loss.item()\nself.mean = self.best / 2")
 
 
+def test_a_number_that_an_object_keeps_is_read_where_it_is_printed():
+    """`round(meter.avg)` raised a TypeError when the meter summed tensors as the advice had it."""
+    found = advice("GB0124", "self.sum += float(v) * n")["item-keep-tensor"]
+    assert "`self.sum` becomes one, so read it with `.item()` wherever it is printed, rounded or logged" in found.text
+    assert "becomes one" not in advice("GB0124", "scale = x.sum().item()\nx * scale")["item-keep-tensor"].text
+
+
 def test_a_hook_is_not_told_to_return_what_it_reads():
     """What a tensor hook returns takes the gradient's place."""
     found = advice("GB0124", "h.register_hook(lambda gr: self.grads.append(gr.norm().item()))")
