@@ -148,7 +148,11 @@ def _logged_kinds(context: str) -> set[str]:
 
 def _needs_import(situation: Situation, target: str) -> str:
     """Words for an option that names `logging` in a program that may not import it: a library logs there."""
-    return " (after the imports of the libraries and `import logging`)" if target.startswith("logging.") and not (situation.editable or situation.direct) else ""
+    return (
+        " (after the imports of the libraries and `import logging`)"
+        if target.startswith("logging.") and not (situation.editable or situation.direct)
+        else ""
+    )
 
 
 def _logs_later(situation: Situation) -> bool:

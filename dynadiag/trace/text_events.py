@@ -362,7 +362,7 @@ def _reasons(lines: list[str]) -> tuple[str, ...]:
 
 
 _BREAKS = "graph break events"
-_Known = tuple[re.Pattern[str], "_Handler", str | None]
+_Known = tuple[re.Pattern[str], "_Handler", "str | None"]
 # With the characters that such a message begins with; a warning of 2022 may stand anywhere in a line.
 _HANDLERS: tuple[tuple[str, _Known], ...] = (
     ("G", (_DUPLICATE, TextEvents.duplicate, _BREAKS)),

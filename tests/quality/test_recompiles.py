@@ -158,10 +158,10 @@ def test_each_code_object_has_one_finding_with_its_cure(found):
     assert cures == {
         "scaled": ["drop-dynamic-false", "number-as-tensor"],
         "called": ["hoist-function"],
-        "sized": ["compile-dynamic", "branch-outside", "mark-dynamic"],
+        "sized": ["compile-dynamic", "branch-outside"],
         "moded": ["split-by-value", "raise-limit"],
-        "forward": ["unspec-int-on-module"],
-        "broken": ["split-by-value", "flag-where"],
+        "forward": ["unspec-int-on-module", "module-int-as-buffer"],
+        "broken": ["split-by-value"],
         "The": ["bounded-versions"],
     }
     severity = {finding.title.split()[0].strip("`"): (finding.code, finding.severity) for finding in found.findings}

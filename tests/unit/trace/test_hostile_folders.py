@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from dynadiag.report import build_with_replay
 from dynadiag.trace import load
 from dynadiag.trace.sources import find_sources
 
@@ -74,9 +75,9 @@ def test_what_is_no_file_is_said_and_not_waited_for(folder, name, kind):
         "folder": lambda path: path.mkdir(),
     }
     make[kind](folder / name)
-    run = load(folder)
+    report = build_with_replay(load(folder), folder)
     if name != LOG:
-        assert any(name in note for note in run.notes) and len(run.graphs) == 1
+        assert any(name in note for note in report.notes) and len(report.run.graphs) == 1
 
 
 def explained(folder, *arguments):

@@ -402,7 +402,7 @@ def test_a_call_that_leaves_the_program_is_told_as_that():
     (commands, feed), (heard, replies) = os.pipe(), os.pipe()
     server = Server(commands, replies)
     server._answer(lambda: sys.exit(7))
-    with os.fdopen(heard) as lines, os.fdopen(feed), server._commands, server._replies:
+    with os.fdopen(heard) as lines, os.fdopen(feed), server._commands, os.fdopen(replies):
         reply = json.loads(lines.readline())
     assert reply == {"error": "user-code", "text": "the program left with exit status 7"}
 
