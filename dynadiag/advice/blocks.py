@@ -6,12 +6,11 @@ The text comes from strangers' logs: it is parsed, never compiled or run; what c
 from __future__ import annotations
 
 import ast
-import warnings
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from dynadiag.advice.source import dotted, parse_line
+from dynadiag.advice.source import dotted, parse_line, parsed_module
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,20 +56,11 @@ def parse_block(text: str | None, line: str | None) -> Block | None:
     is_elif = code.startswith("elif ")
     rows = (code[2:] if is_elif else code).split("\n")[:60]
     for end in range(len(rows), 0, -1):
-        tree = _parsed("\n".join(rows[:end]))
+        tree = parsed_module("\n".join(rows[:end]))
         if tree is not None and tree.body:
             cut = end < len(rows)
             return Block("\n".join(rows[:end]), tuple(tree.body), is_elif) if not (cut and len(tree.body) == 1 and end == 1) else None
     return None
-
-
-def _parsed(text: str) -> ast.Module | None:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
 
 
 def _asks_for_none(test: ast.expr) -> bool:

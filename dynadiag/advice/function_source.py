@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import ast
 import textwrap
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from dynadiag.advice.source import dotted
+from dynadiag.advice.source import dotted, parsed_module
 from dynadiag.advice.uses import takes_tensors
 
 _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow)
@@ -122,7 +121,7 @@ def parse_function(text: str | None) -> FunctionSource | None:
     if not first.startswith(("def ", "async def ")):
         return None
     for end in _ends(rows):
-        tree = _parsed("\n".join(rows[:end]))
+        tree = parsed_module("\n".join(rows[:end]))
         if tree is not None:
             if end == len(rows) and (len(rows) >= _MOST_ROWS or len(text) >= _MOST_TEXT):
                 return None
@@ -139,12 +138,3 @@ def _ends(rows: list[str]) -> Iterator[int]:
             yield number
         begun = begun or row.startswith(("def ", "async def "))
     yield len(rows)
-
-
-def _parsed(text: str) -> ast.Module | None:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None

@@ -117,7 +117,7 @@ def parse_line(code: str | None) -> SourceLine:
     if not text or len(text) > _MAX_CHARACTERS or "\n" in text or "\0" in text:
         return SourceLine(text, None, 0)
     for prefix, body, suffix in _attempts(text):
-        tree = _parsed(prefix + body + suffix)
+        tree = parsed_module(prefix + body + suffix)
         if tree is not None:
             shift = len(prefix) - (len(text.encode()) - len(body.encode()))
             return SourceLine(text, tree, shift, complete=not prefix and suffix in ("", " pass", ": pass"))
@@ -177,7 +177,8 @@ def _closers(text: str) -> str | None:
     return "".join(reversed(open_brackets))
 
 
-def _parsed(text: str) -> ast.Module | None:
+def parsed_module(text: str) -> ast.Module | None:
+    """The syntax tree of text that a log quoted, None where it is not Python; what Python warns of in it is not shown."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
