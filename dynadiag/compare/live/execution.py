@@ -118,6 +118,7 @@ class _Runner:
             args, kwargs = tree_map_only(torch.dtype, wider_dtype, (args, kwargs))
             if is_triton(node.target):
                 raise TypeError("a Triton kernel is not called with another dtype than the user's")
+        unseen = self._drawn_on(node)
         self.calling = node
         if node.op == "call_method":
             name = {"float": "double", "half": "double", "bfloat16": "double"}.get(str(node.target), str(node.target))
@@ -129,7 +130,21 @@ class _Runner:
         if _name(node) in _EMPTY and is_plain(result):
             _fill(result, self._how.filling)
         self._note(node, result, (args, kwargs))
+        self._tainted.update(source for source, before in unseen.items() if not same_bits(before, self._env[source]))
         return result
+
+    def _drawn_on(self, node: Node) -> dict[Node, torch.Tensor]:
+        """Copies of the inputs that a call with random values could write without a trace: a batch norm moves no version counter of its
+        means (torch 2.6 to 2.15), nor does an operator that declares no write.
+        """
+        if not any(source in self._tainted for source in node.all_input_nodes):
+            return {}
+        known = {source: self._env[source] for source in node.all_input_nodes if source.op in ("placeholder", "get_attr")}
+        return {
+            source: value.detach().clone()
+            for source, value in known.items()
+            if source not in self._tainted and is_plain(value) and not value.requires_grad
+        }
 
     def _value(self, node: Node) -> Any:
         return self._env[node]

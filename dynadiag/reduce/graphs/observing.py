@@ -37,7 +37,7 @@ Tell = Callable[[dict[str, Any]], None]
 
 def observe(candidate: Candidate, setting: Setting, tell: Tell) -> None:
     """Tell `{"step": ...}` before each step and at the end one of `{"invalid": why}`, `{"failure": ...}`, `{"passed": true}`."""
-    with surroundings(setting), limited_memory(setting.memory_limit_mib):
+    with surroundings(setting), limited_memory(setting.memory_limit_mib, on_gpu="cuda" in candidate.text):
         tell({"step": "control"})
         try:
             drawn: list[Drawn] = []
@@ -297,10 +297,22 @@ def compiled(module: GraphModule, setting: Setting, enter: Callable[[str], None]
 
 
 @contextlib.contextmanager
-def limited_memory(limit_mib: int | None) -> Iterator[None]:
-    """So many MiB of address space besides what the process has already (RLIMIT_AS; Linux); None is no limit."""
+def limited_memory(limit_mib: int | None, *, on_gpu: bool = False) -> Iterator[None]:
+    """So many MiB besides what the process has already: of the GPU's memory, or of address space (RLIMIT_AS; Linux). None is no limit.
+
+    CUDA reserves address space by the terabyte, so there RLIMIT_AS would end every run.
+    """
     if limit_mib is None:
         yield
+        return
+    if on_gpu:
+        torch.cuda.empty_cache()
+        limit = torch.cuda.memory_reserved() + (limit_mib << 20)
+        torch.cuda.set_per_process_memory_fraction(min(limit / torch.cuda.get_device_properties().total_memory, 1.0))
+        try:
+            yield
+        finally:
+            torch.cuda.set_per_process_memory_fraction(1.0)
         return
     import resource
 

@@ -53,7 +53,8 @@ def reproducer(candidate: Candidate, setting: Setting, header: Header, *, expect
     body += _main(candidate, setting, header.failure, expect_failure=expect_failure)
     if header.failure.kind == "hang" and expect_failure:
         imports = imports | {"import faulthandler"}
-    if setting.memory_limit_mib is not None:
+    limit = _memory_limit(setting.memory_limit_mib or 0, candidate)
+    if setting.memory_limit_mib is not None and "resource" in limit[-1]:
         imports = imports | {"import resource"}
     options = _options(candidate, setting)
     functions = [value for _, value in options if isinstance(value, OptionFunction)]
@@ -72,7 +73,7 @@ def reproducer(candidate: Candidate, setting: Setting, header: Header, *, expect
         "\n".join(_inner(setting)),
         _call_source(candidate, setting),
     ]
-    fixed += _memory_limit(setting.memory_limit_mib or 0)
+    fixed += limit
     # The source of a back end, or of a function that is an option, is the text of the script that ran a moment ago.
     own = [setting.backend_source or "", *(one.source for one in functions if one.source is not None)]
     paths = {config_path(name) for name, _ in options} | {repr(one) for one in functions}
@@ -215,7 +216,7 @@ def _main(candidate: Candidate, setting: Setting, failure: Failure, *, expect_fa
     if failure.kind == "hang" and expect_failure:
         main = [f"{_WATCH}  # it hangs: show where, and end", *main]
     if setting.memory_limit_mib is not None:
-        main += _memory_limit(setting.memory_limit_mib)
+        main += _memory_limit(setting.memory_limit_mib, candidate)
     main.append("expected = run(model)  # passes")
     main.append("actual = run(compiled)" + ("" if compares else "  # fails" if expect_failure else "  # passes too"))
     if compares:
@@ -240,7 +241,12 @@ def _call_source(candidate: Candidate, setting: Setting) -> str:
     return call
 
 
-def _memory_limit(limit_mib: int) -> list[str]:
+def _memory_limit(limit_mib: int, candidate: Candidate) -> list[str]:
+    if "cuda" in candidate.text:
+        return [
+            f"limit = torch.cuda.memory_reserved() + ({limit_mib} << 20)  # {limit_mib} MiB besides what the process has now",
+            "torch.cuda.set_per_process_memory_fraction(limit / torch.cuda.get_device_properties().total_memory)",
+        ]
     return [
         'pages = int(open("/proc/self/statm").read().split()[0])',
         f"limit = pages * resource.getpagesize() + ({limit_mib} << 20)  # {limit_mib} MiB besides what the process has now",

@@ -348,6 +348,23 @@ def test_correct_programs_have_no_finding(compared):
     assert result.parity.random_values == 0  # each draws the same numbers as in eager
 
 
+def test_statistics_of_what_was_drawn_are_no_wrong_values(compared):
+    """torch's batch norm moves no version counter of its means; a back end may draw other random numbers (inductor does)."""
+
+    def draws_otherwise(module, _):
+        def call(*inputs):
+            torch.rand(3)
+            return module(*inputs)
+
+        return call
+
+    net = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 4), nn.BatchNorm1d(4, affine=False), nn.ReLU())
+    step = torch.compile(net, backend=draws_otherwise)
+    result = find_parity(compared(lambda: [step(torch.randn(8, 4)) for _ in range(3)]))
+    assert [one.title for one in result.findings] == []
+    assert result.parity.random_values == 3  # the output, and the two buffers of the second norm
+
+
 SCRIPT = """
     import torch, json, sys
     from torch._dynamo.utils import counters

@@ -143,6 +143,15 @@ def test_a_memory_limit_stands_before_the_first_call():
     compile(source, "repro_min.py", "exec")
 
 
+def test_a_memory_limit_on_a_gpu_is_of_its_memory():
+    """CUDA reserves address space by the terabyte: under RLIMIT_AS it does not even start."""
+    on_gpu = Candidate(torch.fx.symbolic_trace(lambda x: (x + 1,)), (TensorInput(**{**vars(recipe((2,))), "device": "cuda:0"}),))
+    source = reproducer(on_gpu, Setting(backend="eager", memory_limit_mib=512), HEADER)
+    assert source.index("set_per_process_memory_fraction") < source.index("expected = run") and "(512 << 20)" in source
+    assert "resource" not in source
+    compile(source, "repro_min.py", "exec")
+
+
 def test_errors_of_a_gpu_are_waited_for():
     gm = torch.fx.symbolic_trace(lambda x: (torch.relu(x),))
     on_gpu = Candidate(gm, (TensorInput(**{**vars(recipe((2,))), "device": "cuda:0"}),))
