@@ -43,7 +43,7 @@ def by_body(situation: Situation, block: Block, statement: ast.If, condition: st
     elif (rows := _rows(block, statement, condition)) is not None:
         yield from _sets(situation, block, statement, condition, rows)
     elif all(isinstance(one, ast.Expr) for one in (*body, *statement.orelse)) and not _writes(inside):
-        text = f"The branch of {_shown(condition)} only makes calls: return the tensor and decide after the compiled call"
+        text = f"The branch of {_shown(condition)} only makes calls: {_handed_out(situation)} and decide after the compiled call"
         yield from sketch(situation, "if-outside", text)
     else:
         text = (
@@ -101,13 +101,13 @@ def _sets(situation: Situation, block: Block, statement: ast.If, condition: str,
         yield from sketch(situation, "if-where", f"{text}: {quoted(rows.partition(chr(10))[0], 120)}")
     else:
         yield Advice(slug="if-where", text=text, before=block.text(statement), after=rows)
-    if any(isinstance(node, ast.Call) for one in (*statement.body, *statement.orelse) for node in ast.walk(one)):
-        both = quoted(f"torch.cond({condition}, <one function>, <other function>, (<tensors>,))", 140)
-        text = (
-            f"If the two sides are dear, let the graph hold both: {both} "
-            "(no side effects inside, no result that is an input itself, results of equal shape and dtype)"
-        )
-        yield from sketch(situation, "if-cond", text)
+
+
+def _handed_out(situation: Situation) -> str:
+    """How the tensor gets out of the function: what a hook or another callback returns goes to the library that calls it."""
+    if not situation.taken_by:
+        return "return the tensor"
+    return f"keep the tensor in an object of yours (what this function returns goes to `{situation.taken_by}`)"
 
 
 def _rows(block: Block, statement: ast.If, condition: str) -> str | None:

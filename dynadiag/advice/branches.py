@@ -10,6 +10,7 @@ from dynadiag.advice.branch_bodies import BOTH, by_body, negated
 from dynadiag.advice.reads import is_item, scalar_calls
 from dynadiag.advice.situation import Situation, line_name, quoted, rewrite, say, sketch
 from dynadiag.advice.source import SourceLine, dotted
+from dynadiag.advice.uses import takes_tensors
 from dynadiag.model.report import Advice
 
 # Methods and functions whose result is a tensor of truth values, or one number of which a comparison makes one.
@@ -81,12 +82,6 @@ def _ifs(situation: Situation, condition: str) -> Iterator[Advice]:
         f"{quoted(f'torch._assert_async({negated(condition)}, <message>)', 120)}; the error then comes later"
     )
     yield from sketch(situation, "if-check", text)
-    both = quoted(f"torch.cond({condition}, <one function>, <other function>, (<tensors>,))", 140)
-    text = (
-        f"If the two sides are dear, let the graph hold both: {both} "
-        "(no side effects inside, no result that is an input itself, results of equal shape and dtype)"
-    )
-    yield from sketch(situation, "if-cond", text)
     yield from sketch(
         situation,
         "if-outside",
@@ -188,11 +183,14 @@ def _hidden_condition(situation: Situation) -> Iterator[Advice]:
 
 
 def random_numbers(situation: Situation) -> Iterator[Advice]:
-    """`random.random()` and NumPy's: draw on the device, or draw outside and pass the value in."""
+    """`random.random()` and NumPy's: draw on the device, or draw outside; passed in, a Python number is guarded by its value."""
+    passed = "decide outside and pass in the answer, True or False"
+    if condition_of(situation.line) is None:
+        passed = "draw outside and pass the number in as a 0-d tensor"
     yield from say(
         "random-torch",
-        "Draw with torch inside compiled code (`torch.rand(())`, `torch.randint(low, high, ())`) and choose with `torch.where`; "
-        "or draw outside and pass the value in",
+        "Draw with torch inside compiled code (`torch.rand(())`, `torch.randint(low, high, ())`) and choose with `torch.where`: these are "
+        f"other numbers; or {passed}",
     )
 
 
@@ -221,7 +219,10 @@ def _reduces_in_python(situation: Situation) -> bool:
 
 
 def tensor_condition(line: SourceLine, node: ast.expr, drop: ast.Call | None = None) -> str | None:
-    """The condition as a tensor of truth values: without `.item()`, `not` and `and` written as torch functions; None if it cannot be."""
+    """The condition as a tensor of truth values: without `.item()`, `not` and `and` written as torch functions; None if it cannot be.
+
+    It cannot where a function that wants a number (Python's, NumPy's) stands around a read: without the read it gives no tensor.
+    """
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         inner = tensor_condition(line, node.operand, drop)
         return None if inner is None else negated(inner)
@@ -230,6 +231,8 @@ def tensor_condition(line: SourceLine, node: ast.expr, drop: ast.Call | None = N
         return _joined("logical_and" if isinstance(node.op, ast.And) else "logical_or", parts)
     if isinstance(node, ast.Compare):
         return _compared(line, node, drop)
+    if _number_for_python(line, node, drop):
+        return None
     text = without(line, node, drop)
     return text if _is_truth(node) else boolean(text)
 
@@ -242,7 +245,9 @@ def boolean(text: str) -> str:
 def _compared(line: SourceLine, node: ast.Compare, drop: ast.Call | None) -> str | None:
     if len(node.ops) == 1 and isinstance(node.ops[0], ast.In | ast.NotIn):
         return _member(line, node, drop)
-    if not all(isinstance(op, ast.Eq | ast.NotEq | ast.Lt | ast.LtE | ast.Gt | ast.GtE) for op in node.ops):
+    if _number_for_python(line, node, drop) or not all(
+        isinstance(op, ast.Eq | ast.NotEq | ast.Lt | ast.LtE | ast.Gt | ast.GtE) for op in node.ops
+    ):
         return None
     if len(node.ops) == 1:
         return without(line, node, drop)
@@ -273,7 +278,29 @@ def without(line: SourceLine, node: ast.expr, drop: ast.Call | None) -> str:
     text = line.text(node)
     for read in ([] if drop is None else [drop]) + [one for one in ast.walk(node) if is_item(one)]:
         text = text.replace(line.text(read), tensor_of(line, read))
+    for call in ast.walk(node):
+        name = dotted(call.func) or "" if isinstance(call, ast.Call) else ""
+        text = text.replace(f"{name}(", f"torch.{name[5:]}(") if _of_math(name) else text
     return text
+
+
+def _of_math(name: str) -> bool:
+    """Whether torch has the function of `math` under the same name, from one number to one number."""
+    return name.startswith("math.") and name[5:] in ("isfinite", "isnan", "isinf", "exp", "log", "log2", "log10", "log1p", "sqrt")
+
+
+def _number_for_python(line: SourceLine, node: ast.expr, drop: ast.Call | None) -> bool:
+    """Whether a number that the expression reads goes to a function that is not torch's, which gives no tensor for a tensor."""
+    for read in ast.walk(node):
+        if read is not drop and not is_item(read):
+            continue
+        inner: ast.AST = read
+        while inner is not node and (parent := line.parent(inner)) is not None:
+            given = isinstance(parent, ast.Call) and parent.func is not inner and parent is not drop
+            if given and isinstance(parent, ast.Call) and not takes_tensors(parent, inner) and not _of_math(dotted(parent.func) or ""):
+                return True
+            inner = parent
+    return False
 
 
 def tensor_of(line: SourceLine, read: ast.Call) -> str:

@@ -51,11 +51,12 @@ def opaque_call(situation: Situation) -> Iterator[Advice]:
     """A call that nothing is known of: skip it in compiled code, do it outside, or make it an operator."""
     name = called_name(situation) or _own_call(situation)
     shown = quoted(name, 60) if name else line_name(situation)
-    if not any(True for _ in situation.line.methods("append", "extend", "add", "insert", "update", "put", "setdefault")):
+    computes = re.match(r"(torch\.)?(_C\.)?_?Tensor(Base)?\.", name) is not None
+    if not computes and not any(True for _ in situation.line.methods("append", "extend", "add", "insert", "update", "put", "setdefault")):
         yield from guarded(situation, "call-guard", f"Or leave {line_name(situation)} out of compiled code: {CHANGES}")
     yield from say("call-outside", outside(situation, _own_call(situation)))
     numbers = reads_numbers(situation.line, _own_call(situation))
-    if situation.options.known("compiler", "disable") != "no" and name and not numbers and not _has_no_operators(name):
+    if situation.options.known("compiler", "disable") != "no" and name and not (numbers or computes or _has_no_operators(name)):
         text = f"If {shown} computes on tensors inside: wrap it with `torch.library.custom_op` and give it a `register_fake`"
         yield from say("call-custom-op", text)
 

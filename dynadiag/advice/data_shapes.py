@@ -52,8 +52,11 @@ def data_shapes(situation: Situation) -> Iterator[Advice]:
 
 
 def lists_first(situation: Situation) -> str:
-    """Words for an option that ends the program at another line that broke: a slice up to a name, listed (torch 2.15)."""
-    found = sorted(code for code in situation.broken_lines if _LISTED.search(code) or _LISTED_SLICE.search(code))
+    """Words for an option that ends the program at another line that broke (torch 2.15).
+
+    Such lines: a slice up to a name, listed; an operator that reads a number itself (`table[i, j] += 1`).
+    """
+    found = sorted({code for code in situation.broken_lines if _LISTED.search(code) or _LISTED_SLICE.search(code)} | situation.hidden_reads)
     return f"first change {quoted(found[0])}, at which torch can raise an error with this option; " if found else ""
 
 

@@ -55,7 +55,9 @@ def break_advice(event: BreakEvent | GraphBreak, run: Run, own_frame: Location |
         return (*(advice for advice in ours if advice.after), *_library(situation))
     if ours:
         return ours
-    return (*_unknown(situation), *_torch_hints(situation.hints))
+    # What a rule looked at and did not advise is not advised by torch's general hint either.
+    hints = tuple(hint for hint in situation.hints if "torch._dynamo.config" not in hint or not _rules(situation))
+    return (*_unknown(situation), *_torch_hints(hints))
 
 
 def _asks_for_causality(situation: Situation) -> bool:
@@ -75,7 +77,12 @@ def _causal(situation: Situation) -> Iterable[Advice]:
 def _library(situation: Situation) -> Iterable[Advice]:
     """What holds for each break on a line of a library: the user can only keep the library from running it."""
     whose, project = _whose(situation)
-    if situation.inside:
+    if situation.holds_work:
+        text = (
+            f"{line_name(situation)} does most of the work that is compiled: leave it where it is, or give it arguments with which it does "
+            "not get there"
+        )
+    elif situation.inside:
         text = f"call {line_name(situation)} before or after the compiled function, or give it arguments with which it does not get there"
     else:
         text = (
@@ -122,7 +129,9 @@ def _normal(gb_type: str) -> str:
 
 
 def _unknown(situation: Situation) -> Iterable[Advice]:
-    text = f"dynadiag has no tried change for this break. Move {line_name(situation)} out of the compiled function, or keep it as it is"
+    text = f"dynadiag has no tried change for this break: keep {line_name(situation)} as it is, or write it in another way"
+    if situation.resumed:
+        text += "; this code was compiled on its own because of a break before it: cure that one first, and see whether this one stays"
     return say("move-out", text)
 
 

@@ -22,8 +22,8 @@ def outside(situation: Situation, what: str = "") -> str:
         return f"Return what {shown} takes from the compiled function, and do it on the result, after the call"
     if line.statement_is_call():
         return (
-            f"Take {line_name(situation)} out of the compiled function: return what it takes and do it after the compiled call, or before "
-            "the call if nothing of the function is in it"
+            f"Take {line_name(situation)} out of the compiled function: return what it takes and do it after the compiled call, if nothing "
+            "behind it in the function reads what it changes; or before the call, if nothing of the function is in it"
         )
     if takes_nothing(line):
         return f"Do {shown} before the compiled call and pass its result in"

@@ -254,7 +254,7 @@ def data_operators(situation: Situation) -> Iterator[Advice]:
         yield from kept
         return
     yield from () if _names_a_size(situation.line) else kept
-    # `torch.roll(x, k)` with a `k` that was drawn: the line reads no number itself, and its operator may not take a symbol (2.15).
+    # `torch.roll(x, k)` with a drawn `k`, `table[i, j] += 1`: the line reads no number, and its operator may not take a symbol (2.15).
     if _draws_in_numpy(situation) or (situation.editable and not kept and _scalar_read(situation.line) is None):
         return
     yield from option(

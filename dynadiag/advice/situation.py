@@ -9,6 +9,7 @@ from typing import Literal
 
 from dynadiag.advice.blocks import Block, parse_block
 from dynadiag.advice.source import SourceLine, parse_line
+from dynadiag.advice.surroundings import hidden_reads, holds_work, is_resumed, taken_by
 from dynadiag.facts.lookups import compiled_in_epochs, process_of
 from dynadiag.facts.user_frames import (
     is_own_file,
@@ -54,6 +55,9 @@ class Situation:
     user's own line with what stands behind it, when it broke there. `packs`: the program packs sequences for an RNN. `broken_lines`: the
     lines of the file that broke, this one too. `depth`: how many calls below the user's line the break is.
     `entered`: the file of the function that Dynamo compiled when it broke, unless the user's function breaks on that line as well.
+    `taken_by`: the function of a library that calls the user's own as a hook or callback, and takes what it returns. `hidden_reads`: other
+    lines of the file that broke because an operator on them reads a number. `holds_work`: at least half of the nodes of all graphs are
+    under the call on the user's line. `resumed`: the code goes on after another break.
     """
 
     gb_id: str | None
@@ -78,6 +82,10 @@ class Situation:
     broken_lines: frozenset[str] = frozenset()
     depth: int = 0
     entered: str = ""
+    taken_by: str = ""
+    hidden_reads: frozenset[str] = frozenset()
+    holds_work: bool = False
+    resumed: bool = False
 
     @property
     def where(self) -> str:
@@ -138,6 +146,10 @@ def situation_of(event: BreakEvent | GraphBreak, run: Run, own: Location | None 
         block=_block(shown, run) if editable else None,
         packs=_PACKED.search(f"{event.context} {line.code}") is not None or (own is not None and _epoch(event, run) in _packing(run)),
         broken_lines=frozenset() if shown is None else _all_breaks(run).lines.get(shown.file, frozenset()),
+        taken_by=taken_by(own, stack, run) if editable else "",
+        hidden_reads=frozenset() if shown is None else _all_breaks(run).hidden.get(shown.file, frozenset()) - {line.code},
+        holds_work=inside and not editable and holds_work(own, run),
+        resumed=is_resumed((event.frame,) if isinstance(event, BreakEvent) else event.frames, run),
     )
 
 
@@ -210,13 +222,14 @@ def _epoch(event: BreakEvent | GraphBreak, run: Run) -> tuple[int, int] | None:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _AllBreaks:
     """What the advice for one break asks of all of them: processes and epochs in which an optimizer broke, by the function that calls it,
-    in which sequences are packed, in which compiled code trains; the lines that broke, by file; and the lines of compiled functions at
-    which they, or what they call, broke.
+    in which sequences are packed, in which compiled code trains; the lines that broke, by file, and those at which an operator read a
+    number; and the lines of compiled functions at which they, or what they call, broke.
     """
 
     optimizers: Mapping[tuple[str, str | None], frozenset[tuple[int, int]]]
     packing: frozenset[tuple[int, int] | None]
     lines: Mapping[str, frozenset[str]]
+    hidden: Mapping[str, frozenset[str]]
     training: frozenset[tuple[int, int] | None]
     calling: frozenset[tuple[str, int | None]]
 
@@ -236,6 +249,7 @@ def _all_breaks(run: Run) -> _AllBreaks:
     found: dict[tuple[str, str | None], set[tuple[int, int]]] = {}
     packs: set[tuple[int, int] | None] = set()
     lines: dict[str, set[str]] = {}
+    hidden: dict[str, set[str]] = {}
     training: set[tuple[int, int] | None] = set()
     calling: set[tuple[str, int | None]] = set()
     for event in run.breaks:
@@ -245,6 +259,8 @@ def _all_breaks(run: Run) -> _AllBreaks:
         packs.update((_epoch(event, run),) if _PACKED.search(event.context or "") else ())
         if (at := event.torch_frame) is not None and at.code:
             lines.setdefault(at.file, set()).add(at.code.strip())
+            if hidden_reads(at.code, event.gb_id):
+                hidden.setdefault(at.file, set()).add(at.code.strip())
         epoch = _epoch(event, run) if _of_optimizer(event) else None
         for frame in event.stack if epoch is not None else ():
             found.setdefault((frame.file, source_function(frame.function)), set()).update(() if epoch is None else (epoch,))
@@ -252,6 +268,7 @@ def _all_breaks(run: Run) -> _AllBreaks:
         optimizers={key: frozenset(epochs) for key, epochs in found.items()},
         packing=frozenset(packs),
         lines={file: frozenset(codes) for file, codes in lines.items()},
+        hidden={file: frozenset(codes) for file, codes in hidden.items()},
         training=frozenset(training),
         calling=frozenset(calling),
     )

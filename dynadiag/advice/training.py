@@ -58,12 +58,26 @@ def autograd_backward(situation: Situation) -> Iterator[Advice]:
 
 
 def autograd_grad(situation: Situation) -> Iterator[Advice]:
-    """`torch.autograd.grad(...)` inside the compiled function."""
+    """`torch.autograd.grad(...)` inside the compiled function.
+
+    Behind a break its graph came from outside, and the option leaves the break where it is; what differentiates again (`create_graph`) is
+    an error of AOTAutograd in compiled code.
+    """
     text = (
         f"Let Dynamo trace {line_name(situation)} into the graph (the option also takes `backward()` calls in: only where no compiled "
         "function calls `backward()` or an optimizer, else results can change; compare them once with eager)"
     )
-    yield from () if situation.trains_anywhere else option(situation, "trace-grad", "trace_autograd_ops", " = True", text)
+    traced = not (situation.trains_anywhere or situation.resumed)
+    yield from option(situation, "trace-grad", "trace_autograd_ops", " = True", text) if traced else ()
+    call = next(situation.line.methods("grad"), None)
+    again = {keyword.arg for keyword in call.keywords if getattr(keyword.value, "value", None) is not False} if call is not None else set()
+    if "create_graph" in again:
+        text = (
+            "Compiled code has no second backward, which `create_graph=True` asks for: leave the calls whose gradient this line takes, and "
+            "the line itself, out of compiled code, and compile the rest"
+        )
+        yield from say("grad-again", text)
+        return
     around = "Compile only the forward computation and take the gradient outside the compiled function"
     yield from say("grad-outside", around)
 

@@ -13,6 +13,13 @@ from dynadiag.advice.source import dotted
 
 # Calls that take a number or a tensor alike; torch's own functions and methods of tensors do too.
 _TAKES_BOTH = frozenset(("sum", "abs", "zip", "enumerate", "reversed", "list", "tuple"))
+# Functions and methods of torch whose arguments, but for the tensor, are sizes, places or counts.
+_TAKE_SIZES = frozenset(
+    (
+        "roll", "narrow", "split", "chunk", "tensor_split", "topk", "kthvalue", "repeat", "expand", "view", "reshape", "unfold",
+        "unflatten", "randint", "one_hot", "pad", "interpolate", "tile", "resize_", "new_zeros", "new_ones", "new_empty", "select", "flip",
+    )
+)  # fmt: skip
 _COLLECTS = frozenset(("append", "add", "insert", "extend", "update", "setdefault", "put", "push", "appendleft", "remove", "discard"))
 
 
@@ -79,26 +86,40 @@ def _own_nodes(statement: ast.stmt) -> Iterator[ast.AST]:
 def _must_be_number(block: Block, statement: ast.stmt, name: ast.expr) -> bool:
     parents = {id(child): node for node in ast.walk(statement) for child in ast.iter_child_nodes(node)}
     node: ast.AST = name
+    mixed = sliced = False  # arithmetic with another name may be with a tensor, and is then one itself
     while (parent := parents.get(id(node))) is not None:
         if isinstance(parent, ast.Subscript):
-            return node is parent.slice
+            return node is parent.slice and (sliced or not mixed)
         if isinstance(parent, ast.Call):
-            return node is not parent.func and not takes_tensors(parent)
+            given = node is not parent.func and not takes_tensors(parent, node)
+            return given and (not mixed or _wants_number(parent))
+        if mixed and not isinstance(parent, ast.BinOp | ast.Slice | ast.Tuple):
+            return False
         if isinstance(parent, ast.Compare) and any(isinstance(op, ast.In | ast.NotIn) for op in parent.ops):
             return True
         if isinstance(parent, ast.FormattedValue | ast.Return | ast.Yield | ast.Dict | ast.Set | ast.Raise):
             return True
         if isinstance(parent, ast.BinOp) and not (isinstance(parent.left, ast.Constant) or isinstance(parent.right, ast.Constant)):
-            return False
+            mixed = True
+        sliced = sliced or isinstance(parent, ast.Slice)
         if isinstance(parent, ast.Attribute | ast.Lambda):
             return False
         node = parent
     return False
 
 
-def takes_tensors(call: ast.Call) -> bool:
-    """Whether the call computes on tensors as on numbers: torch's functions but for the factories, methods that collect nothing."""
+def _wants_number(call: ast.Call) -> bool:
+    return (dotted(call.func) or "").rpartition(".")[2] in _TAKE_SIZES | {"int", "float", "range"}
+
+
+def takes_tensors(call: ast.Call, argument: ast.AST | None = None) -> bool:
+    """Whether the call computes on tensors as on numbers: torch's functions but for the factories, methods that collect nothing.
+
+    `argument` is the one in question: sizes and distances (`torch.roll(x, k)`, `x.view(n, -1)`) are read as numbers, what is rolled is not.
+    """
     name = dotted(call.func) or ""
+    if _wants_number(call) and not (name.startswith(("torch.", "F.")) and call.args and argument is call.args[0]):
+        return False
     if name.startswith(("torch.", "F.")):
         return name not in ("torch.tensor", "torch.as_tensor", "torch.full", "torch.zeros", "torch.ones", "torch.empty", "torch.arange")
     if isinstance(call.func, ast.Attribute):

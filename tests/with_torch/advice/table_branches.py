@@ -43,10 +43,6 @@ class branches_to_call:
         x = torch.where(x.sum() > 0, torch.sin(x), x)
         return x * 2
 
-    def if_cond(x):
-        x = torch.cond(x.sum() > 0, lambda x: torch.sin(x), lambda x: x.clone(), (x,))
-        return x * 2
-
 
 class branches_on_one_line:
     breaks = {"GB0170"}

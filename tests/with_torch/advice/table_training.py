@@ -123,6 +123,24 @@ class gradient_inside:
         return grad * 2
 
 
+class gradient_of_a_gradient:
+    breaks = {"GB9186"}
+    inputs = weight
+
+    def before(x, w):
+        loss = (x * w * w).sum()
+        grad = torch.autograd.grad(loss, w, create_graph=True)[0]
+        return (grad * 2).detach()
+
+    trace_grad = option("torch._dynamo.config.trace_autograd_ops = True")
+
+    @drives
+    def grad_again(compiled, x, w):
+        loss = (x * w * w).sum()
+        grad = torch.autograd.grad(loss, w, create_graph=True)[0]
+        return compiled(lambda g: g * 2)(grad).detach()
+
+
 class scheduler_inside:
     breaks = {"GB0008"}
 
