@@ -102,7 +102,24 @@ class FunctionSource:
         calls = [self._parents.get(id(one)) for one in reads]
         return bool(reads) and all(isinstance(one, ast.Call) and dotted(one.func) in _JOINS for one in calls)
 
+    def only_grows(self, name: str) -> bool:
+        """Whether all that the function does with the container is to put something into it; `self` may be asked for other things."""
+        owner = name.rpartition(".")[0]
+        handed = owner and any(not isinstance(self._parents.get(id(one)), ast.Attribute) for one in self._reads(owner))
+        reads = self._reads(name)
+        return bool(reads) and not handed and all(map(self._is_filled, reads))
 
+    def _is_filled(self, node: ast.AST) -> bool:
+        """`history.append(x)` as a statement, or `cache[k] = x`."""
+        parent = self._parents.get(id(node))
+        if isinstance(parent, ast.Subscript):
+            return parent.value is node and isinstance(parent.ctx, ast.Store)
+        call = self._parents.get(id(parent))
+        called = isinstance(call, ast.Call) and call.func is parent and isinstance(self._parents.get(id(call)), ast.Expr)
+        return called and isinstance(parent, ast.Attribute) and parent.attr in _FILLING
+
+
+_FILLING = frozenset({"append", "appendleft", "extend", "add", "insert"})
 _OF_NUMBERS = (ast.Constant, ast.UnaryOp, ast.BinOp, ast.operator, ast.unaryop)
 
 

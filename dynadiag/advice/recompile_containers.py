@@ -13,7 +13,14 @@ from dynadiag.model.report import Advice
 
 
 def length_advice(cause: Cause) -> Iterable[Advice]:
-    """Another number of elements than was compiled for."""
+    """Another number of elements than was compiled for.
+
+    Established: that the compiled code itself puts elements in (torch's record of side effects) and, before they are told to be put in
+    outside, that the function does nothing else with the container: what is read has a length that is compiled in all the same. Whoever
+    calls a library's function is not told to pass other arguments: the library may make the call.
+    """
+    if cause.library and re.search(r"(?:^|\()(?:\w*kwargs|args)\)?$", cause.source):
+        return
     if re.search(r"(?:^|\()(?:\w*kwargs|args)\)?$", cause.source):
         yield Advice(
             slug="same-arguments",
@@ -32,13 +39,16 @@ def length_advice(cause: Cause) -> Iterable[Advice]:
     if cause.written is not None and cause.written.type in ("list", "deque"):
         line = cause.written.line
         at = "" if line is None or not line.code else f" at {short_place(line)} (`{line.code}`)"
-        yield Advice(
-            slug="append-outside",
-            text=(
-                f"`{cause.source}` gets longer from call to call{at}, and each length is compiled on its own. Return what is appended and "
-                "append it outside the compiled function."
-            ),
-        )
+        grows = f"`{cause.source}` gets longer from call to call{at}, and each length is compiled on its own"
+        if _only_grows(cause):
+            text = f"{grows}. Return what is appended and append it outside the compiled function."
+            yield Advice(slug="append-outside", text=text)
+        else:
+            text = (
+                f"{grows} where the compiled code reads it. Where it stops growing (a `maxlen`), no change is needed; else read it "
+                "outside and pass what is needed as arguments whose number does not change."
+            )
+            yield Advice(slug="bounded-versions", text=text)
         return
     if cause.written is not None or _is_kept(cause):
         yield from _filled_once(cause)
@@ -71,10 +81,17 @@ def _is_kept(cause: Cause) -> bool:
     return "." in cause.source or is_global(raw) or "closure" in cause.source or "__closure__" in raw
 
 
+def _only_grows(cause: Cause) -> bool:
+    name = cause.source.removeprefix("len(").removesuffix(")")
+    return cause.function is not None and not cause.resumed and cause.function.only_grows(name)
+
+
 def _filled_once(cause: Cause) -> Iterable[Advice]:
     """A container that outlives the call and was longer later: growing, or filled once."""
     numbers = [int(value) for value in cause.values if re.fullmatch(r"\d{1,9}", value)]
     if len(numbers) > 2 and all(one < other for one, other in pairwise(numbers)):
+        if cause.written is not None and not _only_grows(cause):
+            return  # what is read of it has a length that is compiled in all the same
         if cause.written is not None:
             yield Advice(
                 slug="append-outside",
@@ -102,7 +119,9 @@ def _filled_once(cause: Cause) -> Iterable[Advice]:
 
 
 def keys_advice(cause: Cause) -> Iterable[Advice]:
-    """Other keys than were compiled for."""
+    """Other keys than were compiled for; a library's function may be called by the library."""
+    if cause.library and re.search(r"\b(?:\w*kwargs|args)$", cause.source):
+        return ()
     return _filled_once(cause) if cause.written is not None or _is_kept(cause) else _fixed_keys()
 
 

@@ -30,6 +30,16 @@ def library_advice(cause: Cause) -> Iterable[Advice]:
     return ()
 
 
+def split_advice(cause: Cause) -> tuple[Advice, ...]:
+    """The break that splits code of the user's own from what calls it, unless it is one that torch makes on purpose.
+
+    Established: each of its recompiles was entered from code that a break ended at that call, or that runs eager because of a break.
+    """
+    place = None if cause.split is None else cause.split.place
+    on_purpose = place is not None and _TORCHS_OWN_BREAK.search(place.file.replace("\\", "/"))
+    return () if cause.split is None or cause.resumed or cause.library or on_purpose else (_break_first(cause),)
+
+
 def is_in_cache(cause: Cause) -> bool:
     """Whether the source is something that a key-value cache holds."""
     return _CACHE.search(cause.source) is not None and _IN_CACHE.search(cause.source) is not None
@@ -86,8 +96,26 @@ def _is_lightning(cause: Cause) -> bool:
     return origin is not None and _TRAINER.search(origin.file.replace("\\", "/")) is not None
 
 
+def _optimizers(cause: Cause) -> Advice:
+    return Advice(
+        slug="bounded-versions",
+        text=(
+            "The steps of all optimizers begin in one function of torch: each optimizer takes one of its versions, and no change is needed "
+            "while there are fewer optimizers than versions."
+        ),
+    )
+
+
+def _is_optimizer(cause: Cause) -> bool:
+    """The optimizer itself as the first argument of torch's wrapper around `step` (`profile_hook_step`, `torch/optim/optimizer.py`)."""
+    origin = cause.origin
+    at_entry = origin is not None and origin.file.replace("\\", "/").endswith("optim/optimizer.py")
+    return at_entry and cause.kind in ("identity", "function") and cause.source == "args[0]"
+
+
 _NAMED: tuple[tuple[Callable[[Cause], bool], Callable[[Cause], Advice]], ...] = (
     (is_in_cache, _static_cache),
     (lambda cause: cause.source.endswith(".problem_type") and "None" in cause.values, _problem_type),
     (_is_lightning, _lightning),
+    (_is_optimizer, _optimizers),
 )

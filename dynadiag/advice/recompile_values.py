@@ -197,7 +197,7 @@ def variants(cause: Cause) -> Iterable[Advice]:
         text += (
             " With more, write one function for each and choose outside (several `torch.compile` calls on one function share its versions)."
         )
-    elif _counts_up(cause.values):
+    elif _counts_up(cause.values) and ("." in cause.source or is_global(cause.raw_source)):  # an argument may be any number
         text += " It counts up from call to call: keep the count out of what the compiled function reads, or the limit is reached."
     yield Advice(slug="split-by-value", text=text)
 

@@ -14,8 +14,9 @@ from dataclasses import replace
 from dynadiag import trace
 from dynadiag.advice.argument_names import by_name
 from dynadiag.advice.recompile_cause import CONFIG, Cause, Written, none
+from dynadiag.advice.recompile_conditions import condition_advice
 from dynadiag.advice.recompile_containers import keys_advice, length_advice
-from dynadiag.advice.recompile_libraries import library_advice
+from dynadiag.advice.recompile_libraries import library_advice, split_advice
 from dynadiag.advice.recompile_sizes import size_advice, small_sizes
 from dynadiag.advice.recompile_values import absent, another_module, is_number, type_advice, value_advice
 from dynadiag.errors import UnreadableInputError
@@ -39,7 +40,9 @@ def recompile_advice(cause: Cause, run: Run) -> tuple[Advice, ...]:
     cause = replace(cause, called_in_compiled_code=_compiled_line(cause, run), written=_written(cause, run))
     found = list(library_advice(cause))
     if not found and not cause.foreign and not _is_intermediate(cause):
-        found = list(_TABLE.get(cause.kind, none)(cause))
+        found = list(split_advice(cause))
+        if not found or cause.kind in _WHEREVER_SPLIT:
+            found += _TABLE.get(cause.kind, none)(cause)
     if cause.compiled_again and cause.kind in _OF_OBJECTS and cause.dynamic is not True:
         found.insert(0, _compile_once(cause))
     if cause.modules > 2 and cause.kind in (*_OF_OBJECTS, "unknown") and re.search(r"\bself\b", cause.source or cause.text):
@@ -124,6 +127,13 @@ def _function(cause: Cause) -> Iterable[Advice]:
             ),
         )
         return
+    if "__code__" in f"{cause.raw_source} {cause.text}":  # what is made anew from the same lines keeps its code object
+        text = (
+            f"`{cause.source}` is a function of other code than before: each takes one compiled version, and no change is needed. Only "
+            "what `exec` or `eval` makes anew for each call is to be made once."
+        )
+        yield Advice(slug="bounded-versions", text=text)
+        return
     yield Advice(
         slug="hoist-function",
         text=(
@@ -195,17 +205,6 @@ def _layout(what: str, slug: str, change: str) -> Callable[[Cause], Iterable[Adv
 
 def _filled(text: str, names: Mapping[str, str]) -> str:
     return re.sub(r"\{(\w+)\}", lambda match: names[match[1]], text)
-
-
-def _condition(cause: Cause) -> Iterable[Advice]:
-    at = "" if cause.origin is None or not cause.origin.code else f" (`{cause.origin.code}`)"
-    yield Advice(
-        slug="branch-outside",
-        text=(
-            f"The compiled code holds for one side of a condition on `{cause.source}`{at}: each side takes one version, and no change is "
-            "needed where there are two. Else take the branch outside and compile each side as a function of its own."
-        ),
-    )
 
 
 def _missing(cause: Cause) -> Iterable[Advice]:
@@ -333,7 +332,7 @@ _TABLE: Mapping[str, Callable[[Cause], Iterable[Advice]]] = {
         "mark-before-first-call",
         "The tensor was marked (`mark_dynamic` and its kin) only after the first compiled call. Mark every input from the first call on.",
     ),
-    "condition": _condition,
+    "condition": condition_advice,
     "duck_size": _one(
         "no-duck-shape",
         "torch took two sizes for the same because they were equal at first. Compile first with sizes that differ, or turn that off.",

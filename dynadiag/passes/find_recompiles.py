@@ -21,7 +21,7 @@ from dynadiag.passes.compile_calls import CompileCalls, calling_line, input_root
 from dynadiag.passes.other_modules import parameters, told_apart
 from dynadiag.passes.recompile_causes import Facts, cause_of, is_library, is_module_entry
 from dynadiag.passes.recompile_codes import recompile_code
-from dynadiag.passes.recompile_fixes import counted_fixes, distinct
+from dynadiag.passes.recompile_fixes import counted_fixes, counts_up, distinct, without_reassurance
 from dynadiag.passes.recompile_limit import Limit, recompile_limit
 from dynadiag.passes.recompile_rows import row_text
 from dynadiag.passes.recompile_splits import Splits
@@ -266,7 +266,9 @@ def _finding(number: int, group: Sequence[Recompiled], inside: Sequence[Recompil
     fixes = counted_fixes(group, _telling(group), sum(len(one.code.steps) for one in group))
     growing = all(row.kind == "length" for row in _telling(group))
     only_break = bool(fixes) and all(one.slug == "cure-break" for one in fixes)  # without the break this code has no limit of its own
-    if hit and not growing and not only_break:
+    if hit:
+        fixes = tuple(map(without_reassurance, fixes))
+    if hit and not growing and not only_break and not counts_up(_telling(group)):
         fixes = (*fixes, *limit_advice(group[0].code.key[0], group[0].limit.value, run))
     return Finding(
         id=f"n{number}",

@@ -38,8 +38,11 @@ class Splits:
         return cls(resumed, {key: tuple(found) for key, found in broken.items()}, {key: tuple(found) for key, found in breaks.items()})
 
     def of(self, frames: Iterable[Frame]) -> Split | None:
-        """The break that all of these compilations of one code object are due to, that of the first; None if one of them is due to none."""
-        found = [self._of(frame) for frame in frames]
+        """The break that all of these compilations of one code object are due to, that of the first; None if one of them is due to none.
+
+        A compilation whose callers are not recorded (torch refused it at the limit) tells nothing.
+        """
+        found = [self._of(frame) for frame in frames if frame.callers or frame.stack or resume_line(frame.name) is not None]
         return found[0] if found and None not in found else None
 
     def _of(self, frame: Frame) -> Split | None:

@@ -259,7 +259,10 @@ def _is_new(guard: FailedGuard, step: Step, known: Known, seen: Mapping[tuple[st
         return False
     old, new = both_sides(guard, step, known)
     new = new or {"True": "False", "False": "True"}.get(old or "")
-    return new is None or new not in seen.get((_row_source(guard), family(guard)), ())
+    had = seen.get((_row_source(guard), family(guard)), set())
+    if new is None and old == "None":  # `mask is None` failed: a mask came, whichever
+        return had <= {"None"}
+    return new is None or new not in had
 
 
 def changes(step: Step, known: Known) -> tuple[Change, ...]:

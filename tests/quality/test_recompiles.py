@@ -157,7 +157,7 @@ def test_each_code_object_has_one_finding_with_its_cure(found):
     cures = {finding.title.split()[0].strip("`"): [advice.slug for advice in finding.fix] for finding in found.findings}
     assert cures == {
         "scaled": ["drop-dynamic-false", "number-as-tensor"],
-        "called": ["hoist-function"],
+        "called": ["bounded-versions"],
         "sized": ["compile-dynamic", "branch-outside"],
         "moded": ["split-by-value", "raise-limit"],
         "forward": ["unspec-int-on-module", "module-int-as-buffer"],

@@ -173,7 +173,7 @@ def test_objects_are_told_apart_not_named(builders):
     run = builders.recompiled([reason.format(0)], [reason.format(1), reason.format(0)])
     row = only(find_recompiles(run).transitions)
     assert (row.source, row.values) == ("f", ("function", "another object", "another object"))
-    assert row.advice[0].slug == "hoist-function"
+    assert row.advice[0].slug == "bounded-versions"
 
 
 def test_unknown_texts_are_shown_as_they_are(builders):

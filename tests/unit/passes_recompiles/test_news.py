@@ -90,7 +90,7 @@ def test_the_limit_of_code_that_a_break_split_off_is_not_raised(builders):
 def test_code_that_a_break_split_off_names_the_break(builders, library):
     finding = split_off(builders, library)
     slugs = [advice.slug for advice in finding.fix]
-    assert slugs == (["cure-break"] if library else ["compile-dynamic"])
+    assert slugs == (["cure-break"] if library else ["cure-break", "compile-dynamic"])
     assert not library or "GB0170 at model.py:31 ends the graph of `outer`" in finding.fix[0].text
 
 
@@ -154,3 +154,17 @@ def test_a_mode_seen_before_is_no_news(builders, name, states):
     run = replace(run, frames=tuple(replace(frame, guards=held) for frame, held in zip(run.frames, sets, strict=True)))
     found = find_recompiles(run)
     assert {row.source: row.recompiles for row in found.transitions} == {name: ("r1",), "self.weight.requires_grad": ("r2",)}
+
+
+def test_none_and_a_tensor_by_turns_are_no_news(builders):
+    """Followed on a sampler: the condition was None in every second call; each later recompile came from the number beside it."""
+    tensor = "{}: expected type of 'cond' to be <class 'torch.Tensor'>, but found <class 'NoneType'>"
+    none = "{}: cond is None                                             # if cond is not None:  # train.py:12 in step"
+    found = told(
+        builders,
+        [tensor.format("0/0")],
+        [none.format("0/1"), equals(0, "sigma", "3.5")],
+        [tensor.format("0/2"), equals(1, "sigma", "3.5")],
+        [none.format("0/3"), equals(2, "sigma", "2.5"), none.format("0/1"), equals(0, "sigma", "3.5")],
+    )
+    assert {row.source: row.recompiles for row in found.transitions} == {"cond": ("r1",), "sigma": ("r2", "r3", "r4")}

@@ -114,3 +114,37 @@ def test_modules_that_are_set_up_differently_are_compiled_in_their_parent(builde
     run = builders.recompiled([equals(0, sources[0], "1")], [equals(1, sources[1], "2")], name="forward")
     run = replace(run, compile_calls=compiled_modules(builders, lines))
     assert ("compile-parent" in fixes(run)) is advised
+
+
+def test_what_ends_nothing_even_together_is_not_told(builders):
+    """Followed on an optimizer's step: `lr` as a tensor ended nothing, the state had been filled in the same call."""
+    changed = "0/0: expected type of 'x' to be <class 'torch.Tensor'>, but found <class 'Sub'>"
+    run = builders.recompiled([changed], symbols=[(1, "L['scale']", "0.1")])
+    assert fixes(run) == {}
+
+
+def limited(builders, *events, **options):
+    run = builders.recompiled(*events, **options)
+    metrics = replace(run.frames[-1].metrics, fail_type="FailOnRecompileLimitHit", fail_reason="recompile limit exceeded")
+    return replace(run, frames=(*run.frames[:-1], replace(run.frames[-1], metrics=metrics)))
+
+
+def test_at_the_limit_nothing_is_said_to_need_no_change(builders):
+    modes = [[equals(n, "mode", f"'{n}'")] for n in range(8)]
+    found = fixes(limited(builders, *modes))
+    assert list(found) == ["split-by-value", "raise-limit"]
+    assert not any("while there are fewer" in advice.text for advice in found.values())
+    assert "No change is needed while there are fewer" in fixes(builders.recompiled(*modes[:3]))["split-by-value"].text
+
+
+def test_the_limit_of_what_counts_up_is_not_raised(builders):
+    counted = [[equals(n, "G['CALLS']", str(n))] for n in range(8)]
+    assert "raise-limit" not in fixes(limited(builders, *counted))
+
+
+def test_everything_dynamic_is_not_advised_where_a_version_was_left_to_eager(builders):
+    """Followed on a decoder: its third version broke and ran eager; with `dynamic=True` three more breaks came."""
+    run = builders.recompiled([equals(0, "k", "4")], [size(1, 0, 4, 8)], symbols=[(1, "L['k']", "8"), (2, "L['x'].size()[0]", "8")])
+    assert "compile-dynamic" in fixes(run)
+    skipped = replace(run.frames[-1], outcome="skipped")
+    assert "compile-dynamic" not in fixes(replace(run, frames=(*run.frames[:-1], skipped)))

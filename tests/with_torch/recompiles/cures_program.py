@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import gc
 import json
+import math
 import sys
 
 import torch
@@ -126,6 +127,25 @@ def _():
         return [c(x, wrap(s)) for s in (1.0, 2.0, 3.0)]
 
     return lambda: run(float), lambda: run(torch.tensor)
+
+
+@case("math-outside")
+def _():
+    def before():
+        def fn(x, sigma):
+            return x * math.log(sigma + 1.0)
+
+        c, x = compiled(fn), rows(4)[0]
+        return [c(x, sigma) for sigma in (1.0, 3.0, 7.0, 15.0)]
+
+    def after():
+        def fn(x, level):
+            return x * level
+
+        c, x = compiled(fn), rows(4)[0]
+        return [c(x, torch.tensor(math.log(sigma + 1.0))) for sigma in (1.0, 3.0, 7.0, 15.0)]
+
+    return before, after
 
 
 @case("global-as-tensor")

@@ -23,6 +23,7 @@ LEFT = {
     "drop-dynamic-false": (3, 1),
     "parameter-shapes": (3, 1),
     "number-as-tensor": (1, 0),
+    "math-outside": (3, 0),
     "global-as-tensor": (2, 0),
     "flag-where": (1, 0),
     "split-by-value": (1, 0),
@@ -79,6 +80,7 @@ CALLS = {
 NAMED_AS = {
     "closure-value-as-argument": "split-by-value",
     "append-outside": "read-outside",  # the reasons alone do not tell that compiled code appends
+    "hoist-function": "bounded-versions",  # made by `eval`: other code each time
     "drop-last": "mark-dynamic",  # the last batch is told by the line that passes it
     "set-attribute-always": "bounded-versions",  # the program asks `hasattr`
 }
