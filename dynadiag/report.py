@@ -143,7 +143,7 @@ def _summary(
         graph_break_sites=len(breaks) + more.get("graph break sites", 0),
         graph_break_events=sum(one.events for one in breaks) + more.get("graph break events", 0),
         recompiles=recompiles + more.get("recompiles", 0),
-        fallbacks=fallbacks,
+        fallbacks=fallbacks + more.get("fallbacks", 0),
         mutations=mutations,
         compile_s=_compile_s(run) if compile_time is None else compile_time.total_s,
         processes=len(run.processes) + more.get("processes", 0),

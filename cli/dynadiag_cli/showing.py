@@ -46,15 +46,15 @@ def explain_recording(path: Path, *, out: Path | None, force: bool, options: Sho
     directory = _report_directory(path, out, force)
     with _without_gc():
         report = _build(_load(path), path)
-    if directory is not None:
-        report = _write_files(report, directory, options)
-    _print(report, options, default=sys.stdout, directory=directory)
+        if directory is not None:
+            report = _write_files(report, directory, options)
+        _print(report, options, default=sys.stdout, directory=directory)
     return report
 
 
 @contextmanager
 def _without_gc() -> Iterator[None]:
-    """What is read is plain data without cycles; looking for some costs 6 % of the time of a long log."""
+    """What is read and shown is plain data without cycles; looking for some costs 6 % of the time of a long log."""
     was = gc.isenabled()
     gc.disable()
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from dynadiag.model.location import Location as Location
 
@@ -20,8 +20,7 @@ SOFT_ERRORS = BREAK_ERRORS | LIMIT_ERRORS | {"SkipFrame", "SkipCodeRecursiveExce
 GraphKind = Literal["dynamo", "aot_joint", "aot_forward", "aot_backward", "aot_inference", "post_grad"]
 
 
-@dataclass(frozen=True, slots=True)
-class CompileKey:
+class CompileKey(NamedTuple):
     """Names one compilation of one frame in one process.
 
     Its compile id ("0/1") repeats after `torch._dynamo.reset()` and in every process, so process and reset epoch are part of it.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import islice
+from typing import NamedTuple
 
 from dynadiag.advice.uncaught import failure_advice
 from dynadiag.facts.fingerprint import fingerprint
@@ -19,6 +21,7 @@ from dynadiag.passes.base import Priority
 from dynadiag.passes.fallback_entries import first_sentence, named_frames
 from dynadiag.trace.stacks import printed_stack
 
+MOST_FAILED = 10_000
 _LONGEST_SAID = 400
 _COMPARED = 200
 _TEXT_LIMIT = 200_000
@@ -41,7 +44,14 @@ _TRITON = re.compile(r"CompilationError: (?P<at>at \d+:\d+:)\n(?P<rest>.+)", re.
 _FOUND_FROM = re.compile(r"Found from ?: ?\n")
 
 
-def failed_compilations(run: Run, broken: set[str], told: set[str]) -> Iterable[Finding]:
+class Failed(NamedTuple):
+    """The findings, and how many more there would be."""
+
+    shown: tuple[Finding, ...]
+    more: int
+
+
+def failed_compilations(run: Run, broken: set[str], told: set[str]) -> Failed:
     """Failures that are no graph break: a back end's error, an internal error, a limit under fullgraph, a backward that did not compile.
 
     `broken` are frames with a graph break, which is their failure unless torch names another error; `told` are those at the recompile limit
@@ -54,9 +64,11 @@ def failed_compilations(run: Run, broken: set[str], told: set[str]) -> Iterable[
         if frame.outcome == "failed" and not frame.unfinished and own and frame.id not in told:
             known = named(frame)
             groups.setdefault((known.file, known.line, failure_message(_said(frame))), []).append(frame)
-    for (_, _, message), frames in groups.items():
-        yield _forward(run, frames, message, named(frames[0]), raised.get(frames[0].id))
-    yield from _backwards(run)
+    shown = (
+        _forward(run, frames, message, named(frames[0]), raised.get(frames[0].id))
+        for (_, _, message), frames in islice(groups.items(), MOST_FAILED)
+    )
+    return Failed((*shown, *_backwards(run)), max(0, len(groups) - MOST_FAILED))
 
 
 def raised_by_compilation(problem: Problem, run: Run) -> bool:

@@ -5,18 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from dynadiag.advice.fallbacks import fallback_advice
 from dynadiag.facts.fingerprint import Subject, fingerprints
-from dynadiag.facts.user_frames import is_own_file, own_entry, resume_line, source_function
+from dynadiag.facts.user_frames import is_own_file, of_last_run, own_entry, resume_line, source_function
 from dynadiag.facts.wording import unique
 from dynadiag.model import codes
 from dynadiag.model.report import Fallback, GraphBreak
 from dynadiag.model.run import SOFT_ERRORS, Frame, Location, Problem, Run
+from dynadiag.passes.break_sites import break_sites
 from dynadiag.passes.empty_frames import empty_frames, empty_reason, function_in, nothing_in, was_compiled
 from dynadiag.passes.legacy_warnings import legacy_meaning
 from dynadiag.passes.nothing_compiled import TRACING_OFF, nothing_compiled, problem_place, stance_effect, switched_off
 
+MOST_FRAMES = 10_000  # code objects that were left, of which each is told
 _NOT_SEEN_TO_RUN = frozenset({"ended-early", "no-torch", "no-records"})
 CODES = {
     "nothing_compiled": codes.NOTHING_COMPILED,
@@ -47,18 +50,31 @@ class _Draft:
     breaks: tuple[str, ...] = ()
 
 
-def fallback_entries(run: Run, sites: Sequence[GraphBreak]) -> tuple[Fallback, ...]:
-    """The entries `x1`, `x2`, ... in a fixed order; one that a graph break caused names it in `breaks`."""
-    drafts = [*_frames(run, sites), *_disabled(sites), *_problems(run), *_empty(run), *_legacy(run), *_switches(run)]
+class Entries(NamedTuple):
+    """The entries `x1`, `x2`, ... in a fixed order; `more` is how many others there are, which are only counted."""
+
+    shown: tuple[Fallback, ...]
+    more: int
+
+
+@of_last_run
+def fallback_entries(run: Run) -> Entries:
+    """What ran eager; an entry that a graph break caused names it in `breaks`."""
+    sites = break_sites(run)
     groups: dict[tuple[object, ...], list[_Draft]] = {}
-    for draft in drafts:
-        groups.setdefault((draft.kind, *draft.key), []).append(draft)
+    more = 0
+    for draft in (*_frames(run, sites), *_disabled(sites), *_problems(run), *_empty(run), *_legacy(run), *_switches(run)):
+        if draft is None:
+            more += 1
+        else:
+            groups.setdefault((draft.kind, *draft.key), []).append(draft)
     ordered = list(groups.values()) or _nothing(run)
     prints = fingerprints([Subject(CODES[group[0].kind], group[0].where, group[0].name) for group in ordered], run)
-    return tuple(
+    shown = (
         _entry(f"x{number}", fingerprint, group, run)
         for number, (group, fingerprint) in enumerate(zip(ordered, prints, strict=True), start=1)
     )
+    return Entries(tuple(shown), more)
 
 
 def _entry(identifier: str, fingerprint: str, group: Sequence[_Draft], run: Run) -> Fallback:
@@ -94,26 +110,42 @@ def named_frames(run: Run) -> Callable[[Frame], Frame]:
     return lambda frame: frame if frame.name is not None else first.get((frame.key.process, frame.key.epoch, frame.key.frame), frame)
 
 
-def _frames(run: Run, sites: Sequence[GraphBreak]) -> Iterable[_Draft]:
-    """Frames that Dynamo left, because of a break, of the recompile limit or of an error that was suppressed."""
+def _frames(run: Run, sites: Sequence[GraphBreak]) -> Iterable[_Draft | None]:
+    """Frames that Dynamo left, because of a break, of the recompile limit or of an error that was suppressed.
+
+    None stands for each code object beyond the first MOST_FRAMES.
+    """
     caused: dict[str, list[GraphBreak]] = {}
     for site in sites:
         for frame_id in site.skipped_frames:
             caused.setdefault(frame_id, []).append(site)
     named, said = named_frames(run), _said_of_frames(run)
+    first: dict[tuple[object, ...], _Draft | None] = {}
     for frame in run.frames:
         if frame.outcome == "skipped" or (frame.id in caused and frame.outcome != "failed"):
-            known = named(frame)
+            known, why = named(frame), caused.get(frame.id, ())
             kind = _frame_kind(frame, frame.id in caused, said.get(frame.id))
-            yield _Draft(
-                kind=kind,
-                frame=frame.id,
-                reason=_frame_reason(frame, known, caused.get(frame.id, ()), kind),
-                where=_frame_place(known, caused.get(frame.id, ()), run),
-                key=(frame.key.process, frame.key.epoch, frame.key.frame) if known.file is None else (known.file, known.line, known.name),
-                name=source_function(known.name) or "",
-                breaks=tuple(site.id for site in caused.get(frame.id, ())),
-            )
+            key = (frame.key.process, frame.key.epoch, frame.key.frame) if known.file is None else (known.file, known.line, known.name)
+            if (kind, *key) in first:
+                told = first[kind, *key]
+                if told is not None:
+                    yield replace(told, frame=frame.id, breaks=tuple(site.id for site in why))
+                continue
+            draft = _frame_draft(frame, known, kind, key, why, run) if len(first) < MOST_FRAMES else None
+            first[kind, *key] = draft
+            yield draft
+
+
+def _frame_draft(frame: Frame, known: Frame, kind: str, key: tuple[object, ...], why: Sequence[GraphBreak], run: Run) -> _Draft:
+    return _Draft(
+        kind=kind,
+        frame=frame.id,
+        reason=_frame_reason(frame, known, why, kind),
+        where=_frame_place(known, why, run),
+        key=key,
+        name=source_function(known.name) or "",
+        breaks=tuple(site.id for site in why),
+    )
 
 
 def _said_of_frames(run: Run) -> dict[str | None, str]:

@@ -28,13 +28,15 @@ _RANKS: dict[str, Priority] = {
 def find_fallbacks(run: Run) -> PassResult:
     """All fallbacks, and a finding for each that no other finding tells: a skip because of a break belongs to that break's finding."""
     sites = break_sites(run)
-    entries = fallback_entries(run, sites)
-    findings = [
-        *_nothing(run, entries),
-        *_entries(run, entries),
-        *failed_compilations(run, {frame for site in sites for frame in site.frames}, _told_as_recompiles(run)),
-    ]
-    return PassResult(fallbacks=entries, findings=tuple(findings), notes=_unfinished(run))
+    entries, more = fallback_entries(run)
+    failed = failed_compilations(run, {frame for site in sites for frame in site.frames}, _told_as_recompiles(run))
+    notes = (
+        *_unfinished(run),
+        *((f"{len(entries):,} of {len(entries) + more:,} fallbacks are shown; the others are only counted",) if more else ()),
+        *((f"{len(failed.shown):,} findings of failed compilations are shown; {failed.more:,} are left out",) if failed.more else ()),
+    )
+    findings = (*_nothing(run, entries), *_entries(run, entries), *failed.shown)
+    return PassResult(fallbacks=entries, findings=findings, notes=notes, left_out={"fallbacks": more} if more else {})
 
 
 def _unfinished(run: Run) -> tuple[str, ...]:

@@ -41,7 +41,7 @@ NO_CURE = frozenset(("library-line", "move-out", "torch-hint"))
 def find_graph_breaks(run: Run) -> PassResult:
     """All graph break sites of the run, and findings that group the sites behind one own line."""
     sites = break_sites(run)
-    skips = {site: entry.id for entry in fallback_entries(run, sites) for site in entry.breaks}
+    skips = {site: entry.id for entry in fallback_entries(run).shown for site in entry.breaks}
     groups: dict[tuple[object, ...], list[GraphBreak]] = {}
     for site in sites:
         groups.setdefault(_own_line(site), []).append(site)

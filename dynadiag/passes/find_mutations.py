@@ -32,6 +32,7 @@ from dynadiag.passes.mutation_python import python_facts
 
 Key = tuple[object, ...]
 MOST_PYTHON = 5_000
+MOST_WRITES = 5_000  # of graphs, those that all ranks have in common counted once
 MOST_GRAPHS = 20_000  # whose texts are read: five of each rank of a job of 4,096
 _OF_BREAKS = frozenset(
     (
@@ -64,13 +65,19 @@ def find_mutations(run: Run) -> PassResult:
     notes: list[str] = []
     unprobed: list[_Unprobed] = []
     graphs = list(islice(last_graphs(run), MOST_GRAPHS + 1))
-    if len(graphs) > MOST_GRAPHS:
-        notes.append(f"Mutations: only the first {MOST_GRAPHS:,} graphs were looked at; there are more.")
+    looked, writes = 0, set[Key]()
     for view in graph_views(run, graphs[:MOST_GRAPHS]):  # one after the other: each holds what was parsed of its graph
-        facts += _of_graph(view, breaks, run)
+        found = list(_of_graph(view, breaks, run))
+        facts += found
+        writes.update(map(_key, found))
         notes += disagreements(view)
         if view.why_not_probed is not None:
             unprobed.append(_Unprobed(view.graph.id, view.why_not_probed, blind=view.aot is None))
+        looked += 1
+        if len(writes) >= MOST_WRITES:
+            break
+    if len(graphs) > looked:
+        notes.append(f"Mutations: only the first {looked:,} graphs were looked at; there are more.")
     facts += [*break_facts(run), *leaf_facts(run), *_first(python_facts(run), notes), *uncaught_facts(run, facts)]
     merged = sorted(_merged(with_parity(facts, run)), key=_order)
     mutations = _mutations(merged, run)

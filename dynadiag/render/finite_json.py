@@ -10,6 +10,7 @@ from typing import Any
 
 from dynadiag.masking import masked_text, may_hold_secret
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
 _CACHED_KEY = 64  # characters: the keys of a report are few and short, those that come from a log may be neither
 
 
@@ -18,15 +19,20 @@ def dumps(value: Any, *, indent: int | None = None, ensure_ascii: bool = True) -
     one, else in a key of that name with `_why` behind it.
     """
     if indent is None and not ensure_ascii:
-        # No sign of a secret has a character that JSON escapes: when the text of a whole entry has none, none of its strings has.
-        try:
-            text = json.dumps(value, ensure_ascii=False, allow_nan=False)
-        except (TypeError, ValueError):  # a number that is none, or a mapping that is no dict
-            pass
-        else:
-            if not may_hold_secret(text):
-                return text
+        text = encoded(value, _ENCODER)
+        if text is not None:
+            return text
     return json.dumps(finite(value), indent=indent, ensure_ascii=ensure_ascii, allow_nan=False)
+
+
+def encoded(value: Any, encoder: json.JSONEncoder) -> str | None:
+    """`value` as JSON on one line; None where it needs more: a number that is none, a string that may hold a secret, an unknown type."""
+    try:
+        text = encoder.encode(value)
+    except (TypeError, ValueError):
+        return None
+    # No sign of a secret has a character that JSON escapes: when the text of a whole entry has none, none of its strings has.
+    return None if may_hold_secret(text) else text
 
 
 def finite(value: Any) -> Any:

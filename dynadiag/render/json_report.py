@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import fields, is_dataclass
+from operator import attrgetter
 from typing import IO, Any
 
 from dynadiag.model.report import (
@@ -16,7 +17,6 @@ from dynadiag.model.report import (
     Finding,
     GraphBreak,
     GuardReport,
-    Recompile,
     Report,
     Transition,
 )
@@ -36,6 +36,7 @@ _LISTS = frozenset(
     {"frames", "graphs", "graph_breaks", "recompiles", "fallbacks", "mutations", "findings", "transitions", "guards", "ranks", "notes"}
 )
 _FIELDS: dict[type, tuple[str, ...]] = {}
+_VALUES: dict[type, Callable[[Any], Iterable[Any]]] = {}
 
 
 def plain(value: Any) -> Any:
@@ -75,13 +76,31 @@ def _field_names(kind: type) -> tuple[str, ...]:
     return known
 
 
+def _entry(value: Any) -> dict[str, Any]:
+    """The fields of a dataclass, their values as they are: the encoder asks for what is inside them (`_inside`)."""
+    kind = type(value)
+    values = _VALUES.get(kind)
+    if values is None:
+        names = _field_names(kind)
+        values = _VALUES[kind] = attrgetter(*names) if len(names) > 1 else lambda one: [getattr(one, name) for name in names]
+    return dict(zip(_FIELDS[kind], values(value), strict=True))
+
+
+def _inside(value: Any) -> Any:
+    """`plain` one level deep, for a value that JSON has no form for."""
+    return _entry(value) if _field_names(type(value)) else plain(value)
+
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=_inside)
+
+
 def to_dict(report: Report) -> dict[str, Any]:
     """The report as plain dicts and lists, keys as DESIGN's table names them and in that order.
 
     Args:
         report: what `dynadiag.report.build` made; every value in it may come from a hostile log.
     """
-    return {key: list(value) if key in _LISTS else value for key, value in _parts(report)}
+    return {key: plain(list(value) if key in _LISTS else value) for key, value in _parts(report)}
 
 
 def _parts(report: Report) -> Iterable[tuple[str, Any]]:
@@ -93,9 +112,9 @@ def _parts(report: Report) -> Iterable[tuple[str, Any]]:
         "frames": _frames(report),
         "graphs": (_graph(graph, report.pictures) for graph in report.run.graphs),
         "graph_breaks": map(_graph_break, report.graph_breaks),
-        "recompiles": map(_recompile, report.recompiles),
+        "recompiles": map(_entry, report.recompiles),
         "fallbacks": map(_fallback, report.fallbacks),
-        "mutations": (mutation_entry(item, plain) for item in report.mutations),
+        "mutations": (mutation_entry(item, _entry) for item in report.mutations),
         "findings": map(_finding, report.findings),
         "transitions": map(_transition, report.transitions),
         "guards": map(_guards, report.guards),
@@ -104,8 +123,8 @@ def _parts(report: Report) -> Iterable[tuple[str, Any]]:
         "parity_why": _known(report.parity, NO_PARITY),
         "could_happen": _could_happen(report),
         "could_happen_why": _known(report.replayed, NO_REPLAY),
-        "ranks": map(plain, report.ranks),
-        "notes": map(plain, report.notes),
+        "ranks": report.ranks,
+        "notes": report.notes,
         "pictures": plain(dict(sorted(report.pictures.items()))),
     }
     return parts.items()
@@ -130,7 +149,10 @@ def _list_chunks(entries: Iterable[Any]) -> Iterator[str]:
 
 
 def _text(value: Any, indent: int | None = None) -> str:
-    return json_escaped(finite_json.dumps(value, indent=indent, ensure_ascii=False))
+    quick = finite_json.encoded(value, _ENCODER) if indent is None else None
+    if quick is None:
+        return json_escaped(finite_json.dumps(plain(value), indent=indent, ensure_ascii=False))
+    return quick if quick.isascii() else json_escaped(encodable(quick))
 
 
 def dumps(report: Report) -> str:
@@ -242,15 +264,15 @@ def _frame(frame: Frame, graphs: list[str], breaks: list[str]) -> dict[str, Any]
         "epoch": frame.key.epoch,
         "attempt": max(frame.attempts - 1, 0),
         "attempts": frame.attempts,
-        "name": plain(frame.name),
-        "file": plain(frame.file),
+        "name": frame.name,
+        "file": frame.file,
         "line": frame.line,
         "outcome": frame.outcome,
-        "error": plain(frame.error),
+        "error": frame.error,
         "graphs": graphs,
         "breaks": breaks,
-        "stack": plain(frame.callers or frame.stack),
-        "metrics": plain(frame.metrics),
+        "stack": frame.callers or frame.stack,
+        "metrics": frame.metrics,
         "guard_count": frame.guards.count if frame.guards else None,
     }
 
@@ -262,47 +284,39 @@ def _graph(graph: Graph, pictures: Mapping[str, str]) -> dict[str, Any]:
         "kind": graph.kind,
         "attempt": graph.attempt,
         "nodes": graph.nodes,
-        "nodes_why": plain(_known(graph.nodes, graph.why_not or "the graph's text could not be read")),
-        "ops": plain(graph.ops),
-        "svg": plain(pictures.get(graph.id)),
+        "nodes_why": _known(graph.nodes, graph.why_not or "the graph's text could not be read"),
+        "ops": graph.ops,
+        "svg": pictures.get(graph.id),
         "svg_why": _known(pictures.get(graph.id), "not drawn"),
         "runnable": graph.runnable,
-        "why_not": plain(graph.why_not or (None if graph.runnable else NOT_PROBED)),
+        "why_not": graph.why_not or (None if graph.runnable else NOT_PROBED),
     }
 
 
 def _graph_break(site: GraphBreak) -> dict[str, Any]:
-    entry: dict[str, Any] = plain(site)
-    return entry | {
+    return _entry(site) | {
         "gb_id_why": _known(site.gb_id, "torch gave this break no id"),
         "own_frame_why": _known(site.own_frame, "no frame outside site-packages and the standard library is on the recorded stack"),
         "torch_frame_why": _known(site.torch_frame, "torch recorded no user frame"),
     }
 
 
-def _recompile(item: Recompile) -> dict[str, Any]:
-    entry: dict[str, Any] = plain(item)
-    return entry
-
-
 def _transition(item: Transition) -> dict[str, Any]:
-    entry: dict[str, Any] = plain(item)
-    return entry | {"limit_why": _known(item.limit, "the recompile limit was not recorded")}
+    return _entry(item) | {"limit_why": _known(item.limit, "the recompile limit was not recorded")}
 
 
 def _fallback(item: Fallback) -> dict[str, Any]:
-    entry: dict[str, Any] = plain(item)
-    return entry | {"own_frame_why": _known(item.own_frame, "the record names no line outside site-packages and the standard library")}
+    return _entry(item) | {
+        "own_frame_why": _known(item.own_frame, "the record names no line outside site-packages and the standard library")
+    }
 
 
 def _guards(item: GuardReport) -> dict[str, Any]:
-    entry: dict[str, Any] = plain(item)
-    return entry | {"latency_us_why": _known(item.latency_us, "torch did not record the cost of these guards")}
+    return _entry(item) | {"latency_us_why": _known(item.latency_us, "torch did not record the cost of these guards")}
 
 
 def _finding(item: Finding) -> dict[str, Any]:
-    entry: dict[str, Any] = plain(item)
-    return entry | {"cost_why": _known(item.cost, "nothing was measured or counted for this finding")}
+    return _entry(item) | {"cost_why": _known(item.cost, "nothing was measured or counted for this finding")}
 
 
 def _parity(report: Report) -> dict[str, Any] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
@@ -54,6 +54,7 @@ def read_metrics(values: Mapping[str, Any], limit: int | None = None) -> Compile
     the rest, `total_s` - `aot_s`. torch counts a back end without AOTAutograd in `aot_s`
     too (`call_user_compiler` in `_dynamo/output_graph.py`, 2.15).
     """
+    found: dict[str, Any] = {_READERS[name][0]: _READERS[name][1](value) for name, value in values.items() if name in _READERS}
     total = _seconds(values, "dynamo_cumulative_compile_time_us", "entire_frame_compile_time_s")
     aot = _seconds(values, "aot_autograd_cumulative_compile_time_us", "backend_compile_time_s")
     return CompileMetrics(
@@ -64,31 +65,38 @@ def read_metrics(values: Mapping[str, Any], limit: int | None = None) -> Compile
         backward_s=_seconds(values, "backward_cumulative_compile_time_us"),
         code_gen_s=_seconds(values, "inductor_code_gen_cumulative_compile_time_us", "code_gen_time_s"),
         before_restart_s=_seconds(values, "dynamo_compile_time_before_restart_us", "dynamo_time_before_restart_s"),
-        guard_count=as_id(values.get("guard_count")),
-        shape_guard_count=as_id(values.get("shape_env_guard_count")),
-        guard_latency_us=as_float(values.get("guard_latency_us")),
-        cache_size=as_id(values.get("cache_size")),
-        accumulated_cache_size=as_id(values.get("accumulated_cache_size")),
         recompile_limit=limit,
-        graph_ops=as_id(values.get("graph_op_count")),
-        graph_nodes=as_id(values.get("graph_node_count")),
-        graph_inputs=as_id(values.get("graph_input_count")),
-        fail_type=as_text(values.get("fail_type")),
-        fail_reason=as_text(values.get("fail_reason")),
         fail_location=_fail_location(values),
-        restart_reasons=as_texts(values.get("restart_reasons")),
-        recompile_reason=as_text(values.get("recompile_reason")),
-        has_guarded_code=as_bool(values.get("has_guarded_code")),
-        cudagraph_skip_reason=as_text(values.get("cudagraph_skip_reason")),
+        **found,
     )
+
+
+# The field of `CompileMetrics` that holds one of torch's, and how its value is read.
+_READERS: Mapping[str, tuple[str, Callable[[object], object]]] = {
+    "guard_count": ("guard_count", as_id),
+    "shape_env_guard_count": ("shape_guard_count", as_id),
+    "guard_latency_us": ("guard_latency_us", as_float),
+    "cache_size": ("cache_size", as_id),
+    "accumulated_cache_size": ("accumulated_cache_size", as_id),
+    "graph_op_count": ("graph_ops", as_id),
+    "graph_node_count": ("graph_nodes", as_id),
+    "graph_input_count": ("graph_inputs", as_id),
+    "fail_type": ("fail_type", as_text),
+    "fail_reason": ("fail_reason", as_text),
+    "restart_reasons": ("restart_reasons", as_texts),
+    "recompile_reason": ("recompile_reason", as_text),
+    "has_guarded_code": ("has_guarded_code", as_bool),
+    "cudagraph_skip_reason": ("cudagraph_skip_reason", as_text),
+}
 
 
 def _seconds(values: Mapping[str, Any], microseconds: str, seconds: str | None = None) -> float | None:
     """Seconds from the field in microseconds (since torch 2.6), else from the older one."""
-    exact = as_float(values.get(microseconds))
-    if exact is not None and exact >= 0:
-        return exact / 1e6
-    older = as_float(values.get(seconds)) if seconds else None
+    if microseconds in values:
+        exact = as_float(values[microseconds])
+        if exact is not None and exact >= 0:
+            return exact / 1e6
+    older = as_float(values[seconds]) if seconds is not None and seconds in values else None
     return older if older is not None and older >= 0 else None
 
 

@@ -55,7 +55,9 @@ def _ends(record: Record) -> Mapping[str, Any] | None:
 
 def entry(run: RunDraft, process: ProcessDraft, record: Record) -> None:
     """`dynadiag_entry`: the callers of a frame that is being compiled, the innermost ones included, which `dynamo_start` leaves out."""
-    run.frame_of(process, record.header).callers = run.share(named_stack(record.object().get("stack")))
+    frame = run.frame_of(process, record.header)
+    if run.room.take("call stacks"):
+        frame.callers = run.share(named_stack(record.object().get("stack")))
 
 
 BY_KEY: dict[str, Handler] = {"describe_tensor": tensor, "describe_source": source}

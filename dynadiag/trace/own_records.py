@@ -237,17 +237,18 @@ def cost(run: RunDraft, process: ProcessDraft, record: Record) -> None:
     """`dynadiag_cost`: run time of compiled regions."""
     facts = record.object()
     how = run.share((as_text(facts.get("how")) or "")[:LONGEST_ERROR])
+    step_us = _step_us(facts)
     for region in map(as_dict, as_list(facts.get("regions"))[:_MOST_ENTRIES]):
-        found = _region(run, process, region, how, _step_us(facts))
-        if found is not None and run.room.take("profiled regions", len(found.region)):
-            run.costs.append(found)
+        calls, spent = as_id(region.get("calls")), as_float(region.get("region_us"))
+        if calls and spent is not None and run.room.take("profiled regions", len(as_text(region.get("region")) or "?")):
+            run.costs.append(_region(run, process, region, (calls, spent), how, step_us))
 
 
-def _region(run: RunDraft, process: ProcessDraft, region: Mapping[str, Any], how: str, step_us: float | None) -> RegionCost | None:
-    calls, spent = as_id(region.get("calls")), as_float(region.get("region_us"))
-    if not calls or spent is None:
-        return None
+def _region(
+    run: RunDraft, process: ProcessDraft, region: Mapping[str, Any], took: tuple[int, float], how: str, step_us: float | None
+) -> RegionCost:
     frame = run.known_frame(process, region)
+    calls, spent = took
     return RegionCost(
         process=process.index,
         frame=frame.id if frame else None,

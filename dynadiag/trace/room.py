@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from dynadiag.model.location import Location
+
 MOST_BYTES = 150 << 20
 MOST_PROCESSES = 10_000
 # By kind: how many are kept, and about how many bytes one takes, from here to the finished report.
 _KINDS: dict[str, tuple[int, int]] = {
     "processes": (MOST_PROCESSES, 6000),
     "frames": (100_000, 1500),
+    "call stacks": (100_000, 0),  # their lines are counted where they are kept (`RunDraft.share`)
     "graphs": (200_000, 700),
     "graph break events": (50_000, 700),
     "recompiles": (25_000, 1200),
@@ -73,9 +76,13 @@ class Room:
 
 def size_of(value: object) -> int:
     """About how many bytes a text, a tuple or a small dataclass of such holds."""
+    if value is None:
+        return 50
     if isinstance(value, str):
         return len(value) + 50
     if isinstance(value, tuple):
         return 50 + sum(map(size_of, value))
+    if isinstance(value, Location):  # most of all
+        return 250 + len(value.file) + len(value.function or "") + len(value.code or "")
     fields = getattr(type(value), "__slots__", ())
     return 50 + sum(size_of(getattr(value, field)) for field in fields)

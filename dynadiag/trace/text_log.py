@@ -179,7 +179,7 @@ class TextReader:
 
     def _belongs(self, message: Message, prefix: Prefix, text: str) -> bool:
         """Whether a line goes on with a message: the same prefix again, or none behind one of old torch; never when it begins another."""
-        goes_on = prefix == message.prefix or (message.prefix.old_style and not prefix.known)
+        goes_on = prefix is message.prefix or prefix == message.prefix or (message.prefix.old_style and not prefix.known)
         return goes_on and not starts_message(text, bare=not prefix.known)
 
     def _place(self, message: Message) -> tuple[int, int] | None:

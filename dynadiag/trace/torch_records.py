@@ -52,8 +52,9 @@ def intern(run: RunDraft, process: ProcessDraft, record: Record) -> None:
 
 def start(run: RunDraft, process: ProcessDraft, record: Record) -> None:
     """`dynamo_start`: a frame is being compiled. A compile id that starts again means that Dynamo was reset in between."""
+    header = record.header
     stack = run.share(interned_stack(as_dict(record.value).get("stack"), process.strings, process.inherited))
-    seen = process.frames.get(key_of(process, record.header))
+    seen = process.frames.get(key_of(process, header))
     line = hash(record.line)
     if seen is not None and seen.start is not None:
         if seen.start == line:
@@ -97,10 +98,14 @@ def _within(run: RunDraft, found: CompileMetrics) -> CompileMetrics:
     """The metrics with texts that have room; those of honest programs are never cut."""
     if found.fail_reason is None and not found.restart_reasons and found.recompile_reason is None and found.cudagraph_skip_reason is None:
         return found
-    texts = {name: getattr(found, name) for name in ("fail_type", "fail_reason", "recompile_reason", "cudagraph_skip_reason")}
-    cut: dict[str, Any] = {name: run.room.fits(text[:_LONGEST_REASON], _LEAST_REASON) for name, text in texts.items() if text is not None}
-    restarts = tuple(run.share(reason[:_LONGEST_REASON]) for reason in found.restart_reasons[:_MOST_RESTARTS])
-    return replace(found, restart_reasons=restarts, **cut)
+    cut: dict[str, Any] = {}
+    for name in ("fail_type", "fail_reason", "recompile_reason", "cudagraph_skip_reason"):
+        text = getattr(found, name)
+        if text is not None and (fits := run.room.fits(text[:_LONGEST_REASON], _LEAST_REASON)) != text:
+            cut[name] = fits
+    if found.restart_reasons:
+        cut["restart_reasons"] = tuple(run.share(reason[:_LONGEST_REASON]) for reason in found.restart_reasons[:_MOST_RESTARTS])
+    return replace(found, **cut) if cut else found
 
 
 def _backward_failed(run: RunDraft, process: ProcessDraft, frame: FrameDraft, text: str) -> None:

@@ -16,6 +16,7 @@ _DEEPEST = 50
 _MOST_CONTAINERS = 1_000_000
 _MOST_VALUES = 3_000_000
 _SMALL = 1_000_000
+_DECODER = json.JSONDecoder()
 _LONE_SURROGATE = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}(?:\\u[dD][c-fC-F][0-9a-fA-F]{2})?|\\u[dD][c-fC-F][0-9a-fA-F]{2}")
 
 
@@ -34,7 +35,7 @@ def parse_json(text: str, reason: str) -> Any:
     if "\\ud" in text or "\\uD" in text:
         text = _LONE_SURROGATE.sub(_replace_lone, text)
     try:
-        return json.loads(text)
+        return _DECODER.decode(text)
     except (ValueError, RecursionError):
         raise BadRecordError(reason) from None
 
@@ -66,26 +67,24 @@ def as_text(value: object) -> str | None:
 
 def as_int(value: object) -> int | None:
     """The value if it is an integer that fits 64 bits (a bool is none), else None."""
-    if isinstance(value, int) and not isinstance(value, bool) and -_LARGEST_INT <= value <= _LARGEST_INT:
-        return value
-    return None
+    return value if type(value) is int and -_LARGEST_INT <= value <= _LARGEST_INT else None
 
 
 def as_id(value: object) -> int | None:
     """The value if it can be one of torch's counters (not negative), else None."""
-    number = as_int(value)
-    return number if number is not None and number >= 0 else None
+    return value if type(value) is int and 0 <= value <= _LARGEST_INT else None
 
 
 def as_float(value: object) -> float | None:
     """The value if it is a finite number, else None."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    try:
-        number = float(value)
-    except OverflowError:
-        return None
-    return number if math.isfinite(number) else None
+    if type(value) is not float:
+        if type(value) is not int:
+            return None
+        try:
+            value = float(value)
+        except OverflowError:
+            return None
+    return value if math.isfinite(value) else None
 
 
 def as_bool(value: object) -> bool | None:

@@ -115,7 +115,7 @@ def test_what_runs_alone_since_the_limit_was_hit_is_told_there(builders):
     inner = builders.recompiled(["1/0: k == 3"]).frames
     called = (Location(builders.SCRIPT, 11, "step", "inner(x, k)"),)
     own = tuple(
-        replace(one, id=f"f2{n}", key=replace(one.key, frame=1), name="inner", line=60, callers=called, record=90 + n)
+        replace(one, id=f"f2{n}", key=one.key._replace(frame=1), name="inner", line=60, callers=called, record=90 + n)
         for n, one in enumerate(inner)
     )
     events = (*limit.recompiles, replace(builders.recompiled(["1/0: k == 3"]).recompiles[0], frame="f21"))

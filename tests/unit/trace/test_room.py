@@ -145,6 +145,47 @@ def test_changes_of_python_objects_beyond_those_shown_are_said(tmp_path, monkeyp
     assert len(report.mutations) == 3 and any("first 3 changes of Python objects" in note for note in report.notes)
 
 
+def failed(frame, code=None, **more):
+    name = f"f{frame if code is None else code}"
+    values = {"fail_type": "RuntimeError", "fail_reason": f"no {name}", "co_name": name, "co_filename": "/a.py", **more}
+    metrics = json.dumps({"compilation_metrics": values, "frame_id": frame, "frame_compile_id": 0})
+    return start(frame, name=name) + HEAD.format(7) + metrics + "\n"
+
+
+def test_fallbacks_beyond_those_shown_are_counted_by_code_object(tmp_path, monkeypatch):
+    monkeypatch.setattr("dynadiag.passes.fallback_entries.MOST_FRAMES", 3)
+    codes = (1, 2, 3, 4, 5, 4, 1)
+    report = read(tmp_path, "".join(failed(n, code, config_suppress_errors=True, has_guarded_code=False) for n, code in enumerate(codes)))
+    assert [(entry.id, entry.events) for entry in report.fallbacks] == [("x1", 2), ("x2", 1), ("x3", 1)]
+    assert report.summary.fallbacks == 5
+    assert any("3 of 5 fallbacks are shown" in note for note in report.notes)
+
+
+def test_failed_compilations_beyond_those_shown_are_said(tmp_path, monkeypatch):
+    monkeypatch.setattr("dynadiag.passes.failed_compilations.MOST_FAILED", 3)
+    report = read(tmp_path, "".join(map(failed, range(5))))
+    assert sum(finding.code == "DF10" for finding in report.findings) == 3
+    assert any("3 findings of failed compilations are shown; 2 are left out" in note for note in report.notes)
+
+
+def test_callers_beyond_the_room_are_not_kept(tmp_path, narrow):
+    narrow(call_stacks=2)
+    callers = json.dumps({"stack": [{"file": "/a.py", "line": 7}]})
+    report = read(tmp_path, "".join(start(number) + artifact("dynadiag_entry", number, callers) for number in range(5)))
+    assert sum(bool(frame.callers) for frame in report.run.frames) == 2
+    assert any("2 of 5 call stacks are shown" in note for note in report.notes)
+
+
+def test_graphs_are_read_until_enough_writes_are_known(tmp_path, monkeypatch):
+    monkeypatch.setattr(find_mutations, "MOST_WRITES", 2)
+    graph = (
+        "TRACED GRAPH\nclass GraphModule(torch.nn.Module):\n    def forward(self, a{0}):\n        b = a{0}.add_(1)\n        return (b,)\n"
+    )
+    report = read(tmp_path, "".join(map(graph.format, (1, 1, 1, 2, 3, 4))))
+    assert len(report.run.graphs) == 6 and len(report.mutations) == 2
+    assert "Mutations: only the first 4 graphs were looked at; there are more." in report.notes
+
+
 def test_differences_of_compared_calls_beyond_the_room_are_counted(tmp_path, narrow):
     narrow(differences_of_compared_calls=4)
     text = "".join(
