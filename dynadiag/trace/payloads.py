@@ -32,7 +32,7 @@ def read_payload(ref: PayloadRef) -> str:
     if ref.length > LARGEST_PAYLOAD_BYTES:
         raise UnreadableInputError(f"a payload of {ref.length} bytes in {shown(Path(ref.log))} is too long to be read")
     try:
-        with OpenLog(Path(ref.log)) as log:
+        with OpenLog(ref.log) as log:
             stream = _unpacked(ref.log, os.fstat(log.raw.fileno()).st_mtime_ns) if log.packed else log.stream
             stream.seek(ref.offset)
             data = _read_all(stream, ref.length)
@@ -49,7 +49,7 @@ def read_payload(ref: PayloadRef) -> str:
 def _unpacked(path: str, changed_ns: int) -> BinaryIO:
     """A packed log's text in a file without a name: to find one payload in the log itself, all before it is unpacked each time."""
     unpacked = tempfile.TemporaryFile()  # noqa: SIM115  closed when nobody refers to it any more
-    with OpenLog(Path(path)) as log:
+    with OpenLog(path) as log:
         while part := log.read(1 << 20):
             if unpacked.tell() > _LARGEST_UNPACKED:
                 raise OSError(errno.EFBIG, "its text is too long")

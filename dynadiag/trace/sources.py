@@ -208,7 +208,7 @@ def stop_text(pid: int, number: int | None) -> str:
 class OpenLog:
     """A log opened for reading: plain or gzip; `position` is how far into the file on disk we are."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: str | Path) -> None:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
         self.raw = os.fdopen(descriptor, "rb", buffering=0)
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):

@@ -49,8 +49,8 @@ _MOST_LEFT = 100_000
 
 def starts_message(text: str, *, bare: bool) -> bool:
     """Whether this line begins something that we know, so that the message before it is over; `bare`: no logger's prefix before it."""
-    for pattern in (_BARE_STARTS if bare else _STARTS).get(text[:1], _ANYWHERE):  # noqa: SIM110 - half the time of any()
-        if pattern.search(text):
+    for find in (_BARE_STARTS if bare else _STARTS).get(text[:1], _ANYWHERE):  # noqa: SIM110 - half the time of any()
+        if find(text):
             return True
     return False
 
@@ -74,8 +74,8 @@ class TextEvents:
 
     def take(self, prefix: Prefix, lines: list[str], place: Place) -> None:
         """One whole message; what is not known is passed over."""
-        for pattern, handler, kind in _BY_FIRST.get(lines[0][:1], _LEGACY_HANDLERS):
-            match = pattern.search(lines[0])
+        for find, handler, kind in _BY_FIRST.get(lines[0][:1], _LEGACY_HANDLERS):
+            match = find(lines[0])
             if match:
                 self.allowance -= len(lines)
                 if self.allowance < 0 and handler not in _LONG:
@@ -95,7 +95,7 @@ class TextEvents:
         if len(self.run.processes) < MOST_PROCESSES or (prefix.rank, prefix.pid) in self.processes:
             return False
         handlers = _BY_FIRST.get(text[:1], _LEGACY_HANDLERS)
-        kind = next((kind for pattern, _, kind in handlers if pattern.search(text)), None)
+        kind = next((kind for find, _, kind in handlers if find(text)), None)
         if kind is None:
             return False
         self._leave_out(prefix)
@@ -362,35 +362,38 @@ def _reasons(lines: list[str]) -> tuple[str, ...]:
 
 
 _BREAKS = "graph break events"
-_Known = tuple[re.Pattern[str], "_Handler", "str | None"]
+_Known = tuple[Callable[[str], "re.Match[str] | None"], "_Handler", "str | None"]
 # With the characters that such a message begins with; a warning of 2022 may stand anywhere in a line.
 _HANDLERS: tuple[tuple[str, _Known], ...] = (
-    ("G", (_DUPLICATE, TextEvents.duplicate, _BREAKS)),
-    ("G", (re.compile(r"^Graph break in user code at "), TextEvents.graph_break, _BREAKS)),
-    ("G", (re.compile(r"^Graph break: torch\.compile cannot properly resume"), TextEvents.graph_break, _BREAKS)),
-    ("G", (_OLD_BREAK, TextEvents.old_break, _BREAKS)),
-    ("R", (_RECOMPILE, TextEvents.recompile, "recompiles")),
-    ("t", (_LIMIT, TextEvents.limit, "problems")),
-    ("wW", (_WONT, TextEvents.wont_convert, None)),
-    ("t", (_START, TextEvents.start, None)),
-    ("tU", (_RAISED, TextEvents.raised, _BREAKS)),
-    ("T_", (_GRAPH, TextEvents.graph, "graphs")),
-    ("T \t\r\f\v", (_GUARDS, TextEvents.guards, None)),
+    ("G", (_DUPLICATE.match, TextEvents.duplicate, _BREAKS)),
+    ("G", (re.compile(r"^Graph break in user code at ").match, TextEvents.graph_break, _BREAKS)),
+    ("G", (re.compile(r"^Graph break: torch\.compile cannot properly resume").match, TextEvents.graph_break, _BREAKS)),
+    ("G", (_OLD_BREAK.match, TextEvents.old_break, _BREAKS)),
+    ("R", (_RECOMPILE.match, TextEvents.recompile, "recompiles")),
+    ("t", (_LIMIT.match, TextEvents.limit, "problems")),
+    ("wW", (_WONT.match, TextEvents.wont_convert, None)),
+    ("t", (_START.match, TextEvents.start, None)),
+    ("tU", (_RAISED.match, TextEvents.raised, _BREAKS)),
+    ("T_", (_GRAPH.match, TextEvents.graph, "graphs")),
+    ("T \t\r\f\v", (_GUARDS.match, TextEvents.guards, None)),
 )
-_LEGACY_HANDLERS: tuple[_Known, ...] = ((_LEGACY, TextEvents.legacy, "warnings of 2022"),)
+_LEGACY_HANDLERS: tuple[_Known, ...] = (  # each line is looked through for those; few hold the word
+    (lambda text: _LEGACY.search(text) if "autograd" in text.lower() else None, TextEvents.legacy, "warnings of 2022"),
+)
 _BY_FIRST: dict[str, tuple[_Known, ...]] = {
     first: (*(known for firsts, known in _HANDLERS if first in firsts), *_LEGACY_HANDLERS)
     for first in {first for firsts, _ in _HANDLERS for first in firsts}
 }
 _LONG = frozenset((TextEvents.graph, TextEvents.guards))  # what torch prints in many lines, and what is read by patterns in one go
-_ANYWHERE = (_LEGACY,)
+_ANYWHERE = (_LEGACY_HANDLERS[0][0],)
 _CONTINUED = re.compile(r"^Graph break: from user code at")
 _STARTS = {
-    first: (*(pattern for pattern, _, _ in known if pattern is not _RAISED), *((_CONTINUED,) if first == "G" else ()))
+    first: (*(find for find, handler, _ in known if handler is not TextEvents.raised), *((_CONTINUED.match,) if first == "G" else ()))
     for first, known in _BY_FIRST.items()
     if not first.isspace()
 }
 _TRACEBACK = re.compile(r"^Traceback \(most recent")
 _BARE_STARTS = {
-    first: (*_STARTS[first], *((_RAISED,) if first in "tU" else ()), *((_TRACEBACK,) if first == "T" else ())) for first in _STARTS
+    first: (*_STARTS[first], *((_RAISED.match,) if first in "tU" else ()), *((_TRACEBACK.match,) if first == "T" else ()))
+    for first in _STARTS
 }
