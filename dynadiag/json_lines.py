@@ -73,10 +73,18 @@ def _readable(descriptor: int, timeout_s: float | None) -> bool:
     return bool(poller.poll(None if timeout_s is None else timeout_s * 1000))
 
 
+def value_of(text: bytes | str) -> Any:
+    """The value of a JSON text; ValueError also for one that is nested so deep that Python's reader gives up."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+
+
 def parsed(line: bytes | str) -> dict[str, Any] | None:
     """The message of a line; None for a line that is none."""
     try:
-        message = json.loads(line)
-    except (ValueError, RecursionError):
+        message = value_of(line)
+    except ValueError:
         return None
     return message if isinstance(message, dict) else None

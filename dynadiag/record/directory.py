@@ -87,7 +87,7 @@ def write_marker(directory: Path, facts: Mapping[str, Any]) -> None:
 
 def seal_again(directory: Path) -> None:
     """Renew the seal of a directory of ours after more was written to its logs; a directory that was not ours stays so."""
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError, ValueError, RecursionError):
         facts = json.loads(read_small(directory / MARKER, _LONGEST_MARKER_BYTES))
         write_marker(directory, {name: value for name, value in facts.items() if name not in ("format", "seal")})
 

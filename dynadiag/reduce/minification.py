@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ from typing import Literal, Protocol
 
 import dynadiag
 from dynadiag.errors import DynadiagError, NothingFoundError, OutputError, UsageError
+from dynadiag.json_lines import value_of
 from dynadiag.record import Target
 from dynadiag.record import directory as run_directory
 from dynadiag.record.target import check_script
@@ -282,6 +282,6 @@ def _taken(path: Path, graph: str | None, into: Path, options: SessionOptions, w
 
 def _say_left_out(captures: list[Path], watch: Watch) -> None:
     """One line about options that whoever wrote the recording or the repro may not set here."""
-    lost = [name for folder in captures for name in json.loads((folder / "setting.json").read_text("utf-8")).get("configs_lost", ())]
+    lost = [name for folder in captures for name in value_of((folder / "setting.json").read_text("utf-8")).get("configs_lost", ())]
     if lost:
         watch.say(left_out(lost))

@@ -16,14 +16,15 @@ from types import FrameType
 from typing import Any
 
 from dynadiag.errors import DynadiagError, OutputError, UsageError
-from dynadiag.files import extended, write_inside
-from dynadiag.json_lines import parsed
+from dynadiag.files import extended, read_small, write_inside
+from dynadiag.json_lines import parsed, value_of
 from dynadiag.reduce.core.failure import SILENT, Said
 from dynadiag.reduce.reproducer.proving import DROPPED
 from dynadiag.reduce.sources.failing_script import Suspect
 from dynadiag.reduce.sources.machine_answers import take_over, users_cache
 
 Message = Mapping[str, Any]
+_LARGEST_JOB_BYTES = 64 << 20
 _GOES_ON = "--resume with --out"
 _START = "import gc, runpy, sys; gc.disable(); runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
 """As `-m`, but garbage is not looked for until the worker is ready: importing torch's compiler leaves none, and spends a seventh on it."""
@@ -116,7 +117,7 @@ def reduce_script(
 def _known_before(out: Path) -> Message:
     """What the interrupted run knew of the failure in the script, which is not run again."""
     try:
-        job = json.loads((out / "job.json").read_text("utf-8"))
+        job = value_of(read_small(out / "job.json", _LARGEST_JOB_BYTES))
         call, said = job.get("call"), job.get("said")
     except (OSError, ValueError, AttributeError):
         return {}

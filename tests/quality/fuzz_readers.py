@@ -57,6 +57,8 @@ _LEFT_OUT = re.compile(
     rb"compilation_metrics|chromium_event|dynamo_cpp_guards_str|create_symbol|guard_added|describe_|BYTECODE|_functorch\.config|"
     rb"aot_forward_graph_fw_metadata|aot_autograd_runtime_wrappers|aot_joint_graph|aot_backward_graph"
 )
+_BACKEND = "def mine(gm, inputs):\n    return gm.forward\n"
+_HERE = b"@HERE@"  # where a reduction lies, in its job
 _OPTIONS = {
     "dynamo": {"recompile_limit": 3, "suppress_errors": True, "repro_after": "dynamo"},
     "functorch": {"donated_buffer": False},
@@ -165,6 +167,62 @@ def bench(path: Path, _: Path, __: random.Random) -> str | None:
     return next((f"a line of {len(line)} characters" for line in lines if len(line) > 2000), None)
 
 
+def resume(path: Path, folder: Path, chance: random.Random) -> str | None:
+    """The folder of an interrupted `minify`: all that `--resume` reads before a candidate runs."""
+    from dynadiag.record.directory import is_run_directory
+    from dynadiag.reduce.core.answer_cache import Known
+    from dynadiag.reduce.core.journal import Journal
+    from dynadiag.reduce.session import _known_before
+    from dynadiag.reduce.sources.resuming import captures_to_resume, is_script_job
+
+    job = path / "job.json"
+    if job.is_file() and not job.is_symlink():
+        job.write_bytes(job.read_bytes().replace(_HERE, os.fsencode(path)))
+    is_run_directory(path)
+    is_script_job(path)
+    _known_before(path)
+    for name in ("journal.jsonl", "known.jsonl"):
+        with contextlib.suppress(DynadiagError):
+            subject = Journal(path / name, subject="s", resume=True) if name[0] == "j" else Known(path / name, environment={}, resume=True)
+            subject.close()
+    script = folder / "train.py"
+    script.write_text(f"import torch\n{_BACKEND}")
+    captures = captures_to_resume(path, script)
+    if "torch" in sys.modules and chance.random() < 0.5:
+        from dynadiag.reduce.graphs.loading import load_capture
+
+        with contextlib.redirect_stderr(io.StringIO()):
+            load_capture(captures[0])
+    return None
+
+
+def resume_source(folder: Path, log: Path | None) -> Path:
+    """The folder of a reduction that was interrupted; with a log, its capture is a real one."""
+    made = folder / "reduction"
+    made.mkdir(mode=0o700)
+    (made / "dynadiag-run.json").write_text(json.dumps({"format": 1, "dynadiag": "0", "command": None}))
+    if log is not None:
+        from dynadiag.reduce.sources.recording import capture_recorded
+
+        with contextlib.redirect_stderr(io.StringIO()):
+            capture_recorded(log, "g0", made / "capture", backend=None)
+    capture = next(made.glob("capture/**/setting.json"), made / "capture" / "setting.json").parent
+    capture.mkdir(parents=True, exist_ok=True)
+    setting = capture / "setting.json"
+    state = json.loads(setting.read_text()) if setting.exists() else {}
+    setting.write_text(json.dumps({**state, "backend_source": _BACKEND}))
+    here = f"{_HERE.decode()}/{capture.relative_to(made)}"
+    job = {"script": "train.py", "captures": [here], "call": 1, "backward": False, "said": ["RuntimeError", "no"], "timeout_s": 60}
+    (made / "job.json").write_text(json.dumps(job))
+    verdicts = [{"key": f"k{number}", "verdict": verdict, "remark": "r"} for number, verdict in enumerate(("interesting", "boring", "x"))]
+    lines = [{"journal": 1, "subject": "s"}, *verdicts]
+    (made / "journal.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    answers = [{"known": 1, "environment": {}}, {"key": "a", "answer": [1, {"b": None}]}]
+    (made / "known.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in answers))
+    (made / "minify.json").write_text(json.dumps({"schema_version": 1, "complete": False, "kind": "error", "queries": {"cut": 3}}))
+    return made
+
+
 def bench_source(folder: Path) -> Path:
     """A bench.json."""
     from dynadiag.bench import json_result
@@ -224,7 +282,7 @@ def forbidden(source: str) -> str | None:
     return None
 
 
-READERS: dict[str, Reader] = {"explain": explain, "graph": graph, "minify": minify, "parity": parity, "bench": bench}
+READERS: dict[str, Reader] = {"explain": explain, "graph": graph, "minify": minify, "parity": parity, "bench": bench, "resume": resume}
 
 
 def read(name: str, path: Path, folder: Path, chance: random.Random) -> str | None:

@@ -285,6 +285,8 @@ def _reader(source: Path, chance: random.Random) -> str:
         return "bench"
     if source.name == "repro.py":
         return "minify"
+    if source.name == "reduction":
+        return "resume"
     return chance.choice(("graph", "graph", "minify", "parity", "explain")) if source.parent.name == "graphs" else "explain"
 
 
@@ -335,7 +337,8 @@ def failures(
         sources = recordings(extra, Path(name))
         fuzz_readers.warm(Path(name) / "run", Path(name))
         sources += [fuzz_readers.bench_source(Path(name))]
-        sources += 3 * fuzz_readers.with_torch(Path(name)) if graphs else []
+        made = fuzz_readers.with_torch(Path(name)) if graphs else []
+        sources += [*3 * made, fuzz_readers.resume_source(Path(name), made[0] if made else None)]
         before = _peak_mb() if graphs else 0
         for seed in seeds:
             reader, wrong = one_case(seed, sources, watch, keep)

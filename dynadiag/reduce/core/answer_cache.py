@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from dynadiag.errors import OutputError
-from dynadiag.files import extended
+from dynadiag.files import extended, read_small
+from dynadiag.json_lines import value_of
+from dynadiag.reduce.core.journal import LARGEST_BYTES
 
 FORMAT = 1
 _NOT_SAID = "the earlier run does not say on which machine and torch it ran"
@@ -64,7 +66,7 @@ class Known:
 
     def _read(self, environment: Mapping[str, str]) -> int:
         """Take the answers of all whole lines; gives how many bytes those are, none where the machine is another."""
-        lines = self._path.read_bytes().splitlines(keepends=True) if self._path.exists() else []
+        lines = read_small(self._path, LARGEST_BYTES).splitlines(keepends=True) if os.path.lexists(self._path) else []
         first = _parsed(lines[0]) if lines else None
         if first is None or first.get("known") != FORMAT or not isinstance(first.get("environment"), dict):
             self.changed = _NOT_SAID
@@ -83,7 +85,7 @@ class Known:
 
 def _parsed(raw: bytes) -> dict[str, Any] | None:
     try:
-        line = json.loads(raw) if raw.endswith(b"\n") else None
+        line = value_of(raw) if raw.endswith(b"\n") else None
     except ValueError:
         return None
     return line if isinstance(line, dict) else None

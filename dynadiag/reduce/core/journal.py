@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import IO, Any
 
 from dynadiag.errors import OutputError, UnreadableInputError
-from dynadiag.files import extended
+from dynadiag.files import extended, read_small
+from dynadiag.json_lines import value_of
 from dynadiag.reduce.core.verdict import Verdict
 
 FORMAT = 1
+LARGEST_BYTES = 1 << 30  # of a journal that is read
 
 
 class Journal:
@@ -33,7 +35,7 @@ class Journal:
         if path is None:
             return
         try:
-            usable = self._read(path, subject) if resume and path.exists() else 0
+            usable = self._read(path, subject) if resume and os.path.lexists(path) else 0
             self._file = os.fdopen(extended(path, keep_bytes=usable), "w", encoding="utf-8")
         except OSError as error:
             raise OutputError(f"cannot write the journal {path}: {error.strerror or error}") from error
@@ -67,7 +69,7 @@ class Journal:
     def _read(self, path: Path, subject: str) -> int:
         """Take the verdicts of all whole lines; gives how many bytes those are (a line cut short by a kill is dropped)."""
         usable = 0
-        for number, raw in enumerate(path.read_bytes().splitlines(keepends=True)):
+        for number, raw in enumerate(read_small(path, LARGEST_BYTES).splitlines(keepends=True)):
             line = _parsed(raw)
             if number == 0 and (line is None or line.get("journal") != FORMAT or line.get("subject") != subject):
                 raise UnreadableInputError(f"{path} is not the journal of this reduction: remove it, or choose another --out")
@@ -90,7 +92,7 @@ def _parsed(raw: bytes) -> dict[str, Any] | None:
     if not raw.endswith(b"\n"):
         return None
     try:
-        line = json.loads(raw)
+        line = value_of(raw)
     except ValueError:
         return None
     return line if isinstance(line, dict) else None

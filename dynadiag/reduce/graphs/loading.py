@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -19,6 +18,7 @@ from dynadiag.fx.collectives import group_sizes
 from dynadiag.fx.rebuild import RebuildOptions, rebuild
 from dynadiag.fx.refusal import NotRebuildableError
 from dynadiag.fx.running import is_here, missing_device
+from dynadiag.json_lines import value_of
 from dynadiag.reduce.graphs.candidate import Candidate
 from dynadiag.reduce.graphs.inputs import COMPUTED, HOME, Input, from_value
 from dynadiag.reduce.graphs.setting import Setting, from_json
@@ -44,7 +44,7 @@ def load_capture(folder: Path) -> tuple[Candidate, Setting]:
 
 def _loaded(folder: Path) -> tuple[Candidate, Setting]:
     try:
-        state = json.loads((folder / "setting.json").read_text("utf-8"))
+        state = value_of((folder / "setting.json").read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise _unreadable(folder, error) from error
     if state.get("trouble"):
@@ -58,7 +58,7 @@ def load_candidate(folder: Path, configs: tuple[tuple[str, Any], ...]) -> Candid
     """The graph with its inputs. Raises UnreadableInputError as `load_capture` does."""
     try:
         text = (folder / "graph.txt").read_text("utf-8")
-        details = json.loads((folder / "details.json").read_text("utf-8")) if (folder / "details.json").exists() else None
+        details = value_of((folder / "details.json").read_text("utf-8")) if (folder / "details.json").exists() else None
         arguments = folder / "arguments.json"
         saved = stored_inputs(arguments) if arguments.exists() else _tensors(folder / "inputs.pt")
         attributes = saved["attributes"] if saved is not None and "attributes" in saved else _tensors(folder / "attributes.pt")

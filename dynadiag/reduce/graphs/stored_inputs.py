@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from dynadiag.errors import UnreadableInputError
 from dynadiag.fx import sizes
 from dynadiag.fx.inputs import contiguous_stride
 from dynadiag.fx.refusal import NotRebuildableError
+from dynadiag.json_lines import value_of
 from dynadiag.reduce.sources.torch_repro import symbols_of
 
 _MOST_BYTES = 64 << 30
@@ -31,7 +31,7 @@ def stored_inputs(file: Path) -> dict[str, Any]:
     Missing storages hold normal random numbers (integers: zeros), as torch's own reader makes them (`InputReader.storage`, 2.11).
     Raises UnreadableInputError when a size or a storage makes no sense.
     """
-    said = json.loads(file.read_text("utf-8"))
+    said = value_of(file.read_text("utf-8"))
     try:
         return _inputs(said)
     except _SENSELESS as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import struct
@@ -12,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dynadiag.errors import NothingFoundError
+from dynadiag.json_lines import value_of
 from dynadiag.record import RecordOptions, RecordResult, Target, record
 from dynadiag.reduce.core.failure import Said, said_by
 from dynadiag.replay.settings import VARIABLE, CaptureSettings
@@ -93,7 +93,7 @@ def _region(folder: Path, suspect: Suspect) -> tuple[int, ...]:
         regions: dict[int, int] = {}
         for line in path.read_text("utf-8", errors="replace").splitlines():
             with contextlib.suppress(ValueError, KeyError, TypeError):
-                said = json.loads(line)
+                said = value_of(line)
                 regions[int(said["graph"])] = int(said["region"])
         if graph in regions:
             return tuple(number for number, region in regions.items() if region == regions[graph] >= 0 and number <= graph)
@@ -195,7 +195,7 @@ def _all_failures(folder: Path) -> list[Suspect]:
 def _failures(path: Path) -> Iterator[Suspect]:
     for line in path.read_text("utf-8", errors="replace").splitlines():
         with contextlib.suppress(ValueError, KeyError, TypeError):
-            found = json.loads(line)
+            found = value_of(line)
             said = said_by(str(found["exception"]), str(found["message"])) if "exception" in found else None
             where = {"graph": int(found["graph"]), "call": int(found["call"])}
             yield Suspect(**where, phase=str(found["phase"]), title=str(found["title"]), said=said, pid=_pid(path))
@@ -222,7 +222,7 @@ def _number(path: Path) -> int:
 def _owner(path: Path) -> int | None:
     """The process that captured it."""
     try:
-        pid = json.loads((path / "setting.json").read_text("utf-8"))["pid"]
+        pid = value_of((path / "setting.json").read_text("utf-8"))["pid"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return pid if type(pid) is int else None

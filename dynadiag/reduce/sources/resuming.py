@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
 from dynadiag.errors import UnreadableInputError, UsageError
+from dynadiag.files import read_small
+from dynadiag.json_lines import value_of
 from dynadiag.record.directory import MARKER, clear, is_ours, is_run_directory
+
+_LARGEST_BYTES = 64 << 20
 
 
 def can_resume(out: Path | None, say: Callable[[str], None]) -> bool:
@@ -36,7 +39,7 @@ def can_resume(out: Path | None, say: Callable[[str], None]) -> bool:
 def is_script_job(directory: Path) -> bool:
     """Whether the earlier run in this directory reduced a script."""
     try:
-        return "script" in json.loads((directory / "job.json").read_text("utf-8"))
+        return "script" in value_of(read_small(directory / "job.json", _LARGEST_BYTES))
     except (OSError, ValueError, TypeError):
         return False
 
@@ -48,8 +51,8 @@ def captures_to_resume(directory: Path, script: Path) -> list[Path]:
     be a line of `script`, which the user asks to run anyway. Raises UnreadableInputError if not, and for a damaged or foreign job.
     """
     try:
-        folders = [Path(path) for path in json.loads((directory / "job.json").read_text("utf-8"))["captures"]]
-        inside = all(folder.resolve().is_relative_to(directory.resolve()) for folder in folders)
+        folders = [Path(path) for path in value_of(read_small(directory / "job.json", _LARGEST_BYTES))["captures"]]
+        inside = all(folder.resolve().is_relative_to(directory.resolve()) and not _leads_away(folder) for folder in folders)
         sources = [source for folder in folders for source in _sources(folder)] if inside else []
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UnreadableInputError(f"{directory} holds no reduction that can be resumed: {error}") from error
@@ -62,9 +65,14 @@ def captures_to_resume(directory: Path, script: Path) -> list[Path]:
     return folders
 
 
+def _leads_away(folder: Path) -> bool:
+    """Whether a file of the capture lies elsewhere."""
+    return any(file.is_symlink() for file in folder.iterdir())
+
+
 def _sources(folder: Path) -> list[object]:
     """The texts that loading the capture would run: of the backend, and of functions that are options."""
-    state = json.loads((folder / "setting.json").read_text("utf-8"))
+    state = value_of(read_small(folder / "setting.json", _LARGEST_BYTES))
     return [state.get("backend_source"), *(value.get("source") for _, value in state.get("configs", ()) if isinstance(value, dict))]
 
 

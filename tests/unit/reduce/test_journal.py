@@ -40,7 +40,9 @@ def test_without_resume_it_begins_anew(tmp_path):
     journal.close()
 
 
-@pytest.mark.parametrize("content", [b"", b"\x00\xff\n", b"[1]\n", b'{"journal": 1, "subject": "other"}\n', b'{"journal": 1, "subj'])
+@pytest.mark.parametrize(
+    "content", [b"", b"\x00\xff\n", b"[1]\n", b"[" * 100_000 + b"\n", b'{"journal": 1, "subject": "other"}\n', b'{"journal": 1, "subj']
+)
 def test_a_journal_of_something_else_is_refused(tmp_path, content):
     (tmp_path / "journal").write_bytes(content)
     if not content:
@@ -49,6 +51,15 @@ def test_a_journal_of_something_else_is_refused(tmp_path, content):
     with pytest.raises(UnreadableInputError, match="is not the journal"):
         Journal(tmp_path / "journal", subject="s", resume=True)
     assert (tmp_path / "journal").read_bytes() == content
+
+
+def test_what_is_nested_too_deep_ends_what_is_known(tmp_path):
+    path = tmp_path / "journal"
+    written(path)
+    path.write_bytes(path.read_bytes() + b'{"key": ' + b"[" * 100_000 + b"\n")
+    journal = Journal(path, subject="s", resume=True)
+    assert journal.recovered == 3
+    journal.close()
 
 
 def test_unknown_verdicts_are_asked_again(tmp_path):
@@ -72,9 +83,10 @@ def test_an_oracle_that_answers_with_text_is_no_oracle():
         as_verdict("boring")
 
 
-def test_a_link_in_place_of_the_journal_is_refused_and_not_followed(tmp_path):
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_link_in_place_of_the_journal_is_refused_and_not_followed(tmp_path, resume):
     (tmp_path / "precious").write_text("precious")
     (tmp_path / "journal").symlink_to(tmp_path / "precious")
     with pytest.raises(OutputError, match="cannot write the journal .*: it is a link, which is not followed"):
-        Journal(tmp_path / "journal", subject="s")
+        Journal(tmp_path / "journal", subject="s", resume=resume)
     assert (tmp_path / "precious").read_text() == "precious"

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from dynadiag.errors import UnreadableInputError
-from dynadiag.reduce.sources.resuming import captures_to_resume
+from dynadiag.reduce.sources.resuming import captures_to_resume, is_script_job
 
 BACKEND = "def mine(gm, inputs):\n    return gm.forward\n"
 
@@ -44,11 +44,32 @@ def test_a_function_that_is_an_option_is_held_to_the_same(earlier):
 
 
 @pytest.mark.parametrize(
-    "job", ["", "[]", '{"captures": ["/etc"]}', '{"captures": 3}', '{"captures": [null]}', '{"captures": ["../elsewhere"]}']
+    "job", ["", "[]", "[" * 100_000, '{"captures": ["/etc"]}', '{"captures": 3}', '{"captures": [null]}', '{"captures": ["../elsewhere"]}']
 )
 def test_a_damaged_or_foreign_job_is_one_line(earlier, job):
     (earlier / "out" / "job.json").write_text(job)
     with pytest.raises(UnreadableInputError):
+        captures_to_resume(earlier / "out", earlier / "train.py")
+
+
+@pytest.mark.parametrize("name", ["job.json", "capture/setting.json", "capture/inputs.pt"])
+def test_a_file_that_is_a_link_is_refused(earlier, name):
+    file = earlier / "out" / name
+    file.touch()
+    file.rename(earlier / "elsewhere")
+    file.symlink_to(earlier / "elsewhere")
+    with pytest.raises(UnreadableInputError):
+        captures_to_resume(earlier / "out", earlier / "train.py")
+
+
+def test_a_job_that_cannot_be_read_is_no_scripts(earlier):
+    (earlier / "out" / "job.json").write_text("[" * 100_000)
+    assert not is_script_job(earlier / "out")
+
+
+def test_a_setting_nested_too_deep_is_one_line(earlier):
+    (earlier / "out" / "capture" / "setting.json").write_text("[" * 100_000)
+    with pytest.raises(UnreadableInputError, match="nested too deep"):
         captures_to_resume(earlier / "out", earlier / "train.py")
 
 
