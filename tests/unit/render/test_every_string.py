@@ -47,6 +47,8 @@ def filled(value, text, but=()):
     if isinstance(value, Mapping):
         items = enumerate(value.items())
         return {f"{text}{number}" if isinstance(key, str) else key: filled(item, text, but) for number, (key, item) in items}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(filled(item, text, but) for item in value))
     if isinstance(value, tuple | list | frozenset | set):
         return type(value)(filled(item, text, but) for item in value)
     return value
