@@ -57,8 +57,8 @@ print(json.dumps({
     "queries": sum(found.queries.values()),
 }))
 """
-# Some runs of one tree need 149 questions and others 289 (torch 2.15); both end at the same size.
-MOST_STATEMENTS, MOST_QUERIES = 7, 300
+# The same 149 in every run (torch 2.15), whatever the hashes of strings are.
+MOST_STATEMENTS, MOST_QUERIES = 7, 160
 
 
 def test_a_training_script_is_reduced_to_its_break_in_few_questions(tmp_path):

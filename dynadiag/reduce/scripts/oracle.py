@@ -51,7 +51,7 @@ class Seen:
 
 @dataclass(frozen=True, kw_only=True)
 class Conditions:
-    """How candidates run: `recorded` for kinds that only a recording tells, within `timeout_s` and `cpu_s`.
+    """How candidates run: `recorded` for kinds that only a recording tells, within `timeout_s` and `cpu_s`, random numbers from `seed`.
 
     Once `until` is seen, what is left of the program runs uncompiled.
     """
@@ -67,6 +67,11 @@ class Conditions:
         """What a run depends on."""
         until = None if self.until is None else self.until.signature()
         return f"{self.recorded} {self.timeout_s} {self.arguments} {until} {self.cpu_s}" + (f" {self.seed}" if self.seed else "")
+
+
+def draws(program: Program) -> bool:
+    """Whether it may draw random numbers."""
+    return _DRAWS.search(program.text) is not None
 
 
 def see(program: Program, conditions: Conditions, *, eager: bool = False, look: bool = False) -> Seen:
@@ -190,7 +195,7 @@ class ScriptOracle:
             verdict, remark = self._judge_once(program)
             if verdict is not Verdict.BORING:
                 break
-        if verdict is Verdict.INTERESTING and self.repeats == 1 and _DRAWS.search(program.text):
+        if verdict is Verdict.INTERESTING and self.repeats == 1 and draws(program):
             for seed in self.seeds:
                 # Once is enough to see the failure: what comes after it was run whole.
                 until = self.target if self.target.kind in KINDS else None
@@ -229,8 +234,9 @@ class ScriptOracle:
         why = control.refused or control.environment or (control.ended.title() if control.ended is not None else None)
         return (Verdict.INTERESTING, "") if why is None else (Verdict.INVALID, f"without the compiler: {why}")
 
-    def _see(self, program: Program, *, eager: bool = False, seed: int = 0, until: Failure | None = None) -> Seen:
-        conditions = replace(self.conditions, cpu_s=self._cpu_limit(), seed=seed, until=until or self.conditions.until)
+    def _see(self, program: Program, *, eager: bool = False, seed: int | None = None, until: Failure | None = None) -> Seen:
+        conditions = replace(self.conditions, cpu_s=self._cpu_limit(), until=until or self.conditions.until)
+        conditions = conditions if seed is None else replace(conditions, seed=seed)
         with remembering(None):  # the journal remembers the verdict
             seen = see(program, conditions, eager=eager)
         self.wait()  # an interrupt has killed the child: what it showed is no answer

@@ -7,6 +7,7 @@ import contextlib
 import linecache
 import math
 import os
+import random
 import sys
 import tempfile
 import time
@@ -40,7 +41,7 @@ class RunOptions:
     """`log` is where to record, None not to; `eager` runs without the compiler; `arguments` become `sys.argv[1:]`.
 
     Once `until` was recorded the rest runs uncompiled. `look` tells which lines run and what values they give. The child is killed when it
-    has taken `cpu_s` CPU seconds. A `seed` is what torch's generator begins with, 0 for its own.
+    has taken `cpu_s` CPU seconds. The generators of torch, Python and numpy begin with `seed`.
     """
 
     log: Path | None = None
@@ -71,8 +72,7 @@ def run_program(text: str, options: RunOptions, tell: Tell) -> None:
     guard.install()
     _watch_saving(guard)
     tell({"step": "run"})
-    if options.seed:
-        torch.manual_seed(options.seed)
+    _seed(options.seed)
     with _recorded(options.log), _told(path, text, tell) if options.look else contextlib.nullcontext():
         if options.until is not None and options.log is not None:
             stop_compiling_when(_Watch(options.log, options.until, tell))
@@ -80,6 +80,14 @@ def run_program(text: str, options: RunOptions, tell: Tell) -> None:
     if guard.refusals:
         tell({"refused": guard.refusals[0], "refused_line": guard.line})
     tell(problem if problem is not None else {"ended": True})
+
+
+def _seed(seed: int) -> None:
+    """Every run draws the same numbers: torch's generator begins elsewhere in each worker, Python's own in each child."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    if "numpy.random" in sys.modules:
+        sys.modules["numpy.random"].seed(seed)
 
 
 def _shared_headers() -> list[str]:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import sys
 import textwrap
 
+import numpy
 import pytest
+import torch
 
 from dynadiag.errors import NothingFoundError
 from dynadiag.reduce.core.verdict import Verdict
 from dynadiag.reduce.reproducer.script_file import Header, reproducer
 from dynadiag.reduce.reproducer.script_proving import prove, shows
 from dynadiag.reduce.script_worker import warm_up
-from dynadiag.reduce.scripts.oracle import Conditions, ScriptOracle, see
+from dynadiag.reduce.scripts.oracle import SEEDS, Conditions, ScriptOracle, see
 from dynadiag.reduce.scripts.program import parsed
 from dynadiag.reduce.scripts.reduction import ScriptOptions, confirm
 
@@ -187,12 +190,53 @@ torch.compile(scale, backend="eager")(torch.randn(()))
 
 @pytest.mark.parametrize(("limit", "verdict"), [("1.0", Verdict.BORING), ("100.0", Verdict.INTERESTING)])
 def test_a_program_that_shows_it_for_some_random_numbers_only_is_no_result(limit, verdict):
-    """With torch's own first number, -1.9, the branch is not taken."""
+    """With the third seed, the first for which it ends well, the branch is not taken."""
     text = program(ON_SOME_SEEDS.replace("LIMIT", limit))
-    target = confirm(text, ScriptOptions(kind="graph_break", match="GB0124")).failure
-    oracle = ScriptOracle(target, Conditions(recorded=True, timeout_s=600.0, until=target))
+    found = confirm(text, ScriptOptions(kind="graph_break", match="GB0124"))
+    oracle = ScriptOracle(found.failure, Conditions(recorded=True, timeout_s=600.0, until=found.failure, seed=found.seed))
     assert oracle.judge(text)[0] is Verdict.INTERESTING
     assert oracle.thorough().judge(text)[0] is verdict
+
+
+DRAWING = """
+import random
+import numpy
+import torch
+
+drawn = [torch.rand(()).item(), random.random(), numpy.random.rand()]
+raise ValueError("".join(chr(97 + int(26 * one)) * 5 + chr(97 + int(26 * 26 * one % 26)) for one in drawn))
+"""
+
+
+def test_every_run_of_a_program_draws_the_same_numbers():
+    """torch's generator begins elsewhere in each worker: what a search asked differed from run to run of the same script."""
+    said = []
+    for state in (1, 2):
+        torch.manual_seed(state)
+        random.seed(state)
+        numpy.random.seed(state)
+        said.append(see(program(DRAWING), Conditions(recorded=False, timeout_s=600)).ended.message)
+    assert said[0] == said[1]
+    assert see(program(DRAWING), Conditions(recorded=False, timeout_s=600, seed=SEEDS[0])).ended.message != said[0]
+
+
+ON_NEGATIVE = """
+import torch
+
+@torch.compile(backend="eager")
+def step(x, negative):
+    if negative:
+        print("negative")
+    return x + 1
+
+step(torch.ones(2), torch.randn(()).item() < 0)
+"""
+
+
+def test_what_other_random_numbers_show_is_found_too():
+    """`randn` begins with 1.5 for the first seed, with 1.2 for the next one and with -1.9 for the third."""
+    found = confirm(program(ON_NEGATIVE), ScriptOptions(kind="graph_break"))
+    assert (found.seed, found.failed, found.of) == (SEEDS[1], 3, 3)
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,15 @@ class Remembering(GraphReducer):
         return taken
 
 
+def test_values_that_a_graph_draws_are_the_same_in_every_process():
+    drawn = []
+    for state in (1, 2):
+        torch.manual_seed(state)
+        drawn.append(eager_values(candidate_of(torch.fx.symbolic_trace(lambda x: torch.rand_like(x)), [torch.ones(2)]))["rand_like"])
+        assert torch.initial_seed() == state
+    assert torch.equal(*drawn)
+
+
 @pytest.mark.parametrize("needed", [{torch.sinh}, {torch.sinh, torch.cosh}, {torch.sinh, torch.sigmoid, torch.tanh}])
 def test_the_width_changes_nothing_but_the_time(needed, tmp_path):
     found = {}
