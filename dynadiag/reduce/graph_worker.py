@@ -41,6 +41,8 @@ from dynadiag.torch_compat.reduce_compile import LAYERS, import_dynamo, warm_up
 from dynadiag.torch_compat.reduce_cpp import remembered
 
 LEAST_CELL_S = 60.0
+SEEN_TO_HANG_S = 60.0
+"""For the first run of a graph that did not end in the script within the whole limit: twice what the written file waits."""
 _CHECKS = {"wrong_result": "forward", "nan": "forward", "wrong_gradient": "gradient", "wrong_mutation": "mutation"}
 
 
@@ -76,7 +78,7 @@ def _reduced(
     candidate: Candidate, setting: Setting, made: CallsMade, out: Path, job: dict[str, Any], interrupts: Interrupts, began: float
 ) -> None:
     options = HuntOptions(
-        timeout_s=job["timeout_s"],
+        timeout_s=min(job["timeout_s"], SEEN_TO_HANG_S) if job.get("hangs") else job["timeout_s"],
         kind=job["kind"],
         match=job["match"],
         said=tuple(job["said"]) if job.get("said") else None,

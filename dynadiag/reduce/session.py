@@ -72,6 +72,7 @@ def reduce_captured(
         "call": suspect.call if suspect is not None and suspect.phase != "compile" else None,
         "backward": suspect is not None and suspect.phase == "after",
         "timeout_s": options.timeout_s,
+        "hangs": suspect is not None and suspect.hangs,
         "kind": options.kind,
         "match": options.match,
         "said": suspect.said if suspect is not None and options.kind not in SILENT else None,
@@ -122,7 +123,8 @@ def _known_before(out: Path) -> Message:
     except (OSError, ValueError, AttributeError):
         return {}
     is_said = isinstance(said, list) and len(said) == 2 and all(isinstance(text, str) for text in said)
-    return {"call": call if type(call) is int else None, "backward": job.get("backward") is True, "said": said if is_said else None}
+    flags = {name: job.get(name) is True for name in ("backward", "hangs")}
+    return {"call": call if type(call) is int else None, "said": said if is_said else None, **flags}
 
 
 def _worked(module: str, job: Mapping[str, Any], out: Path, on_message: Callable[[Message], None]) -> Message:

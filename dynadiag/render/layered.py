@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
-
-import networkx
+from typing import Any
 
 from dynadiag.render.dot import BREAK_COLOUR, EDGE_COLOUR
 from dynadiag.render.sanitise import xml_text
@@ -46,13 +45,15 @@ def _size(box: Box) -> tuple[float, float]:
 
 def _rows(sketch: Sketch) -> list[list[int]]:
     """Boxes by layer; an arrow that goes back to an earlier box does not count."""
+    import networkx  # 0.3 CPU seconds, which no picture of Graphviz needs
+
     graph = networkx.DiGraph()
     graph.add_nodes_from(range(len(sketch.boxes)))
     graph.add_edges_from((arrow.tail, arrow.head) for arrow in sketch.arrows if arrow.tail < arrow.head)
     return [_by_parents(sorted(row), graph) for row in networkx.topological_generations(graph)]
 
 
-def _by_parents(row: list[int], graph: networkx.DiGraph) -> list[int]:
+def _by_parents(row: list[int], graph: Any) -> list[int]:
     def middle(number: int) -> tuple[float, int]:
         parents = list(graph.predecessors(number))
         return (sum(parents) / len(parents) if parents else number, number)

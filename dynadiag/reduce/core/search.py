@@ -50,16 +50,16 @@ def one_minimal(items: Sequence[int], fails: Fails) -> tuple[int, ...]:
     return tuple(kept)
 
 
-def _bisect(length: int, fails_at: Callable[[int], bool]) -> int:
-    """The smallest length that fails, if longer ones do; a length that was seen to fail in any case."""
-    passing, failing = 0, length
-    while failing - passing > 1:
-        middle = (passing + failing) // 2
-        if fails_at(middle):
-            failing = middle
+def _bisect(length: int, holds_at: Callable[[int], bool]) -> int:
+    """The smallest length at which it holds, if it does at longer ones; a length at which it was seen to hold in any case."""
+    below, holding = 0, length
+    while holding - below > 1:
+        middle = (below + holding) // 2
+        if holds_at(middle):
+            holding = middle
         else:
-            passing = middle
-    return failing
+            below = middle
+    return holding
 
 
 def _gallop(runs: list[list[int]], fails: Fails) -> list[list[int]]:
@@ -77,16 +77,8 @@ def _longest_deletion(runs: list[list[int]], position: int, fails: Fails) -> int
         rest = frozenset(item for run in (*runs[:position], *runs[position + count :]) for item in run)
         return bool(rest) and fails(rest)
 
-    deleted, kept = 0, len(runs) - position
-    if fails_without(kept):
-        return kept
-    while kept - deleted > 1:
-        middle = (deleted + kept) // 2
-        if fails_without(middle):
-            deleted = middle
-        else:
-            kept = middle
-    return deleted
+    most = len(runs) - position
+    return most if fails_without(most) else _bisect(most, lambda count: not fails_without(count)) - 1
 
 
 def foresee(procedure: Callable[[Fails], object], answers: Sequence[bool], *, chance: float) -> Iterator[frozenset[int]]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import shutil
 import struct
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,6 +21,7 @@ from dynadiag.replay.settings import VARIABLE, CaptureSettings
 _STATE = struct.Struct("<qqq")
 _COMPILING, _CALLING = 1, 2
 _EVERY, _ALWAYS = -2, -3
+_LEAST_RUN_S = 30.0
 NO_GRAPH_FAILED = "no-graph-failed"
 """The slug of what is raised where the script fails, but in no compile and no call of a graph."""
 NOT_CAPTURED = "not-captured"
@@ -29,7 +32,7 @@ _PHASES = {_COMPILING: "compile", _CALLING: "call"}
 class Suspect:
     """Where a script failed: the number of the graph in its process, in `phase`, at its `call`-th call; `title` says how.
 
-    `said` is what the exception said, None where it was none; `pid` is the process, None where it is not known.
+    `said` is what the exception said, None where it was none; `pid` is the process, None where it is not known; `hangs`: it did not end.
     """
 
     graph: int
@@ -38,6 +41,7 @@ class Suspect:
     title: str
     said: Said | None = None
     pid: int | None = field(default=None, compare=False)
+    hangs: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +76,7 @@ def find_and_capture(target: Target, out: Path, options: CaptureOptions) -> tupl
     if options.always:
         return _found_and_captured(target, out, options)
     options.say("run 1 of the script: looking for the compile or the call that fails")
+    began = time.time()
     folder, result = _run(target, out, "first-run", CaptureSettings(str(out / "first-run")), options)
     suspect = _what_failed(folder, result)
     if suspect.phase == "compile" and len(_region(folder, suspect)) <= 1 and (captured := _captured_at_once(folder, suspect)):
@@ -79,11 +84,24 @@ def find_and_capture(target: Target, out: Path, options: CaptureOptions) -> tupl
     options.say(f"run 2 of the script: capturing graph {suspect.graph} (what it prints goes to {out / 'capture' / 'output.txt'})")
     call = suspect.call if suspect.phase != "compile" else 0
     wanted = CaptureSettings(str(out / "capture"), graph=suspect.graph, call=call, region=_region(folder, suspect))
-    folder, again = _run(target, out, "capture", wanted, replace(options, quiet=True))
-    second = _suspect(folder, again)
-    if second is None or (second.graph, second.phase) != (suspect.graph, suspect.phase):
+    options, limit_s = replace(options, quiet=True), _time_to_come_again(suspect, folder, began)
+    for timeout_s in ([limit_s] if limit_s < (options.timeout_s or 0.0) else []) + [options.timeout_s]:
+        folder, again = _run(target, out, "capture", wanted, replace(options, timeout_s=timeout_s))
+        second = _suspect(folder, again)
+        if second is not None and (second.graph, second.phase) == (suspect.graph, suspect.phase):
+            break
+    else:
         raise NothingFoundError(f"the failure did not come back: it came in 1 of 2 runs ({suspect.title})", exit_code=1)
     return suspect, _captured(folder, second, "the second run took another way")
+
+
+def _time_to_come_again(suspect: Suspect, folder: Path, began: float) -> float:
+    """Seconds after which a compile that hangs has surely begun once more: three times what it took, and half a minute.
+
+    It begins with the last that the process wrote. Without end for a call, which leaves nothing behind.
+    """
+    written = [path.stat().st_mtime for path in folder.glob("graphs-*.jsonl")]
+    return 3 * (max(written) - began) + _LEAST_RUN_S if suspect.hangs and suspect.phase == "compile" and written else math.inf
 
 
 def _region(folder: Path, suspect: Suspect) -> tuple[int, ...]:
@@ -172,7 +190,7 @@ def _suspect(folder: Path, result: RecordResult) -> Suspect | None:
     title = "it hangs, no end within the time limit (--timeout)" if result.timed_out else killed
     for code, graph, call, pid in states:
         if code in _PHASES and (result.signal or result.timed_out or result.exit_status):
-            return Suspect(graph=graph, phase=_PHASES[code], call=call, title=title, pid=pid)
+            return Suspect(graph=graph, phase=_PHASES[code], call=call, title=title, pid=pid, hangs=result.timed_out)
     called = [(graph, call, pid) for code, graph, call, pid in states if code not in _PHASES and call > 0]
     if called and result.exit_status:
         # After a call: the backward of the graph that was called last, if it is a graph at all.
@@ -197,8 +215,8 @@ def _failures(path: Path) -> Iterator[Suspect]:
         with contextlib.suppress(ValueError, KeyError, TypeError):
             found = value_of(line)
             said = said_by(str(found["exception"]), str(found["message"])) if "exception" in found else None
-            where = {"graph": int(found["graph"]), "call": int(found["call"])}
-            yield Suspect(**where, phase=str(found["phase"]), title=str(found["title"]), said=said, pid=_pid(path))
+            graph, call = int(found["graph"]), int(found["call"])
+            yield Suspect(graph=graph, call=call, phase=str(found["phase"]), title=str(found["title"]), said=said, pid=_pid(path))
 
 
 def _state(path: Path) -> tuple[int, int, int] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
@@ -120,3 +121,28 @@ def test_settings_survive_the_environment():
     assert from_environment({"DYNADIAG_CAPTURE": wanted.dumps()}) == wanted
     for text in ("", "x", "[]", '{"folder": 1}'):
         assert from_environment({"DYNADIAG_CAPTURE": text}) is None
+
+
+@pytest.mark.parametrize(
+    ("phase", "hangs", "limits"), [("compile", True, [60.0, 300.0]), ("compile", False, [300.0]), ("call", True, [300.0])]
+)
+def test_a_compile_that_hangs_is_not_waited_for_twice(monkeypatch, tmp_path, phase, hangs, limits):
+    """The run that captures ends some time after the compile has begun again; one that came nowhere by then is run once more in full."""
+    state, asked = ({"compile": 1, "call": 2}[phase], 3, 1), []
+
+    def run(target, out, name, settings, options):
+        asked.append(options.timeout_s)
+        folder = left(out / name, state=state if len(asked) != 2 or not limits[1:] else (0, 3, 0))
+        (folder / "graphs-1.jsonl").touch()
+        os.utime(folder / "graphs-1.jsonl", (110.0, 110.0))
+        if name == "capture":
+            (folder / "graph-3").mkdir(exist_ok=True)
+            for file in ("inputs.pt", "setting.json"):
+                (folder / "graph-3" / file).touch()
+        return folder, ended(124, timed_out=True) if hangs else ended(139, "SIGSEGV")
+
+    monkeypatch.setattr(script, "_run", run)
+    monkeypatch.setattr(script.time, "time", lambda: 100.0)
+    suspect, captured = find_and_capture(None, tmp_path, CaptureOptions(timeout_s=300.0))
+    assert (suspect.hangs, [path.name for path in captured]) == (hangs, ["graph-3"])
+    assert asked == [300.0, *limits]
