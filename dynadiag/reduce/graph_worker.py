@@ -35,7 +35,7 @@ from dynadiag.reduce.reproducer.concluding import ConcludeOptions, Conclusion, c
 from dynadiag.reduce.reproducer.finishing import FinishOptions, finish
 from dynadiag.reduce.reproducer.graph_outcome import Papers, claims_of, to_json, write_reproducer
 from dynadiag.reduce.reproducer.result_files import write_json
-from dynadiag.reduce.worker_process import Interrupts, keep_for_children, say, serve, show
+from dynadiag.reduce.worker_process import Interrupts, asked_of, keep_for_children, say, serve, show
 from dynadiag.torch_compat.parity_compile import is_backend
 from dynadiag.torch_compat.reduce_compile import LAYERS, import_dynamo, warm_up
 from dynadiag.torch_compat.reduce_cpp import remembered
@@ -77,17 +77,9 @@ def _reduce(folder: Path, out: Path, job: dict[str, Any], interrupts: Interrupts
 def _reduced(
     candidate: Candidate, setting: Setting, made: CallsMade, out: Path, job: dict[str, Any], interrupts: Interrupts, began: float
 ) -> None:
-    options = HuntOptions(
-        timeout_s=min(job["timeout_s"], SEEN_TO_HANG_S) if job.get("hangs") else job["timeout_s"],
-        kind=job["kind"],
-        match=job["match"],
-        said=tuple(job["said"]) if job.get("said") else None,
-        journal=out / "journal.jsonl",
-        resume=job["resume"],
-        on_query=show,
-        wait=interrupts.check,
-        width=job.get("jobs") or default_width(),
-    )
+    options = HuntOptions(**asked_of(job, interrupts, show), width=job.get("jobs") or default_width())
+    if job.get("hangs"):
+        options = replace(options, timeout_s=min(options.timeout_s, SEEN_TO_HANG_S))
     found = hunt_calls(candidate, setting, options, made)
     _write_first(found, out, job, began, runs=0)
 

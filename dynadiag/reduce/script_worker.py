@@ -20,16 +20,17 @@ import torch
 
 import dynadiag
 from dynadiag.errors import UsageError
+from dynadiag.reduce.core.reduction import Options
 from dynadiag.reduce.core.template import template
 from dynadiag.reduce.reproducer.result_files import WARM, write_json
 from dynadiag.reduce.reproducer.script_outcome import to_json, write_first, write_report, write_reproducer
 from dynadiag.reduce.scripts.inlining import join_local_modules
 from dynadiag.reduce.scripts.program import Program
 from dynadiag.reduce.scripts.recorded_failures import phenomena
-from dynadiag.reduce.scripts.reduction import ScriptHunt, ScriptOptions, hunt_script
+from dynadiag.reduce.scripts.reduction import ScriptHunt, hunt_script
 from dynadiag.reduce.scripts.running import own_folders
 from dynadiag.reduce.scripts.source import imported, read_script
-from dynadiag.reduce.worker_process import Interrupts, keep_for_children, say, serve, show
+from dynadiag.reduce.worker_process import Interrupts, asked_of, keep_for_children, say, serve, show
 from dynadiag.scratch import scratch
 from dynadiag.torch_compat.reduce_compile import import_dynamo, import_for_kernels
 from dynadiag.torch_compat.reduce_stop import compile_with_a_break
@@ -56,16 +57,7 @@ def _reduced(program: Program, stay: Sequence[str], out: Path, job: dict[str, An
     warm_up()
     keep_for_children()
     say(ready_cpu_s=round(time.process_time(), 2), nodes=program.nodes)
-    options = ScriptOptions(
-        timeout_s=job["timeout_s"],
-        kind=job["kind"],
-        match=job["match"],
-        said=tuple(job["said"]) if job.get("said") else None,
-        journal=out / "journal.jsonl",
-        resume=job["resume"],
-        on_query=show,
-        wait=interrupts.check,
-    )
+    options = Options(**asked_of(job, interrupts, show))
     found = hunt_script(program, options)
     first = to_json(found, write_first(found, out), wall_s=time.monotonic() - began, level_why=job["level_why"])
     write_json(first | {"not_inlined": list(stay), "complete": False}, out / "minify.json")

@@ -12,7 +12,7 @@ import os
 import signal
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -121,6 +121,17 @@ class Interrupts:
         """Raise Stopped when an end was asked for."""
         if self.asked:
             raise Stopped
+
+
+def asked_of(job: Mapping[str, Any], interrupts: Interrupts, show: Callable[[Progress], None]) -> dict[str, Any]:
+    """What the job says of the options that all reductions have (`core.reduction.Options`)."""
+    return {
+        **{name: job[name] for name in ("timeout_s", "kind", "match", "resume")},
+        "said": tuple(job["said"]) if job.get("said") else None,
+        "journal": Path(job["out"]) / "journal.jsonl",
+        "on_query": show,
+        "wait": interrupts.check,
+    }
 
 
 def keep_for_children() -> None:

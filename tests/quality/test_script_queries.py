@@ -42,12 +42,13 @@ if __name__ == "__main__":
 HUNT = """
 import json, sys
 
-from dynadiag.reduce.scripts.reduction import ScriptOptions, hunt_script
+from dynadiag.reduce.core.reduction import Options
+from dynadiag.reduce.scripts.reduction import hunt_script
 from dynadiag.reduce.scripts.program import parsed
 from dynadiag.reduce.script_worker import warm_up
 
 warm_up()
-found = hunt_script(parsed(sys.stdin.read(), "script.py"), ScriptOptions(kind="graph_break", match="GB0170"))
+found = hunt_script(parsed(sys.stdin.read(), "script.py"), Options(kind="graph_break", match="GB0170"))
 print(json.dumps({
     "complete": found.complete,
     "message": found.confirmed.failure.message,

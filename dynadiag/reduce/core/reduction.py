@@ -1,14 +1,32 @@
-"""What a reduction gives, whatever was reduced: the failure that was confirmed, the smallest candidate, and what it cost."""
+"""What a reduction is asked for and gives, whatever is reduced: the failure that was confirmed, the smallest candidate, what it cost."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Generic
 
-from dynadiag.reduce.core.failure import Failure
+from dynadiag.reduce.core.failure import Failure, Said
 from dynadiag.reduce.core.flakiness import repeats_for
-from dynadiag.reduce.core.reducer import Candidate
+from dynadiag.reduce.core.reducer import Candidate, Progress
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """`timeout_s` is for the first run; later ones get ten times what it took. `kind` and `match` (a regular expression searched in the
+    message and the traceback) say which failure is meant, `said` what the exception of the script said. `wait` is called between two
+    questions: the place to show progress or to raise.
+    """
+
+    timeout_s: float = 300.0
+    kind: str | None = None
+    match: str | None = None
+    said: Said | None = None
+    journal: Path | None = None
+    resume: bool = False
+    on_query: Callable[[Progress], None] | None = None
+    wait: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from dynadiag.errors import NothingFoundError
 from dynadiag.reduce.core import reduction as core
-from dynadiag.reduce.core.failure import SILENT, Failure, Said, shows
+from dynadiag.reduce.core.failure import SILENT, Failure, shows
 from dynadiag.reduce.core.flakiness import CONFIRMATIONS, wants_more
 from dynadiag.reduce.core.journal import Journal
-from dynadiag.reduce.core.reducer import Progress
 from dynadiag.reduce.core.speculation import PoolOptions
 from dynadiag.reduce.core.verdict import Verdict
 from dynadiag.reduce.graphs.backend_bisect import same_cause
@@ -29,24 +26,14 @@ PASSES_ALONE = "passes-alone"
 
 
 @dataclass(frozen=True, kw_only=True)
-class HuntOptions:
-    """`timeout_s` is for the first run; later ones get ten times what it took. `kind` and `match` (a regular expression searched in the
-    message and the traceback) say which failure is meant, `said` what the exception of the script said, `like` that it must have the same
-    cause as another, `printed` that the program printed its message; `journal` and `resume` as in
-    `minify`. `width` questions at most are judged at a time; what is found does not depend on it.
+class HuntOptions(core.Options):
+    """`like` says that the failure must have the same cause as another, `printed` that the program printed its message. `width` questions
+    at most are judged at a time; what is found does not depend on it.
     """
 
-    timeout_s: float = 300.0
-    kind: str | None = None
-    match: str | None = None
     like: Failure | None = None
-    said: Said | None = None
     printed: str | None = None
-    journal: Path | None = None
-    resume: bool = False
     simplify: bool = True
-    on_query: Callable[[Progress], None] | None = None
-    wait: Callable[[], None] | None = None
     width: int = 1
 
 
@@ -82,8 +69,7 @@ def confirm(candidate: Candidate, setting: Setting, options: HuntOptions) -> Con
         target is not None and 0 < (failed := _failed(seen, target)) < len(seen) and wants_more(failed, len(seen))
     ):
         one = observe_isolated(candidate, setting, timeout_s=timeout_s)
-        if options.wait is not None:
-            options.wait()
+        options.wait()
         seen.append(one)
         if one.environment:
             raise NothingFoundError(f"this machine is the cause, not the compiler: {one.invalid}", slug="environment", exit_code=1)
@@ -151,8 +137,7 @@ def hunt(candidate: Candidate, setting: Setting, options: HuntOptions) -> Hunt:
         repeats=confirmed.repeats,
         pool=_pool(candidate, confirmed, options),
     )
-    if options.wait is not None:
-        oracle.wait = options.wait
+    oracle.wait = options.wait
     subject = f"{candidate.key} {setting.to_json()} {confirmed.failure.signature()}"
     journal = Journal(options.journal, subject=subject, resume=options.resume)
     if journal.get(candidate.key) is None:

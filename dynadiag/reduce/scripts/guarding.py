@@ -15,7 +15,8 @@ from typing import Any
 from dynadiag.torch_compat.hooks import callback_switch, disguise
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-_HARMLESS = ("/dev/null", "/dev/shm/", "/proc/self/", "/dev/tty", "/dev/nvidia")
+_HARMLESS = ("/dev/shm/",)
+_HARMLESS_TO_WRITE = (*_HARMLESS, "/dev/null", "/proc/self/", "/dev/tty", "/dev/nvidia")
 _COMPILERS = (f"{os.sep}torch{os.sep}", f"{os.sep}triton{os.sep}")
 _LOCAL = ("127.", "::1", "localhost", "0.0.0.0")
 
@@ -116,9 +117,8 @@ class Guard:
             held = os.path.join(os.path.realpath(os.path.dirname(text) or os.curdir), os.path.basename(text))  # noqa: PTH118, PTH119, PTH120
         except (TypeError, ValueError):
             return f"{verb} {path!r}"
-        places = (whole,) if verb == "write" else (held,)
-        inside = all(place.startswith(_HARMLESS) or (place + os.sep).startswith(self._folders) for place in places)
-        return None if inside else f"{verb} {whole}"
+        place, harmless = (whole, _HARMLESS_TO_WRITE) if verb == "write" else (held, _HARMLESS)
+        return None if place.startswith(harmless) or (place + os.sep).startswith(self._folders) else f"{verb} {whole}"
 
     def _make(self, path: Any, folder: Any) -> str | None:
         """A folder that is there already is not made: `makedirs(exist_ok=True)` asks for it all the same."""

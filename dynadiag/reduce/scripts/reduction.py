@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from dynadiag.errors import NothingFoundError
 from dynadiag.reduce.core import reduction as core
-from dynadiag.reduce.core.failure import Failure, Said
+from dynadiag.reduce.core.failure import Failure
 from dynadiag.reduce.core.flakiness import CONFIRMATIONS, wants_more
 from dynadiag.reduce.core.journal import Journal
-from dynadiag.reduce.core.reducer import Progress
 from dynadiag.reduce.scripts.back_ends import texts_of
 from dynadiag.reduce.scripts.facts import Facts, FactsOf
 from dynadiag.reduce.scripts.oracle import SEEDS, Conditions, ScriptOracle, Seen, draws, see
@@ -29,22 +27,6 @@ _LEAST_TIMEOUT_S = 60.0
 _LEAST_HANG_S = 30.0
 _MOST_DROPPED = 50
 _OF_DYNAMO = ("graph_break", "recompile", "fallback")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ScriptOptions:
-    """`timeout_s` is for the first run; later ones get ten times what it took. `kind` and `match` say which failure is meant, `said` what
-    its exception said.
-    """
-
-    timeout_s: float = 300.0
-    kind: str | None = None
-    match: str | None = None
-    said: Said | None = None
-    journal: Path | None = None
-    resume: bool = False
-    on_query: Callable[[Progress], None] | None = None
-    wait: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +48,7 @@ class ScriptHunt(core.Found[Program]):
     confirmed: Confirmed
 
 
-def hunt_script(program: Program, options: ScriptOptions) -> ScriptHunt:
+def hunt_script(program: Program, options: core.Options) -> ScriptHunt:
     """Confirm and reduce. Raises NothingFoundError (exit status 1) when the script does not show such a failure, or not on its own."""
     confirmed = confirm(program, options)
     shown_by_recording = confirmed.failure.kind in KINDS
@@ -99,7 +81,7 @@ def hunt_script(program: Program, options: ScriptOptions) -> ScriptHunt:
     )
 
 
-def confirm(program: Program, options: ScriptOptions) -> Confirmed:
+def confirm(program: Program, options: core.Options) -> Confirmed:
     """The failure that the script shows, three times out of three, or flaky: then how often in ten to forty runs."""
     conditions, (program, first, dropped), in_vain_s = _first_look_that_shows(program, options)
     if first.environment is not None:
@@ -129,7 +111,7 @@ def confirm(program: Program, options: ScriptOptions) -> Confirmed:
 _Look = tuple[Program, Seen, tuple[str, ...]]
 
 
-def _first_look_that_shows(program: Program, options: ScriptOptions) -> tuple[Conditions, _Look, float]:
+def _first_look_that_shows(program: Program, options: core.Options) -> tuple[Conditions, _Look, float]:
     """The first run that shows what is looked for, with random numbers that it needs, else the first of all; and what was spent in vain."""
     looks: list[tuple[Conditions, _Look]] = []
     for seed in (0, *SEEDS[:2]) if draws(program) else (0,):
@@ -144,11 +126,11 @@ def _first_look_that_shows(program: Program, options: ScriptOptions) -> tuple[Co
     return conditions, look, sum(other[1].cpu_s for _, other in looks if other is not look)
 
 
-def _shows(seen: Seen, options: ScriptOptions) -> bool:
+def _shows(seen: Seen, options: core.Options) -> bool:
     return not (options.kind in KINDS and seen.ended is not None) and any(_is_meant(one, options) for one in seen.failures)
 
 
-def _first_look(program: Program, conditions: Conditions, options: ScriptOptions) -> _Look:
+def _first_look(program: Program, conditions: Conditions, options: core.Options) -> _Look:
     """The first run: with Dynamo alone where that shows what is looked for, since a back end costs far more."""
     if options.kind in _OF_DYNAMO:
         with_dynamo = next(eager_backend(program))
@@ -172,7 +154,7 @@ def _tamed(program: Program, conditions: Conditions) -> _Look:
         program = fewer
 
 
-def _target(seen: Seen, options: ScriptOptions) -> Failure:
+def _target(seen: Seen, options: core.Options) -> Failure:
     meant = [one for one in seen.failures if _is_meant(one, options)]
     if options.kind in KINDS and seen.ended is not None:
         said = seen.ended.title()
@@ -182,7 +164,7 @@ def _target(seen: Seen, options: ScriptOptions) -> Failure:
     return meant[0] if options.kind in KINDS else meant[-1]
 
 
-def _why_nothing(seen: Seen, options: ScriptOptions) -> str:
+def _why_nothing(seen: Seen, options: core.Options) -> str:
     same = [one for one in seen.failures if one.kind == options.kind]
     if same:
         said = "; ".join((one.message.splitlines() or [one.title()])[0] for one in same[:5])
@@ -204,7 +186,7 @@ def _control(program: Program, conditions: Conditions) -> Seen:
     return control
 
 
-def _is_meant(failure: Failure, options: ScriptOptions) -> bool:
+def _is_meant(failure: Failure, options: core.Options) -> bool:
     """Whether this is the failure that is looked for: of `kind` (None: any of SHOWN_BY_A_RUN), with a text that matches, and where the
     exception of an earlier run is known, the same exception (its class and its normalised message).
     """

@@ -10,9 +10,10 @@ from dynadiag.errors import DynadiagError, NothingFoundError, UsageError
 from dynadiag.record import Target
 from dynadiag.reduce import minification, session
 from dynadiag.reduce.core.failure import Failure, said_by
+from dynadiag.reduce.core.reduction import Options
 from dynadiag.reduce.graphs.loading import NOT_REBUILT
 from dynadiag.reduce.graphs.reduction import PASSES_ALONE
-from dynadiag.reduce.scripts.reduction import ScriptOptions, _is_meant, later_timeout
+from dynadiag.reduce.scripts.reduction import _is_meant, later_timeout
 from dynadiag.reduce.session import SessionOptions
 from dynadiag.reduce.sources.failing_script import NO_GRAPH_FAILED, NOT_CAPTURED, Suspect
 from dynadiag_cli.minify_output import Terminal
@@ -44,7 +45,7 @@ def test_an_exception_is_known_again_by_its_class_and_message():
     ],
 )
 def test_which_failure_of_a_script_is_meant(found, asked, expected):
-    assert _is_meant(found, ScriptOptions(**asked)) is expected
+    assert _is_meant(found, Options(**asked)) is expected
 
 
 def test_a_hang_is_waited_for_as_long_as_the_uncompiled_run_suggests():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import subprocess
 import sys
@@ -13,13 +14,15 @@ import pytest
 import torch
 
 from dynadiag.errors import NothingFoundError
+from dynadiag.reduce.core.reduction import Options
 from dynadiag.reduce.core.verdict import Verdict
 from dynadiag.reduce.reproducer.script_file import Header, reproducer
 from dynadiag.reduce.reproducer.script_proving import prove, shows
 from dynadiag.reduce.script_worker import warm_up
+from dynadiag.reduce.scripts.guarding import Guard
 from dynadiag.reduce.scripts.oracle import SEEDS, Conditions, ScriptOracle, see
 from dynadiag.reduce.scripts.program import parsed
-from dynadiag.reduce.scripts.reduction import ScriptOptions, confirm
+from dynadiag.reduce.scripts.reduction import confirm
 
 BREAKING = """
 import torch
@@ -86,7 +89,7 @@ for size in (7, 8):
 
 
 def test_a_recompile_is_told_by_what_changed_and_not_mixed_up_with_another():
-    found = confirm(program(TWO_CAUSES), ScriptOptions(kind="recompile", timeout_s=600))
+    found = confirm(program(TWO_CAUSES), Options(kind="recompile", timeout_s=600))
     assert found.failure.message == "changed: size of x.size(0)" and (found.failed, found.of) == (3, 3)
     assert "backend='eager'" in found.program.text, "questions that Dynamo alone can answer are asked of Dynamo alone"
     oracle = ScriptOracle(found.failure, Conditions(recorded=True, timeout_s=600, until=found.failure))
@@ -192,7 +195,7 @@ torch.compile(scale, backend="eager")(torch.randn(()))
 def test_a_program_that_shows_it_for_some_random_numbers_only_is_no_result(limit, verdict):
     """With the third seed, the first for which it ends well, the branch is not taken."""
     text = program(ON_SOME_SEEDS.replace("LIMIT", limit))
-    found = confirm(text, ScriptOptions(kind="graph_break", match="GB0124"))
+    found = confirm(text, Options(kind="graph_break", match="GB0124"))
     oracle = ScriptOracle(found.failure, Conditions(recorded=True, timeout_s=600.0, until=found.failure, seed=found.seed))
     assert oracle.judge(text)[0] is Verdict.INTERESTING
     assert oracle.thorough().judge(text)[0] is verdict
@@ -235,7 +238,7 @@ step(torch.ones(2), torch.randn(()).item() < 0)
 
 def test_what_other_random_numbers_show_is_found_too():
     """`randn` begins with 1.5 for the first seed, with 1.2 for the next one and with -1.9 for the third."""
-    found = confirm(program(ON_NEGATIVE), ScriptOptions(kind="graph_break"))
+    found = confirm(program(ON_NEGATIVE), Options(kind="graph_break"))
     assert (found.seed, found.failed, found.of) == (SEEDS[1], 3, 3)
 
 
@@ -249,7 +252,7 @@ def test_what_other_random_numbers_show_is_found_too():
 )
 def test_what_shows_nothing_is_said_in_one_line(text, said):
     with pytest.raises(NothingFoundError) as raised:
-        confirm(program(text), ScriptOptions(kind="graph_break", timeout_s=600))
+        confirm(program(text), Options(kind="graph_break", timeout_s=600))
     assert said in raised.value.message and "\n" not in raised.value.message and raised.value.exit_code == 1
 
 
@@ -278,6 +281,15 @@ def test_a_candidate_touches_nothing_outside_its_folder(text, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["kept"]
 
 
+def test_a_candidate_may_write_to_a_device_but_not_remove_or_replace_it(tmp_path):
+    """Asked of the guard alone: a candidate run by root would do it."""
+    checks = Guard([str(tmp_path)])._checks
+    assert checks["open"](("/dev/null", "w", os.O_WRONLY)) is None
+    assert checks["os.remove"](("/dev/null", -1)) == "delete /dev/null"
+    assert checks["os.rename"]((str(tmp_path / "a"), "/dev/null", -1, -1)) == "replace /dev/null"
+    assert checks["os.chmod"](("/dev/null", 0o600, -1)) == "change /dev/null"
+
+
 def test_a_candidate_may_write_in_its_own_folder():
     text = "import os, shutil, tempfile\nopen('a', 'w').write('b')\nshutil.rmtree(tempfile.mkdtemp())\nos.remove('a')\nos.makedirs('c/d')"
     seen = see(program(text), Conditions(recorded=False, timeout_s=600))
@@ -288,5 +300,5 @@ def test_a_line_that_deletes_goes_first_and_is_named(tmp_path):
     (tmp_path / "kept").write_text("kept")
     deletes = f"os.remove({str(tmp_path / 'kept')!r})"
     text = f"import os\nimport torch\n{deletes}\n@torch.compile(backend='eager')\ndef f(x):\n    print(x)\nf(torch.ones(1))"
-    found = confirm(program(text), ScriptOptions(kind="graph_break", timeout_s=600))
+    found = confirm(program(text), Options(kind="graph_break", timeout_s=600))
     assert found.dropped == (f"os.remove({str(tmp_path / 'kept')!r})",) and (tmp_path / "kept").exists()

@@ -8,11 +8,12 @@ import signal
 import pytest
 
 from dynadiag.errors import OutputError, UnreadableInputError
+from dynadiag.reduce.core.reduction import Options
 from dynadiag.reduce.scripts import reduction as hunting
 from dynadiag.reduce.scripts.oracle import Seen
 from dynadiag.reduce.scripts.program import parsed
 from dynadiag.reduce.scripts.recorded_failures import Failure
-from dynadiag.reduce.scripts.reduction import ScriptOptions, hunt_script
+from dynadiag.reduce.scripts.reduction import hunt_script
 
 pytestmark = pytest.mark.any_torch
 
@@ -54,7 +55,7 @@ def asked(monkeypatch):
 
 
 def hunt(journal, **more):
-    return hunt_script(parsed(SCRIPT, "s"), ScriptOptions(kind="graph_break", journal=journal, **more))
+    return hunt_script(parsed(SCRIPT, "s"), Options(kind="graph_break", journal=journal, **more))
 
 
 def test_resumed_after_a_kill_at_any_point_it_ends_the_same_and_asks_no_question_twice(asked, tmp_path):
@@ -77,7 +78,7 @@ def test_a_journal_of_another_script_or_a_folder_that_cannot_be_written_is_said_
     with pytest.raises(UnreadableInputError, match="is not the journal of this reduction"):
         hunt_script(
             parsed("step = torch.compile\nprint(1)\nstep()", "s"),
-            ScriptOptions(kind="graph_break", journal=tmp_path / "j.jsonl", resume=True),
+            Options(kind="graph_break", journal=tmp_path / "j.jsonl", resume=True),
         )
     with pytest.raises(OutputError, match="cannot write the journal"):
         hunt(tmp_path / "missing" / "j.jsonl")

@@ -8,10 +8,11 @@ import pytest
 import torch._dynamo  # noqa: F401 - the children have it then
 
 from dynadiag.errors import NothingFoundError
+from dynadiag.reduce.core.reduction import Options
 from dynadiag.reduce.reproducer.script_file import Header, reproducer
 from dynadiag.reduce.reproducer.script_proving import prove
 from dynadiag.reduce.scripts.program import parsed
-from dynadiag.reduce.scripts.reduction import ScriptOptions, confirm
+from dynadiag.reduce.scripts.reduction import confirm
 
 MARKED = """
 import torch
@@ -46,7 +47,7 @@ def program(text):
 
 
 def test_sizes_that_dynamo_refuses_to_keep_dynamic_are_a_compile_error_that_its_file_shows():
-    found = confirm(program(MARKED), ScriptOptions(timeout_s=600))
+    found = confirm(program(MARKED), Options(timeout_s=600))
     failure = found.failure
     assert (failure.kind, failure.phase) == ("compile_error", "compile") and failure.exceptions[-1].endswith(".ConstraintViolationError")
     proof = prove(reproducer(found.program, failure, Header(versions="", story="")), failure, timeout_s=600, runs=1)
@@ -54,7 +55,7 @@ def test_sizes_that_dynamo_refuses_to_keep_dynamic_are_a_compile_error_that_its_
 
 
 def test_an_assertion_that_fails_only_when_compiled_is_an_exception():
-    found = confirm(program(ASSERTING), ScriptOptions(timeout_s=600, said=("AssertionError", "compiled differs")))
+    found = confirm(program(ASSERTING), Options(timeout_s=600, said=("AssertionError", "compiled differs")))
     assert (found.failure.kind, found.failure.phase, found.failed, found.of) == ("runtime_error", "call", 3, 3)
 
 
@@ -68,10 +69,10 @@ def test_an_assertion_that_fails_only_when_compiled_is_an_exception():
 )
 def test_what_is_not_the_compilers_failure_is_said_in_one_line(text, said, message):
     with pytest.raises(NothingFoundError, match=message) as raised:
-        confirm(program(text), ScriptOptions(timeout_s=600, said=said))
+        confirm(program(text), Options(timeout_s=600, said=said))
     assert raised.value.exit_code == 1
 
 
 def test_an_exception_without_words_that_is_not_meant_is_said_in_one_line():
     with pytest.raises(NothingFoundError, match="none of the 1 of kind compile_error .* matches 'other': AssertionError"):
-        confirm(program(WORDLESS), ScriptOptions(timeout_s=600, kind="compile_error", match="other"))
+        confirm(program(WORDLESS), Options(timeout_s=600, kind="compile_error", match="other"))
