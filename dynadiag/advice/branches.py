@@ -10,7 +10,7 @@ from dynadiag.advice.branch_bodies import BOTH, by_body, negated
 from dynadiag.advice.reads import is_item, scalar_calls
 from dynadiag.advice.situation import Situation, line_name, quoted, rewrite, say, sketch
 from dynadiag.advice.source import SourceLine, dotted
-from dynadiag.advice.uses import takes_tensors
+from dynadiag.advice.uses import number_needed, takes_tensors
 from dynadiag.model.report import Advice
 
 # Methods and functions whose result is a tensor of truth values, or one number of which a comparison makes one.
@@ -183,7 +183,13 @@ def _hidden_condition(situation: Situation) -> Iterator[Advice]:
 
 
 def random_numbers(situation: Situation) -> Iterator[Advice]:
-    """`random.random()` and NumPy's: draw on the device, or draw outside; passed in, a Python number is guarded by its value."""
+    """`random.random()` and NumPy's: draw on the device, or outside where a Python number is needed (`torch.roll`, a slice).
+
+    Passed in, a Python number is guarded by its value, which a flag or a tensor is not for each new one.
+    """
+    if (used := number_needed(situation.block)) is not None:
+        yield from say("random-outside", f"Draw before the compiled call and pass the number in: {quoted(used)} needs a Python number")
+        return
     passed = "decide outside and pass in the answer, True or False"
     if condition_of(situation.line) is None:
         passed = "draw outside and pass the number in as a 0-d tensor"

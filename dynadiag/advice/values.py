@@ -166,5 +166,5 @@ def type_checks(situation: Situation) -> Iterator[Advice]:
 
 
 def generator_objects(situation: Situation) -> Iterator[Advice]:
-    """`GB8335`: a break inside a generator expression, which cannot be rebuilt."""
-    yield from say("generator-list", f"Cure the break inside the generator first; or build a list before {line_name(situation)}")
+    """`GB8335`: a break inside a generator expression, which cannot be rebuilt; a list in its place has the same break inside."""
+    yield from say("generator-break", f"Cure the break inside the generator of {line_name(situation)}: Dynamo cannot go on in its middle")

@@ -189,3 +189,16 @@ def test_a_random_decision_is_passed_in_as_a_flag():
         "0-d tensor"
         in advice("GB0007", "x = x * random.random()", context="module: random, qualname: Random.random, skip")["random-torch"].text
     )
+
+
+def test_a_drawn_number_that_must_be_one_is_drawn_outside():
+    """`torch.roll` by a tensor reads it: the break moved to that line."""
+    found = advice("GB0033", "k = np.random.randint(0, 4)\nreturn torch.roll(x, k)")
+    assert list(found) == ["random-outside"]
+    assert "random-torch" in advice("GB0033", "k = np.random.randint(0, 4)\nreturn x * k")
+
+
+def test_a_list_is_not_advised_for_a_break_inside_a_generator():
+    """The list has the same break inside."""
+    found = advice("GB8335", "return sum(v.item() * 2 for v in x)")
+    assert "list" not in found["generator-break"].text

@@ -177,7 +177,7 @@ class sums_in_a_generator:
     def item_keep_tensor(x):
         return x * sum(v.detach() for v in x)
 
-    generator_list = item_keep_tensor
+    generator_break = item_keep_tensor
 
 
 class ignores_warnings_inside:
