@@ -34,7 +34,7 @@ from dynadiag.reduce.graphs.observing import observe
 from dynadiag.reduce.graphs.reduction import Hunt, HuntOptions, hunt
 from dynadiag.reduce.graphs.running import eager_values
 from dynadiag.reduce.graphs.setting import Setting
-from dynadiag.torch_compat.reduce_compile import warm_up
+from dynadiag.torch_compat.dynamo.compiling import warm_up
 
 Backend = Callable[[torch.fx.GraphModule, Any], Any]
 Fault = Callable[[torch.fx.GraphModule], None]

@@ -16,7 +16,7 @@ from dynadiag.advice.uses import takes_tensors
 
 _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow)
 _LONGEST = 8_000
-# A recording keeps no more of a function (`torch_compat/stacks.py`, one line fewer each): what is as long may go on.
+# A recording keeps no more of a function (`torch_compat/trace/stacks.py`, one line fewer each): what is as long may go on.
 _MOST_ROWS, _MOST_TEXT = 120, 5_900
 _MOST_STEPS = 6
 _JOINS = frozenset({"torch.stack", "torch.cat", "torch.concat"})

@@ -10,7 +10,7 @@ import torch
 from torch.fx import GraphModule
 
 from dynadiag.compare.aliasing import Change
-from dynadiag.torch_compat.bench_rounding import CoarsestRounding, NoisySums
+from dynadiag.torch_compat.dispatch.rounding import CoarsestRounding, NoisySums
 from dynadiag.torch_compat.pytree import tree_map_only
 
 DOUBLES = {

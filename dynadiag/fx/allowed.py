@@ -16,7 +16,7 @@ import torch
 
 from dynadiag.fx import backward_calls
 from dynadiag.fx.refusal import NotRebuildableError, shorten
-from dynadiag.torch_compat import fx_functions, fx_operators
+from dynadiag.torch_compat.dispatch import functions, operators
 
 
 @functools.cache
@@ -33,7 +33,7 @@ def function(name: str, *, extra_namespaces: frozenset[str] = frozenset()) -> Ca
     """The function with this printed name. Raises NotRebuildableError, naming it, when a graph from a log may not call it."""
     if name.startswith("torch.ops."):
         return operator(name, extra_namespaces=extra_namespaces)
-    found = fx_functions.function_table().get(name) or fx_functions.rare_function(name)
+    found = functions.function_table().get(name) or functions.rare_function(name)
     if found is None and name.startswith(backward_calls.OPERATORS):
         said = shorten(name.removeprefix(backward_calls.OPERATORS), 80)
         raise NotRebuildableError(f"it calls `{said}`, a backward function in C++ that exists only while compiled autograd runs")
@@ -44,7 +44,7 @@ def function(name: str, *, extra_namespaces: frozenset[str] = frozenset()) -> Ca
 
 def operator(name: str, *, extra_namespaces: frozenset[str] = frozenset()) -> Callable[..., Any]:
     """The operator with this printed name ("torch.ops.aten.add.Tensor")."""
-    found = fx_operators.find_operator(tuple(name.split(".")[2:]), extra_namespaces=extra_namespaces)
+    found = operators.find_operator(tuple(name.split(".")[2:]), extra_namespaces=extra_namespaces)
     if isinstance(found, str):
         raise NotRebuildableError(f"it calls `{shorten(name, 80)}`, which {found}")
     return found
@@ -52,13 +52,13 @@ def operator(name: str, *, extra_namespaces: frozenset[str] = frozenset()) -> Ca
 
 def method(name: str) -> str:
     """The name itself. Raises NotRebuildableError when a graph from a log may not call a method of this name."""
-    if name not in fx_functions.tensor_methods():
+    if name not in functions.tensor_methods():
         raise NotRebuildableError(f"it calls the method `{shorten(name, 80)}`, which is not in the allow-list of tensor methods")
     return name
 
 
 def attribute(name: str) -> str:
     """The name itself. Raises NotRebuildableError when a graph from a log may not read an attribute of this name."""
-    if name not in fx_functions.tensor_attributes():
+    if name not in functions.tensor_attributes():
         raise NotRebuildableError(f"it reads the attribute `{shorten(name, 80)}`, which is not in the allow-list of tensor attributes")
     return name

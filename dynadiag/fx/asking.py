@@ -13,9 +13,9 @@ from dynadiag.fx.mutation_probe import lifted_specs
 from dynadiag.fx.mutation_records import ProbeResult
 from dynadiag.fx.rebuild import Rebuilt
 from dynadiag.fx.running import missing_device
-from dynadiag.torch_compat.fx_aot import aot_refusal
-from dynadiag.torch_compat.fx_groups import fake_process_groups
-from dynadiag.torch_compat.fx_state import kept_global_state
+from dynadiag.torch_compat.aot.asked import aot_refusal
+from dynadiag.torch_compat.dispatch.process_groups import fake_process_groups
+from dynadiag.torch_compat.dispatch.state import kept_global_state
 
 _LARGEST_BYTES = 64 * 1024 * 1024
 

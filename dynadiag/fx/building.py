@@ -17,7 +17,7 @@ from dynadiag.fx.source_text import GraphSource, annotation_text
 from dynadiag.fx.stack_notes import StackNote
 from dynadiag.fx.stand_ins import TRITON, OperatorFacts, StandIn
 from dynadiag.fx.values import Values, dotted_name, refused
-from dynadiag.torch_compat.fx_operators import is_private_operator
+from dynadiag.torch_compat.dispatch.operators import is_private_operator
 
 _OPERATORS: Mapping[type[ast.AST], Any] = {
     ast.Add: operator.add,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch.fx import GraphModule, Node
 
-from dynadiag.torch_compat.fx_writes import declared_schema
+from dynadiag.torch_compat.dispatch.writes import declared_schema
 
 _DEFAULT_RANKS = 2
 

@@ -18,7 +18,7 @@ from dynadiag.fx.probe_inputs import fake_from_spec
 from dynadiag.fx.refusal import NotRebuildableError
 from dynadiag.fx.stand_ins import StandIn
 from dynadiag.torch_compat import pytree
-from dynadiag.torch_compat.fx_writes import is_higher_order, operator_name, storages, write_kind
+from dynadiag.torch_compat.dispatch.writes import is_higher_order, operator_name, storages, write_kind
 
 _FRAME = re.compile(r'File "(?P<file>[^"]*)", line (?P<line>\d{1,9}), in (?P<function>[^\n]*)\n\s*(?P<code>[^\n]*)')
 _REQUIRES_GRAD = ("requires_grad_", "_set_tensor_requires_grad")

@@ -19,7 +19,7 @@ from dynadiag.fx.inputs import FILLINGS, Filling, InputSpec, SizeFactors
 from dynadiag.fx.refusal import NotRebuildableError, shorten
 from dynadiag.fx.source_text import read_graph_source
 from dynadiag.fx.stand_ins import OperatorFacts
-from dynadiag.torch_compat.fx_state import lazy_graph_module
+from dynadiag.torch_compat.dispatch.state import lazy_graph_module
 
 MODULE_STACK = "dynadiag_module_stack"
 _MOST_HELD_BYTES = 4 << 30

@@ -23,8 +23,8 @@ from dynadiag.fx.rebuild import Rebuilt
 from dynadiag.fx.refusal import NotRebuildableError
 from dynadiag.fx.script_parts import FOOTER, GROUPS, HELPERS, LOWER_VERSION, NOT_A_LEAF
 from dynadiag.fx.written import checked
-from dynadiag.torch_compat.fx_functions import DATA_OF, spelling
-from dynadiag.torch_compat.fx_operators import printed_name
+from dynadiag.torch_compat.dispatch.functions import DATA_OF, spelling
+from dynadiag.torch_compat.dispatch.operators import printed_name
 
 _SYMBOLS = {
     operator.add: "{} + {}",

@@ -17,7 +17,7 @@ import torch
 
 from dynadiag.fx import allowed
 from dynadiag.fx.refusal import NotRebuildableError, shorten
-from dynadiag.torch_compat.fx_functions import words
+from dynadiag.torch_compat.dispatch.functions import words
 
 DEVICE_KINDS = words("cpu cuda fpga hpu ideep ipu lazy maia meta mkldnn mps mtia npu opencl opengl privateuseone ve vulkan xla xpu")
 _DEVICE = re.compile(rf"(?:{'|'.join(sorted(DEVICE_KINDS))})(?::\d{{1,4}})?", re.ASCII)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dynadiag.fx.backward_calls import OPERATORS
-from dynadiag.torch_compat.fx_writes import declared_writes, parse_schema, returned_arguments
+from dynadiag.torch_compat.dispatch.writes import declared_writes, parse_schema, returned_arguments
 
 TRITON = "torch.ops.higher_order.triton_kernel_wrapper_mutation"
 _OPERATOR = re.compile(r"torch\.ops\.(?P<namespace>\w+)\.(?P<name>\w+)(?:\.(?P<overload>\w+))?")

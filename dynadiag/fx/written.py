@@ -17,7 +17,7 @@ from collections.abc import Iterable
 
 from dynadiag.fx import allowed
 from dynadiag.fx.refusal import NotRebuildableError, shorten
-from dynadiag.torch_compat.fx_functions import (
+from dynadiag.torch_compat.dispatch.functions import (
     NUMPY_ATTRIBUTES,
     is_spelled_function,
     numpy_spellings,

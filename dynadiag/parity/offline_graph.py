@@ -18,7 +18,7 @@ from dynadiag.parity.subject import Ready
 from dynadiag.parity.user_lines import input_line, output_line
 from dynadiag.reduce.core.isolation import ChildReport, Tell, run_forked
 from dynadiag.scratch import make_scratch
-from dynadiag.torch_compat import parity_compile
+from dynadiag.torch_compat.dynamo import replaying
 
 Told = dict[int, dict[str, Any]]
 
@@ -119,7 +119,7 @@ def _with_disk_cache(ready: Ready, scenario: Scenario, until: float, timeout_s: 
 def _try_cached(ready: Ready, scenario: Scenario, folder: str, tell: Tell) -> None:
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
     outcome = replay(ready.subject, scenario, ready.setting)
-    hits = parity_compile.cache_hits()
+    hits = replaying.cache_hits()
     if hits and outcome.differences:
         fresh = replay(ready.subject, replace(scenario, on_disk=False), ready.setting)
         known = {_what(to_json(one)) for _, one in fresh.differences}

@@ -136,7 +136,7 @@ def _compared(graph: "Graph", ready: Any, job: dict[str, Any], until: float, war
     from dataclasses import asdict
 
     from dynadiag.parity.offline_graph import try_graph
-    from dynadiag.torch_compat.reduce_compile import LAYERS, warm_up
+    from dynadiag.torch_compat.dynamo.compiling import LAYERS, warm_up
 
     backend = ready.setting.backend
     if backend not in warmed:

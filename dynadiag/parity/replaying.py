@@ -22,8 +22,8 @@ from dynadiag.model.difference import Difference
 from dynadiag.parity.arranging import arranged_inputs, shifts
 from dynadiag.parity.judging import aspect_of, differences
 from dynadiag.parity.scenarios import Scenario
-from dynadiag.torch_compat import parity_compile, reduce_compile
-from dynadiag.torch_compat.surroundings import quiet, surroundings
+from dynadiag.torch_compat.dispatch.surroundings import quiet, surroundings
+from dynadiag.torch_compat.dynamo import compiling, replaying
 
 _PERTURBATIONS = 2
 
@@ -125,8 +125,8 @@ def _at_first_distance(subject: Subject, scenario: Scenario, setting: Setting) -
 
 
 def _replay(inputs: _Inputs, setting: Setting) -> Outcome:
-    parity_compile.forget()
-    parity_compile.let_dynamo_trace_again()
+    replaying.forget()
+    replaying.let_dynamo_trace_again()
     rebuilt = inputs.subject.rebuilt
     autocast = ("cpu", torch.bfloat16) if setting.autocast else None
     with quiet(), surroundings(rebuilt.groups, grad=rebuilt.grad, autocast=autocast):
@@ -134,8 +134,8 @@ def _replay(inputs: _Inputs, setting: Setting) -> Outcome:
             eager = eager_calls(rebuilt.graph_module, inputs, setting)
         except Exception as error:  # noqa: BLE001 - the border around a graph from a log
             return Outcome(why_not=f"the uncompiled graph refuses such inputs: {_said(error)}", shift=inputs.shift)
-        configs = parity_compile.replay_configs(setting.configs, on_disk=inputs.scenario.on_disk)
-        with reduce_compile.loudly(), reduce_compile.configured(configs):
+        configs = replaying.replay_configs(setting.configs, on_disk=inputs.scenario.on_disk)
+        with compiling.loudly(), compiling.configured(configs):
             return _compared(inputs, eager, setting)
 
 
@@ -156,7 +156,7 @@ def _compared(inputs: _Inputs, eager: Sequence[Call], setting: Setting) -> Outco
             seen = call(compiled, module, inputs.make(number), inputs.names, gradients=setting.gradients)
         except Exception as error:  # noqa: BLE001 - the border around a graph from a log
             return _raised(error, number, found, inputs.shift)
-        if parity_compile.graph_breaks():
+        if replaying.graph_breaks():
             return Outcome(why_not="Dynamo breaks the rebuilt graph, which it had not broken when it was recorded", shift=inputs.shift)
         runs = functools.partial(_more_runs, inputs, number, setting)
         values = setting.values and not random
@@ -203,7 +203,7 @@ def _anchor(module: GraphModule, inputs: _Inputs, number: int, setting: Setting,
 
 def first_layer(subject: Subject, scenario: Scenario, setting: Setting, wanted: Difference) -> str:
     """The first backend, each adding one layer, under which the scenario shows the difference too."""
-    layers = reduce_compile.LAYERS
+    layers = compiling.LAYERS
     for layer in layers[: layers.index(setting.backend)] if setting.backend in layers else ("eager", "aot_eager"):
         outcome = replay(subject, replace(scenario, on_disk=False), replace(setting, backend=layer, options=None))
         if any(_alike(one, wanted) for _, one in outcome.differences):

@@ -19,8 +19,8 @@ from dynadiag.fx.running import rebuild_and_try
 from dynadiag.model.run import Graph, Run
 from dynadiag.parity.replaying import Setting, Subject
 from dynadiag.parity.scenarios import Plan, make_plan
-from dynadiag.torch_compat.parity_compile import is_backend
-from dynadiag.torch_compat.recorded_options import left_out, usable_options
+from dynadiag.torch_compat.dynamo.recorded_options import left_out, usable_options
+from dynadiag.torch_compat.dynamo.replaying import is_backend
 
 LARGEST_BYTES = 256 * 1024 * 1024
 _NAMESPACE = re.compile(r"\btorch\.ops\.([A-Za-z_]\w*)\.")

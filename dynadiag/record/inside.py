@@ -12,23 +12,13 @@ from typing import Any
 from dynadiag.errors import TorchUnsupportedError
 from dynadiag.record import environment, settings, writer
 from dynadiag.record.import_hook import ImportWatcher
-from dynadiag.torch_compat import (
-    calls,
-    configuration,
-    context,
-    counters,
-    cudagraph_skips,
-    frames,
-    graphs,
-    library_kernels,
-    registry,
-    stacks,
-    trace_log,
-    uncaught,
-    versions,
-)
-from dynadiag.torch_compat.cost import CostMeter
-from dynadiag.torch_compat.hooks import Hooks
+from dynadiag.torch_compat import versions
+from dynadiag.torch_compat.dispatch import library_kernels
+from dynadiag.torch_compat.dynamo import counters, frames, graphs, options, registry, switches
+from dynadiag.torch_compat.inductor import cudagraph_skips
+from dynadiag.torch_compat.trace import context, stacks, structured
+from dynadiag.torch_compat.trace.cost import CostMeter
+from dynadiag.torch_compat.trace.hooks import Hooks
 
 _active: Recorder | None = None
 
@@ -50,11 +40,11 @@ class Recorder:
             {
                 "torch._logging._internal": self._on_trace_log,
                 "torch.library": self._on_library,
-                "torch": lambda torch: calls.watch_compile(torch, self.hooks),
-                "torch._dynamo.eval_frame": lambda module: calls.watch_stance(module, self.hooks),
-                "torch._dynamo.decorators": lambda module: calls.watch_disable(module, self.hooks),
+                "torch": lambda torch: switches.watch_compile(torch, self.hooks),
+                "torch._dynamo.eval_frame": lambda module: switches.watch_stance(module, self.hooks),
+                "torch._dynamo.decorators": lambda module: switches.watch_disable(module, self.hooks),
                 "torch._dynamo.convert_frame": lambda module: frames.watch_frames(module, self.hooks),
-                "torch._dynamo.package": lambda module: calls.watch_code_cache(module, self.hooks),
+                "torch._dynamo.package": lambda module: switches.watch_code_cache(module, self.hooks),
                 "torch._dynamo.output_graph": self._on_output_graph,
                 cudagraph_skips.MODULE: lambda module: cudagraph_skips.watch_skips(module, self.hooks),
                 cudagraph_skips.PARTITIONS: lambda module: cudagraph_skips.watch_partitions(module, self.hooks),
@@ -63,7 +53,7 @@ class Recorder:
             }
         )
 
-    # -- what hooks call (the `Sink` of torch_compat.hooks)
+    # -- what hooks call (the `Sink` of torch_compat.trace.hooks)
 
     def artifact(self, name: str, content: Any, *, context: bool = True, compile_ids: dict[str, Any] | None = None) -> None:
         """Write one artifact to every log, with the ids of the compilation that runs now or of the one given."""
@@ -113,7 +103,7 @@ class Recorder:
             self.cost.finish()
         for log in self.writers:
             if (log.is_open or self._role() == "main") and log.once("finished"):
-                if (raised := uncaught.uncaught_exception()) is not None:
+                if (raised := stacks.uncaught_exception()) is not None:
                     log.artifact("dynadiag_problem", raised, {}, beyond_cap=True)
                 self._say_goodbye(log)
 
@@ -144,11 +134,11 @@ class Recorder:
 
     def _precede(self, log: writer.TraceWriter, metadata: dict[str, Any], payload: Any) -> None:
         if "dynamo_start" in metadata:
-            state = configuration.changes()
+            state = options.changes()
             if log.once(("config", repr(state))):
                 first = log.once("option_names")
                 log.artifact(
-                    "dynadiag_config", configuration.describe(state, names=first, device=environment.device_name()), self._keys(True, None)
+                    "dynadiag_config", options.describe(state, names=first, device=environment.device_name()), self._keys(True, None)
                 )
             if metadata.get("frame_compile_id"):  # what is compiled again needs its source: advice asks how a value is used
                 self._function_again(log, metadata["dynamo_start"])
@@ -167,7 +157,7 @@ class Recorder:
         code = stack[-1] if stack else {}  # the frame itself (`log_dynamo_start`, torch/_dynamo/convert_frame.py, 2.6 to 2.15)
         number, line = code.get("filename"), code.get("line")
         if isinstance(number, int) and isinstance(line, int) and log.once(("function", number, line)):
-            file = next((text for text, one in trace_log.interned_strings().items() if one == number), "")
+            file = next((text for text, one in structured.interned_strings().items() if one == number), "")
             if text := stacks.function_at(file, line):
                 log.artifact("dynadiag_source", {"file": file, "line": line, "text": text}, {})
 
@@ -178,7 +168,7 @@ class Recorder:
             log.artifact("dynadiag_environment", description, self._keys(False, None))
         except Exception as error:  # noqa: BLE001 - border: whichever hook opened the log must not fail for it
             self.failed("environment", error)
-        for text, number in trace_log.interned_strings().items():
+        for text, number in structured.interned_strings().items():
             log.record({"str": [text, number]}, None, __file__, 0)
         _finish_with_worker()
         if self._epoch:
@@ -201,7 +191,7 @@ class Recorder:
     # -- torch arrives
 
     def _on_trace_log(self, internal: ModuleType) -> None:
-        trace_log.listen(internal, self.on_record, self.hooks)
+        structured.listen(internal, self.on_record, self.hooks)
 
     def _on_library(self, library: ModuleType) -> None:
         """Operators that come later are known by their code when calls are compared."""
@@ -225,7 +215,7 @@ class Recorder:
 
     def _on_dynamo(self, dynamo: ModuleType) -> None:
         """Dynamo was imported: the process gets a log even when nothing compiles, so that this can be said."""
-        calls.watch_reset(dynamo, self.hooks, self._on_reset)
+        switches.watch_reset(dynamo, self.hooks, self._on_reset)
         if self.cost is not None:
             self.hooks.install("cost", lambda: None)
         self.artifact("dynadiag_hooks", dict(self.hooks.health), context=False)

@@ -117,7 +117,7 @@ class _InProcess:
 
     def judge(self, candidate: Candidate) -> Judgement:
         """The verdict of the user's function."""
-        from dynadiag.torch_compat.fx_state import kept_global_state
+        from dynadiag.torch_compat.dispatch.state import kept_global_state
 
         module, values = _handed_out(candidate)
         try:

@@ -36,9 +36,9 @@ from dynadiag.reduce.reproducer.finishing import FinishOptions, finish
 from dynadiag.reduce.reproducer.graph_outcome import Papers, claims_of, to_json, write_reproducer
 from dynadiag.reduce.reproducer.result_files import write_json
 from dynadiag.reduce.worker_process import Interrupts, asked_of, keep_for_children, say, serve, show
-from dynadiag.torch_compat.parity_compile import is_backend
-from dynadiag.torch_compat.reduce_compile import LAYERS, import_dynamo, warm_up
-from dynadiag.torch_compat.reduce_cpp import remembered
+from dynadiag.torch_compat.dynamo.compiling import LAYERS, import_dynamo, warm_up
+from dynadiag.torch_compat.dynamo.replaying import is_backend
+from dynadiag.torch_compat.inductor.cpp_answers import remembered
 
 LEAST_CELL_S = 60.0
 SEEN_TO_HANG_S = 60.0

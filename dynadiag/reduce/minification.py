@@ -24,7 +24,7 @@ from dynadiag.reduce.sources.recording import capture_all_recorded, capture_reco
 from dynadiag.reduce.sources.resuming import can_resume, captures_to_resume, is_script_job
 from dynadiag.reduce.sources.torch_repro import capture_script, is_torch_repro, not_saved
 from dynadiag.scratch import scratch
-from dynadiag.torch_compat.recorded_options import left_out
+from dynadiag.torch_compat.dynamo.recorded_options import left_out
 from dynadiag.torch_compat.versions import require
 from dynadiag.trace.sources import is_recording, recording_at
 

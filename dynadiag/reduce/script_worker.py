@@ -32,8 +32,8 @@ from dynadiag.reduce.scripts.running import own_folders
 from dynadiag.reduce.scripts.source import imported, read_script
 from dynadiag.reduce.worker_process import Interrupts, asked_of, keep_for_children, say, serve, show
 from dynadiag.scratch import scratch
-from dynadiag.torch_compat.reduce_compile import import_dynamo, import_for_kernels
-from dynadiag.torch_compat.reduce_stop import compile_with_a_break
+from dynadiag.torch_compat.dynamo.compiling import import_dynamo, import_for_kernels
+from dynadiag.torch_compat.dynamo.stopping import compile_with_a_break
 
 _LEAST_PROOF_S = 120.0
 _IMPORTED_ONCE = ("numpy", "torchvision", "transformers")

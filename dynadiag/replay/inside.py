@@ -15,7 +15,7 @@ def start() -> None:
         return
 
     def attach(module: ModuleType) -> None:
-        from dynadiag.torch_compat.reduce_capture import GraphWatch
+        from dynadiag.torch_compat.dynamo.capture import GraphWatch
 
         GraphWatch(wanted.directory, graph=wanted.graph, call=wanted.call, region=wanted.region).attach(module)
 

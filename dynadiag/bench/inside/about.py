@@ -11,7 +11,7 @@ def about_here(*, cuda: bool) -> dict[str, Any]:
 
     import torch
 
-    from dynadiag.torch_compat.bench_rounding import uses_tf32
+    from dynadiag.torch_compat.dispatch.rounding import uses_tf32
 
     return {
         "torch": torch.__version__,

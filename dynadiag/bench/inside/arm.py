@@ -26,7 +26,7 @@ from dynadiag.bench.inside.takeover import ScriptRun
 from dynadiag.bench.inside.timing import Block, Timer
 from dynadiag.bench.inside.work import saved_for_backward, step_work
 from dynadiag.errors import UsageError
-from dynadiag.torch_compat.bench_compile import clear_compile_facts, compile_facts, keep_all_metrics
+from dynadiag.torch_compat.dynamo.counters import clear_compile_facts, compile_facts, keep_all_metrics
 
 Phase = Callable[[str], None]
 HandOver = Callable[[Callable[[], "Arm"]], NoReturn]

@@ -13,7 +13,7 @@ from dynadiag.bench.inside.nudged import change_inputs
 from dynadiag.bench.inside.reference import Expected, note_once, random_pair, run_and_collect
 from dynadiag.bench.inside.steps import Step
 from dynadiag.compare.judge import Judged
-from dynadiag.torch_compat.bench_compile import eager_random_numbers
+from dynadiag.torch_compat.dynamo.counters import eager_random_numbers
 
 # A CUDA graph is warmed up, recorded and replayed: the third call and later ones show what a replay gives.
 _CALLS_BEFORE_CHANGED_DATA = 2

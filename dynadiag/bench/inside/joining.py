@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dynadiag.torch_compat.bench_prices import Entered, is_module_state
+from dynadiag.torch_compat.dynamo.break_costs import Entered, is_module_state
 
 
 class CannotJoinError(Exception):

@@ -23,8 +23,8 @@ from dynadiag.bench.inside.takeover import ScriptEndedError
 from dynadiag.bench.inside.timing import StepTimer
 from dynadiag.errors import DynadiagError, UsageError
 from dynadiag.record.import_hook import ImportWatcher
-from dynadiag.torch_compat.bench_compile import compile_facts, keep_all_metrics
-from dynadiag.torch_compat.hooks import callback_switch
+from dynadiag.torch_compat.dynamo.counters import compile_facts, keep_all_metrics
+from dynadiag.torch_compat.trace.hooks import callback_switch
 
 _MARK = "__dynadiag_step__"
 _OPTIMIZER_STEPS, _CALLS = 2, 4

@@ -26,7 +26,7 @@ from dynadiag.bench.inside.snapshot import take_snapshot
 from dynadiag.bench.inside.state import find_state
 from dynadiag.bench.inside.steps import CallUnit, Step
 from dynadiag.bench.inside.timing import Timer
-from dynadiag.torch_compat.bench_prices import (
+from dynadiag.torch_compat.dynamo.break_costs import (
     Entered,
     GuardTimes,
     Watch,

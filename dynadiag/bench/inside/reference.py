@@ -17,7 +17,7 @@ from dynadiag.bench.inside.steps import Step
 from dynadiag.bench.inside.vacuous import same_bits, why_vacuous
 from dynadiag.compare.judge import Judged
 from dynadiag.compare.noise import SMALLEST_NUDGE, in_float64, loses_numbers
-from dynadiag.torch_compat.bench_rounding import CoarsestRounding, NoisySums, is_convolution, uses_tf32
+from dynadiag.torch_compat.dispatch.rounding import CoarsestRounding, NoisySums, is_convolution, uses_tf32
 
 # With random numbers in the step, float64 is a truth only where it drew the same ones.
 _SAME_DRAWS = 1e-2

@@ -10,7 +10,7 @@ from typing import Any
 from dynadiag.bench.inside.joining import Part
 from dynadiag.bench.inside.results import tensors_in
 from dynadiag.bench.inside.steps import CallUnit
-from dynadiag.torch_compat.bench_prices import leave_frame
+from dynadiag.torch_compat.dynamo.break_costs import leave_frame
 
 
 @dataclass(kw_only=True)

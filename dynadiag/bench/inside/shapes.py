@@ -13,7 +13,7 @@ from dynadiag.bench.inside.reference import prime_and_expect
 from dynadiag.bench.inside.results import tensors_in
 from dynadiag.bench.inside.steps import CallUnit
 from dynadiag.bench.inside.timing import Block, Timer
-from dynadiag.torch_compat.bench_compile import clear_compile_facts, compile_facts
+from dynadiag.torch_compat.dynamo.counters import clear_compile_facts, compile_facts
 
 MOST_SHAPES = 16
 MOST_BYTES = 1 << 30

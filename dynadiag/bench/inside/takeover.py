@@ -25,7 +25,7 @@ from dynadiag.bench.inside.state import find_state
 from dynadiag.bench.inside.steps import CallUnit
 from dynadiag.errors import DynadiagError, UsageError
 from dynadiag.record.import_hook import ImportWatcher
-from dynadiag.torch_compat.bench_calls import CallGate, original_of
+from dynadiag.torch_compat.dynamo.watched_calls import CallGate, original_of
 
 _FREED = "backward through the graph a second time"
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dynadiag.bench.inside.resting import come_to_rest
-from dynadiag.torch_compat.bench_compile import compile_counters
+from dynadiag.torch_compat.dynamo.counters import compile_counters
 
 MIN_BLOCK_S = 0.02
 # A block may come out a little shorter than its first estimate said.

@@ -12,8 +12,8 @@ from dynadiag.bench.inside.patching import CompileSwitch
 from dynadiag.bench.inside.reference import eager_stance
 from dynadiag.bench.inside.state import find_state
 from dynadiag.bench.inside.steps import Step
-from dynadiag.torch_compat.bench_graphs import StepWork, counting_backend
-from dynadiag.torch_compat.bench_rounding import uses_tf32
+from dynadiag.torch_compat.aot.graph_costs import StepWork, counting_backend
+from dynadiag.torch_compat.dispatch.rounding import uses_tf32
 
 _KINDS = 20
 _Kind = tuple[tuple[int, ...], str]

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from dynadiag.compare.aliasing import snapshot
-from dynadiag.torch_compat.autograd_state import at_end_of_backward, graph_task, unseen, will_run
+from dynadiag.torch_compat.aot.autograd_engine import at_end_of_backward, graph_task, unseen, will_run
 
 Edge = tuple[Any, int]
 """A place in autograd's graph: a node and which of its gradients."""

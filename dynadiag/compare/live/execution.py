@@ -14,8 +14,8 @@ from dynadiag.compare.aliasing import Change, is_plain, relation, same_bits, sna
 from dynadiag.compare.judge import Runs
 from dynadiag.compare.live.graph_copy import GraphCopy
 from dynadiag.compare.noise import noisy_runs, wider, wider_dtype
+from dynadiag.torch_compat.dispatch.live_call import RandomState, is_public, is_triton
 from dynadiag.torch_compat.pytree import tree_leaves, tree_map_only
-from dynadiag.torch_compat.shadow_state import RandomState, is_public, is_triton
 
 # Results whose memory nobody has written: they are filled, each call with another value.
 _EMPTY = frozenset(

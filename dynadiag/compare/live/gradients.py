@@ -15,7 +15,7 @@ from dynadiag.compare.live.comparing import compare
 from dynadiag.compare.live.execution import Execution, How, execute, noise_anchors
 from dynadiag.compare.live.graph_copy import GraphCopy
 from dynadiag.model.difference import Difference
-from dynadiag.torch_compat.shadow_state import RandomState
+from dynadiag.torch_compat.dispatch.live_call import RandomState
 
 Gradients = list[torch.Tensor | None]
 

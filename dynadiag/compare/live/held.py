@@ -12,7 +12,7 @@ import torch
 from dynadiag.compare.aliasing import bytes_of, is_plain, storage_key
 from dynadiag.compare.live.comparing import compare
 from dynadiag.model.difference import Difference
-from dynadiag.torch_compat.autograd_state import unseen
+from dynadiag.torch_compat.aot.autograd_engine import unseen
 
 
 @dataclass

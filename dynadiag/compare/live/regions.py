@@ -13,7 +13,7 @@ from dynadiag.compare.live.backward import Edge
 from dynadiag.compare.live.execution import Execution
 from dynadiag.compare.live.graph_copy import GraphCopy
 from dynadiag.compare.live.held import HeldOutputs
-from dynadiag.torch_compat.shadow_state import RandomState
+from dynadiag.torch_compat.dispatch.live_call import RandomState
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,11 +28,11 @@ from dynadiag.compare.live.held import HeldOutputs
 from dynadiag.compare.live.regions import Expectation, Region, ShadowOptions
 from dynadiag.compare.live.writes import hidden_writes, place, writes_of
 from dynadiag.model.difference import Difference
-from dynadiag.torch_compat import context
-from dynadiag.torch_compat.autograd_state import casting, compiled_autograd_is_on, set_casting, unseen
-from dynadiag.torch_compat.hooks import Hooks, Sink, callback_switch
-from dynadiag.torch_compat.shadow_state import RandomState, aside, is_higher_order, is_no_error, why_not_now
-from dynadiag.torch_compat.user_compiler import watch_compiler
+from dynadiag.torch_compat.aot.autograd_engine import casting, compiled_autograd_is_on, set_casting, unseen
+from dynadiag.torch_compat.dispatch.live_call import RandomState, aside, is_higher_order, is_no_error, why_not_now
+from dynadiag.torch_compat.dynamo.user_compiler import watch_compiler
+from dynadiag.torch_compat.trace import context
+from dynadiag.torch_compat.trace.hooks import Hooks, Sink, callback_switch
 
 _MORE_PATTERNS = 8
 _MOST_DIFFERENCES = 20

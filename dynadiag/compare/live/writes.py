@@ -11,7 +11,7 @@ from dynadiag.compare.aliasing import is_plain, snapshot
 from dynadiag.compare.live.execution import Execution, How, execute
 from dynadiag.compare.live.graph_copy import GraphCopy
 from dynadiag.compare.live.regions import Expectation
-from dynadiag.torch_compat.shadow_state import aside, declares_writes, is_torchs_own, is_triton
+from dynadiag.torch_compat.dispatch.live_call import aside, declares_writes, is_torchs_own, is_triton
 
 _MOST_SITES = 5
 

@@ -10,7 +10,7 @@ from dynadiag.reduce.graphs.candidate import Candidate
 from dynadiag.reduce.graphs.judge import Observation, observe_isolated
 from dynadiag.reduce.graphs.pass_bisect import Guilt
 from dynadiag.reduce.graphs.setting import Setting, backend_name
-from dynadiag.torch_compat.reduce_compile import LAYERS
+from dynadiag.torch_compat.dynamo.compiling import LAYERS
 
 _NAMES = {"eager": "dynamo", "aot_eager": "aotautograd", "aot_eager_decomp_partition": "decompositions", "inductor": "inductor"}
 _FAMILIES = {"runtime_error": "compile_error", "wrong_gradient": "wrong_result"}

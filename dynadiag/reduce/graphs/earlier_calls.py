@@ -13,7 +13,7 @@ import torch
 from dynadiag.reduce.graphs.candidate import Call, Candidate
 from dynadiag.reduce.graphs.inputs import Input
 from dynadiag.reduce.graphs.loading import input_values, recipes
-from dynadiag.torch_compat.reduce_views import from_saved
+from dynadiag.torch_compat.dispatch.saved_values import from_saved
 
 Saved = Mapping[str, Any]
 

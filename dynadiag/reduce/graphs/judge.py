@@ -25,9 +25,9 @@ from dynadiag.reduce.graphs.observing import Tell, observe
 from dynadiag.reduce.graphs.running import eager_values, impossible
 from dynadiag.reduce.graphs.setting import Setting
 from dynadiag.scratch import scratch
-from dynadiag.torch_compat.fx_groups import fake_process_groups
-from dynadiag.torch_compat.reduce_cpp import errors_too
-from dynadiag.torch_compat.reduce_views import from_saved, to_saved
+from dynadiag.torch_compat.dispatch.process_groups import fake_process_groups
+from dynadiag.torch_compat.dispatch.saved_values import from_saved, to_saved
+from dynadiag.torch_compat.inductor.cpp_answers import errors_too
 
 _CRASHES = ("SIGSEGV", "SIGABRT", "SIGFPE", "SIGILL", "SIGBUS", "SIGTRAP", "SIGSYS")
 _LEAST_TIMEOUT_S = 30.0

@@ -23,11 +23,11 @@ from dynadiag.reduce.graphs.candidate import Candidate
 from dynadiag.reduce.graphs.inputs import COMPUTED, HOME, Input, from_value
 from dynadiag.reduce.graphs.setting import Setting, from_json
 from dynadiag.reduce.graphs.stored_inputs import stored_inputs
-from dynadiag.torch_compat.recorded_options import HARNESS
-from dynadiag.torch_compat.reduce_backend import option_value
-from dynadiag.torch_compat.reduce_compile import has_option
-from dynadiag.torch_compat.reduce_sources import names_of
-from dynadiag.torch_compat.reduce_views import from_saved
+from dynadiag.torch_compat.dispatch.saved_values import from_saved
+from dynadiag.torch_compat.dynamo.backend import option_value
+from dynadiag.torch_compat.dynamo.backend_source import names_of
+from dynadiag.torch_compat.dynamo.compiling import has_option
+from dynadiag.torch_compat.dynamo.recorded_options import HARNESS
 
 NOT_REBUILT = "not-rebuilt"
 """The slug of what is raised where the graph, or its backend, cannot be made again outside of the script."""

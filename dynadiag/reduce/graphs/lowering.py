@@ -16,9 +16,9 @@ from dynadiag.reduce.graphs.loading import load_candidate
 from dynadiag.reduce.graphs.observing import Tell, compiled, run, surroundings
 from dynadiag.reduce.graphs.setting import Setting
 from dynadiag.scratch import scratch
-from dynadiag.torch_compat.reduce_capture import save_graph_files
-from dynadiag.torch_compat.reduce_compile import configured, loudly
-from dynadiag.torch_compat.reduce_lowering import AotGraph, complete_joint, is_overload, watched_aot_graphs
+from dynadiag.torch_compat.aot.lowering import AotGraph, complete_joint, is_overload, watched_aot_graphs
+from dynadiag.torch_compat.dynamo.capture import save_graph_files
+from dynadiag.torch_compat.dynamo.compiling import configured, loudly
 
 _ORDER = ("inference", "forward", "backward", "joint")
 

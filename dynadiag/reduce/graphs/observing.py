@@ -26,11 +26,11 @@ from dynadiag.reduce.graphs import comparing
 from dynadiag.reduce.graphs.candidate import Call, Candidate, own_copy
 from dynadiag.reduce.graphs.inputs import make_values
 from dynadiag.reduce.graphs.setting import Setting
-from dynadiag.torch_compat import reduce_compile
 from dynadiag.torch_compat.causes import chain_of
+from dynadiag.torch_compat.dispatch.surroundings import surroundings as around_a_call
+from dynadiag.torch_compat.dynamo import compiling
+from dynadiag.torch_compat.inductor.inner import inner_compiled, inner_options
 from dynadiag.torch_compat.pytree import tree_leaves
-from dynadiag.torch_compat.reduce_inner import inner_compiled, inner_options
-from dynadiag.torch_compat.surroundings import surroundings as around_a_call
 
 Tell = Callable[[dict[str, Any]], None]
 
@@ -113,7 +113,7 @@ def _subject(candidate: Candidate, setting: Setting, expected: Expected, tell: T
         tell({"step": name, "at_s": time.monotonic() - began})
 
     try:
-        with reduce_compile.configured(configs_of(candidate, setting)), reduce_compile.loudly(), reduce_compile.phases(enter):
+        with compiling.configured(configs_of(candidate, setting)), compiling.loudly(), compiling.phases(enter):
             calls = _run_calls(candidate, setting, compiled(own_copy(candidate.module), setting, enter), enter, drawn)
     except Exception as error:  # noqa: BLE001 - the border around a candidate
         if ran_out_of_memory(error) and _memory_is_meant(error, setting):
@@ -284,7 +284,7 @@ def _synchronise(candidate: Candidate) -> None:
 
 def compiled(module: GraphModule, setting: Setting, enter: Callable[[str], None] = lambda phase: None) -> Callable[..., Any]:
     """The module compiled as the user compiled it; what was compiled before is forgotten."""
-    reduce_compile.reset()
+    compiling.reset()
     if setting.inner:
         return inner_compiled(module, inner_options(setting.mode, setting.options), enter)
     arguments: dict[str, Any] = {"backend": setting.backend, "dynamic": setting.dynamic}

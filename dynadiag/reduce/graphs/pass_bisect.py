@@ -15,9 +15,9 @@ from dynadiag.reduce.graphs.candidate import Candidate
 from dynadiag.reduce.graphs.judge import Observation, observation
 from dynadiag.reduce.graphs.observing import observe
 from dynadiag.reduce.graphs.setting import Setting
-from dynadiag.torch_compat.reduce_bisect import SUBSYSTEMS, Part, can_leave_out_by_name, leaving_out, switches, value_now
-from dynadiag.torch_compat.reduce_compile import config_path
-from dynadiag.torch_compat.reduce_cpp import errors_too
+from dynadiag.torch_compat.dynamo.compiling import config_path
+from dynadiag.torch_compat.inductor.bisector import SUBSYSTEMS, Part, can_leave_out_by_name, leaving_out, switches, value_now
+from dynadiag.torch_compat.inductor.cpp_answers import errors_too
 
 RUNS = 3
 _WORDS = {

@@ -18,7 +18,7 @@ from dynadiag.reduce.graphs.judge import IsolatedOracle, Observation, observe_is
 from dynadiag.reduce.graphs.observing import OTHER_NUMBERS
 from dynadiag.reduce.graphs.setting import Setting
 from dynadiag.reduce.graphs.strategy import GraphReducer, reduce_fully
-from dynadiag.torch_compat.reduce_compile import gpus_to_share
+from dynadiag.torch_compat.dynamo.compiling import gpus_to_share
 
 _LEAST_HANG_S = 5.0
 PASSES_ALONE = "passes-alone"

@@ -11,8 +11,8 @@ from torch.fx import Interpreter, Node
 from dynadiag.reduce.graphs.candidate import Candidate
 from dynadiag.reduce.graphs.inputs import Input, TensorInput, make_values
 from dynadiag.reduce.graphs.memory import overlaps_itself
+from dynadiag.torch_compat.dispatch.state import why_it_cannot_run
 from dynadiag.torch_compat.pytree import tree_map_only
-from dynadiag.torch_compat.reduce_fake import why_it_cannot_run
 
 
 class _Keeping(Interpreter):
@@ -43,7 +43,7 @@ def eager_values(candidate: Candidate, *, grad: bool = True) -> Mapping[str, Any
 
 
 def _run(candidate: Candidate, *, copies: bool, grad: bool) -> tuple[dict[str, Any], bool]:
-    from dynadiag.torch_compat.fx_state import kept_global_state
+    from dynadiag.torch_compat.dispatch.state import kept_global_state
 
     interpreter = _Keeping(candidate.module, copies=copies)
     with kept_global_state(), torch.set_grad_enabled(grad):

@@ -9,7 +9,7 @@ from dynadiag.reduce.core.failure import Failure
 from dynadiag.reduce.graphs.candidate import Candidate
 from dynadiag.reduce.graphs.judge import Observation, observe_isolated
 from dynadiag.reduce.graphs.setting import INNER, Setting, compiler_name
-from dynadiag.torch_compat.reduce_compile import LAYERS
+from dynadiag.torch_compat.dynamo.compiling import LAYERS
 
 SIZES = {"static": False, "dynamic": True}
 """The columns: what `torch.compile(dynamic=...)` is given."""

@@ -24,9 +24,9 @@ from dynadiag.reduce.graphs.observing import SAME_RANDOM, calls_of, configs_of
 from dynadiag.reduce.graphs.setting import Setting
 from dynadiag.reduce.reproducer.graph_inputs import WIDTH, helpers, inputs_function
 from dynadiag.render.sanitise import clean
-from dynadiag.torch_compat.reduce_backend import OptionFunction
-from dynadiag.torch_compat.reduce_compile import config_path
-from dynadiag.torch_compat.reduce_inner import inner_options
+from dynadiag.torch_compat.dynamo.backend import OptionFunction
+from dynadiag.torch_compat.dynamo.compiling import config_path
+from dynadiag.torch_compat.inductor.inner import inner_options
 
 _LONGEST_STORY = 4000
 _WATCH = "faulthandler.dump_traceback_later(30, exit=True)"
@@ -118,7 +118,7 @@ def _without_notes(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """Without the user's file names, which mean nothing elsewhere; with the name of each function."""
     from dynadiag.fx.building import TARGET
     from dynadiag.reduce.graphs.candidate import graphs_in
-    from dynadiag.torch_compat.reduce_names import printed_target
+    from dynadiag.torch_compat.dispatch.operators import printed_target
 
     for graph in graphs_in(module):
         for node in graph.graph.nodes:

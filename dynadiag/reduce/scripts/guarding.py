@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
-from dynadiag.torch_compat.hooks import callback_switch, disguise
+from dynadiag.torch_compat.trace.hooks import callback_switch, disguise
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _HARMLESS = ("/dev/shm/",)

@@ -25,8 +25,8 @@ from dynadiag.reduce.core.failure import Failure, environment_trouble, from_exce
 from dynadiag.reduce.scripts.guarding import Guard
 from dynadiag.reduce.scripts.recorded_failures import MARKS, phenomena
 from dynadiag.reduce.scripts.tracing import Tracer
-from dynadiag.torch_compat.reduce_compile import header_folder
-from dynadiag.torch_compat.reduce_stop import stop_compiling_when
+from dynadiag.torch_compat.dynamo.compiling import header_folder
+from dynadiag.torch_compat.dynamo.stopping import stop_compiling_when
 
 FILE = "repro_min.py"
 _LARGEST_FILE = 1 << 30

@@ -20,7 +20,7 @@ from dynadiag.fx import sizes
 from dynadiag.fx.annotations import DTYPE_NAMES
 from dynadiag.fx.refusal import NotRebuildableError
 from dynadiag.reduce.sources.torch_modules import ReadClass, arguments_of, contiguous, read_class
-from dynadiag.torch_compat.recorded_options import usable_options
+from dynadiag.torch_compat.dynamo.recorded_options import usable_options
 
 _MODULES: Mapping[str, Literal["aot", "dynamo"]] = {
     "torch._dynamo.repro.after_aot": "aot",

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from dynadiag.torch_compat import cost
-from dynadiag.torch_compat.device_timeline import Event, Timeline
-from dynadiag.torch_compat.profile_events import Profiled, read_events, summarise
+from dynadiag.torch_compat.trace import cost
+from dynadiag.torch_compat.trace.device_timeline import Event, Timeline
+from dynadiag.torch_compat.trace.profile_events import Profiled, read_events, summarise
 
 US = 1000
 

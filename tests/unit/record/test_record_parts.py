@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from dynadiag.record import directory, settings, writer
 from dynadiag.record.import_hook import ImportWatcher
 from dynadiag.record.stability import StabilityWatch
-from dynadiag.torch_compat.hooks import Hooks
-from dynadiag.torch_compat.profile_events import read_events, summarise
+from dynadiag.torch_compat.trace.hooks import Hooks
+from dynadiag.torch_compat.trace.profile_events import read_events, summarise
 
 
 def make_writer(folder, cap=10**6):
@@ -251,7 +251,7 @@ def test_nothing_is_stable_before_something_compiled(tmp_path):
 def test_only_python_modules_of_torch_get_a_replaced_function(monkeypatch):
     from types import ModuleType
 
-    from dynadiag.torch_compat.hooks import holders
+    from dynadiag.torch_compat.trace.hooks import holders
 
     def work():
         pass
@@ -267,7 +267,7 @@ def test_only_python_modules_of_torch_get_a_replaced_function(monkeypatch):
 def test_a_source_line_is_read_without_running_the_programs_loader(tmp_path):
     import linecache
 
-    from dynadiag.torch_compat import stacks
+    from dynadiag.torch_compat.trace import stacks
 
     class Loader:
         def get_source(self, name):

@@ -8,8 +8,8 @@ from types import ModuleType
 import pytest
 
 from dynadiag.record.inside import Recorder
-from dynadiag.torch_compat import stacks, trace_log
-from dynadiag.torch_compat.hooks import Hooks
+from dynadiag.torch_compat.trace import stacks, structured
+from dynadiag.torch_compat.trace.hooks import Hooks
 
 HERE = str(Path(__file__))
 
@@ -36,11 +36,11 @@ def start(number, line):
 
 
 def preceded(monkeypatch, *metadata):
-    monkeypatch.setattr(trace_log, "interned_strings", lambda: {"main.py": 1, HERE: 7})
+    monkeypatch.setattr(structured, "interned_strings", lambda: {"main.py": 1, HERE: 7})
     monkeypatch.setattr(stacks, "torch_folder", lambda: "/torch/")
     recorder, log = Recorder(None, "0"), Log()
     log.once(("config", repr({})))
-    monkeypatch.setattr("dynadiag.record.inside.configuration.changes", dict)
+    monkeypatch.setattr("dynadiag.record.inside.options.changes", dict)
     for one in metadata:
         recorder._precede(log, one, None)
     return [payload for name, payload in log.written if name == "dynadiag_source"]
@@ -77,7 +77,7 @@ def test_a_record_that_torch_cannot_serialise_does_not_end_the_program(monkeypat
     internal.__file__, internal.trace_structured = __file__, trace_structured
     monkeypatch.setitem(sys.modules, "torch.stand_in", internal)
     sink = Sink()
-    trace_log._guard_payloads(internal, Hooks(sink))
+    structured._guard_payloads(internal, Hooks(sink))
     files = []
     internal.trace_structured("artifact", lambda: files.append(sys._getframe(1).f_code.co_filename), payload_fn=lambda: {"value": object()})
     assert files == [__file__]  # no file of ours in a stack that torch records

@@ -9,8 +9,8 @@ import textwrap
 
 import pytest
 
-from dynadiag.torch_compat.reduce_backend import _source_of
-from dynadiag.torch_compat.reduce_sources import MADE, names_of, source_of
+from dynadiag.torch_compat.dynamo.backend import _source_of
+from dynadiag.torch_compat.dynamo.backend_source import MADE, names_of, source_of
 
 SCRIPT = """
 {future}

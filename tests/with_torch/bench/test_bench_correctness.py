@@ -15,7 +15,7 @@ from dynadiag.bench.inside.patching import CompileSwitch
 from dynadiag.bench.inside.reference import prime_and_expect
 from dynadiag.bench.inside.state import Held, find_state
 from dynadiag.compare.judge import BENCH, Noise, Runs, Seen, judge
-from dynadiag.torch_compat.bench_rounding import NoisySums
+from dynadiag.torch_compat.dispatch.rounding import NoisySums
 from tests.corpus.planted_faults import backends as planted
 
 HERE = Path(__file__).parent

@@ -12,7 +12,7 @@ from dynadiag.bench.inside.loading import UserCodeError
 from dynadiag.bench.inside.looping import LoopRun, find_loop
 from dynadiag.bench.inside.takeover import ScriptEndedError
 from dynadiag.errors import DynadiagError, UsageError
-from dynadiag.torch_compat.bench_compile import clear_compile_facts
+from dynadiag.torch_compat.dynamo.counters import clear_compile_facts
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from dynadiag.bench.inside.patching import CompileSwitch
 from dynadiag.bench.inside.prices import prices_of
 from dynadiag.bench.inside.replaying import Replay
 from dynadiag.bench.inside.steps import CallUnit, WholeStep
-from dynadiag.torch_compat.bench_prices import Watch, watched_backend
+from dynadiag.torch_compat.dynamo.break_costs import Watch, watched_backend
 
 
 def switch(backend="aot_eager"):

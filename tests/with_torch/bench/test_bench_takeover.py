@@ -17,7 +17,7 @@ from dynadiag.bench.inside.snapshot import take_snapshot
 from dynadiag.bench.inside.state import find_state
 from dynadiag.bench.inside.takeover import ScriptEndedError, ScriptRun
 from dynadiag.errors import UsageError
-from dynadiag.torch_compat.bench_compile import clear_compile_facts, compile_facts
+from dynadiag.torch_compat.dynamo.counters import clear_compile_facts, compile_facts
 
 
 class Taken(BaseException):

@@ -8,7 +8,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from dynadiag.compare.judge import EXPLAIN, Noise, Runs, Seen, judge
 from dynadiag.compare.noise import noisy_runs
-from dynadiag.torch_compat.bench_rounding import CoarsestRounding, uses_tf32
+from dynadiag.torch_compat.dispatch.rounding import CoarsestRounding, uses_tf32
 
 
 def _convolution(device: str) -> torch.Tensor:

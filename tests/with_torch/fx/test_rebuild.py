@@ -5,7 +5,7 @@ from dynadiag.fx.rebuild import RebuildOptions, rebuild
 from dynadiag.fx.refusal import NotRebuildableError
 from dynadiag.fx.running import rebuild_and_try, try_run
 from dynadiag.fx.script import write_script
-from dynadiag.torch_compat.fx_state import kept_global_state
+from dynadiag.torch_compat.dispatch.state import kept_global_state
 
 ON_CPU = RebuildOptions(device="cpu")
 COND = """    class true_0(torch.nn.Module):

@@ -16,7 +16,7 @@ import torch
 import torch._dynamo as dynamo
 from torch import nn
 
-from dynadiag.torch_compat import stacks
+from dynadiag.torch_compat.trace import stacks
 
 CASES = {}
 KEPT = []

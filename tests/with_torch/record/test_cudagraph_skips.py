@@ -7,7 +7,7 @@ import torch
 import dynadiag
 from dynadiag.passes.find_mutations import find_mutations
 from dynadiag.reduce.scripts.recorded_failures import phenomena
-from dynadiag.torch_compat.bench_compile import clear_compile_facts, compile_facts
+from dynadiag.torch_compat.dynamo.counters import clear_compile_facts, compile_facts
 from dynadiag.trace import load
 
 

@@ -17,7 +17,7 @@ from dynadiag.reduce.graphs.inputs import make_values
 from dynadiag.reduce.graphs.reduction import PASSES_ALONE, HuntOptions, _is_meant
 from dynadiag.reduce.graphs.setting import Setting
 from dynadiag.reduce.reproducer.graph_file import Header, reproducer
-from dynadiag.torch_compat.reduce_compile import warm_up
+from dynadiag.torch_compat.dynamo.compiling import warm_up
 
 
 @pytest.fixture(scope="module", autouse=True)

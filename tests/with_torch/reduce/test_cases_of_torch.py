@@ -22,7 +22,7 @@ from dynadiag.reduce.graphs.reduction import HuntOptions, hunt
 from dynadiag.reduce.graphs.setting import Setting
 from dynadiag.reduce.reproducer.graph_file import Header, reproducer
 from dynadiag.reduce.reproducer.proving import run_fresh
-from dynadiag.torch_compat.reduce_capture import GraphWatch, save_graph_files
+from dynadiag.torch_compat.dynamo.capture import GraphWatch, save_graph_files
 
 ATEN = torch.ops.aten
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

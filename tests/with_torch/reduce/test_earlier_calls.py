@@ -14,7 +14,7 @@ from dynadiag.reduce.graphs.earlier_calls import with_earlier_calls
 from dynadiag.reduce.graphs.inputs import make_values
 from dynadiag.reduce.graphs.loading import load_capture
 from dynadiag.reduce.sources.failing_script import Suspect, _captured, _owner, _region, _whole
-from dynadiag.torch_compat.reduce_capture import EVERY, GraphWatch
+from dynadiag.torch_compat.dynamo.capture import EVERY, GraphWatch
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def test_inputs_of_several_dtypes_in_one_memory_are_captured(watched):
 
 
 def test_files_of_a_capture_follow_no_link_and_have_no_name_that_can_be_known_before(tmp_path):
-    from dynadiag.torch_compat.reduce_values import EarlierCalls, save_values
+    from dynadiag.torch_compat.dispatch.saved_values import EarlierCalls, save_values
 
     (tmp_path / "precious").write_text("precious")
     for name in ("inputs.pt", "inputs.pt.part", f"graphs-{os.getpid()}.jsonl"):

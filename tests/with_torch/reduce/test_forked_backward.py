@@ -9,7 +9,7 @@ import time
 
 import torch
 from dynadiag.reduce.core.isolation import run_forked
-from dynadiag.torch_compat.reduce_compile import warm_up
+from dynadiag.torch_compat.dynamo.compiling import warm_up
 
 def work(tell):
     x = torch.ones(3, requires_grad=True)

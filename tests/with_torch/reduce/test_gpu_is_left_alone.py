@@ -12,7 +12,7 @@ from dynadiag.reduce.graphs import loading
 from dynadiag.reduce.graphs.candidate import candidate_of
 from dynadiag.reduce.graphs.judge import IsolatedOracle
 from dynadiag.reduce.graphs.loading import load_capture
-from dynadiag.torch_compat.reduce_capture import GraphWatch
+from dynadiag.torch_compat.dynamo.capture import GraphWatch
 
 ON_GPU = """
 class GraphModule(torch.nn.Module):

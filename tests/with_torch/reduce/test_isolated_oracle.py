@@ -20,7 +20,7 @@ from dynadiag.reduce.graphs.candidate import candidate_of
 from dynadiag.reduce.graphs.judge import IsolatedOracle, observe_isolated
 from dynadiag.reduce.graphs.reduction import HuntOptions, confirm, hunt
 from dynadiag.reduce.graphs.setting import Setting
-from dynadiag.torch_compat.reduce_compile import warm_up
+from dynadiag.torch_compat.dynamo.compiling import warm_up
 from tests.corpus.planted_faults import operators as faults
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -205,7 +205,7 @@ from dynadiag.errors import NothingFoundError
 from dynadiag.reduce.graphs.candidate import candidate_of
 from dynadiag.reduce.graphs.reduction import HuntOptions, confirm
 from dynadiag.reduce.graphs.setting import Setting
-from dynadiag.torch_compat.reduce_compile import warm_up
+from dynadiag.torch_compat.dynamo.compiling import warm_up
 
 
 class Noisy(torch.nn.Module):

@@ -28,7 +28,7 @@ from dynadiag.reduce.graphs.pass_bisect import Subject, bisect
 from dynadiag.reduce.graphs.reduction import HuntOptions, hunt
 from dynadiag.reduce.graphs.setting import Setting
 from dynadiag.reduce.reproducer.graph_file import Header, reproducer
-from dynadiag.torch_compat.reduce_compile import warm_up
+from dynadiag.torch_compat.dynamo.compiling import warm_up
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 ATEN = torch.ops.aten

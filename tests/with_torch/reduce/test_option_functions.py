@@ -19,9 +19,9 @@ from dynadiag.reduce.graphs.reduction import HuntOptions, hunt
 from dynadiag.reduce.graphs.setting import Setting
 from dynadiag.reduce.reproducer.graph_file import Header, reproducer
 from dynadiag.reduce.reproducer.proving import prove
-from dynadiag.torch_compat.reduce_backend import OptionFunction, describe_option, option_value
-from dynadiag.torch_compat.reduce_capture import GraphWatch
-from dynadiag.torch_compat.reduce_compile import configured
+from dynadiag.torch_compat.dynamo.backend import OptionFunction, describe_option, option_value
+from dynadiag.torch_compat.dynamo.capture import GraphWatch
+from dynadiag.torch_compat.dynamo.compiling import configured
 
 WORD = "relu"
 

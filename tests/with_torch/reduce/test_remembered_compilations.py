@@ -18,7 +18,7 @@ from dynadiag.reduce.core.failure import environment_trouble, from_exception
 from dynadiag.reduce.graphs import judge
 from dynadiag.reduce.graphs.candidate import candidate_of
 from dynadiag.reduce.graphs.setting import Setting
-from dynadiag.torch_compat import reduce_cpp
+from dynadiag.torch_compat.inductor import cpp_answers
 
 pytestmark = pytest.mark.any_torch
 
@@ -69,7 +69,7 @@ class Machine:
 @pytest.fixture
 def machine(tmp_path):
     made = Machine(tmp_path)
-    with reduce_cpp.remembered(made.store, lambda error: environment_trouble(error) is not None):
+    with cpp_answers.remembered(made.store, lambda error: environment_trouble(error) is not None):
         yield made
     assert builder.subprocess is subprocess
 
@@ -89,7 +89,7 @@ def test_an_error_is_remembered_in_a_search_alone_and_is_the_same_failure(machin
     fresh = machine.error("one", "status 1 no such thing")
     machine.error("one", "status 1 no such thing")
     assert machine.count == 2
-    with reduce_cpp.errors_too():
+    with cpp_answers.errors_too():
         machine.error("two", "status 1 no such thing")
         known = machine.error("three", "status 1 no such thing")
         assert machine.count == 3
@@ -103,7 +103,7 @@ def test_an_error_is_remembered_in_a_search_alone_and_is_the_same_failure(machin
     "text", ["status 4 internal compiler error: crashed", "status 1 x.cpp: No space left on device", "status 137 killed"]
 )
 def test_what_the_machine_may_be_to_blame_for_is_asked_again(machine, text):
-    with reduce_cpp.errors_too():
+    with cpp_answers.errors_too():
         machine.error("one", text)
         machine.error("two", text)
     assert machine.count == 2
@@ -111,7 +111,7 @@ def test_what_the_machine_may_be_to_blame_for_is_asked_again(machine, text):
 
 def test_where_nothing_can_be_kept_the_compiler_is_asked(machine):
     machine.store.rmdir()
-    with reduce_cpp.errors_too():
+    with cpp_answers.errors_too():
         assert machine.compile("one", "good").exists() and machine.compile("two", "good").exists()
         machine.error("one", "status 1 wrong")
         machine.error("two", "status 1 wrong")
@@ -129,7 +129,7 @@ def test_other_commands_go_to_the_compiler(machine):
 
 
 def test_nothing_is_remembered_outside():
-    with reduce_cpp.errors_too():
+    with cpp_answers.errors_too():
         assert builder.subprocess is subprocess
 
 
@@ -144,8 +144,8 @@ def test_the_worker_keeps_libraries_until_its_end(tmp_path):
 
 
 def test_every_question_asks_the_compiler_once_for_one_source(monkeypatch, tmp_path):
-    monkeypatch.setattr(judge, "observe", lambda candidate, setting, tell: tell({"invalid": f"errors: {reduce_cpp._now.errors}"}))
+    monkeypatch.setattr(judge, "observe", lambda candidate, setting, tell: tell({"invalid": f"errors: {cpp_answers._now.errors}"}))
     candidate = candidate_of(torch.fx.symbolic_trace(torch.nn.ReLU()), [torch.ones(2)])
-    with reduce_cpp.remembered(tmp_path, lambda error: False):
+    with cpp_answers.remembered(tmp_path, lambda error: False):
         seen = judge.observe_isolated(candidate, Setting(backend="eager"), timeout_s=600)
     assert seen.invalid == "errors: True"

@@ -18,8 +18,8 @@ from dynadiag.reduce.graphs.reduction import HuntOptions, hunt
 from dynadiag.reduce.reproducer.graph_file import Header, reproducer
 from dynadiag.reduce.reproducer.proving import run_in_child
 from dynadiag.reduce.sources.torch_repro import capture_script
-from dynadiag.torch_compat.fx_groups import fake_process_groups
-from dynadiag.torch_compat.reduce_compile import warm_up
+from dynadiag.torch_compat.dispatch.process_groups import fake_process_groups
+from dynadiag.torch_compat.dynamo.compiling import warm_up
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 HEADER = Header(failure=Failure(kind="compile_error", phase="compile"), made_by="test", versions="", story="")

@@ -7,8 +7,8 @@ import sys
 from types import CodeType, FrameType, ModuleType
 from typing import Any
 
-from dynadiag.torch_compat import context, stacks
-from dynadiag.torch_compat.hooks import Hooks
+from dynadiag.torch_compat.trace import context, stacks
+from dynadiag.torch_compat.trace.hooks import Hooks
 
 _NO_TENSOR = "no tensor-related objects found in frame"
 _NOT_TOLD = (

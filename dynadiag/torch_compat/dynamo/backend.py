@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
-from dynadiag.torch_compat.reduce_sources import names_of, source_of
+from dynadiag.torch_compat.dynamo.backend_source import names_of, source_of
 
 _PARTS_LIMIT = 20
 FUNCTION = "dynadiag_function"

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
-from dynadiag.torch_compat import stacks
-from dynadiag.torch_compat.hooks import Hooks
+from dynadiag.torch_compat.trace import stacks
+from dynadiag.torch_compat.trace.hooks import Hooks
 
 _ENVIRONMENT_SWITCHES = ("TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE")
 

@@ -20,13 +20,12 @@ from types import ModuleType
 from typing import Any
 
 from dynadiag.files import extended, new_file, write_inside
-from dynadiag.torch_compat import configuration
 from dynadiag.torch_compat.causes import chain_of
-from dynadiag.torch_compat.hooks import callback_switch, disguise
-from dynadiag.torch_compat.reduce_backend import describe_backend, describe_option
-from dynadiag.torch_compat.reduce_values import EarlierCalls, save_values
-from dynadiag.torch_compat.reduce_views import to_saved
-from dynadiag.torch_compat.user_compiler import watch_compiler
+from dynadiag.torch_compat.dispatch.saved_values import EarlierCalls, save_values, to_saved
+from dynadiag.torch_compat.dynamo import options
+from dynadiag.torch_compat.dynamo.backend import describe_backend, describe_option
+from dynadiag.torch_compat.dynamo.user_compiler import watch_compiler
+from dynadiag.torch_compat.trace.hooks import callback_switch, disguise
 
 STATE = struct.Struct("<qqq")
 IDLE, COMPILING, CALLING = 0, 1, 2
@@ -253,7 +252,7 @@ def _autocast(torch: Any) -> tuple[str, str] | None:
 
 def _described_configs() -> tuple[list[tuple[str, Any]], list[str]]:
     """Options that are not at their default, as plain data; and the names of those that a script cannot spell."""
-    found = {f"{area}.{name}": value for area, options in configuration.changes().items() for name, value in options.items()}
+    found = {f"{area}.{name}": value for area, options in options.changes().items() for name, value in options.items()}
     described = {name: describe_option(value) for name, value in found.items() if value is not None}
     described |= {name: None for name, value in found.items() if value is None}
     lost = [name for name, value in described.items() if value is None and found[name] is not None]

@@ -6,7 +6,7 @@ import weakref
 from types import FunctionType, ModuleType
 from typing import Any
 
-from dynadiag.torch_compat.hooks import Hooks
+from dynadiag.torch_compat.trace.hooks import Hooks
 
 _kernels: dict[tuple[str, str], weakref.ref[FunctionType]] = {}
 # Keys whose functions compute nothing, or call another kernel.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any, TypeVar
 
-from dynadiag.torch_compat.hooks import callback_switch, disguise
+from dynadiag.torch_compat.trace.hooks import callback_switch, disguise
 
 _T = TypeVar("_T")
 _NAME = "call_user_compiler"

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from dynadiag.torch_compat.hooks import Hooks, callback_switch, disguise, holders
+from dynadiag.torch_compat.trace.hooks import Hooks, callback_switch, disguise, holders
 
 OnRecord = Callable[[logging.LogRecord], None]
 _FRAMES_OF_OURS = 2

@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 
-from dynadiag.torch_compat.fx_state import kept_global_state
-from dynadiag.torch_compat.fx_writes import declared_writes
-from dynadiag.torch_compat.graph_operators import TORCHS_OWN
-from dynadiag.torch_compat.hooks import callback_switch
-from dynadiag.torch_compat.library_kernels import library_kernels
+from dynadiag.torch_compat.dispatch.library_kernels import library_kernels
+from dynadiag.torch_compat.dispatch.schemas import TORCHS_OWN
+from dynadiag.torch_compat.dispatch.state import kept_global_state
+from dynadiag.torch_compat.dispatch.writes import declared_writes
+from dynadiag.torch_compat.trace.hooks import callback_switch
 
 
 @contextlib.contextmanager

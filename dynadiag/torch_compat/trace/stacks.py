@@ -1,4 +1,4 @@
-"""The stack of the user's program as plain data."""
+"""The stack of the user's program as plain data, and the exception that ended it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ import re
 import stat
 import sys
 import tokenize
-from types import CodeType, FrameType
+import traceback
+from types import CodeType, FrameType, TracebackType
 from typing import Any
+
+from dynadiag.torch_compat.trace import stacks
 
 _DEPTH = 40
 _ENTRY_DEPTH = 100
@@ -163,3 +166,24 @@ def is_library(file: str) -> bool:
     if file.startswith((torch_folder(), _STDLIB)):
         return True
     return f"{os.sep}site-packages{os.sep}" in file or f"{os.sep}dist-packages{os.sep}" in file
+
+
+_TEXT_LIMIT = 4000
+
+
+def uncaught_exception() -> dict[str, Any] | None:
+    """The exception that nobody caught as a `dynadiag_problem`, or None. Nothing is hooked: `sys.last_exc` is read at exit.
+
+    Python sets it (3.12; `sys.last_value` before) when it prints an exception, in an interactive session for each one.
+    """
+    raised = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+    if not isinstance(raised, Exception):
+        return None
+    cause = raised.__cause__ or raised
+    text = f"{type(cause).__name__}: {str(cause).strip()[:_TEXT_LIMIT]}"
+    return {"kind": "uncaught", "text": text, "stack": _stack(raised.__traceback__)}
+
+
+def _stack(trace: TracebackType | None) -> list[dict[str, Any]]:
+    entries = [(frame, line) for frame, line in traceback.walk_tb(trace)]
+    return [stacks.place(frame.f_code.co_filename, line, stacks.qualified_name(frame.f_code)) for frame, line in entries[-100:]]

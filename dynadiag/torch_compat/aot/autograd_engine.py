@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from dynadiag.torch_compat.hooks import callback_switch, disguise
+from dynadiag.torch_compat.trace.hooks import callback_switch, disguise
 
 
 def graph_task() -> int:

@@ -1,16 +1,18 @@
-"""Registered operators by the name under which FX prints them (`torch.ops.aten.add.Tensor`), if a graph from a log may call them."""
+"""Registered operators by the name under which FX prints them (`torch.ops.aten.add.Tensor`), and as Python source spells them."""
 
 from __future__ import annotations
 
 import functools
 import importlib
+import operator
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
+from torch.fx.node import _get_qualified_name
 
-from dynadiag.torch_compat.fx_functions import words
+from dynadiag.torch_compat.dispatch.functions import words
 
 if TYPE_CHECKING:  # torch 2.6: an OpOverload is not subscriptable
     Operator = OpOverload[..., Any] | OpOverloadPacket[..., Any] | HigherOrderOperator
@@ -139,3 +141,26 @@ def printed_name(value: object) -> str | None:
     if isinstance(value, HigherOrderOperator):
         return f"torch.ops.higher_order.{value.name()}"  # type: ignore[no-untyped-call]
     return f"torch.ops.{value}" if isinstance(value, (OpOverload, OpOverloadPacket)) else None
+
+
+def printed_target(target: Any) -> str | None:
+    """The dotted name under which a script finds the function, None when there is none (a lambda, a function of `__main__`)."""
+    known = printed_name(target)
+    if known is not None:
+        return known
+    name = getattr(target, "__name__", "")
+    if getattr(operator, name, None) is target or target is getattr:
+        return None  # written as an operator
+    try:
+        qualified = str(_get_qualified_name(target))
+    except (AttributeError, RuntimeError):
+        return None
+    return qualified if _found(qualified) is target else None
+
+
+def _found(qualified: str) -> Any:
+    module, _, name = qualified.rpartition(".")
+    try:
+        return getattr(importlib.import_module(module), name, None)
+    except (ImportError, ValueError):
+        return None

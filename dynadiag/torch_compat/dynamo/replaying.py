@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from dynadiag.torch_compat.counters import snapshot
-from dynadiag.torch_compat.reduce_compile import config_module
+from dynadiag.torch_compat.dynamo.compiling import config_module
+from dynadiag.torch_compat.dynamo.counters import snapshot
 
 _ON_DISK = (("inductor.force_disable_caches", False), ("inductor.fx_graph_cache", True), ("functorch.enable_autograd_cache", True))
 _NOTHING_KEPT = (("inductor.force_disable_caches", True),)

@@ -11,8 +11,8 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from dynadiag.torch_compat import context, stacks
-from dynadiag.torch_compat.hooks import Hooks
+from dynadiag.torch_compat.trace import context, stacks
+from dynadiag.torch_compat.trace.hooks import Hooks
 
 MODULE = "torch._inductor.cudagraph_utils"
 PARTITIONS = "torch._inductor.scheduler"

@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
-from dynadiag.torch_compat.cost import CostMeter
-from dynadiag.torch_compat.graph_attributes import describe_attributes, source_name, static_kind
-from dynadiag.torch_compat.graph_operators import operator_schemas
-from dynadiag.torch_compat.hooks import Hooks
-from dynadiag.torch_compat.reduce_backend import name_backend
-from dynadiag.torch_compat.user_compiler import watch_compiler
+from dynadiag.torch_compat.dispatch.schemas import operator_schemas
+from dynadiag.torch_compat.dynamo.backend import name_backend
+from dynadiag.torch_compat.dynamo.graph_attributes import describe_attributes, source_name, static_kind
+from dynadiag.torch_compat.dynamo.user_compiler import watch_compiler
+from dynadiag.torch_compat.trace.cost import CostMeter
+from dynadiag.torch_compat.trace.hooks import Hooks
 
 # By the identity of a parameter: what a graph called it, and its shape.
 Names = dict[int, tuple[str, tuple[int, ...]]]

@@ -1,4 +1,4 @@
-"""What Dynamo and Inductor count and time while a benchmark runs."""
+"""Dynamo's and Inductor's counters as plain numbers, and what both time while a benchmark runs."""
 
 from __future__ import annotations
 
@@ -6,8 +6,22 @@ import sys
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from dynadiag.torch_compat.counters import snapshot
-from dynadiag.torch_compat.cudagraph_skips import SkipReasons
+from dynadiag.torch_compat.inductor.cudagraph_skips import SkipReasons
+
+
+def snapshot() -> dict[str, dict[str, int]] | None:
+    """`torch._dynamo.utils.counters` as nested dicts of int; None when Dynamo was never imported."""
+    utils = sys.modules.get("torch._dynamo.utils")
+    counters: Any = getattr(utils, "counters", None)
+    if counters is None:
+        return None
+    groups = {str(group): _numbers(values) for group, values in dict(counters).items()}
+    return {group: values for group, values in groups.items() if values}
+
+
+def _numbers(values: Any) -> dict[str, int]:
+    return {str(name): count for name, count in dict(values).items() if isinstance(count, int)}
+
 
 # Groups of `torch._dynamo.utils.counters` that move only when something is compiled (2.11 to 2.15).
 _COMPILING = ("stats", "frames", "graph_break", "unimplemented", "aot_autograd")

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dynadiag.torch_compat.device_timeline import Cut, Event, Timeline
+from dynadiag.torch_compat.trace.device_timeline import Cut, Event, Timeline
 
 _REGION = "Torch-Compiled Region: "
 _LOOKUP = "TorchDynamo Cache Lookup"

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from dynadiag.torch_compat import context
-from dynadiag.torch_compat.hooks import Hooks, Sink, callback_switch
-from dynadiag.torch_compat.profile_events import GRAPH, Profiled, read_events, summarise
-from dynadiag.torch_compat.user_compiler import watch_compiler
+from dynadiag.torch_compat.dynamo.user_compiler import watch_compiler
+from dynadiag.torch_compat.trace import context
+from dynadiag.torch_compat.trace.hooks import Hooks, Sink, callback_switch
+from dynadiag.torch_compat.trace.profile_events import GRAPH, Profiled, read_events, summarise
 
 _WARM_ROUNDS = 3
 _ROUNDS = 20

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from dynadiag.torch_compat.fx_groups import fake_process_groups
-from dynadiag.torch_compat.fx_state import kept_global_state
+from dynadiag.torch_compat.dispatch.process_groups import fake_process_groups
+from dynadiag.torch_compat.dispatch.state import kept_global_state
 
 
 @contextlib.contextmanager

@@ -99,7 +99,7 @@ def switches(set_now: dict[str, Any], *, on_gpu: bool) -> list[tuple[str, Any]]:
 
 def value_now(name: str) -> Any:
     """The value of an option in this process. Raises AttributeError or ImportError where this torch has none of that name."""
-    from dynadiag.torch_compat.reduce_compile import config_module
+    from dynadiag.torch_compat.dynamo.compiling import config_module
 
     module, option = config_module(name)
     value = module

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from dynadiag.torch_compat.hooks import disguise
+from dynadiag.torch_compat.trace.hooks import disguise
 
 Before = Callable[[int, tuple[Any, ...], dict[str, Any]], None]
 

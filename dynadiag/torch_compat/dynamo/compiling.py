@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from dynadiag.torch_compat.reduce_backend import OptionFunction
-from dynadiag.torch_compat.user_compiler import watch_compiler
+from dynadiag.torch_compat.dynamo.backend import OptionFunction
+from dynadiag.torch_compat.dynamo.user_compiler import watch_compiler
 
 _CONFIGS = {"dynamo": "torch._dynamo.config", "functorch": "torch._functorch.config", "inductor": "torch._inductor.config"}
 LAYERS = ("eager", "aot_eager", "aot_eager_decomp_partition", "inductor")

@@ -1,0 +1,1 @@
+"""AOTAutograd and the autograd engine."""

@@ -1,0 +1,1 @@
+"""Operators, modes and torch's global state."""

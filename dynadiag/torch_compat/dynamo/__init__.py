@@ -1,0 +1,1 @@
+"""Dynamo: what it compiles, captures, counts and breaks at."""

@@ -1,0 +1,1 @@
+"""Inductor: its passes, its C++, its CUDA graphs."""
