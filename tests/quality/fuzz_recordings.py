@@ -227,7 +227,7 @@ def case(source: Path, folder: Path, outside: Path, chance: random.Random) -> Pa
     for file in files:
         data = _content(file)
         at = target / file.relative_to(source)
-        at.parent.mkdir(exist_ok=True)
+        at.parent.mkdir(parents=True, exist_ok=True)
         at.write_bytes(mutated(data, chance) if file == chosen else window(data, chance))
     if chance.random() < 0.4:
         _files_changed(target, outside, chance)
