@@ -22,6 +22,7 @@ from dynadiag.reduce.core.failure import SILENT, Said
 from dynadiag.reduce.reproducer.proving import DROPPED
 from dynadiag.reduce.sources.failing_script import Suspect
 from dynadiag.reduce.sources.machine_answers import take_over, users_cache
+from dynadiag.reduce.sources.resuming import seals_of
 
 Message = Mapping[str, Any]
 _LARGEST_JOB_BYTES = 64 << 20
@@ -68,6 +69,7 @@ def reduce_captured(
     """
     job = {
         "captures": [str(path) for path in captures],
+        "seals": seals_of(captures),
         "out": str(out),
         "call": suspect.call if suspect is not None and suspect.phase != "compile" else None,
         "backward": suspect is not None and suspect.phase == "after",

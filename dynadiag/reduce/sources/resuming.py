@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from dynadiag.errors import UnreadableInputError, UsageError
 from dynadiag.files import read_small
 from dynadiag.json_lines import value_of
+from dynadiag.record import ownership
 from dynadiag.record.directory import MARKER, clear, is_ours, is_run_directory
 
 _LARGEST_BYTES = 64 << 20
+_SETTING = "setting.json"
 
 
 def can_resume(out: Path | None, say: Callable[[str], None]) -> bool:
@@ -47,13 +50,16 @@ def is_script_job(directory: Path) -> bool:
 def captures_to_resume(directory: Path, script: Path) -> list[Path]:
     """The captured graphs of an earlier run in `directory`.
 
-    A backend that is a function of the script was stored as its source. A folder may come from a stranger, so each line of that source must
-    be a line of `script`, which the user asks to run anyway. Raises UnreadableInputError if not, and for a damaged or foreign job.
+    A backend that is a function of the script was stored as its source. A folder may come from a stranger, so it is run only where nobody
+    changed it since we captured it (`seals_of`), or each line of it is a line of `script`, which the user asks to run anyway. Raises
+    UnreadableInputError if not, and for a damaged or foreign job.
     """
     try:
-        folders = [Path(path) for path in value_of(read_small(directory / "job.json", _LARGEST_BYTES))["captures"]]
+        job = value_of(read_small(directory / "job.json", _LARGEST_BYTES))
+        folders = [Path(path) for path in job["captures"]]
         inside = all(folder.resolve().is_relative_to(directory.resolve()) and not _leads_away(folder) for folder in folders)
-        sources = [source for folder in folders for source in _sources(folder)] if inside else []
+        doubtful = [folder for folder in folders if not _is_as_captured(folder, job.get("seals"))] if inside else []
+        sources = [source for folder in doubtful for source in _sources(folder)]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UnreadableInputError(f"{directory} holds no reduction that can be resumed: {error}") from error
     if not inside:
@@ -70,9 +76,19 @@ def _leads_away(folder: Path) -> bool:
     return any(file.is_symlink() for file in folder.iterdir())
 
 
+def seals_of(captures: Sequence[Path]) -> dict[str, Any]:
+    """What says later, in `job.json`, that these folders are as they were when they were captured, by this user on this machine."""
+    return {str(folder): ownership.seal(folder) for folder in captures}
+
+
+def _is_as_captured(folder: Path, seals: object) -> bool:
+    said = seals.get(str(folder)) if isinstance(seals, dict) else None
+    return ownership.is_sealed(folder, said, [folder / _SETTING])
+
+
 def _sources(folder: Path) -> list[object]:
     """The texts that loading the capture would run: of the backend, and of functions that are options."""
-    state = value_of(read_small(folder / "setting.json", _LARGEST_BYTES))
+    state = value_of(read_small(folder / _SETTING, _LARGEST_BYTES))
     return [state.get("backend_source"), *(value.get("source") for _, value in state.get("configs", ()) if isinstance(value, dict))]
 
 

@@ -1,11 +1,13 @@
 """A folder of a stranger is not run when a reduction is resumed."""
 
+import contextlib
 import json
 
 import pytest
 
 from dynadiag.errors import UnreadableInputError
-from dynadiag.reduce.sources.resuming import captures_to_resume, is_script_job
+from dynadiag.record import ownership
+from dynadiag.reduce.sources.resuming import captures_to_resume, is_script_job, seals_of
 
 BACKEND = "def mine(gm, inputs):\n    return gm.forward\n"
 
@@ -30,6 +32,19 @@ def test_a_backend_that_is_not_in_the_script_is_refused(earlier):
     (earlier / "out" / "capture" / "setting.json").write_text(stored)
     with pytest.raises(UnreadableInputError, match="start again without --resume"):
         captures_to_resume(earlier / "out", earlier / "train.py")
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_backend_that_was_rewritten_when_it_was_captured_goes_on(earlier, monkeypatch, changed):
+    """Without annotations and decorators, with spelled values, or from a module beside the script it is no text of the script."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(earlier / "state"))
+    folder = earlier / "out" / "capture"
+    (folder / "setting.json").write_text(json.dumps({"backend_source": f"LIMIT = 3\n{BACKEND}"}))
+    if changed:
+        monkeypatch.setattr(ownership.time, "time_ns", lambda: (folder / "setting.json").stat().st_ctime_ns - 10**10)
+    (earlier / "out" / "job.json").write_text(json.dumps({"captures": [str(folder)], "seals": seals_of([folder])}))
+    with pytest.raises(UnreadableInputError, match="start again without --resume") if changed else contextlib.nullcontext():
+        assert captures_to_resume(earlier / "out", earlier / "train.py") == [folder]
 
 
 def test_a_function_that_is_an_option_is_held_to_the_same(earlier):
