@@ -214,6 +214,11 @@ def if_expression(line: SourceLine) -> ast.IfExp | None:
     return next((node for node in line.nodes if isinstance(node, ast.IfExp)), None)
 
 
+def only_chosen(line: SourceLine, test: ast.expr, read: ast.Call) -> bool:
+    """Whether the read is one side of `a if c else b` and no part of what decides: `c` may be a plain bool (`torch.is_tensor(x)`)."""
+    return if_expression(line) is not None and all(one is not read for one in ast.walk(test))
+
+
 def draws(situation: Situation) -> bool:
     """Whether the line draws a random number with Python or NumPy."""
     return re.search(r"(?<!torch\.)\brandom\.\w", situation.line.code) is not None

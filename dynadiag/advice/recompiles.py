@@ -41,7 +41,7 @@ def recompile_advice(cause: Cause, run: Run) -> tuple[Advice, ...]:
     found = list(library_advice(cause))
     if not found and not cause.foreign and not _is_intermediate(cause):
         found = list(split_advice(cause))
-        if not found or cause.kind in _WHEREVER_SPLIT:
+        if not found or (cause.kind in _WHEREVER_SPLIT - {"zero_one"} and {"0", "1"}.isdisjoint(cause.values)):
             found += _TABLE.get(cause.kind, none)(cause)
     if cause.compiled_again and cause.kind in _OF_OBJECTS and cause.dynamic is not True:
         found.insert(0, _compile_once(cause))

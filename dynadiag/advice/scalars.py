@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from dynadiag.advice.branches import branches, condition_of, draws, random_numbers, subject, tensor_of
+from dynadiag.advice.branches import branches, condition_of, draws, only_chosen, random_numbers, subject, tensor_of
 from dynadiag.advice.data_shapes import both_captured, first_true, lists_first, sized_by_data
 from dynadiag.advice.item_calls import appended, bounded
 from dynadiag.advice.math_calls import ARITHMETIC, computed_with_torch, detached, in_untraced_math, math_function, number_call
@@ -98,7 +98,7 @@ def _kept_tensor(situation: Situation, read: ast.Call, use: ast.AST | None) -> I
     line, inner = situation.line, tensor_of(situation.line, read)
     if sized_by_data(line):
         yield from first_true(situation, read)
-    elif condition_of(line) is not None:
+    elif (test := condition_of(line)) is not None and not only_chosen(line, test, read):
         yield from branches(situation, drop=read)
     elif _is_cast(read, "bool"):
         text = f"Keep the condition a tensor: `{inner}`, and choose with `torch.where({inner}, a, b)` where it is used"

@@ -260,3 +260,9 @@ def test_the_option_for_unknown_sizes_is_not_advised_for_a_loss_that_reads_lengt
     """`capture_dynamic_output_shape_ops` left the break at `ctc_loss` where it was."""
     found = advice("GB0036", "loss = F.ctc_loss(logp, targets, frames, lengths)")
     assert "shape-capture" not in found and "lengths-outside" in found
+
+
+def test_a_read_that_is_only_one_side_of_a_choice_is_not_what_decides():
+    """`torch.where(torch.is_tensor(value) != 0, ...)` takes no bool: the program ended with a TypeError."""
+    assert "if-where" not in advice("GB0124", "self.total += value.item() if torch.is_tensor(value) else value")
+    assert "if-where" in advice("GB0124", "y = a if value.item() else b")

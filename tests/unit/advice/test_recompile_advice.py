@@ -417,6 +417,7 @@ def test_own_code_that_a_break_split_off_gets_the_break_first():
     assert [one.slug for one in grown] == ["cure-break"]
     sized = caused("size", "x.size(1)", values=("8", "12"), split=split)
     assert [one.slug for one in sized] == ["cure-break", "mark-dynamic", "compile-dynamic"]
+    assert [one.slug for one in caused("size", "boxes.size(0)", values=("1", "11"), split=split)] == ["cure-break"]  # no batch to leave out
 
 
 @pytest.mark.parametrize("source", ["len(kwargs)", "len(args)"])
