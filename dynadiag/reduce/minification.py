@@ -204,7 +204,7 @@ class _Minification:
         if options.kind in IN_A_SCRIPT or (options.resume and is_script_job(self.directory)):
             return self._script(options, why=IN_A_SCRIPT.get(options.kind or "", "the captured graph alone did not show it"))
         if options.resume:
-            return self._graphs(captures_to_resume(self.directory, Path(self.target.argv[0])), None, options)
+            return self._graphs(captures_to_resume(self.directory), None, options)
         return self._ladder()
 
     def of_graphs(self, captures: list[Path]) -> Minified:

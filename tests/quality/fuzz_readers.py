@@ -185,9 +185,7 @@ def resume(path: Path, folder: Path, chance: random.Random) -> str | None:
         with contextlib.suppress(DynadiagError):
             subject = Journal(path / name, subject="s", resume=True) if name[0] == "j" else Known(path / name, environment={}, resume=True)
             subject.close()
-    script = folder / "train.py"
-    script.write_text(f"import torch\n{_BACKEND}")
-    captures = captures_to_resume(path, script)
+    captures = captures_to_resume(path)
     if "torch" in sys.modules and chance.random() < 0.5:
         from dynadiag.reduce.graphs.loading import load_capture
 

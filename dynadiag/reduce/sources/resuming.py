@@ -47,26 +47,26 @@ def is_script_job(directory: Path) -> bool:
         return False
 
 
-def captures_to_resume(directory: Path, script: Path) -> list[Path]:
+def captures_to_resume(directory: Path) -> list[Path]:
     """The captured graphs of an earlier run in `directory`.
 
-    A backend that is a function of the script was stored as its source. A folder may come from a stranger, so it is run only where nobody
-    changed it since we captured it (`seals_of`), or each line of it is a line of `script`, which the user asks to run anyway. Raises
-    UnreadableInputError if not, and for a damaged or foreign job.
+    A backend that is a function of the script was stored as its source. A folder may come from a stranger, so that source is run only where
+    nobody changed it since this user captured it on this machine (`seals_of`). Raises UnreadableInputError if not, and for a damaged or
+    foreign job.
     """
     try:
         job = value_of(read_small(directory / "job.json", _LARGEST_BYTES))
         folders = [Path(path) for path in job["captures"]]
         inside = all(folder.resolve().is_relative_to(directory.resolve()) and not _leads_away(folder) for folder in folders)
-        doubtful = [folder for folder in folders if not _is_as_captured(folder, job.get("seals"))] if inside else []
-        sources = [source for folder in doubtful for source in _sources(folder)]
+        changed = inside and any(_holds_source(folder) and not _is_as_captured(folder, job.get("seals")) for folder in folders)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UnreadableInputError(f"{directory} holds no reduction that can be resumed: {error}") from error
     if not inside:
         raise UnreadableInputError(f"{directory}/job.json names captured graphs outside of {directory}: they are not read")
-    if not all(_is_part_of(source, script) for source in sources if source is not None):
+    if changed:
         raise UnreadableInputError(
-            f"a function stored in {directory} (the backend, an option) is not the text of {script}: start again without --resume"
+            f"{directory} stores the source of a function (the backend, an option), and is not as you captured it on this machine: "
+            "it is not run; start again without --resume"
         )
     return folders
 
@@ -86,15 +86,8 @@ def _is_as_captured(folder: Path, seals: object) -> bool:
     return ownership.is_sealed(folder, said, [folder / _SETTING])
 
 
-def _sources(folder: Path) -> list[object]:
-    """The texts that loading the capture would run: of the backend, and of functions that are options."""
+def _holds_source(folder: Path) -> bool:
+    """Whether loading the capture runs text that it holds: of the backend, or of a function that is an option."""
     state = value_of(read_small(folder / _SETTING, _LARGEST_BYTES))
-    return [state.get("backend_source"), *(value.get("source") for _, value in state.get("configs", ()) if isinstance(value, dict))]
-
-
-def _is_part_of(source: object, script: Path) -> bool:
-    try:
-        known = {line.strip() for line in script.read_text("utf-8", errors="replace").splitlines()}
-    except OSError:
-        return False
-    return isinstance(source, str) and all(line.strip() in known for line in source.splitlines() if line.strip())
+    sources = (state.get("backend_source"), *(value.get("source") for _, value in state.get("configs", ()) if isinstance(value, dict)))
+    return any(source is not None for source in sources)

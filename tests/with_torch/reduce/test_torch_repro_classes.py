@@ -299,7 +299,8 @@ def test_options_of_another_back_end_are_said_to_be_lost(tmp_path):
     x = torch.ones(2)
     loaded(tmp_path, make_fx(lambda x: (x + 1,))(x), [x])
     _, setting = reread(tmp_path, {"import torch\n": "import torch\nimport their_config\ntheir_config.fast = True\n"})
-    assert setting.lost_options == ("their_config.fast = True",)
+    # Options of inductor that another test of this process left set are not torch's default either (seen on 2.11: `triton.store_cubin`).
+    assert [name for name in setting.lost_options if not name.startswith("inductor.")] == ["their_config.fast = True"]
 
 
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="needs torch.distributed")
