@@ -27,11 +27,11 @@ import torch
 
 from dynadiag.reduce.core.isolation import ChildReport
 from dynadiag.reduce.graphs import judge
-from dynadiag.reduce.graphs import reduction as hunting
+from dynadiag.reduce.graphs import reduction as reducing
 from dynadiag.reduce.graphs.candidate import Candidate, candidate_of
 from dynadiag.reduce.graphs.judge import IsolatedOracle, Observation
 from dynadiag.reduce.graphs.observing import observe
-from dynadiag.reduce.graphs.reduction import Hunt, HuntOptions, hunt
+from dynadiag.reduce.graphs.reduction import Reduction, ReductionOptions, reduce_graph
 from dynadiag.reduce.graphs.running import eager_values
 from dynadiag.reduce.graphs.setting import Setting
 from dynadiag.torch_compat.dynamo.compiling import warm_up
@@ -260,7 +260,7 @@ def observe_here(candidate: Candidate, setting: Setting, *, timeout_s: float) ->
 def in_this_process() -> Iterator[None]:
     """The whole of hunt and judge, without children."""
     with (
-        mock.patch.object(hunting, "observe_isolated", observe_here),
+        mock.patch.object(reducing, "observe_isolated", observe_here),
         mock.patch.object(judge, "observe_isolated", observe_here),
         mock.patch.object(IsolatedOracle, "values", lambda self, candidate: eager_values(candidate)),
     ):
@@ -271,8 +271,8 @@ def run_case(case: Case) -> dict[str, Any]:
     """Reduce, ask for the truth, and say what came of it."""
     setting = Setting(backend=backend_of(case), **case.setting)
     with contextlib.nullcontext() if case.isolated else in_this_process():
-        found = hunt(example(), setting, HuntOptions(timeout_s=case.timeout_s, simplify=False))
-        truth = hunting.observe_isolated(
+        found = reduce_graph(example(), setting, ReductionOptions(timeout_s=case.timeout_s, simplify=False))
+        truth = reducing.observe_isolated(
             found.best, Setting(backend=backend_of(case, only_first=True), **case.setting), timeout_s=case.timeout_s
         )
     return {
@@ -284,7 +284,7 @@ def run_case(case: Case) -> dict[str, Any]:
     }
 
 
-def slipped(found: Hunt, truth: Observation) -> str | None:
+def slipped(found: Reduction, truth: Observation) -> str | None:
     """Why the result is no bug A; None when it is."""
     if torch.relu not in operators(found.best.module):
         return "the result holds no relu"

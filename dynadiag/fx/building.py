@@ -12,10 +12,10 @@ import torch
 from torch.fx import Graph, Node
 
 from dynadiag.fx import allowed, backward_calls
+from dynadiag.fx.missing_operators import TRITON, MissingOperator, OperatorFacts
 from dynadiag.fx.refusal import NotRebuildableError, shorten
 from dynadiag.fx.source_text import GraphSource, annotation_text
 from dynadiag.fx.stack_notes import StackNote
-from dynadiag.fx.stand_ins import TRITON, OperatorFacts, StandIn
 from dynadiag.fx.values import Values, dotted_name, refused
 from dynadiag.torch_compat.dispatch.operators import is_private_operator
 
@@ -82,12 +82,12 @@ class BuiltGraph:
 class BuildOptions:
     """`device` replaces every accelerator ("cpu"); operators of `extra_namespaces` are trusted, because the caller registered them.
 
-    With `stand_ins`, an operator that is not here becomes a `StandIn`: such a graph can be followed, not run.
+    With `missing_operators`, an operator that is not here becomes a `MissingOperator`: such a graph can be followed, not run.
     """
 
     device: str | None = None
     extra_namespaces: frozenset[str] = frozenset()
-    stand_ins: OperatorFacts | None = None
+    missing_operators: OperatorFacts | None = None
 
 
 def build_graph(source: GraphSource, options: BuildOptions) -> BuiltGraph:
@@ -269,9 +269,9 @@ class _Builder:
             return allowed.function(target, extra_namespaces=self._options.extra_namespaces)
         except NotRebuildableError:
             known = is_private_operator(target) or target == TRITON or target.startswith(backward_calls.OPERATORS)
-            if self._options.stand_ins is None or not known:
+            if self._options.missing_operators is None or not known:
                 raise
-            return StandIn(target, self._options.stand_ins)
+            return MissingOperator(target, self._options.missing_operators)
 
     def _getattr(self, name: str, call: ast.Call) -> Any:
         path = _self_path(call)

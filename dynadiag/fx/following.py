@@ -13,10 +13,10 @@ from dynadiag.fx import probe_bodies, sizes
 from dynadiag.fx.annotations import TensorNote, parse_annotation
 from dynadiag.fx.building import ANNOTATION
 from dynadiag.fx.inputs import computed, on_device, spec_from_annotation
+from dynadiag.fx.missing_operators import MissingOperator
 from dynadiag.fx.mutation_records import WriteKind, WriteSite
 from dynadiag.fx.probe_inputs import fake_from_spec
 from dynadiag.fx.refusal import NotRebuildableError
-from dynadiag.fx.stand_ins import StandIn
 from dynadiag.torch_compat import pytree
 from dynadiag.torch_compat.dispatch.writes import is_higher_order, operator_name, storages, write_kind
 
@@ -83,8 +83,8 @@ class Follower(Interpreter):
     def run_node(self, n: Node) -> Any:
         """The value of a node; bodies of higher order operators and operators that are not here are followed in a way of their own."""
         self._node = n
-        if isinstance(n.target, StandIn):
-            return self._stand_in(n, n.target)
+        if isinstance(n.target, MissingOperator):
+            return self._missing_operator(n, n.target)
         if n.op == "call_function" and is_higher_order(n.target):
             args, kwargs = self.fetch_args_kwargs_from_env(n)
             name = operator_name(n.target)
@@ -118,7 +118,7 @@ class Follower(Interpreter):
         if args and isinstance(args[0], torch.Tensor):
             self._blame(args[0], "aten::requires_grad_", "self", "requires_grad", 0)
 
-    def _stand_in(self, n: Node, target: StandIn) -> Any:
+    def _missing_operator(self, n: Node, target: MissingOperator) -> Any:
         args, kwargs = self.fetch_args_kwargs_from_env(n)
         writes = target.writes(args, kwargs)
         if writes is None:

@@ -14,12 +14,12 @@ from dynadiag import trace
 from dynadiag.errors import DynadiagError
 from dynadiag.fx import asking
 from dynadiag.fx.details import operator_schemas
+from dynadiag.fx.missing_operators import OperatorFacts
 from dynadiag.fx.mutation_probe import probe
 from dynadiag.fx.mutation_records import ProbeResult, Refusal
 from dynadiag.fx.rebuild import RebuildOptions, Rebuilt, rebuild
 from dynadiag.fx.refusal import NotRebuildableError, shorten
 from dynadiag.fx.running import try_run
-from dynadiag.fx.stand_ins import OperatorFacts
 from dynadiag.model.mutations import AotMetadata
 from dynadiag.model.run import Graph, Run
 
@@ -129,7 +129,7 @@ def _rebuilt(text: str, details: Mapping[str, Any] | None, graph: Graph, run: Ru
         return rebuild(text, details=details, options=RebuildOptions(device="cpu", lazy=True)), None
     except NotRebuildableError as error:
         facts = OperatorFacts(schemas=operator_schemas(details), triton_writes=_triton_writes(text, graph, run))
-        return rebuild(text, details=details, options=RebuildOptions(device="cpu", stand_ins=facts, lazy=True)), error.message
+        return rebuild(text, details=details, options=RebuildOptions(device="cpu", missing_operators=facts, lazy=True)), error.message
 
 
 def _triton_writes(text: str, graph: Graph, run: Run) -> dict[int, tuple[str, ...]]:

@@ -16,9 +16,9 @@ from dynadiag.fx.annotations import SymbolNote, TensorNote, parse_annotation
 from dynadiag.fx.building import ANNOTATION, BuildOptions, BuiltGraph, build_graph
 from dynadiag.fx.collectives import group_sizes
 from dynadiag.fx.inputs import FILLINGS, Filling, InputSpec, SizeFactors
+from dynadiag.fx.missing_operators import OperatorFacts
 from dynadiag.fx.refusal import NotRebuildableError, shorten
 from dynadiag.fx.source_text import read_graph_source
-from dynadiag.fx.stand_ins import OperatorFacts
 from dynadiag.torch_compat.dispatch.state import lazy_graph_module
 
 MODULE_STACK = "dynadiag_module_stack"
@@ -29,8 +29,8 @@ _MOST_HELD_BYTES = 4 << 30
 class RebuildOptions:
     """`device` replaces every accelerator by this one ("cpu"); `extra_namespaces` names operator libraries that the caller trusts.
 
-    `factors` says how symbolic sizes whose values nobody recorded are chosen. With `stand_ins`, operators and tensor subclasses that are
-    not here are stood in for: such a graph can be followed by the probe, not run. `lazy` writes the module's code when it is called.
+    `factors` says how symbolic sizes whose values nobody recorded are chosen. With `missing_operators`, operators and tensor subclasses that
+    this torch lacks are kept by name: the probe can follow such a graph, nothing can run it. `lazy` writes the module's code when it is called.
     `values_on` is the device on which inputs and attributes are made, whatever device their specs name: for a process that forks and must
     not initialise CUDA.
     """
@@ -38,7 +38,7 @@ class RebuildOptions:
     device: str | None = None
     extra_namespaces: frozenset[str] = frozenset()
     factors: SizeFactors = "rising"
-    stand_ins: OperatorFacts | None = None
+    missing_operators: OperatorFacts | None = None
     lazy: bool = False
     values_on: str | None = None
 
@@ -75,7 +75,9 @@ def rebuild(text: str, *, details: Mapping[str, Any] | None = None, options: Reb
     """
     options = options or RebuildOptions()
     source = read_graph_source(text)
-    built = build_graph(source, BuildOptions(device=options.device, extra_namespaces=options.extra_namespaces, stand_ins=options.stand_ins))
+    built = build_graph(
+        source, BuildOptions(device=options.device, extra_namespaces=options.extra_namespaces, missing_operators=options.missing_operators)
+    )
     known = recorded.detail_specs(details)
     recorded_values = _recorded_symbols(built, known)
     annotations = [node.meta.get(ANNOTATION) for node in (*built.placeholders, *_all_attributes(built))]
@@ -121,8 +123,8 @@ def _input(node: Node, spec: InputSpec | None, symbols: Mapping[str, sizes.Numbe
     if any("run_with_rng_state" in str(user.target) and user.args and user.args[0] is node for user in node.users):
         return InputSpec(name=node.name, kind="rng_state", basis="use")
     if spec is None:
-        spec = making.spec_from_annotation(node.name, node.meta.get(ANNOTATION), symbols, any_class=options.stand_ins is not None)
-    elif spec.subclass is not None and options.stand_ins is None:
+        spec = making.spec_from_annotation(node.name, node.meta.get(ANNOTATION), symbols, any_class=options.missing_operators is not None)
+    elif spec.subclass is not None and options.missing_operators is None:
         raise making.subclass_refused(node.name, spec.subclass)
     return making.on_device(spec, options.device)
 

@@ -38,7 +38,7 @@ _DISABLED_CALL = re.compile(r"(?:compiler|_dynamo)\.disable\(\)`?d? (?:wrapped )
 
 
 @dataclass(frozen=True, slots=True)
-class _Draft:
+class _Entry:
     """One occurrence before it is counted: what it is, where, and a key that equal ones share."""
 
     kind: str
@@ -61,13 +61,13 @@ class Entries(NamedTuple):
 def fallback_entries(run: Run) -> Entries:
     """What ran eager; an entry that a graph break caused names it in `breaks`."""
     sites = break_sites(run)
-    groups: dict[tuple[object, ...], list[_Draft]] = {}
+    groups: dict[tuple[object, ...], list[_Entry]] = {}
     more = 0
-    for draft in (*_frames(run, sites), *_disabled(sites), *_problems(run), *_empty(run), *_legacy(run), *_switches(run)):
-        if draft is None:
+    for entry in (*_frames(run, sites), *_disabled(sites), *_problems(run), *_empty(run), *_legacy(run), *_switches(run)):
+        if entry is None:
             more += 1
         else:
-            groups.setdefault((draft.kind, *draft.key), []).append(draft)
+            groups.setdefault((entry.kind, *entry.key), []).append(entry)
     ordered = list(groups.values()) or _nothing(run)
     prints = fingerprints([Subject(CODES[group[0].kind], group[0].where, group[0].name) for group in ordered], run)
     shown = (
@@ -77,7 +77,7 @@ def fallback_entries(run: Run) -> Entries:
     return Entries(tuple(shown), more)
 
 
-def _entry(identifier: str, fingerprint: str, group: Sequence[_Draft], run: Run) -> Fallback:
+def _entry(identifier: str, fingerprint: str, group: Sequence[_Entry], run: Run) -> Fallback:
     first = group[0]
     entry = Fallback(
         id=identifier,
@@ -87,7 +87,7 @@ def _entry(identifier: str, fingerprint: str, group: Sequence[_Draft], run: Run)
         reason=first.reason,
         own_frame=first.where,
         events=len(group),
-        breaks=unique(one for draft in group for one in draft.breaks),
+        breaks=unique(one for entry in group for one in entry.breaks),
     )
     return replace(entry, advice=fallback_advice(entry, run))
 
@@ -110,7 +110,7 @@ def named_frames(run: Run) -> Callable[[Frame], Frame]:
     return lambda frame: frame if frame.name is not None else first.get((frame.key.process, frame.key.epoch, frame.key.frame), frame)
 
 
-def _frames(run: Run, sites: Sequence[GraphBreak]) -> Iterable[_Draft | None]:
+def _frames(run: Run, sites: Sequence[GraphBreak]) -> Iterable[_Entry | None]:
     """Frames that Dynamo left, because of a break, of the recompile limit or of an error that was suppressed.
 
     None stands for each code object beyond the first MOST_FRAMES.
@@ -120,7 +120,7 @@ def _frames(run: Run, sites: Sequence[GraphBreak]) -> Iterable[_Draft | None]:
         for frame_id in site.skipped_frames:
             caused.setdefault(frame_id, []).append(site)
     named, said = named_frames(run), _said_of_frames(run)
-    first: dict[tuple[object, ...], _Draft | None] = {}
+    first: dict[tuple[object, ...], _Entry | None] = {}
     for frame in run.frames:
         if frame.outcome == "skipped" or (frame.id in caused and frame.outcome != "failed"):
             known, why = named(frame), caused.get(frame.id, ())
@@ -131,13 +131,13 @@ def _frames(run: Run, sites: Sequence[GraphBreak]) -> Iterable[_Draft | None]:
                 if told is not None:
                     yield replace(told, frame=frame.id, breaks=tuple(site.id for site in why))
                 continue
-            draft = _frame_draft(frame, known, kind, key, why, run) if len(first) < MOST_FRAMES else None
-            first[kind, *key] = draft
-            yield draft
+            entry = _frame_entry(frame, known, kind, key, why, run) if len(first) < MOST_FRAMES else None
+            first[kind, *key] = entry
+            yield entry
 
 
-def _frame_draft(frame: Frame, known: Frame, kind: str, key: tuple[object, ...], why: Sequence[GraphBreak], run: Run) -> _Draft:
-    return _Draft(
+def _frame_entry(frame: Frame, known: Frame, kind: str, key: tuple[object, ...], why: Sequence[GraphBreak], run: Run) -> _Entry:
+    return _Entry(
         kind=kind,
         frame=frame.id,
         reason=_frame_reason(frame, known, why, kind),
@@ -196,7 +196,7 @@ def _frame_place(frame: Frame, sites: Sequence[GraphBreak], run: Run) -> Locatio
     return broken or own_entry(frame, run)
 
 
-def _problems(run: Run) -> Iterable[_Draft]:
+def _problems(run: Run) -> Iterable[_Entry]:
     """What the recorder saw and the trace does not say; a frame that `_frames` has already told is not told again."""
     named = named_frames(run)
     told = {(known.file, known.line): frame for frame in run.frames if frame.outcome == "skipped" for known in (named(frame),)}
@@ -212,7 +212,7 @@ def _problems(run: Run) -> Iterable[_Draft]:
         if kind == "no_graph" and at is not None and (at.file, at.line) in empty:
             continue
         reason = _said(problem, kind)
-        yield _Draft(kind, problem.frame, reason, place, (place and place.file, place and place.line, reason), name=_name(place))
+        yield _Entry(kind, problem.frame, reason, place, (place and place.file, place and place.line, reason), name=_name(place))
 
 
 def _problem_kind(problem: Problem, run: Run) -> str | None:
@@ -239,19 +239,19 @@ def _said(problem: Problem, kind: str) -> str:
     return empty_reason(problem) if kind == "no_graph" else _stance_reason(problem) if kind == "stance" else problem.text
 
 
-def _empty(run: Run) -> Iterable[_Draft]:
+def _empty(run: Run) -> Iterable[_Entry]:
     """Functions that were to be compiled and hold nothing to compile."""
     for frame in empty_frames(run):
         name, where = str(frame.name), Location(str(frame.file), frame.line, frame.name)
-        yield _Draft("no_graph", frame.id, nothing_in(name), where, (frame.file, frame.line, name), name=name)
+        yield _Entry("no_graph", frame.id, nothing_in(name), where, (frame.file, frame.line, name), name=name)
 
 
-def _disabled(sites: Sequence[GraphBreak]) -> Iterable[_Draft]:
+def _disabled(sites: Sequence[GraphBreak]) -> Iterable[_Entry]:
     """Disabled functions that compiled code called: each such call broke the graph, which is the evidence that it ran eager."""
     for site in sites:
         if _DISABLED_CALL.search(site.reason):
             name = function_in(site.context) or function_in(site.reason)
-            yield _Draft(
+            yield _Entry(
                 kind="disabled",
                 frame=site.frames[0],
                 reason=f"{name or 'a function'} is disabled by torch.compiler.disable and ran eager where compiled code called it",
@@ -271,25 +271,25 @@ def _name(place: Location | None) -> str:
     return "" if place is None else place.function or ""
 
 
-def _legacy(run: Run) -> Iterable[_Draft]:
+def _legacy(run: Run) -> Iterable[_Entry]:
     for problem in run.legacy:
         reason = f"{' '.join(problem.text.split())[:300]} - a warning of 2022: {legacy_meaning(problem.text)}"
         place = problem_place(problem, run)
-        yield _Draft("aot_rejected", problem.frame, reason, place, (problem.text, place and place.file, place and place.line))
+        yield _Entry("aot_rejected", problem.frame, reason, place, (problem.text, place and place.file, place and place.line))
 
 
-def _switches(run: Run) -> Iterable[_Draft]:
+def _switches(run: Run) -> Iterable[_Entry]:
     places = {one.text: one for one in reversed(run.problems) if one.kind == "env_disabled"}
     for switch in switched_off(run):
         where = problem_place(places[switch], run) if switch in places else None
-        yield _Draft("env_disabled", None, f"{switch} switches compilation off", where, (switch,), name=switch.partition("=")[0])
+        yield _Entry("env_disabled", None, f"{switch} switches compilation off", where, (switch,), name=switch.partition("=")[0])
 
 
-def _nothing(run: Run) -> list[list[_Draft]]:
+def _nothing(run: Run) -> list[list[_Entry]]:
     """Nothing was compiled and nothing above says why. Code that was not reached, or not seen, is not said to have run eager."""
     nothing = nothing_compiled(run)
     return (
         []
         if nothing is None or nothing.slug in _NOT_SEEN_TO_RUN
-        else [[_Draft("nothing_compiled", None, nothing.reason, nothing.where, (), name=nothing.slug)]]
+        else [[_Entry("nothing_compiled", None, nothing.reason, nothing.where, (), name=nothing.slug)]]
     )

@@ -163,12 +163,14 @@ def _sum_known(values: Iterable[float | None]) -> float | None:
 
 
 def _findings(run: Run, total: CompileTime, times: Mapping[str, FrameTime]) -> tuple[Finding, ...]:
-    drafts = [*_restarts(run, total, times), *_slow(run, total, times), *_uncached(run, times)]
-    marks = fingerprints([Subject(draft.code, draft.where) for draft in drafts], run)
-    return tuple(replace(draft, id=f"n{i}", fingerprint=mark) for i, (draft, mark) in enumerate(zip(drafts, marks, strict=True), start=1))
+    findings = [*_restarts(run, total, times), *_slow(run, total, times), *_uncached(run, times)]
+    marks = fingerprints([Subject(finding.code, finding.where) for finding in findings], run)
+    return tuple(
+        replace(finding, id=f"n{i}", fingerprint=mark) for i, (finding, mark) in enumerate(zip(findings, marks, strict=True), start=1)
+    )
 
 
-def _draft(code: str, title: str, where: Location | None, why: str, cost: Cost, evidence: tuple[str, ...]) -> Finding:
+def _finding(code: str, title: str, where: Location | None, why: str, cost: Cost, evidence: tuple[str, ...]) -> Finding:
     return Finding(
         id="n0",
         fingerprint="",
@@ -206,7 +208,7 @@ def _restarts(run: Run, total: CompileTime, times: Mapping[str, FrameTime]) -> I
         f"{lost:.1f} s of {total.total_s or 0.0:.1f} s of compile time were thrown away.{because}{cure}"
     )
     title = f"Restarts threw away {lost:.1f} s of compile time"
-    yield _draft(codes.RESTARTS, title, _where(guilty[0], run), why, _seconds(lost), tuple(frame.id for frame in guilty[:10]))
+    yield _finding(codes.RESTARTS, title, _where(guilty[0], run), why, _seconds(lost), tuple(frame.id for frame in guilty[:10]))
 
 
 def _lost(times: Mapping[str, FrameTime], frame: Frame) -> float:
@@ -226,7 +228,7 @@ def _slow(run: Run, total: CompileTime, times: Mapping[str, FrameTime]) -> Itera
             f"{', '.join(f'{name} {value:.1f} s' for name, value in parts)}; {100 * seconds / (total.total_s or seconds):.0f} % of all."
         )
         title = f"Compiling `{source_function(first.name) or 'a frame'}` took {seconds:.1f} s"
-        yield _draft(codes.SLOW_COMPILE, title, _where(first, run), why, _seconds(seconds), tuple(time.frame for time in timed[:10]))
+        yield _finding(codes.SLOW_COMPILE, title, _where(first, run), why, _seconds(seconds), tuple(time.frame for time in timed[:10]))
 
 
 def _uncached(run: Run, times: Mapping[str, FrameTime]) -> Iterable[Finding]:
@@ -244,7 +246,9 @@ def _uncached(run: Run, times: Mapping[str, FrameTime]) -> Iterable[Finding]:
     count = plural(len(refused), "compilation")
     why = f"torch did not store the result of {count}, so each start of the program compiles them again.{because}"
     evidence = tuple(frame for frame in refused if frame is not None)[:10]
-    yield _draft(codes.UNCACHED, f"{seconds:.1f} s of compile time cannot be cached", _where(first, run), why, _seconds(seconds), evidence)
+    yield _finding(
+        codes.UNCACHED, f"{seconds:.1f} s of compile time cannot be cached", _where(first, run), why, _seconds(seconds), evidence
+    )
 
 
 def _where(frame: Frame, run: Run) -> Location | None:

@@ -23,13 +23,13 @@ from dynadiag.errors import DynadiagError, UsageError
 from dynadiag.reduce.core.failure import environment_trouble
 from dynadiag.reduce.core.speculation import default_width
 from dynadiag.reduce.core.template import template
-from dynadiag.reduce.graphs.backend_bisect import Ladder
-from dynadiag.reduce.graphs.calling import CallsMade, hunt_calls
+from dynadiag.reduce.graphs.backend_bisect import GuiltyLayer
+from dynadiag.reduce.graphs.calling import CallsMade, reduce_calls
 from dynadiag.reduce.graphs.candidate import Candidate
 from dynadiag.reduce.graphs.earlier_calls import with_earlier_calls
 from dynadiag.reduce.graphs.loading import load_capture
 from dynadiag.reduce.graphs.observing import calls_of
-from dynadiag.reduce.graphs.reduction import Hunt, HuntOptions
+from dynadiag.reduce.graphs.reduction import Reduction, ReductionOptions
 from dynadiag.reduce.graphs.setting import Setting
 from dynadiag.reduce.reproducer.concluding import ConcludeOptions, Conclusion, conclude
 from dynadiag.reduce.reproducer.finishing import FinishOptions, finish
@@ -77,10 +77,10 @@ def _reduce(folder: Path, out: Path, job: dict[str, Any], interrupts: Interrupts
 def _reduced(
     candidate: Candidate, setting: Setting, made: CallsMade, out: Path, job: dict[str, Any], interrupts: Interrupts, began: float
 ) -> None:
-    options = HuntOptions(**asked_of(job, interrupts, show), width=job.get("jobs") or default_width())
+    options = ReductionOptions(**asked_of(job, interrupts, show), width=job.get("jobs") or default_width())
     if job.get("hangs"):
         options = replace(options, timeout_s=min(options.timeout_s, SEEN_TO_HANG_S))
-    found = hunt_calls(candidate, setting, options, made)
+    found = reduce_calls(candidate, setting, options, made)
     _write_first(found, out, job, began, runs=0)
 
     def rest(keep: Callable[[], None]) -> None:
@@ -92,15 +92,15 @@ def _reduced(
     interrupts.until_interrupted(out, rest)
 
 
-def _concluded(found: Hunt, options: HuntOptions, out: Path, job: dict[str, Any], interrupts: Interrupts, began: float) -> None:
+def _concluded(found: Reduction, options: ReductionOptions, out: Path, job: dict[str, Any], interrupts: Interrupts, began: float) -> None:
     """The guilty part, the proofs and the report."""
     say(doing="looking for the guilty part, and running the result in fresh processes")
     last = conclude(found, out, options, _conclude_options(found, job, interrupts))
     say(doing="writing the report")
-    papers = finish(last.hunt, last.written, out, _finish_options(last, job, interrupts))
+    papers = finish(last.reduction, last.written, out, _finish_options(last, job, interrupts))
     wall_s = time.monotonic() - began
-    level = "calls" if last.level == "dynamo" and len(calls_of(last.hunt.best, last.hunt.setting)) > 1 else last.level
-    result = to_json(last.hunt, last.ladder, last.written, wall_s=wall_s, level=level, level_why=last.level_why, papers=papers)
+    level = "calls" if last.level == "dynamo" and len(calls_of(last.reduction.best, last.reduction.setting)) > 1 else last.level
+    result = to_json(last.reduction, last.guilty, last.written, wall_s=wall_s, level=level, level_why=last.level_why, papers=papers)
     result["ready_cpu_s"] = job["ready_cpu_s"]
     result["server_cpu_s"] = round(time.process_time(), 2)
     write_json(result, out / "minify.json")
@@ -108,12 +108,12 @@ def _concluded(found: Hunt, options: HuntOptions, out: Path, job: dict[str, Any]
     say(done=True, proven=proof.holds, output="" if proof.holds else proof.output[-2000:])
 
 
-def _write_first(found: Hunt, out: Path, job: dict[str, Any], began: float, *, runs: int) -> None:
+def _write_first(found: Reduction, out: Path, job: dict[str, Any], began: float, *, runs: int) -> None:
     """The file and `minify.json` before anything else is asked; after an interrupt nobody may wait for a proof."""
-    ladder = Ladder(layer=_NOT_YET)
-    written = write_reproducer(found, ladder, out, timeout_s=max(LEAST_CELL_S, found.confirmed.timeout_s), runs=runs)
+    guilty = GuiltyLayer(layer=_NOT_YET)
+    written = write_reproducer(found, guilty, out, timeout_s=max(LEAST_CELL_S, found.confirmed.timeout_s), runs=runs)
     papers = Papers(why=dict.fromkeys(("pictures", "report"), "not tried yet"))
-    result = to_json(found, ladder, written, wall_s=time.monotonic() - began, level="dynamo", level_why="not tried yet", papers=papers)
+    result = to_json(found, guilty, written, wall_s=time.monotonic() - began, level="dynamo", level_why="not tried yet", papers=papers)
     result["ready_cpu_s"] = job["ready_cpu_s"]
     write_json(result | {"complete": False}, out / "minify.json")
 
@@ -154,7 +154,7 @@ def _warm_up(backend: Any) -> None:
         traceback.print_exc()
 
 
-def _conclude_options(found: Hunt, job: dict[str, Any], interrupts: Interrupts) -> ConcludeOptions:
+def _conclude_options(found: Reduction, job: dict[str, Any], interrupts: Interrupts) -> ConcludeOptions:
     return ConcludeOptions(
         level=job.get("level", "auto"),
         bisect=job.get("bisect", True),
@@ -164,12 +164,12 @@ def _conclude_options(found: Hunt, job: dict[str, Any], interrupts: Interrupts) 
 
 
 def _finish_options(last: Conclusion, job: dict[str, Any], interrupts: Interrupts) -> FinishOptions:
-    accelerated = last.hunt.best.accelerated
+    accelerated = last.reduction.best.accelerated
     return FinishOptions(
-        ablation_timeout_s=max(LEAST_CELL_S, last.hunt.confirmed.timeout_s) if job.get("ablation") is not False else None,
-        steps=last.ladder.steps if job.get("ablation") is None else None,
+        ablation_timeout_s=max(LEAST_CELL_S, last.reduction.confirmed.timeout_s) if job.get("ablation") is not False else None,
+        steps=last.guilty.steps if job.get("ablation") is None else None,
         with_gpu=accelerated,
-        notes=tuple(f"Tested: {claim}." for claim in claims_of(last.ladder)),
+        notes=tuple(f"Tested: {claim}." for claim in claims_of(last.guilty)),
         warm_up=lambda: None if accelerated else _warm_up("inductor"),
         stop=lambda: "interrupted" if interrupts.asked else None,
     )

@@ -106,7 +106,7 @@ def minify_target(
     """The reduction of what `dynadiag minify TARGET` names: a script that fails, `RUN` or `RUN#g3`, or a `repro.py` of torch.
 
     It writes into `out` (None: a new folder in `dynadiag-runs`; `force` replaces one of ours). A script is run, in processes of its own,
-    down the ladder: the graph that fails, the calls of it, the script. Raises UsageError and UnreadableInputError before anything is
+    down the guilty: the graph that fails, the calls of it, the script. Raises UsageError and UnreadableInputError before anything is
     written, NothingFoundError (exit status 1) where nothing fails, DynadiagError with exit status 130 after Ctrl-C where nothing was found
     yet.
     """

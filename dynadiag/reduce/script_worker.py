@@ -26,8 +26,8 @@ from dynadiag.reduce.reproducer.result_files import WARM, write_json
 from dynadiag.reduce.reproducer.script_outcome import to_json, write_first, write_report, write_reproducer
 from dynadiag.reduce.scripts.inlining import join_local_modules
 from dynadiag.reduce.scripts.program import Program
-from dynadiag.reduce.scripts.recorded_failures import phenomena
-from dynadiag.reduce.scripts.reduction import ScriptHunt, hunt_script
+from dynadiag.reduce.scripts.recorded_failures import failures_in
+from dynadiag.reduce.scripts.reduction import ScriptReduction, reduce_script_program
 from dynadiag.reduce.scripts.running import own_folders
 from dynadiag.reduce.scripts.source import imported, read_script
 from dynadiag.reduce.worker_process import Interrupts, asked_of, keep_for_children, say, serve, show
@@ -58,13 +58,13 @@ def _reduced(program: Program, stay: Sequence[str], out: Path, job: dict[str, An
     keep_for_children()
     say(ready_cpu_s=round(time.process_time(), 2), nodes=program.nodes)
     options = Options(**asked_of(job, interrupts, show))
-    found = hunt_script(program, options)
+    found = reduce_script_program(program, options)
     first = to_json(found, write_first(found, out), wall_s=time.monotonic() - began, level_why=job["level_why"])
     write_json(first | {"not_inlined": list(stay), "complete": False}, out / "minify.json")
     interrupts.until_interrupted(out, lambda keep: _concluded(found, stay, out, job, began))
 
 
-def _concluded(found: ScriptHunt, stay: Sequence[str], out: Path, job: dict[str, Any], began: float) -> None:
+def _concluded(found: ScriptReduction, stay: Sequence[str], out: Path, job: dict[str, Any], began: float) -> None:
     """The proofs and the report."""
     say(doing="running the result in fresh processes")
     written = write_reproducer(found, out, timeout_s=max(_LEAST_PROOF_S, found.confirmed.timeout_s))
@@ -99,7 +99,7 @@ def warm_up() -> None:
         with scratch("script") as folder:
             with dynadiag.observe(Path(folder) / "run"):
                 compile_with_a_break()
-            phenomena(Path(folder) / "run")
+            failures_in(Path(folder) / "run")
     except Exception:  # noqa: BLE001 - the border around a candidate: the compiler itself runs here, and the children will say it
         traceback.print_exc()
 

@@ -19,22 +19,22 @@ from dynadiag.model.run import (
     Symbol,
 )
 from dynadiag.trace.break_text import parse_reason
-from dynadiag.trace.drafts import FrameDraft, RunDraft
+from dynadiag.trace.builders import FrameBuilder, RunBuilder
 from dynadiag.trace.sources import Sources
 
 _LIMIT_TITLES = ("Dynamo recompile limit exceeded", "Dynamo cache limit exceeded", "cache_size_limit reached")
 
 
-def finish(run: RunDraft, sources: Sources) -> Run:
+def finish(run: RunBuilder, sources: Sources) -> Run:
     """The run as plain data."""
     _name_from_siblings(run)
     seen = {(problem.frame, problem.kind) for problem in run.problems}
-    for draft in run.frames:
-        _complete(run, draft, seen)
+    for builder in run.frames:
+        _complete(run, builder, seen)
     return Run(
         info=sources.info,
         processes=tuple(process.done() for process in run.processes),
-        frames=tuple(_frame(run, draft) for draft in run.frames),
+        frames=tuple(_frame(run, builder) for builder in run.frames),
         graphs=tuple(run.graphs),
         breaks=tuple(event for event in run.breaks if event is not None),
         recompiles=_recompiles(run),
@@ -55,108 +55,110 @@ def finish(run: RunDraft, sources: Sources) -> Run:
     )
 
 
-def _complete(run: RunDraft, draft: FrameDraft, seen: set[tuple[str | None, str]]) -> None:
+def _complete(run: RunBuilder, builder: FrameBuilder, seen: set[tuple[str | None, str]]) -> None:
     """What is said of a frame only in its metrics: a recompile limit that was hit, a break that was raised (`fullgraph=True`)."""
-    _flush_latency(draft)
-    if _hit_limit(draft):
-        _add_problem(run, draft, "recompile_limit", _why_failed(draft), seen)
-    elif _fail_type(draft) in BREAK_ERRORS and not _events(run, draft):
-        _add_raised_break(run, draft)
-    elif (kind := _problem_kind(run, draft)) is not None:
-        _add_problem(run, draft, kind, _why_failed(draft), seen)
-    if _outcome(run, draft) == "skipped" and (_fail_type(draft) is None or _fail_type(draft) in SOFT_ERRORS):
-        for position in draft.breaks:
+    _flush_latency(builder)
+    if _hit_limit(builder):
+        _add_problem(run, builder, "recompile_limit", _why_failed(builder), seen)
+    elif _fail_type(builder) in BREAK_ERRORS and not _events(run, builder):
+        _add_raised_break(run, builder)
+    elif (kind := _problem_kind(run, builder)) is not None:
+        _add_problem(run, builder, kind, _why_failed(builder), seen)
+    if _outcome(run, builder) == "skipped" and (_fail_type(builder) is None or _fail_type(builder) in SOFT_ERRORS):
+        for position in builder.breaks:
             event = run.breaks[position]
             if event is not None and not event.skips_frame:
                 run.breaks[position] = replace(event, skips_frame=True)
 
 
-def _flush_latency(draft: FrameDraft) -> None:
+def _flush_latency(builder: FrameBuilder) -> None:
     """Older torch prints the latency of the guards, but does not put it into the metrics."""
-    if draft.latency_us is not None and draft.metrics is not None and draft.metrics.guard_latency_us is None:
-        draft.metrics = replace(draft.metrics, guard_latency_us=draft.latency_us)
+    if builder.latency_us is not None and builder.metrics is not None and builder.metrics.guard_latency_us is None:
+        builder.metrics = replace(builder.metrics, guard_latency_us=builder.latency_us)
 
 
-def _fail_type(draft: FrameDraft) -> str | None:
-    return (draft.metrics.fail_type if draft.metrics else None) or draft.error_type
+def _fail_type(builder: FrameBuilder) -> str | None:
+    return (builder.metrics.fail_type if builder.metrics else None) or builder.error_type
 
 
-def _why_failed(draft: FrameDraft) -> str:
-    return (draft.metrics.fail_reason if draft.metrics else None) or draft.error or ""
+def _why_failed(builder: FrameBuilder) -> str:
+    return (builder.metrics.fail_reason if builder.metrics else None) or builder.error or ""
 
 
-def _events(run: RunDraft, draft: FrameDraft) -> list[BreakEvent]:
-    return [event for event in (run.breaks[position] for position in draft.breaks) if event is not None]
+def _events(run: RunBuilder, builder: FrameBuilder) -> list[BreakEvent]:
+    return [event for event in (run.breaks[position] for position in builder.breaks) if event is not None]
 
 
-def _hit_limit(draft: FrameDraft) -> bool:
-    return _fail_type(draft) in LIMIT_ERRORS or _why_failed(draft).startswith(_LIMIT_TITLES)
+def _hit_limit(builder: FrameBuilder) -> bool:
+    return _fail_type(builder) in LIMIT_ERRORS or _why_failed(builder).startswith(_LIMIT_TITLES)
 
 
-def _name_from_siblings(run: RunDraft) -> None:
+def _name_from_siblings(run: RunBuilder) -> None:
     """A compilation that never started (a limit, a text log) has the code object of the other compilations of its frame."""
-    named = {_code_key(draft): draft for draft in reversed(run.frames) if draft.name is not None}
-    for draft in run.frames:
-        other = named.get(_code_key(draft)) if draft.name is None and draft.key.frame is not None else None
+    named = {_code_key(builder): builder for builder in reversed(run.frames) if builder.name is not None}
+    for builder in run.frames:
+        other = named.get(_code_key(builder)) if builder.name is None and builder.key.frame is not None else None
         if other is not None:
-            draft.name, draft.file, draft.line = other.name, other.file, other.line
+            builder.name, builder.file, builder.line = other.name, other.file, other.line
 
 
-def _code_key(draft: FrameDraft) -> tuple[int | None, ...]:
-    return draft.key.process, draft.key.epoch, draft.key.frame, draft.key.autograd
+def _code_key(builder: FrameBuilder) -> tuple[int | None, ...]:
+    return builder.key.process, builder.key.epoch, builder.key.frame, builder.key.autograd
 
 
-def _problem_kind(run: RunDraft, draft: FrameDraft) -> str | None:
-    failed = _fail_type(draft)
+def _problem_kind(run: RunBuilder, builder: FrameBuilder) -> str | None:
+    failed = _fail_type(builder)
     if failed is None or failed in SOFT_ERRORS:
         return None
-    if draft.suppressed:
+    if builder.suppressed:
         return "suppressed_error"
     return "backend_error" if failed == "BackendCompilerFailed" else "error"
 
 
-def _add_problem(run: RunDraft, draft: FrameDraft, kind: str, text: str, seen: set[tuple[str | None, str]]) -> None:
+def _add_problem(run: RunBuilder, builder: FrameBuilder, kind: str, text: str, seen: set[tuple[str | None, str]]) -> None:
     """Unless the recorder saw the same thing happen."""
-    if (draft.id, kind) in seen:
+    if (builder.id, kind) in seen:
         return
-    place = (draft.metrics.fail_location if draft.metrics else None) or _code_place(draft)
-    stack = (*_callers(draft), *draft.user_stack)
-    problem = Problem(kind=kind, process=draft.key.process, text=text, frame=draft.id, location=place, stack=stack, record=draft.record)
+    place = (builder.metrics.fail_location if builder.metrics else None) or _code_place(builder)
+    stack = (*_callers(builder), *builder.user_stack)
+    problem = Problem(
+        kind=kind, process=builder.key.process, text=text, frame=builder.id, location=place, stack=stack, record=builder.record
+    )
     run.problems.append(problem)
 
 
-def _callers(draft: FrameDraft) -> tuple[Location, ...]:
-    return draft.callers or draft.stack
+def _callers(builder: FrameBuilder) -> tuple[Location, ...]:
+    return builder.callers or builder.stack
 
 
-def _code_place(draft: FrameDraft) -> Location | None:
-    return Location(draft.file, draft.line, draft.name) if draft.file else None
+def _code_place(builder: FrameBuilder) -> Location | None:
+    return Location(builder.file, builder.line, builder.name) if builder.file else None
 
 
-def _add_raised_break(run: RunDraft, draft: FrameDraft) -> None:
+def _add_raised_break(run: RunBuilder, builder: FrameBuilder) -> None:
     """With `fullgraph=True` torch raises the break and records none: the exception is the break."""
-    reason, second = parse_reason(_why_failed(draft))
-    place = (draft.user_stack[-1] if draft.user_stack else None) or (draft.metrics.fail_location if draft.metrics else None)
-    draft.breaks.append(len(run.breaks))
+    reason, second = parse_reason(_why_failed(builder))
+    place = (builder.user_stack[-1] if builder.user_stack else None) or (builder.metrics.fail_location if builder.metrics else None)
+    builder.breaks.append(len(run.breaks))
     run.breaks.append(
         BreakEvent(
-            frame=draft.id,
-            attempt=draft.attempts - 1,
+            frame=builder.id,
+            attempt=builder.attempts - 1,
             gb_id=reason.gb_id,
             gb_type=reason.gb_type,
             explanation=reason.explanation,
             hints=reason.hints,
             context=reason.context,
-            stack=(*_callers(draft), *draft.user_stack) or ((place,) if place else ()),
-            torch_frame=place or _code_place(draft),
+            stack=(*_callers(builder), *builder.user_stack) or ((place,) if place else ()),
+            torch_frame=place or _code_place(builder),
             skip_reason=(f"{second.gb_type}: {second.explanation}" if second.explanation else second.gb_type) if second else None,
-            source="metrics" if draft.metrics is not None and draft.metrics.fail_type else "exception",
-            record=draft.record,
+            source="metrics" if builder.metrics is not None and builder.metrics.fail_type else "exception",
+            record=builder.record,
         )
     )
 
 
-def _outcome(run: RunDraft, draft: FrameDraft) -> Outcome:
+def _outcome(run: RunBuilder, builder: FrameBuilder) -> Outcome:
     """How a frame ended, from evidence, strongest first.
 
     1. An exception: `skipped` when torch lets it fall back (a break that was logged, the recompile limit, `suppress_errors`), else
@@ -165,72 +167,72 @@ def _outcome(run: RunDraft, draft: FrameDraft) -> Outcome:
        graph, when there was nothing to capture).
     3. Without metrics (a log that was cut, a text log): a break that was recorded, guards, or a graph where no frame has metrics.
     """
-    events = _events(run, draft)
-    if _fail_type(draft) is not None:
-        return _outcome_of_error(run, draft, events)
-    guarded = draft.metrics.has_guarded_code if draft.metrics else None
-    if guarded is False or (guarded is None and any(event.skips_frame for event in events)) or (events and _left_unguarded(draft)):
+    events = _events(run, builder)
+    if _fail_type(builder) is not None:
+        return _outcome_of_error(run, builder, events)
+    guarded = builder.metrics.has_guarded_code if builder.metrics else None
+    if guarded is False or (guarded is None and any(event.skips_frame for event in events)) or (events and _left_unguarded(builder)):
         return "skipped"
     if events:
         return "broke"
-    if guarded or draft.guards or draft.start is None or (draft.graphs and not _is_unfinished(run, draft)):
+    if guarded or builder.guards or builder.start is None or (builder.graphs and not _is_unfinished(run, builder)):
         return "compiled"
     return "failed"
 
 
-def _left_unguarded(draft: FrameDraft) -> bool:
+def _left_unguarded(builder: FrameBuilder) -> bool:
     """True for a break after which no code was made: torch 2.8 to 2.10 say `has_guarded_code` of such a frame too, but count no guards."""
-    metrics = draft.metrics
-    if metrics is None or draft.guards or draft.graphs:
+    metrics = builder.metrics
+    if metrics is None or builder.guards or builder.graphs:
         return False
     return bool(metrics.has_guarded_code) and metrics.total_s is not None and metrics.guard_count is None and metrics.graph_ops is None
 
 
-def _is_unfinished(run: RunDraft, draft: FrameDraft) -> bool:
+def _is_unfinished(run: RunBuilder, builder: FrameBuilder) -> bool:
     """True for a frame without metrics in a process that has them for others, or that we recorded: the back end had not come back."""
-    process = run.processes[draft.key.process]
-    return draft.metrics is None and ("argv" in process.facts or process.has_metrics)
+    process = run.processes[builder.key.process]
+    return builder.metrics is None and ("argv" in process.facts or process.has_metrics)
 
 
-def _outcome_of_error(run: RunDraft, draft: FrameDraft, events: list[BreakEvent]) -> Outcome:
-    failed = _fail_type(draft)
+def _outcome_of_error(run: RunBuilder, builder: FrameBuilder, events: list[BreakEvent]) -> Outcome:
+    failed = _fail_type(builder)
     if failed in LIMIT_ERRORS and str(failed).startswith("FailOn"):
         return "failed"
-    if _hit_limit(draft) or (draft.suppressed and failed not in BREAK_ERRORS):
+    if _hit_limit(builder) or (builder.suppressed and failed not in BREAK_ERRORS):
         return "skipped"
     logged = any(event.source in ("artifact", "text") for event in events)
-    if failed in SOFT_ERRORS and (logged or failed not in BREAK_ERRORS or draft.id in run.left_silently):
+    if failed in SOFT_ERRORS and (logged or failed not in BREAK_ERRORS or builder.id in run.left_silently):
         return "skipped"
     return "failed"
 
 
-def _frame(run: RunDraft, draft: FrameDraft) -> Frame:
-    outcome = _outcome(run, draft)
-    cut = outcome == "failed" and _fail_type(draft) is None
+def _frame(run: RunBuilder, builder: FrameBuilder) -> Frame:
+    outcome = _outcome(run, builder)
+    cut = outcome == "failed" and _fail_type(builder) is None
     return Frame(
-        id=draft.id,
-        key=draft.key,
-        attempts=draft.attempts,
-        name=draft.name,
-        file=draft.file,
-        line=draft.line,
+        id=builder.id,
+        key=builder.key,
+        attempts=builder.attempts,
+        name=builder.name,
+        file=builder.file,
+        line=builder.line,
         outcome=outcome,
-        stack=draft.stack,
-        callers=draft.callers,
-        metrics=draft.metrics,
-        guards=draft.guards,
-        error=UNFINISHED if cut else draft.error,
-        record=draft.record,
+        stack=builder.stack,
+        callers=builder.callers,
+        metrics=builder.metrics,
+        guards=builder.guards,
+        error=UNFINISHED if cut else builder.error,
+        record=builder.record,
     )
 
 
-def _recompiles(run: RunDraft) -> tuple[RecompileEvent, ...]:
+def _recompiles(run: RunBuilder) -> tuple[RecompileEvent, ...]:
     """The events with the stack of their frame: torch writes the reasons before the frame starts."""
-    stacks = {draft.id: _callers(draft) for draft in run.frames}
+    stacks = {builder.id: _callers(builder) for builder in run.frames}
     return tuple(event if event.stack else replace(event, stack=stacks.get(event.frame, ())) for event in run.recompiles)
 
 
-def _symbols(run: RunDraft) -> tuple[Symbol, ...]:
+def _symbols(run: RunBuilder) -> tuple[Symbol, ...]:
     """The symbols of each frame's last attempt: an attempt that is thrown away makes them again."""
     last: dict[str, int] = {}
     for frame, attempt, _ in run.symbols:

@@ -10,7 +10,7 @@ from pathlib import Path
 from dynadiag.errors import UnreadableInputError
 from dynadiag.model.run import CompileKey, Run
 from dynadiag.trace import mutation_events, own_records, room, torch_records
-from dynadiag.trace.drafts import ProcessDraft, RunDraft
+from dynadiag.trace.builders import ProcessBuilder, RunBuilder
 from dynadiag.trace.finish import finish
 from dynadiag.trace.phases import quick_event
 from dynadiag.trace.records import Piece, Record, scan
@@ -44,7 +44,7 @@ def load(path: str | os.PathLike[str], *, progress: Progress | None = None) -> R
     Raises UnreadableInputError when nothing there can be read.
     """
     sources = find_sources(path)
-    run = RunDraft()
+    run = RunBuilder()
     for note in sources.notes:
         run.note(note)
     _read_all(run, sources, progress)
@@ -67,7 +67,7 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _read_all(run: RunDraft, sources: Sources, progress: Progress | None) -> None:
+def _read_all(run: RunBuilder, sources: Sources, progress: Progress | None) -> None:
     total = sum(map(_size, sources.logs))
     before = 0
     for log in sources.logs:
@@ -97,11 +97,11 @@ def _teller(progress: Progress | None, before: int, total: int, stream: OpenLog)
 class _LogReader:
     """Reads one log; a log of several processes (forked, or put together by hand) gives one `Process` each."""
 
-    def __init__(self, run: RunDraft, log: str) -> None:
+    def __init__(self, run: RunBuilder, log: str) -> None:
         self.run = run
         self.log = log
-        self.by_number: dict[bytes, ProcessDraft] = {}
-        self.first: ProcessDraft | None = None
+        self.by_number: dict[bytes, ProcessBuilder] = {}
+        self.first: ProcessBuilder | None = None
         self.text = TextReader(run, log)
         self.previous = b""
         self.names: dict[bytes, str] = {}
@@ -137,7 +137,7 @@ class _LogReader:
         elif self.first is None:
             self.text.lines(piece.line, piece.offset)
 
-    def _event(self, process: ProcessDraft, piece: Piece) -> bool:
+    def _event(self, process: ProcessBuilder, piece: Piece) -> bool:
         """The short way for the records that make up most of a log; False when one looks unusual.
 
         Hundreds of events in a row carry the same compile id, so its frame is looked up once.
@@ -167,7 +167,7 @@ class _LogReader:
             self.names.clear()
         return self.names.setdefault(raw, decode(raw))
 
-    def _process(self, raw: bytes) -> ProcessDraft | None:
+    def _process(self, raw: bytes) -> ProcessBuilder | None:
         """The process with a new number, or None when there is no room for one more.
 
         Old torch wrote thread numbers instead of pids, which do not tell processes apart.
@@ -194,8 +194,8 @@ class _LogReader:
             self.left[place] |= 1 << bit
             self.run.room.left["processes"] += 1
 
-    def _new_process(self, pid: int | None) -> ProcessDraft:
-        process = ProcessDraft(len(self.run.processes), self.log, pid or 0)
+    def _new_process(self, pid: int | None) -> ProcessBuilder:
+        process = ProcessBuilder(len(self.run.processes), self.log, pid or 0)
         rank = _RANK_NAME.search(Path(self.log).name)
         if pid is not None:
             process.facts["pid"] = pid
@@ -208,7 +208,7 @@ class _LogReader:
         self.run.processes.append(process)
         return process
 
-    def _record(self, process: ProcessDraft, piece: Piece, kind: bytes, name: bytes | None) -> None:
+    def _record(self, process: ProcessBuilder, piece: Piece, kind: bytes, name: bytes | None) -> None:
         line = piece.match[0]
         if line == self.previous:
             process.skip("repeated record")
@@ -239,7 +239,7 @@ class _LogReader:
             if event is not None:
                 self.run.room.left[event] += 1
 
-    def _pass_over(self, process: ProcessDraft, line: bytes) -> None:
+    def _pass_over(self, process: ProcessBuilder, line: bytes) -> None:
         """LeftOutError for a record of a frame that is only counted, before anything else of it is read."""
         found = _COMPILE_ID.search(line)
         if found is not None:
@@ -252,13 +252,13 @@ class _LogReader:
         self.cut_off |= piece.last
         self.mismatches += not piece.last
 
-    def _bad(self, process: ProcessDraft, piece: Piece, reason: str) -> None:
+    def _bad(self, process: ProcessBuilder, piece: Piece, reason: str) -> None:
         """A record that cannot be used. At the end of a log it is half written: the program still runs, or ended while it wrote."""
         self.cut_off |= piece.last
         if not piece.last:
             process.skip(reason)
 
-    def _note_rank(self, process: ProcessDraft, record: Record) -> None:
+    def _note_rank(self, process: ProcessBuilder, record: Record) -> None:
         rank = as_id(record.header.get("rank"))
         if rank is not None:
             process.facts["rank"] = rank

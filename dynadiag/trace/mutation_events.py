@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from dynadiag.model.run import MutationRecord, PayloadRef
-from dynadiag.trace.drafts import ProcessDraft, RunDraft, attempt_of
+from dynadiag.trace.builders import ProcessBuilder, RunBuilder, attempt_of
 from dynadiag.trace.records import Record
 from dynadiag.trace.stacks import named_stack
 from dynadiag.trace.torch_records import Handler
@@ -21,7 +21,7 @@ _NO_JSON = "payload is not JSON"
 
 
 def _kept(kind: Literal["aot_metadata", "side_effects"]) -> Handler:
-    def keep(run: RunDraft, process: ProcessDraft, record: Record) -> None:
+    def keep(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
         frame = run.frame_of(process, record.header)
         if not run.room.take("mutation records"):
             return
@@ -32,7 +32,7 @@ def _kept(kind: Literal["aot_metadata", "side_effects"]) -> Handler:
     return keep
 
 
-def probe(run: RunDraft, process: ProcessDraft, record: Record) -> None:
+def probe(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
     """`dynadiag_probe`: what the probe found in a graph of the same log, which it names by where the graph's text lies."""
     facts = _ends(record) or record.object()
     position = run.graph_at(process.log, as_id(facts.get("text_offset")))
@@ -53,7 +53,7 @@ def _ends(record: Record) -> Mapping[str, Any] | None:
     return {**as_dict(parse_json(f"{{{head[1]}}}", _NO_JSON)), **as_dict(parse_json(f"{{{_PROBE_TAIL}{tail}", _NO_JSON))}
 
 
-def entry(run: RunDraft, process: ProcessDraft, record: Record) -> None:
+def entry(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
     """`dynadiag_entry`: the callers of a frame that is being compiled, the innermost ones included, which `dynamo_start` leaves out."""
     frame = run.frame_of(process, record.header)
     if run.room.take("call stacks"):

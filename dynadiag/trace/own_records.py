@@ -9,7 +9,7 @@ from typing import Any
 
 from dynadiag.masking import masked_arguments, masked_setting
 from dynadiag.model.run import CompileCall, Graph, Location, PayloadRef, Problem, RegionCost, RegistryEntry
-from dynadiag.trace.drafts import ProcessDraft, RunDraft, attempt_of
+from dynadiag.trace.builders import ProcessBuilder, RunBuilder, attempt_of
 from dynadiag.trace.parity_records import parity
 from dynadiag.trace.records import Record
 from dynadiag.trace.stacks import named_stack, printed_stack
@@ -27,7 +27,7 @@ _LONGEST_BLOCK = 8_000
 _MOST_ENDED = 20  # exceptions that ended a process: one does, or one a thread
 
 
-def environment(run: RunDraft, process: ProcessDraft, record: Record) -> None:
+def environment(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
     """`dynadiag_environment`: who the process was."""
     facts = record.object()
     torch, python, started = (as_text(facts.get(name)) for name in ("torch", "python", "started_at"))
@@ -52,7 +52,7 @@ def environment(run: RunDraft, process: ProcessDraft, record: Record) -> None:
             run.site_prefixes[prefix] = None
 
 
-def config(run: RunDraft, process: ProcessDraft, record: Record) -> None:
+def config(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
     """`dynadiag_config`: the options that differ from their defaults, and the names of all; a later record replaces an earlier one."""
     facts = record.object()
     _name_device(process, facts)
@@ -66,7 +66,7 @@ def config(run: RunDraft, process: ProcessDraft, record: Record) -> None:
             process.option_names[area] = run.share(frozenset(as_texts(names)[:_MOST_ENTRIES]))
 
 
-def _options(run: RunDraft, values: Mapping[str, Any]) -> Mapping[str, Any]:
+def _options(run: RunBuilder, values: Mapping[str, Any]) -> Mapping[str, Any]:
     """The options of an area, as far as there is room; those of all ranks are kept once."""
     if not values:
         return values
@@ -78,13 +78,13 @@ def _options(run: RunDraft, values: Mapping[str, Any]) -> Mapping[str, Any]:
     return known
 
 
-def _name_device(process: ProcessDraft, facts: Mapping[str, Any]) -> None:
+def _name_device(process: ProcessBuilder, facts: Mapping[str, Any]) -> None:
     """The name of a GPU, told by the first record that was written after the script had initialised it."""
     if (name := as_text(facts.get("device"))) is not None:
         process.facts.setdefault("device", name)
 
 
-def registry(run: RunDraft, process: ProcessDraft, record: Record) -> None:
+def registry(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
     """`dynadiag_registry`: what the torch that ran says of one graph-break id."""
     facts = record.object()
     gb_id = as_text(facts.get("gb_id"))
@@ -95,7 +95,7 @@ def registry(run: RunDraft, process: ProcessDraft, record: Record) -> None:
         process.registry[gb_id] = run.share(RegistryEntry(gb_id, texts[0], texts[1], as_texts(facts.get("hints"))))
 
 
-def source(run: RunDraft, process: ProcessDraft, record: Record) -> None:
+def source(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
     """`dynadiag_source`: the text of the statement that broke and of those behind it in its block."""
     facts = record.object()
     file, line, text = as_text(facts.get("file")), as_id(facts.get("line")), as_text(facts.get("text"))
@@ -105,7 +105,7 @@ def source(run: RunDraft, process: ProcessDraft, record: Record) -> None:
         run.blocks.setdefault((file, line), text)
 
 
-def compile_call(run: RunDraft, process: ProcessDraft, record: Record) -> None:
+def compile_call(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
     """`dynadiag_compile_call`: a call of `torch.compile`."""
     facts = record.object()
     if not run.room.take("torch.compile calls", record.payload_length):
@@ -133,7 +133,7 @@ def _asking(stack: Sequence[Location]) -> Location | None:
     return asking[-1] if asking else None
 
 
-def graph(run: RunDraft, process: ProcessDraft, record: Record) -> None:
+def graph(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
     """`dynadiag_graph`: inputs, module and line of every node of the Dynamo graph that was recorded just before."""
     frame = run.frame_of(process, record.header)
     attempt = attempt_of(record.header)
@@ -162,7 +162,7 @@ def graph(run: RunDraft, process: ProcessDraft, record: Record) -> None:
     )
 
 
-def problem(run: RunDraft, process: ProcessDraft, record: Record) -> None:
+def problem(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
     """`dynadiag_problem`: something went wrong or was switched off."""
     facts = record.object()
     kind = as_text(facts.get("kind"))
@@ -196,7 +196,7 @@ def problem(run: RunDraft, process: ProcessDraft, record: Record) -> None:
         run.left_silently.add(found.frame)
 
 
-def reset(run: RunDraft, process: ProcessDraft, record: Record) -> None:
+def reset(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
     """`dynadiag_reset`: `torch._dynamo.reset()` was called; compile ids begin again. A log that begins later names a later epoch."""
     try:
         told = as_id(record.object().get("epoch"))
@@ -223,7 +223,7 @@ _WATCHED = {
 }
 
 
-def hooks(run: RunDraft, process: ProcessDraft, record: Record) -> None:
+def hooks(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
     """`dynadiag_hooks`: which parts of the recorder work in this torch."""
     found = {name: text for name, text in record.object().items() if isinstance(text, str)}
     for name, text in found.items():
@@ -233,7 +233,7 @@ def hooks(run: RunDraft, process: ProcessDraft, record: Record) -> None:
             process.hooks[name] = run.share(text[:LONGEST_ERROR])
 
 
-def cost(run: RunDraft, process: ProcessDraft, record: Record) -> None:
+def cost(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
     """`dynadiag_cost`: run time of compiled regions."""
     facts = record.object()
     how = run.share((as_text(facts.get("how")) or "")[:LONGEST_ERROR])
@@ -245,7 +245,7 @@ def cost(run: RunDraft, process: ProcessDraft, record: Record) -> None:
 
 
 def _region(
-    run: RunDraft, process: ProcessDraft, region: Mapping[str, Any], took: tuple[int, float], how: str, step_us: float | None
+    run: RunBuilder, process: ProcessBuilder, region: Mapping[str, Any], took: tuple[int, float], how: str, step_us: float | None
 ) -> RegionCost:
     frame = run.known_frame(process, region)
     calls, spent = took
@@ -280,7 +280,7 @@ def _ends(value: object) -> tuple[float, float] | None:
     return (ends[0], ends[1]) if len(ends) == 2 and ends[0] is not None and ends[1] is not None else None
 
 
-def leave(run: RunDraft, process: ProcessDraft, record: Record) -> None:
+def leave(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
     """`dynadiag_exit`: the interpreter ended normally; Dynamo's counters as they were then."""
     process.finished = True
     _name_device(process, record.object())

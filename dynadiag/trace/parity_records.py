@@ -8,7 +8,7 @@ from typing import Any, cast
 from dynadiag.model.difference import Difference
 from dynadiag.model.parity import ParityCall, ParityWrite, Verdict
 from dynadiag.model.run import CompileKey, Location
-from dynadiag.trace.drafts import ProcessDraft, RunDraft, key_of
+from dynadiag.trace.builders import ProcessBuilder, RunBuilder, key_of
 from dynadiag.trace.records import Record
 from dynadiag.trace.stacks import printed_stack_of
 from dynadiag.trace.values import BadRecordError, as_bool, as_dict, as_float, as_id, as_list, as_text, as_texts
@@ -18,7 +18,7 @@ _MOST = 200
 _LONGEST = 2000
 
 
-def parity(run: RunDraft, process: ProcessDraft, record: Record) -> None:
+def parity(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
     """`dynadiag_parity`: one call that was compared with eager, or why it was not."""
     facts = record.object()
     graph, call, verdict = as_id(facts.get("graph")), as_id(facts.get("call")), as_text(facts.get("verdict"))
@@ -46,7 +46,7 @@ def parity(run: RunDraft, process: ProcessDraft, record: Record) -> None:
     run.parity.append(found)
 
 
-def _frame(run: RunDraft, process: ProcessDraft, record: Record, facts: Mapping[str, Any]) -> str | None:
+def _frame(run: RunBuilder, process: ProcessBuilder, record: Record, facts: Mapping[str, Any]) -> str | None:
     """The frame that was compiled: compile ids repeat after a reset, so the record says in which epoch it was."""
     key, epoch = key_of(process, record.header), as_id(facts.get("epoch"))
     if epoch is not None:

@@ -17,7 +17,7 @@ MOST_PROCESSES = 10_000
 _KINDS: dict[str, tuple[int, int]] = {
     "processes": (MOST_PROCESSES, 6000),
     "frames": (100_000, 1500),
-    "call stacks": (100_000, 0),  # their lines are counted where they are kept (`RunDraft.share`)
+    "call stacks": (100_000, 0),  # their lines are counted where they are kept (`RunBuilder.share`)
     "graphs": (200_000, 700),
     "graph break events": (50_000, 700),
     "recompiles": (25_000, 1200),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from dynadiag.model.run import BreakEvent, CompileKey, Graph, Location, PayloadRef, Problem, RecompileEvent
 from dynadiag.trace.break_text import BreakText, last_exception, parse_break, parse_reason
-from dynadiag.trace.drafts import FrameDraft, ProcessDraft, RunDraft
+from dynadiag.trace.builders import FrameBuilder, ProcessBuilder, RunBuilder
 from dynadiag.trace.graph_text import count_graph
 from dynadiag.trace.guards import read_guards
 from dynadiag.trace.room import MOST_PROCESSES, LeftOutError
@@ -58,11 +58,11 @@ def starts_message(text: str, *, bare: bool) -> bool:
 class TextEvents:
     """Turns messages into facts; frames without a compile id are told apart by their code."""
 
-    def __init__(self, run: RunDraft, log: str) -> None:
+    def __init__(self, run: RunBuilder, log: str) -> None:
         self.run = run
         self.log = log
-        self.processes: dict[tuple[int | None, int | None], ProcessDraft] = {}
-        self.by_code: dict[tuple[int, str, str], FrameDraft] = {}
+        self.processes: dict[tuple[int | None, int | None], ProcessBuilder] = {}
+        self.by_code: dict[tuple[int, str, str], FrameBuilder] = {}
         self.first_seen: dict[tuple[str, int | None], BreakEvent] = {}
 
         self.allowance = 0
@@ -102,7 +102,7 @@ class TextEvents:
         self.run.room.left[kind] += 1
         return True
 
-    def process(self, prefix: Prefix) -> ProcessDraft:
+    def process(self, prefix: Prefix) -> ProcessBuilder:
         """The process that wrote a message."""
         writer = (prefix.rank, prefix.pid)
         if writer not in self.processes:
@@ -110,10 +110,10 @@ class TextEvents:
                 self._leave_out(prefix)
                 raise LeftOutError
             self.run.room.take("processes")
-            draft = ProcessDraft(len(self.run.processes), self.log, prefix.pid or 0)
-            draft.facts.update({name: value for name, value in (("pid", prefix.pid), ("rank", prefix.rank)) if value is not None})
-            self.run.processes.append(draft)
-            self.processes[writer] = draft
+            builder = ProcessBuilder(len(self.run.processes), self.log, prefix.pid or 0)
+            builder.facts.update({name: value for name, value in (("pid", prefix.pid), ("rank", prefix.rank)) if value is not None})
+            self.run.processes.append(builder)
+            self.processes[writer] = builder
         return self.processes[writer]
 
     def _leave_out(self, prefix: Prefix) -> None:
@@ -122,13 +122,13 @@ class TextEvents:
             self.left.add(writer)
             self.run.room.left["processes"] += 1
 
-    def record(self, prefix: Prefix) -> ProcessDraft:
+    def record(self, prefix: Prefix) -> ProcessBuilder:
         """The process, with one more message counted."""
         process = self.process(prefix)
         process.records += 1
         return process
 
-    def frame(self, prefix: Prefix, code: Location | None, *, is_code: bool) -> FrameDraft:
+    def frame(self, prefix: Prefix, code: Location | None, *, is_code: bool) -> FrameBuilder:
         """The frame of a message: by its compile id, else by its code (`is_code`) or by the function that broke."""
         process = self.process(prefix)
         key, attempt = _key(process, prefix.compile_id)
@@ -145,13 +145,13 @@ class TextEvents:
             self.by_code[process.index, code.file, code.function or ""] = frame
         return frame
 
-    def _nameless(self, process: ProcessDraft, code: Location | None, *, is_code: bool) -> FrameDraft:
+    def _nameless(self, process: ProcessBuilder, code: Location | None, *, is_code: bool) -> FrameBuilder:
         place = (process.index, code.file if code else "", (code.function if code else None) or "")
         frame = self.by_code.get(place)
         if frame is None or (is_code and code is not None and _is_other(frame, code)):
             if not self.run.room.take("frames"):
                 raise LeftOutError
-            frame = FrameDraft(f"f{len(self.run.frames)}", CompileKey(process.index, process.epoch, None, None))
+            frame = FrameBuilder(f"f{len(self.run.frames)}", CompileKey(process.index, process.epoch, None, None))
             self.run.frames.append(frame)
             self.by_code[place] = frame
             frame.name, frame.file = (code.function, code.file) if code else (None, None)
@@ -197,7 +197,7 @@ class TextEvents:
         frame = self._add_break(prefix, text, stack, raised=True)
         frame.error_type, frame.error = "Unsupported", "\n".join(lines)[:LONGEST_ERROR]
 
-    def _add_break(self, prefix: Prefix, text: BreakText, stack: tuple[Location, ...], *, raised: bool = False) -> FrameDraft:
+    def _add_break(self, prefix: Prefix, text: BreakText, stack: tuple[Location, ...], *, raised: bool = False) -> FrameBuilder:
         self.record(prefix)
         place = stack[-1] if stack and (raised or text.torch_frame is None) else text.torch_frame
         if place is not None and place.code is None and stack and (stack[-1].file, stack[-1].line) == (place.file, place.line):
@@ -310,17 +310,17 @@ class TextEvents:
         text = lines[0][match.start() :].strip()[:LONGEST_ERROR]
         self.run.legacy.append(Problem(kind="aot_rejected", process=process.index, text=text))
 
-    def _problem(self, prefix: Prefix, kind: str, text: str, frame: FrameDraft, where: Location | None) -> None:
+    def _problem(self, prefix: Prefix, kind: str, text: str, frame: FrameBuilder, where: Location | None) -> None:
         problem = Problem(kind=kind, process=self.process(prefix).index, text=text, frame=frame.id, location=where)
         self.run.problems.append(problem)
 
 
-def _is_other(frame: FrameDraft, code: Location) -> bool:
+def _is_other(frame: FrameBuilder, code: Location) -> bool:
     """True if a frame is known to be another function: by its name, or by the line at which its code begins."""
     return frame.name is not None and (frame.name != code.function or (frame.line is not None and frame.line != code.line))
 
 
-def _key(process: ProcessDraft, compile_id: str | None) -> tuple[CompileKey | None, int]:
+def _key(process: ProcessBuilder, compile_id: str | None) -> tuple[CompileKey | None, int]:
     """The frame and the attempt that a printed compile id ("0/1_2", "!0/3/0") names."""
     match = _ID.match(compile_id) if compile_id else None
     if match is None or match.group(2) in (None, "-"):

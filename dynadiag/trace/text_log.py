@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dynadiag.trace.drafts import RunDraft
+from dynadiag.trace.builders import RunBuilder
 from dynadiag.trace.sources import shown
 from dynadiag.trace.text_events import OLD_WARNING, TextEvents, starts_message
 from dynadiag.trace.text_prefix import Prefix, split_line, without_escapes
@@ -74,7 +74,7 @@ class Message:
 class TextReader:
     """Takes the lines of a log that are no records and finds what torch said in them."""
 
-    def __init__(self, run: RunDraft, log: str) -> None:
+    def __init__(self, run: RunBuilder, log: str) -> None:
         self.events = TextEvents(run, log)
         self.name = shown(Path(log.rpartition(os.sep)[2]))
         self.open: dict[tuple[int | None, int | None], Message] = {}

@@ -20,7 +20,7 @@ from dynadiag.model.run import (
     Symbol,
 )
 from dynadiag.trace.break_text import BreakText, last_exception, parse_break, parse_reason
-from dynadiag.trace.drafts import FrameDraft, ProcessDraft, RunDraft, attempt_of, key_of
+from dynadiag.trace.builders import FrameBuilder, ProcessBuilder, RunBuilder, attempt_of, key_of
 from dynadiag.trace.graph_text import count_graph
 from dynadiag.trace.guards import read_guards
 from dynadiag.trace.metrics import limit_in, merged, read_metrics
@@ -28,7 +28,7 @@ from dynadiag.trace.records import Record
 from dynadiag.trace.stacks import interned_stack, printed_stack
 from dynadiag.trace.values import BadRecordError, as_bool, as_dict, as_float, as_id, as_int, as_list, as_text, decode, parse_json
 
-Handler = Callable[[RunDraft, ProcessDraft, Record], None]
+Handler = Callable[[RunBuilder, ProcessBuilder, Record], None]
 LONGEST_ERROR = 4000
 _LONGEST_PATH = 4096
 _LONGEST_REASON = 100_000
@@ -39,7 +39,7 @@ _MOST_REASONS = 300  # torch lists one for each version in the cache, the newest
 _BYPASS = re.compile(r'"cache_bypass_reason": ("(?:[^"\\]|\\.)*")')
 
 
-def intern(run: RunDraft, process: ProcessDraft, record: Record) -> None:
+def intern(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
     """`str`: a string and its number, used by the stacks that follow."""
     pair = as_list(record.value)
     number = as_id(pair[1]) if len(pair) == 2 else None
@@ -50,7 +50,7 @@ def intern(run: RunDraft, process: ProcessDraft, record: Record) -> None:
         process.strings[number] = text[:_LONGEST_PATH]
 
 
-def start(run: RunDraft, process: ProcessDraft, record: Record) -> None:
+def start(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
     """`dynamo_start`: a frame is being compiled. A compile id that starts again means that Dynamo was reset in between."""
     header = record.header
     stack = run.share(interned_stack(as_dict(record.value).get("stack"), process.strings, process.inherited))
@@ -69,7 +69,7 @@ def start(run: RunDraft, process: ProcessDraft, record: Record) -> None:
         frame.stack = stack[:-1]
 
 
-def metrics(run: RunDraft, process: ProcessDraft, record: Record) -> None:
+def metrics(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
     """`compilation_metrics`, also of the backward and at run time: they complete what is known of the frame."""
     values = as_dict(record.value)
     if not values:
@@ -94,7 +94,7 @@ def metrics(run: RunDraft, process: ProcessDraft, record: Record) -> None:
     frame.record = frame.record if frame.record is not None else record.index
 
 
-def _within(run: RunDraft, found: CompileMetrics) -> CompileMetrics:
+def _within(run: RunBuilder, found: CompileMetrics) -> CompileMetrics:
     """The metrics with texts that have room; those of honest programs are never cut."""
     if found.fail_reason is None and not found.restart_reasons and found.recompile_reason is None and found.cudagraph_skip_reason is None:
         return found
@@ -108,26 +108,26 @@ def _within(run: RunDraft, found: CompileMetrics) -> CompileMetrics:
     return replace(found, **cut) if cut else found
 
 
-def _backward_failed(run: RunDraft, process: ProcessDraft, frame: FrameDraft, text: str) -> None:
+def _backward_failed(run: RunBuilder, process: ProcessBuilder, frame: FrameBuilder, text: str) -> None:
     """The forward may have been compiled and run before, so the frame did not fail. torch tries a dynamic backward twice: told once."""
     if not frame.backward_failed and run.room.take("problems"):
         frame.backward_failed = True
         run.problems.append(Problem(kind="backward_error", process=process.index, text=run.share(text[:LONGEST_ERROR]), frame=frame.id))
 
 
-def _versions(process: ProcessDraft, torch: str | None, python: str | None) -> None:
+def _versions(process: ProcessBuilder, torch: str | None, python: str | None) -> None:
     if torch and not process.facts.get("torch"):
         process.facts["torch"] = torch
     if python and not process.facts.get("python"):
         process.facts["python"] = python.split()[0] if python.strip() else None
 
 
-def torch_version(run: RunDraft, process: ProcessDraft, record: Record) -> None:
+def torch_version(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
     """`torch_version` (torch 2.12 and newer): the version that ran."""
     _versions(process, as_text(record.object().get("pytorch_version")), None)
 
 
-def graph_break(run: RunDraft, process: ProcessDraft, record: Record) -> None:
+def graph_break(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
     """`dynamo_graph_break_reason`: one event of a graph break."""
     text = parse_break(record.text())
     frame = run.frame_of(process, record.header)
@@ -139,7 +139,7 @@ def graph_break(run: RunDraft, process: ProcessDraft, record: Record) -> None:
     run.breaks.append(_event(run, frame.id, attempt, text, cause, record.index))
 
 
-def _warning_before(run: RunDraft, frame: FrameDraft, attempt: int) -> str | None:
+def _warning_before(run: RunBuilder, frame: FrameBuilder, attempt: int) -> str | None:
     """The cause out of a warning of the same break: `unimplemented_with_warning` writes a record of its own before the break is logged."""
     if not frame.breaks:
         return None
@@ -153,7 +153,7 @@ def _warning_before(run: RunDraft, frame: FrameDraft, attempt: int) -> str | Non
 WARNING = "backend warning"
 
 
-def _event(run: RunDraft, frame: str, attempt: int, text: BreakText, cause: str | None, record: int) -> BreakEvent:
+def _event(run: RunBuilder, frame: str, attempt: int, text: BreakText, cause: str | None, record: int) -> BreakEvent:
     reason = run.share(text.reason)
     return BreakEvent(
         frame=frame,
@@ -173,7 +173,7 @@ def _event(run: RunDraft, frame: str, attempt: int, text: BreakText, cause: str 
     )
 
 
-def error(run: RunDraft, process: ProcessDraft, record: Record) -> None:
+def error(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
     """`dynamo_error`: the exception that ended the compilation of a frame; of a skipped frame it has the second half of the reason."""
     text = record.text()
     raised = last_exception(text)
@@ -188,7 +188,7 @@ def error(run: RunDraft, process: ProcessDraft, record: Record) -> None:
         _join_skip_reason(run, frame, message)
 
 
-def _join_skip_reason(run: RunDraft, frame: FrameDraft, message: str) -> None:
+def _join_skip_reason(run: RunBuilder, frame: FrameBuilder, message: str) -> None:
     if not frame.breaks:
         return
     event = run.breaks[frame.breaks[-1]]
@@ -201,7 +201,7 @@ def _join_skip_reason(run: RunDraft, frame: FrameDraft, message: str) -> None:
         run.breaks[frame.breaks[-1]] = replace(event, skip_reason=run.share(text))
 
 
-def recompile(run: RunDraft, process: ProcessDraft, record: Record) -> None:
+def recompile(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
     """`recompile_reasons`: which guards of the cache entries failed (one reason as plain text, several as a JSON list)."""
     text = record.text()
     reasons: tuple[str, ...] = (text,)
@@ -217,7 +217,7 @@ def recompile(run: RunDraft, process: ProcessDraft, record: Record) -> None:
         run.recompiles.append(RecompileEvent(frame=frame.id, reasons=frame.reasons, record=record.index))
 
 
-def guards(run: RunDraft, process: ProcessDraft, record: Record) -> None:
+def guards(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
     """`dynamo_cpp_guards_str`: the guards of a frame, summed up."""
     frame = run.frame_of(process, record.header)
     found, latency = read_guards(decode(record.raw_payload()), frame.reasons, values="rank" in process.facts)
@@ -226,7 +226,7 @@ def guards(run: RunDraft, process: ProcessDraft, record: Record) -> None:
     frame.latency_us = latency
 
 
-def symbol(run: RunDraft, process: ProcessDraft, record: Record) -> None:
+def symbol(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
     """`create_symbol`: a size, stride or number that is compiled as dynamic."""
     values = as_dict(record.value)
     name, source = as_text(values.get("symbol")), as_text(values.get("source"))
@@ -240,7 +240,7 @@ def symbol(run: RunDraft, process: ProcessDraft, record: Record) -> None:
     run.symbols[key] = found
 
 
-def specialization(run: RunDraft, process: ProcessDraft, record: Record) -> None:
+def specialization(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
     """`symbolic_shape_specialization`: a symbol became a constant after all."""
     frame = run.frame_of(process, record.header)
     key = (frame.id, attempt_of(record.header), as_text(as_dict(record.value).get("symbol")) or "")
@@ -248,7 +248,7 @@ def specialization(run: RunDraft, process: ProcessDraft, record: Record) -> None
         run.symbols[key] = replace(run.symbols[key], specialized=True)
 
 
-def phase(run: RunDraft, process: ProcessDraft, record: Record) -> None:
+def phase(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
     """`chromium_event`: a phase of the compilation begins or ends (those that torch prints as it does today are read by `load`)."""
     event = record.object()
     name, at = as_text(event.get("name")), as_float(event.get("ts"))
@@ -263,7 +263,7 @@ def phase(run: RunDraft, process: ProcessDraft, record: Record) -> None:
 
 
 def _cache(cache: str, result: str) -> Handler:
-    def look_up(run: RunDraft, process: ProcessDraft, record: Record) -> None:
+    def look_up(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
         frame = run.known_frame(process, record.header)
         if not run.room.take("cache look-ups"):
             return
@@ -279,7 +279,7 @@ def _bypass_reason(record: Record) -> str | None:
 
 
 def _graph(kind: GraphKind) -> Handler:
-    def add(run: RunDraft, process: ProcessDraft, record: Record) -> None:
+    def add(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
         frame = run.frame_of(process, record.header)
         if not run.room.take("graphs"):
             return

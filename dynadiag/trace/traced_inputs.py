@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dynadiag.model.run import TracedInput
-from dynadiag.trace.drafts import FrameDraft, ProcessDraft, RunDraft, TensorLayout
+from dynadiag.trace.builders import FrameBuilder, ProcessBuilder, RunBuilder, TensorLayout
 from dynadiag.trace.records import Record
 from dynadiag.trace.values import as_bool, as_dict, as_id, as_list, as_text, decode, parse_json
 
@@ -31,7 +31,7 @@ _TENSOR = re.compile(
 _SOURCE = re.compile(rb'\{"describe_source": \{"describer_id": (\d{1,9}), "id": (\d{1,9}), "source": "([ -!#-\[\]-~]*)"\}')
 
 
-def tensor(run: RunDraft, process: ProcessDraft, record: Record) -> None:
+def tensor(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
     """`describe_tensor`: shape, type and memory of a tensor that Dynamo met."""
     match = _TENSOR.match(record.rest)
     if match is not None and _frame(process, record.rest[match.end() :]) is not None:
@@ -49,7 +49,7 @@ def tensor(run: RunDraft, process: ProcessDraft, record: Record) -> None:
         process.tensors[key] = found
 
 
-def source(run: RunDraft, process: ProcessDraft, record: Record) -> None:
+def source(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
     """`describe_source`: Dynamo's name of a tensor that was described just before."""
     match = _SOURCE.match(record.rest)
     context = record.rest[match.end() :] if match is not None else b""
@@ -88,7 +88,7 @@ def source(run: RunDraft, process: ProcessDraft, record: Record) -> None:
     )
 
 
-def _frame(process: ProcessDraft, context: bytes) -> FrameDraft | None:
+def _frame(process: ProcessBuilder, context: bytes) -> FrameBuilder | None:
     """The frame of the last record with the same compile context, if no frame began since."""
     return process.contexts.get((process.epoch, context)) if context else None
 

@@ -43,12 +43,12 @@ HUNT = """
 import json, sys
 
 from dynadiag.reduce.core.reduction import Options
-from dynadiag.reduce.scripts.reduction import hunt_script
+from dynadiag.reduce.scripts.reduction import reduce_script_program
 from dynadiag.reduce.scripts.program import parsed
 from dynadiag.reduce.script_worker import warm_up
 
 warm_up()
-found = hunt_script(parsed(sys.stdin.read(), "script.py"), Options(kind="graph_break", match="GB0170"))
+found = reduce_script_program(parsed(sys.stdin.read(), "script.py"), Options(kind="graph_break", match="GB0170"))
 print(json.dumps({
     "complete": found.complete,
     "message": found.confirmed.failure.message,

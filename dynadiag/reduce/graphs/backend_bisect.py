@@ -18,7 +18,7 @@ _FAMILIES = {"runtime_error": "compile_error", "wrong_gradient": "wrong_result"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ladder:
+class GuiltyLayer:
     """`layer` is guilty: the first that shows the failure. `steps` says for each backend "passes", "fails" or what else happened.
 
     `guilt` is the part of the compiler, None when it was not looked for.
@@ -29,7 +29,7 @@ class Ladder:
     guilt: Guilt | None = None
 
 
-def climb(candidate: Candidate, setting: Setting, failure: Failure, *, timeout_s: float, repeats: int = 1) -> Ladder:
+def find_guilty_layer(candidate: Candidate, setting: Setting, failure: Failure, *, timeout_s: float, repeats: int = 1) -> GuiltyLayer:
     """Try each layer up to the backend of the setting; a backend of another kind is guilty itself when the layers pass.
 
     A flaky failure is given `repeats` chances to show itself in each layer.
@@ -45,9 +45,9 @@ def climb(candidate: Candidate, setting: Setting, failure: Failure, *, timeout_s
             if steps[layer] != "passes":
                 break
         if steps[layer] == "fails":
-            return Ladder(layer=_NAMES[layer], steps=steps)
+            return GuiltyLayer(layer=_NAMES[layer], steps=steps)
     steps[own] = "fails"
-    return Ladder(layer=_NAMES.get(own, own), steps=steps)
+    return GuiltyLayer(layer=_NAMES.get(own, own), steps=steps)
 
 
 def _step(seen: Observation, failure: Failure) -> str:

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from dynadiag.errors import NothingFoundError
 from dynadiag.reduce.graphs.candidate import Candidate
 from dynadiag.reduce.graphs.inputs import PlainInput
-from dynadiag.reduce.graphs.levels import hunt_captured
+from dynadiag.reduce.graphs.levels import reduce_captured_graph
 from dynadiag.reduce.graphs.passes.simple_data import simple_data
-from dynadiag.reduce.graphs.reduction import PASSES_ALONE, Hunt, HuntOptions
+from dynadiag.reduce.graphs.reduction import PASSES_ALONE, Reduction, ReductionOptions
 from dynadiag.reduce.graphs.setting import Setting
 
 _COUNTS = (2, 3, 4, 8, 16, 32)
@@ -33,14 +33,14 @@ class CallsMade:
     printed: str | None = None
 
 
-def hunt_calls(candidate: Candidate, setting: Setting, options: HuntOptions, made: CallsMade = CallsMade()) -> Hunt:
+def reduce_calls(candidate: Candidate, setting: Setting, options: ReductionOptions, made: CallsMade = CallsMade()) -> Reduction:
     """The reduction of the graph called once; where that passes, with dynamic sizes, then in the calls that the script made, then called as
     few times as show the failure.
 
     Raises NothingFoundError with what the first said, and in how many ways it was tried.
     """
     try:
-        return hunt_captured(candidate, setting, options)
+        return reduce_captured_graph(candidate, setting, options)
     except NothingFoundError as error:
         if error.slug != PASSES_ALONE:
             raise
@@ -49,7 +49,7 @@ def hunt_calls(candidate: Candidate, setting: Setting, options: HuntOptions, mad
     for what, other, around in _ways(candidate, setting, made):
         tried.append(what)
         try:
-            return hunt_captured(other, around, replace(options, printed=made.printed) if around.writes else options)
+            return reduce_captured_graph(other, around, replace(options, printed=made.printed) if around.writes else options)
         except NothingFoundError as error:
             if error.slug == "environment":
                 raise

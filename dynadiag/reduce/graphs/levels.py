@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from dynadiag.errors import NothingFoundError, UnreadableInputError
-from dynadiag.reduce.graphs.backend_bisect import Ladder, same_cause
+from dynadiag.reduce.graphs.backend_bisect import GuiltyLayer, same_cause
 from dynadiag.reduce.graphs.candidate import Candidate
 from dynadiag.reduce.graphs.judge import Observation, observe_isolated
 from dynadiag.reduce.graphs.lowering import Lowered, Lowering, aot_setting, aten_operators, is_aten, lower
-from dynadiag.reduce.graphs.reduction import Hunt, HuntOptions, hunt
+from dynadiag.reduce.graphs.reduction import Reduction, ReductionOptions, reduce_graph
 from dynadiag.reduce.graphs.setting import Setting, inner_of
 
 Level = Literal["auto", "dynamo", "aot"]
@@ -28,17 +28,17 @@ class Descent:
     captured was an ATen graph).
     """
 
-    spent: Hunt
-    found: Hunt | None
+    spent: Reduction
+    found: Reduction | None
     why: str
     level: str = "dynamo"
 
 
-def descend(found: Hunt, ladder: Ladder, options: HuntOptions, level: Level) -> Descent:
+def descend(found: Reduction, guilty: GuiltyLayer, options: ReductionOptions, level: Level) -> Descent:
     """Lower the survivor of Dynamo's level and reduce again the first of its AOT graphs that shows the same failure alone."""
     if is_aten(found.best.module):
         return Descent(spent=found, found=None, why=f"the captured graph is an ATen graph{_where(found.setting)}", level="aot")
-    refusal = _why_not_at_all(found, ladder, level)
+    refusal = _why_not_at_all(found, guilty, level)
     if refusal is not None:
         return Descent(spent=found, found=None, why=refusal)
     limit_s = max(_LEAST_LOWERING_S, found.confirmed.timeout_s)
@@ -54,35 +54,35 @@ def descend(found: Hunt, ladder: Ladder, options: HuntOptions, level: Level) -> 
     return _reduced(found, *failing, lowering, options, level)
 
 
-def hunt_captured(candidate: Candidate, setting: Setting, options: HuntOptions) -> Hunt:
-    """`hunt`; an ATen graph that does not fail through `torch.compile` is given to inductor's inner compiler, as inductor had got it.
+def reduce_captured_graph(candidate: Candidate, setting: Setting, options: ReductionOptions) -> Reduction:
+    """As `reduce_graph`; an ATen graph that does not fail through `torch.compile` is given to the inner compiler, as inductor had got it.
 
     `torch.compile` takes an ATen graph through AOTAutograd and its passes again, which may leave another graph.
     """
     try:
-        return hunt(candidate, setting, options)
+        return reduce_graph(candidate, setting, options)
     except NothingFoundError as error:
         inner = inner_of(aot_setting(setting)) if is_aten(candidate.module) else None
         if inner is None or error.slug == "environment":
             raise
         try:
-            return hunt(candidate, inner, options)
+            return reduce_graph(candidate, inner, options)
         except NothingFoundError as second:
             what = f"{error.message}; given to inductor's inner compiler alone: {second.message}"
             raise NothingFoundError(what, exit_code=1) from second
 
 
-def _why_not_at_all(found: Hunt, ladder: Ladder, level: Level) -> str | None:
+def _why_not_at_all(found: Reduction, guilty: GuiltyLayer, level: Level) -> str | None:
     if level == "dynamo":
         return "asked for with --level dynamo"
     if found.best.earlier:
         return "calls with other inputs come before the one that fails: each may have graphs of its own"
     if not found.complete:
         return "the search was interrupted before the ATen level"
-    return f"the failure is above ATen, in the layer {ladder.layer}" if ladder.layer in _ABOVE_ATEN else None
+    return f"the failure is above ATen, in the layer {guilty.layer}" if guilty.layer in _ABOVE_ATEN else None
 
 
-def _first_failing(found: Hunt, lowering: Lowering) -> tuple[tuple[Lowered, Setting] | None, str, int]:
+def _first_failing(found: Reduction, lowering: Lowering) -> tuple[tuple[Lowered, Setting] | None, str, int]:
     """The graph with its setting, what the others did, and how many were asked. First as `torch.compile` takes them."""
     said: list[str] = []
     asked = 0
@@ -100,7 +100,7 @@ def _first_failing(found: Hunt, lowering: Lowering) -> tuple[tuple[Lowered, Sett
     return None, ", ".join(said), asked
 
 
-def _asked(candidate: Candidate, setting: Setting, found: Hunt) -> tuple[Observation | None, int]:
+def _asked(candidate: Candidate, setting: Setting, found: Reduction) -> tuple[Observation | None, int]:
     """None when it showed the failure, else what it did last; and how many times it ran."""
     repeats = found.confirmed.repeats
     for count in range(1, repeats + 1):
@@ -120,12 +120,12 @@ def _said(seen: Observation) -> str:
     return "passes" if seen.failure is None else f"fails in another way: {seen.failure.title()}"
 
 
-def _reduced(found: Hunt, graph: Lowered, setting: Setting, lowering: Lowering, options: HuntOptions, level: Level) -> Descent:
+def _reduced(found: Reduction, graph: Lowered, setting: Setting, lowering: Lowering, options: ReductionOptions, level: Level) -> Descent:
     assert graph.candidate is not None
     journal = options.journal.with_name("journal-aot.jsonl") if options.journal is not None else None
     own = replace(options, kind=None, match=None, like=found.confirmed.failure, timeout_s=found.confirmed.timeout_s, journal=journal)
     try:
-        lower_one = _hunted(graph.candidate, setting, own)
+        lower_one = _reduced_anew(graph.candidate, setting, own)
     except NothingFoundError as error:
         return Descent(spent=found, found=None, why=f"the {graph.kind} graph failed alone, and then did not: {error.message}")
     spent = _with_costs(found, lower_one, found)
@@ -137,20 +137,20 @@ def _reduced(found: Hunt, graph: Lowered, setting: Setting, lowering: Lowering, 
     return Descent(spent=spent, found=joined, why=f"the {graph.kind} graph fails alone{_where(setting)} ({sizes})")
 
 
-def _hunted(candidate: Candidate, setting: Setting, options: HuntOptions) -> Hunt:
+def _reduced_anew(candidate: Candidate, setting: Setting, options: ReductionOptions) -> Reduction:
     """The reduction; a journal that another ATen graph left behind is begun anew."""
     try:
-        return hunt(candidate, setting, options)
+        return reduce_graph(candidate, setting, options)
     except UnreadableInputError:
-        return hunt(candidate, setting, replace(options, resume=False))
+        return reduce_graph(candidate, setting, replace(options, resume=False))
 
 
-def _order(operators: int, found: Hunt) -> tuple[Any, ...]:
+def _order(operators: int, found: Reduction) -> tuple[Any, ...]:
     """What the compiler has to do with first: its ATen operators. Then the order of candidates, without the text of the two languages."""
     return (operators, *found.best.measure[:-2])
 
 
-def _with_costs(kept: Hunt, other: Hunt, confirmed_by: Hunt) -> Hunt:
+def _with_costs(kept: Reduction, other: Reduction, confirmed_by: Reduction) -> Reduction:
     """`kept`, having cost what both cost."""
     flaky = min((kept, other), key=lambda one: one.confirmed.failed / one.confirmed.of).confirmed
     return replace(

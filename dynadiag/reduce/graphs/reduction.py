@@ -26,7 +26,7 @@ PASSES_ALONE = "passes-alone"
 
 
 @dataclass(frozen=True, kw_only=True)
-class HuntOptions(core.Options):
+class ReductionOptions(core.Options):
     """`like` says that the failure must have the same cause as another, `printed` that the program printed its message. `width` questions
     at most are judged at a time; what is found does not depend on it.
     """
@@ -45,7 +45,7 @@ class Confirmed(core.Confirmed):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hunt(core.Found[Candidate]):
+class Reduction(core.Found[Candidate]):
     """The smallest graph. `search_wall_s` is what the search took.
 
     `asked` is the failure of the user's program where `confirmed.failure` is the same fault in a part of it (an ATen graph).
@@ -57,7 +57,7 @@ class Hunt(core.Found[Candidate]):
     asked: Failure | None = None
 
 
-def confirm(candidate: Candidate, setting: Setting, options: HuntOptions) -> Confirmed:
+def confirm(candidate: Candidate, setting: Setting, options: ReductionOptions) -> Confirmed:
     """The failure that the candidate shows, three times out of three, or flaky: then how often in ten to forty runs.
 
     Raises NothingFoundError (exit status 1) when nothing fails, when the machine is to blame, or when it is not the failure asked for.
@@ -92,7 +92,7 @@ def _failed(seen: list[Observation], target: Failure) -> int:
     return sum(one.failure is not None and one.failure.same_as(target) for one in seen)
 
 
-def _is_meant(failure: Failure, options: HuntOptions) -> bool:
+def _is_meant(failure: Failure, options: ReductionOptions) -> bool:
     if options.like is not None and not same_cause(failure, options.like):
         return False
     if options.kind is not None and failure.kind != options.kind:
@@ -110,7 +110,7 @@ def _later_timeout(first: Observation, limit_s: float) -> float:
     return timeout_for(first.wall_s)
 
 
-def _why_nothing(seen: list[Observation], setting: Setting, options: HuntOptions) -> str:
+def _why_nothing(seen: list[Observation], setting: Setting, options: ReductionOptions) -> str:
     others = [one.failure for one in seen if one.failure is not None]
     if others:
         asked = "as in the script" if options.said is not None and others[0].said() != options.said else "as asked for (--kind, --match)"
@@ -127,7 +127,7 @@ def _why_nothing(seen: list[Observation], setting: Setting, options: HuntOptions
     return f"the captured graph alone does not fail (0 of {len(seen)} runs): the failure needs what is around it{lost}"
 
 
-def hunt(candidate: Candidate, setting: Setting, options: HuntOptions) -> Hunt:
+def reduce_graph(candidate: Candidate, setting: Setting, options: ReductionOptions) -> Reduction:
     """Confirm and reduce. Raises what `confirm` raises."""
     confirmed = confirm(candidate, setting, options)
     oracle = IsolatedOracle(
@@ -151,7 +151,7 @@ def hunt(candidate: Candidate, setting: Setting, options: HuntOptions) -> Hunt:
         oracle.close()
         journal.close()
     search_cpu_s = oracle.cpu_s + time.process_time() - own_s
-    return Hunt(
+    return Reduction(
         original=candidate,
         best=reducer.best,
         almost=reducer.almost,
@@ -167,7 +167,7 @@ def hunt(candidate: Candidate, setting: Setting, options: HuntOptions) -> Hunt:
     )
 
 
-def _pool(candidate: Candidate, confirmed: Confirmed, options: HuntOptions) -> PoolOptions:
+def _pool(candidate: Candidate, confirmed: Confirmed, options: ReductionOptions) -> PoolOptions:
     """Children that fight for one memory would fail because of each other: then one at a time."""
     width = 1 if confirmed.failure.kind == "oom" else max(1, options.width)
     gpus = gpus_to_share(candidate.text) if width > 1 and candidate.accelerated else ()

@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from dynadiag.reduce.core.answer_cache import digest, remembered
-from dynadiag.reduce.graphs.backend_bisect import Ladder, climb
+from dynadiag.reduce.graphs.backend_bisect import GuiltyLayer, find_guilty_layer
 from dynadiag.reduce.graphs.levels import Level, descend
 from dynadiag.reduce.graphs.pass_bisect import Subject, bisect, guilt_of
-from dynadiag.reduce.graphs.reduction import Hunt, HuntOptions
+from dynadiag.reduce.graphs.reduction import Reduction, ReductionOptions
 from dynadiag.reduce.reproducer.graph_outcome import Written, write_reproducer
 
 _LEAST_PROOF_S = 120.0
@@ -31,52 +31,52 @@ class ConcludeOptions:
 class Conclusion:
     """What is kept: the reduction, the layer with the guilty part, the files, and the `level` with the reason for it."""
 
-    hunt: Hunt
-    ladder: Ladder
+    reduction: Reduction
+    guilty: GuiltyLayer
     written: Written
     level: str
     level_why: str
 
 
-def conclude(found: Hunt, out: Path, hunting: HuntOptions, options: ConcludeOptions) -> Conclusion:
+def conclude(found: Reduction, out: Path, reducing: ReductionOptions, options: ConcludeOptions) -> Conclusion:
     """Try the ATen level; its result is kept only when its file is proven, else that of Dynamo's level is written."""
     confirmed = found.confirmed
     repeats = confirmed.repeats
     if options.stop():
-        return _written(found, Ladder(layer="not looked for"), out, options, level="dynamo", why="the search was interrupted")
-    ladder = climb(found.best, found.setting, confirmed.failure, timeout_s=confirmed.timeout_s, repeats=repeats)
-    descent = descend(found, ladder, hunting, options.level)
+        return _written(found, GuiltyLayer(layer="not looked for"), out, options, level="dynamo", why="the search was interrupted")
+    guilty = find_guilty_layer(found.best, found.setting, confirmed.failure, timeout_s=confirmed.timeout_s, repeats=repeats)
+    descent = descend(found, guilty, reducing, options.level)
     why = descent.why
     if descent.found is not None:
-        lowered = _written(descent.found, ladder, out, options, level="aot", why=why)
+        lowered = _written(descent.found, guilty, out, options, level="aot", why=why)
         if lowered.written.proof.holds or (options.level == "aot" and lowered.written.path is not None):
             return lowered
         proof = lowered.written.proof
         why = lowered.written.why_not or f"it failed in {proof.reproduced} of {proof.runs} fresh processes"
         why = f"the reproducer at ATen level is not proven: {why}"
-    return _written(descent.spent, ladder, out, options, level=descent.level, why=why)
+    return _written(descent.spent, guilty, out, options, level=descent.level, why=why)
 
 
-def _written(hunt: Hunt, ladder: Ladder, out: Path, options: ConcludeOptions, *, level: str, why: str) -> Conclusion:
+def _written(reduction: Reduction, guilty: GuiltyLayer, out: Path, options: ConcludeOptions, *, level: str, why: str) -> Conclusion:
     if options.bisect and not options.stop():
-        hunt, ladder = _bisected(hunt, ladder, options)
-    limit_s = max(_LEAST_PROOF_S, hunt.confirmed.timeout_s)
-    written = write_reproducer(hunt, ladder, out, timeout_s=limit_s, level=level)
-    return Conclusion(hunt=hunt, ladder=ladder, written=written, level=level, level_why=why)
+        reduction, guilty = _bisected(reduction, guilty, options)
+    limit_s = max(_LEAST_PROOF_S, reduction.confirmed.timeout_s)
+    written = write_reproducer(reduction, guilty, out, timeout_s=limit_s, level=level)
+    return Conclusion(reduction=reduction, guilty=guilty, written=written, level=level, level_why=why)
 
 
-def _bisected(hunt: Hunt, ladder: Ladder, options: ConcludeOptions) -> tuple[Hunt, Ladder]:
-    confirmed = hunt.confirmed
+def _bisected(reduction: Reduction, guilty: GuiltyLayer, options: ConcludeOptions) -> tuple[Reduction, GuiltyLayer]:
+    confirmed = reduction.confirmed
     subject = Subject(
-        candidate=hunt.best,
-        setting=hunt.setting,
+        candidate=reduction.best,
+        setting=reduction.setting,
         timeout_s=confirmed.timeout_s,
         repeats=confirmed.repeats,
         on_gpu=options.on_gpu,
         stop=options.stop,
     )
-    key = f"guilt {hunt.best.key} {digest(json.dumps(hunt.setting.to_json(), sort_keys=True, default=str), confirmed.timeout_s)}"
+    key = f"guilt {reduction.best.key} {digest(json.dumps(reduction.setting.to_json(), sort_keys=True, default=str), confirmed.timeout_s)}"
     # An interrupted search knows nothing.
     guilt = guilt_of(remembered(key, lambda: asdict(bisect(subject)), keep=lambda answer: not options.stop()))
     # What an interrupted search did not find may still be there.
-    return replace(hunt, cpu_s=hunt.cpu_s + guilt.cpu_s), replace(ladder, guilt=None if options.stop() else guilt)
+    return replace(reduction, cpu_s=reduction.cpu_s + guilt.cpu_s), replace(guilty, guilt=None if options.stop() else guilt)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dynadiag.model.run import Node
 from dynadiag.reduce.graphs.candidate import Candidate, own_copy
-from dynadiag.reduce.graphs.reduction import Hunt
+from dynadiag.reduce.graphs.reduction import Reduction
 from dynadiag.reduce.graphs.setting import compiler_name
 from dynadiag.reduce.reproducer.ablation import Cell, Stop, ablate, cells_of
 from dynadiag.reduce.reproducer.bug_report import BugReport, about_graph, render
@@ -37,18 +37,18 @@ class FinishOptions:
     stop: Stop = lambda: None
 
 
-def finish(hunt: Hunt, written: Written, out: Path, options: FinishOptions) -> Papers:
+def finish(reduction: Reduction, written: Written, out: Path, options: FinishOptions) -> Papers:
     """Write `before.svg`, `after.svg` and `report.md` into `out`. What fails costs only itself: its reason is in the result."""
     why: dict[str, str] = {}
     pictures: dict[str, str | None] = {"before": None, "after": None}
     with _border("pictures", why):
-        names, reason = _draw_both(hunt.original, hunt.best, out)
+        names, reason = _draw_both(reduction.original, reduction.best, out)
         pictures |= names
         why |= {"pictures": reason} if reason else {}
-    cells = _cells(hunt, options)
+    cells = _cells(reduction, options)
     report = None
     with _border("report", why):
-        write_text(render(_page(hunt, written, cells, options)), out / "report.md")
+        write_text(render(_page(reduction, written, cells, options)), out / "report.md")
         report = "report.md"
     return Papers(pictures=pictures, ablation=cells, report=report, why=why)
 
@@ -63,34 +63,34 @@ def _border(name: str, why: dict[str, str]) -> Iterator[None]:
         why[name] = f"{type(error).__name__}: {error}"[:300]
 
 
-def _cells(hunt: Hunt, options: FinishOptions) -> tuple[Cell, ...]:
+def _cells(reduction: Reduction, options: FinishOptions) -> tuple[Cell, ...]:
     if options.ablation_timeout_s is None:
         return ()
     if options.steps is not None:
-        return cells_of(options.steps, hunt.setting)
+        return cells_of(options.steps, reduction.setting)
     if options.stop() is None:
         options.warm_up()
-    return ablate(hunt.best, hunt.setting, hunt.confirmed.failure, timeout_s=options.ablation_timeout_s, stop=options.stop)
+    return ablate(reduction.best, reduction.setting, reduction.confirmed.failure, timeout_s=options.ablation_timeout_s, stop=options.stop)
 
 
-def _page(hunt: Hunt, written: Written, cells: tuple[Cell, ...], options: FinishOptions) -> BugReport:
+def _page(reduction: Reduction, written: Written, cells: tuple[Cell, ...], options: FinishOptions) -> BugReport:
     proof = written.proof
     notes = [*options.notes, *([] if written.path is None else [_proof_note(proof.reproduced, proof.runs)])]
-    if (flaky := flaky_note(hunt)) is not None:
+    if (flaky := flaky_note(reduction)) is not None:
         notes.append(flaky)
     if written.almost is not None:
         notes.append(f"`almost.py` is the closest program that was met and does not fail: {written.almost_differs}.")
     return BugReport(
-        failure=hunt.confirmed.failure,
-        about=about_graph(hunt.confirmed.failure, compiler_name(hunt.setting)),
-        story=story_of(hunt),
+        failure=reduction.confirmed.failure,
+        about=about_graph(reduction.confirmed.failure, compiler_name(reduction.setting)),
+        story=story_of(reduction),
         source=written.path.read_text("utf-8") if written.path is not None else None,
         source_why=written.why_not,
         cells=cells,
         facts=machine_facts(with_gpu=options.with_gpu),
         notes=notes,
-        other_failures=hunt.other_failures,
-        error=proof.output if proof.holds and hunt.confirmed.failure.exceptions else None,
+        other_failures=reduction.other_failures,
+        error=proof.output if proof.holds and reduction.confirmed.failure.exceptions else None,
     )
 
 

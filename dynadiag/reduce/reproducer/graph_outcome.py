@@ -13,9 +13,9 @@ from dynadiag.fx.refusal import NotRebuildableError
 from dynadiag.reduce.core.answer_cache import digest, remembered
 from dynadiag.reduce.core.failure import shows
 from dynadiag.reduce.core.flakiness import WRONG_VERDICT
-from dynadiag.reduce.graphs.backend_bisect import Ladder
+from dynadiag.reduce.graphs.backend_bisect import GuiltyLayer
 from dynadiag.reduce.graphs.observing import calls_of
-from dynadiag.reduce.graphs.reduction import Hunt
+from dynadiag.reduce.graphs.reduction import Reduction
 from dynadiag.reduce.reproducer.ablation import Cell
 from dynadiag.reduce.reproducer.graph_file import Header, reproducer
 from dynadiag.reduce.reproducer.near_miss import difference
@@ -49,24 +49,26 @@ class Papers:
     why: Mapping[str, str] = field(default_factory=dict)
 
 
-def write_reproducer(hunt: Hunt, ladder: Ladder, out: Path, *, timeout_s: float, level: str = "dynamo", runs: int | None = None) -> Written:
+def write_reproducer(
+    reduction: Reduction, guilty: GuiltyLayer, out: Path, *, timeout_s: float, level: str = "dynamo", runs: int | None = None
+) -> Written:
     """Write and prove the reproducer; `almost.py` is the closest graph that passes. With fewer `runs` that is not tried,
     and with none the file is only written.
     """
     header = Header(
-        failure=hunt.confirmed.failure,
+        failure=reduction.confirmed.failure,
         made_by=f"Made by dynadiag {dynadiag.__version__} (minify, {level} level) on {time.strftime('%Y-%m-%d')}",
         versions=versions(),
-        story=_story(hunt, ladder),
+        story=_story(reduction, guilty),
     )
     try:
-        source = reproducer(hunt.best, hunt.setting, header)
+        source = reproducer(reduction.best, reduction.setting, header)
     except NotRebuildableError as error:
         why = f"it cannot be written as a script: {error}"
         return Written(path=None, proof=Proof(runs=0, reproduced=0), why_not=why, almost_why="there is no reproducer")
     path = out / "repro_min.py"
     write_text(source, path)
-    failure, warm = hunt.confirmed.failure, out / WARM
+    failure, warm = reduction.confirmed.failure, out / WARM
     if runs == 0:
         return Written(path=path, proof=Proof(runs=0, reproduced=0), almost_why="not tried yet")
 
@@ -82,53 +84,53 @@ def write_reproducer(hunt: Hunt, ladder: Ladder, out: Path, *, timeout_s: float,
     write_text(source, path)
     if runs is not None:
         return Written(path=path, proof=proof, variables=tuple(variables), almost_why="not tried yet")
-    return replace(_with_almost(hunt, header, out, timeout_s, variables), path=path, proof=proof, variables=tuple(variables))
+    return replace(_with_almost(reduction, header, out, timeout_s, variables), path=path, proof=proof, variables=tuple(variables))
 
 
-def _with_almost(hunt: Hunt, header: Header, out: Path, timeout_s: float, variables: Mapping[str, str]) -> Written:
+def _with_almost(reduction: Reduction, header: Header, out: Path, timeout_s: float, variables: Mapping[str, str]) -> Written:
     """`almost.py`, kept only when its file passes in a child of its own: as often as a flaky failure needs to show itself."""
     none = Written(path=None, proof=Proof(runs=0, reproduced=0))
     (out / "almost.py").unlink(missing_ok=True)
-    if hunt.almost is None:
+    if reduction.almost is None:
         return replace(none, almost_why="no candidate near the result passed")
     try:
-        source = with_variables(reproducer(hunt.almost, hunt.setting, header, expect_failure=False), variables)
+        source = with_variables(reproducer(reduction.almost, reduction.setting, header, expect_failure=False), variables)
     except NotRebuildableError as error:
         return replace(none, almost_why=f"it cannot be written as a script: {error}")
-    for _ in range(hunt.confirmed.repeats):
+    for _ in range(reduction.confirmed.repeats):
         key = f"almost {digest(without_header(source))}"
         status = remembered(key, lambda: run_in_child(source, timeout_s=timeout_s), keep=lambda answer: answer == 0)
         if status != 0:
             return replace(none, almost_why=f"the closest passing graph did not pass as a file (exit status {status})")
     write_text(source, out / "almost.py")
-    return replace(none, almost=out / "almost.py", almost_differs=difference(hunt.best, hunt.almost))
+    return replace(none, almost=out / "almost.py", almost_differs=difference(reduction.best, reduction.almost))
 
 
-def _story(hunt: Hunt, ladder: Ladder) -> str:
-    steps = ", ".join(f"{name} {said.split(':')[0]}" for name, said in ladder.steps.items())
-    claims = "".join(f" {claim[0].upper()}{claim[1:]}." for claim in claims_of(ladder))
-    part = f" The failure of the program: {hunt.asked.title()}, {hunt.asked.when()}." if hunt.asked is not None else ""
-    return f"{story_of(hunt)}{part} Guilty layer: {ladder.layer} ({steps}).{claims}"
+def _story(reduction: Reduction, guilty: GuiltyLayer) -> str:
+    steps = ", ".join(f"{name} {said.split(':')[0]}" for name, said in guilty.steps.items())
+    claims = "".join(f" {claim[0].upper()}{claim[1:]}." for claim in claims_of(guilty))
+    part = f" The failure of the program: {reduction.asked.title()}, {reduction.asked.when()}." if reduction.asked is not None else ""
+    return f"{story_of(reduction)}{part} Guilty layer: {guilty.layer} ({steps}).{claims}"
 
 
-def claims_of(ladder: Ladder) -> tuple[str, ...]:
+def claims_of(guilty: GuiltyLayer) -> tuple[str, ...]:
     """What was tested to make the failure go away, a sentence each."""
-    return tuple(cure.claim() for cure in ladder.guilt.cures) if ladder.guilt is not None else ()
+    return tuple(cure.claim() for cure in guilty.guilt.cures) if guilty.guilt is not None else ()
 
 
-def story_of(hunt: Hunt) -> str:
+def story_of(reduction: Reduction) -> str:
     """How far the graph was reduced, in one sentence."""
-    queries = sum(hunt.queries.values())
-    ended = "" if hunt.complete else " (interrupted: the best so far)"
-    count = len(calls_of(hunt.best, hunt.setting))
-    inputs = "with other inputs before" if hunt.best.earlier else "with fresh inputs each"
+    queries = sum(reduction.queries.values())
+    ended = "" if reduction.complete else " (interrupted: the best so far)"
+    count = len(calls_of(reduction.best, reduction.setting))
+    inputs = "with other inputs before" if reduction.best.earlier else "with fresh inputs each"
     calls = f" It fails when it is called {count} times, {inputs}." if count > 1 else ""
-    return f"From {hunt.original.nodes} nodes to {hunt.best.nodes} in {queries} queries{ended}.{calls}"
+    return f"From {reduction.original.nodes} nodes to {reduction.best.nodes} in {queries} queries{ended}.{calls}"
 
 
-def flaky_note(hunt: Hunt) -> str | None:
+def flaky_note(reduction: Reduction) -> str | None:
     """What a reader must know of a failure that does not always come; None when it came in every run."""
-    confirmed = hunt.confirmed
+    confirmed = reduction.confirmed
     if confirmed.failed == confirmed.of:
         return None
     repeats = confirmed.repeats
@@ -137,19 +139,26 @@ def flaky_note(hunt: Hunt) -> str | None:
 
 
 def to_json(
-    hunt: Hunt, ladder: Ladder, written: Written, *, wall_s: float, level: str, level_why: str | None = None, papers: Papers | None = None
+    reduction: Reduction,
+    guilty: GuiltyLayer,
+    written: Written,
+    *,
+    wall_s: float,
+    level: str,
+    level_why: str | None = None,
+    papers: Papers | None = None,
 ) -> dict[str, Any]:
     """The content of `minify.json` (docs/minify.schema.json); its keys are a contract. What is null has its reason in `<key>_why`."""
-    failure = hunt.asked or hunt.confirmed.failure
+    failure = reduction.asked or reduction.confirmed.failure
     return {
-        **common_json(hunt, failure, written.proof, wall_s=wall_s),
+        **common_json(reduction, failure, written.proof, wall_s=wall_s),
         "level": level,
         "level_why": level_why,
-        "size_before": _size(hunt.original.nodes, None),
-        "size_after": _size(hunt.best.nodes, len(calls_of(hunt.best, hunt.setting))),
-        "guilty": _guilty(hunt, ladder),
-        "confirm_cpu_s": round(hunt.confirmed.cpu_s, 2),
-        "search_wall_s": round(hunt.search_wall_s, 2),
+        "size_before": _size(reduction.original.nodes, None),
+        "size_after": _size(reduction.best.nodes, len(calls_of(reduction.best, reduction.setting))),
+        "guilty": _guilty(reduction, guilty),
+        "confirm_cpu_s": round(reduction.confirmed.cpu_s, 2),
+        "search_wall_s": round(reduction.search_wall_s, 2),
         "reproducer": written.path.name if written.path is not None else None,
         "why_not": written.why_not,
         "variables": list(written.variables),
@@ -170,18 +179,18 @@ _NOT_REDUCED = "only a graph was reduced"
 _NOT_COUNTED = "the calls of the script are not counted"
 
 
-def _guilty(hunt: Hunt, ladder: Ladder) -> dict[str, Any]:
-    guilt = ladder.guilt
+def _guilty(reduction: Reduction, guilty: GuiltyLayer) -> dict[str, Any]:
+    guilt = guilty.guilt
     part, option = (guilt.part, guilt.option) if guilt is not None else (None, None)
     why_not = "not looked for" if guilt is None else "nothing that was tried made the failure go away every time"
     return {
-        "layer": ladder.layer,
-        "steps": dict(ladder.steps),
+        "layer": guilty.layer,
+        "steps": dict(guilty.steps),
         "pass": part.what if part is not None else None,
         "pass_why": part.claim() if part is not None else why_not,
         "config": option.option if option is not None else None,
         "config_why": option.claim() if option is not None else why_not,
-        "needs": [name for name, _ in hunt.best.configs],
+        "needs": [name for name, _ in reduction.best.configs],
         "queries": guilt.queries if guilt is not None else 0,
     }
 

@@ -17,7 +17,7 @@ from dynadiag.reduce.reproducer.script_file import FORMS, Header, reproducer
 from dynadiag.reduce.reproducer.script_proving import prove, shows
 from dynadiag.reduce.scripts.program import Program
 from dynadiag.reduce.scripts.recorded_failures import KINDS
-from dynadiag.reduce.scripts.reduction import ScriptHunt
+from dynadiag.reduce.scripts.reduction import ScriptReduction
 
 _NO_GRAPH = "a script was reduced, not a graph"
 _NOT_COUNTED = "the calls of a script are not counted"
@@ -35,43 +35,45 @@ class Written:
     variables: Mapping[str, str] = field(default_factory=dict)
 
 
-def write_first(hunt: ScriptHunt, out: Path) -> Written:
+def write_first(reduction: ScriptReduction, out: Path) -> Written:
     """Write `repro_min.py` before it is proven: after an interrupt nobody may wait for that."""
-    source = reproducer(hunt.best, hunt.confirmed.failure, Header(versions=versions(), story=story_of(hunt)), form=FORMS[0])
+    source = reproducer(reduction.best, reduction.confirmed.failure, Header(versions=versions(), story=story_of(reduction)), form=FORMS[0])
     write_text(source, out / "repro_min.py")
     return Written(source=source, proof=Proof(runs=0, reproduced=0), almost_why="not tried yet")
 
 
-def write_reproducer(hunt: ScriptHunt, out: Path, *, timeout_s: float) -> Written:
+def write_reproducer(reduction: ScriptReduction, out: Path, *, timeout_s: float) -> Written:
     """Write and prove `repro_min.py`, then `almost.py`."""
-    header = Header(versions=versions(), story=story_of(hunt))
-    failure = hunt.confirmed.failure
+    header = Header(versions=versions(), story=story_of(reduction))
+    failure = reduction.confirmed.failure
 
     def fails(text: str, variables: Mapping[str, str]) -> bool:
         return shows(failure, *run_fresh(text, timeout_s=timeout_s, variables=variables))
 
     forms = FORMS if failure.kind in ("graph_break", "recompile") else FORMS[:1]
     for form in forms:
-        source = reproducer(hunt.best, failure, header, form=form)
+        source = reproducer(reduction.best, failure, header, form=form)
         source, proof, variables = proven_with_variables(source, lambda text: prove(text, failure, timeout_s=timeout_s), fails)
         if proof.holds:
             break
     write_text(source, out / "repro_min.py")
-    return _with_almost(hunt, Written(source=source, proof=proof, variables=variables), header, out, form, timeout_s)
+    return _with_almost(reduction, Written(source=source, proof=proof, variables=variables), header, out, form, timeout_s)
 
 
-def _with_almost(hunt: ScriptHunt, written: Written, header: Header, out: Path, form: str, timeout_s: float) -> Written:
+def _with_almost(reduction: ScriptReduction, written: Written, header: Header, out: Path, form: str, timeout_s: float) -> Written:
     """The closest program that passes, kept only when it passes in a fresh process: as often as a flaky failure needs to show itself."""
     (out / "almost.py").unlink(missing_ok=True)
-    if hunt.almost is None:
+    if reduction.almost is None:
         return replace(written, almost_why="no candidate near the result passed")
-    source = with_variables(reproducer(hunt.almost, hunt.confirmed.failure, header, expect_failure=False, form=form), written.variables)
-    for _ in range(hunt.confirmed.repeats):
+    source = with_variables(
+        reproducer(reduction.almost, reduction.confirmed.failure, header, expect_failure=False, form=form), written.variables
+    )
+    for _ in range(reduction.confirmed.repeats):
         status, _output = run_fresh(source, timeout_s=timeout_s, variables={})
         if status != 0:
             return replace(written, almost_why=f"the closest passing program did not pass in a fresh process (exit status {status})")
     write_text(source, out / "almost.py")
-    return replace(written, almost="almost.py", almost_differs=difference(hunt.best, hunt.almost))
+    return replace(written, almost="almost.py", almost_differs=difference(reduction.best, reduction.almost))
 
 
 def difference(failing: Program, passing: Program) -> str:
@@ -89,47 +91,48 @@ def _quoted(lines: list[str]) -> str:
     return shown if len(lines) <= 4 else f"{shown} and {len(lines) - 4} more lines"
 
 
-def story_of(hunt: ScriptHunt) -> str:
+def story_of(reduction: ScriptReduction) -> str:
     """How far the script was reduced, in one or two sentences."""
-    ended = "" if hunt.complete else " (interrupted: the best so far)"
-    dropped = hunt.confirmed.dropped
+    ended = "" if reduction.complete else " (interrupted: the best so far)"
+    dropped = reduction.confirmed.dropped
     left = f" Left out first, since candidates may not touch what is not their own: {_quoted(list(dropped))}." if dropped else ""
-    return f"From {hunt.original.statements} statements to {hunt.best.statements} in {sum(hunt.queries.values())} queries{ended}.{left}"
+    sizes = f"From {reduction.original.statements} statements to {reduction.best.statements}"
+    return f"{sizes} in {sum(reduction.queries.values())} queries{ended}.{left}"
 
 
-def write_report(hunt: ScriptHunt, written: Written, out: Path, *, with_gpu: bool) -> None:
+def write_report(reduction: ScriptReduction, written: Written, out: Path, *, with_gpu: bool) -> None:
     """Write `report.md`."""
-    failure, proof = hunt.confirmed.failure, written.proof
+    failure, proof = reduction.confirmed.failure, written.proof
     shown = f"The reproducer below showed it in {proof.reproduced} of {proof.runs} fresh processes, each in an empty directory"
     notes = [f"{shown}." if proof.holds else f"{shown}: it is not proven."]
-    if hunt.confirmed.failed < hunt.confirmed.of:
-        notes.append(f"It is flaky: it came in {hunt.confirmed.failed} of {hunt.confirmed.of} runs.")
+    if reduction.confirmed.failed < reduction.confirmed.of:
+        notes.append(f"It is flaky: it came in {reduction.confirmed.failed} of {reduction.confirmed.of} runs.")
     if written.almost is not None:
         notes.append(f"`almost.py` is the closest program that was met and does not show it: {written.almost_differs}.")
     page = bug_report.BugReport(
         failure=failure,
         about=bug_report.about_script(failure, recorded=failure.kind in KINDS),
-        story=story_of(hunt),
+        story=story_of(reduction),
         source=written.source,
         source_why=None,
         cells=(),
         facts=machine_facts(with_gpu=with_gpu),
         notes=notes,
-        other_failures=hunt.other_failures,
+        other_failures=reduction.other_failures,
         error=proof.output if proof.holds else None,
     )
     write_text(bug_report.render(page), out / "report.md")
 
 
-def to_json(hunt: ScriptHunt, written: Written, *, wall_s: float, level_why: str) -> dict[str, Any]:
+def to_json(reduction: ScriptReduction, written: Written, *, wall_s: float, level_why: str) -> dict[str, Any]:
     """The content of `minify.json` (docs/minify.schema.json)."""
-    confirmed = hunt.confirmed
+    confirmed = reduction.confirmed
     return {
-        **common_json(hunt, confirmed.failure, written.proof, wall_s=wall_s),
+        **common_json(reduction, confirmed.failure, written.proof, wall_s=wall_s),
         "level": "script",
         "level_why": level_why,
-        "size_before": _size(hunt.original),
-        "size_after": _size(hunt.best),
+        "size_before": _size(reduction.original),
+        "size_after": _size(reduction.best),
         "guilty": _guilty(confirmed.failure.kind),
         "reproducer": "repro_min.py",
         "why_not": None,

@@ -16,7 +16,7 @@ from dynadiag.reduce.core.reducer import Judgement
 from dynadiag.reduce.core.verdict import Verdict
 from dynadiag.reduce.scripts.names import SCOPES
 from dynadiag.reduce.scripts.program import Program, why_it_cannot_run
-from dynadiag.reduce.scripts.recorded_failures import KINDS, phenomena
+from dynadiag.reduce.scripts.recorded_failures import KINDS, failures_in
 from dynadiag.reduce.scripts.running import RunOptions, run_program
 from dynadiag.scratch import scratch
 
@@ -108,7 +108,7 @@ def _see(program: Program, conditions: Conditions, *, eager: bool, look: bool) -
         if {"shown": True} in report.messages and conditions.until is not None:
             shown: tuple[Failure, ...] = (conditions.until,)
         else:
-            shown = phenomena(log, *kinds) if log is not None and log.exists() else ()
+            shown = failures_in(log, *kinds) if log is not None and log.exists() else ()
     return _seen(report, shown)
 
 

@@ -25,7 +25,7 @@ MARKS = {
 """What a log holds that tells of a phenomenon of the kind."""
 
 
-def phenomena(directory: Path, *kinds: str) -> tuple[Failure, ...]:
+def failures_in(directory: Path, *kinds: str) -> tuple[Failure, ...]:
     """Everything of these kinds (of all without any) that a run directory tells, in the order in which it happened, each signature once."""
     run = trace.load(directory)
     asked = kinds or KINDS

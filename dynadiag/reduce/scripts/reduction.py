@@ -42,13 +42,13 @@ class Confirmed(core.Confirmed):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScriptHunt(core.Found[Program]):
+class ScriptReduction(core.Found[Program]):
     """The smallest program."""
 
     confirmed: Confirmed
 
 
-def hunt_script(program: Program, options: core.Options) -> ScriptHunt:
+def reduce_script_program(program: Program, options: core.Options) -> ScriptReduction:
     """Confirm and reduce. Raises NothingFoundError (exit status 1) when the script does not show such a failure, or not on its own."""
     confirmed = confirm(program, options)
     shown_by_recording = confirmed.failure.kind in KINDS
@@ -67,7 +67,7 @@ def hunt_script(program: Program, options: core.Options) -> ScriptHunt:
         found = reduce_in_rounds(confirmed.program, oracle, journal, first, options.on_query)
     finally:
         journal.close()
-    return ScriptHunt(
+    return ScriptReduction(
         original=program,
         best=found.best,
         almost=found.almost,

@@ -23,7 +23,7 @@ import torch
 import dynadiag
 from dynadiag.reduce.core.failure import Failure, environment_trouble, from_exception, out_of_memory, ran_out_of_memory
 from dynadiag.reduce.scripts.guarding import Guard
-from dynadiag.reduce.scripts.recorded_failures import MARKS, phenomena
+from dynadiag.reduce.scripts.recorded_failures import MARKS, failures_in
 from dynadiag.reduce.scripts.tracing import Tracer
 from dynadiag.torch_compat.dynamo.compiling import header_folder
 from dynadiag.torch_compat.dynamo.stopping import stop_compiling_when
@@ -196,7 +196,7 @@ class _Watch:
         self._read: dict[Path, int] = {}
 
     def __call__(self) -> bool:
-        if not self._has_news() or not any(one.same_as(self._wanted) for one in phenomena(self._log, self._wanted.kind)):
+        if not self._has_news() or not any(one.same_as(self._wanted) for one in failures_in(self._log, self._wanted.kind)):
             return False
         self._tell({"shown": True})
         return True

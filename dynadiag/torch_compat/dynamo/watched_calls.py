@@ -33,7 +33,7 @@ class CallGate:
             if not self._close:
                 self._patch(type(compiled))
             return compiled
-        return self._stand_in(compiled, number) if hasattr(compiled, "__code__") else compiled
+        return self._missing_operator(compiled, number) if hasattr(compiled, "__code__") else compiled
 
     def open(self) -> None:
         """Let every call through from now on, and give torch's class back."""
@@ -41,7 +41,7 @@ class CallGate:
         for close in self._close:
             close()
 
-    def _stand_in(self, compiled: Any, number: int) -> Any:
+    def _missing_operator(self, compiled: Any, number: int) -> Any:
         gate = self
 
         def dynadiag_watch(*args: Any, **kwargs: Any) -> Any:

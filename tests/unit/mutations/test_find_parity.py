@@ -18,7 +18,7 @@ from dynadiag.model.run import CompileKey, Frame, Location, Process, Run, RunInf
 from dynadiag.passes.find_mutations import find_mutations
 from dynadiag.passes.find_parity import find_parity
 from dynadiag.render import json_report, markdown
-from dynadiag.trace.drafts import ProcessDraft, RunDraft
+from dynadiag.trace.builders import ProcessBuilder, RunBuilder
 from dynadiag.trace.parity_records import parity
 from dynadiag.trace.values import BadRecordError
 
@@ -129,15 +129,15 @@ ENTRY = st.dictionaries(st.sampled_from(KEYS), RUBBISH)
 
 @given(st.dictionaries(st.sampled_from(NAMES), RUBBISH | st.lists(ENTRY)), st.booleans())
 def test_rubbish_is_refused_or_read(facts, good):
-    draft = RunDraft()
-    process = ProcessDraft(0, "a.log", 0)
+    builder = RunBuilder()
+    process = ProcessBuilder(0, "a.log", 0)
     if good:
         facts |= {"graph": 0, "call": 1, "verdict": "different"}
     try:
-        parity(draft, process, FakeRecord(facts))
+        parity(builder, process, FakeRecord(facts))
     except BadRecordError:
         assert not good
-    json_report.dumps(report.build(replace(run(), parity=tuple(draft.parity))))
+    json_report.dumps(report.build(replace(run(), parity=tuple(builder.parity))))
 
 
 def test_a_write_that_an_operator_did_not_declare_is_a_mutation_of_its_own():

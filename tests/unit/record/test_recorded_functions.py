@@ -73,9 +73,9 @@ def test_a_record_that_torch_cannot_serialise_does_not_end_the_program(monkeypat
         metadata_fn()
         json.dumps(payload_fn())
 
-    internal = ModuleType("torch.stand_in")
+    internal = ModuleType("torch.missing_operator")
     internal.__file__, internal.trace_structured = __file__, trace_structured
-    monkeypatch.setitem(sys.modules, "torch.stand_in", internal)
+    monkeypatch.setitem(sys.modules, "torch.missing_operator", internal)
     sink = Sink()
     structured._guard_payloads(internal, Hooks(sink))
     files = []

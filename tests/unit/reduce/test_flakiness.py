@@ -11,8 +11,8 @@ from dynadiag.reduce.core.flakiness import CONFIRMATIONS, WRONG_VERDICT, repeats
 HUNTS = 30_000
 
 
-def hunt(chance: float, draw: random.Random) -> tuple[int, int]:
-    """The original run as `hunt.confirm` does it: how often it failed, in how many runs."""
+def reduce_graph(chance: float, draw: random.Random) -> tuple[int, int]:
+    """The original run as `reduction.confirm` does it: how often it failed, in how many runs."""
     failed = sum(draw.random() < chance for _ in range(CONFIRMATIONS))
     runs = CONFIRMATIONS
     while 0 < failed < runs and wants_more(failed, runs):
@@ -25,7 +25,7 @@ def hunt(chance: float, draw: random.Random) -> tuple[int, int]:
 def test_a_wrong_verdict_on_a_flaky_failure_stays_below_one_percent(chance):
     draw, wrong, flaky = random.Random(1), 0.0, 0
     for _ in range(HUNTS):
-        failed, runs = hunt(chance, draw)
+        failed, runs = reduce_graph(chance, draw)
         if 0 < failed < runs:
             flaky += 1
             wrong += (1 - chance) ** repeats_for_cached(failed, runs)  # the candidate passes each time

@@ -57,7 +57,7 @@ def test_a_hang_is_waited_for_as_long_as_the_uncompiled_run_suggests():
 
 
 @pytest.fixture
-def ladder(monkeypatch, tmp_path):
+def guilty(monkeypatch, tmp_path):
     """Runs `minify` of a script whose graph ends in an error with this slug; gives what the reduction of the script was asked for."""
     (tmp_path / "script.py").write_text("pass\n")
     asked = []
@@ -85,27 +85,27 @@ def ladder(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("slug", [PASSES_ALONE, NOT_REBUILT, NO_GRAPH_FAILED, NOT_CAPTURED])
-def test_what_no_graph_shows_goes_on_with_the_script(ladder, slug, capsys):
-    assert ladder(slug) == ("statements", (None, "the graph alone passes", SAID))
+def test_what_no_graph_shows_goes_on_with_the_script(guilty, slug, capsys):
+    assert guilty(slug) == ("statements", (None, "the graph alone passes", SAID))
     assert "dynadiag: the graph alone passes; going on with the script" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("slug", "options"), [("environment", {}), (PASSES_ALONE, {"kind": "module"}), (PASSES_ALONE, {"resume": True})])
-def test_what_a_script_cannot_help_ends_there(ladder, slug, options):
+def test_what_a_script_cannot_help_ends_there(guilty, slug, options):
     with pytest.raises(DynadiagError, match="the graph alone passes"):
-        ladder(slug, **options)
+        guilty(slug, **options)
 
 
-def test_wrong_numbers_show_in_a_script_only_by_its_own_assertion(ladder):
+def test_wrong_numbers_show_in_a_script_only_by_its_own_assertion(guilty):
     with pytest.raises(NothingFoundError, match="it ends well .a script shows wrong_result only by an assertion of its own"):
-        ladder(PASSES_ALONE, kind="script", ended=NothingFoundError("it ends well", exit_code=1), looking_for="wrong_result")
+        guilty(PASSES_ALONE, kind="script", ended=NothingFoundError("it ends well", exit_code=1), looking_for="wrong_result")
 
 
-def test_a_script_that_ends_well_is_not_asked_for_wrong_numbers(ladder):
+def test_a_script_that_ends_well_is_not_asked_for_wrong_numbers(guilty):
     with pytest.raises(NothingFoundError, match="^nothing failed: the script ended well, and the graph alone passes$") as raised:
-        ladder(PASSES_ALONE, looking_for="wrong_result", fails_itself=False)
+        guilty(PASSES_ALONE, looking_for="wrong_result", fails_itself=False)
     assert raised.value.exit_code == 1
-    assert ladder(NOT_REBUILT, looking_for="wrong_result", fails_itself=False)[0] == "statements", "it was not compared"
+    assert guilty(NOT_REBUILT, looking_for="wrong_result", fails_itself=False)[0] == "statements", "it was not compared"
 
 
 @pytest.mark.parametrize(
@@ -124,6 +124,6 @@ def test_what_was_known_of_the_failure_is_known_after_resuming(before, known, tm
     assert (job["call"], job["said"], job["backward"]) == known
 
 
-def test_a_usage_error_of_the_script_stays_one(ladder):
+def test_a_usage_error_of_the_script_stays_one(guilty):
     with pytest.raises(UsageError):
-        ladder(PASSES_ALONE, ended=UsageError("no script"))
+        guilty(PASSES_ALONE, ended=UsageError("no script"))

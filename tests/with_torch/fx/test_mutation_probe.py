@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from dynadiag.fx.asking import may_refuse, refusal_of
+from dynadiag.fx.missing_operators import OperatorFacts
 from dynadiag.fx.mutation_probe import probe
 from dynadiag.fx.rebuild import RebuildOptions, rebuild
 from dynadiag.fx.refusal import NotRebuildableError
-from dynadiag.fx.stand_ins import OperatorFacts
 
 X = 'L_x_: "f32[4, 4][4, 1]cpu", L_y_: "f32[4, 4][4, 1]cpu"'
 
@@ -203,7 +203,7 @@ def private(printed, facts):
         "mul_ = same.mul_(2)",
         "return (add_,)",
     )
-    return probe(rebuild(text, options=RebuildOptions(stand_ins=facts)))
+    return probe(rebuild(text, options=RebuildOptions(missing_operators=facts)))
 
 
 def test_operators_that_are_not_here_write_what_their_schema_says(printed):
@@ -233,8 +233,8 @@ def test_triton_kernels_write_what_aotautograd_printed(printed):
     )
     text = printed(X, call, "return (L_y_,)")
     known = OperatorFacts(triton_writes={3: ("target",)})
-    assert list(summary(probe(rebuild(text, options=RebuildOptions(stand_ins=known))))) == ["L_x_"]
-    unknown = probe(rebuild(text, options=RebuildOptions(stand_ins=OperatorFacts())))
+    assert list(summary(probe(rebuild(text, options=RebuildOptions(missing_operators=known))))) == ["L_x_"]
+    unknown = probe(rebuild(text, options=RebuildOptions(missing_operators=OperatorFacts())))
     assert unknown.mutations == () and "is not recorded" in unknown.error
 
 
@@ -286,7 +286,7 @@ def test_backward_functions_of_cpp_are_followed_and_said_to_be_elsewhere(printed
     )
     with pytest.raises(NotRebuildableError, match="it calls `MmBackward0`, a backward function in C"):
         rebuild(text)
-    result = probe(rebuild(text, options=RebuildOptions(stand_ins=OperatorFacts())))
+    result = probe(rebuild(text, options=RebuildOptions(missing_operators=OperatorFacts())))
     assert result.error is None and [one.index for one in result.mutations] == [3]
 
 
@@ -303,7 +303,7 @@ def test_subclass_is_followed_as_a_plain_tensor_and_sizes_stay_unknown(printed):
     text = printed('t: "TwoTensor(f32[4][1]cpu)"', "add_ = t.add_(1)", "return (add_,)")
     with pytest.raises(NotRebuildableError, match="is a TwoTensor"):
         rebuild(text)
-    result = probe(rebuild(text, options=RebuildOptions(stand_ins=OperatorFacts())))
+    result = probe(rebuild(text, options=RebuildOptions(missing_operators=OperatorFacts())))
     (mutation,) = result.mutations
     assert (mutation.kinds, mutation.bytes_touched, mutation.bytes_written_back) == (("data",), None, None)
     assert result.notes == ("t: followed as a plain tensor, not a TwoTensor",)
@@ -376,7 +376,7 @@ def test_following_leaves_torch_as_it_was(printed):
 
 def test_graphs_of_other_peoples_logs_are_followed(foreign_graphs):
     texts = [text for _, kind, text in foreign_graphs if kind == "dynamo_output_graph"]
-    options = RebuildOptions(device="cpu", stand_ins=OperatorFacts(), lazy=True)
+    options = RebuildOptions(device="cpu", missing_operators=OperatorFacts(), lazy=True)
     errors = [error for text in texts if (error := probe(rebuild(text, options=options)).error) is not None]
     assert len(texts) == 35
     assert errors == ["what `torch.ops.test.baz` writes is not recorded: more may be mutated"] * 2

@@ -6,7 +6,7 @@ import torch
 
 import dynadiag
 from dynadiag.passes.find_mutations import find_mutations
-from dynadiag.reduce.scripts.recorded_failures import phenomena
+from dynadiag.reduce.scripts.recorded_failures import failures_in
 from dynadiag.torch_compat.dynamo.counters import clear_compile_facts, compile_facts
 from dynadiag.trace import load
 
@@ -27,7 +27,7 @@ def test_a_skip_that_is_told_in_the_first_call_is_recorded_with_the_line_of_the_
     tells.log_cudagraph_skip_and_bump_counter("told after the recording")
     run = load(tmp_path / "run")
     assert [one.text for one in run.problems if one.kind == "cudagraph_skip"] == [reason, "skipping cudagraphs due to cpu device (x)"]
-    (found,) = phenomena(tmp_path / "run", "cudagraph_skip")
+    (found,) = failures_in(tmp_path / "run", "cudagraph_skip")
     assert found.detail == reason and found.message == "skipping cudagraphs due to mutated inputs (N instances)"
     effects = [effect for one in find_mutations(run).mutations for effect in one.effects if effect["kind"] == "cudagraph_skip"]
     assert [effect["basis"] for effect in effects] == ["observed"], effects

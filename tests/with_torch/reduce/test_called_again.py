@@ -11,10 +11,10 @@ import torch
 
 from dynadiag.errors import NothingFoundError
 from dynadiag.reduce.core.failure import Failure
-from dynadiag.reduce.graphs.calling import CallsMade, hunt_calls
+from dynadiag.reduce.graphs.calling import CallsMade, reduce_calls
 from dynadiag.reduce.graphs.candidate import Call, candidate_of
 from dynadiag.reduce.graphs.inputs import make_values
-from dynadiag.reduce.graphs.reduction import PASSES_ALONE, HuntOptions, _is_meant
+from dynadiag.reduce.graphs.reduction import PASSES_ALONE, ReductionOptions, _is_meant
 from dynadiag.reduce.graphs.setting import Setting
 from dynadiag.reduce.reproducer.graph_file import Header, reproducer
 from dynadiag.torch_compat.dynamo.compiling import warm_up
@@ -74,7 +74,7 @@ def source_of(found):
 def test_a_failure_of_symbolic_sizes_alone_is_found_with_dynamic_sizes():
     candidate = graph(lambda n, x: (torch.tanh(torch.sin(x)).reshape(n, 2) + 1,), 4, torch.ones(4, 2))
     setting = Setting(backend=refuses_symbols)
-    found = hunt_calls(candidate, setting, HuntOptions(said=("ValueError", "a size is a symbol")))
+    found = reduce_calls(candidate, setting, ReductionOptions(said=("ValueError", "a size is a symbol")))
     assert found.setting.dynamic is True and found.best.nodes == 3
     source, run = source_of(found)
     assert "dynamic=True" in source
@@ -84,7 +84,7 @@ def test_a_failure_of_symbolic_sizes_alone_is_found_with_dynamic_sizes():
 
 def test_a_failure_of_a_later_call_keeps_as_few_calls_as_show_it():
     candidate = graph(lambda x: (torch.tanh(torch.sin(x)) + 1,), torch.ones(4))
-    found = hunt_calls(candidate, Setting(backend=fails_at_the_third_call), HuntOptions(), CallsMade(later_call=7))
+    found = reduce_calls(candidate, Setting(backend=fails_at_the_third_call), ReductionOptions(), CallsMade(later_call=7))
     assert found.setting.calls == 3 and found.best.nodes == 3
     source, run = source_of(found)
     assert "for call in range(3)" in source and "make_inputs(call)" in source
@@ -94,7 +94,9 @@ def test_a_failure_of_a_later_call_keeps_as_few_calls_as_show_it():
 
 def test_results_that_a_later_call_overwrites_are_wrong():
     candidate = graph(lambda x: (torch.tanh(torch.sin(x)) + 1,), torch.ones(4))
-    found = hunt_calls(candidate, Setting(backend=overwrites_its_results, check="forward", backward=True), HuntOptions(kind="wrong_result"))
+    found = reduce_calls(
+        candidate, Setting(backend=overwrites_its_results, check="forward", backward=True), ReductionOptions(kind="wrong_result")
+    )
     assert (found.confirmed.failure.kind, found.setting.calls, found.best.nodes) == ("wrong_result", 2, 3)
     detail = found.confirmed.failure.detail
     assert detail.startswith("result 0: off by 3.8e-01 of its size") and detail.endswith("(call 1 of 2)")
@@ -105,7 +107,7 @@ def test_results_that_a_later_call_overwrites_are_wrong():
 def test_what_was_tried_in_vain_is_said():
     candidate = graph(lambda n, x: (torch.sin(x) + n,), 4, torch.ones(4))
     with pytest.raises(NothingFoundError, match="alone does not fail .*; nor with dynamic sizes, called 2 times") as raised:
-        hunt_calls(candidate, Setting(backend="eager"), HuntOptions(), CallsMade(later_call=2))
+        reduce_calls(candidate, Setting(backend="eager"), ReductionOptions(), CallsMade(later_call=2))
     assert raised.value.slug == PASSES_ALONE
 
 
@@ -170,7 +172,7 @@ def test_a_failure_after_a_call_of_another_size_keeps_the_calls_that_lead_to_it(
     candidate = graph(net, torch.ones(6, 4), torch.ones(4, 4))
     sequence = after(candidate, *((torch.ones(size, 4), torch.ones(4, 4)) for size in (6, 6, 9, 9, 3)))
     setting = Setting(backend=keeps_the_first_size, check="forward")
-    found = hunt_calls(candidate, setting, HuntOptions(kind="wrong_result", simplify=False), CallsMade(sequence=sequence))
+    found = reduce_calls(candidate, setting, ReductionOptions(kind="wrong_result", simplify=False), CallsMade(sequence=sequence))
     # One size makes a graph with static sizes, the second the dynamic one, and the third is wrong in it.
     assert (found.best.nodes, len(found.best.calls), found.confirmed.failure.kind) == (3, 3, "wrong_result")
     source, run = source_of(found)
@@ -183,8 +185,8 @@ def test_a_failure_of_overlap_after_disjoint_inputs_keeps_one_disjoint_call():
     base = torch.arange(12.0)
     candidate = graph(lambda x, y: (torch.tanh(torch.sin(x)) + y,), base[:8], base[4:])
     sequence = after(candidate, *((torch.ones(8), torch.ones(8)) for _ in range(3)))
-    found = hunt_calls(
-        candidate, Setting(backend=compiled_for_disjoint), HuntOptions(simplify=False), CallsMade(later_call=4, sequence=sequence)
+    found = reduce_calls(
+        candidate, Setting(backend=compiled_for_disjoint), ReductionOptions(simplify=False), CallsMade(later_call=4, sequence=sequence)
     )
     assert len(found.best.calls) == 2 and has(found.best.module, torch.tanh)
     source, run = source_of(found)
@@ -197,7 +199,7 @@ def test_a_failure_after_a_call_without_gradients_keeps_the_grad_mode_of_each():
     candidate = graph(net, torch.ones(2, 4), torch.ones(4, 4))
     sequence = after(candidate, (torch.ones(2, 4), torch.ones(4, 4)), grad=False)
     setting = Setting(backend=refuses_gradients_after_none, grad=True)
-    found = hunt_calls(candidate, setting, HuntOptions(), CallsMade(sequence=sequence))
+    found = reduce_calls(candidate, setting, ReductionOptions(), CallsMade(sequence=sequence))
     assert [call.grad for call in found.best.calls] == [False, None] and found.best.nodes == 3
     source, run = source_of(found)
     assert "enumerate((False, True))" in source
@@ -245,14 +247,14 @@ def reduce_a_write_into_a_result():
     printed = (
         "RuntimeError: Output 0 of CompiledFunction is a view and is being modified inplace. This view was created inside a custom ..."
     )
-    found = hunt_calls(candidate, setting, HuntOptions(), CallsMade(printed=printed))
+    found = reduce_calls(candidate, setting, ReductionOptions(), CallsMade(printed=printed))
     assert found.setting.writes, found.confirmed.failure
     assert found.best.nodes <= 5
     assert found.confirmed.failure.message.startswith("Output N of CompiledFunction is a view")
     source = reproducer(found.best, found.setting, Header(failure=found.confirmed.failure, made_by="", versions="", story=""))
     with pytest.raises(RuntimeError, match="is a view and is being modified inplace"):
         exec(compile(source, "repro_min.py", "exec"), {"__name__": "__main__"})
-    assert not _is_meant(found.confirmed.failure, HuntOptions(printed="RuntimeError: another in-place write"))
+    assert not _is_meant(found.confirmed.failure, ReductionOptions(printed="RuntimeError: another in-place write"))
 
 
 if __name__ == "__main__":

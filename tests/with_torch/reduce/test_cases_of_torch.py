@@ -18,7 +18,7 @@ from dynadiag.reduce.graphs.candidate import Candidate, candidate_of
 from dynadiag.reduce.graphs.inputs import TensorInput
 from dynadiag.reduce.graphs.judge import observe_isolated
 from dynadiag.reduce.graphs.loading import load_capture
-from dynadiag.reduce.graphs.reduction import HuntOptions, hunt
+from dynadiag.reduce.graphs.reduction import ReductionOptions, reduce_graph
 from dynadiag.reduce.graphs.setting import Setting
 from dynadiag.reduce.reproducer.graph_file import Header, reproducer
 from dynadiag.reduce.reproducer.proving import run_fresh
@@ -113,7 +113,7 @@ def test_an_input_that_is_no_leaf_stays_none(tmp_path):
     captured, _ = load_capture(tmp_path / "graph-0")
     assert not captured.inputs[0].leaf and candidate_of(gm, [value]).inputs[0].leaf is False
     setting = Setting(backend="non_leaf_compile_error_TESTING_ONLY")
-    found = hunt(captured, setting, HuntOptions(timeout_s=600))
+    found = reduce_graph(captured, setting, ReductionOptions(timeout_s=600))
     assert found.best.nodes == 3 and not found.best.inputs[0].leaf
     assert found.confirmed.failure.exceptions[-1].endswith("TestingOnlyCompileError")
     source = reproducer(found.best, setting, HEADER)
@@ -128,7 +128,7 @@ def test_faulty_backends_pass_without_their_operator(kind):
     gm = torch.fx.symbolic_trace(lambda x: (torch.cos(torch.sin(x)),))
     setting = Setting(backend=f"relu_{kind}_error_TESTING_ONLY", check="forward" if kind == "accuracy" else "raises")
     with pytest.raises(NothingFoundError, match="alone does not fail"):
-        hunt(candidate_of(gm, [torch.randn(4)]), setting, HuntOptions(timeout_s=600))
+        reduce_graph(candidate_of(gm, [torch.randn(4)]), setting, ReductionOptions(timeout_s=600))
 
 
 @needs_fork
@@ -145,7 +145,7 @@ def test_a_constant_in_the_graph_is_no_obstacle(tmp_path):
     save_graph_files(str(tmp_path), gm, [torch.randn(3)])
     (tmp_path / "setting.json").write_text('{"backend": "relu_accuracy_error_TESTING_ONLY", "configs": [], "check": "forward"}')
     captured, setting = load_capture(tmp_path)
-    found = hunt(captured, setting, HuntOptions(timeout_s=600))
+    found = reduce_graph(captured, setting, ReductionOptions(timeout_s=600))
     assert operators(found.best.module) == [torch.relu] and found.confirmed.failure.kind == "wrong_result"
 
 
@@ -156,7 +156,9 @@ def test_random_operators_and_two_results_stand_beside_the_fault():
         return torch.relu(torch.sin(one) + torch.cos(two)), two
 
     setting = Setting(backend="relu_compile_error_TESTING_ONLY", grad=False)
-    found = hunt(candidate_of(torch.fx.symbolic_trace(f), [torch.randn(4), torch.randn(4)]), setting, HuntOptions(timeout_s=600))
+    found = reduce_graph(
+        candidate_of(torch.fx.symbolic_trace(f), [torch.randn(4), torch.randn(4)]), setting, ReductionOptions(timeout_s=600)
+    )
     assert operators(found.best.module) == [torch.relu] and found.best.nodes == 3
     assert found.confirmed.failed == found.confirmed.of == 3
 
@@ -216,7 +218,7 @@ def test_a_wrong_number_does_not_end_as_a_turned_comparison():
 
     inputs = [torch.cat((torch.zeros(4), torch.linspace(0.5, 2, 12)))]
     setting = Setting(backend=doubled_relu_and_late_log, check="forward", grad=False)
-    found = hunt(candidate_of(torch.fx.symbolic_trace(f), inputs), setting, HuntOptions(timeout_s=600))
+    found = reduce_graph(candidate_of(torch.fx.symbolic_trace(f), inputs), setting, ReductionOptions(timeout_s=600))
     assert torch.relu in operators(found.best.module) and torch.log1p not in operators(found.best.module)
     only = torch.fx.symbolic_trace(lambda x: (torch.log1p(x) > 0,))
     turned = observe_isolated(candidate_of(only, inputs), setting, timeout_s=600).failure

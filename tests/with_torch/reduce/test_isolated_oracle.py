@@ -18,7 +18,7 @@ from dynadiag.reduce.core.failure import Failure
 from dynadiag.reduce.core.isolation import run_forked
 from dynadiag.reduce.graphs.candidate import candidate_of
 from dynadiag.reduce.graphs.judge import IsolatedOracle, observe_isolated
-from dynadiag.reduce.graphs.reduction import HuntOptions, confirm, hunt
+from dynadiag.reduce.graphs.reduction import ReductionOptions, confirm, reduce_graph
 from dynadiag.reduce.graphs.setting import Setting
 from dynadiag.torch_compat.dynamo.compiling import warm_up
 from tests.corpus.planted_faults import operators as faults
@@ -31,10 +31,10 @@ def warm():
     warm_up("eager")
 
 
-def hunted(backend, *, requires_grad=False, timeout_s=600.0, kind=None, simplify=True, **setting):
+def reduced(backend, *, requires_grad=False, timeout_s=600.0, kind=None, simplify=True, **setting):
     gm, inputs = faults.planted(requires_grad)
     made = Setting(backend=backend, **setting)
-    return hunt(candidate_of(gm, inputs), made, HuntOptions(timeout_s=timeout_s, kind=kind, simplify=simplify))
+    return reduce_graph(candidate_of(gm, inputs), made, ReductionOptions(timeout_s=timeout_s, kind=kind, simplify=simplify))
 
 
 def calls(candidate):
@@ -58,7 +58,7 @@ def calls(candidate):
     ids=lambda value: getattr(value, "__name__", None),
 )
 def test_each_kind_of_failure_ends_at_the_one_operator(backend, kind, phase, setting):
-    found = hunted(backend, simplify=kind == "compile_error", **setting)
+    found = reduced(backend, simplify=kind == "compile_error", **setting)
     assert (found.confirmed.failure.kind, found.confirmed.failure.phase) == (kind, phase)
     assert (found.confirmed.failed, found.confirmed.of) == (3, 3)
     assert calls(found.best) == [torch.relu] and found.best.nodes == 3 and found.complete
@@ -104,7 +104,7 @@ def test_a_wrong_gradient_needs_a_backward():
 
 def print_a_wrong_gradient():
     warm_up("eager")
-    found = hunted(faults.wrong_gradient, requires_grad=True, check="gradient", backward=True, simplify=False)
+    found = reduced(faults.wrong_gradient, requires_grad=True, check="gradient", backward=True, simplify=False)
     failure, (call,) = found.confirmed.failure, calls(found.best)
     print(failure.kind, failure.phase, call.__name__, found.best.inputs[0].requires_grad)
     gm, inputs = faults.planted(True)
@@ -120,7 +120,9 @@ def test_a_lost_mutation_ends_at_the_operator_that_writes():
         return torch.cos(y) + cache.sum()
 
     candidate = candidate_of(torch.fx.symbolic_trace(f), [torch.ones(2, 3), torch.zeros(2, 3)])
-    found = hunt(candidate, Setting(backend=faults.loses_mutations, check="mutation"), HuntOptions(kind="wrong_mutation", simplify=False))
+    found = reduce_graph(
+        candidate, Setting(backend=faults.loses_mutations, check="mutation"), ReductionOptions(kind="wrong_mutation", simplify=False)
+    )
     failure = found.confirmed.failure
     assert (failure.kind, failure.phase) == ("wrong_mutation", "call") and failure.detail.startswith("input 1: off by 1.0e+00 of its size")
     assert calls(found.best) == ["add_"]
@@ -131,7 +133,9 @@ def test_a_lost_mutation_ends_at_the_operator_that_writes():
 def test_memory_that_runs_out_under_a_limit_is_a_failure_and_else_the_machines_fault():
     gm, inputs = faults.planted()
     candidate = candidate_of(gm, inputs)
-    found = hunt(candidate, Setting(backend=faults.takes_memory, memory_limit_mib=1024), HuntOptions(kind="oom", simplify=False))
+    found = reduce_graph(
+        candidate, Setting(backend=faults.takes_memory, memory_limit_mib=1024), ReductionOptions(kind="oom", simplify=False)
+    )
     assert (found.confirmed.failure.kind, found.confirmed.failure.phase) == ("oom", "call") and calls(found.best) == [torch.relu]
 
     def fails_to_allocate(gm, inputs):
@@ -140,7 +144,7 @@ def test_memory_that_runs_out_under_a_limit_is_a_failure_and_else_the_machines_f
         )
 
     with pytest.raises(NothingFoundError, match="this machine is the cause, not the compiler"):
-        confirm(candidate, Setting(backend=fails_to_allocate), HuntOptions())
+        confirm(candidate, Setting(backend=fails_to_allocate), ReductionOptions())
 
 
 @pytest.fixture
@@ -168,14 +172,14 @@ def test_a_hang_is_a_failure_only_when_it_is_looked_for(over_once_there):
         return faults.hangs_at_compile(gm, inputs)
 
     gm, inputs = faults.planted()
-    failure = confirm(candidate_of(gm, inputs), Setting(backend=hangs_at_compile), HuntOptions(timeout_s=600)).failure
+    failure = confirm(candidate_of(gm, inputs), Setting(backend=hangs_at_compile), ReductionOptions(timeout_s=600)).failure
     assert (failure.kind, failure.phase) == ("hang", "compile")
 
 
 def test_noise_is_not_wrong():
     gm, inputs = faults.planted()
     with pytest.raises(NothingFoundError, match="does not fail .0 of 3 runs"):
-        confirm(candidate_of(gm, inputs), Setting(backend=faults.slightly_wrong, check="forward"), HuntOptions())
+        confirm(candidate_of(gm, inputs), Setting(backend=faults.slightly_wrong, check="forward"), ReductionOptions())
 
 
 class Noisy(torch.nn.Module):
@@ -195,7 +199,7 @@ def test_random_numbers_that_differ_under_inductor_by_design_are_not_wrong():
         return lambda *args: (torch.rand(drawn_first), gm.forward(*args))[1]
 
     with pytest.raises(NothingFoundError, match="does not fail .0 of 3 runs"):
-        confirm(noisy(), Setting(backend=like_inductor, check="forward"), HuntOptions())
+        confirm(noisy(), Setting(backend=like_inductor, check="forward"), ReductionOptions())
 
 
 NOISY = """
@@ -203,7 +207,7 @@ import torch
 
 from dynadiag.errors import NothingFoundError
 from dynadiag.reduce.graphs.candidate import candidate_of
-from dynadiag.reduce.graphs.reduction import HuntOptions, confirm
+from dynadiag.reduce.graphs.reduction import ReductionOptions, confirm
 from dynadiag.reduce.graphs.setting import Setting
 from dynadiag.torch_compat.dynamo.compiling import warm_up
 
@@ -223,7 +227,7 @@ warm_up("eager")
 torch.manual_seed(3)
 noisy = candidate_of(torch.fx.symbolic_trace(Noisy()), [torch.randn(4, 5), torch.randn(5, 6).requires_grad_()])
 try:
-    confirm(noisy, Setting(backend=like_inductor, check="gradient", backward=True), HuntOptions())
+    confirm(noisy, Setting(backend=like_inductor, check="gradient", backward=True), ReductionOptions())
 except NothingFoundError as error:
     print(error.message)
 """
@@ -240,23 +244,23 @@ def test_a_backend_that_draws_other_numbers_cannot_be_compared():
         return lambda *args: (torch.rand(3), gm.forward(*args))[1]
 
     with pytest.raises(NothingFoundError, match="nothing failed that can be told: it draws other random numbers"):
-        confirm(noisy(), Setting(backend=draws_first, check="forward"), HuntOptions())
+        confirm(noisy(), Setting(backend=draws_first, check="forward"), ReductionOptions())
 
 
 def test_a_wrong_operator_beside_random_ones_is_found():
-    assert confirm(noisy(), Setting(backend=faults.wrong, check="forward"), HuntOptions()).failure.kind == "wrong_result"
+    assert confirm(noisy(), Setting(backend=faults.wrong, check="forward"), ReductionOptions()).failure.kind == "wrong_result"
 
 
 @pytest.mark.any_torch
 def test_another_bug_met_on_the_way_is_kept_apart():
-    found = hunted(faults.two_bugs, simplify=False)
+    found = reduced(faults.two_bugs, simplify=False)
     assert calls(found.best) == [torch.relu]
     assert all("cannot compile" not in text for text in found.other_failures)
 
 
 @pytest.mark.any_torch
 def test_a_machine_that_breaks_on_the_way_is_never_the_bug():
-    found = hunted(faults.no_compiler_for_small_graphs, simplify=False)
+    found = reduced(faults.no_compiler_for_small_graphs, simplify=False)
     assert torch.relu in calls(found.best)
     assert found.confirmed.failure.message.startswith("cannot compile")
 
@@ -272,21 +276,21 @@ def test_a_broken_machine_at_the_start_is_named(error, reason):
 
     gm, inputs = faults.planted()
     with pytest.raises(NothingFoundError, match=f"this machine is the cause, not the compiler: {reason}"):
-        confirm(candidate_of(gm, inputs), Setting(backend=breaks), HuntOptions())
+        confirm(candidate_of(gm, inputs), Setting(backend=breaks), ReductionOptions())
 
 
 def test_a_graph_that_fails_without_the_compiler_is_no_compiler_bug():
     gm = torch.fx.symbolic_trace(lambda x, w: torch.relu(x @ w))
     with pytest.raises(NothingFoundError, match="the captured graph does not run: without the compiler: RuntimeError"):
-        confirm(candidate_of(gm, [torch.randn(2, 3), torch.randn(2, 3)]), Setting(backend=faults.raises_at_compile), HuntOptions())
+        confirm(candidate_of(gm, [torch.randn(2, 3), torch.randn(2, 3)]), Setting(backend=faults.raises_at_compile), ReductionOptions())
 
 
 @pytest.mark.any_torch
 def test_kind_and_match_choose_the_failure():
     gm, inputs = faults.planted()
     candidate, setting = candidate_of(gm, inputs), Setting(backend=faults.raises_at_compile)
-    assert confirm(candidate, setting, HuntOptions(match="cannot.compile")).failure.kind == "compile_error"
-    for options in (HuntOptions(match="no such text"), HuntOptions(kind="crash")):
+    assert confirm(candidate, setting, ReductionOptions(match="cannot.compile")).failure.kind == "compile_error"
+    for options in (ReductionOptions(match="no such text"), ReductionOptions(kind="crash")):
         with pytest.raises(NothingFoundError, match="but not as asked for"):
             confirm(candidate, setting, options)
 
@@ -306,7 +310,7 @@ def test_a_flaky_failure_is_given_enough_chances(tmp_path, monkeypatch):
         return gm.forward
 
     gm, inputs = faults.planted()
-    found = hunt(candidate_of(gm, inputs), Setting(backend=every_other_time), HuntOptions(simplify=False))
+    found = reduce_graph(candidate_of(gm, inputs), Setting(backend=every_other_time), ReductionOptions(simplify=False))
     assert (found.confirmed.failed, found.confirmed.of) == (5, 10)
     assert calls(found.best) == [torch.relu]
 

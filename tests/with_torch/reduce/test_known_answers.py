@@ -9,9 +9,9 @@ from dynadiag.reduce.core.answer_cache import Known, remembering
 from dynadiag.reduce.core.failure import Failure
 from dynadiag.reduce.core.isolation import ChildReport
 from dynadiag.reduce.graphs import judge
-from dynadiag.reduce.graphs.backend_bisect import climb
+from dynadiag.reduce.graphs.backend_bisect import find_guilty_layer
 from dynadiag.reduce.graphs.candidate import candidate_of
-from dynadiag.reduce.graphs.reduction import HuntOptions, confirm
+from dynadiag.reduce.graphs.reduction import ReductionOptions, confirm
 from dynadiag.reduce.graphs.setting import Setting
 from dynadiag.reduce.scripts import oracle
 from dynadiag.reduce.scripts.oracle import Conditions, see
@@ -38,14 +38,14 @@ def test_confirmations_layers_and_programs_are_seen_once(tmp_path, monkeypatch):
     for resume in (False, True):
         known = Known(tmp_path / "known.jsonl", environment={}, resume=resume)
         with remembering(known):
-            confirmed = confirm(candidate, setting, HuntOptions(timeout_s=100))
-            ladder = climb(candidate, setting, FAILURE, timeout_s=100)
+            confirmed = confirm(candidate, setting, ReductionOptions(timeout_s=100))
+            guilty = find_guilty_layer(candidate, setting, FAILURE, timeout_s=100)
             seen = see(parsed("print(1)", "s"), Conditions(recorded=False, timeout_s=5))
-        found.append((confirmed, ladder, seen))
+        found.append((confirmed, guilty, seen))
     assert found[0] == found[1] and len(forks) == 3 + 1 + 1
-    confirmed, ladder, seen = found[1]
+    confirmed, guilty, seen = found[1]
     assert confirmed.failure == FAILURE and (confirmed.failed, confirmed.of, confirmed.cpu_s) == (3, 3, 1.5)
-    assert ladder.layer == "dynamo" and seen.ended == FAILURE and seen.lines == frozenset()
+    assert guilty.layer == "dynamo" and seen.ended == FAILURE and seen.lines == frozenset()
     with remembering(Known(tmp_path / "known.jsonl", environment={}, resume=True)):
-        confirm(candidate, Setting(backend="inductor"), HuntOptions(timeout_s=100))
+        confirm(candidate, Setting(backend="inductor"), ReductionOptions(timeout_s=100))
     assert len(forks) == 8, "another setting is another question"

@@ -19,13 +19,13 @@ from functorch.compile import make_boxed_func
 from torch._dynamo.backends.common import aot_autograd
 
 from dynadiag.reduce.graphs import levels
-from dynadiag.reduce.graphs.backend_bisect import climb
+from dynadiag.reduce.graphs.backend_bisect import find_guilty_layer
 from dynadiag.reduce.graphs.candidate import candidate_of
 from dynadiag.reduce.graphs.judge import Observation
-from dynadiag.reduce.graphs.levels import descend, hunt_captured
+from dynadiag.reduce.graphs.levels import descend, reduce_captured_graph
 from dynadiag.reduce.graphs.lowering import lower
 from dynadiag.reduce.graphs.pass_bisect import Subject, bisect
-from dynadiag.reduce.graphs.reduction import HuntOptions, hunt
+from dynadiag.reduce.graphs.reduction import ReductionOptions, reduce_graph
 from dynadiag.reduce.graphs.setting import Setting
 from dynadiag.reduce.reproducer.graph_file import Header, reproducer
 from dynadiag.torch_compat.dynamo.compiling import warm_up
@@ -88,17 +88,17 @@ def fault_in_a_pass(gm, inputs):
 
 def reduced(function, inputs, **setting):
     made = Setting(**setting)
-    found = hunt(candidate_of(torch.fx.symbolic_trace(function), inputs), made, HuntOptions(timeout_s=600, simplify=False))
-    ladder = climb(found.best, made, found.confirmed.failure, timeout_s=600)
-    return found, ladder
+    found = reduce_graph(candidate_of(torch.fx.symbolic_trace(function), inputs), made, ReductionOptions(timeout_s=600, simplify=False))
+    guilty = find_guilty_layer(found.best, made, found.confirmed.failure, timeout_s=600)
+    return found, guilty
 
 
-def told(found, ladder, level="auto", **hunting):
-    descent = descend(found, ladder, HuntOptions(timeout_s=600, simplify=False, **hunting), level)
+def told(found, guilty, level="auto", **reducing):
+    descent = descend(found, guilty, ReductionOptions(timeout_s=600, simplify=False, **reducing), level)
     kept = descent.found
     return {
         "before": [str(node.target) for node in found.best.module.graph.nodes if node.op.startswith("call")],
-        "layer": ladder.layer,
+        "layer": guilty.layer,
         "why": descent.why,
         "after": None if kept is None else [str(node.target) for node in kept.best.module.graph.nodes if node.op.startswith("call")],
         "kinds": None if kept is None else [kept.asked.kind, kept.confirmed.failure.kind],
@@ -113,23 +113,23 @@ def guilty(candidate, **setting):
 
 
 def a_fault_in_the_backward_only():
-    found, ladder = reduced(
+    found, guilty = reduced(
         lambda x, w: torch.sigmoid(torch.tanh(torch.sigmoid(x @ w)) @ w),
         [torch.randn(4, 8, requires_grad=True), torch.randn(8, 8)],
         backend=fault_in_the_backward_only,
         backward=True,
     )
-    return told(found, ladder) | {"refused": told(found, ladder, "dynamo")["why"]}
+    return told(found, guilty) | {"refused": told(found, guilty, "dynamo")["why"]}
 
 
 def a_fault_below_a_decomposition():
     inputs = [torch.rand(3, 8)]
     made = {"backend": fault_below_a_decomposition, "check": "forward"}
-    found, ladder = reduced(lambda x: torch.nn.functional.layer_norm(torch.sin(x), (8,)) + 1, inputs, **made)
+    found, guilty = reduced(lambda x: torch.nn.functional.layer_norm(torch.sin(x), (8,)) + 1, inputs, **made)
     with tempfile.TemporaryDirectory() as folder:
         other = Path(folder) / "journal-aot.jsonl"
         other.write_text('{"journal": 1, "subject": "another graph"}\n')
-        told_of = told(found, ladder, journal=Path(folder) / "journal.jsonl", resume=True)
+        told_of = told(found, guilty, journal=Path(folder) / "journal.jsonl", resume=True)
         return told_of | {"journal": len(other.read_text().splitlines())}
 
 
@@ -139,8 +139,8 @@ def a_wrong_decomposition():
     decomposition.decompositions[ATEN.gelu.default] = lambda x, approximate="none": torch.relu(x)
     decomposition.fast_random_decomps.cache_clear()
     made = {"backend": "aot_eager_decomp_partition", "check": "forward"}
-    found, ladder = reduced(lambda x: torch.nn.functional.gelu(torch.tanh(x)), [torch.randn(3, 4)], **made)
-    return told(found, ladder) | {"guilty": guilty(found.best, **made)}
+    found, guilty = reduced(lambda x: torch.nn.functional.gelu(torch.tanh(x)), [torch.randn(3, 4)], **made)
+    return told(found, guilty) | {"guilty": guilty(found.best, **made)}
 
 
 def a_wrong_pass():
@@ -204,10 +204,10 @@ def a_captured_aten_graph_that_only_the_inner_compiler_refuses():
     made = Setting(backend="inductor", options={"max_autotune": False})
     with without_lowering(ATEN.t.default):
         inputs = [torch.randn(2, 3), torch.randn(3, 3)]
-        found = hunt_captured(candidate_of(graph, inputs), made, HuntOptions(timeout_s=600, simplify=False))
-        ladder = climb(found.best, found.setting, found.confirmed.failure, timeout_s=600)
+        found = reduce_captured_graph(candidate_of(graph, inputs), made, ReductionOptions(timeout_s=600, simplify=False))
+        guilty = find_guilty_layer(found.best, found.setting, found.confirmed.failure, timeout_s=600)
         source = reproducer(found.best, found.setting, Header(failure=found.confirmed.failure, made_by="", versions="", story=""))
-        return told(found, ladder) | {"source": source, "said": fails_when_run(source), "steps": dict(ladder.steps)}
+        return told(found, guilty) | {"source": source, "said": fails_when_run(source), "steps": dict(guilty.steps)}
 
 
 def a_lowered_graph_that_only_the_inner_compiler_refuses():
@@ -218,10 +218,10 @@ def a_lowered_graph_that_only_the_inner_compiler_refuses():
         return asked(candidate, setting, timeout_s=timeout_s) if setting.inner else Observation()
 
     with without_lowering(ATEN.mm.default):
-        found, ladder = reduced(lambda x, w: torch.mm(x, w), [torch.randn(2, 3), torch.randn(3, 3)], backend="inductor", grad=False)
+        found, guilty = reduced(lambda x, w: torch.mm(x, w), [torch.randn(2, 3), torch.randn(3, 3)], backend="inductor", grad=False)
         levels.observe_isolated = passes_outside
         try:
-            return told(found, ladder, "aot")
+            return told(found, guilty, "aot")
         finally:
             levels.observe_isolated = asked
 

@@ -14,10 +14,10 @@ import torch
 
 from dynadiag.errors import OutputError
 from dynadiag.reduce.core.failure import Failure
-from dynadiag.reduce.graphs.backend_bisect import Ladder
+from dynadiag.reduce.graphs.backend_bisect import GuiltyLayer
 from dynadiag.reduce.graphs.candidate import Candidate, candidate_of
 from dynadiag.reduce.graphs.inputs import TensorInput
-from dynadiag.reduce.graphs.reduction import Confirmed, Hunt
+from dynadiag.reduce.graphs.reduction import Confirmed, Reduction
 from dynadiag.reduce.graphs.setting import Setting
 from dynadiag.reduce.reproducer import ablation, bug_report, finishing
 from dynadiag.reduce.reproducer import graph_outcome as outcome
@@ -33,18 +33,18 @@ SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "minify.schema.json").
 FAILURE = Failure(
     kind="compile_error", phase="compile", exceptions=("Outer", "a.Inner"), message="<img> @user", detail="a `log` ```\n" * 3000
 )
-LADDER = Ladder(layer="inductor", steps={"eager": "passes"})
+LADDER = GuiltyLayer(layer="inductor", steps={"eager": "passes"})
 
 
 def graph(function, *values):
     return candidate_of(torch.fx.symbolic_trace(function), values)
 
 
-def hunted(best, almost=None, *, failure=FAILURE, failed=3, of=3, backend="eager"):
+def reduced(best, almost=None, *, failure=FAILURE, failed=3, of=3, backend="eager"):
     confirmed = Confirmed(failure=failure, failed=failed, of=of, wall_s=1.0, timeout_s=60.0, cpu_s=1.0)
     original = graph(lambda x: (torch.relu(torch.tanh(x) + 1),), torch.ones(2, 2))
     queries = Counter(confirm=of, cut=4, simplify=0, minimal=0)
-    return Hunt(
+    return Reduction(
         original=original,
         best=best,
         almost=almost,
@@ -68,7 +68,7 @@ def test_the_json_has_the_keys_of_the_contract_and_fits_its_schema(tmp_path):
     papers = outcome.Papers(
         pictures={"before": "before.svg", "after": None}, ablation=(Cell(backend="eager", sizes="static", said="passes"),)
     )
-    for found in (hunted(RELU), hunted(RELU, failed=4, of=10)):
+    for found in (reduced(RELU), reduced(RELU, failed=4, of=10)):
         write_json(to_json(found, LADDER, written, wall_s=1.5, level="dynamo", papers=papers), tmp_path / "minify.json")
         data = json.loads((tmp_path / "minify.json").read_text())
         jsonschema.Draft202012Validator(SCHEMA).validate(data)
@@ -84,7 +84,7 @@ def test_the_report_and_the_pictures_are_written(tmp_path):
     written = Written(
         path=tmp_path / "repro_min.py", proof=Proof(runs=3, reproduced=2), almost=tmp_path / "almost.py", almost_differs="it lacks relu"
     )
-    papers = finishing.finish(hunted(RELU, failed=4, of=10), written, tmp_path, finishing.FinishOptions())
+    papers = finishing.finish(reduced(RELU, failed=4, of=10), written, tmp_path, finishing.FinishOptions())
     assert papers.pictures == {"before": "before.svg", "after": "after.svg"} and papers.report == "report.md" and not papers.why
     assert (tmp_path / "after.svg").read_text().startswith("<svg") and "tanh" in (tmp_path / "before.svg").read_text()
     text = (tmp_path / "report.md").read_text()
@@ -104,10 +104,10 @@ def test_the_report_and_the_pictures_are_written(tmp_path):
 def test_what_cannot_be_drawn_costs_only_itself(tmp_path, monkeypatch):
     monkeypatch.setattr(finishing, "_draw_both", lambda *_: 1 / 0)
     written = Written(path=None, proof=Proof(runs=0, reproduced=0), why_not="no spelling")
-    papers = finishing.finish(hunted(RELU), written, tmp_path, finishing.FinishOptions())
+    papers = finishing.finish(reduced(RELU), written, tmp_path, finishing.FinishOptions())
     assert papers.pictures == {"before": None, "after": None} and papers.why == {"pictures": "ZeroDivisionError: division by zero"}
     assert "There is none: no spelling." in (tmp_path / "report.md").read_text()
-    data = to_json(hunted(RELU), LADDER, written, wall_s=1.0, level="dynamo", papers=papers)
+    data = to_json(reduced(RELU), LADDER, written, wall_s=1.0, level="dynamo", papers=papers)
     jsonschema.Draft202012Validator(SCHEMA).validate(json.loads(json.dumps(data)))
 
 
@@ -179,7 +179,7 @@ def test_how_the_neighbour_differs_is_said(failing, passing, said):
 def test_a_neighbour_is_written_only_when_it_passes_alone(tmp_path, monkeypatch):
     """The file has the last word; nothing that fails is ever called `almost.py`."""
     monkeypatch.setattr(outcome, "prove", lambda source, failure, timeout_s, warm: Proof(runs=3, reproduced=3))
-    found = hunted(RELU, graph(lambda x: (x + 1,), torch.ones(2, 2)))
+    found = reduced(RELU, graph(lambda x: (x + 1,), torch.ones(2, 2)))
     for status, kept in ((0, True), (1, False), (None, False)):
         monkeypatch.setattr(outcome, "run_in_child", lambda source, timeout_s, status=status: status)
         written = write_reproducer(found, LADDER, tmp_path, timeout_s=600)
@@ -188,7 +188,7 @@ def test_a_neighbour_is_written_only_when_it_passes_alone(tmp_path, monkeypatch)
     assert "as a file (exit status None)" in written.almost_why
     hang = replace(FAILURE, kind="hang")
     monkeypatch.setattr(outcome, "run_in_child", lambda source, timeout_s: 0)
-    write_reproducer(hunted(RELU, found.almost, failure=hang), LADDER, tmp_path, timeout_s=600)
+    write_reproducer(reduced(RELU, found.almost, failure=hang), LADDER, tmp_path, timeout_s=600)
     source = (tmp_path / "almost.py").read_text()
     assert "# passes too" in source and "it hangs" not in source and "# fails" not in source
     assert "it hangs" in (tmp_path / "repro_min.py").read_text()

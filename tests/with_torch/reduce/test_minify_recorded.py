@@ -13,7 +13,7 @@ import dynadiag
 from dynadiag.errors import NothingFoundError, UnreadableInputError, UsageError
 from dynadiag.reduce import graph_worker
 from dynadiag.reduce.graphs.loading import load_capture
-from dynadiag.reduce.graphs.reduction import HuntOptions, confirm, hunt
+from dynadiag.reduce.graphs.reduction import ReductionOptions, confirm, reduce_graph
 from dynadiag.reduce.sources.recording import capture_recorded
 
 
@@ -38,7 +38,7 @@ def test_a_recorded_graph_is_reduced_with_another_backend(run, tmp_path):
     candidate, setting = load_capture(folder)
     assert setting.backend == "relu_compile_error_TESTING_ONLY" and not setting.grad
     assert sorted(tuple(one.shape) for one in candidate.inputs) == [(3, 4), (4, 6), (6, 5)]
-    found = hunt(candidate, setting, HuntOptions(timeout_s=600, simplify=False))
+    found = reduce_graph(candidate, setting, ReductionOptions(timeout_s=600, simplify=False))
     assert [node.target for node in found.best.module.graph.nodes if node.op == "call_function"] == [torch.relu]
 
 
@@ -46,7 +46,7 @@ def test_the_recorded_backend_is_taken_when_none_is_named(run, tmp_path):
     candidate, setting = load_capture(capture_recorded(run, "g0", tmp_path, backend=None))
     assert setting.backend == "eager"
     with pytest.raises(NothingFoundError, match="the captured graph alone does not fail"):
-        confirm(candidate, setting, HuntOptions(timeout_s=600))
+        confirm(candidate, setting, ReductionOptions(timeout_s=600))
 
 
 @pytest.mark.parametrize("backend", ["inductr", "[red]\x1b[31m"])

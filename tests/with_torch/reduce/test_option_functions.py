@@ -15,7 +15,7 @@ from dynadiag.errors import UnreadableInputError
 from dynadiag.reduce.graphs.candidate import Candidate, candidate_of
 from dynadiag.reduce.graphs.judge import observe_isolated
 from dynadiag.reduce.graphs.loading import load_capture
-from dynadiag.reduce.graphs.reduction import HuntOptions, hunt
+from dynadiag.reduce.graphs.reduction import ReductionOptions, reduce_graph
 from dynadiag.reduce.graphs.setting import Setting
 from dynadiag.reduce.reproducer.graph_file import Header, reproducer
 from dynadiag.reduce.reproducer.proving import prove
@@ -93,5 +93,5 @@ def test_what_was_not_captured_is_named_when_the_graph_does_not_fail(tmp_path):
     _, setting = capture(gm, tmp_path, lambda graph: graph)
     assert setting.lost_options == ("inductor.joint_custom_pre_pass",)
     with pytest.raises(Exception, match=r"not captured: the options inductor\.joint_custom_pre_pass"):
-        hunt(candidate_of(gm, [torch.ones(3)]), setting, HuntOptions(timeout_s=600))
+        reduce_graph(candidate_of(gm, [torch.ones(3)]), setting, ReductionOptions(timeout_s=600))
     assert Candidate(gm, (), (("a", OptionFunction("f")),)).text.endswith("a=f")

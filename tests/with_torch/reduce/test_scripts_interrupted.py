@@ -9,11 +9,11 @@ import pytest
 
 from dynadiag.errors import OutputError, UnreadableInputError
 from dynadiag.reduce.core.reduction import Options
-from dynadiag.reduce.scripts import reduction as hunting
+from dynadiag.reduce.scripts import reduction as reducing
 from dynadiag.reduce.scripts.oracle import Seen
 from dynadiag.reduce.scripts.program import parsed
 from dynadiag.reduce.scripts.recorded_failures import Failure
-from dynadiag.reduce.scripts.reduction import hunt_script
+from dynadiag.reduce.scripts.reduction import reduce_script_program
 
 pytestmark = pytest.mark.any_torch
 
@@ -54,34 +54,34 @@ def asked(monkeypatch):
     return texts
 
 
-def hunt(journal, **more):
-    return hunt_script(parsed(SCRIPT, "s"), Options(kind="graph_break", journal=journal, **more))
+def reduce_graph(journal, **more):
+    return reduce_script_program(parsed(SCRIPT, "s"), Options(kind="graph_break", journal=journal, **more))
 
 
 def test_resumed_after_a_kill_at_any_point_it_ends_the_same_and_asks_no_question_twice(asked, tmp_path):
-    whole = hunt(tmp_path / "whole.jsonl")
+    whole = reduce_graph(tmp_path / "whole.jsonl")
     lines = (tmp_path / "whole.jsonl").read_bytes().splitlines(keepends=True)
     assert len(lines) > 12 and sum(whole.queries.values()) == len(asked) - 1, "one look at what runs is no question"
     for kept in (1, 2, 7, len(lines) - 2, len(lines)):
         for torn in (b"", b'{"key": "cut sho'):
             journal = tmp_path / "killed.jsonl"
             journal.write_bytes(b"".join(lines[:kept]) + torn)
-            again = hunt(journal, resume=True)
+            again = reduce_graph(journal, resume=True)
             assert again.best.text == whole.best.text and again.complete
             keys = [json.loads(line)["key"] for line in journal.read_bytes().splitlines()[1:]]
             assert len(keys) == len(set(keys)) and journal.read_bytes().splitlines(keepends=True)[:kept] == lines[:kept]
-            assert sum(again.queries.values()) == hunting.CONFIRMATIONS + len(lines) - max(kept, 2)
+            assert sum(again.queries.values()) == reducing.CONFIRMATIONS + len(lines) - max(kept, 2)
 
 
 def test_a_journal_of_another_script_or_a_folder_that_cannot_be_written_is_said_in_one_line(asked, tmp_path):
-    hunt(tmp_path / "j.jsonl")
+    reduce_graph(tmp_path / "j.jsonl")
     with pytest.raises(UnreadableInputError, match="is not the journal of this reduction"):
-        hunt_script(
+        reduce_script_program(
             parsed("step = torch.compile\nprint(1)\nstep()", "s"),
             Options(kind="graph_break", journal=tmp_path / "j.jsonl", resume=True),
         )
     with pytest.raises(OutputError, match="cannot write the journal"):
-        hunt(tmp_path / "missing" / "j.jsonl")
+        reduce_graph(tmp_path / "missing" / "j.jsonl")
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from dynadiag.reduce.core.speculation import Pool, PoolOptions
 from dynadiag.reduce.core.verdict import Verdict
 from dynadiag.reduce.graphs.candidate import Candidate, candidate_of
 from dynadiag.reduce.graphs.judge import IsolatedOracle
-from dynadiag.reduce.graphs.reduction import HuntOptions, hunt
+from dynadiag.reduce.graphs.reduction import ReductionOptions, reduce_graph
 from dynadiag.reduce.graphs.running import eager_values, impossible
 from dynadiag.reduce.graphs.setting import Setting
 from dynadiag.reduce.graphs.strategy import GraphReducer, reduce_fully
@@ -169,8 +169,8 @@ def test_children_beside_each_other_end_at_the_same_graph(tmp_path):
     gm = torch.fx.symbolic_trace(lambda x: torch.cos(torch.cos(torch.sinh(torch.sin(torch.sin(x))))))
     found, before = {}, children_of_this_process()
     for width in (1, 8):
-        options = HuntOptions(timeout_s=600.0, journal=tmp_path / str(width), width=width, simplify=False)
-        result = hunt(candidate_of(gm, [torch.ones(3)]), Setting(backend=refuses_sinh, grad=False), options)
+        options = ReductionOptions(timeout_s=600.0, journal=tmp_path / str(width), width=width, simplify=False)
+        result = reduce_graph(candidate_of(gm, [torch.ones(3)]), Setting(backend=refuses_sinh, grad=False), options)
         assert result.complete and result.cpu_s > 0 and result.best.nodes == 3
         found[width] = result.best.text, (tmp_path / str(width)).read_bytes()
     assert found[1] == found[8] and len(found[1][1].splitlines()) > 4

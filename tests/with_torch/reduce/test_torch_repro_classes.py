@@ -14,7 +14,7 @@ from dynadiag.errors import UnreadableInputError
 from dynadiag.reduce.core.failure import Failure
 from dynadiag.reduce.graphs.inputs import make_values
 from dynadiag.reduce.graphs.loading import load_capture
-from dynadiag.reduce.graphs.reduction import HuntOptions, hunt
+from dynadiag.reduce.graphs.reduction import ReductionOptions, reduce_graph
 from dynadiag.reduce.reproducer.graph_file import Header, reproducer
 from dynadiag.reduce.reproducer.proving import run_in_child
 from dynadiag.reduce.sources.torch_repro import capture_script
@@ -142,7 +142,7 @@ def test_a_class_of_layers_parameters_and_buffers_ends_at_the_operator(tmp_path)
     (tmp_path / "repro.py").write_text(text)
     candidate, setting = reread(tmp_path, {})
     assert setting.backend == fault
-    found = hunt(candidate, setting, HuntOptions(timeout_s=600.0))
+    found = reduce_graph(candidate, setting, ReductionOptions(timeout_s=600.0))
     assert [node.target for node in found.best.module.graph.nodes if node.op.startswith("call")] == [torch.relu]
 
 
@@ -319,7 +319,7 @@ def test_collectives_are_reduced_with_groups_that_communicate_with_nobody(tmp_pa
         candidate, setting = loaded(tmp_path, gm, [x])
     assert setting.groups == {"tp": 4} and not torch.distributed.is_initialized()
     setting = type(setting)(**{**vars(setting), "backend": refuses_to_gather})
-    found = hunt(candidate, setting, HuntOptions(timeout_s=300.0))
+    found = reduce_graph(candidate, setting, ReductionOptions(timeout_s=300.0))
     assert [str(node.target) for node in found.best.module.graph.nodes if node.op == "call_function"] == [
         "_c10d_functional.all_gather_into_tensor.default"
     ]

@@ -14,7 +14,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from dynadiag.errors import NothingFoundError, UnreadableInputError
 from dynadiag.reduce.graphs.inputs import make_values
 from dynadiag.reduce.graphs.loading import load_capture
-from dynadiag.reduce.graphs.reduction import HuntOptions, hunt
+from dynadiag.reduce.graphs.reduction import ReductionOptions, reduce_graph
 from dynadiag.reduce.sources.recording import capture_all_recorded
 from dynadiag.reduce.sources.torch_repro import capture_script, is_torch_repro, read_torch_repro
 
@@ -97,7 +97,7 @@ def test_a_graph_after_dynamo_is_reduced(tmp_path):
     assert setting.backend == "relu_compile_error_TESTING_ONLY" and setting.grad and not setting.backward
     assert load_capture(folders[1])[1].backward
     assert [one.requires_grad for one in candidate.inputs] == [False, True] and torch.equal(candidate.inputs[0].data, values[0])
-    found = hunt(candidate, setting, HuntOptions(timeout_s=600, simplify=False))
+    found = reduce_graph(candidate, setting, ReductionOptions(timeout_s=600, simplify=False))
     assert [node.target for node in found.best.module.graph.nodes if node.op == "call_function"] == [torch.relu]
 
 

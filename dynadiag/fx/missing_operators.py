@@ -34,7 +34,7 @@ class Write:
     value: Any
 
 
-class StandIn:
+class MissingOperator:
     """The target of a node whose operator is not here. The probe asks it; it is never called for a result."""
 
     __module__ = __name__

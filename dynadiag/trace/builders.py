@@ -37,7 +37,7 @@ _MOST_NOTES = 500
 
 
 @dataclass(slots=True)
-class FrameDraft:
+class FrameBuilder:
     """One compilation of one frame as far as it was read; `breaks` and `graphs` are positions in the run's lists.
 
     `start` is the hash of its `dynamo_start` line: only whether the same line comes again is asked.
@@ -82,7 +82,7 @@ class TensorLayout:
 
 
 @dataclass(slots=True)
-class ProcessDraft:
+class ProcessBuilder:
     """One process as far as its log was read."""
 
     index: int
@@ -91,8 +91,8 @@ class ProcessDraft:
     facts: dict[str, Any] = field(default_factory=dict)
     strings: dict[int, str] = field(default_factory=dict)
     inherited: Mapping[int, str] = field(default_factory=dict)
-    frames: dict[CompileKey, FrameDraft] = field(default_factory=dict)
-    latest: dict[tuple[int | None, ...], FrameDraft] = field(default_factory=dict)
+    frames: dict[CompileKey, FrameBuilder] = field(default_factory=dict)
+    latest: dict[tuple[int | None, ...], FrameBuilder] = field(default_factory=dict)
     clock: PhaseClock = field(default_factory=PhaseClock)
     skipped: Counter[str] = field(default_factory=Counter)
     unknown: Counter[str] = field(default_factory=Counter)
@@ -101,7 +101,7 @@ class ProcessDraft:
     registry: dict[str, RegistryEntry] = field(default_factory=dict)
     hooks: dict[str, str] = field(default_factory=dict)
     tensors: dict[tuple[int | None, int | None], tuple[TensorLayout, int | None]] = field(default_factory=dict)
-    contexts: dict[tuple[int, bytes], FrameDraft] = field(default_factory=dict)
+    contexts: dict[tuple[int, bytes], FrameBuilder] = field(default_factory=dict)
     devices: set[str] = field(default_factory=set)
     counters: dict[str, Mapping[str, int]] | None = None
     event_context: bytes | None = None
@@ -144,7 +144,7 @@ class ProcessDraft:
 
 
 @dataclass(slots=True)
-class RunDraft:
+class RunBuilder:
     """Everything read so far. A place in `breaks` that became None was merged into a later record of the same break.
 
     `left_silently` holds frames left because of a break that torch did not log, because the program had switched logging off; only our
@@ -152,8 +152,8 @@ class RunDraft:
     order operator.
     """
 
-    processes: list[ProcessDraft] = field(default_factory=list)
-    frames: list[FrameDraft] = field(default_factory=list)
+    processes: list[ProcessBuilder] = field(default_factory=list)
+    frames: list[FrameBuilder] = field(default_factory=list)
     graphs: list[Graph] = field(default_factory=list)
     breaks: list[BreakEvent | None] = field(default_factory=list)
     symbols: dict[tuple[str, int, str], Symbol] = field(default_factory=dict)
@@ -223,7 +223,7 @@ class RunDraft:
         if text in self.notes or len(self.notes) < _MOST_NOTES:
             self.notes[text] = self.notes.get(text, 0) + 1
 
-    def new_frame(self, process: ProcessDraft, key: CompileKey) -> FrameDraft:
+    def new_frame(self, process: ProcessBuilder, key: CompileKey) -> FrameBuilder:
         """A frame that was not seen before; LeftOutError when there is no room for it, whose key is remembered for its other records."""
         if key in self.left_frames:
             raise LeftOutError
@@ -232,14 +232,14 @@ class RunDraft:
                 self.left_frames.clear()
             self.left_frames[key] = None
             raise LeftOutError
-        frame = FrameDraft(f"f{len(self.frames)}", key)
+        frame = FrameBuilder(f"f{len(self.frames)}", key)
         self.frames.append(frame)
         process.frames[key] = frame
         process.latest[key.frame, key.compile, key.autograd] = frame
         process.contexts.clear()
         return frame
 
-    def frame_of(self, process: ProcessDraft, header: Mapping[str, Any], *, coming: bool = False) -> FrameDraft:
+    def frame_of(self, process: ProcessBuilder, header: Mapping[str, Any], *, coming: bool = False) -> FrameBuilder:
         """The frame that a record belongs to by its compile context; made when no record of it came before.
 
         `coming` is for records that torch writes before a frame starts. All others may also belong to a frame from before a reset, whose
@@ -254,13 +254,13 @@ class RunDraft:
         frame.attempts = max(frame.attempts, attempt_of(header) + 1)
         return frame
 
-    def known_frame(self, process: ProcessDraft, header: Mapping[str, Any]) -> FrameDraft | None:
+    def known_frame(self, process: ProcessBuilder, header: Mapping[str, Any]) -> FrameBuilder | None:
         """The frame that a record belongs to if it was seen already."""
         key = key_of(process, header)
         return process.frames.get(key) or process.latest.get((key.frame, key.compile, key.autograd))
 
 
-def key_of(process: ProcessDraft, header: Mapping[str, Any]) -> CompileKey:
+def key_of(process: ProcessBuilder, header: Mapping[str, Any]) -> CompileKey:
     """The compile id in a record's header, in the present reset epoch."""
     return CompileKey(
         process.index,
