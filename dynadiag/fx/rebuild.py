@@ -29,8 +29,9 @@ _MOST_HELD_BYTES = 4 << 30
 class RebuildOptions:
     """`device` replaces every accelerator by this one ("cpu"); `extra_namespaces` names operator libraries that the caller trusts.
 
-    `factors` says how symbolic sizes whose values nobody recorded are chosen. With `missing_operators`, operators and tensor subclasses that
-    this torch lacks are kept by name: the probe can follow such a graph, nothing can run it. `lazy` writes the module's code when it is called.
+    `factors` says how symbolic sizes whose values nobody recorded are chosen. With `missing_operators`, operators and tensor subclasses
+    that this torch lacks are kept by name: the probe can follow such a graph, nothing can run it. `lazy` writes the module's code when it
+    is called.
     `values_on` is the device on which inputs and attributes are made, whatever device their specs name: for a process that forks and must
     not initialise CUDA.
     """
