@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     Number = int | float | bool
 _LARGEST_EXPONENT = 64
 _LONGEST = 2000
+_LARGEST_SIZE = 2**40
 
 _BINARY: Mapping[type[ast.operator], Callable[[Number, Number], Number]] = {
     ast.Add: operator.add,
@@ -98,6 +99,14 @@ def evaluate(text: str, values: Mapping[str, Number]) -> Number:
         return _evaluate(_parse(text), values)
     except (ArithmeticError, ValueError, TypeError, RecursionError) as error:
         raise NotRebuildableError(f"the size {shorten(text, 60)} has no value: {shorten(str(error), 60)}") from None
+
+
+def whole(text: str, values: Mapping[str, Number]) -> int:
+    """The value of the expression as a size or stride. Raises NotRebuildableError where it is not whole, negative or absurdly large."""
+    value = evaluate(text, values)
+    if not 0 <= value <= _LARGEST_SIZE or value != int(value):
+        raise NotRebuildableError(f"the size {shorten(text, 60)} is {shorten(str(value), 40)}")
+    return int(value)
 
 
 def _evaluate(node: ast.expr, values: Mapping[str, Number]) -> Number:

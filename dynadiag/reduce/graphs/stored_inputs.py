@@ -76,7 +76,7 @@ def _storage(
         # What is saved is an untyped storage, which reading with `weights_only` gives as a typed one of bytes.
         return loaded if isinstance(loaded, torch.UntypedStorage) else loaded._untyped_storage
     dtype: torch.dtype = getattr(torch, one["dtype"])
-    count = _size(one["bytes"], symbols) // dtype.itemsize
+    count = sizes.whole(one["bytes"], symbols) // dtype.itemsize
     if not 0 <= count * dtype.itemsize <= _MOST_BYTES:
         raise ValueError(f"a storage of {count} elements")
     if dtype.is_floating_point or dtype.is_complex:
@@ -87,12 +87,8 @@ def _storage(
 def _value(one: Mapping[str, Any], storages: list[torch.UntypedStorage], symbols: Mapping[str, sizes.Number]) -> Any:
     if "storage" not in one:
         return one["value"]
-    shape = [_size(text, symbols) for text in one["shape"]]
-    stride = contiguous_stride(shape) if one["stride"] is None else [_size(text, symbols) for text in one["stride"]]
+    shape = [sizes.whole(text, symbols) for text in one["shape"]]
+    stride = contiguous_stride(shape) if one["stride"] is None else [sizes.whole(text, symbols) for text in one["stride"]]
     empty = torch.empty(0, dtype=getattr(torch, one["dtype"]))
-    made = empty.set_(storages[one["storage"]], _size(one["offset"], symbols), tuple(shape), tuple(stride))
+    made = empty.set_(storages[one["storage"]], sizes.whole(one["offset"], symbols), tuple(shape), tuple(stride))
     return made.conj() if one.get("conj") else made
-
-
-def _size(text: str, symbols: Mapping[str, sizes.Number]) -> int:
-    return int(sizes.evaluate(text, symbols))

@@ -129,8 +129,8 @@ def _annotations(arguments: list[Mapping[str, Any]], storages: list[Mapping[str,
         if "storage" not in one:
             texts.append(f"Sym({one['value'] if isinstance(one['value'], int | float) else 0})")
             continue
-        shape = [int(sizes.evaluate(text, symbols)) for text in one["shape"]]
-        stride = contiguous(shape) if one["stride"] is None else [int(sizes.evaluate(text, symbols)) for text in one["stride"]]
+        shape = [sizes.whole(text, symbols) for text in one["shape"]]
+        stride = contiguous(shape) if one["stride"] is None else [sizes.whole(text, symbols) for text in one["stride"]]
         texts.append(f"{_SHORT.get(one['dtype'], 'f32')}{shape}{stride}{storages[one['storage']]['device']}")
     return texts
 

@@ -23,6 +23,13 @@ def test_anything_else_is_refused(text):
         sizes.evaluate(text, {"s0": 4})
 
 
+@pytest.mark.parametrize("text", ["1e400", "-1e400", "1e400-1e400", "0.5", "-1", "2**62"])
+def test_what_is_no_size_is_refused(text):
+    with pytest.raises(NotRebuildableError):
+        sizes.whole(text, {})
+    assert sizes.whole("2*s0", {"s0": 3}) == 6
+
+
 def test_symbols_are_found_in_order():
     assert sizes.symbols_of("Max(s1, s0*s1)") == ("s1", "s0")
 

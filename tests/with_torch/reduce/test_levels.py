@@ -89,16 +89,16 @@ def fault_in_a_pass(gm, inputs):
 def reduced(function, inputs, **setting):
     made = Setting(**setting)
     found = reduce_graph(candidate_of(torch.fx.symbolic_trace(function), inputs), made, ReductionOptions(timeout_s=600, simplify=False))
-    guilty = find_guilty_layer(found.best, made, found.confirmed.failure, timeout_s=600)
-    return found, guilty
+    layer = find_guilty_layer(found.best, made, found.confirmed.failure, timeout_s=600)
+    return found, layer
 
 
-def told(found, guilty, level="auto", **reducing):
-    descent = descend(found, guilty, ReductionOptions(timeout_s=600, simplify=False, **reducing), level)
+def told(found, layer, level="auto", **reducing):
+    descent = descend(found, layer, ReductionOptions(timeout_s=600, simplify=False, **reducing), level)
     kept = descent.found
     return {
         "before": [str(node.target) for node in found.best.module.graph.nodes if node.op.startswith("call")],
-        "layer": guilty.layer,
+        "layer": layer.layer,
         "why": descent.why,
         "after": None if kept is None else [str(node.target) for node in kept.best.module.graph.nodes if node.op.startswith("call")],
         "kinds": None if kept is None else [kept.asked.kind, kept.confirmed.failure.kind],
@@ -113,23 +113,23 @@ def guilty(candidate, **setting):
 
 
 def a_fault_in_the_backward_only():
-    found, guilty = reduced(
+    found, layer = reduced(
         lambda x, w: torch.sigmoid(torch.tanh(torch.sigmoid(x @ w)) @ w),
         [torch.randn(4, 8, requires_grad=True), torch.randn(8, 8)],
         backend=fault_in_the_backward_only,
         backward=True,
     )
-    return told(found, guilty) | {"refused": told(found, guilty, "dynamo")["why"]}
+    return told(found, layer) | {"refused": told(found, layer, "dynamo")["why"]}
 
 
 def a_fault_below_a_decomposition():
     inputs = [torch.rand(3, 8)]
     made = {"backend": fault_below_a_decomposition, "check": "forward"}
-    found, guilty = reduced(lambda x: torch.nn.functional.layer_norm(torch.sin(x), (8,)) + 1, inputs, **made)
+    found, layer = reduced(lambda x: torch.nn.functional.layer_norm(torch.sin(x), (8,)) + 1, inputs, **made)
     with tempfile.TemporaryDirectory() as folder:
         other = Path(folder) / "journal-aot.jsonl"
         other.write_text('{"journal": 1, "subject": "another graph"}\n')
-        told_of = told(found, guilty, journal=Path(folder) / "journal.jsonl", resume=True)
+        told_of = told(found, layer, journal=Path(folder) / "journal.jsonl", resume=True)
         return told_of | {"journal": len(other.read_text().splitlines())}
 
 
@@ -139,8 +139,8 @@ def a_wrong_decomposition():
     decomposition.decompositions[ATEN.gelu.default] = lambda x, approximate="none": torch.relu(x)
     decomposition.fast_random_decomps.cache_clear()
     made = {"backend": "aot_eager_decomp_partition", "check": "forward"}
-    found, guilty = reduced(lambda x: torch.nn.functional.gelu(torch.tanh(x)), [torch.randn(3, 4)], **made)
-    return told(found, guilty) | {"guilty": guilty(found.best, **made)}
+    found, layer = reduced(lambda x: torch.nn.functional.gelu(torch.tanh(x)), [torch.randn(3, 4)], **made)
+    return told(found, layer) | {"guilty": guilty(found.best, **made)}
 
 
 def a_wrong_pass():
@@ -205,9 +205,9 @@ def a_captured_aten_graph_that_only_the_inner_compiler_refuses():
     with without_lowering(ATEN.t.default):
         inputs = [torch.randn(2, 3), torch.randn(3, 3)]
         found = reduce_captured_graph(candidate_of(graph, inputs), made, ReductionOptions(timeout_s=600, simplify=False))
-        guilty = find_guilty_layer(found.best, found.setting, found.confirmed.failure, timeout_s=600)
+        layer = find_guilty_layer(found.best, found.setting, found.confirmed.failure, timeout_s=600)
         source = reproducer(found.best, found.setting, Header(failure=found.confirmed.failure, made_by="", versions="", story=""))
-        return told(found, guilty) | {"source": source, "said": fails_when_run(source), "steps": dict(guilty.steps)}
+        return told(found, layer) | {"source": source, "said": fails_when_run(source), "steps": dict(layer.steps)}
 
 
 def a_lowered_graph_that_only_the_inner_compiler_refuses():
@@ -218,10 +218,10 @@ def a_lowered_graph_that_only_the_inner_compiler_refuses():
         return asked(candidate, setting, timeout_s=timeout_s) if setting.inner else Observation()
 
     with without_lowering(ATEN.mm.default):
-        found, guilty = reduced(lambda x, w: torch.mm(x, w), [torch.randn(2, 3), torch.randn(3, 3)], backend="inductor", grad=False)
+        found, layer = reduced(lambda x, w: torch.mm(x, w), [torch.randn(2, 3), torch.randn(3, 3)], backend="inductor", grad=False)
         levels.observe_isolated = passes_outside
         try:
-            return told(found, guilty, "aot")
+            return told(found, layer, "aot")
         finally:
             levels.observe_isolated = asked
 
