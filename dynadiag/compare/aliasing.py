@@ -75,6 +75,18 @@ def alias_pattern(values: Sequence[object]) -> AliasPattern:
     return tuple(sorted(found))
 
 
+def sharing(outputs: Sequence[object], inputs: Sequence[object]) -> dict[tuple[int, int], str]:
+    """How each output shares memory with other outputs and with inputs, which are numbered after the outputs.
+
+    Parts of one storage that do not overlap are separate memory: a write to one cannot be seen through the other. Whether two tensors are
+    one object is not asked either: what is written through one is seen through the other all the same.
+    """
+    values: list[Any] = [*outputs, *inputs]
+    pattern = [(one, other) for one, other, how in alias_pattern(values) if one < len(outputs) and how != "one storage"]
+    place = {at: (byte_range(values[at]), values[at].shape, values[at].stride()) for pair in pattern for at in pair}
+    return {(one, other): "the same memory" if place[one] == place[other] else "overlapping memory" for one, other in pattern}
+
+
 def _pairs(group: Sequence[tuple[int, int, int]]) -> Iterator[tuple[int, int]]:
     """Positions of all pairs of (start, end, position), sorted by start; of a large group only of those that overlap."""
     for number, (_, end, one) in enumerate(group):

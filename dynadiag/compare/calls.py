@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from dynadiag.compare.aliasing import byte_range, overlaps_itself, relation
+from dynadiag.compare.aliasing import overlaps_itself, sharing
 from dynadiag.compare.judge import Seen
 from dynadiag.torch_compat.pytree import tree_leaves
 
 
 @dataclass(frozen=True)
 class Call:
-    """All that was seen of one call, `relations` between outputs and inputs that share memory, and whether random numbers were drawn."""
+    """All that was seen of one call, how outputs and inputs share memory (`aliasing.sharing`), and whether random numbers were drawn."""
 
     seen: tuple[Seen, ...]
-    relations: frozenset[tuple[str, str, str]]
+    sharing: Mapping[tuple[int, int], str]
     random: bool
 
 
@@ -29,10 +29,7 @@ def call(function: Callable[..., Any], module: torch.nn.Module, inputs: Sequence
     needing = [(position, _origin(one)) for position, one in enumerate(inputs) if isinstance(one, torch.Tensor) and one.requires_grad]
     outputs = tree_leaves(function(*inputs))
     random = not torch.equal(before, torch.get_rng_state())
-    tensors = [("output", position, one) for position, one in enumerate(outputs)] + [
-        ("input", position, one) for position, one in enumerate(inputs)
-    ]
-    relations = _relations([(where, at, one) for where, at, one in tensors if isinstance(one, torch.Tensor)])
+    shared = sharing(outputs, inputs)
     seen = [Seen("output", at, f"output {at}", _kept(one)) for at, one in enumerate(outputs)]
     seen += [Seen("input", at, name, _kept(one)) for at, (name, one) in enumerate(zip(names, inputs, strict=True))]
     held = [*module.named_parameters(), *module.named_buffers()]
@@ -40,7 +37,7 @@ def call(function: Callable[..., Any], module: torch.nn.Module, inputs: Sequence
     if gradients and needing:
         found = _gradients(outputs, [one for _, one in needing])
         seen += [Seen("gradient", at, names[at], one) for (at, _), one in zip(needing, found, strict=True)]
-    return Call(seen=tuple(seen), relations=relations, random=random)
+    return Call(seen=tuple(seen), sharing=shared, random=random)
 
 
 def _kept(value: Any) -> Any:
@@ -82,29 +79,3 @@ WEIGHTS = "1 + 0.5 * torch.cos(torch.arange({0}.numel(), device={0}.device, dtyp
 def weights(part: torch.Tensor) -> torch.Tensor:
     """Cotangents in float64 between 0.5 and 1.5, different for neighbours, never random."""
     return 1 + 0.5 * torch.cos(torch.arange(part.numel(), device=part.device, dtype=torch.float64)).reshape(part.shape)
-
-
-def _relations(tensors: Sequence[tuple[str, int, torch.Tensor]]) -> frozenset[tuple[str, str, str]]:
-    """How each output relates to each input and other output: the same bytes, overlapping bytes, or only one storage.
-
-    Whether they are one object is not asked: what is written through one is seen through the other all the same.
-    """
-    found = set()
-    for number, (where, at, one) in enumerate(tensors):
-        for other_where, other_at, other in tensors[number + 1 :]:
-            if where == "input" or one.layout is not torch.strided or other.layout is not torch.strided:
-                continue
-            relation = _relation(one, other)
-            if relation is not None:
-                found.add((f"{where} {at}", f"{other_where} {other_at}", relation))
-    return frozenset(found)
-
-
-def _relation(one: torch.Tensor, other: torch.Tensor) -> str | None:
-    if not one.numel() or not other.numel():
-        return None
-    how = relation(one, other)
-    if how in (None, "one storage"):
-        return how
-    layouts = [(byte_range(value), value.shape, value.stride()) for value in (one, other)]
-    return "the same memory" if layouts[0] == layouts[1] else "overlapping memory"

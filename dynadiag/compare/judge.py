@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -186,6 +186,22 @@ def difference(seen: Seen, kind: str, eager: object, compiled: object, **more: A
     """A difference of this value."""
     place = {"where": seen.where, "index": seen.index, "name": seen.name}
     return Difference(kind=kind, **place, eager=str(eager), compiled=str(compiled), **more)  # type: ignore[arg-type]
+
+
+def sharing_differences(
+    eager: Mapping[tuple[int, int], str], compiled: Mapping[tuple[int, int], str], name: Callable[[int], str]
+) -> list[Difference]:
+    """The outputs that alias another output or an input in one call but not, or differently, in the other (`aliasing.sharing` of both).
+
+    `name` names what an output aliases, by its number there.
+    """
+    return [
+        difference(
+            Seen("output", pair[0], name(pair[1]), None), "alias", *(side.get(pair, "separate memory") for side in (eager, compiled))
+        )
+        for pair in sorted(eager.keys() | compiled.keys())
+        if eager.get(pair) != compiled.get(pair)
+    ]
 
 
 def _fastest_device() -> str:

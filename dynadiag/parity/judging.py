@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from dynadiag.compare.calls import Call
-from dynadiag.compare.judge import PARITY, Noise, Runs, judge
+from dynadiag.compare.judge import PARITY, Noise, Runs, judge, sharing_differences
 from dynadiag.model.difference import Difference
 
 _ASPECTS = {"value": "values", "alias": "aliasing"}
@@ -40,22 +40,8 @@ def differences(eager: Call, compiled: Call, runs: Callable[[], Runs], *, values
     if len(eager.seen) != len(compiled.seen):
         counts = (f"{len(side.seen)} tensors" for side in (eager, compiled))
         return [replace(found[0], kind="layout", eager=next(counts), compiled=next(counts))]
+    outputs = sum(one.where == "output" for one in eager.seen)
+    shared = sharing_differences(eager.sharing, compiled.sharing, lambda at: f"output {at}" if at < outputs else f"input {at - outputs}")
+    found += [replace(one, name=f"output {one.index} and {one.name}") for one in shared]
     # A gradient may lie in memory as it likes.
-    return [*(one for one in found if not (one.kind == "stride" and one.where == "gradient")), *_relations(eager, compiled)]
-
-
-def _relations(eager: Call, compiled: Call) -> list[Difference]:
-    was = {(one, other): relation for one, other, relation in eager.relations}
-    now = {(one, other): relation for one, other, relation in compiled.relations}
-    return [
-        Difference(
-            where="output",
-            index=int(pair[0].split()[1]),
-            name=" and ".join(pair),
-            kind="alias",
-            eager=was.get(pair, "separate memory"),
-            compiled=now.get(pair, "separate memory"),
-        )
-        for pair in sorted(was.keys() | now.keys())
-        if was.get(pair) != now.get(pair)
-    ]
+    return [one for one in found if not (one.kind == "stride" and one.where == "gradient")]

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from dynadiag.compare.aliasing import alias_pattern, is_plain
-from dynadiag.compare.judge import EXPLAIN, Noise, Runs, Seen, difference, judge
+from dynadiag.compare.aliasing import is_plain, sharing
+from dynadiag.compare.judge import EXPLAIN, Noise, Runs, Seen, judge, sharing_differences
 from dynadiag.model.difference import Difference, Where
 
 Anchors = Callable[[], Runs]
@@ -39,30 +39,14 @@ def compare(
 def compare_sharing(
     eager: tuple[Sequence[Any], Sequence[Any]], compiled: tuple[Sequence[Any], Sequence[Any]], names: Sequence[str]
 ) -> tuple[Difference, ...]:
-    """Outputs that share memory with an input or with another output in one call and not, or differently, in the other.
+    """Outputs that alias an input or another output in one call and not, or differently, in the other.
 
-    Each side is (outputs, inputs); `names` are those of the inputs. Parts of one storage that do not overlap count as separate: nobody
-    could tell by writing to one of them.
+    Each side is (outputs, inputs); `names` are those of the inputs. What is no plain tensor on both sides is left out.
     """
-    count = len(eager[0])
-    if count != len(compiled[0]):
+    if len(eager[0]) != len(compiled[0]):
         return ()
-    was, now = _sharing(eager, count), _sharing(compiled, count)
-    plain = [is_plain(one) and is_plain(other) for one, other in zip([*eager[0], *eager[1]], [*compiled[0], *compiled[1]], strict=False)]
-    found = []
-    for one, other in sorted(was.keys() | now.keys()):
-        if was.get((one, other)) != now.get((one, other)) and plain[one] and plain[other]:
-            name = f"output {other}" if other < count else names[other - count]
-            sides = _shared(was.get((one, other))), _shared(now.get((one, other)))
-            found.append(difference(Seen("output", one, name, None), "alias", *sides))
-    return tuple(found)
-
-
-def _sharing(side: tuple[Sequence[Any], Sequence[Any]], outputs: int) -> dict[tuple[int, int], str]:
-    """How each output overlaps other outputs and inputs, which are numbered behind the outputs."""
-    pattern = alias_pattern([*side[0], *side[1]])
-    return {(one, other): how for one, other, how in pattern if one < outputs and how != "one storage"}
-
-
-def _shared(how: str | None) -> str:
-    return {None: "separate memory", "overlap": "overlapping memory"}.get(how, str(how))
+    plain = [is_plain(one) and is_plain(other) for one, other in zip(eager[0], compiled[0], strict=True)]
+    was, now = (
+        sharing([one if kept else None for one, kept in zip(outputs, plain, strict=True)], inputs) for outputs, inputs in (eager, compiled)
+    )
+    return tuple(sharing_differences(was, now, lambda at: f"output {at}" if at < len(plain) else names[at - len(plain)]))

@@ -11,7 +11,8 @@ from torch.utils._pytree import tree_leaves
 from dynadiag.bench.inside.comparing import Nudged, Reference, compare_all, detail_of, status_of
 from dynadiag.bench.inside.layout import layout_of, other_layouts
 from dynadiag.bench.inside.results import numbers_in, tensors_in
-from dynadiag.compare.calls import Call, _relations
+from dynadiag.compare.aliasing import sharing
+from dynadiag.compare.calls import Call
 from dynadiag.compare.judge import Runs, Seen
 from dynadiag.compare.live.comparing import compare, compare_sharing
 from dynadiag.parity.judging import aspect_of, differences
@@ -46,10 +47,9 @@ def explain(triple: Any) -> list[str]:
 
 
 def _call(triple: Any, values: list[Any], inputs: Any) -> Call:
-    placed = [("output", at, value) for at, value in enumerate(values)] + [("input", at, value) for at, value in enumerate(inputs)]
-    relations = _relations([one for one in placed if isinstance(one[2], torch.Tensor)])
     where = "input" if triple.before else triple.where
-    return Call(seen=tuple(Seen(where, at, f"value {at}", value) for at, value in enumerate(values)), relations=relations, random=False)
+    seen = tuple(Seen(where, at, f"value {at}", value) for at, value in enumerate(values))
+    return Call(seen=seen, sharing=sharing(values, inputs), random=False)
 
 
 def parity(triple: Any) -> list[str]:

@@ -121,6 +121,7 @@ def test_an_output_that_is_a_copy_instead_of_an_alias():
     assert compare_sharing(([x, x], [x]), ([x, x], [x]), ["L['x']"]) == ()
     assert [one.name for one in compare_sharing(([x[:1], x[:2]], []), ([x[:1], x[:2].clone()], []), [])] == ["output 1"]
     assert compare_sharing(([x[:1], x[1:]], []), ([x[:1], x[1:].clone()], []), []) == ()
+    assert compare_sharing(([x], [x]), ([x.view(4)], [x]), ["L['x']"]) == ()
 
 
 def test_many_views_of_one_buffer_cost_no_pair_each():
