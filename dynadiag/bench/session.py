@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from dynadiag.bench.arms import AGAIN, COMPILED, EAGER, LOOP, ArmSpec, ScriptCall
+from dynadiag.bench.break_costs import find_prices
 from dynadiag.bench.clocks import ClockWatch, clock_note
 from dynadiag.bench.finding import find_loop
 from dynadiag.bench.judging import compare_arms, end_early, summarise
 from dynadiag.bench.measured_limits import find_limits
 from dynadiag.bench.outcome import ArmResult, BenchResult, Correctness
-from dynadiag.bench.prices import find_prices
 from dynadiag.bench.process import ArmEndedError, ArmFailedError, ArmProcess, default_python
 from dynadiag.bench.round_loop import BenchOptions, Progress, RoundLoop, Runner
 from dynadiag.bench.shapes import replay_shapes
@@ -190,7 +190,7 @@ class Session:
                 self._loop_is_ready(runner, about)
                 return
             checked = {"check": spec.name != AGAIN}
-            facts = runner.ask("prepare", self._options, self._phase(spec.name), **checked, **self._handover(spec))
+            facts = runner.ask("prepare", self._options, self._phase(spec.name), **checked, **self._baseline_file(spec))
         except ArmFailedError as error:
             self._failed(runner, _with_hint(spec, error))
             return
@@ -242,7 +242,7 @@ class Session:
         )
         return about
 
-    def _handover(self, spec: ArmSpec) -> dict[str, str]:
+    def _baseline_file(self, spec: ArmSpec) -> dict[str, str]:
         """The file through which the baseline gives its state and results to other versions of the program, if there are any."""
         if self._kept is None or not any(arm.after for arm in self._arms):
             return {}

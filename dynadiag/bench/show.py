@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
+from dynadiag.bench.break_costs import price_lines
 from dynadiag.bench.judging import ONE_PROCESS
 from dynadiag.bench.outcome import ArmResult, BenchResult, Comparison, Correctness
-from dynadiag.bench.prices import price_lines
 from dynadiag.bench.show_shapes import among_shapes, print_shapes
 from dynadiag.bench.verdict import Verdict
 from dynadiag.render.page import Column, Page

@@ -10,8 +10,8 @@ from types import ModuleType
 from typing import Any
 
 from dynadiag.errors import TorchUnsupportedError
+from dynadiag.import_watcher import ImportWatcher
 from dynadiag.record import environment, settings, writer
-from dynadiag.record.import_hook import ImportWatcher
 from dynadiag.torch_compat import versions
 from dynadiag.torch_compat.dispatch import library_kernels
 from dynadiag.torch_compat.dynamo import counters, frames, graphs, options, registry, switches

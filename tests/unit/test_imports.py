@@ -16,11 +16,12 @@ from dynadiag_cli.main import app
 
 ROOT = Path(__file__).parents[2]
 
-LOWEST = {"errors", "files", "json_lines", "masking", "process_identity", "scratch"}
+LOWEST = {"errors", "files", "import_watcher", "json_lines", "masking", "process_identity", "scratch"}
 # What each part may import besides itself; `docs/architecture.md` draws the same. `dynadiag` itself (its version) is open to all.
 MAY_IMPORT = {
     "errors": set(),
     "files": set(),
+    "import_watcher": set(),
     "json_lines": set(),
     "masking": set(),
     "process_identity": set(),
@@ -28,7 +29,8 @@ MAY_IMPORT = {
     "model": {"errors"},
     "torch_compat": {"errors", "files", "model"},
     "compare": {"errors", "model", "torch_compat"},
-    "record": {"errors", "masking", "files", "process_identity", "scratch", "model", "torch_compat", "compare"},
+    "record": {"errors", "masking", "files", "import_watcher", "process_identity", "scratch", "model", "torch_compat", "compare"},
+    "capture": {"errors", "files", "import_watcher", "torch_compat"},
     "trace": {"errors", "masking", "files", "process_identity", "model"},
     "facts": {"errors", "model", "trace"},
     "advice": {"errors", "model", "trace", "facts"},
@@ -37,8 +39,7 @@ MAY_IMPORT = {
     "render": {"errors", "json_lines", "masking", "files", "model", "trace", "facts"},
     "fx": {"errors", "files", "scratch", "model", "torch_compat", "trace"},
     "doctor": {"errors", "torch_compat", "masking"},
-    "bootstrap": {"record", "replay"},
-    "replay": {"errors", "files", "model", "torch_compat", "record"},
+    "bootstrap": {"record", "capture"},
     "reduce": {
         "errors",
         "json_lines",
@@ -54,10 +55,10 @@ MAY_IMPORT = {
         "passes",
         "advice",
         "report",
-        "replay",
+        "capture",
         "render",
     },
-    "bench": LOWEST | {"compare", "model", "torch_compat", "record", "trace", "report", "replay", "render"},
+    "bench": LOWEST | {"compare", "model", "torch_compat", "record", "trace", "report", "capture", "render"},
     "parity": {
         "errors",
         "json_lines",
@@ -88,6 +89,7 @@ IN_REDUCE = {
 WITHOUT_TORCH = {
     "errors",
     "files",
+    "import_watcher",
     "json_lines",
     "process_identity",
     "scratch",
@@ -105,6 +107,7 @@ WITHOUT_TORCH = {
 THIRD_PARTY_FREE = {
     "errors",
     "files",
+    "import_watcher",
     "json_lines",
     "process_identity",
     "scratch",
@@ -113,7 +116,7 @@ THIRD_PARTY_FREE = {
     "compare",
     "record",
     "trace",
-    "replay",
+    "capture",
     "bootstrap",
 }
 VERBS = [command.name for command in app.registered_commands]

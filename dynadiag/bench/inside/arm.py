@@ -9,22 +9,23 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from dynadiag.bench.inside import handover
+from dynadiag.bench.inside import baseline_file
 from dynadiag.bench.inside.about import about_here
+from dynadiag.bench.inside.break_costs import prices_of
 from dynadiag.bench.inside.checking import Outcome, check_arm, check_eager, check_random, needs_own_setting
 from dynadiag.bench.inside.loading import load_step
 from dynadiag.bench.inside.patching import EAGER, CompileSwitch
-from dynadiag.bench.inside.prices import prices_of
 from dynadiag.bench.inside.probing import probe
 from dynadiag.bench.inside.process_group import stay_alone
 from dynadiag.bench.inside.reference import Expected, begin_alike, collect, prime_and_expect
+from dynadiag.bench.inside.script_step import ScriptStep
 from dynadiag.bench.inside.shapes import ShapeReplay
-from dynadiag.bench.inside.snapshot import cuda_in_use, seed_generators
+from dynadiag.bench.inside.snapshot import seed_generators
 from dynadiag.bench.inside.state import State
 from dynadiag.bench.inside.steps import CallUnit, Step
-from dynadiag.bench.inside.takeover import ScriptRun
 from dynadiag.bench.inside.timing import Block, Timer
 from dynadiag.bench.inside.work import saved_for_backward, step_work
+from dynadiag.capture.call_state import cuda_in_use
 from dynadiag.errors import UsageError
 from dynadiag.torch_compat.dynamo.counters import clear_compile_facts, compile_facts, keep_all_metrics
 
@@ -37,7 +38,7 @@ def _starting_state(*, keeps: bool, kept: dict[str, dict[str, Any]] | None) -> C
 
     def change(state: State) -> None:
         if kept is not None:
-            handover.take_over(state, kept)
+            baseline_file.take_over(state, kept)
         if keeps or kept is not None:
             seed_generators()
 
@@ -90,7 +91,7 @@ class Arm:
                 run.replay.eager, run.replay.cuda = switch.arm == EAGER, cuda
             return cls(name=command["arm"], switch=switch, step=step, timer=Timer(step.run, cuda=cuda), cuda=cuda, shapes=run.replay)
 
-        run = ScriptRun(command["target"], **script, switch=switch, hand_over=lambda unit: hand_over(lambda: make(unit)))
+        run = ScriptStep(command["target"], **script, switch=switch, hand_over=lambda unit: hand_over(lambda: make(unit)))
         run.run()
 
     def _beside(self, command: Mapping[str, Any]) -> Arm:
@@ -114,14 +115,14 @@ class Arm:
         phase("running eager")
         if not self.eager:
             keep_all_metrics()
-        kept = None if same_as is None else handover.load(Path(same_as))
+        kept = None if same_as is None else baseline_file.load(Path(same_as))
         change = _starting_state(keeps=save is not None, kept=kept)
         expected = prime_and_expect(self.step, eager_arm=self.eager, change=change)
         outcome = check_eager(expected)
         if save is not None:
-            handover.save(expected, Path(save))
+            baseline_file.save(expected, Path(save))
         if outcome is None and kept is not None:
-            outcome = handover.agree(expected, kept)
+            outcome = baseline_file.agree(expected, kept)
         facts: dict[str, Any] = {}
         if not self.eager:
             facts = self._compile(expected, phase, outcome)

@@ -9,7 +9,7 @@ from typing import Any
 
 from dynadiag.bench.inside.comparing import Reference, compare_all, detail_of, status_of, weight_of
 from dynadiag.bench.inside.layout import other_layouts
-from dynadiag.bench.inside.nudged import change_inputs
+from dynadiag.bench.inside.perturbation import change_inputs
 from dynadiag.bench.inside.reference import Expected, note_once, random_pair, run_and_collect
 from dynadiag.bench.inside.steps import Step
 from dynadiag.compare.judge import Judged

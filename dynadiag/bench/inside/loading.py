@@ -14,13 +14,8 @@ from dynadiag.bench.inside.patching import EAGER, CompileSwitch
 from dynadiag.bench.inside.reference import eager_stance
 from dynadiag.bench.inside.state import find_state
 from dynadiag.bench.inside.steps import CallUnit, Step, WholeStep
+from dynadiag.capture.script import UserCodeError, is_out_of_memory, one_line
 from dynadiag.errors import DynadiagError, UsageError
-
-
-class UserCodeError(DynadiagError):
-    """The user's own code raised; the message is one line, the traceback goes to the arm's log."""
-
-    slug = "user-code"
 
 
 def load_step(target: str, switch: CompileSwitch) -> Step:
@@ -109,20 +104,3 @@ def _first_call(function: Callable[..., Any], target: str) -> Any:
         if is_out_of_memory(error):
             raise
         raise UserCodeError(f"{target} raised {one_line(error)}") from error
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether the device or the machine had no memory left; a compiler's error holds the one that it met."""
-    import torch
-
-    inner = getattr(error, "inner_exception", None)
-    if isinstance(inner, BaseException) and inner is not error and is_out_of_memory(inner):
-        return True
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "DefaultCPUAllocator: can't allocate memory" in str(error)
-
-
-def one_line(error: BaseException) -> str:
-    """The class of an error and the first line of its text, with the next one where that is only its heading."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    text = " ".join(lines[:2]) if lines and lines[0].endswith(":") else "".join(lines[:1])
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -9,20 +9,19 @@ import ast
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 from dynadiag.bench.inside.about import about_here
-from dynadiag.bench.inside.loading import UserCodeError, one_line
-from dynadiag.bench.inside.patching import EAGER, CompileSwitch
 from dynadiag.bench.inside.probing import probe_steps
 from dynadiag.bench.inside.process_group import stay_alone
-from dynadiag.bench.inside.snapshot import cuda_in_use
-from dynadiag.bench.inside.takeover import ScriptEndedError
 from dynadiag.bench.inside.timing import StepTimer
-from dynadiag.errors import DynadiagError, UsageError
-from dynadiag.record.import_hook import ImportWatcher
+from dynadiag.capture.call_state import cuda_in_use
+from dynadiag.capture.compiled_calls import CompiledCalls
+from dynadiag.capture.script import ScriptEndedError, run_script
+from dynadiag.errors import UsageError
 from dynadiag.torch_compat.dynamo.counters import compile_facts, keep_all_metrics
 from dynadiag.torch_compat.trace.hooks import callback_switch
 
@@ -53,14 +52,10 @@ def find_loop(path: str, arguments: Sequence[str]) -> Loop:
     """The innermost loop of the script around the second `optimizer.step`, or, where no optimizer steps, around the fourth call of
     something compiled. The script runs uncompiled until then. Raises UsageError when there is none.
     """
-    switch = CompileSwitch(arm=EAGER, overrides={})
-    hooks: list[Any] = []
-    calls = steps = 0
+    steps, undo = 0, ExitStack()
 
-    def on_call() -> None:
-        nonlocal calls
-        calls += 1
-        if calls >= _CALLS and not steps:
+    def on_call(*_ignored: Any) -> None:
+        if calls.counts.total() >= _CALLS and not steps:
             _look(path, "the innermost around the calls of what is compiled")
 
     def on_step(*_ignored: Any) -> None:
@@ -70,45 +65,22 @@ def find_loop(path: str, arguments: Sequence[str]) -> Loop:
             _look(path, "the innermost around optimizer.step")
 
     def torch_is_there(torch: Any) -> None:
-        switch.install()
+        calls.install()
         stay_alone(torch)
-        torch.compile = _counting(torch.compile, on_call)
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
-        hooks.append(register_optimizer_step_post_hook(on_step))
+        undo.callback(register_optimizer_step_post_hook(on_step).remove)
+        undo.callback(torch.compiler.set_stance, "default")
 
+    calls = CompiledCalls(on_call)
     try:
-        _run(path, arguments, {"torch": torch_is_there}, lambda tree: tree, {})
+        with undo:
+            ended = run_script(path, arguments, watched={"torch": torch_is_there})
     except _FoundError as found:
         if found.line:
             return Loop(line=found.line, what=found.what)
         raise UsageError(f"{path}: its steps are in no loop of that file; name a loop with --loop LINE, or mark a step") from None
-    finally:
-        for hook in hooks:
-            hook.remove()
-    raise UsageError(f"{path} ended, and neither did an optimizer step twice nor was something compiled called {_CALLS} times")
-
-
-def _counting(compile_: Callable[..., Any], on_call: Callable[[], None]) -> Callable[..., Any]:
-    """An eager `torch.compile` whose results say when they are called."""
-
-    def compile_and_count(model: Any = None, **options: Any) -> Any:
-        import torch
-
-        if model is None:
-            return lambda function: compile_and_count(function, **options)
-        if isinstance(model, torch.nn.Module):
-            model.register_forward_pre_hook(lambda *_ignored: on_call())
-            return model
-        original = compile_(model, **options)
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            on_call()
-            return original(*args, **kwargs)
-
-        return call
-
-    return compile_and_count
+    raise UsageError(f"{path} ended{ended}, and neither did an optimizer step twice nor was something compiled called {_CALLS} times")
 
 
 def _look(path: str, what: str) -> NoReturn:
@@ -150,31 +122,6 @@ def mark_loop(tree: ast.Module, line: int, path: str) -> ast.Module:
     raise UsageError(f"{path} has no loop at line {line}")
 
 
-def _run(
-    path: str,
-    arguments: Sequence[str],
-    watched: dict[str, Callable[[types.ModuleType], None]],
-    change: Callable[[ast.Module], ast.Module],
-    names: Mapping[str, Any],
-) -> None:
-    """Run a script as `__main__`; comes back when it has ended. Raises UserCodeError when it fails."""
-    tree = change(ast.parse(Path(path).read_bytes(), path))
-    main = types.ModuleType("__main__")
-    main.__dict__.update({"__file__": path, **names})
-    sys.modules["__main__"] = main
-    sys.argv = [path, *arguments]
-    sys.path.insert(0, str(Path(path).resolve().parent))
-    ImportWatcher(watched).install()
-    try:
-        exec(compile(tree, path, "exec"), main.__dict__)
-    except SystemExit:
-        return
-    except DynadiagError:
-        raise
-    except Exception as error:  # the border around user code
-        raise UserCodeError(f"{path} raised {one_line(error)}") from error
-
-
 class LoopRun:
     """A script whose loop waits for commands at the beginning of each iteration.
 
@@ -195,9 +142,11 @@ class LoopRun:
         """Run the script to its end. Raises ScriptEndedError then: whoever waits for more iterations waits in vain."""
         watched = {"torch": stay_alone, "torch._dynamo": lambda _module: keep_all_metrics()}
         names = {_MARK: self._begin_iteration}
-        _run(self._path, self._arguments, watched, lambda tree: mark_loop(tree, self._line, self._path), names)
+        ended = run_script(
+            self._path, self._arguments, watched=watched, change=lambda tree: mark_loop(tree, self._line, self._path), names=names
+        )
         self._iterations += self._job is not None
-        ended = f"the loop at {Path(self._path).name}:{self._line} came to its end after {max(0, self._iterations - 1)} steps"
+        ended = f"the loop at {Path(self._path).name}:{self._line} came to its end after {max(0, self._iterations - 1)} steps{ended}"
         raise ScriptEndedError(f"{ended}; let the script make more", 0)
 
     def _begin_iteration(self) -> None:

@@ -19,9 +19,9 @@ from typing import Any, NoReturn
 from dynadiag.bench.inside import other_version
 from dynadiag.bench.inside.arm import Arm
 from dynadiag.bench.inside.ceilings import measure_ceilings
-from dynadiag.bench.inside.loading import is_out_of_memory, one_line
 from dynadiag.bench.inside.looping import LoopRun, find_loop
 from dynadiag.bench.inside.shapes import ShapeReplay
+from dynadiag.capture.script import is_out_of_memory, one_line
 from dynadiag.errors import DynadiagError
 from dynadiag.json_lines import Speaker
 from dynadiag.torch_compat.versions import require

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from dynadiag.capture.compiled_calls import replace_compile
 
 EAGER = "eager"
 
@@ -15,34 +16,23 @@ EAGER = "eager"
 class CompileSwitch:
     """Stands where `torch.compile` stood. `arm` is "eager", or the options that the arm puts over the program's own (none for "default").
 
-    While `arm` is "eager", functions come back as they were, and `modules` are those that the program asked to be compiled. With `watch`
-    the program compiles as it says, whatever the arm, and gets what `watch(compiled, model, options)` returns.
+    While `arm` is "eager", functions come back as they were, and `modules` are those that the program asked to be compiled. While it is not
+    `on`, whoever stood there before decides what the program gets, whatever the arm.
     """
 
     arm: str
     overrides: Mapping[str, Any]
     original: Callable[..., Any] = field(init=False)
-    watch: Callable[[Any, Any, Mapping[str, Any]], Any] | None = None
+    on: bool = True
     modules: list[Any] = field(default_factory=list)
 
     def install(self) -> None:
-        """Replace `torch.compile`; `Module.compile` goes through the same name (`torch/nn/modules/module.py`, 2.11 to 2.15)."""
-        import torch
+        """Replace `torch.compile`."""
+        self.original = replace_compile(self._compile)
 
-        self.original = torch.compile
-
-        @functools.wraps(self.original)
-        def compile_as_the_arm_says(*args: Any, **options: Any) -> Any:
-            return self._compile(*args, **options)
-
-        torch.compile = compile_as_the_arm_says
-
-    def _compile(self, model: Any = None, **options: Any) -> Any:
-        if model is None:
-            return functools.partial(self._compile, **options)
-        if self.watch is not None:
-            compiled = self.original(model, **options)
-            return compiled if options.get("disable") else self.watch(compiled, model, options)
+    def _compile(self, model: Any, options: Mapping[str, Any]) -> Any:
+        if not self.on:
+            return self.original(model, **options)
         if self.arm == EAGER:
             self._note(model, options)
             return model

@@ -9,12 +9,13 @@ from typing import Any
 
 from dynadiag.bench.inside.comparing import Nudged, Reference, compare_all
 from dynadiag.bench.inside.layout import layout_of
-from dynadiag.bench.inside.nudged import TF32_EPS, change_inputs, floating, nudge
+from dynadiag.bench.inside.perturbation import TF32_EPS, change_inputs, floating, nudge
 from dynadiag.bench.inside.results import numbers_in, tensors_in
-from dynadiag.bench.inside.snapshot import Snapshot, cuda_in_use, generator_states, seed_generators, take_snapshot
+from dynadiag.bench.inside.snapshot import Snapshot, generator_states, seed_generators, take_snapshot
 from dynadiag.bench.inside.state import State, find_state
 from dynadiag.bench.inside.steps import Step
 from dynadiag.bench.inside.vacuous import same_bits, why_vacuous
+from dynadiag.capture.call_state import cuda_in_use
 from dynadiag.compare.judge import Judged
 from dynadiag.compare.noise import SMALLEST_NUDGE, in_float64, loses_numbers
 from dynadiag.torch_compat.dispatch.rounding import CoarsestRounding, NoisySums, is_convolution, uses_tf32

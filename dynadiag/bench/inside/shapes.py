@@ -13,6 +13,8 @@ from dynadiag.bench.inside.reference import prime_and_expect
 from dynadiag.bench.inside.results import tensors_in
 from dynadiag.bench.inside.steps import CallUnit
 from dynadiag.bench.inside.timing import Block, Timer
+from dynadiag.capture.call_state import Mode
+from dynadiag.capture.compiled_calls import CompiledCallable
 from dynadiag.torch_compat.dynamo.counters import clear_compile_facts, compile_facts
 
 MOST_SHAPES = 16
@@ -21,29 +23,6 @@ _SETTLING_CALLS = 2
 
 # Of each tensor argument: its name, its sizes, and what else a compiled program is made for.
 Signature = tuple[tuple[str, tuple[int, ...], str, str, bool], ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Mode:
-    """What a call ran under: grad mode, inference mode, devices with autocast, and whether the module was in training mode."""
-
-    grad: bool
-    inference: bool
-    autocast: tuple[str, ...]
-    training: bool | None
-
-    @classmethod
-    def of(cls, owner: Any) -> Mode:
-        """As it is now, for a call of `owner`."""
-        import torch
-
-        training = getattr(getattr(owner, "__self__", owner), "training", None)
-        return cls(
-            grad=torch.is_grad_enabled(),
-            inference=torch.is_inference_mode_enabled(),
-            autocast=tuple(device for device in ("cuda", "cpu") if torch.is_autocast_enabled(device)),
-            training=training if isinstance(training, bool) else None,
-        )
 
 
 @dataclass(kw_only=True)
@@ -101,8 +80,9 @@ class ShapeLog:
         self._names: dict[int, tuple[str, ...]] = {}
         self._bytes = 0
 
-    def note(self, number: int, call: int, owner: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """One call of the callable `number`, before it is made."""
+    def note(self, callee: CompiledCallable, call: int, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """One call, before it is made."""
+        number, owner = callee.number, callee.original
         arguments, keywords = self._cut(args), self._cut(dict(kwargs))
         names = self._names.get(number)
         if names is None:

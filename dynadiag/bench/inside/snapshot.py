@@ -7,46 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from dynadiag.bench.inside.state import Slot, State
+from dynadiag.capture.call_state import RandomStates, cuda_in_use
 
 _SEED = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Generators:
-    """The states of the generators that a step may draw from; None for what is not loaded or not in use."""
-
-    python: Any
-    numpy: Any
-    cpu: Any
-    cuda: Any
-
-    @classmethod
-    def now(cls) -> Generators:
-        """As they are."""
-        import random
-
-        import torch
-
-        numpy = sys.modules.get("numpy")
-        return cls(
-            python=random.getstate(),
-            numpy=None if numpy is None else numpy.random.get_state(),
-            cpu=torch.get_rng_state(),
-            cuda=torch.cuda.get_rng_state_all() if cuda_in_use() else None,
-        )
-
-    def put_back(self) -> None:
-        """Let them go on from here."""
-        import random
-
-        import torch
-
-        random.setstate(self.python)
-        if self.numpy is not None:
-            sys.modules["numpy"].random.set_state(self.numpy)
-        torch.set_rng_state(self.cpu)
-        if self.cuda is not None:
-            torch.cuda.set_rng_state_all(self.cuda)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +22,7 @@ class Snapshot:
     slots: tuple[tuple[Slot, Any], ...]
     containers: tuple[tuple[Any, Any], ...]
     histories: tuple[tuple[dict[str, Any], dict[str, Any]], ...]
-    generators: Generators
+    generators: RandomStates
 
     def restore(self) -> None:
         """Put all back: the same objects in their places, the old values in the same tensors (their addresses stay), and random numbers.
@@ -100,7 +63,7 @@ def take_snapshot(state: State) -> Snapshot:
         slots=tuple((slot, slot.get()) for slot in state.slots.values()),
         containers=tuple((container, container.copy()) for container in state.containers),
         histories=tuple(state.optimizer_histories()),
-        generators=Generators.now(),
+        generators=RandomStates.now(),
     )
 
 
@@ -126,14 +89,6 @@ def seed_generators(seed: int = _SEED) -> None:
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         numpy.random.seed(seed)
-
-
-def cuda_in_use() -> bool:
-    """Whether this process has a CUDA device and has used it."""
-    import torch
-
-    initialized: Any = torch.cuda.is_initialized
-    return torch.cuda.is_available() and bool(initialized())
 
 
 def generator_states() -> list[bytes]:

@@ -33,7 +33,6 @@ class Region:
     compile_ids: dict[str, Any]
     epoch: int
     graph: int
-    calls: int = 0
     patterns: dict[AliasPattern, int] = field(default_factory=dict)
     told: set[str] = field(default_factory=set)
     held: HeldOutputs | None = None

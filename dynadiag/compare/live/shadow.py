@@ -30,9 +30,9 @@ from dynadiag.compare.live.writes import hidden_writes, place, writes_of
 from dynadiag.model.difference import Difference
 from dynadiag.torch_compat.aot.autograd_engine import casting, compiled_autograd_is_on, set_casting, unseen
 from dynadiag.torch_compat.dispatch.live_call import RandomState, aside, is_higher_order, is_no_error, why_not_now
-from dynadiag.torch_compat.dynamo.user_compiler import watch_compiler
+from dynadiag.torch_compat.dynamo.user_compiler import watch_calls, watch_compiler
 from dynadiag.torch_compat.trace import context
-from dynadiag.torch_compat.trace.hooks import Hooks, Sink, callback_switch
+from dynadiag.torch_compat.trace.hooks import Hooks, Sink
 
 _MORE_PATTERNS = 8
 _MOST_DIFFERENCES = 20
@@ -52,7 +52,10 @@ class Shadow:
         """Compare calls of every graph that is compiled from now on, but those that torch serialises or exports."""
 
         def end(region: Region | None, compiled: Any) -> Any:
-            return compiled if region is None else self._wrapped(compiled, region)
+            if region is None:
+                return compiled
+            before, after = functools.partial(self._before, region), functools.partial(self._after, region)
+            return watch_calls(compiled, before, after=after, failed=functools.partial(self._raised, region))
 
         watch_compiler(output_graph, self._begin, end=end, replace=hooks.replace)
 
@@ -73,35 +76,8 @@ class Shadow:
             copy, why_not = None, f"its graph could not be copied: {_short(error)}"
         return Region(copy if why_not is None else None, why_not, ids, self._epoch(), graph)
 
-    def _wrapped(self, compiled: Callable[..., Any], region: Region) -> Callable[..., Any]:
-        before, after, failed, switch = self._before, self._after, self._raised, callback_switch()
-
-        def shadowed(*args: Any) -> Any:
-            prior = switch(None)
-            try:
-                expected = before(region, args)
-            finally:
-                switch(prior)
-            if expected is None:
-                return compiled(*args)
-            try:
-                results = compiled(*args)
-            except Exception as error:
-                failed(region, expected, error)
-                raise
-            prior = switch(None)
-            try:
-                after(region, expected, args, results)
-            finally:
-                switch(prior)
-            return results
-
-        return functools.update_wrapper(shadowed, compiled, updated=())
-
-    def _before(self, region: Region, args: tuple[Any, ...]) -> Expectation | None:
-        region.calls += 1
+    def _before(self, region: Region, number: int, args: tuple[Any, ...]) -> Expectation | None:
         try:
-            number = region.calls
             if region.why_not is not None:
                 self._not_compared(region, number, (), region.why_not)
                 return None
@@ -120,7 +96,7 @@ class Shadow:
             return self._expect(region, Expectation(number, pattern, held=held), tensors)
         except Exception as error:  # noqa: BLE001 - border: our hooks in the user's process
             self._sink.failed("parity", error)
-            self._not_compared(region, region.calls, (), f"dynadiag failed: {_short(error)}")
+            self._not_compared(region, number, (), f"dynadiag failed: {_short(error)}")
             return None
 
     def _wanted(self, region: Region, number: int, pattern: AliasPattern) -> bool:
@@ -191,7 +167,6 @@ class Shadow:
     def _raised(self, region: Region, expected: Expectation, error: Exception) -> None:
         if not expected.compared or is_no_error(error):
             return
-        prior = callback_switch()(None)
         try:
             if expected.eager is None:
                 self._not_compared(region, expected.number, expected.pattern, f"eager and the compiled call raised: {expected.raised}")
@@ -200,8 +175,6 @@ class Shadow:
             self._tell(region, expected, (raised,))
         except Exception as ours:  # noqa: BLE001 - border: our hooks in the user's process
             self._sink.failed("parity", ours)
-        finally:
-            callback_switch()(prior)
 
     def _compare(self, region: Region, expected: Expectation, tensors: list[Any], results: list[Any]) -> tuple[Difference, ...]:
         eager, copy = expected.eager, region.copy

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from dynadiag.capture.graph_watch import save_graph_files
 from dynadiag.errors import DynadiagError
 from dynadiag.reduce.core.isolation import ChildReport, run_forked
 from dynadiag.reduce.graphs.candidate import Candidate, own_copy
@@ -17,7 +18,6 @@ from dynadiag.reduce.graphs.observing import Tell, compiled, run, surroundings
 from dynadiag.reduce.graphs.setting import Setting
 from dynadiag.scratch import scratch
 from dynadiag.torch_compat.aot.lowering import AotGraph, complete_joint, is_overload, watched_aot_graphs
-from dynadiag.torch_compat.dynamo.capture import save_graph_files
 from dynadiag.torch_compat.dynamo.compiling import configured, loudly
 
 _ORDER = ("inference", "forward", "backward", "joint")

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from dynadiag.capture.graph_settings import VARIABLE, CaptureSettings
 from dynadiag.errors import NothingFoundError
 from dynadiag.json_lines import value_of
 from dynadiag.record import RecordOptions, RecordResult, Target, record
 from dynadiag.reduce.core.failure import Said, said_by
-from dynadiag.replay.settings import VARIABLE, CaptureSettings
 
 _STATE = struct.Struct("<qqq")
 _COMPILING, _CALLING = 1, 2

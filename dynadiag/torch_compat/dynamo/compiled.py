@@ -38,6 +38,9 @@ def uncompiled(value: Any) -> Any:
     """What was compiled, from its wrapper (`torch/_dynamo/eval_frame.py`, 2.11 to 2.15); anything else as it is."""
     if isinstance(value, types.FunctionType):
         return getattr(value, "_torchdynamo_orig_callable", None) or value
-    if type(value).__name__ == "OptimizedModule":
-        return value.__dict__["_modules"].get("_orig_mod", value)
-    return value
+    return value.__dict__["_modules"].get("_orig_mod", value) if is_optimized_module(value) else value
+
+
+def is_optimized_module(value: Any) -> bool:
+    """Whether it is what `torch.compile` gives for a module."""
+    return type(value).__name__ == "OptimizedModule"

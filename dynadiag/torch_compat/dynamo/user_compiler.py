@@ -1,11 +1,14 @@
 """The one place that stands around `OutputGraph.call_user_compiler`, by which Dynamo hands each graph to a back end.
 
 It takes the graph, and from torch 2.8 its inputs, and gives the compiled function (`torch/_dynamo/output_graph.py`, 2.6 to 2.15).
+`watch_calls` stands around the calls of that function.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
+import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any, TypeVar
@@ -61,3 +64,42 @@ def watch_compiler(
     wrapper = functools.wraps(original)(disguise(dynadiag_watch, output_graph.__file__))
     replace(owner, _NAME, wrapper)
     return lambda: setattr(owner, _NAME, original)
+
+
+def watch_calls(
+    compiled: Callable[..., Any],
+    before: Callable[[int, tuple[Any, ...]], _T | None],
+    *,
+    after: Callable[[_T, tuple[Any, ...], Any], None],
+    failed: Callable[[_T, Exception], None],
+) -> Callable[..., Any]:
+    """A compiled graph whose calls are seen: `before` gets the number of the call, from 1, and its inputs. What that gives `after` gets,
+    with inputs and results, or `failed` with the error, also with one of `after`; where it gives None the rest of the call is not watched.
+
+    All run with Dynamo's callback off.
+    """
+    switch, calls = callback_switch(), itertools.count(1)
+    file = sys.modules["torch._dynamo.output_graph"].__file__
+
+    def dynadiag_aside(work: Callable[..., Any], *values: Any) -> Any:
+        prior = switch(None)
+        try:
+            return work(*values)
+        finally:
+            switch(prior)
+
+    aside = disguise(dynadiag_aside, file)
+
+    def dynadiag_call(*args: Any) -> Any:
+        begun = aside(before, next(calls), args)
+        if begun is None:
+            return compiled(*args)
+        try:
+            results = compiled(*args)
+            aside(after, begun, args, results)
+        except Exception as error:
+            aside(failed, begun, error)
+            raise
+        return results
+
+    return functools.update_wrapper(disguise(dynadiag_call, file), compiled, updated=())

@@ -7,11 +7,11 @@ import os
 
 import pytest
 
+from dynadiag.capture.graph_settings import CaptureSettings, from_environment
 from dynadiag.errors import NothingFoundError
 from dynadiag.record import RecordResult
 from dynadiag.reduce.sources import failing_script as script
 from dynadiag.reduce.sources.failing_script import CaptureOptions, Suspect, find_and_capture
-from dynadiag.replay.settings import CaptureSettings, from_environment
 
 
 def left(folder, *, failures=(), state=None):

@@ -10,8 +10,8 @@ import torch
 from dynadiag.bench.inside.checking import check_arm, check_eager, check_random
 from dynadiag.bench.inside.comparing import status_of
 from dynadiag.bench.inside.loading import load_step
-from dynadiag.bench.inside.nudged import change_inputs
 from dynadiag.bench.inside.patching import CompileSwitch
+from dynadiag.bench.inside.perturbation import change_inputs
 from dynadiag.bench.inside.reference import prime_and_expect
 from dynadiag.bench.inside.state import Held, find_state
 from dynadiag.compare.judge import BENCH, Noise, Runs, Seen, judge

@@ -8,9 +8,8 @@ import textwrap
 import pytest
 import torch
 
-from dynadiag.bench.inside.loading import UserCodeError
 from dynadiag.bench.inside.looping import LoopRun, find_loop
-from dynadiag.bench.inside.takeover import ScriptEndedError
+from dynadiag.capture.script import ScriptEndedError, UserCodeError
 from dynadiag.errors import DynadiagError, UsageError
 from dynadiag.torch_compat.dynamo.counters import clear_compile_facts
 

@@ -14,8 +14,10 @@ import torch
 
 from dynadiag.bench.inside import shapes as shapes_module
 from dynadiag.bench.inside.patching import CompileSwitch
-from dynadiag.bench.inside.shapes import Mode, ShapeLog, most_seen, parameter_names, signature_of
-from dynadiag.bench.inside.takeover import ScriptRun, without_history
+from dynadiag.bench.inside.script_step import ScriptStep, without_history
+from dynadiag.bench.inside.shapes import ShapeLog, most_seen, parameter_names, signature_of
+from dynadiag.capture.call_state import Mode
+from dynadiag.capture.compiled_calls import CompiledCallable
 
 ROOT = Path(__file__).parents[3]
 
@@ -54,7 +56,7 @@ def replay_of(tmp_path, monkeypatch):
             raise Taken
 
         switch = CompileSwitch(arm="compiled", overrides={"backend": "aot_eager"})
-        run = ScriptRun(str(path), arguments=(), call=call, chosen=None, switch=switch, hand_over=hand_over, shapes=True)
+        run = ScriptStep(str(path), arguments=(), call=call, chosen=None, switch=switch, hand_over=hand_over, shapes=True)
         with pytest.raises(Taken):
             run.run()
         return taken[0], run.replay
@@ -87,24 +89,27 @@ def test_each_shape_is_checked_and_compiled_in_the_order_of_the_loop(replay_of):
     assert not replay.block(1, 2).late
 
 
+SIN = CompiledCallable(number=1, name="sin", place="", compiled=torch.sin, options={})
+
+
 def test_arguments_beyond_the_limits_are_counted_and_not_kept(monkeypatch):
     monkeypatch.setattr(shapes_module, "MOST_SHAPES", 2)
     log = ShapeLog(without_history)
     for call, size in enumerate((3, 4, 5, 5, 4)):
-        log.note(1, call + 1, torch.sin, (torch.zeros(size),), {})
+        log.note(SIN, call + 1, (torch.zeros(size),), {})
     kept = [(one.calls, one.arguments is not None) for one in log.seen(1)]
     assert kept == [(1, True), (2, True), (2, False)]
     assert most_seen(log.seen(1), Mode.of(torch.sin)).calls == 2
     monkeypatch.setattr(shapes_module, "MOST_BYTES", 100)
     log = ShapeLog(without_history)
-    log.note(1, 1, torch.sin, (torch.zeros(26),), {})
-    log.note(1, 2, torch.sin, (torch.zeros(25),), {})
+    log.note(SIN, 1, (torch.zeros(26),), {})
+    log.note(SIN, 2, (torch.zeros(25),), {})
     assert [one.arguments is not None for one in log.seen(1)] == [False, True]
 
 
 def test_arguments_that_were_resized_since_are_not_replayed():
     log, growing = ShapeLog(without_history), torch.zeros(3)
-    log.note(1, 1, torch.sin, (growing,), {})
+    log.note(SIN, 1, (growing,), {})
     growing.resize_(9)
     (seen,) = log.seen(1)
     assert not seen.is_whole and most_seen([seen], seen.mode) is None
@@ -112,7 +117,7 @@ def test_arguments_that_were_resized_since_are_not_replayed():
 
 def test_no_graph_of_earlier_operations_is_kept():
     log, weight = ShapeLog(without_history), torch.nn.Parameter(torch.ones(3))
-    log.note(1, 1, torch.sin, (weight * 2,), {"more": [weight + 1]})
+    log.note(SIN, 1, (weight * 2,), {"more": [weight + 1]})
     (seen,) = log.seen(1)
     assert seen.arguments[0].is_leaf and seen.arguments[0].requires_grad and seen.keywords["more"][0].is_leaf
 

@@ -12,6 +12,7 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import dynadiag
+from dynadiag.capture.graph_watch import GraphWatch, save_graph_files
 from dynadiag.errors import NothingFoundError
 from dynadiag.reduce.core.failure import Failure
 from dynadiag.reduce.graphs.candidate import Candidate, candidate_of
@@ -22,7 +23,6 @@ from dynadiag.reduce.graphs.reduction import ReductionOptions, reduce_graph
 from dynadiag.reduce.graphs.setting import Setting
 from dynadiag.reduce.reproducer.graph_file import Header, reproducer
 from dynadiag.reduce.reproducer.proving import run_fresh
-from dynadiag.torch_compat.dynamo.capture import GraphWatch, save_graph_files
 
 ATEN = torch.ops.aten
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

@@ -10,11 +10,11 @@ import pytest
 import torch
 import torch._dynamo.output_graph as output_graph
 
+from dynadiag.capture.graph_watch import EVERY, GraphWatch
 from dynadiag.reduce.graphs.earlier_calls import with_earlier_calls
 from dynadiag.reduce.graphs.inputs import make_values
 from dynadiag.reduce.graphs.loading import load_capture
 from dynadiag.reduce.sources.failing_script import Suspect, _captured, _owner, _region, _whole
-from dynadiag.torch_compat.dynamo.capture import EVERY, GraphWatch
 
 
 @pytest.fixture

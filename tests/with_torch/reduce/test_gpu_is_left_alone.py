@@ -7,12 +7,12 @@ import json
 import torch
 import torch._dynamo.output_graph  # a graph is watched where Dynamo is there, whichever test came first
 
+from dynadiag.capture.graph_watch import GraphWatch
 from dynadiag.fx.rebuild import RebuildOptions, rebuild
 from dynadiag.reduce.graphs import loading
 from dynadiag.reduce.graphs.candidate import candidate_of
 from dynadiag.reduce.graphs.judge import IsolatedOracle
 from dynadiag.reduce.graphs.loading import load_capture
-from dynadiag.torch_compat.dynamo.capture import GraphWatch
 
 ON_GPU = """
 class GraphModule(torch.nn.Module):

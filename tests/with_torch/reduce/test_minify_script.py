@@ -135,7 +135,7 @@ def test_only_the_suspected_graph_was_captured(captured):
 
 
 def test_tensors_of_the_module_become_inputs(tmp_path):
-    from dynadiag.torch_compat.dynamo.capture import GraphWatch
+    from dynadiag.capture.graph_watch import GraphWatch
 
     gm = torch.fx.symbolic_trace(lambda x: (x + 1,))
     gm.register_buffer("table", torch.arange(3.0))

@@ -11,6 +11,7 @@ import torch
 import torch._functorch.config
 import torch._inductor.config
 
+from dynadiag.capture.graph_watch import GraphWatch
 from dynadiag.errors import UnreadableInputError
 from dynadiag.reduce.graphs.candidate import Candidate, candidate_of
 from dynadiag.reduce.graphs.judge import observe_isolated
@@ -20,7 +21,6 @@ from dynadiag.reduce.graphs.setting import Setting
 from dynadiag.reduce.reproducer.graph_file import Header, reproducer
 from dynadiag.reduce.reproducer.proving import prove
 from dynadiag.torch_compat.dynamo.backend import OptionFunction, describe_option, option_value
-from dynadiag.torch_compat.dynamo.capture import GraphWatch
 from dynadiag.torch_compat.dynamo.compiling import configured
 
 WORD = "relu"

@@ -1,11 +1,11 @@
-"""In the user's process: wait for Dynamo, then watch each graph."""
+"""In the script's own process: wait for Dynamo, then watch each graph."""
 
 from __future__ import annotations
 
 from types import ModuleType
 
-from dynadiag.record.import_hook import ImportWatcher
-from dynadiag.replay.settings import from_environment
+from dynadiag.capture.graph_settings import from_environment
+from dynadiag.import_watcher import ImportWatcher
 
 
 def start() -> None:
@@ -15,7 +15,7 @@ def start() -> None:
         return
 
     def attach(module: ModuleType) -> None:
-        from dynadiag.torch_compat.dynamo.capture import GraphWatch
+        from dynadiag.capture.graph_watch import GraphWatch
 
         GraphWatch(wanted.directory, graph=wanted.graph, call=wanted.call, region=wanted.region).attach(module)
 

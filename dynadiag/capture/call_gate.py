@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from dynadiag.torch_compat.dynamo.compiled import is_optimized_module
 from dynadiag.torch_compat.trace.hooks import disguise
 
 Before = Callable[[int, tuple[Any, ...], dict[str, Any]], None]
@@ -28,7 +29,7 @@ class CallGate:
 
     def watch(self, compiled: Any, number: int) -> Any:
         """What the script gets in the place of `compiled`; a class, which torch patches in place, is left alone."""
-        if type(compiled).__name__ == "OptimizedModule":
+        if is_optimized_module(compiled):
             self._modules[id(compiled)] = (compiled, number)
             if not self._close:
                 self._patch(type(compiled))
@@ -76,10 +77,3 @@ class CallGate:
             return call(*args, **kwargs)
         finally:
             self._thread.inside = False
-
-
-def original_of(compiled: Any) -> Any:
-    """What `torch.compile` was given for `compiled` (`torch/_dynamo/eval_frame.py`, 2.11 to 2.15)."""
-    if type(compiled).__name__ == "OptimizedModule":
-        return compiled.__dict__["_modules"]["_orig_mod"]
-    return compiled._torchdynamo_orig_callable

@@ -24,8 +24,7 @@ from dynadiag.torch_compat.causes import chain_of
 from dynadiag.torch_compat.dispatch.saved_values import EarlierCalls, save_values, to_saved
 from dynadiag.torch_compat.dynamo import options
 from dynadiag.torch_compat.dynamo.backend import describe_backend, describe_option
-from dynadiag.torch_compat.dynamo.user_compiler import watch_compiler
-from dynadiag.torch_compat.trace.hooks import callback_switch, disguise
+from dynadiag.torch_compat.dynamo.user_compiler import watch_calls, watch_compiler
 
 STATE = struct.Struct("<qqq")
 IDLE, COMPILING, CALLING = 0, 1, 2
@@ -48,13 +47,11 @@ class GraphWatch:
         self._settled: set[int] = set()
         self._texts: dict[int, tuple[str, dict[str, Any]]] = {}
         self._folders: dict[tuple[int, int], str] = {}
-        self._switch = callback_switch()
         self._state: mmap.mmap | None = None
         self._pid = -1
 
     def attach(self, output_graph: ModuleType) -> None:
         """Watch every graph that goes to a backend from now on."""
-        self._switch = callback_switch()
         watch_compiler(output_graph, self._begin, end=self._end, failed=self._raised)
 
     def _begin(self, graph: Any, module: Any, inputs: Callable[[], Sequence[Any]]) -> tuple[int, Any, Any]:
@@ -75,47 +72,32 @@ class GraphWatch:
 
     def _watched(self, compiled: Any, number: int) -> Any:
         """The compiled graph, each call noted before it is made."""
-        calls = itertools.count(1)
-        watch = self
 
-        def dynadiag_call(*args: Any) -> Any:
-            call = next(calls)
-            watch._quietly(lambda: watch._before_call(number, call, args))
-            try:
-                result = compiled(*args)
-                watch._settle()
-            except Exception as error:
-                raised = error
-                watch._quietly(lambda: watch._failed(number, "call", call, raised))
-                raise
-            watch._quietly(lambda: watch._note(IDLE, number, call))
-            return result
+        def before(call: int, args: tuple[Any, ...]) -> int:
+            self._quietly(lambda: self._before_call(number, call, args))
+            return call
 
-        with contextlib.suppress(AttributeError, TypeError):
-            vars(dynadiag_call).update(vars(compiled))
-        return disguise(dynadiag_call, sys.modules["torch._dynamo.output_graph"].__file__)
+        def after(call: int, args: tuple[Any, ...], results: Any) -> None:
+            self._settle()
+            self._quietly(lambda: self._note(IDLE, number, call))
+
+        def failed(call: int, error: Exception) -> None:
+            self._quietly(lambda: self._failed(number, "call", call, error))
+
+        return watch_calls(compiled, before, after=after, failed=failed)
 
     def _settle(self) -> None:
         """Wait for the GPU, so that an error of a kernel is told of the graph that started it and not of whichever call comes later."""
         cuda = sys.modules["torch"].cuda
-        if not cuda.is_initialized():
-            return
-        prior = self._switch(None)
-        try:
-            if not cuda.is_current_stream_capturing():
-                cuda.synchronize()
-        finally:
-            self._switch(prior)
+        if cuda.is_initialized() and not cuda.is_current_stream_capturing():
+            cuda.synchronize()
 
     def _quietly(self, work: Callable[[], None]) -> None:
-        prior = self._switch(None)
         try:
             work()
         except Exception:  # noqa: BLE001 - border: our hooks in the user's process
             with contextlib.suppress(OSError), os.fdopen(extended(self._path("problems.txt")), "a", encoding="utf-8") as file:
                 file.write(traceback.format_exc() + "\n")
-        finally:
-            self._switch(prior)
 
     def _before_compile(self, number: int, graph: Any, module: Any, inputs: Any) -> None:
         self._note(COMPILING, number, 0)

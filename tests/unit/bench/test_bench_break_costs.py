@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from dynadiag.bench import json_result
 from dynadiag.bench.arms import ArmSpec
+from dynadiag.bench.break_costs import find_prices, price_lines, prices_from
 from dynadiag.bench.outcome import ArmResult, BenchResult
-from dynadiag.bench.prices import find_prices, price_lines, prices_from
 from dynadiag.bench.process import ArmFailedError
 from dynadiag.bench.round_loop import BenchOptions, Runner
 

@@ -1,4 +1,4 @@
-"""From the baseline to an arm that runs another version of the program: the state to start from, and the results to agree with."""
+"""What the baseline leaves in a file for an arm that runs another version of the program: its first state, and results to agree with."""
 
 from __future__ import annotations
 

@@ -17,7 +17,6 @@ from itertools import pairwise
 from typing import Any
 
 from dynadiag.bench.inside.joining import CannotJoinError, Part, join
-from dynadiag.bench.inside.loading import one_line
 from dynadiag.bench.inside.patching import CompileSwitch
 from dynadiag.bench.inside.probing import regions_entered
 from dynadiag.bench.inside.replaying import Replay, walk_like
@@ -26,6 +25,7 @@ from dynadiag.bench.inside.snapshot import take_snapshot
 from dynadiag.bench.inside.state import find_state
 from dynadiag.bench.inside.steps import CallUnit, Step
 from dynadiag.bench.inside.timing import Timer
+from dynadiag.capture.script import one_line
 from dynadiag.torch_compat.dynamo.break_costs import (
     Entered,
     GuardTimes,

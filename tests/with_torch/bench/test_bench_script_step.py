@@ -10,12 +10,12 @@ import textwrap
 import pytest
 import torch
 
-from dynadiag.bench.inside.loading import UserCodeError, is_out_of_memory, load_step, one_line
+from dynadiag.bench.inside.loading import load_step
 from dynadiag.bench.inside.main import Server
 from dynadiag.bench.inside.patching import CompileSwitch
+from dynadiag.bench.inside.script_step import ScriptStep
 from dynadiag.bench.inside.snapshot import take_snapshot
 from dynadiag.bench.inside.state import find_state
-from dynadiag.bench.inside.takeover import ScriptEndedError, ScriptRun
 from dynadiag.errors import UsageError
 from dynadiag.torch_compat.dynamo.counters import clear_compile_facts, compile_facts
 
@@ -45,7 +45,7 @@ def take(tmp_path, monkeypatch):
         overrides = {} if arm == "eager" else {"backend": backend}
         switch = CompileSwitch(arm=arm, overrides=overrides)
         with pytest.raises(Taken):
-            ScriptRun(str(path), arguments=arguments, call=call, chosen=chosen, switch=switch, hand_over=hand_over).run()
+            ScriptStep(str(path), arguments=arguments, call=call, chosen=chosen, switch=switch, hand_over=hand_over).run()
         return seen[0]
 
     torch.compiler.reset()
@@ -225,67 +225,6 @@ def test_an_input_that_other_operations_made_is_cut_from_them(take):
     assert "Linear" in unit.what and "forward and backward" in unit.what
 
 
-SEVERAL = """
-    def one(x):
-        return x + 1
-
-    def two(x):
-        return x + 2
-
-    one, two = torch.compile(one), torch.compile(two)
-    for _ in range(4):
-        two(one(torch.zeros(2)))
-"""
-
-
-def test_several_callables_are_listed_and_one_can_be_chosen(take):
-    with pytest.raises(UsageError, match=r"several compiled callables: 1: one \(script.py:9\), 2: two \(script.py:9\); choose one"):
-        take(SEVERAL)
-    for chosen in ("two", "2"):
-        assert take(SEVERAL, lambda unit: unit.run().tolist(), chosen=chosen) == [3.0, 3.0]
-
-
-def test_the_first_of_several_layers_from_one_line_is_taken(take):
-    source = """
-        layers = [torch.nn.Linear(3, 3) for _ in range(4)]
-        for layer in layers:
-            layer.compile()
-        x = torch.randn(2, 3)
-        for _ in range(3):
-            for layer in layers:
-                x = layer(x)
-    """
-    assert "call 3 of Linear" in take(source, lambda unit: unit.what)
-
-
-@pytest.mark.parametrize(
-    ("source", "calls", "says"),
-    [
-        ("print('nothing')", 0, "ended and compiled nothing"),
-        ("torch.compile(torch.nn.ReLU())", 0, "never called what it compiled: ReLU (script.py:2)"),
-        ("f = torch.compile(lambda x: x + 1)\nf(torch.ones(1)), f(torch.ones(1))", 2, "ended before call 3 of a compiled callable"),
-        ("torch.compile(lambda x: x + 1)(torch.ones(1))\nimport sys\nsys.exit(7)", 1, "ended with exit status 7 before call 3"),
-        ("import torch\nf = torch.compile(lambda x: x, disable=True)\nfor _ in range(9): f(1)", 0, "compiled nothing"),
-    ],
-)
-def test_a_script_that_ends_before_says_how_many_calls_there_were(take, source, calls, says):
-    with pytest.raises(ScriptEndedError) as caught:
-        take(source)
-    assert caught.value.calls == calls and says in caught.value.message
-
-
-def test_a_script_that_raises_is_one_line(take):
-    with pytest.raises(UserCodeError, match="script.py raised ValueError: no data, before call 3 of a compiled callable"):
-        take("torch.compile(lambda x: x + 1)(torch.ones(1))\nraise ValueError('no data\\nat all')")
-
-
-def test_a_script_that_waits_for_torchrun_is_told_to_run_alone(take, monkeypatch):
-    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
-        monkeypatch.delenv(name, raising=False)
-    with pytest.raises(UserCodeError, match="RANK expected, but not set, before call 3 of a compiled callable; bench runs one process"):
-        take("import torch.distributed\ntorch.distributed.init_process_group('gloo')")
-
-
 def test_a_process_group_of_one_meets_nobody_and_a_larger_one_is_refused(take, monkeypatch):
     """Arms live beside each other: with a port each would find that of the first in use, or wait for ranks that nobody starts."""
     for module in (torch.distributed, torch.distributed.distributed_c10d):
@@ -307,11 +246,6 @@ def test_a_process_group_of_one_meets_nobody_and_a_larger_one_is_refused(take, m
         monkeypatch.setenv("WORLD_SIZE", "2")
         with pytest.raises(UsageError, match="starts a process group of 2: let it run alone, as one rank"):
             take(f"import torch.distributed\ntorch.distributed.init_process_group('gloo', {two})")
-
-
-def test_a_callable_that_nobody_compiles_is_told(take):
-    with pytest.raises(ScriptEndedError, match="compiles no 'three', but 1: one"):
-        take(SEVERAL, chosen="three")
 
 
 def test_restoring_puts_back_parameters_buffers_inputs_and_random_numbers(take):
@@ -405,18 +339,3 @@ def test_a_call_that_leaves_the_program_is_told_as_that():
     with os.fdopen(heard) as lines, os.fdopen(feed), server._commands, os.fdopen(replies):
         reply = json.loads(lines.readline())
     assert reply == {"error": "user-code", "text": "the program left with exit status 7"}
-
-
-def test_the_error_of_a_compiler_names_its_cause_and_whether_memory_was_missing():
-    def greedy(_graph, _inputs):
-        raise MemoryError("no more")
-
-    torch.compiler.reset()
-    torch.compiler.set_stance("default")
-    with pytest.raises(Exception, match="greedy") as raised:
-        torch.compile(lambda x: x + 1, backend=greedy)(torch.ones(2))
-    assert one_line(raised.value) == "BackendCompilerFailed: backend='greedy' raised: MemoryError: no more"
-    assert is_out_of_memory(raised.value) and is_out_of_memory(torch.OutOfMemoryError("CUDA out of memory"))
-    assert is_out_of_memory(RuntimeError("[enforce fail] . DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes."))
-    assert not is_out_of_memory(ValueError("memory"))
-    assert [one_line(ValueError(text)) for text in ("", "a\nb", "a:\n\n b \nc")] == ["ValueError", "ValueError: a", "ValueError: a: b"]
