@@ -34,7 +34,7 @@ class CallGate:
             if not self._close:
                 self._patch(type(compiled))
             return compiled
-        return self._missing_operator(compiled, number) if hasattr(compiled, "__code__") else compiled
+        return self._watched_function(compiled, number) if hasattr(compiled, "__code__") else compiled
 
     def open(self) -> None:
         """Let every call through from now on, and give torch's class back."""
@@ -42,7 +42,7 @@ class CallGate:
         for close in self._close:
             close()
 
-    def _missing_operator(self, compiled: Any, number: int) -> Any:
+    def _watched_function(self, compiled: Any, number: int) -> Any:
         gate = self
 
         def dynadiag_watch(*args: Any, **kwargs: Any) -> Any:
