@@ -131,7 +131,7 @@ def _run(job: Mapping[str, object]) -> None:
         os.setsid()
         signal.signal(signal.SIGINT, signal.default_int_handler)
         file = Path(str(job["file"]))
-        _missing_operator(file, Path(str(job["output"])), job["environment"])
+        _set_up_process(file, Path(str(job["output"])), job["environment"])
         gc.freeze()
         gc.enable()
         try:
@@ -153,7 +153,7 @@ def _run(job: Mapping[str, object]) -> None:
         os._exit(status & 255)
 
 
-def _missing_operator(file: Path, output: Path, environment: object) -> None:
+def _set_up_process(file: Path, output: Path, environment: object) -> None:
     """The folder, variables, streams and path of `python FILE`."""
     written = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
     nothing = os.open(os.devnull, os.O_RDONLY)
