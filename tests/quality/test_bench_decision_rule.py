@@ -1,7 +1,7 @@
 """How often the decision rule is wrong, and what it finds, by simulation: quiet, drifting and shared machines, switching clocks.
 
 Each simulated verdict is a whole adaptive run: rounds in random order, the A/A arm, looks, the budget. The noise models are written down
-below; the rates that they gave are in docs/bench.md.
+below; the rates that they gave are in docs/bench-evidence.md.
 """
 
 from __future__ import annotations

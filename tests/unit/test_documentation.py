@@ -14,8 +14,12 @@ import dynadiag
 from dynadiag_cli.main import app
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
-by_name = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+DOCUMENTS = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs/mutations").glob("*.md")),
+]
+by_name = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 
 
 def blocks(document: Path, language: str) -> str:
@@ -27,6 +31,25 @@ def test_links_inside_the_project_lead_somewhere(document):
     links = re.findall(r"\]\(([^)\s]+)\)", document.read_text())
     inside = [link.split("#")[0] for link in links if "://" not in link and not link.startswith("#")]
     assert [link for link in inside if not (document.parent / link).exists()] == []
+
+
+def anchors(document: Path) -> set[str]:
+    """The anchors that GitHub gives to the headings of a page."""
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```", "", document.read_text(), flags=re.MULTILINE | re.DOTALL), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+@by_name
+def test_anchors_in_links_exist(document):
+    links = re.findall(r"\]\(([^)\s:]*)#([^)\s]+)\)", document.read_text())
+    targets = [((document.parent / page) if page else document, anchor) for page, anchor in links]
+    assert [(page.name, anchor) for page, anchor in targets if anchor not in anchors(page)] == []
+
+
+def test_the_index_lists_every_page():
+    index = (ROOT / "docs/README.md").read_text()
+    pages = {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"}
+    assert [page for page in sorted(pages) if f"({page})" not in index] == []
 
 
 @by_name
