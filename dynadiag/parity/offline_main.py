@@ -1,6 +1,6 @@
 """The process that replays a recording's graphs: `PYTHON offline_main.py JOB.json`, in an interpreter that has torch.
 
-Loaded by file location: dynadiag need not be installed in that interpreter. Prints one JSON line a graph as `docs/parity.md` says.
+Loaded by file location: dynadiag need not be installed in that interpreter. Prints one JSON line a graph.
 The job: {"run": path, "graphs": ids or null, "budget_s": s, "timeout_s": s a scenario, "tests": folder or null,
 "load": file of the user that is run first, or null}.
 """

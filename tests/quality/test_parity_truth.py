@@ -1,6 +1,6 @@
 """`explain --parity` against known truth: snippets of the shared corpus whose results are silently wrong, and others that are not.
 
-All snippets were run once by hand (the figures are in docs/parity.md); here the wrong ones and a few of the hardest right ones.
+All snippets were run once by hand (the figures are in docs/parity-evidence.md); here the wrong ones and a few of the hardest right ones.
 """
 
 import contextlib

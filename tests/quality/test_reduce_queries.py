@@ -1,4 +1,4 @@
-"""How many questions a reduction asks, on real AOT graphs: the bounds of `docs/minify-evidence.md`. BERT-12: `benchmarks/minify_vs_torch.py`."""
+"""How many queries a reduction makes, on AOT graphs: bounds for `docs/minify-evidence.md`. BERT-12: `benchmarks/minify_vs_torch.py`."""
 
 from __future__ import annotations
 
