@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 from dataclasses import dataclass
 from typing import Any
@@ -32,40 +33,36 @@ class Mode:
 
 @dataclass(frozen=True, kw_only=True)
 class RandomStates:
-    """The states of the generators that a call may draw from; None for what is not loaded or not in use."""
+    """The states of the generators that a call may draw from; None for numpy where it is not loaded."""
 
     python: Any
     numpy: Any
-    cpu: Any
-    cuda: Any
+    torch: Any
 
     @classmethod
     def now(cls) -> RandomStates:
         """As they are."""
-        import random
-
-        import torch
+        from dynadiag.torch_compat.dispatch.live_call import RandomState
 
         numpy = sys.modules.get("numpy")
-        return cls(
-            python=random.getstate(),
-            numpy=None if numpy is None else numpy.random.get_state(),
-            cpu=torch.get_rng_state(),
-            cuda=torch.cuda.get_rng_state_all() if cuda_in_use() else None,
-        )
+        return cls(python=random.getstate(), numpy=None if numpy is None else numpy.random.get_state(), torch=RandomState())
 
     def put_back(self) -> None:
         """Let them go on from here."""
-        import random
-
-        import torch
-
         random.setstate(self.python)
         if self.numpy is not None:
             sys.modules["numpy"].random.set_state(self.numpy)
-        torch.set_rng_state(self.cpu)
-        if self.cuda is not None:
-            torch.cuda.set_rng_state_all(self.cuda)
+        self.torch.set_back()
+
+
+def seed_generators(seed: int = 0) -> None:
+    """Seed the generators of Python, torch (of every device) and NumPy where it is loaded."""
+    import torch
+
+    random.seed(seed)
+    torch.manual_seed(seed)
+    if "numpy.random" in sys.modules:
+        sys.modules["numpy.random"].seed(seed)
 
 
 def cuda_in_use() -> bool:

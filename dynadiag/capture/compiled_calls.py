@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import threading
 import types
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -11,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dynadiag.capture.call_gate import CallGate
-from dynadiag.torch_compat.dynamo.compiled import uncompiled
+from dynadiag.torch_compat.dynamo.compiled import is_optimized_module, uncompiled
+from dynadiag.torch_compat.trace.hooks import disguise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +42,10 @@ Before = Callable[[CompiledCallable, int, tuple[Any, ...], dict[str, Any]], None
 
 
 class CompiledCalls:
-    """Calls `before` ahead of each outermost call of what a script compiles, which runs uncompiled: so nothing is in a cache.
+    """Calls `before` ahead of each call of what a script compiles that nothing else compiled makes; all runs uncompiled.
 
+    What the script holds stays what torch gave it: an `OptimizedModule` itself (its class is patched until `stop`), or a function that
+    carries the attributes of torch's wrapper, so that Dynamo inlines the original when it meets it (`_torchdynamo_inline`, 2.11 to 2.15).
     `known` is what was compiled, `counts` how often each number was called.
     """
 
@@ -50,32 +53,72 @@ class CompiledCalls:
         self.known: list[CompiledCallable] = []
         self.counts: Counter[int] = Counter()
         self._before = before
-        self._gate = CallGate(self._count)
+        self._stopped = False
+        self._thread = threading.local()
+        self._modules: dict[int, CompiledCallable] = {}
+        self._unpatch: Callable[[], None] | None = None
 
     def install(self) -> None:
         """Watch `torch.compile` from now on, which must be torch's own."""
         self._compile = replace_compile(self._answer)
 
     def stop(self) -> None:
-        """Let every call through from now on, and compile as torch does."""
-        self._gate.open()
+        """Let every call through from now on, compile as torch does, and give torch's class back."""
+        self._stopped = True
+        if self._unpatch is not None:
+            self._unpatch()
 
     def _answer(self, model: Any, options: Mapping[str, Any]) -> Any:
         import torch
 
         compiled = self._compile(model, **options)
-        if self._gate.is_open or options.get("disable"):
+        if self._stopped or options.get("disable"):
             return compiled
         if not self.known:
             torch.compiler.set_stance("force_eager")
         place = _place_outside_torch()
-        known = CompiledCallable(number=len(self.known) + 1, name=_name(model), place=place, compiled=compiled, options=dict(options))
-        self.known.append(known)
-        return self._gate.watch(compiled, known.number)
+        callee = CompiledCallable(number=len(self.known) + 1, name=_name(model), place=place, compiled=compiled, options=dict(options))
+        self.known.append(callee)
+        if is_optimized_module(compiled):
+            self._modules[id(compiled)] = callee
+            if self._unpatch is None:
+                self._patch(type(compiled))
+            return compiled
+        # A class, which torch patches in place, is left alone.
+        return self._stand_in(callee) if hasattr(compiled, "__code__") else compiled
 
-    def _count(self, number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self.counts[number] += 1
-        self._before(self.known[number - 1], self.counts[number], args, kwargs)
+    def _stand_in(self, callee: CompiledCallable) -> Any:
+        compiled = callee.compiled
+
+        def dynadiag_watch(*args: Any, **kwargs: Any) -> Any:
+            if self._stopped:
+                return compiled(*args, **kwargs)
+            return self._pass(compiled, callee, args, kwargs)
+
+        return functools.wraps(compiled)(disguise(dynadiag_watch, compiled.__code__.co_filename))
+
+    def _patch(self, kind: Any) -> None:
+        original = kind.__call__
+
+        def dynadiag_watch(module: Any, *args: Any, **kwargs: Any) -> Any:
+            callee = self._modules.get(id(module))
+            if self._stopped or callee is None:
+                return original(module, *args, **kwargs)
+            return self._pass(functools.partial(original, module), callee, args, kwargs)
+
+        kind.__call__ = functools.wraps(original)(disguise(dynadiag_watch, original.__code__.co_filename))
+        self._unpatch = lambda: setattr(kind, "__call__", original)
+
+    def _pass(self, call: Callable[..., Any], callee: CompiledCallable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if getattr(self._thread, "inside", False):
+            return call(*args, **kwargs)
+        self._thread.inside = True
+        try:
+            self.counts[callee.number] += 1
+            self._before(callee, self.counts[callee.number], args, kwargs)
+            return call(*args, **kwargs)
+        finally:
+            self._thread.inside = False
 
 
 def replace_compile(answer: Callable[[Any, Mapping[str, Any]], Any]) -> Callable[..., Any]:

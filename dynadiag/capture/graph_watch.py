@@ -11,7 +11,6 @@ import itertools
 import json
 import mmap
 import os
-import struct
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -19,6 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from dynadiag.capture.graph_capture import ALWAYS, CALLING, COMPILING, EVERY, IDLE, NONE, STATE
 from dynadiag.files import extended, new_file, write_inside
 from dynadiag.torch_compat.causes import chain_of
 from dynadiag.torch_compat.dispatch.saved_values import EarlierCalls, save_values, to_saved
@@ -26,11 +26,6 @@ from dynadiag.torch_compat.dynamo import options
 from dynadiag.torch_compat.dynamo.backend import describe_backend, describe_option
 from dynadiag.torch_compat.dynamo.user_compiler import watch_calls, watch_compiler
 
-STATE = struct.Struct("<qqq")
-IDLE, COMPILING, CALLING = 0, 1, 2
-NONE = -1
-EVERY = -2
-ALWAYS = -3
 _TEXT_LIMIT = 20_000
 _MESSAGE_LIMIT = 8 << 20  # a C++ compiler can say its one error before megabytes of warnings
 

@@ -11,11 +11,11 @@ from dynadiag.bench.inside.comparing import Nudged, Reference, compare_all
 from dynadiag.bench.inside.layout import layout_of
 from dynadiag.bench.inside.perturbation import TF32_EPS, change_inputs, floating, nudge
 from dynadiag.bench.inside.results import numbers_in, tensors_in
-from dynadiag.bench.inside.snapshot import Snapshot, generator_states, seed_generators, take_snapshot
+from dynadiag.bench.inside.snapshot import Snapshot, take_snapshot
 from dynadiag.bench.inside.state import State, find_state
 from dynadiag.bench.inside.steps import Step
 from dynadiag.bench.inside.vacuous import same_bits, why_vacuous
-from dynadiag.capture.call_state import cuda_in_use
+from dynadiag.capture.call_state import cuda_in_use, seed_generators
 from dynadiag.compare.judge import Judged
 from dynadiag.compare.noise import SMALLEST_NUDGE, in_float64, loses_numbers
 from dynadiag.torch_compat.dispatch.rounding import CoarsestRounding, NoisySums, is_convolution, uses_tf32
@@ -158,10 +158,12 @@ def _loss_scales(step: Step) -> dict[str, float]:
 
 
 def _draws(step: Step, snapshot: Snapshot) -> bool:
+    from dynadiag.torch_compat.dispatch.live_call import RandomState
+
     snapshot.restore()
-    before = generator_states()
+    draws = RandomState()
     step.run(step.original)
-    return generator_states() != before
+    return draws.moved()
 
 
 def _random_outputs(step: Step, snapshot: Snapshot) -> frozenset[str]:

@@ -6,15 +6,17 @@ Until then compiled callables run uncompiled, so that every arm arrives with the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from dynadiag.bench.inside.patching import EAGER, CompileSwitch
 from dynadiag.bench.inside.process_group import stay_alone
 from dynadiag.bench.inside.reference import run_and_collect
 from dynadiag.bench.inside.shapes import Seen, ShapeLog, ShapeReplay, most_seen
-from dynadiag.bench.inside.snapshot import Snapshot, seed_generators, take_snapshot
+from dynadiag.bench.inside.snapshot import Snapshot, take_snapshot
 from dynadiag.bench.inside.state import find_state
 from dynadiag.bench.inside.steps import CallUnit
+from dynadiag.capture.call_state import seed_generators
 from dynadiag.capture.script_capture import CapturedCall, ScriptCapture
 
 _FREED = "backward through the graph a second time"
@@ -23,7 +25,7 @@ _FREED = "backward through the graph a second time"
 class ScriptStep:
     """A script run up to one of its calls; `hand_over` gets a function that makes the step there, and never returns.
 
-    With `shapes` the step is the call with the shapes that most calls had, and `replay` has all of them.
+    With `shapes` the step is the call with the shapes that most calls had, if its arguments are there; `replay` has all.
     """
 
     def __init__(
@@ -64,28 +66,23 @@ class ScriptStep:
         import torch
 
         self._switch.on = True
-        seen = None if self._log is None else self._log.seen(captured.callee.number)
-        unit = self._unit(captured, captured.args, captured.kwargs, captured.where) if seen is None else self._most_seen(captured, seen)
+        seen = [] if self._log is None else self._log.seen(captured.callee.number)
+        found = most_seen(seen, captured.mode)
+        unit = self._unit(captured, captured.args, captured.kwargs, captured.where) if found is None else self._most_seen(captured, found)
         _settle(unit)
-        if seen is not None:
-
-            def make(one: Seen) -> CallUnit:
-                assert one.arguments is not None
-                return self._unit(captured, one.arguments, one.keywords, f"call {one.first_call}")
-
-            self.replay = ShapeReplay.of(unit, seen, captured.mode, make)
+        if self._log is not None:
+            self.replay = ShapeReplay.of(unit, seen, captured.mode, lambda one: self._of_shape(captured, one, f"call {one.first_call}"))
         if self._switch.arm != EAGER:
             torch.compiler.set_stance("default")
         return unit
 
-    def _most_seen(self, captured: CapturedCall, seen: list[Seen]) -> CallUnit:
-        """The call with the shapes that most calls had; the last one where no other's arguments are there."""
-        found = most_seen(seen, captured.mode)
-        if found is None or found.arguments is None:
-            return self._unit(captured, captured.args, captured.kwargs, captured.where)
-        where = f"call {found.first_call} of {captured.callee.name} ({captured.callee.place})"
-        where += f", the shapes of {found.calls} of the first {captured.number} calls"
-        return self._unit(captured, found.arguments, found.keywords, where)
+    def _most_seen(self, captured: CapturedCall, found: Seen) -> CallUnit:
+        share = f"the shapes of {found.calls} of the first {captured.number} calls"
+        return self._of_shape(captured, found, f"{replace(captured, number=found.first_call).where}, {share}")
+
+    def _of_shape(self, captured: CapturedCall, one: Seen, where: str) -> CallUnit:
+        assert one.arguments is not None
+        return self._unit(captured, one.arguments, one.keywords, where)
 
     def _unit(self, captured: CapturedCall, args: tuple[Any, ...], kwargs: Mapping[str, Any], where: str) -> CallUnit:
         original, options, switch = captured.callee.original, captured.callee.options, self._switch

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from typing import Any
 
 from dynadiag.bench.inside.state import Slot, State
-from dynadiag.capture.call_state import RandomStates, cuda_in_use
-
-_SEED = 0
+from dynadiag.capture.call_state import RandomStates
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,26 +73,3 @@ def _put_back(container: Any, held: Any) -> None:
         for key in [key for key in container if key not in held]:
             del container[key]
         container.update({key: value for key, value in held.items() if key not in container})
-
-
-def seed_generators(seed: int = _SEED) -> None:
-    """Seed the generators of Python, torch (of every device) and NumPy where it is loaded."""
-    import random
-
-    import torch
-
-    random.seed(seed)
-    torch.manual_seed(seed)
-    numpy = sys.modules.get("numpy")
-    if numpy is not None:
-        numpy.random.seed(seed)
-
-
-def generator_states() -> list[bytes]:
-    """The states of torch's generators: when they differ, random numbers were drawn in between."""
-    import torch
-
-    states = [torch.get_rng_state()]
-    if cuda_in_use():
-        states.extend(torch.cuda.get_rng_state_all())
-    return [bytes(state.tolist()) for state in states]

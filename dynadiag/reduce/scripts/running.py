@@ -7,7 +7,6 @@ import contextlib
 import linecache
 import math
 import os
-import random
 import sys
 import tempfile
 import time
@@ -21,6 +20,7 @@ from typing import Any
 import torch
 
 import dynadiag
+from dynadiag.capture.call_state import seed_generators
 from dynadiag.reduce.core.failure import Failure, environment_trouble, from_exception, out_of_memory, ran_out_of_memory
 from dynadiag.reduce.scripts.guarding import Guard
 from dynadiag.reduce.scripts.recorded_failures import MARKS, failures_in
@@ -72,7 +72,8 @@ def run_program(text: str, options: RunOptions, tell: Tell) -> None:
     guard.install()
     _watch_saving(guard)
     tell({"step": "run"})
-    _seed(options.seed)
+    # Every run draws the same numbers: torch's generator begins elsewhere in each worker, Python's own in each child.
+    seed_generators(options.seed)
     with _recorded(options.log), _told(path, text, tell) if options.look else contextlib.nullcontext():
         if options.until is not None and options.log is not None:
             stop_compiling_when(_Watch(options.log, options.until, tell))
@@ -80,14 +81,6 @@ def run_program(text: str, options: RunOptions, tell: Tell) -> None:
     if guard.refusals:
         tell({"refused": guard.refusals[0], "refused_line": guard.line})
     tell(problem if problem is not None else {"ended": True})
-
-
-def _seed(seed: int) -> None:
-    """Every run draws the same numbers: torch's generator begins elsewhere in each worker, Python's own in each child."""
-    torch.manual_seed(seed)
-    random.seed(seed)
-    if "numpy.random" in sys.modules:
-        sys.modules["numpy.random"].seed(seed)
 
 
 def _shared_headers() -> list[str]:

@@ -6,26 +6,22 @@ import contextlib
 import math
 import os
 import shutil
-import struct
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from dynadiag.capture.graph_settings import VARIABLE, CaptureSettings
+from dynadiag.capture.graph_capture import ALWAYS, CALLING, COMPILING, EVERY, STATE, VARIABLE, CaptureSettings
 from dynadiag.errors import NothingFoundError
 from dynadiag.json_lines import value_of
 from dynadiag.record import RecordOptions, RecordResult, Target, record
 from dynadiag.reduce.core.failure import Said, said_by
 
-_STATE = struct.Struct("<qqq")
-_COMPILING, _CALLING = 1, 2
-_EVERY, _ALWAYS = -2, -3
 _LEAST_RUN_S = 30.0
 NO_GRAPH_FAILED = "no-graph-failed"
 """The slug of what is raised where the script fails, but in no compile and no call of a graph."""
 NOT_CAPTURED = "not-captured"
-_PHASES = {_COMPILING: "compile", _CALLING: "call"}
+_PHASES = {COMPILING: "compile", CALLING: "call"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +67,7 @@ def find_and_capture(target: Target, out: Path, options: CaptureOptions) -> tupl
     """
     if options.every:
         options.say("run 1 of the script: capturing each graph at its first call")
-        folder, result = _run(target, out, "capture", CaptureSettings(str(out / "capture"), graph=_EVERY), options)
+        folder, result = _run(target, out, "capture", CaptureSettings(str(out / "capture"), graph=EVERY), options)
         return _suspect(folder, result) or _ended_badly(result), _whole(folder)
     if options.always:
         return _found_and_captured(target, out, options)
@@ -120,7 +116,7 @@ def _region(folder: Path, suspect: Suspect) -> tuple[int, ...]:
 
 def _found_and_captured(target: Target, out: Path, options: CaptureOptions) -> tuple[Suspect, list[Path]]:
     """What failed in one run, and its graph with the inputs of its first call that failed, or of its last; the other graphs are deleted."""
-    folder, result = _run(target, out, "capture", CaptureSettings(str(out / "capture"), graph=_ALWAYS), options)
+    folder, result = _run(target, out, "capture", CaptureSettings(str(out / "capture"), graph=ALWAYS), options)
     suspect = _what_failed(folder, result)
     suspect = next((one for one in _all_failures(folder) if one.graph == suspect.graph), suspect)
     captured = _captured(folder, suspect, "it was not complete when the script ended")
@@ -221,9 +217,9 @@ def _failures(path: Path) -> Iterator[Suspect]:
 
 def _state(path: Path) -> tuple[int, int, int] | None:
     raw = path.read_bytes()
-    if len(raw) < _STATE.size:
+    if len(raw) < STATE.size:
         return None
-    state, graph, call = _STATE.unpack_from(raw)
+    state, graph, call = STATE.unpack_from(raw)
     return (state, graph, call) if graph >= 0 else None
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from dynadiag.torch_compat.trace.hooks import callback_switch, disguise
+from dynadiag.torch_compat.trace.hooks import without_callback
 
 
 def graph_task() -> int:
@@ -38,16 +38,8 @@ def unseen(function: Any) -> Any:
 
     Our frame would then be compiled as one of the program's (seen on 2.11 and 2.15).
     """
-    switch = callback_switch()
-
-    def dynadiag_hook(*args: Any) -> None:
-        prior = switch(None)
-        try:
-            function(*args)
-        finally:
-            switch(prior)
-
-    return functools.wraps(function)(disguise(dynadiag_hook, getattr(sys.modules.get("torch._dynamo.output_graph"), "__file__", None)))
+    file = getattr(sys.modules.get("torch._dynamo.output_graph"), "__file__", None)
+    return functools.update_wrapper(functools.partial(without_callback(file), function), function)
 
 
 def compiled_autograd_is_on() -> bool:

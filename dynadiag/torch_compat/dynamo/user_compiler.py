@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any, TypeVar
 
-from dynadiag.torch_compat.trace.hooks import callback_switch, disguise
+from dynadiag.torch_compat.trace.hooks import disguise, without_callback
 
 _T = TypeVar("_T")
 _NAME = "call_user_compiler"
@@ -35,31 +35,17 @@ def watch_compiler(
     """
     owner = output_graph.OutputGraph
     original = getattr(owner, _NAME)
-    switch = callback_switch()
+    aside = without_callback(output_graph.__file__)
 
     def dynadiag_watch(self: Any, module: Any, *inputs: Any) -> Any:
-        prior = switch(None)
-        try:
-            begun = begin(self, module, lambda: inputs[0] if inputs else self.example_inputs())
-        finally:
-            switch(prior)
+        begun = aside(begin, self, module, lambda: inputs[0] if inputs else self.example_inputs())
         try:
             compiled = original(self, module, *inputs)
         except Exception as error:
             if failed is not None:
-                prior = switch(None)
-                try:
-                    failed(begun, error)
-                finally:
-                    switch(prior)
+                aside(failed, begun, error)
             raise
-        if end is None:
-            return compiled
-        prior = switch(None)
-        try:
-            return end(begun, compiled)
-        finally:
-            switch(prior)
+        return compiled if end is None else aside(end, begun, compiled)
 
     wrapper = functools.wraps(original)(disguise(dynadiag_watch, output_graph.__file__))
     replace(owner, _NAME, wrapper)
@@ -78,17 +64,8 @@ def watch_calls(
 
     All run with Dynamo's callback off.
     """
-    switch, calls = callback_switch(), itertools.count(1)
     file = sys.modules["torch._dynamo.output_graph"].__file__
-
-    def dynadiag_aside(work: Callable[..., Any], *values: Any) -> Any:
-        prior = switch(None)
-        try:
-            return work(*values)
-        finally:
-            switch(prior)
-
-    aside = disguise(dynadiag_aside, file)
+    aside, calls = without_callback(file), itertools.count(1)
 
     def dynadiag_call(*args: Any) -> Any:
         begun = aside(before, next(calls), args)

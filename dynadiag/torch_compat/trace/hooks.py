@@ -60,6 +60,20 @@ def disguise(function: Any, file: str | None) -> Any:
     return function
 
 
+def without_callback(file: str | None) -> Callable[..., Any]:
+    """A function that calls another with Dynamo's callback off; it is disguised as one of `file`, since it may run where that is on."""
+    switch = callback_switch()
+
+    def dynadiag_aside(work: Callable[..., Any], *values: Any) -> Any:
+        prior = switch(None)
+        try:
+            return work(*values)
+        finally:
+            switch(prior)
+
+    return disguise(dynadiag_aside, file)  # type: ignore[no-any-return]
+
+
 class Hooks:
     """The hooks of one recorder: which are in, why others are not, and how to take all of them out."""
 
@@ -125,7 +139,7 @@ class Hooks:
         """
         original = getattr(owner, name)
         file = file or sys.modules[original.__module__].__file__
-        wrapper = _watched(original, *(one and self.shielded(name, one) for one in (before, after, error)))
+        wrapper = _watched(original, without_callback(file), *(one and self.shielded(name, one) for one in (before, after, error)))
         replacement = functools.wraps(original)(disguise(wrapper, file))
         for place in holders(name, original) if isinstance(owner, ModuleType) else [owner]:
             self.replace(place, name, replacement)
@@ -144,36 +158,24 @@ class Hooks:
 
 def _watched(
     original: Callable[..., Any],
+    aside: Callable[..., Any],
     before: Callable[..., None] | None,
     after: Callable[..., None] | None,
     failed: Callable[..., None] | None,
 ) -> Callable[..., Any]:
-    """A function that calls `original` and ours around it; every call of ours runs with Dynamo's callback off."""
-    switch = callback_switch()
+    """A function that calls `original` and ours around it, each through `aside`."""
 
     def dynadiag_watch(*args: Any, **kwargs: Any) -> Any:
         if before is not None:
-            prior = switch(None)
-            try:
-                before(args, kwargs)
-            finally:
-                switch(prior)
+            aside(before, args, kwargs)
         try:
             result = original(*args, **kwargs)
         except BaseException as error:
             if failed is not None:
-                prior = switch(None)
-                try:
-                    failed(args, kwargs, error)
-                finally:
-                    switch(prior)
+                aside(failed, args, kwargs, error)
             raise
         if after is not None:
-            prior = switch(None)
-            try:
-                after(args, kwargs, result)
-            finally:
-                switch(prior)
+            aside(after, args, kwargs, result)
         return result
 
     return dynadiag_watch

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from dynadiag.capture.graph_settings import CaptureSettings, from_environment
+from dynadiag.capture.graph_capture import CaptureSettings, from_environment
 from dynadiag.errors import NothingFoundError
 from dynadiag.record import RecordResult
 from dynadiag.reduce.sources import failing_script as script

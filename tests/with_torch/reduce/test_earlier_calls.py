@@ -10,7 +10,8 @@ import pytest
 import torch
 import torch._dynamo.output_graph as output_graph
 
-from dynadiag.capture.graph_watch import EVERY, GraphWatch
+from dynadiag.capture.graph_capture import EVERY
+from dynadiag.capture.graph_watch import GraphWatch
 from dynadiag.reduce.graphs.earlier_calls import with_earlier_calls
 from dynadiag.reduce.graphs.inputs import make_values
 from dynadiag.reduce.graphs.loading import load_capture
