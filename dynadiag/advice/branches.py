@@ -1,361 +1,146 @@
-"""Advice for Python branches, loops and assertions on the value of a tensor."""
+"""Advice for Python branches and assertions on the value of a tensor."""
 
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator, Sequence
 
-from dynadiag.advice.branch_bodies import BOTH, by_body, negated
-from dynadiag.advice.reads import is_item, scalar_calls
-from dynadiag.advice.situation import Situation, line_name, quoted, rewrite, say, sketch
-from dynadiag.advice.source import SourceLine, dotted
-from dynadiag.advice.uses import number_needed, takes_tensors
+from dynadiag.advice.conditions import condition_of, if_expression, negated, tensor_condition
+from dynadiag.advice.places import Place
+from dynadiag.advice.situation import Said, Situation, rewrite, withhold
+from dynadiag.advice.source import dotted
 from dynadiag.model.report import Advice
 
-# Methods and functions whose result is a tensor of truth values, or one number of which a comparison makes one.
-_TRUTHS = frozenset(
-    {"any", "all", "isnan", "isinf", "isfinite", "logical_and", "logical_or", "logical_not", "logical_xor", "eq", "ne", "isin"}
-)
-_NUMBERS = frozenset(
-    (
-        "sum",
-        "mean",
-        "max",
-        "min",
-        "amax",
-        "amin",
-        "abs",
-        "norm",
-        "prod",
-        "std",
-        "var",
-        "item",
-        "argmax",
-        "argmin",
-        "median",
-        "count_nonzero",
-    )
-)
+_BOTH = "both values are computed"
+_SIGNS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*"}
+_UNKNOWN = "the value of a tensor decides what Python does here, and a graph cannot choose between statements"
 
 
-def branches(situation: Situation, drop: ast.Call | None = None) -> Iterator[Advice]:
-    """`if tensor:` and `while tensor:`: choose between values instead of between statements, or keep the choice out of the graph."""
-    if not situation.editable:
-        return
-    test = condition_of(situation.line)
-    if test is None or _reduces_in_python(situation) or draws(situation):
-        yield from _hidden_condition(situation)
-        return
-    text = tensor_condition(situation.line, test, drop)
+def branches(situation: Situation, drop: ast.Call | None = None) -> Iterator[Said]:
+    """`if tensor:`, `assert tensor`: choose between values where the function shows that both have one shape; `while` is left as it is."""
+    found = tuple(_choices(situation, drop)) if situation.editable else ()
+    yield from found or withhold(_reason(situation))
+
+
+def _choices(situation: Situation, drop: ast.Call | None) -> Iterator[Advice]:
+    line, place = situation.line, situation.place
+    test = condition_of(line)
+    text = None if test is None else tensor_condition(line, test, drop)
     if text is None:
-        yield from _mixed(situation, test)
-    elif isinstance(situation.line.statement, ast.While):
-        yield from _loops(situation, situation.line.text(test))
-    elif isinstance(situation.line.statement, ast.Assert):
-        yield from _asserts(situation, situation.line.statement, text)
-    elif (choice := if_expression(situation.line)) is not None:
-        values = f"torch.where({text}, {situation.line.text(choice.body)}, {situation.line.text(choice.orelse)})"
-        said = f"Compute both values and choose on the device ({BOTH}; write a plain number as `torch.tensor(...)` if both are numbers)"
-        yield from rewrite(situation, "if-where", situation.line.replaced(choice, values), said)
-    else:
-        yield from _ifs(situation, text)
-
-
-def _ifs(situation: Situation, condition: str) -> Iterator[Advice]:
-    """A whole `if` statement: written out when its branch is on the same line, else in words."""
-    whole = _one_line(situation, condition)
-    if whole is not None:
-        yield from whole
         return
-    if situation.block is not None and isinstance(situation.block.statements[0], ast.If):
-        yield from by_body(situation, situation.block, situation.block.statements[0], condition)
+    if isinstance(line.statement, ast.Assert):
+        message = "" if line.statement.msg is None else f", {_constant(situation, line.statement.msg)}"
+        said = "Give the assertion a plain tensor and a constant message: it then becomes a check in the graph"
+        yield from rewrite(situation, "assert-constant", f"assert {text}{message}", said)
+    elif place is None or isinstance(line.statement, ast.While):
         return
-    flag = quoted(condition, 60)
-    text = (
-        f"Compute both sides and choose on the device: for each tensor `y` that the branch sets, write "
-        f"{quoted(f'y = torch.where({condition}, <value in the branch>, y)', 120)} instead of the `if` ({BOTH})"
-    )
-    yield from sketch(situation, "if-where", text)
-    text = (
-        f"If the branch of {flag} only raises an error: check on the device with "
-        f"{quoted(f'torch._assert_async({negated(condition)}, <message>)', 120)}; the error then comes later"
-    )
-    yield from sketch(situation, "if-check", text)
-    yield from sketch(
-        situation,
-        "if-outside",
-        f"If the branch of {flag} prints, saves, stops or leaves a loop: return the tensor and decide after the compiled call",
-    )
+    elif (choice := if_expression(line)) is not None:
+        yield from _expression(situation, place, choice, text)
+    elif isinstance(statement := place.statement(), ast.If) and not line.code.startswith("elif"):
+        yield from _statement(place, statement, text)
 
 
-def _one_line(situation: Situation, condition: str) -> Iterator[Advice] | None:
-    """The whole line written anew when its branch stands on it: `if c: x = e`, `if c: x += e`, `if c: raise E("text")`."""
-    statement, line = situation.line.statement, situation.line
-    if not isinstance(statement, ast.If) or statement.orelse or line.code.startswith("elif"):
+def _expression(situation: Situation, place: Place, choice: ast.IfExp, condition: str) -> Iterator[Advice]:
+    line, node = situation.line, place.at(situation.line, choice)
+    if not isinstance(node, ast.IfExp) or not place.is_single(node.test):
+        return
+    numbers = all(isinstance(one, ast.Constant) and type(one.value) is float for one in (node.body, node.orelse))
+    if place.same_shape(node.body, node.orelse) or (numbers and place.tensor_serves(node)):
+        values = f"torch.where({condition}, {line.text(choice.body)}, {line.text(choice.orelse)})"
+        said = f"Compute both values and choose on the device ({_BOTH})"
+        yield from rewrite(situation, "if-where", line.replaced(choice, values), said)
+
+
+def _statement(place: Place, statement: ast.If, condition: str) -> Iterator[Advice]:
+    body, before = statement.body, place.written(statement, statement)
+    if len(body) == 1 and isinstance(body[0], ast.Raise) and not statement.orelse:
+        message = _message(place, body[0])
+        if message is not None:
+            after = f"torch._assert_async({negated(condition)}, {message})"
+            yield Advice(
+                slug="if-check", text="Check on the device; the error then comes later, as a RuntimeError", before=before, after=after
+            )
+    elif not place.is_single(statement.test):
+        return
+    elif len(body) == 1 and isinstance(body[0], ast.Return):
+        yield from _returns(place, statement, body[0], condition)
+    elif (rows := _rows(place, statement, condition)) is not None:
+        text = f"Compute the value in any case and choose on the device ({_BOTH})"
+        yield Advice(slug="if-where", text=text, before=before, after=rows)
+
+
+def _returns(place: Place, statement: ast.If, first: ast.Return, condition: str) -> Iterator[Advice]:
+    """`if c: return a` with `return b` behind it is one choice."""
+    second = statement.orelse[0] if len(statement.orelse) == 1 else None if statement.orelse else place.next_statement(statement)
+    if not isinstance(second, ast.Return) or first.value is None or second.value is None:
+        return
+    if place.same_shape(first.value, second.value):
+        after = f"return torch.where({condition}, {place.text(first.value)}, {place.text(second.value)})"
+        text = f"Compute both results and choose on the device ({_BOTH})"
+        yield Advice(slug="if-return-where", text=text, before=place.written(statement, second), after=after)
+
+
+def _rows(place: Place, statement: ast.If, condition: str) -> str | None:
+    """The choice written out, or None: each side sets plain names to what has one shape, the other side of an `else` the same name."""
+    first = [_assigned(place, one) for one in statement.body]
+    second = [_assigned(place, one) for one in statement.orelse]
+    if None in first or None in second or not first:
         return None
-    body = statement.body
-    if body and all(_sets_a_name(node) for node in body):
-        rows = "\n".join(_chosen(line, node, condition) for node in body)
-        text = f"Compute the value in any case and choose on the device ({BOTH}; the name must have a tensor before the line)"
-        if any(isinstance(node, ast.AugAssign) for node in body):
-            text += "; the old line changed the tensor in place, this one makes a new tensor"
-        return rewrite(situation, "if-where", rows, text)
-    if len(body) == 1 and isinstance(body[0], ast.Raise) and (message := _message(line, body[0])) is not None:
-        after = f"torch._assert_async({negated(condition)}, {message})"
-        return rewrite(situation, "if-check", after, "Check on the device; the error then comes later, as a RuntimeError")
+    sides = [pair for pair in first if pair is not None], {pair[0]: pair for pair in second if pair is not None}
+    names = [name for name, _, _ in sides[0]]
+    if len(set(names)) != len(names) or (sides[1] and (set(sides[1]) != set(names) or len(names) != 1)):
+        return None
+    kept, rows = condition, []
+    if any(isinstance(node, ast.Name) and node.id in names[:-1] for node in ast.walk(ast.parse(condition, mode="eval"))):
+        kept, rows = "taken", [f"taken = {condition}"]
+    for name, value, text in sides[0]:
+        target = next(one for one in ast.walk(statement) if isinstance(one, ast.Name) and one.id == name and isinstance(one.ctx, ast.Store))
+        other = sides[1].get(name, (name, target, name))
+        if not place.same_shape(value, other[1]):
+            return None
+        rows.append(f"{name} = torch.where({kept}, {text}, {other[2]})")
+    return "\n".join(rows)
+
+
+def _assigned(place: Place, node: ast.stmt) -> tuple[str, ast.expr, str] | None:
+    """The name, the new value and its text of `x = e`, or of `x += e` where no other name can have the tensor that it changes."""
+    if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and type(node.op) in _SIGNS:
+        values = place.values(node.target.id)
+        fresh = place.is_local(node.target.id) and all(isinstance(one, ast.BinOp | ast.UnaryOp) for one in values)
+        text = place.text(node.value)
+        text = text if isinstance(node.value, ast.Name | ast.Constant | ast.Call | ast.Attribute | ast.Subscript) else f"({text})"
+        value = ast.BinOp(left=ast.Name(id=node.target.id, ctx=ast.Load()), op=node.op, right=node.value)
+        return (node.target.id, value, f"{node.target.id} {_SIGNS[type(node.op)]} {text}") if fresh else None
+    if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+        return node.targets[0].id, node.value, place.text(node.value)
     return None
 
 
-def _sets_a_name(node: ast.stmt) -> bool:
-    if isinstance(node, ast.AugAssign):
-        return isinstance(node.target, ast.Name) and type(node.op) in _SIGNS
-    return isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name)
-
-
-def _chosen(line: SourceLine, node: ast.stmt, condition: str) -> str:
-    if isinstance(node, ast.AugAssign):
-        name = line.text(node.target)
-        value = line.text(node.value)
-        value = value if isinstance(node.value, ast.Name | ast.Constant | ast.Call | ast.Attribute | ast.Subscript) else f"({value})"
-        return f"{name} = torch.where({condition}, {name} {_SIGNS[type(node.op)]} {value}, {name})"
-    assert isinstance(node, ast.Assign)
-    name = line.text(node.targets[0])
-    return f"{name} = torch.where({condition}, {line.text(node.value)}, {name})"
-
-
-def _message(line: SourceLine, node: ast.Raise) -> str | None:
+def _message(place: Place, node: ast.Raise) -> str | None:
     """The constant text of `raise E("text")`."""
     raised = node.exc
     if isinstance(raised, ast.Call) and len(raised.args) == 1 and isinstance(raised.args[0], ast.Constant) and not raised.keywords:
-        return line.text(raised.args[0]) if isinstance(raised.args[0].value, str) else None
+        return place.text(raised.args[0]) if isinstance(raised.args[0].value, str) else None
     return None
 
 
-def _mixed(situation: Situation, test: ast.expr) -> Iterator[Advice]:
-    """A condition that also asks plain Python values, or cannot be written with tensors."""
-    members = [
-        node for node in ast.walk(test) if isinstance(node, ast.Compare) and any(isinstance(op, ast.In | ast.NotIn) for op in node.ops)
-    ]
-    if any(reads_a_tensor(node.left) for node in members) or (members and scalar_calls(situation.line)):
-        text = (
-            f"{quoted(situation.line.text(test), 60)} looks a tensor's value up in a Python container: return the tensor, and do this `if` "
-            "with its body after the compiled call"
-        )
-        yield from sketch(situation, "member-outside", text)
-        return
-    text = (
-        f"Keep in the Python condition {quoted(situation.line.text(test), 60)} only what is no tensor, and choose by the part that reads "
-        f"a tensor with `torch.where` inside ({BOTH}); or decide outside the compiled function and pass the answer in"
-    )
-    yield from sketch(situation, "if-split", text)
-
-
-def _loops(situation: Situation, condition: str) -> Iterator[Advice]:
-    text = f"Compile the body of the loop as a function of its own and keep `while {condition}:` in plain Python"
-    yield from say("while-body", text)
-    text = (
-        "Or put the whole loop into the graph with `torch._higher_order_ops.while_loop(<condition>, <body>, (<tensors>,))` "
-        "(a prototype of torch; body and condition take and return tensors of fixed shape)"
-    )
-    yield from sketch(situation, "while-op", text)
-
-
-def _asserts(situation: Situation, statement: ast.Assert, condition: str) -> Iterator[Advice]:
-    """Dynamo turns `assert tensor, "constant"` into a check in the graph; a `not` or a computed message prevents that."""
-    message = "" if statement.msg is None else f", {_constant_message(situation, statement.msg)}"
-    text = "Give the assertion a plain tensor and a constant message: it then becomes a check in the graph"
-    yield from rewrite(situation, "assert-constant", f"assert {condition}{message}", text)
-
-
-def _hidden_condition(situation: Situation) -> Iterator[Advice]:
-    """The line has no condition that we can name: a generator, a library, or a line that was not recorded."""
-    if draws(situation):
-        yield from random_numbers(situation)
-        return
-    for call in situation.line.calls("any", "all"):
-        name = dotted(call.func)
-        text = f"Reduce the tensor on the device (`(x > 0).{name}()`) and choose with `torch.where`, not with Python's `{name}`"
-        yield from say("any-tensor", text)
-        return
-    text = f"{subject(situation)} decides a Python branch by the value of a tensor: choose with `torch.where`, or do it outside"
-    yield from say("if-hidden", text)
-
-
-def random_numbers(situation: Situation) -> Iterator[Advice]:
-    """`random.random()` and NumPy's: draw on the device, or outside where a Python number is needed (`torch.roll`, a slice).
-
-    Passed in, a Python number is guarded by its value, which a flag or a tensor is not for each new one.
-    """
-    if (used := number_needed(situation.block)) is not None:
-        yield from say("random-outside", f"Draw before the compiled call and pass the number in: {quoted(used)} needs a Python number")
-        return
-    passed = "decide outside and pass in the answer, True or False"
-    if condition_of(situation.line) is None:
-        passed = "draw outside and pass the number in as a 0-d tensor"
-    yield from say(
-        "random-torch",
-        "Draw with torch inside compiled code (`torch.rand(())`, `torch.randint(low, high, ())`) and choose with `torch.where`: these are "
-        f"other numbers; or {passed}",
-    )
-
-
-def condition_of(line: SourceLine) -> ast.expr | None:
-    """The condition that the line decides by, or None."""
-    statement = line.statement
-    if isinstance(statement, ast.If | ast.While | ast.Assert):
-        return statement.test
-    choice = if_expression(line)
-    return None if choice is None else choice.test
-
-
-def if_expression(line: SourceLine) -> ast.IfExp | None:
-    """The `a if c else b` on the line, or None."""
-    return next((node for node in line.nodes if isinstance(node, ast.IfExp)), None)
-
-
-def only_chosen(line: SourceLine, test: ast.expr, read: ast.Call) -> bool:
-    """Whether the read is one side of `a if c else b` and no part of what decides: `c` may be a plain bool (`torch.is_tensor(x)`)."""
-    return if_expression(line) is not None and all(one is not read for one in ast.walk(test))
-
-
-def draws(situation: Situation) -> bool:
-    """Whether the line draws a random number with Python or NumPy."""
-    return re.search(r"(?<!torch\.)\brandom\.\w", situation.line.code) is not None
-
-
-def _reduces_in_python(situation: Situation) -> bool:
-    """Whether the line asks Python's `any` or `all`, which look at one element after the other."""
-    return next(situation.line.calls("any", "all"), None) is not None
-
-
-def tensor_condition(line: SourceLine, node: ast.expr, drop: ast.Call | None = None) -> str | None:
-    """The condition as a tensor of truth values: without `.item()`, `not` and `and` written as torch functions; None if it cannot be.
-
-    It cannot where a function that wants a number (Python's, NumPy's) stands around a read: without the read it gives no tensor.
-    """
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        inner = tensor_condition(line, node.operand, drop)
-        return None if inner is None else negated(inner)
-    if isinstance(node, ast.BoolOp):
-        parts = [tensor_condition(line, value, drop) if reads_a_tensor(value) else None for value in node.values]
-        return _joined("logical_and" if isinstance(node.op, ast.And) else "logical_or", parts)
-    if isinstance(node, ast.Compare):
-        return _compared(line, node, drop)
-    if _number_for_python(line, node, drop):
-        return None
-    text = without(line, node, drop)
-    return text if _is_truth(node) else boolean(text)
-
-
-def boolean(text: str) -> str:
-    """A tensor of numbers as the truth value that Python's `if` would take."""
-    return f"({text}) != 0" if re.search(r"[^\w.()\[\]]", text) else f"{text} != 0"
-
-
-def _compared(line: SourceLine, node: ast.Compare, drop: ast.Call | None) -> str | None:
-    if len(node.ops) == 1 and isinstance(node.ops[0], ast.In | ast.NotIn):
-        return _member(line, node, drop)
-    if _number_for_python(line, node, drop) or not all(
-        isinstance(op, ast.Eq | ast.NotEq | ast.Lt | ast.LtE | ast.Gt | ast.GtE) for op in node.ops
-    ):
-        return None
-    if len(node.ops) == 1:
-        return without(line, node, drop)
-    sides = [without(line, side, drop) for side in (node.left, *node.comparators)]
-    parts = [f"{one} {_COMPARES[type(op)]} {other}" for one, op, other in zip(sides, node.ops, sides[1:], strict=False)]
-    return _joined("logical_and", parts)
-
-
-def _member(line: SourceLine, node: ast.Compare, drop: ast.Call | None) -> str | None:
-    """`t in [1, 2]` with a plain list of constants."""
-    values = node.comparators[0]
-    if not isinstance(values, ast.List | ast.Tuple) or not all(isinstance(one, ast.Constant) for one in values.elts):
-        return None
-    tensor = without(line, node.left, drop)
-    text = f"torch.isin({tensor}, torch.tensor([{', '.join(line.text(one) for one in values.elts)}], device={tensor}.device))"
-    return text if isinstance(node.ops[0], ast.In) else f"torch.logical_not({text})"
-
-
-def _joined(name: str, parts: Sequence[str | None]) -> str | None:
-    text = parts[0]
-    for part in parts[1:]:
-        text = None if text is None or part is None else f"torch.{name}({text}, {part})"
-    return text
-
-
-def without(line: SourceLine, node: ast.expr, drop: ast.Call | None) -> str:
-    """The text of the node with the reads of scalars (`.item()`, and the cast `drop`) replaced by their tensors."""
-    text = line.text(node)
-    for read in ([] if drop is None else [drop]) + [one for one in ast.walk(node) if is_item(one)]:
-        text = text.replace(line.text(read), tensor_of(line, read))
-    for call in ast.walk(node):
-        name = dotted(call.func) or "" if isinstance(call, ast.Call) else ""
-        text = text.replace(f"{name}(", f"torch.{name[5:]}(") if _of_math(name) else text
-    return text
-
-
-def _of_math(name: str) -> bool:
-    """Whether torch has the function of `math` under the same name, from one number to one number."""
-    return name.startswith("math.") and name[5:] in ("isfinite", "isnan", "isinf", "exp", "log", "log2", "log10", "log1p", "sqrt")
-
-
-def _number_for_python(line: SourceLine, node: ast.expr, drop: ast.Call | None) -> bool:
-    """Whether a number that the expression reads goes to a function that is not torch's, which gives no tensor for a tensor."""
-    for read in ast.walk(node):
-        if read is not drop and not is_item(read):
-            continue
-        inner: ast.AST = read
-        while inner is not node and (parent := line.parent(inner)) is not None:
-            given = isinstance(parent, ast.Call) and parent.func is not inner and parent is not drop
-            if given and isinstance(parent, ast.Call) and not takes_tensors(parent, inner) and not _of_math(dotted(parent.func) or ""):
-                return True
-            inner = parent
-    return False
-
-
-def tensor_of(line: SourceLine, read: ast.Call) -> str:
-    """The tensor that `t.item()` or `float(t)` reads."""
-    inner = read.func.value if isinstance(read.func, ast.Attribute) else read.args[0]
-    if is_item(inner):
-        return tensor_of(line, inner)
-    text = line.text(inner)
-    simple = isinstance(inner, ast.Name | ast.Attribute | ast.Call | ast.Subscript)
-    return text if simple else f"({text})"
-
-
-def reads_a_tensor(node: ast.expr) -> bool:
-    """Whether the expression surely has the value of a tensor in it: it calls a reduction or a torch function."""
-    for one in ast.walk(node):
-        if isinstance(one, ast.Call):
-            name = dotted(one.func) or ""
-            last = one.func.attr if isinstance(one.func, ast.Attribute) else ""
-            if name.startswith("torch.") or last in _TRUTHS or last in _NUMBERS:
-                return True
-    return False
-
-
-def _is_truth(node: ast.expr) -> bool:
-    if isinstance(node, ast.BinOp):
-        return isinstance(node.op, ast.BitAnd | ast.BitOr) and _is_truth(node.left) and _is_truth(node.right)
-    if isinstance(node, ast.UnaryOp):
-        return isinstance(node.op, ast.Invert) and _is_truth(node.operand)
-    if isinstance(node, ast.Call):
-        last = node.func.attr if isinstance(node.func, ast.Attribute) else dotted(node.func)
-        return last in _TRUTHS or last == "bool"
-    return isinstance(node, ast.Compare)
-
-
-def _constant_message(situation: Situation, message: ast.expr) -> str:
+def _constant(situation: Situation, message: ast.expr) -> str:
     return situation.line.text(message) if isinstance(message, ast.Constant) else '"assertion failed"'
 
 
-def subject(situation: Situation) -> str:
-    """What to say it of: the place in a library with the line that leads there, or the line."""
-    if situation.where:
-        return f"{situation.where}, reached from {line_name(situation)},"
-    return line_name(situation) if situation.line.code else "This line"
-
-
-_SIGNS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.MatMult: "@", ast.Pow: "**"}
-_COMPARES = {ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
+def _reason(situation: Situation) -> str:
+    statement = situation.line.statement
+    if isinstance(statement, ast.While):
+        return "the values of a tensor decide how often the loop runs, which no graph can do"
+    block: Sequence[ast.stmt] = ()
+    if situation.place is not None and isinstance(whole := situation.place.statement(), ast.If):
+        block = (*whole.body, *whole.orelse)
+    inside = [node for one in block for node in ast.walk(one)]
+    if any(isinstance(one, ast.Break | ast.Continue) for one in inside):
+        return "the branch leaves or skips a turn of the loop, which no choice between values can stand for"
+    if any(isinstance(one, ast.Return) for one in inside):
+        return "the branch ends the function, and what stands behind it gives something else"
+    if block and all(isinstance(one, ast.Expr) for one in block):
+        called = dotted(block[0].value.func) if isinstance(block[0], ast.Expr) and isinstance(block[0].value, ast.Call) else None
+        return f"the branch makes calls ({f'`{called}`' if called else 'in its first line'}), which a graph cannot make or leave out"
+    return _UNKNOWN

@@ -11,23 +11,26 @@ from collections.abc import Mapping
 from dynadiag.advice.catalogue_slugs import described
 from dynadiag.advice.gb_types import GB_TYPES
 from dynadiag.advice.graph_breaks import RULES
+from dynadiag.advice.reasons import REASONS
 
 _HEAD = """# Advice on graph breaks
 
 Made by `python -m dynadiag.advice.catalogue`; do not edit.
 
-For each type of graph break in this table dynadiag has advice of its own: a change of the very line that broke, an option of torch, or the
-sentence that this cannot be cured and belongs outside the compiled function. Each piece of advice is tried by a case in
-`tests/with_torch/advice/table_*.py`, on the oldest and the newest supported torch: the break is there before, gone after (or the case says
-what remains), and the results are equal. Types that no case provokes share the rule of one that is tried.
+For each type of graph break in this table dynadiag knows a change (of the very line that broke, or an option of torch), or says why it
+advises nothing. Each piece of advice is tried by a case in `tests/with_torch/advice/table_*.py`, on the oldest and the newest supported
+torch: the break is there before, gone after, and the results are equal.
 
 Rules of the advice:
 
+- At most two changes for a finding, the best one first. A change is advised only where the record establishes that it does what it says:
+  the line, the source of its function, what stands behind the line. Where it does not, the finding says why nothing is advised.
+- A tensor takes the place of a number only where all that becomes of the number is arithmetic with tensors; `torch.where` takes the place
+  of an `if` only where both sides surely have one shape.
 - An option is named only if the torch of the recorded run has it. Where that was not recorded (a log from elsewhere) the advice says
-  "if your torch has this option".
-- A change is shown as one only where it is the whole new line; what has gaps to fill is told in words. Comments are left out.
-- A line of a library is not rewritten: the advice names the place and what can be done from outside.
-- A break of a type that is not in the table gets torch's own hints, marked "torch says".
+  "if your torch has this option". An option holds for the whole program: it is named only if no other line that broke speaks against it.
+- A change is shown as one only where it is the whole new line. Comments are left out.
+- A line of a library is not rewritten.
 - Ids are torch's (`torch/_dynamo/graph_break_registry.json`); a log without ids is looked up by the type's text.
 
 """
@@ -45,8 +48,12 @@ The advice on recompiles has its own table in [recompiles.md](recompiles.md); sl
 
 def page() -> str:
     """The page as Markdown: one row for each type, with what its rule is about."""
-    rows = [f"| {gb_id} | {_types(gb_id)} | {_about(gb_id)} |" for gb_id in sorted(RULES)]
-    ids = f"{_HEAD}{len(RULES)} ids.\n\n| id | torch's words | what the advice is about |\n|---|---|---|\n" + "\n".join(rows) + "\n"
+    rows = [f"| {gb_id} | {_types(gb_id)} | {_about(gb_id)} |" for gb_id in sorted({*RULES, *REASONS})]
+    ids = (
+        f"{_HEAD}{len(RULES) + len(REASONS)} ids.\n\n| id | torch's words | what the advice is about |\n|---|---|---|\n"
+        + "\n".join(rows)
+        + "\n"
+    )
     return (
         f"{ids}{_SLUGS}" + "\n".join(f"| `{slug}` | {_cell(text) or 'depends on the line'} |" for slug, text in described().items()) + "\n"
     )
@@ -61,6 +68,8 @@ def _types(gb_id: str, types: Mapping[str, str] = GB_TYPES) -> str:
 
 
 def _about(gb_id: str) -> str:
+    if gb_id in REASONS:
+        return f"Nothing: {REASONS[gb_id]}."
     return " ".join((rule.__doc__ or "").strip().split("\n")[0] for rule in RULES[gb_id]).replace("|", "\\|")
 
 

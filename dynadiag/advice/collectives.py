@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from dynadiag.advice.situation import Situation, line_name, say
-from dynadiag.model.report import Advice
+from dynadiag.advice.situation import Said, Situation, say, withhold
 
 _ASYNC = re.compile(r"async_op|\(Work\)|\bWork\b.*\bwait\b")
 _DISTRIBUTED = re.compile(r"\btorch\.distributed\b|\bdistributed_c10d\b|[/\\]torch[/\\]distributed[/\\]")
@@ -25,18 +24,15 @@ def in_collective(situation: Situation) -> bool:
     return _waits(situation) or any(_DISTRIBUTED.search(text) for text in (situation.context, file)) or bool(_calls(situation))
 
 
-def collective_advice(situation: Situation) -> Iterator[Advice]:
-    """The form that Dynamo captures, or the call outside."""
+def collective_advice(situation: Situation) -> Iterator[Said]:
+    """The form that Dynamo captures."""
     if _waits(situation):
         yield from say(
             "collective-sync",
             "Leave out `async_op=True` and the `wait()` that belongs to it: Dynamo captures `all_reduce` and `all_gather` in the form that "
             "waits",
         )
-    yield from say(
-        "collective-outside",
-        f"Make {line_name(situation)} outside the compiled function, on every rank alike",
-    )
+    yield from withhold("Dynamo does not trace this call of `torch.distributed`, and every rank has to make it")
 
 
 def _waits(situation: Situation) -> bool:

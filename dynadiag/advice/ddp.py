@@ -30,15 +30,10 @@ def in_ddp(situation: Situation) -> bool:
 def ddp_advice(run: Run) -> Iterator[Advice]:
     """What the break means and what avoids it; the same words for each line of DDP, so that one finding says them once."""
     yield from say(
-        "ddp-own-break",
-        "Nothing in your code breaks here: it is the bookkeeping of DistributedDataParallel before it calls the model, which Dynamo does "
-        f"not trace. {_inside(run)}",
-    )
-    yield from say(
         "ddp-compile-inside",
         "To be rid of these breaks compile the model inside (put your names): `model = DDP(torch.compile(net))` instead of "
         "`torch.compile(DDP(net))`. The graph is still split at DDP's buckets (`torch._dynamo.config.optimize_ddp`), so that gradients "
-        "are reduced while the backward goes on",
+        f"are reduced while the backward goes on. {_inside(run)}",
     )
 
 

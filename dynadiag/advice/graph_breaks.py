@@ -1,7 +1,7 @@
 """Advice for graph breaks: which concrete change to make on the very line that broke.
 
 The tables are keyed by torch's graph-break id (`torch/_dynamo/graph_break_registry.json`), which is stable over versions; a log without
-ids is looked up by the type's text as 2.11 and 2.15 write it. What no table knows gets torch's own hints, marked as torch's.
+ids is looked up by the type's text as 2.11 and 2.15 write it. What is not established by the record is no advice: a reason is told then.
 """
 
 from __future__ import annotations
@@ -10,54 +10,78 @@ import re
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-from dynadiag.advice.backends import BACKENDS
-from dynadiag.advice.bodies import BODIES
+from dynadiag.advice import training
 from dynadiag.advice.calls import CALLS
 from dynadiag.advice.collectives import collective_advice, in_collective
 from dynadiag.advice.data_shapes import DATA_SHAPES
 from dynadiag.advice.ddp import ddp_advice, in_ddp
 from dynadiag.advice.gb_types import GB_TYPES, OLD_TYPES
 from dynadiag.advice.printing import PRINTING, in_logging, logging_functions
-from dynadiag.advice.scalars import SCALARS, guards_on_data
-from dynadiag.advice.situation import Rule, Situation, leaves_out, line_name, say, situation_of
-from dynadiag.advice.training import OWN_BREAK, TRAINING
+from dynadiag.advice.reasons import REASONS
+from dynadiag.advice.scalars import SCALARS
+from dynadiag.advice.situation import Rule, Said, Situation, Withheld, leaves_out, line_name, say, situation_of
+from dynadiag.advice.training import TRAINING
+from dynadiag.advice.values import VALUES
 from dynadiag.model.report import Advice, GraphBreak
 from dynadiag.model.run import BreakEvent, Location, Run
 
-RULES: Mapping[str, tuple[Rule, ...]] = MappingProxyType({**SCALARS, **DATA_SHAPES, **PRINTING, **TRAINING, **CALLS, **BACKENDS, **BODIES})
+RULES: Mapping[str, tuple[Rule, ...]] = MappingProxyType({**SCALARS, **DATA_SHAPES, **PRINTING, **TRAINING, **CALLS, **VALUES})
+MOST_FIXES = 2
 
-# Breaks that carry no id: what their text says, and the rule for it (`torch/_dynamo/exc.py` UserError, 2.11 and 2.15).
-_WITHOUT_ID: tuple[tuple[re.Pattern[str], Rule], ...] = (
-    (
-        re.compile(r"could not (?:guard on|extract) .*data-dependent|consider annotating your code using torch\._check", re.IGNORECASE),
-        guards_on_data,
-    ),
+# Breaks that carry no id: what their text says (`torch/_dynamo/exc.py` UserError, 2.11 and 2.15).
+_UNDECIDED = re.compile(
+    r"could not (?:guard on|extract) .*data-dependent|consider annotating your code using torch\._check", re.IGNORECASE | re.DOTALL
 )
-_EMPTY_HINT = re.compile(r"report an issue|file an issue|developer|it may be possible to write dynamo tracing rules", re.IGNORECASE)
-_MAX_HINTS = 3
 
 
 def break_advice(event: BreakEvent | GraphBreak, run: Run, own_frame: Location | None = None) -> tuple[Advice, ...]:
-    """What to change for one graph break, best first; never empty.
+    """What to change for one graph break, best first, two changes at most; empty where nothing was established (`why_nothing` says why).
 
     `own_frame` is the user's own frame where the caller knows it. Only options that the torch of the run has are named; where that is
-    not recorded they carry "if your torch has it". Hints of torch come last and say that they are torch's (slug `torch-hint`).
+    not recorded they carry "if your torch has it".
     """
-    situation = situation_of(event, run, own_frame)
+    return advised(event, run, own_frame)[0]
+
+
+def advised(event: BreakEvent | GraphBreak, run: Run, own_frame: Location | None = None) -> tuple[tuple[Advice, ...], str]:
+    """The advice as `break_advice` gives it, and the reason why there is none: "" where there is some."""
+    said = tuple(_said(situation_of(event, run, own_frame), run))
+    fixes = _unique(one for one in said if isinstance(one, Advice))[:MOST_FIXES]
+    return fixes, "" if fixes else next((one.reason for one in said if isinstance(one, Withheld)), _NOT_KNOWN)
+
+
+_NOT_KNOWN = "no change of the source is known that ends this break"
+
+
+def _said(situation: Situation, run: Run) -> Iterable[Said]:
     if in_ddp(situation):
-        return tuple(ddp_advice(run))
+        return ddp_advice(run)
     if in_collective(situation):
-        return tuple(collective_advice(situation))
+        return collective_advice(situation)
     if _asks_for_causality(situation):
-        return tuple(_causal(situation))
-    ours = _unique(advice for rule in _rules(situation) for advice in rule(situation))
-    if situation.library and not any(advice.slug == OWN_BREAK for advice in ours):
-        return (*(advice for advice in ours if advice.after), *_library(situation))
-    if ours:
-        return ours
-    # What a rule looked at and did not advise is not advised by torch's general hint either.
-    hints = tuple(hint for hint in situation.hints if "torch._dynamo.config" not in hint or not _rules(situation))
-    return (*_unknown(situation), *_torch_hints(hints))
+        return _causal(situation)
+    rules = _rules(situation)
+    if not rules:
+        return (Withheld(_reason(situation)),)
+    ours = tuple(one for rule in rules for one in rule(situation))
+    if situation.library and not any(isinstance(one, Advice) for one in ours) and training.OWN_BREAK not in _reasons(ours):
+        return (Withheld(_library(situation)),)
+    return ours
+
+
+def _reasons(said: Iterable[Said]) -> set[str]:
+    return {one.reason for one in said if isinstance(one, Withheld)}
+
+
+def _reason(situation: Situation) -> str:
+    """Why nothing is advised for a type that has no rule."""
+    if situation.library:
+        return _library(situation)
+    if _UNDECIDED.search(f"{situation.gb_type}\n{situation.explanation}"):
+        return "torch must decide something by a number that is only known at run time"
+    if situation.resumed and not _key(situation.gb_id, situation.gb_type):
+        return f"{_NOT_KNOWN}, and this code was compiled on its own because of a break before it, which comes first"
+    return REASONS.get(_key(situation.gb_id, situation.gb_type) or "", _NOT_KNOWN)
 
 
 def _asks_for_causality(situation: Situation) -> bool:
@@ -69,28 +93,16 @@ def _asks_for_causality(situation: Situation) -> bool:
 def _causal(situation: Situation) -> Iterable[Advice]:
     text = (
         f"torch reads the mask to see whether it is causal. Say it where {line_name(situation)} passes the mask: `is_causal=True` "
-        "(`tgt_is_causal=True` of nn.Transformer) for a causal mask, `False` for any other"
+        "(`tgt_is_causal=True` of nn.Transformer) for a causal mask, `False` for any other; `False` is right for every mask"
     )
     return say("say-is-causal", text)
 
 
-def _library(situation: Situation) -> Iterable[Advice]:
-    """What holds for each break on a line of a library: the user can only keep the library from running it."""
+def _library(situation: Situation) -> str:
+    """What holds for each break on a line of a library."""
     whose, project = _whose(situation)
-    if situation.holds_work:
-        text = (
-            f"{line_name(situation)} does most of the work that is compiled: leave it where it is, or give it arguments with which it does "
-            "not get there"
-        )
-    elif situation.inside:
-        text = f"call {line_name(situation)} before or after the compiled function, or give it arguments with which it does not get there"
-    else:
-        text = (
-            "compile a submodule that does not run it (`module.compile()` on that part) instead of the whole, or choose an option of the "
-            "library that avoids it"
-        )
-    upgrade = f"; a newer {project} may be without it, else it is one to report there" if project else ""
-    return say("library-line", f"What breaks inside is {whose}, not yours to edit: {text}{upgrade}")
+    upgrade = f"; a newer {project} may be without it" if project else ""
+    return f"what breaks inside is {whose}, not yours to edit{upgrade}"
 
 
 def _whose(situation: Situation) -> tuple[str, str]:
@@ -107,16 +119,16 @@ def _rules(situation: Situation) -> tuple[Rule, ...]:
     """The rules of this break; whatever breaks inside the logging package is cured at the logger call."""
     if in_logging(situation):
         return (logging_functions,)
-    return rules_for(situation.gb_id, situation.gb_type, situation.explanation)
+    return rules_for(situation.gb_id, situation.gb_type)
 
 
-def rules_for(gb_id: str | None, gb_type: str, explanation: str = "") -> tuple[Rule, ...]:
-    """The rules of a break: by id, by the text of its type, or by its wording; empty for a break that we do not know."""
-    key = gb_id if gb_id in RULES else _known_by_text(_normal(gb_type))
-    if key is not None and key in RULES:
-        return RULES[key]
-    text = f"{gb_type}\n{explanation}"
-    return tuple(rule for pattern, rule in _WITHOUT_ID if pattern.search(text))
+def rules_for(gb_id: str | None, gb_type: str) -> tuple[Rule, ...]:
+    """The rules of a break: by id, or by the text of its type; empty for a break that has none."""
+    return RULES.get(_key(gb_id, gb_type) or "", ())
+
+
+def _key(gb_id: str | None, gb_type: str) -> str | None:
+    return gb_id if gb_id in RULES or gb_id in REASONS else _known_by_text(_normal(gb_type))
 
 
 def _known_by_text(gb_type: str) -> str | None:
@@ -126,18 +138,6 @@ def _known_by_text(gb_type: str) -> str | None:
 
 def _normal(gb_type: str) -> str:
     return " ".join(gb_type.lower().split())
-
-
-def _unknown(situation: Situation) -> Iterable[Advice]:
-    text = f"dynadiag has no tried change for this break: keep {line_name(situation)} as it is, or write it in another way"
-    if situation.resumed:
-        text += "; this code was compiled on its own because of a break before it: cure that one first, and see whether this one stays"
-    return say("move-out", text)
-
-
-def _torch_hints(hints: tuple[str, ...]) -> Iterable[Advice]:
-    useful = [hint for hint in hints if not _EMPTY_HINT.search(hint)]
-    return (Advice(slug="torch-hint", text=f"torch says: {hint}") for hint in useful[:_MAX_HINTS])
 
 
 def _unique(found: Iterable[Advice]) -> tuple[Advice, ...]:

@@ -3,32 +3,19 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from dynadiag.advice.branches import tensor_of
-from dynadiag.advice.reads import scalar_calls
-from dynadiag.advice.situation import Situation, rewrite, sketch
+from dynadiag.advice.conditions import tensor_of
+from dynadiag.advice.places import Place
+from dynadiag.advice.situation import Situation, rewrite
 from dynadiag.advice.source import SourceLine, dotted
-from dynadiag.advice.uses import takes_tensors
 from dynadiag.model.report import Advice
 
-ARITHMETIC = "a 0-d tensor works where later lines only compute with it"
 # What `math` and torch compute alike, from one number to one number.
 _MATH = frozenset(
     ("exp", "log", "log2", "log10", "log1p", "expm1", "sqrt", "sin", "cos", "tan", "sinh", "cosh", "tanh", "asin", "acos", "atan", "erf")
 )
-# What torch computes on symbols (torch/__init__.py, `sym_sqrt` and its kin); others may end compilation with an error (2.15).
-_ON_SYMBOLS = frozenset(
-    ("sqrt", "cos", "cosh", "sin", "sinh", "tan", "tanh", "asin", "acos", "atan", "log2", "floor", "ceil", "trunc", "pow")
-)
-
-
-def in_untraced_math(line: SourceLine) -> bool:
-    """Whether the line reads a number for a function of `math` that cannot be in a graph, so that the number must not become a symbol."""
-    reads = (*line.calls("float", "int"), *line.methods("item"))
-    calls = [number_call(line, read) for read in reads]
-    names = (dotted(call.func) or "" for call in calls if call is not None)
-    return any(name.startswith("math.") and name[5:] not in _ON_SYMBOLS for name in names)
+_TEXT = "Compute on the tensor with torch instead of math: all uses compute with it (`detach()` because a number carries no gradient)"
 
 
 def math_function(call: ast.Call) -> str | None:
@@ -42,34 +29,32 @@ def detached(inner: str) -> str:
     return inner if ".detach()" in inner else f"{inner}.detach()"
 
 
-def number_call(line: SourceLine, read: ast.AST) -> ast.Call | None:
-    """The call that the read is an argument of, alone or as a part of arithmetic, unless it computes on tensors as well."""
+def of_math(line: SourceLine, read: ast.AST) -> ast.Call | None:
+    """The call of `math` that the read is the argument of, alone or as a part of arithmetic."""
     node = read
     while isinstance(parent := line.parent(node), ast.BinOp | ast.UnaryOp):
         node = parent
-    call = parent if isinstance(parent, ast.Call) and parent.func is not node else None
-    return None if call is None or takes_tensors(call) else call
+    return parent if isinstance(parent, ast.Call) and node in parent.args and math_function(parent) is not None else None
 
 
-def computed_with_torch(situation: Situation, read: ast.Call) -> Iterator[Advice]:
-    """`math.exp(-t.item())` as `torch.exp(-t.detach())`; in words where the line does not say which of its casts read tensors."""
-    line, reads = situation.line, scalar_calls(situation.line)
-    around = [number_call(line, one) for one in reads]
-    calls = {id(call): call for call in around if call is not None}
-    functions = [math_function(call) for call in calls.values()]
-    if not functions or None in functions or any(number_call(line, call) is not None for call in calls.values()) or _casts_to_int(read):
-        return
-    casts = {id(call) for call in line.calls("float") if len(call.args) == 1} - {id(one) for one in reads}
-    text = f"Compute on the tensor with torch instead of math ({ARITHMETIC})"
-    if casts and not any(isinstance(one.func, ast.Attribute) for one in reads):
-        written = [f"`torch.{function}`" for call in line.nodes if isinstance(call, ast.Call) and (function := math_function(call))]
-        names = ", ".join(dict.fromkeys(written))
-        yield from sketch(situation, "item-math", f"{text}: write {names}, and `.detach()` instead of `float(...)` where it reads a tensor")
-        return
-    changes: list[tuple[ast.AST, str]] = [(call.func, f"torch.{math_function(call)}") for call in calls.values()]
+def computed_with_torch(situation: Situation, reads: Sequence[ast.Call], calls: Sequence[ast.Call]) -> Iterator[Advice]:
+    """`math.exp(-t.item())` as `torch.exp(-t.detach())`."""
+    line = situation.line
+    changes: list[tuple[ast.AST, str]] = [(call.func, f"torch.{math_function(call)}") for call in {id(one): one for one in calls}.values()]
     changes += [(one, detached(tensor_of(line, one))) for one in reads]
-    yield from rewrite(situation, "item-math", line.replaced_all(changes), text)
+    yield from rewrite(situation, "item-math", line.replaced_all(changes), _TEXT)
 
 
-def _casts_to_int(read: ast.Call) -> bool:
-    return isinstance(read.func, ast.Name) and read.func.id == "int"
+def math_call(situation: Situation, place: Place) -> Iterator[Advice]:
+    """`math.sqrt(t)` of a tensor as `torch.sqrt(t.detach())`."""
+    line = situation.line
+    for node in line.nodes:
+        if isinstance(node, ast.Call) and (function := math_function(node)) is not None:
+            call = place.at(line, node)
+            argument = place.at(line, node.args[0])
+            if call is not None and argument is not None and place.is_tensor(argument) and place.tensor_serves(call):
+                text = line.text(node.args[0])
+                simple = isinstance(argument, ast.Name | ast.Attribute | ast.Call | ast.Subscript)
+                after = line.replaced(node, f"torch.{function}({detached(text if simple else f'({text})')})")
+                yield from rewrite(situation, "item-math", after, _TEXT)
+            return

@@ -123,27 +123,3 @@ def under_no_grad(code: str | None) -> str | None:
         return None
     shorter = text.replace(".data", "") if ".data" in text and ".data =" not in text else text
     return f"with torch.no_grad():\n    {shorter}" if shorter and (shorter != text or line.only_call() is not None) else None
-
-
-def copied_into(code: str | None) -> str | None:
-    """`w.copy_(values)` under no_grad for `w.data = values`, `w.set_(values)` and `m.w = nn.Parameter(values)`; None for anything else."""
-    line = parse_line(code)
-    statement, call = line.statement, line.only_call()
-    target: ast.AST | None = None
-    if isinstance(statement, ast.Assign) and len(statement.targets) == 1 and isinstance(one := statement.targets[0], ast.Attribute):
-        value, made = statement.value, statement.value
-        target = one.value if one.attr == "data" else None
-        if isinstance(made, ast.Call) and (dotted(made.func) or "").rpartition(".")[2] == "Parameter" and made.args:
-            target, value = one, made.args[0]
-    elif call is not None and isinstance(call.func, ast.Attribute) and call.func.attr == "set_" and len(call.args) == 1:
-        target, value = call.func.value, call.args[0]
-    name = None if target is None or (call is not None and is_function_form(call)) else dotted(target)
-    return None if name is None else f"with torch.no_grad():\n    {name}.copy_({line.text(value)})"
-
-
-def receiver(code: str | None) -> str | None:
-    """The tensor that a line's in-place call writes, as written: `self.h` for `self.h.add_(x)` and `torch.relu_(self.h)`."""
-    node: ast.AST | None = parse_line(code).only_call()
-    while isinstance(node, ast.Call):
-        node = written_tensor(node)
-    return dotted(node) if node is not None else None

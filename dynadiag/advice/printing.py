@@ -6,7 +6,9 @@ import ast
 import re
 from collections.abc import Iterator
 
-from dynadiag.advice.situation import CHANGES, Rule, Situation, guarded, line_name, option, quoted, rewrite, say
+from dynadiag.advice.conditions import tensor_of
+from dynadiag.advice.reads import scalar_calls
+from dynadiag.advice.situation import CHANGES, Rule, Said, Situation, guarded, option, rewrite, withhold
 from dynadiag.advice.source import dotted
 from dynadiag.model.report import Advice
 
@@ -20,12 +22,14 @@ _LOGGING = re.compile(r"[/\\]logging[/\\]__init__\.py$")
 _LOGGER = re.compile(r"method: <(?P<class>\w+) [^\n]*? \(\w+\)>\.(?P<method>\w+), args")
 
 
-def prints(situation: Situation) -> Iterator[Advice]:
+def prints(situation: Situation) -> Iterator[Said]:
     """`print(...)`: let Dynamo print after the graph where it can, else format the arguments, else leave it out of compiled code."""
     call = next(situation.caller.calls("print"), None)
     kinds = _argument_kinds(situation.context)
     has_keywords = situation.context.rstrip().endswith("True") if call is None else bool(call.keywords)
-    if kinds <= _REORDERABLE and not has_keywords and not _breaks_before(situation):
+    if _reads(situation):
+        yield from _printed(situation)
+    elif kinds <= _REORDERABLE and not has_keywords and not _reads_a_clock(situation):
         yield from option(
             situation,
             "print-reorder",
@@ -38,18 +42,37 @@ def prints(situation: Situation) -> Iterator[Advice]:
     yield from quiet_print(situation)
 
 
-def quiet_print(situation: Situation) -> Iterator[Advice]:
-    """A print that Dynamo cannot move: print behind the call, else skip it while compiling, or drop all prints in compiled code."""
-    if situation.editable or situation.direct:
-        text = f"Return what {line_name(situation)} prints from the compiled function, and print it after the call"
-        yield from say("print-outside", text)
-    yield from guarded(
-        situation,
-        "print-guard",
-        f"Or leave {line_name(situation)} out of compiled code: {CHANGES}",
+def quiet_print(situation: Situation) -> Iterator[Said]:
+    """A print that Dynamo cannot move: skip it while compiling, or drop all prints in compiled code where the line is a library's."""
+    yield from guarded(situation, "print-guard")
+    if not (situation.editable or situation.direct):
+        text = f"Drop every print inside compiled code without editing it: {CHANGES}"
+        yield from ignored(situation, "print-ignore", "print", text)
+    yield from withhold("a graph cannot print, and this print is a part of a longer line")
+
+
+def _printed(situation: Situation) -> Iterator[Advice]:
+    """`print("loss", loss.item())`, `print(f"{loss.item():.4f}")`: text of a tensor can be made after the graph."""
+    line, call = situation.line, next(situation.line.calls("print"), None)
+    has = situation.options.known("dynamo", "reorderable_logging_functions")
+    if call is None or call.keywords or has == "no" or any(True for _ in line.methods("tolist")):
+        return
+    changes = []
+    for read in scalar_calls(line):
+        inner, parent = tensor_of(line, read), line.parent(read)
+        if isinstance(parent, ast.FormattedValue):
+            changes.append((read, inner))
+        elif parent is call and not ('"' in inner and "'" in inner) and "\\" not in inner:
+            quote = "'" if '"' in inner else '"'
+            changes.append((read, f"f{quote}{{{inner}}}{quote}"))
+        else:
+            return
+    text = (
+        "Print text made of the tensor, after the graph (say `torch._dynamo.config.reorderable_logging_functions.add(print)` once before)"
     )
-    if not _breaks_before(situation):
-        yield from ignored(situation, "print-ignore", "print", f"Or drop every print inside compiled code without editing it: {CHANGES}")
+    doubt = " (if your torch has it)" if has == "unknown" else ""
+    options = ("torch._dynamo.config.reorderable_logging_functions",)
+    yield from rewrite(situation, "item-print", line.replaced_all(changes), f"{text}{doubt}", options=options)
 
 
 def ignored(situation: Situation, slug: str, function: str, text: str) -> Iterator[Advice]:
@@ -66,7 +89,7 @@ def ignored(situation: Situation, slug: str, function: str, text: str) -> Iterat
 def print_formatted(situation: Situation) -> Iterator[Advice]:
     """`print("s", x.shape)`: one f-string is a constant for Dynamo, so the print can be moved behind the graph."""
     call = next(situation.line.calls("print"), None)
-    text = None if call is None or call.keywords or _breaks_before(situation) else _format_string(situation, call)
+    text = None if call is None or call.keywords or _reads_a_clock(situation) or _reads(situation) else _format_string(situation, call)
     has = situation.options.known("dynamo", "reorderable_logging_functions")
     if call is None or text is None or has == "no":
         return
@@ -81,7 +104,7 @@ def print_formatted(situation: Situation) -> Iterator[Advice]:
     )
 
 
-def reordered_print(situation: Situation) -> Iterator[Advice]:
+def reordered_print(situation: Situation) -> Iterator[Said]:
     """A print or log record that was declared reorderable and is not (`GB0296`): format what it says, or leave it out."""
     if "Logger" in situation.context:
         yield from loggers(situation)
@@ -91,19 +114,24 @@ def reordered_print(situation: Situation) -> Iterator[Advice]:
     yield from quiet_print(situation)
 
 
-def loggers(situation: Situation) -> Iterator[Advice]:
+def loggers(situation: Situation) -> Iterator[Said]:
     """`logger.info(...)`: torch 2.15 can log after the graph, every torch can leave the record out."""
     if _compiled_alone(situation):
-        yield from _caller_first(situation)
+        text = "the function around the line runs eager, so Dynamo compiles `logging`'s own functions: the break that makes it run eager"
+        yield from withhold(f"{text} comes first")
         return
-    if (situation.editable or situation.direct) and _reads(situation):
-        text = f"Or leave {line_name(situation)}, which reads a tensor's value before anything is logged, out of compiled code: {CHANGES}"
-        yield from guarded(situation, "logger-guard", text)
-        yield from say("logger-outside", f"Return what {line_name(situation)} logs, and log it after the compiled call")
-        return
+    if not ((situation.editable or situation.direct) and _reads(situation)):
+        yield from _configured(situation)
+    yield from guarded(situation, "logger-guard")
+    yield from withhold("Dynamo does not trace into loggers, and this call is a part of a longer line")
+
+
+def _configured(situation: Situation) -> Iterator[Advice]:
     target = _logger_function(situation)
-    kinds = _logged_kinds(situation.context)
-    if target and _logs_later(situation) and kinds <= _TEXTS and re.search(r"kwargs: \{\}", situation.context):
+    if not target:
+        return
+    texts_only = _logged_kinds(situation.context) <= _TEXTS and re.search(r"kwargs: \{\}", situation.context)
+    if texts_only and _logs_later(situation):
         yield from option(
             situation,
             "logger-reorder",
@@ -111,32 +139,16 @@ def loggers(situation: Situation) -> Iterator[Advice]:
             f".add({target})",
             f"Keep {situation.called} and let Dynamo log after the graph has run{_needs_import(situation, target)}",
         )
-    guard = tuple(guarded(situation, "logger-guard", f"Or leave {line_name(situation)} out of compiled code: {CHANGES}"))
-    noisy = situation.torch is None or situation.torch < (2, 15)
-    yield from guard if noisy else ()
-    if target:
-        whose = "all loggers" if target.startswith("logging.Logger.") else "this logger"
-        text = f"Leave what `{target}` writes out of compiled code (for {whose}) without editing {situation.called}"
-        text += f"{_needs_import(situation, target)}: {CHANGES}"
-        yield from ignored(situation, "logger-ignore", target, text)
-    yield from () if noisy else guard
-    if target and (situation.editable or situation.direct) and not kinds <= _TEXTS:
-        yield from say("logger-outside", f"Return what {line_name(situation)} logs, and log it after the compiled call")
-    if not target:
-        yield from say("logger-outside", f"Take {situation.called} out of the compiled function: Dynamo does not trace into loggers")
+        return
+    whose = "all loggers" if target.startswith("logging.Logger.") else "this logger"
+    text = f"Leave what `{target}` writes out of compiled code (for {whose}) without editing {situation.called}"
+    text += f"{_needs_import(situation, target)}: {CHANGES}"
+    yield from ignored(situation, "logger-ignore", target, text)
 
 
 def _compiled_alone(situation: Situation) -> bool:
     """Whether Dynamo compiled a function of logging by itself: options and guards in the compiled caller then reach nothing."""
     return _LOGGING.search(situation.entered) is not None
-
-
-def _caller_first(situation: Situation) -> Iterator[Advice]:
-    text = (
-        f"The function around {line_name(situation)} runs eager, so Dynamo compiles `logging`'s own functions one by one: cure the break "
-        "that makes it run eager first, or take this line out of it"
-    )
-    yield from say("logger-caller", text)
 
 
 def _logged_kinds(context: str) -> set[str]:
@@ -160,7 +172,7 @@ def _logs_later(situation: Situation) -> bool:
     return "reorderable" in situation.explanation and not in_logging(situation)
 
 
-def logging_functions(situation: Situation) -> Iterator[Advice]:
+def logging_functions(situation: Situation) -> Iterator[Said]:
     """`logging.info(...)` of the module: Dynamo traces into it and meets the root logger; name the function itself instead."""
     call = next((call for call in situation.caller.methods(*LOGGER_METHODS) if dotted(call.func) is not None), None)
     name = None if call is None else dotted(call.func)
@@ -176,10 +188,10 @@ def logging_functions(situation: Situation) -> Iterator[Advice]:
             f"Keep {situation.called} and let Dynamo log after the graph has run",
         )
     yield from ignored(situation, "logging-ignore", name, f"Leave `{name}` out of compiled code without editing it: {CHANGES}")
-    yield from guarded(situation, "logger-guard", f"Or leave {line_name(situation)} out of compiled code: {CHANGES}")
+    yield from guarded(situation, "logger-guard")
 
 
-def warn(situation: Situation) -> Iterator[Advice]:
+def warn(situation: Situation) -> Iterator[Said]:
     """`warnings.warn(...)`: with one text it can come after the graph, otherwise it has to be left out of compiled code."""
     call = next(situation.line.calls("warnings.warn", "warn"), None)
     if call is not None and situation.editable and len(call.args) == 1 and not call.keywords:
@@ -188,69 +200,60 @@ def warn(situation: Situation) -> Iterator[Advice]:
             "warn-reorder",
             "reorderable_logging_functions",
             ".add(warnings.warn)",
-            f"Keep {line_name(situation)} and let Dynamo warn after the graph has run",
+            f"Keep {situation.called} and let Dynamo warn after the graph has run",
         )
     inside = f" (this one is in {situation.where}, where you cannot edit it)" if situation.where and not situation.direct else ""
     yield from ignored(situation, "warn-ignore", "warnings.warn", f"Leave warnings out of compiled code{inside}: {CHANGES}")
-    yield from guarded(situation, "warn-guard", f"Or leave {line_name(situation)} out of compiled code: {CHANGES}")
+    yield from guarded(situation, "warn-guard")
 
 
-def clocks(situation: Situation) -> Iterator[Advice]:
+def clocks(situation: Situation) -> Iterator[Said]:
     """`time.time()` and its like: a compiled region is asynchronous and cannot time itself."""
-    yield from say(
-        "clock-outside",
-        f"Take {quoted(_clock_name(situation))} out of the compiled function and time its call from outside (on a GPU after "
-        "`torch.cuda.synchronize()`)",
-    )
-    yield from guarded(situation, "clock-guard", f"Or leave {line_name(situation)} out of compiled code: {CHANGES}")
+    yield from withhold("a graph has no clock: what it runs can only be timed from outside of the compiled function")
 
 
-def progress_bars(situation: Situation) -> Iterator[Advice]:
+def progress_bars(situation: Situation) -> Iterator[Said]:
     """`for x in tqdm(xs)`: the bar belongs around the call of the compiled function."""
     call = next((call for call in situation.line.nodes if _is_bar(call)), None)
-    if isinstance(call, ast.Call) and call.args:
-        after = situation.line.replaced(call, situation.line.text(call.args[0]))
-        text = "Loop over the iterable itself; a progress bar belongs around the call of the compiled function"
-        yield from rewrite(situation, "tqdm-outside", after, text)
-        return
-    yield from say("tqdm-outside", "Put the progress bar around the call of the compiled function, not inside it")
+    if isinstance(call, ast.Call) and len(call.args) == 1 and isinstance(situation.line.statement, ast.For):
+        name = (dotted(call.func) or "").rpartition(".")[2]
+        iterable = situation.line.text(call.args[0])
+        after = situation.line.replaced(call, f"range({iterable})" if name == "trange" else iterable)
+        yield from rewrite(situation, "tqdm-outside", after, "Loop over the iterable itself: compiled code can show no progress bar")
+    yield from withhold("compiled code can show no progress bar")
 
 
-def frames(situation: Situation) -> Iterator[Advice]:
+def frames(situation: Situation) -> Iterator[Said]:
     """`inspect.stack()`, `sys._getframe()`, `traceback.print_stack()`: Dynamo has no Python frames to show."""
-    yield from guarded(situation, "frames-guard", f"Or leave {line_name(situation)} out of compiled code: {CHANGES}")
-    yield from say(
-        "frames-outside",
-        f"Compiled code has no Python frame to look at: take {line_name(situation)} out of the compiled function and pass in what it found",
-    )
+    yield from guarded(situation, "frames-guard")
+    yield from withhold("compiled code has no Python frame to look at")
 
 
-def streams(situation: Situation) -> Iterator[Advice]:
-    """`sys.stdout.write(...)`: a print of the same text can be moved behind the graph."""
+def streams(situation: Situation) -> Iterator[Said]:
+    """`sys.stdout.write(text)` of a whole line: a print of the same text can be moved behind the graph."""
     call = next(situation.line.calls("sys.stdout.write"), None)
-    text = situation.line.text(call.args[0]) if call is not None and len(call.args) == 1 else None
+    text = situation.line.text(call.args[0]) if call is not None and len(call.args) == 1 and not _reads(situation) else ""
+    ending = re.fullmatch(r"""(f?(['"])[^'"]*)\\n\2""", text)
     full = "torch._dynamo.config.reorderable_logging_functions"
-    if call is not None and text is not None and situation.options.known("dynamo", "reorderable_logging_functions") != "no":
+    if call is not None and ending is not None and situation.options.known("dynamo", "reorderable_logging_functions") != "no":
         yield from rewrite(
             situation,
             "write-print",
-            situation.line.replaced(call, f"print({text})"),
-            f"Print instead (a print ends the line), and say `{full}.add(print)` once before the first call",
+            situation.line.replaced(call, f"print({ending[1]}{ending[2]})"),
+            f"Print instead, and say `{full}.add(print)` once before the first call: Dynamo then prints after the graph has run",
             options=(full,),
         )
-    yield from guarded(situation, "write-guard", f"Or leave {line_name(situation)} out of compiled code: {CHANGES}")
+    yield from guarded(situation, "write-guard")
+    yield from withhold("a graph cannot write to a stream")
 
 
 def _argument_kinds(context: str) -> set[str]:
     return set(re.findall(r"\b(\w+Variable)\b", context))
 
 
-def _breaks_before(situation: Situation) -> bool:
-    """Whether the line breaks by itself before anything is printed: it reads values out of tensors, or a clock."""
-    clock = any(
-        (dotted(node.func) or "").startswith(("time.", "datetime.")) for node in situation.caller.nodes if isinstance(node, ast.Call)
-    )
-    return clock or _reads(situation)
+def _reads_a_clock(situation: Situation) -> bool:
+    calls = (dotted(node.func) or "" for node in situation.caller.nodes if isinstance(node, ast.Call))
+    return any(name.startswith(("time.", "datetime.")) for name in calls)
 
 
 def _reads(situation: Situation) -> bool:
@@ -274,17 +277,6 @@ def in_logging(situation: Situation) -> bool:
     """Whether Dynamo stopped inside the logging package, below the logger call of the program."""
     file = situation.torch_frame.file if situation.torch_frame is not None else ""
     return not situation.editable and _LOGGING.search(file) is not None
-
-
-def _clock_name(situation: Situation) -> str:
-    called = re.search(r"Called `([\w.]+\(\))`", situation.context)
-    if called:
-        return called[1]
-    call = re.search(r"<class '(datetime\.\w+)'>\) (\w+)", situation.context)
-    if call:
-        return f"{call[1]}.{call[2]}()"
-    module, name = re.search(r"module: ([\w.]+)", situation.context), re.search(r"qualname: ([\w.]+)", situation.context)
-    return quoted(f"{module[1]}.{name[1]}()").strip("`") if module and name else situation.line.code or "the clock"
 
 
 def _is_bar(node: ast.AST) -> bool:

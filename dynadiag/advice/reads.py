@@ -8,7 +8,6 @@ from typing import TypeGuard
 
 from dynadiag.advice.source import SourceLine, dotted
 
-TAKE_BACK = "take the option back if compilation then raises"
 _CASTS = ("float", "int", "bool")
 
 
@@ -25,12 +24,6 @@ def scalar_calls(line: SourceLine) -> list[ast.Call]:
     return methods or casts[:1]
 
 
-def in_key(line: SourceLine, read: ast.AST) -> bool:
-    """Whether the read is in the `key=` of a sort, a maximum or the like."""
-    around = _around(line, read, ast.keyword)
-    return isinstance(around, ast.keyword) and around.arg == "key"
-
-
 def in_hook(line: SourceLine, read: ast.AST) -> bool:
     """Whether the read is in a lambda that the line registers as a hook: what such a lambda returns takes the place of a gradient."""
     around = _around(line, read, ast.Lambda)
@@ -42,3 +35,8 @@ def _around(line: SourceLine, node: ast.AST | None, kind: type[ast.AST]) -> ast.
     while node is not None and not isinstance(node, kind):
         node = line.parent(node)
     return node
+
+
+def draws(line: SourceLine) -> bool:
+    """Whether the line draws a random number with Python or NumPy."""
+    return re.search(r"(?<!torch\.)\brandom\.\w", line.code) is not None

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from dynadiag.advice.blocks import Block, parse_block
+from dynadiag.advice.places import Place, function_around
+from dynadiag.advice.reads import scalar_calls
 from dynadiag.advice.source import SourceLine, parse_line
-from dynadiag.advice.surroundings import hidden_reads, holds_work, is_resumed, taken_by
 from dynadiag.facts.lookups import compiled_in_epochs, process_of
 from dynadiag.facts.user_frames import (
     is_own_file,
@@ -18,6 +19,7 @@ from dynadiag.facts.user_frames import (
     joined_stack,
     of_last_run,
     own_frame,
+    resume_line,
     source_function,
 )
 from dynadiag.model.report import Advice, GraphBreak
@@ -26,6 +28,7 @@ from dynadiag.model.run import BreakEvent, Location, Process, Run
 _OPTIMIZER = re.compile(r"[/\\]torch[/\\]optim[/\\]")
 _DYNAMO = re.compile(r"[/\\]torch[/\\]_dynamo[/\\]")
 _PACKED = re.compile(r"\bPackedSequence\b|\bpack(?:_padded)?_sequence\b")
+_MOST_OTHERS = 50
 _POLYFILL = re.compile(r"[/\\]torch[/\\]_dynamo[/\\]polyfills[/\\]")
 
 
@@ -50,14 +53,13 @@ class Situation:
     `line` is the user's own line; `editable` says that the break is on it and not in a library. `broken` is the line where Dynamo
     stopped, the same one when `editable`; `caller` is the innermost line outside the standard library. `direct`: that is the user's
     line, it calls the function of the standard library that broke. `library`: it is a call into a library, in which the line that
-    broke is an implementation detail. `inside`: the user's line is compiled code, and not only the call that leads there. `trains`: an
-    optimizer was compiled too, `trains_anywhere`: in any compiled function of the run, or a `backward()`. `block`: the statement on the
-    user's own line with what stands behind it, when it broke there. `packs`: the program packs sequences for an RNN. `broken_lines`: the
-    lines of the file that broke, this one too. `depth`: how many calls below the user's line the break is.
-    `entered`: the file of the function that Dynamo compiled when it broke, unless the user's function breaks on that line as well.
-    `taken_by`: the function of a library that calls the user's own as a hook or callback, and takes what it returns. `hidden_reads`: other
-    lines of the file that broke because an operator on them reads a number. `holds_work`: at least half of the nodes of all graphs are
-    under the call on the user's line. `resumed`: the code goes on after another break.
+    broke is an implementation detail. `inside`: the user's line is compiled code, and not only the call that leads there. `trains`: in
+    some compiled function of the run an optimizer or a `backward()` broke. `place`: the user's own line in the source of its function,
+    when it broke there; `reads`: what the other lines read that broke because of a number, `sizes`: those that broke because of a size.
+    `packs`: the program packs sequences for an RNN. `returns`: the line is in the compiled function itself, so what it returns goes to the
+    program. `depth`: how many calls below the user's line the break is. `entered`: the file of the function that Dynamo compiled when it
+    broke, unless the user's function breaks on
+    that line as well. `resumed`: the code goes on after another break.
     """
 
     gb_id: str | None
@@ -75,16 +77,14 @@ class Situation:
     inside: bool
     options: TorchOptions
     trains: bool = False
-    trains_anywhere: bool = False
     torch: tuple[int, ...] | None = None
-    block: Block | None = None
+    place: Place | None = None
+    reads: tuple[tuple[SourceLine, Place | None, ast.Call | None], ...] = ()
+    sizes: tuple[Place | None, ...] = ()
     packs: bool = False
-    broken_lines: frozenset[str] = frozenset()
+    returns: bool = False
     depth: int = 0
     entered: str = ""
-    taken_by: str = ""
-    hidden_reads: frozenset[str] = frozenset()
-    holds_work: bool = False
     resumed: bool = False
 
     @property
@@ -108,7 +108,16 @@ class Situation:
 # What an advice that leaves a call out of compiled code says of it.
 CHANGES = "this changes the program, compiled calls then do not do it"
 
-Rule = Callable[[Situation], Iterator[Advice]]
+
+@dataclass(frozen=True, slots=True)
+class Withheld:
+    """Why nothing is advised: a clause that goes on after a colon."""
+
+    reason: str
+
+
+Said = Advice | Withheld
+Rule = Callable[[Situation], Iterator[Said]]
 
 
 def situation_of(event: BreakEvent | GraphBreak, run: Run, own: Location | None = None) -> Situation:
@@ -140,22 +149,16 @@ def situation_of(event: BreakEvent | GraphBreak, run: Run, own: Location | None 
         depth=len(below),
         entered="" if own is not None and (own.file, own.line) in _all_breaks(run).calling else _entered(event, run),
         options=TorchOptions() if process is None else TorchOptions(process.option_names),
-        trains=own is not None and _epoch(event, run) in _with_optimizer(run, own),
-        trains_anywhere=_epoch(event, run) in _all_breaks(run).training,
+        trains=_epoch(event, run) in _all_breaks(run).training,
         torch=_version(process),
-        block=_block(shown, run) if editable else None,
-        packs=_PACKED.search(f"{event.context} {line.code}") is not None or (own is not None and _epoch(event, run) in _packing(run)),
-        broken_lines=frozenset() if shown is None else _all_breaks(run).lines.get(shown.file, frozenset()),
-        taken_by=taken_by(own, stack, run) if editable else "",
-        hidden_reads=frozenset() if shown is None else _all_breaks(run).hidden.get(shown.file, frozenset()) - {line.code},
-        holds_work=inside and not editable and holds_work(own, run),
-        resumed=is_resumed((event.frame,) if isinstance(event, BreakEvent) else event.frames, run),
+        place=function_around(run, shown.file, shown.line) if editable and shown is not None else None,
+        reads=_other_reads(event, shown, run),
+        sizes=tuple(function_around(run, file, line) for file, line, _ in _others(event, shown, run, _SIZES)),
+        returns=editable and _returns(event, run),
+        packs=_PACKED.search(f"{event.context} {line.code}") is not None
+        or (own is not None and _epoch(event, run) in _all_breaks(run).packing),
+        resumed=_is_resumed(event, run),
     )
-
-
-def _block(shown: Location | None, run: Run) -> Block | None:
-    """The recorded source from the line on."""
-    return None if shown is None or shown.line is None else parse_block(run.blocks.get((shown.file, shown.line)), shown.code)
 
 
 def _same_line(own: Location | None, torch_frame: Location | None) -> bool:
@@ -219,59 +222,69 @@ def _epoch(event: BreakEvent | GraphBreak, run: Run) -> tuple[int, int] | None:
     return None if frame is None else (frame.key.process, frame.key.epoch)
 
 
+def _returns(event: BreakEvent | GraphBreak, run: Run) -> bool:
+    """Whether the break is in the compiled function itself, not in one that was inlined into it."""
+    frame = run.frame(event.frame if isinstance(event, BreakEvent) else (*event.frames, "")[0])
+    last = event.stack[-1] if event.stack else None
+    return frame is not None and last is not None and source_function(last.function) == source_function(frame.name)
+
+
+_READS, _SIZES = frozenset(("GB0124", "GB0033", "GB0109")), frozenset(("GB0036", "GB0037"))
+
+
+def _others(
+    event: BreakEvent | GraphBreak, shown: Location | None, run: Run, ids: frozenset[str]
+) -> list[tuple[str, int | None, str | None]]:
+    """The other lines that broke with one of these ids in the same process, between the same resets."""
+    here = None if shown is None else (shown.file, shown.line)
+    places = _all_breaks(run).places.get(_epoch(event, run), ())
+    found = {(at.file, at.line): at.code for gb_id, at in places if gb_id in ids and (at.file, at.line) != here}
+    return [(file, line, code) for (file, line), code in found.items()][:_MOST_OTHERS]
+
+
+def _other_reads(
+    event: BreakEvent | GraphBreak, shown: Location | None, run: Run
+) -> tuple[tuple[SourceLine, Place | None, ast.Call | None], ...]:
+    found: list[tuple[SourceLine, Place | None, ast.Call | None]] = []
+    for file, number, code in _others(event, shown, run, _READS) if event.gb_id in _READS else ():
+        line = parse_line(code)
+        place = function_around(run, file, number)
+        found.extend((line, place, read) for read in scalar_calls(line) or (None,))
+    return tuple(found)
+
+
+def _is_resumed(event: BreakEvent | GraphBreak, run: Run) -> bool:
+    """Whether all frames of the break go on after another one."""
+    found = [run.frame(one) for one in ((event.frame,) if isinstance(event, BreakEvent) else event.frames)]
+    return bool(found) and all(one is not None and resume_line(one.name) is not None for one in found)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _AllBreaks:
-    """What the advice for one break asks of all of them: processes and epochs in which an optimizer broke, by the function that calls it,
-    in which sequences are packed, in which compiled code trains; the lines that broke, by file, and those at which an operator read a
-    number; and the lines of compiled functions at which they, or what they call, broke.
+    """What the advice for one break asks of all of them: processes and epochs in which sequences are packed, in which compiled code trains;
+    the lines of compiled functions at which they, or what they call, broke; and all lines that broke, with torch's ids.
     """
 
-    optimizers: Mapping[tuple[str, str | None], frozenset[tuple[int, int]]]
     packing: frozenset[tuple[int, int] | None]
-    lines: Mapping[str, frozenset[str]]
-    hidden: Mapping[str, frozenset[str]]
     training: frozenset[tuple[int, int] | None]
     calling: frozenset[tuple[str, int | None]]
-
-
-def _with_optimizer(run: Run, own: Location) -> frozenset[tuple[int, int]]:
-    """The processes and epochs in which an optimizer broke that the user's function calls."""
-    return _all_breaks(run).optimizers.get((own.file, source_function(own.function)), frozenset())
-
-
-def _packing(run: Run) -> frozenset[tuple[int, int] | None]:
-    """The processes and epochs in which the program packs sequences: an RNN then gets one."""
-    return _all_breaks(run).packing
+    places: Mapping[tuple[int, int] | None, Mapping[tuple[str | None, Location], None]]
 
 
 @of_last_run
 def _all_breaks(run: Run) -> _AllBreaks:
-    found: dict[tuple[str, str | None], set[tuple[int, int]]] = {}
     packs: set[tuple[int, int] | None] = set()
-    lines: dict[str, set[str]] = {}
-    hidden: dict[str, set[str]] = {}
     training: set[tuple[int, int] | None] = set()
     calling: set[tuple[str, int | None]] = set()
+    places: dict[tuple[int, int] | None, dict[tuple[str | None, Location], None]] = {}
     for event in run.breaks:
         file = _entered(event, run)
         calling.update((one.file, one.line) for one in event.stack if file and one.file == file)
         training.update((_epoch(event, run),) if event.gb_id == "GB0123" or _of_optimizer(event) else ())
         packs.update((_epoch(event, run),) if _PACKED.search(event.context or "") else ())
-        if (at := event.torch_frame) is not None and at.code:
-            lines.setdefault(at.file, set()).add(at.code.strip())
-            if hidden_reads(at.code, event.gb_id):
-                hidden.setdefault(at.file, set()).add(at.code.strip())
-        epoch = _epoch(event, run) if _of_optimizer(event) else None
-        for frame in event.stack if epoch is not None else ():
-            found.setdefault((frame.file, source_function(frame.function)), set()).update(() if epoch is None else (epoch,))
-    return _AllBreaks(
-        optimizers={key: frozenset(epochs) for key, epochs in found.items()},
-        packing=frozenset(packs),
-        lines={file: frozenset(codes) for file, codes in lines.items()},
-        hidden={file: frozenset(codes) for file, codes in hidden.items()},
-        training=frozenset(training),
-        calling=frozenset(calling),
-    )
+        if event.torch_frame is not None:
+            places.setdefault(_epoch(event, run), {})[event.gb_id, event.torch_frame] = None
+    return _AllBreaks(packing=frozenset(packs), training=frozenset(training), calling=frozenset(calling), places=places)
 
 
 def _of_optimizer(event: BreakEvent) -> bool:
@@ -321,10 +334,9 @@ def rewrite(
         yield Advice(slug=slug, text=text, before=situation.line.code or None, after=after, options=options)
 
 
-def sketch(situation: Situation, slug: str, text: str, *, options: tuple[str, ...] = ()) -> Iterator[Advice]:
-    """Advice to rewrite the user's line in a way that cannot be written out (the branch is not known, a size is missing)."""
-    if situation.editable:
-        yield Advice(slug=slug, text=text, options=options)
+def withhold(reason: str) -> Iterator[Withheld]:
+    """No advice, for this reason."""
+    yield Withheld(reason)
 
 
 def say(slug: str, text: str, *, after: str | None = None) -> Iterator[Advice]:
@@ -332,33 +344,23 @@ def say(slug: str, text: str, *, after: str | None = None) -> Iterator[Advice]:
     yield Advice(slug=slug, text=text, after=after)
 
 
-def guarded(situation: Situation, slug: str, text: str) -> Iterator[Advice]:
+def guarded(situation: Situation, slug: str) -> Iterator[Advice]:
     """Advice to put the whole line, when it is one call whose value nobody uses, behind `torch.compiler.is_compiling()`.
 
-    That changes the program, since compiled calls then leave the call out: `text` says what is lost, and such advice comes last.
+    That changes the program, since compiled calls then leave the call out: it says so, and comes last.
     """
     line = situation.line
-    own = situation.editable or situation.direct
-    if not own or situation.options.known("compiler", "is_compiling") == "no":
+    if not (situation.editable or situation.direct) or situation.options.known("compiler", "is_compiling") == "no":
         return
-    options = ("torch.compiler.is_compiling",)
     if line.only_call() is not None:
         after = f"if not torch.compiler.is_compiling():\n    {line.code}"
-        yield Advice(slug=slug, text=text, before=line.code, after=after, options=options)
-    elif line.begins_call():
-        where = "put the statement that begins there under `if not torch.compiler.is_compiling():`"
-        yield Advice(slug=slug, text=f"{text}: {where}", options=options)
+        text = f"Leave {line_name(situation)} out of compiled code: {CHANGES}"
+        yield Advice(slug=slug, text=text, before=line.code, after=after, options=("torch.compiler.is_compiling",))
 
 
 def leaves_out(advice: Advice) -> bool:
     """Whether the advice makes compiled calls leave out something that the program does."""
     return advice.slug.endswith(("-guard", "-ignore"))
-
-
-def moves_to(situation: Situation) -> str:
-    """Words for a change that only moves the break: the recorded source shows a later line that decides by the value; else ""."""
-    later = None if situation.block is None else situation.block.decided_later(situation.broken_lines)
-    return "" if later is None else f"alone it only moves the break to {quoted(later)}, which decides by it: that line has to change too"
 
 
 def quoted(code: str, limit: int = 80) -> str:

@@ -39,7 +39,8 @@ class GraphBreak:
     """One site that breaks the graph: all events of one torch user frame (file and line).
 
     `reason` is the commonest one, `other_reasons` are further ones on the same line; `own_frame` the user line it is reached from
-    most often, `own_frames` all of them; `doubts` says in words what torch's records leave open.
+    most often, `own_frames` all of them; `doubts` says in words what torch's records leave open, `unadvised` why there is
+    no advice.
     """
 
     id: str
@@ -68,6 +69,7 @@ class GraphBreak:
     other_reasons: tuple[str, ...] = ()
     own_frames: tuple[Location, ...] = ()
     doubts: tuple[str, ...] = ()
+    unadvised: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

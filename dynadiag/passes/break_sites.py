@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from dynadiag.advice.graph_breaks import break_advice
+from dynadiag.advice.graph_breaks import MOST_FIXES, advised
 from dynadiag.advice.situation import leaves_out
 from dynadiag.facts.fingerprint import Subject, fingerprints
 from dynadiag.facts.lookups import kept_graphs, process_of
@@ -158,6 +158,7 @@ def _site(identifier: str, fingerprint: str, group: Sequence[_Seen], links: _Lin
     resumed = unique(frame for one in group for frame in links.resumes.get(one.position, ()))
     frames = unique(one.event.frame for one in group)
     registered = _registered(main, run)
+    advice, unadvised = _advice(group, run)
     return GraphBreak(
         id=identifier,
         fingerprint=fingerprint,
@@ -181,10 +182,11 @@ def _site(identifier: str, fingerprint: str, group: Sequence[_Seen], links: _Lin
         processes=tuple(sorted({one.frame.key.process for one in group if one.frame is not None})),
         context=main.event.context,
         cost=break_cost(run, frames, resumed),
-        advice=_advice(group, run),
+        advice=advice,
         other_reasons=tuple(reason for reason in unique(_reason(one.event) for one in group) if reason != _reason(main.event)),
         own_frames=owns,
         doubts=_doubts(group, run),
+        unadvised=unadvised,
     )
 
 
@@ -216,15 +218,18 @@ def _raised(one: _Seen) -> bool:
     return one.event.source in ("exception", "metrics") and one.frame is not None and one.frame.outcome == "failed"
 
 
-def _advice(group: Iterable[_Seen], run: Run) -> tuple[Advice, ...]:
-    """Advice for each kind of break on the line, each text once."""
+def _advice(group: Iterable[_Seen], run: Run) -> tuple[tuple[Advice, ...], str | None]:
+    """Advice for each kind of break on the line, each change once and two at most; else why there is none."""
     kinds: dict[str, _Seen] = {}
     for one in group:
         kinds.setdefault(_reason(one.event), one)
-    found = [advice for one in kinds.values() for advice in break_advice(one.event, run, one.own)]
-    once = {(advice.before, advice.after) if advice.after else (advice.slug, advice.text): advice for advice in reversed(found)}
-    found = list(once.values())[::-1]
-    return tuple(sorted(found, key=leaves_out))
+    said = [advised(one.event, run, one.own) for one in kinds.values()]
+    found = [advice for fixes, _ in said for advice in fixes]
+    once: dict[tuple[str | None, str | None], Advice] = {}
+    for advice in found:
+        once.setdefault((advice.before, advice.after) if advice.after else (advice.slug, advice.text), advice)
+    kept = tuple(sorted(once.values(), key=leaves_out))[:MOST_FIXES]
+    return kept, None if kept else next((reason for _, reason in said if reason), None)
 
 
 def _doubts(group: Sequence[_Seen], run: Run) -> tuple[str, ...]:

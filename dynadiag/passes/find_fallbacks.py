@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from dynadiag.advice.fallbacks import why_nothing
 from dynadiag.facts.fingerprint import fingerprint
 from dynadiag.facts.lookups import code_key
 from dynadiag.facts.wording import NO_RECORDS, frame_text, listed, plural
@@ -94,7 +95,7 @@ def _entries(run: Run, entries: Iterable[Fallback]) -> Iterable[Finding]:
             severity=codes.severity_of(CODES[entry.kind]),
             title=codes.title_of(CODES[entry.kind]),
             where=entry.own_frame,
-            why=f"{entry.reason}; {plural(entry.events, 'record')}.",
+            why="; ".join(filter(None, (entry.reason, plural(entry.events, "record"), why_nothing(entry)))) + ".",
             fix=entry.advice,
             cost=Cost(value=float(entry.events), unit="records", basis="counted"),
             evidence=(entry.id,) if entry.frame is None else (entry.id, entry.frame),

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
+from dynadiag.advice.training import OWN_BREAK
 from dynadiag.facts.fingerprint import Subject, fingerprints
 from dynadiag.facts.lookups import problems_by_frame
 from dynadiag.facts.user_frames import resume_line, source_function
@@ -21,9 +22,9 @@ from dynadiag.passes.compile_calls import CompileCalls
 from dynadiag.passes.fallback_entries import fallback_entries, first_sentence
 from dynadiag.passes.merged_fixes import merged_fixes
 from dynadiag.passes.train_steps import (
+    is_step_alone,
     is_train_step,
     joined_train_steps,
-    step_alone_advice,
     train_step_advice,
     train_step_lines,
     train_step_main,
@@ -34,8 +35,6 @@ _EVIDENCE = 40
 _REFUSED = "Backend compiler exception"
 _RAISED = re.compile(r"^Exception: ?(.*?)(?:\nTraceback:|\Z)", re.MULTILINE | re.DOTALL)
 _LONGEST_RAISED = 400
-# Advice that says what holds for any break: it joins no sites.
-NO_CURE = frozenset(("library-line", "move-out", "torch-hint"))
 
 
 def find_graph_breaks(run: Run) -> PassResult:
@@ -85,7 +84,7 @@ def _by_cause(group: Sequence[GraphBreak]) -> list[list[GraphBreak]]:
 
 def _cure(site: GraphBreak) -> tuple[str, str] | None:
     first = site.advice[0] if site.advice else None
-    return None if first is None or first.slug in NO_CURE or _is_own(site) else (first.slug, first.text)
+    return None if first is None or _is_own(site) else (first.slug, first.text)
 
 
 def _main(group: Sequence[GraphBreak]) -> GraphBreak:
@@ -106,6 +105,7 @@ def _where(group: Sequence[GraphBreak]) -> Location | None:
 def _finding(
     run: Run, group: Sequence[GraphBreak], fingerprint: str, skips: dict[str, str], beside: Sequence[str], *, no_graph: bool
 ) -> Finding:
+    fix = _fix(group)
     return Finding(
         id="",
         fingerprint=fingerprint,
@@ -113,8 +113,8 @@ def _finding(
         severity="error" if any(site.fullgraph for site in group) else _severity(group),
         title=_title(run, group),
         where=_where(group),
-        why=_why(run, group, beside, no_graph=no_graph),
-        fix=_fix(group),
+        why=_why(run, group, beside, fix, no_graph=no_graph),
+        fix=fix,
         cost=_cost(group),
         evidence=_evidence(group, skips),
         rank=_rank(group),
@@ -188,7 +188,7 @@ def _function(run: Run, frame_id: str) -> str:
     return name if line is None else f"The rest of {name} after line {line}"
 
 
-def _why(run: Run, group: Sequence[GraphBreak], beside: Sequence[str], *, no_graph: bool) -> str:
+def _why(run: Run, group: Sequence[GraphBreak], beside: Sequence[str], fix: Sequence[Advice], *, no_graph: bool) -> str:
     events, sites = sum(site.events for site in group), len(group)
     parts = [f"{plural(events, 'break event')} in {plural(sites, 'site')}{_times(run, group)}"]
     if is_train_step(group):
@@ -201,6 +201,9 @@ def _why(run: Run, group: Sequence[GraphBreak], beside: Sequence[str], *, no_gra
     if len(beside) > 1 and not is_train_step(group):
         parts.append(f"one of {len(beside)} causes behind this line ({listed(unique(beside), limit=8)})")
     parts.extend(unique(doubt for site in group for doubt in site.doubts))
+    if not fix:
+        reason = OWN_BREAK if is_step_alone(group) else listed(unique(site.unadvised for site in group if site.unadvised))
+        parts.append(f"nothing is advised: {reason}")
     return "; ".join(parts) + "."
 
 
@@ -265,9 +268,8 @@ def _fix(group: Sequence[GraphBreak]) -> tuple[Advice, ...]:
     """The advice of all sites, the main site's first, each once."""
     if is_train_step(group):
         return train_step_advice(group)
-    alone = step_alone_advice(group)
-    if alone:
-        return alone
+    if is_step_alone(group):
+        return ()
     main = _main(group)
     return merged_fixes(sorted(group, key=lambda site: site is not main))
 

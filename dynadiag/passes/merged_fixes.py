@@ -6,18 +6,19 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+from dynadiag.advice.graph_breaks import MOST_FIXES
 from dynadiag.advice.situation import leaves_out
 from dynadiag.facts.wording import listed, short_place, unique
 from dynadiag.model.report import Advice, GraphBreak
 
 
 def merged_fixes(sites: Sequence[GraphBreak]) -> tuple[Advice, ...]:
-    """The advice of all sites, the first site's first; a setting that serves several lines is told once, with the other lines named."""
+    """The advice of all sites, two at most; a setting that serves several lines is told once, with the other lines named."""
     found: dict[tuple[object, ...], list[tuple[Advice, GraphBreak]]] = {}
     for site in sites:
         for advice in site.advice:
             found.setdefault(_change(advice), []).append((advice, site))
-    return tuple(sorted((_told_once(group) for group in found.values()), key=leaves_out))
+    return tuple(sorted((_told_once(group) for group in found.values()), key=leaves_out))[:MOST_FIXES]
 
 
 _MARKED = re.compile(r" that (dimension \d+ of .+) varies, so")

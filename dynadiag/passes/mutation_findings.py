@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from dynadiag.advice.mutations import why_nothing
 from dynadiag.facts.fingerprint import fingerprint
 from dynadiag.facts.lookups import config_value
 from dynadiag.facts.user_frames import of_last_run
@@ -138,6 +139,8 @@ def _why(group: Sequence[Mutation]) -> str:
     told = first.refusal is None or any(_shown(first.refusal) in part for part in parts)
     said = "" if told or first.refusal is None else f'. Torch says: "{_shown(first.refusal)}"'
     doubts = "".join(f" Unsure: {doubt}." for doubt in first.doubts)
+    reason = why_nothing(first)
+    doubts += "" if reason is None else f" {reason[0].upper()}{reason[1:]}."
     return f"{'; '.join(parts).rstrip('.')}{count}{said}.{doubts}"
 
 

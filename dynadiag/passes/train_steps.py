@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
-from dynadiag.advice.training import OWN_BREAK
 from dynadiag.facts.user_frames import is_own_file, normal_path, source_function
 from dynadiag.facts.wording import short_place, unique
 from dynadiag.model.report import Advice, GraphBreak
 from dynadiag.model.run import Run
 
 _SLUG = "compile-model-apart"  # what `dynadiag.advice.training.train_step` calls the change that ends all of them
-_BESIDE = "scheduler-outside"  # what it calls the same for gradient scalers and schedulers, which are no step by themselves
-_STEP = "compile-optimizer-step"
+_BESIDE = re.compile(r"lr_scheduler|LRScheduler|GradScaler")  # what belongs to a step and is none by itself
 _Group = tuple[GraphBreak, ...]
 
 
@@ -44,7 +41,7 @@ def _belongs(site: GraphBreak) -> bool:
 
 
 def _beside(site: GraphBreak) -> bool:
-    return _belongs(site) or any(advice.slug == _BESIDE for advice in site.advice)
+    return _belongs(site) or _BESIDE.search(site.context or "") is not None
 
 
 def _function(run: Run, group: _Group) -> object | None:
@@ -117,32 +114,17 @@ def _in_order(group: Sequence[GraphBreak]) -> list[GraphBreak]:
     return sorted(group, key=lambda site: (normal_path(site.own_frame.file), site.own_frame.line or 0) if site.own_frame else ("", 0))
 
 
-def step_alone_advice(group: Sequence[GraphBreak]) -> tuple[Advice, ...]:
-    """For a compiled function that computes nothing but `optimizer.step()`: no graph lies before or behind it; empty for all others."""
-    step = next((advice for site in group for advice in site.advice if advice.slug == _STEP), None)
-    others = any(site.graphs_before or site.graphs_after or not _belongs(site) or _part(site) != "step" for site in group)
-    if step is None or others:
-        return ()
-    # `opt.step = torch.compile(opt.step)`: torch's wrapper around what is no function of the program (`wrap_inline`, 2.11 to 2.15).
-    if all(site.torch_frame is not None and site.torch_frame.file.endswith("/torch/_dynamo/external_utils.py") for site in group):
-        text = "The optimizer's step itself is compiled here, and its update is one graph. torch breaks before it: nothing has to change"
-        return (replace(step, slug=OWN_BREAK, text=text, before=None, after=None),)
-    text = (
-        "Nothing in this function but the optimizer's step computes, and its update is one graph. Compile the method once before the loop "
-        "(`compiled_step = torch.compile(<optimizer>.step)`), call that here, and do not compile this function: one break less; the one "
-        "that torch.optim makes before its update, on purpose, stays and is harmless"
-    )
-    return (replace(step, text=text, before=None, after=None),)
+def is_step_alone(group: Sequence[GraphBreak]) -> bool:
+    """True for a compiled function that computes nothing but `optimizer.step()`: no graph lies before or behind it."""
+    return all(_belongs(site) and _part(site) == "step" and not (site.graphs_before or site.graphs_after) for site in group)
 
 
 def train_step_advice(group: Sequence[GraphBreak]) -> tuple[Advice, ...]:
-    """The change that ends all of them, once and with every line, then what the sites advise beside it."""
+    """The change that ends all of them, once and with every line."""
     codes = [site.own_frame.code for site in _in_order(group) if _beside(site) and site.own_frame is not None and site.own_frame.code]
     what = _and([f"`{code}`" for code in unique(codes)]) or "the rest of the step"
     first = next(advice for site in group for advice in site.advice if advice.slug == _SLUG)
     text = (
         f"Do not compile the whole train step: compile the model (or the function that computes the loss) and leave {what} in plain Python"
     )
-    told = (_SLUG, _BESIDE)
-    others = {advice.slug: advice for site in sorted(group, key=_is_backward) for advice in site.advice if advice.slug not in told}
-    return (Advice(slug=_SLUG, text=text, after=first.after, options=first.options), *others.values())
+    return (Advice(slug=_SLUG, text=text, after=first.after, options=first.options),)

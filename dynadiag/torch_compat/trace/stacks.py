@@ -30,9 +30,13 @@ def place(file: str, line: int | None, function: str | None) -> dict[str, Any]:
 
 def _code_at(file: str, line: int) -> str | None:
     """A source line, from what `linecache` already holds or from the file; `linecache` itself may call the program's loaders."""
-    held = linecache.cache.get(file)
-    lines = held[2] if held is not None and len(held) == 4 else _lines_of(file)
+    lines = _held_lines(file)
     return (lines[line - 1].strip() or None) if 0 < line <= len(lines) else None
+
+
+def _held_lines(file: str) -> list[str]:
+    held = linecache.cache.get(file)
+    return held[2] if held is not None and len(held) == 4 else _lines_of(file)
 
 
 _LINES_AFTER = 40
@@ -42,12 +46,16 @@ _MOST_TEXT = 6_000
 
 
 def statements_named_in(text: str) -> list[dict[str, Any]]:
-    """The source {file, line, text} from each own line that a message of torch names to the end of its block: at most 40 lines."""
+    """The source {file, line, text} of each own line that a message of torch names, to the end of its block (at most 40 lines), and of the
+    function around it (at most 120).
+    """
     found = []
     for file, number in dict.fromkeys(_NAMED_PLACE.findall(text)):
-        block = "" if is_library(file) else _block_at(file, int(number))
-        if block:
-            found.append({"file": file, "line": int(number), "text": block})
+        if is_library(file):
+            continue
+        begins = _function_around(file, int(number))
+        blocks = ((int(number), _block_at(file, int(number))), (begins, _block_at(file, begins, _LINES_OF_FUNCTION)))
+        found += [{"file": file, "line": line, "text": block} for line, block in blocks if block]
     return found
 
 
@@ -56,9 +64,24 @@ def function_at(file: str, line: int) -> str:
     return "" if is_library(file) else _block_at(file, line, _LINES_OF_FUNCTION)
 
 
+def _function_around(file: str, line: int) -> int:
+    """The line of the innermost `def` around a line, by indentation; 0 where there is none."""
+    lines = _held_lines(file)
+    if not 0 < line <= len(lines):
+        return 0
+    margin = len(lines[line - 1]) - len(lines[line - 1].lstrip())
+    for number in range(line - 1, max(0, line - _LINES_OF_FUNCTION), -1):
+        text = lines[number - 1].lstrip()
+        own = len(lines[number - 1]) - len(text)
+        if text.strip() and own < margin and not text.startswith((")", "]", "}", "#")):
+            if text.startswith(("def ", "async def ")):
+                return number
+            margin = own
+    return 0
+
+
 def _block_at(file: str, line: int, after: int = _LINES_AFTER) -> str:
-    held = linecache.cache.get(file)
-    lines = held[2] if held is not None and len(held) == 4 else _lines_of(file)
+    lines = _held_lines(file)
     if not 0 < line <= len(lines) or not lines[line - 1].strip():
         return ""
     own = len(lines[line - 1]) - len(lines[line - 1].lstrip())

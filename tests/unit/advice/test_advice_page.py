@@ -31,7 +31,7 @@ def test_every_slug_of_a_table_is_on_the_page(table):
     ("slug", "words"),
     [
         ("ddp-compile-inside", "`model = DDP(torch.compile(net))`"),
-        ("disable-remove", "remove it if torch can trace the function today"),
+        ("graph-break-remove", "it asks for the break"),
         ("mark-dynamic", "dimension … of … varies"),
         ("same-grad-mode", "called with and without gradients"),
         ("compile-dynamic", "the argument `dynamic=True`"),

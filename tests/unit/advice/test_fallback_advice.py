@@ -2,7 +2,7 @@
 
 import pytest
 
-from dynadiag.advice.fallbacks import fallback_advice
+from dynadiag.advice.fallbacks import fallback_advice, why_nothing
 from dynadiag.advice.uncaught import failure_advice
 from dynadiag.model.report import Fallback
 from dynadiag.model.run import Location, Run, RunInfo
@@ -12,19 +12,15 @@ def stance(code):
     return Fallback(id="x1", fingerprint="f", kind="stance", frame=None, reason="", own_frame=Location("/t.py", 3, "f", code))
 
 
-@pytest.mark.parametrize(
-    ("code", "said"),
-    [
-        ('with torch.compiler.set_stance("force_eager"):  # debug', "change nothing"),
-        ('@torch.compiler.set_stance("force_eager")', "change nothing"),
-        ('torch.compiler.set_stance("force_eager")', 'set_stance("default")'),
-    ],
-)
-def test_a_stance_that_ends_by_itself_is_not_to_be_set_back(code, said):
-    (advice,) = fallback_advice(stance(code), Run(info=RunInfo()))
-    assert said in advice.text
-    assert "debug" not in advice.text
-    assert (advice.before, advice.after) == (None, None)
+@pytest.mark.parametrize("code", ['with torch.compiler.set_stance("force_eager"):  # debug', '@torch.compiler.set_stance("force_eager")'])
+def test_a_stance_that_ends_by_itself_is_meant(code):
+    assert fallback_advice(stance(code), Run(info=RunInfo())) == ()
+    assert why_nothing(stance(code)).startswith("nothing is advised: ")
+
+
+def test_a_stance_that_stays_can_be_set_back():
+    (advice,) = fallback_advice(stance('torch.compiler.set_stance("force_eager")  # debug'), Run(info=RunInfo()))
+    assert 'set_stance("default")' in advice.text and "debug" not in advice.text
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ import logging
 import random
 
 import torch
-from advice_cases import drives, option
 
 SCALARS = "torch._dynamo.config.capture_scalar_outputs = True"
 SHAPES = "torch._dynamo.config.capture_dynamic_output_shape_ops = True"
@@ -69,12 +68,6 @@ class branches_on_a_count_on_one_line:
             z = -x  # two tensors
         return y, z
 
-    def if_where(x):
-        y, z = x * 2, x
-        y = torch.where(((x > 2).sum()) != 0, y + (x - 1), y)
-        z = torch.where(((x > 2).sum()) != 0, -x, z)
-        return y, z
-
 
 class branches_between_limits:
     breaks = {"GB0170"}
@@ -112,24 +105,12 @@ class branches_also_on_a_flag:
             x = x + 1
         return x * 2
 
-    def if_split(x, flag):
-        if flag:
-            x = torch.where(x.sum() > 0, x + 1, x)
-        return x * 2
-
 
 class branches_to_print:
     breaks = {"GB0170"}
 
     def before(x):
         y = x * 2
-        if y.sum() > 100:
-            print("large")
-        return y
-
-    @drives
-    def if_outside(compiled, x):
-        y = compiled(lambda x: x * 2)(x)
         if y.sum() > 100:
             print("large")
         return y
@@ -146,9 +127,6 @@ class leaves_a_layer_out_at_random:
         if training and random.uniform(0, 1) < 0.0:
             return x
         return x * 2
-
-    def random_torch(x, training):
-        return torch.where(torch.rand(()) < 0.0, x, x * 2)
 
 
 class branches_with_gradients:
@@ -214,19 +192,6 @@ class loops_on_data:
             x = x + 1
         return x
 
-    @drives
-    def while_body(compiled, x):
-        @compiled
-        def body(x):
-            return x + 1
-
-        while x.sum() < 10:
-            x = body(x)
-        return x
-
-    def while_op(x):
-        return torch._higher_order_ops.while_loop(lambda x: x.sum() < 10, lambda x: (x + 1,), (x,))[0]
-
 
 class asserts_with_a_text_of_values:
     breaks = {"GB0170"}
@@ -260,9 +225,6 @@ class asks_any:
     def before(x):
         return x * 2 if any(v > 2 for v in x) else x
 
-    def any_tensor(x):
-        return torch.where((x > 2).any(), x * 2, x)
-
 
 class raises_on_two_lines:
     breaks = {"GB0170"}
@@ -285,10 +247,6 @@ class raises_with_a_computed_message:
             raise ValueError(f"nan in {x.shape}")
         return x * 2
 
-    def if_check(x):
-        torch._assert_async(torch.logical_not(x.isnan().any()), "nan in x")
-        return x * 2
-
 
 class returns_one_of_two:
     breaks = {"GB0170"}
@@ -309,13 +267,6 @@ class returns_early:
         if x.sum() > 100:
             return x, None
         y = x * 2
-        return y, y
-
-    @drives
-    def if_return_split(compiled, x):
-        if compiled(lambda x: x.sum() > 100)(x):
-            return x, None
-        y = compiled(lambda x: x * 2)(x)
         return y, y
 
 
@@ -362,15 +313,6 @@ class leaves_a_loop:
                 break
         return x
 
-    @drives
-    def loop_break(compiled, x):
-        body = compiled(lambda x: x * 2)
-        for _ in range(4):
-            x = body(x)
-            if x.max() > 10:
-                break
-        return x
-
 
 class skips_in_a_loop:
     breaks = {"GB0170"}
@@ -384,13 +326,6 @@ class skips_in_a_loop:
             out = out + mask * x
         return out
 
-    def loop_skip(x):
-        out = torch.zeros(3)
-        for limit in (0.0, 2.0, 5.0):
-            mask = (x > limit).float()
-            out = out + mask * x
-        return out
-
 
 class branches_to_write:
     breaks = {"GB0170"}
@@ -398,13 +333,6 @@ class branches_to_write:
     def before(x):
         y = x.clone()
         if x.sum() > 0:
-            y.add_(1)
-        return y
-
-    @drives
-    def if_apart(compiled, x):
-        y, taken = compiled(lambda x: (x.clone(), x.sum() > 0))(x)
-        if taken:
             y.add_(1)
         return y
 
@@ -417,5 +345,3 @@ class reads_a_number_that_decides_the_next_line:
         if count > 1:
             x = x + count
         return x
-
-    item_capture = option(SCALARS, remains=("GB0170",))

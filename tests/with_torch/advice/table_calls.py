@@ -16,7 +16,6 @@ from pathlib import Path
 
 import markupsafe._speedups
 import torch
-from advice_cases import cure, drives
 
 sys.path.insert(0, str(Path(__file__).parent / "site-packages"))
 
@@ -55,15 +54,6 @@ class calls_a_disabled_function:
         y = disabled(x)
         return y * 2
 
-    def disable_remove(x):
-        y = enabled(x)
-        return y * 2
-
-    @drives
-    def disable_apart(compiled, x):
-        y = disabled(x)
-        return compiled(lambda y: y * 2)(y)
-
 
 class disables_inside:
     breaks = {"GB0377", "GB0098"}
@@ -72,10 +62,6 @@ class disables_inside:
     def before(x):
         function = torch.compiler.disable(enabled)
         return function(x)
-
-    @cure(remains=("GB0098",))
-    def disable_outside(x):
-        return disabled(x)
 
 
 class writes_a_file:
@@ -86,12 +72,6 @@ class writes_a_file:
             file.write("x")
         return x * 2
 
-    @drives
-    def io_outside(compiled, x):
-        with open(os.path.join(FOLDER, "log.txt"), "w") as file:
-            file.write("x")
-        return compiled(lambda x: x * 2)(x)
-
 
 class saves:
     breaks = {"GB0007"}
@@ -100,16 +80,6 @@ class saves:
         torch.save(x, os.path.join(FOLDER, "x.pt"))
         return x * 2
 
-    def io_guard(x):
-        if not torch.compiler.is_compiling():
-            torch.save(x, os.path.join(FOLDER, "x.pt"))
-        return x * 2
-
-    @drives
-    def io_outside(compiled, x):
-        torch.save(x, os.path.join(FOLDER, "x.pt"))
-        return compiled(lambda x: x * 2)(x)
-
 
 class pickles:
     breaks = {"GB0007"}
@@ -117,11 +87,6 @@ class pickles:
     def before(x):
         data = pickle.dumps([1])
         return x * len(data)
-
-    @drives
-    def io_outside(compiled, x):
-        data = pickle.dumps([1])
-        return compiled(lambda x, n: x * n)(x, len(data))
 
 
 class writes_to_memory:
@@ -133,12 +98,6 @@ class writes_to_memory:
         buffer.write(b"a")
         return x * 2
 
-    @drives
-    def io_outside(compiled, x):
-        buffer = io.BytesIO()
-        buffer.write(b"a")
-        return compiled(lambda x: x * 2)(x)
-
 
 class encodes_json:
     breaks = {"GB0156"}
@@ -148,22 +107,12 @@ class encodes_json:
         text = json.dumps({"a": 1})
         return x * len(text)
 
-    @drives
-    def call_outside(compiled, x):
-        text = json.dumps({"a": 1})
-        return compiled(lambda x, n: x * n)(x, len(text))
-
 
 class makes_a_directory:
     breaks = {"GB0007"}
 
     def before(x):
         os.makedirs(FOLDER, exist_ok=True)
-        return x * 2
-
-    def io_guard(x):
-        if not torch.compiler.is_compiling():
-            os.makedirs(FOLDER, exist_ok=True)
         return x * 2
 
 
@@ -179,11 +128,6 @@ class collects_garbage:
             gc.collect()
         return x * 2
 
-    @drives
-    def setting_outside(compiled, x):
-        gc.collect()
-        return compiled(lambda x: x * 2)(x)
-
 
 class holds_a_lock:
     breaks = {"GB0142"}
@@ -191,12 +135,6 @@ class holds_a_lock:
     def before(x):
         with LOCK:
             x = x + 1
-        return x
-
-    @drives
-    def thread_outside(compiled, x):
-        with LOCK:
-            x = compiled(lambda x: x + 1)(x)
         return x
 
 
@@ -208,10 +146,6 @@ class sets_a_device:
             y = x + torch.ones(3)
         return y
 
-    def device_argument(x):
-        y = x + torch.ones(3, device="cpu")
-        return y
-
 
 class redirects_stdout:
     breaks = {"GB0156", "GB0262"}
@@ -220,12 +154,6 @@ class redirects_stdout:
     def before(x):
         with contextlib.redirect_stdout(io.StringIO()):
             x = x + 1
-        return x
-
-    @drives
-    def with_around(compiled, x):
-        with contextlib.redirect_stdout(io.StringIO()):
-            x = compiled(lambda x: x + 1)(x)
         return x
 
 
@@ -240,9 +168,6 @@ class defines_a_class:
 
         return x * Scale().factor()
 
-    def class_module_level(x):
-        return x * ScaleOfModule().factor()
-
 
 class ScaleOfModule:
     def factor(self):
@@ -255,11 +180,6 @@ class calls_c_code:
     def before(x):
         n = zlib.crc32(b"a")
         return x * (n % 7)
-
-    @drives
-    def call_outside(compiled, x):
-        n = zlib.crc32(b"a")
-        return compiled(lambda x, n: x * (n % 7))(x, n)
 
 
 @torch.library.custom_op("advice_cases::escaped", mutates_args=())
@@ -278,9 +198,6 @@ class calls_a_librarys_c_code:
     def before(x):
         return x * len(markupsafe._speedups._escape_inner("<a>"))
 
-    def call_custom_op(x):
-        return escaped(x)
-
 
 class calls_c_code_on_tensors:
     breaks = {"GB0007"}
@@ -289,20 +206,10 @@ class calls_c_code_on_tensors:
         n = zlib.crc32(b"a") % 7
         return x * n
 
-    @drives
-    def call_outside(compiled, x):
-        n = zlib.crc32(b"a") % 7
-        return compiled(lambda x, n: x * n)(x, n)
-
 
 class calls_c_code_for_nothing:
     breaks = {"GB0007"}
 
     def before(x):
         zlib.crc32(b"a")
-        return x * 2
-
-    def call_guard(x):
-        if not torch.compiler.is_compiling():
-            zlib.crc32(b"a")
         return x * 2

@@ -25,9 +25,6 @@ class compares_tensors:
             return x + 1
         return x * 2
 
-    def equal_where(x):
-        return torch.where((x == x).all(), x + 1, x * 2)
-
 
 class asserts_closeness:
     breaks = {"GB0033"}
@@ -48,10 +45,6 @@ class lists_a_float_tensor:
         y = x.tolist()
         return x * y[0]
 
-    def tolist_unbind(x):
-        y = x.unbind()
-        return x * y[0]
-
 
 class lists_an_int_tensor:
     breaks = {"GB0033"}
@@ -61,10 +54,6 @@ class lists_an_int_tensor:
 
     def before(x):
         y = x.tolist()
-        return x * y[0]
-
-    def tolist_unbind(x):
-        y = x.unbind()
         return x * y[0]
 
     item_capture = option(SCALARS)
@@ -77,9 +66,6 @@ class finds_nonzero:
         return torch.nonzero(x) + 1
 
     shape_capture = option(SHAPES)
-
-    def nonzero_static(x):
-        return torch.nonzero_static(x, size=3) + 1
 
 
 class selects_by_mask:
@@ -119,9 +105,6 @@ class repeats_rows:
 
     shape_capture = option(SHAPES)
 
-    def repeat_size(x, r):
-        return torch.repeat_interleave(x, r, output_size=4) * 2
-
 
 class finds_unique:
     breaks = {"GB0036"}
@@ -155,9 +138,6 @@ class draws_with_python:
             return x + 1
         return x * 2
 
-    def random_torch(x):
-        return torch.where(torch.rand(()) < 0.5, x + 1, x * 2)
-
 
 class draws_with_numpy:
     breaks = {"GB0033"}
@@ -166,9 +146,6 @@ class draws_with_numpy:
     def before(x):
         return x * np.random.rand()
 
-    def random_torch(x):
-        return x * torch.rand(())
-
 
 class indexes_a_list_by_data:
     breaks = {"GB0124"}
@@ -176,7 +153,3 @@ class indexes_a_list_by_data:
     def before(x):
         parts = [x, x * 2, x * 3]
         return parts[int(x.argmax())]
-
-    def item_index_select(x):
-        parts = torch.stack([x, x * 2, x * 3])
-        return parts.index_select(0, x.argmax().reshape(1)).squeeze(0)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from advice_cases import cure, drives, option
+from advice_cases import option
 
 sys.path.insert(0, str(Path(__file__).parent / "site-packages"))
 
@@ -20,13 +20,6 @@ class calls_a_library_that_reads:
         y = advice_library.scale(x)
         return y * 2
 
-    item_capture = option("torch._dynamo.config.capture_scalar_outputs = True")
-
-    @drives
-    def library_line(compiled, x):
-        y = advice_library.scale(x)
-        return compiled(lambda y: y * 2)(y)
-
 
 class calls_a_library_that_branches:
     breaks = {"GB0170"}
@@ -34,11 +27,6 @@ class calls_a_library_that_branches:
     def before(x):
         y = advice_library.clamp(x)
         return y * 2
-
-    @drives
-    def library_line(compiled, x):
-        y = advice_library.clamp(x)
-        return compiled(lambda y: y * 2)(y)
 
 
 class calls_a_library_of_unknown_size:
@@ -48,13 +36,6 @@ class calls_a_library_of_unknown_size:
         y = advice_library.rows(x)
         return y * 2
 
-    shape_capture = option("torch._dynamo.config.capture_dynamic_output_shape_ops = True")
-
-    @drives
-    def library_line(compiled, x):
-        y = advice_library.rows(x)
-        return compiled(lambda y: y * 2)(y)
-
 
 class calls_a_library_that_breaks:
     breaks = {"GB0025"}
@@ -62,11 +43,6 @@ class calls_a_library_that_breaks:
     def before(x):
         y = advice_library.stop(x)
         return y * 2
-
-    @drives
-    def library_line(compiled, x):
-        y = advice_library.stop(x)
-        return compiled(lambda y: y * 2)(y)
 
 
 class Holder:
@@ -80,11 +56,6 @@ class sets_a_class_attribute:
     def before(x):
         setattr(Holder, "value", 3)
         return x * 2
-
-    @drives
-    def setattr_outside(compiled, x):
-        setattr(Holder, "value", 3)
-        return compiled(lambda x: x * 2)(x)
 
 
 class compares_with_none:
@@ -108,11 +79,6 @@ class traces_no_numpy:
 
     numpy_trace = option("torch._dynamo.config.trace_numpy = True")
 
-    @cure(setup="torch._dynamo.config.trace_numpy = False")
-    def numpy_torch(x):
-        y = torch.sqrt(x)
-        return x + y
-
 
 def picky(gm, inputs):
     """A back end that does not take every graph, in the way that makes torch fall back."""
@@ -127,7 +93,3 @@ class compiles_with_a_back_end_that_refuses:
 
     def before(x):
         return torch.sin(x) * 2
-
-    @drives
-    def backend_refused(compiled, x):
-        return torch.compile(lambda x: torch.sin(x) * 2, backend="eager")(x)

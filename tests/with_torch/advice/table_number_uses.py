@@ -1,7 +1,6 @@
 """Numbers that the program needs as numbers: what to do with the read instead of keeping a tensor."""
 
 import torch
-from advice_cases import drives
 
 
 def tensor_and_number():
@@ -17,14 +16,6 @@ class returns_a_number:
     def before(x):
         return x * 2, x.sum().item()
 
-    @drives
-    def item_return_tensor(compiled, x):
-        def work(x):
-            return x * 2, x.sum().detach()
-
-        y, total = compiled(work)(x)
-        return y, total.item()
-
 
 class collects_numbers:
     breaks = {"GB0033"}
@@ -35,12 +26,6 @@ class collects_numbers:
             x = x + i
         return x * 2
 
-    @drives
-    def tolist_outside(compiled, x, ids):
-        for i in set(ids.tolist()):
-            x = x + i
-        return compiled(lambda x: x * 2)(x)
-
 
 class asks_a_container:
     breaks = {"GB0124"}
@@ -48,13 +33,6 @@ class asks_a_container:
 
     def before(x, ids):
         y = x * 2
-        if int(ids[0]) not in SEEN:
-            y = y + 1
-        return y
-
-    @drives
-    def member_outside(compiled, x, ids):
-        y = compiled(lambda x: x * 2)(x)
         if int(ids[0]) not in SEEN:
             y = y + 1
         return y

@@ -10,7 +10,7 @@ import time
 import warnings
 
 import torch
-from advice_cases import cure, drives, option
+from advice_cases import cure, option
 from tqdm import tqdm
 
 logger = logging.getLogger("cases")
@@ -37,7 +37,6 @@ class prints_a_constant:
         return x * 2
 
     print_reorder = option(PRINT)
-    print_ignore = option("torch._dynamo.config.ignore_logging_functions.add(print)")
 
     def print_guard(x):
         x = x + 1
@@ -85,8 +84,6 @@ class prints_to_a_file:
         x = x + 1
         print("a", file=sys.stdout)
         return x * 2
-
-    print_ignore = option("torch._dynamo.config.ignore_logging_functions.add(print)")
 
     def print_guard(x):
         x = x + 1
@@ -141,7 +138,6 @@ class logs:
         logger.info("step")
         return x * 2
 
-    logger_ignore = option("torch._dynamo.config.ignore_logging_functions.add(logging.Logger.info)")
     logger_reorder = option("torch._dynamo.config.reorderable_logging_functions.add(logging.Logger.info)", only="2.15")
 
     def logger_guard(x):
@@ -192,7 +188,6 @@ class logs_by_a_method_of_its_own:
         logger.warning_once("odd")
         return x * 2
 
-    logger_ignore = option("torch._dynamo.config.ignore_logging_functions.add(logging.Logger.warning_once)")
     logger_reorder = option("torch._dynamo.config.reorderable_logging_functions.add(logging.Logger.warning_once)", only="2.15")
 
     def logger_guard(x):
@@ -214,12 +209,6 @@ class logs_to_the_root:
     logging_ignore = option("torch._dynamo.config.ignore_logging_functions.add(logging.info)")
     logging_reorder = option("torch._dynamo.config.reorderable_logging_functions.add(logging.info)")
 
-    def logger_guard(x):
-        x = x + 1
-        if not torch.compiler.is_compiling():
-            logging.info("step")
-        return x * 2
-
 
 class warns:
     breaks = {"GB0007"}
@@ -231,12 +220,6 @@ class warns:
 
     warn_reorder = option("torch._dynamo.config.reorderable_logging_functions.add(warnings.warn)")
     warn_ignore = option("torch._dynamo.config.ignore_logging_functions.add(warnings.warn)")
-
-    def warn_guard(x):
-        x = x + 1
-        if not torch.compiler.is_compiling():
-            warnings.warn("odd")
-        return x * 2
 
 
 class warns_with_a_category:
@@ -255,7 +238,7 @@ class writes_to_stdout:
 
     def before(x):
         x = x + 1
-        sys.stdout.write("a")
+        sys.stdout.write("a\n")
         return x * 2
 
     @cure(setup=PRINT)
@@ -267,7 +250,7 @@ class writes_to_stdout:
     def write_guard(x):
         x = x + 1
         if not torch.compiler.is_compiling():
-            sys.stdout.write("a")
+            sys.stdout.write("a\n")
         return x * 2
 
 
@@ -281,27 +264,12 @@ class times_itself:
         x = x * 2
         return x, time.time() - start
 
-    @drives
-    def clock_outside(compiled, x):
-        @compiled
-        def work(x):
-            return x * 2
-
-        start = time.time()
-        x = work(x)
-        return x, time.time() - start
-
 
 class sleeps:
     breaks = {"GB0007"}
 
     def before(x):
         time.sleep(0)
-        return x * 2
-
-    def clock_guard(x):
-        if not torch.compiler.is_compiling():
-            time.sleep(0)
         return x * 2
 
 
@@ -331,11 +299,6 @@ class looks_at_the_stack:
             inspect.stack()
         return x * 2
 
-    @drives
-    def frames_outside(compiled, x):
-        inspect.stack()
-        return compiled(lambda x: x * 2)(x)
-
 
 class prints_the_time:
     breaks = {"GB9193", "GB0059"}
@@ -346,16 +309,3 @@ class prints_the_time:
         y = x * 2
         print("took", time.time())
         return y + start
-
-    @drives
-    def clock_outside(compiled, x):
-        start = torch.ones(())
-        y = compiled(lambda x: x * 2)(x)
-        print("took", time.time())
-        return y + start
-
-    @drives
-    def print_outside(compiled, x):
-        y = compiled(lambda x: x * 2)(x)
-        print("took", time.time())
-        return y + torch.ones(())

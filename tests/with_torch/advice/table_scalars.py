@@ -5,7 +5,7 @@ import logging
 import math
 
 import torch
-from advice_cases import cure, drives, option
+from advice_cases import cure, option
 
 SCALARS = "torch._dynamo.config.capture_scalar_outputs = True"
 SHAPES = "torch._dynamo.config.capture_dynamic_output_shape_ops = True"
@@ -27,8 +27,6 @@ class reads_a_scalar:
     def item_keep_tensor(x):
         return x * x.sum().detach()
 
-    item_capture = option(SCALARS)
-
 
 class reads_a_detached_scalar:
     breaks = {"GB0124"}
@@ -43,8 +41,6 @@ class reads_a_detached_scalar:
         scale = x.detach().sum()
         return x * scale
 
-    item_capture = option(SCALARS)
-
 
 class casts_to_float:
     breaks = {"GB0124"}
@@ -54,8 +50,6 @@ class casts_to_float:
 
     def item_keep_tensor(x):
         return x * x.sum().detach()
-
-    item_capture = option(SCALARS)
 
 
 class casts_to_int:
@@ -75,19 +69,12 @@ class casts_to_bool:
         positive = bool(x.sum() > 0)
         return x * 2 if positive else x
 
-    def bool_where(x):
-        return torch.where((x.sum() > 0), x * 2, x)
-
 
 class lists_scalars:
     breaks = {"GB0124"}
 
     def before(x):
         y = [v.item() for v in x]
-        return x * y[0]
-
-    def item_keep_tensor(x):
-        y = [v.detach() for v in x]
         return x * y[0]
 
     item_capture = option(SCALARS)
@@ -101,21 +88,12 @@ class collects_scalars:
         LOSSES.append(x.sum().item())
         return x * 2
 
-    @drives
-    def item_append(compiled, x):
-        y, loss = compiled(lambda x: (x * 2, x.sum().detach()))(x)
-        LOSSES.append(loss)
-        return y
-
 
 class reads_two_scalars:
     breaks = {"GB0124"}
 
     def before(x):
         return x * x.sum().item(), float(x.mean().item()), x.max().item()  # three reads
-
-    def item_keep_tensor(x):
-        return x * x.sum().detach(), x.mean().detach(), x.max().detach()
 
     item_capture = option(SCALARS)
 
@@ -130,8 +108,6 @@ class names_a_size:
         n = segments.max().item() + 1
         return torch.zeros(n).scatter_add(0, segments, x)
 
-    item_capture = option(SCALARS)
-
 
 class looks_a_place_up:
     breaks = {"GB0036", "GB0124"}
@@ -142,12 +118,6 @@ class looks_a_place_up:
     def before(x, t):
         i = (x == t).nonzero()[0].item()
         return x * x[i]
-
-    def nonzero_argmax(x, t):
-        i = (x == t).to(torch.uint8).argmax()
-        return x * x.index_select(0, i.reshape(1)).squeeze(0)
-
-    both_capture = option(f"{SHAPES}\n{SCALARS}")
 
 
 class writes_into_a_cache:
@@ -163,12 +133,6 @@ class writes_into_a_cache:
         cache[start:end] = x
         return cache * 2
 
-    item_capture = option(SCALARS, only="2.15")
-
-    def slice_index(cache, x, start):
-        cache.index_copy_(0, torch.arange(x.shape[0]) + start, x)
-        return cache * 2
-
 
 class counts_labels:
     breaks = {"GB0036"}
@@ -178,10 +142,6 @@ class counts_labels:
 
     def before(x):
         counts = torch.bincount(x, minlength=3)
-        return counts * 2
-
-    def bincount_add(x):
-        counts = torch.zeros(3, dtype=torch.long, device=x.device).index_add(0, x, torch.ones_like(x))
         return counts * 2
 
     shape_capture = option(SHAPES)
@@ -202,12 +162,6 @@ class logs_a_scalar:
             logger.info("sum %f", x.sum().item())
         return x * 2
 
-    @drives
-    def logger_outside(compiled, x):
-        y, total = compiled(lambda x: ((x + 1) * 2, (x + 1).sum()))(x)
-        logger.info("sum %f", total.item())
-        return y
-
 
 class branches_on_a_list:
     breaks = {"GB0170"}
@@ -220,10 +174,6 @@ class branches_on_a_list:
             x = x + 1
         return x * 2
 
-    def if_where(x, token):
-        x = torch.where(torch.isin(token, torch.tensor([1, 2], device=token.device)), x + 1, x)
-        return x * 2
-
 
 class adds_up_a_scalar:
     breaks = {"GB0124"}
@@ -232,13 +182,6 @@ class adds_up_a_scalar:
         total = 0.0
         total += x.sum().item()
         return x * 2, total
-
-    def item_sum(x):
-        total = 0.0
-        total += x.sum().detach()
-        return x * 2, total
-
-    item_capture = option(SCALARS)
 
 
 class reads_a_scalar_with_gradients:
@@ -253,8 +196,6 @@ class reads_a_scalar_with_gradients:
 
     def item_keep_tensor(x):
         return x * x.sum().detach()
-
-    item_capture = option(SCALARS)
 
 
 class formats_a_scalar:
@@ -292,8 +233,6 @@ class computes_with_math:
     def item_math(x):
         return x * torch.sqrt(x.sum().detach())
 
-    item_capture = option(SCALARS)
-
 
 class passes_a_tensor_to_math:
     breaks = {"GB0033"}
@@ -314,10 +253,6 @@ class computes_with_a_captured_scalar:
     def before(x):
         return x * math.sqrt(x.sum())
 
-    @cure(setup=SCALARS)
-    def unbacked_check(x):
-        return x * torch.sqrt(x.sum())
-
 
 class sizes_by_data:
     breaks = {"GB0124"}
@@ -325,17 +260,12 @@ class sizes_by_data:
     def before(x):
         return torch.zeros(int(x.max().item()) + 1)
 
-    item_capture = option(SCALARS)
-
 
 class indexes_by_data:
     breaks = {"GB0124"}
 
     def before(x):
         return x[x.argmax().item()]
-
-    def item_index_select(x):
-        return x.index_select(0, x.argmax().reshape(1)).squeeze(0)
 
 
 class slices_by_data:
@@ -346,8 +276,6 @@ class slices_by_data:
 
     def before(x, n):
         return x[:n] * 2
-
-    item_capture = option(SCALARS)
 
 
 class repeats_by_data:
@@ -362,16 +290,6 @@ class repeats_by_data:
             x = x + 1
         return x
 
-    @drives
-    def number_outside(compiled, x, n):
-        @compiled
-        def repeat(x, n):
-            for _ in range(n):
-                x = x + 1
-            return x
-
-        return repeat(x, int(n))
-
 
 class looks_up_by_tensor:
     breaks = {"GB0124"}
@@ -384,12 +302,6 @@ class looks_up_by_tensor:
         table = [1, 2, 3]
         return x * table[n]
 
-    def list_to_tensor(x, n):
-        table = [1, 2, 3]
-        return x * torch.as_tensor(table)[n]
-
-    item_capture = option(SCALARS, only="2.15")
-
 
 class computes_with_math_on_a_part_of_a_sum:
     breaks = {"GB0124"}
@@ -401,5 +313,3 @@ class computes_with_math_on_a_part_of_a_sum:
     def item_math(x):
         scale = 0.5 * (1 + torch.cos(math.pi * x.sum().detach() / 10))
         return x * scale
-
-    item_capture = option(SCALARS)

@@ -5,7 +5,6 @@ import copy
 import dataclasses
 
 import torch
-from advice_cases import drives
 
 
 def weight():
@@ -24,11 +23,6 @@ class copies_deeply:
         y = x.clone()
         return y * 2
 
-    @drives
-    def copy_outside(compiled, x):
-        y = copy.deepcopy(x)
-        return compiled(lambda y: y * 2)(y)
-
 
 class copies:
     breaks = {"GB0208"}
@@ -36,10 +30,6 @@ class copies:
 
     def before(x):
         y = copy.copy(x)
-        return y * 2
-
-    def copy_clone(x):
-        y = x.clone()
         return y * 2
 
 
@@ -57,11 +47,6 @@ class turns_a_dataclass_into_a_dict:
         d = dataclasses.asdict(Pair(x))
         return d["a"] * d["b"]
 
-    def asdict_fields(x):
-        pair = Pair(x)
-        d = {field.name: getattr(pair, field.name) for field in dataclasses.fields(pair)}
-        return d["a"] * d["b"]
-
 
 class assigns_data:
     breaks = {"GB0056"}
@@ -70,17 +55,6 @@ class assigns_data:
         y = torch.ones(3)
         y.data = x
         return y * 2
-
-    def data_copy(x):
-        y = torch.ones(3)
-        y.copy_(x)
-        return y * 2
-
-    @drives
-    def data_outside(compiled, x):
-        y = torch.ones(3)
-        y.data = x
-        return compiled(lambda y: y * 2)(y)
 
 
 class resizes:
@@ -91,10 +65,6 @@ class resizes:
         y.resize_(2)
         return y * 2
 
-    def resize_new(x):
-        y = x[:2].clone()
-        return y * 2
-
 
 class draws_in_place:
     breaks = {"GB0107"}
@@ -103,11 +73,6 @@ class draws_in_place:
     def before(x):
         y = torch.empty(3, dtype=torch.long)
         y.random_(0, 5)
-        return x + y
-
-    def random_randint(x):
-        y = torch.empty(3, dtype=torch.long)
-        y.copy_(torch.randint(0, 5, y.shape))
         return x + y
 
 
@@ -121,21 +86,12 @@ class takes_a_sparse_tensor:
         y = torch.sparse.mm(s, x)
         return y * 2
 
-    @drives
-    def sparse_outside(compiled, s, x):
-        y = torch.sparse.mm(s, x)
-        return compiled(lambda y: y * 2)(y)
-
 
 class nests_tensors:
     breaks = {"GB0090", "GB0016"}
 
     def before(x):
         n = torch.nested.nested_tensor([x, x])
-        return (n * 2).values()
-
-    def nested_jagged(x):
-        n = torch.nested.nested_tensor([x, x], layout=torch.jagged)
         return (n * 2).values()
 
 
@@ -151,9 +107,6 @@ class runs_a_script:
     def before(module, scripted, x):
         return scripted(x)
 
-    def script_original(module, scripted, x):
-        return module(x)
-
 
 class packs_a_sequence:
     breaks = {"GB0007"}
@@ -165,11 +118,6 @@ class packs_a_sequence:
         p = torch.nn.utils.rnn.pack_padded_sequence(x, lengths)
         return p.data * 2
 
-    @drives
-    def pack_outside(compiled, x, lengths):
-        p = torch.nn.utils.rnn.pack_padded_sequence(x, lengths)
-        return compiled(lambda data: data * 2)(p.data)
-
 
 class shares_memory:
     breaks = {"GB4197"}
@@ -178,11 +126,6 @@ class shares_memory:
     def before(x):
         x.share_memory_()
         return x * 2
-
-    @drives
-    def share_outside(compiled, x):
-        x.share_memory_()
-        return compiled(lambda x: x * 2)(x)
 
 
 class makes_an_optimizer:
@@ -194,12 +137,6 @@ class makes_an_optimizer:
         opt.zero_grad()
         return x * w
 
-    @drives
-    def optimizer_outside(compiled, x, w):
-        opt = torch.optim.SGD([w], lr=0.1)
-        opt.zero_grad()
-        return compiled(lambda x, w: x * w)(x, w)
-
 
 class detects_anomalies:
     breaks = {"GB0008"}
@@ -208,12 +145,6 @@ class detects_anomalies:
     def before(x):
         with torch.autograd.set_detect_anomaly(True):
             x = x + 1
-        return x
-
-    @drives
-    def context_around(compiled, x):
-        with torch.autograd.set_detect_anomaly(True):
-            x = compiled(lambda x: x + 1)(x)
         return x
 
 
@@ -228,13 +159,6 @@ class turns_an_input_in_place:
         x.t_()
         return x @ y
 
-    @drives
-    def view_input(compiled, x):
-        def plain(x):
-            return x.t() @ (x * 2)
-
-        return compiled(plain)(x)
-
 
 class copies_a_module:
     breaks = {"GB4198"}
@@ -247,8 +171,3 @@ class copies_a_module:
         y = net(x)
         other = copy.deepcopy(net)
         return y + other.weight
-
-    @drives
-    def copy_outside(compiled, net, x):
-        other = copy.deepcopy(net)
-        return compiled(lambda net, other, x: net(x) + other.weight)(net, other, x)

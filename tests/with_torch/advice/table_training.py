@@ -2,7 +2,7 @@
 """Cases of advice: autograd, optimizers, hooks, random state, modules and special tensors."""
 
 import torch
-from advice_cases import cure, drives, option
+from advice_cases import drives, option
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 
@@ -39,16 +39,6 @@ class whole_train_step:
         opt.step()
         return loss.detach(), [p.detach().clone() for p in model.parameters()]
 
-    @cure(remains=("GB0025",), drives=True)
-    def compile_optimizer_step(compiled, model, opt, x):
-        model = compiled(model)
-        compiled_step = compiled(opt.step)
-        opt.zero_grad()
-        loss = model(x).sum()
-        loss.backward()
-        compiled_step()
-        return loss.detach(), [p.detach().clone() for p in model.parameters()]
-
 
 class compiles_the_optimizers_step_alone:
     """As we advise. torch breaks once there by itself, and we say that this is well."""
@@ -64,8 +54,6 @@ class compiles_the_optimizers_step_alone:
         step()
         return [p.detach().clone() for p in model.parameters()]
 
-    optimizer_own_break = option("", remains=("GB0025",))
-
 
 class backward_inside:
     breaks = {"GB0123"}
@@ -75,8 +63,6 @@ class backward_inside:
         loss = (x * w).sum()
         loss.backward()
         return loss.detach(), w.grad
-
-    trace_backward = option("torch._dynamo.config.trace_autograd_ops = True")
 
     @drives
     def compile_model_apart(compiled, x, w):
@@ -116,12 +102,6 @@ class gradient_inside:
 
     trace_grad = option("torch._dynamo.config.trace_autograd_ops = True")
 
-    @drives
-    def grad_outside(compiled, x, w):
-        loss = compiled(lambda x, w: (x * w * w).sum())(x, w)
-        grad = torch.autograd.grad(loss, w)[0]
-        return grad * 2
-
 
 class gradient_of_a_gradient:
     breaks = {"GB9186"}
@@ -131,14 +111,6 @@ class gradient_of_a_gradient:
         loss = (x * w * w).sum()
         grad = torch.autograd.grad(loss, w, create_graph=True)[0]
         return (grad * 2).detach()
-
-    trace_grad = option("torch._dynamo.config.trace_autograd_ops = True")
-
-    @drives
-    def grad_again(compiled, x, w):
-        loss = (x * w * w).sum()
-        grad = torch.autograd.grad(loss, w, create_graph=True)[0]
-        return compiled(lambda g: g * 2)(grad).detach()
 
 
 class scheduler_inside:
@@ -153,12 +125,6 @@ class scheduler_inside:
         scheduler.step()
         return x * 2
 
-    @drives
-    def scheduler_outside(compiled, x, scheduler):
-        y = compiled(lambda x: x * 2)(x)
-        scheduler.step()
-        return y
-
 
 class sets_requires_grad:
     breaks = {"GB8985"}
@@ -169,12 +135,6 @@ class sets_requires_grad:
         y.requires_grad_()
         return y * 2
 
-    @drives
-    def requires_grad_outside(compiled, x):
-        y = compiled(lambda x: x + 1)(x)
-        y.requires_grad_()
-        return compiled(lambda y: y * 2)(y)
-
 
 class sets_requires_grad_of_input:
     breaks = {"GB0125"}
@@ -182,11 +142,6 @@ class sets_requires_grad_of_input:
     def before(x):
         x.requires_grad_()
         return x * 2
-
-    @drives
-    def requires_grad_outside(compiled, x):
-        x.requires_grad_()
-        return compiled(lambda x: x * 2)(x)
 
 
 class assigns_requires_grad:
@@ -198,12 +153,6 @@ class assigns_requires_grad:
         y.requires_grad = True
         return y * 2
 
-    @drives
-    def requires_grad_outside(compiled, x):
-        y = compiled(lambda x: x + 1)(x)
-        y.requires_grad = True
-        return compiled(lambda y: y * 2)(y)
-
 
 class makes_a_leaf:
     breaks = {"GB0225"}
@@ -212,11 +161,6 @@ class makes_a_leaf:
         z = torch.zeros(3, requires_grad=True)
         return z + x
 
-    @drives
-    def leaf_outside(compiled, x):
-        z = torch.zeros(3, requires_grad=True)
-        return compiled(lambda x, z: z + x)(x, z)
-
 
 class makes_a_parameter:
     breaks = {"GB0264"}
@@ -224,11 +168,6 @@ class makes_a_parameter:
     def before(x):
         p = torch.nn.Parameter(torch.ones(3))
         return x * p
-
-    @drives
-    def parameter_in_init(compiled, x):
-        p = torch.nn.Parameter(torch.ones(3))
-        return compiled(lambda x: x * p)(x)
 
 
 class retains_grad:
@@ -240,12 +179,6 @@ class retains_grad:
         y.retain_grad()
         return y * 2
 
-    @drives
-    def retain_grad_outside(compiled, x, w):
-        y = compiled(lambda x, w: x * w)(x, w)
-        y.retain_grad()
-        return y * 2
-
 
 class asks_grad_fn:
     breaks = {"GB0104"}
@@ -254,10 +187,6 @@ class asks_grad_fn:
     def before(x, w):
         y = x * w
         return y * 2 if y.grad_fn is not None else y
-
-    def grad_fn_outside(x, w):
-        y = x * w
-        return y * 2 if y.requires_grad else y
 
 
 class registers_a_hook:
@@ -271,13 +200,6 @@ class registers_a_hook:
     def before(module, x):
         handle = module.register_forward_hook(lambda module, args, output: output * 2)
         y = module(x)
-        handle.remove()
-        return y
-
-    @drives
-    def hook_outside(compiled, module, x):
-        handle = module.register_forward_hook(lambda module, args, output: output * 2)
-        y = compiled(lambda x: module(x))(x)
         handle.remove()
         return y
 
@@ -304,10 +226,6 @@ class has_a_backward_hook:
     def before(plain, module, x):
         return plain(x)
 
-    def backward_hook_tensor(plain, module, x):
-        """`Hooked` above calls output.register_hook(...)."""
-        return module(x)
-
 
 class seeds:
     breaks = {"GB0007"}
@@ -315,11 +233,6 @@ class seeds:
     def before(x):
         torch.manual_seed(3)
         return x * 2
-
-    @drives
-    def seed_outside(compiled, x):
-        torch.manual_seed(3)
-        return compiled(lambda x: x * 2)(x)
 
 
 class saves_random_state:
@@ -329,13 +242,6 @@ class saves_random_state:
     def before(x):
         state = torch.get_rng_state()
         y = x + torch.rand(3)
-        torch.set_rng_state(state)
-        return y
-
-    @drives
-    def seed_outside(compiled, x):
-        state = torch.get_rng_state()
-        y = compiled(lambda x: x + torch.rand(3))(x)
         torch.set_rng_state(state)
         return y
 
@@ -350,11 +256,6 @@ class uses_a_generator:
         noise = torch.rand(3, generator=generator)
         return x + noise
 
-    @drives
-    def noise_outside(compiled, x, generator):
-        noise = torch.rand(3, generator=generator)
-        return compiled(lambda x, noise: x + noise)(x, noise)
-
 
 class makes_a_generator:
     breaks = {"GB0363", "GB7650", "GB0055"}
@@ -364,13 +265,6 @@ class makes_a_generator:
         generator = torch.Generator()
         generator.manual_seed(1)
         return x + torch.rand(3, generator=generator)
-
-    @drives
-    def noise_outside(compiled, x):
-        generator = torch.Generator()
-        generator.manual_seed(1)
-        noise = torch.rand(3, generator=generator)
-        return compiled(lambda x, noise: x + noise)(x, noise)
 
 
 class runs_an_lstm:
@@ -385,12 +279,6 @@ class runs_an_lstm:
         return lstm(x + 1)[0] * 2
 
     rnn_allow = option("torch._dynamo.config.allow_rnn = True")
-
-    @drives
-    def rnn_apart(compiled, lstm, x):
-        x = compiled(lambda x: x + 1)(x)
-        y = lstm(x)[0]
-        return compiled(lambda y: y * 2)(y)
 
 
 class Doubled(torch.autograd.Function):
@@ -431,11 +319,6 @@ class a_hook_writes_the_gradient:
         y.register_hook(halves)
         return y * y
 
-    def hook_return(x):
-        y = x * 2
-        y.register_hook(lambda g: g * 0.5)
-        return y * y
-
 
 class marks_dirty:
     breaks = {"GB2019", "GB0092"}
@@ -443,14 +326,6 @@ class marks_dirty:
 
     def before(x):
         return Doubled.apply(x.clone())
-
-    def function_out_of_place(x):
-        return DoubledAside.apply(x.clone())
-
-    @cure(drives=True, only="2.15")
-    def rebuild_outside(compiled, x):
-        y = Doubled.apply(x.clone())
-        return compiled(lambda y: y + 0)(y)
 
 
 LSTM = torch.nn.LSTM(3, 3, batch_first=True)
@@ -468,11 +343,3 @@ class packs_sequences:
         states, _ = LSTM(packed)
         states, _ = pad_packed_sequence(states, batch_first=True)
         return states * 2
-
-    @drives
-    def pack_outside(compiled, x, lengths):
-        x = compiled(lambda x: x * 2)(x)
-        packed = pack_padded_sequence(x, lengths, batch_first=True)
-        states, _ = LSTM(packed)
-        states, _ = pad_packed_sequence(states, batch_first=True)
-        return compiled(lambda states: states * 2)(states)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from advice_cases import drives, option
+from advice_cases import option
 
 sys.path.insert(0, str(Path(__file__).parent / "site-packages"))
 
@@ -32,9 +32,6 @@ class stops_in_a_debugger:
             breakpoint()
         return x * 2
 
-    def debug_outside(x):
-        return x * 2
-
 
 sys.breakpointhook = lambda *arguments, **options: None
 
@@ -46,19 +43,12 @@ class sorts_a_tensor:
         y = sorted(x)
         return x + y[0]
 
-    def sort_torch(x):
-        y = torch.sort(x).values
-        return x + y[0]
-
 
 class evaluates:
     breaks = {"GB0059"}
 
     def before(x):
         return eval("x * 2")
-
-    def dynamic_code(x):
-        return x * 2
 
 
 class makes_text_of_a_tensor:
@@ -69,25 +59,12 @@ class makes_text_of_a_tensor:
         text = str(x)
         return x * 2, text
 
-    def text_format(x):
-        text = f"{x}"
-        return x * 2, text
-
-    @drives
-    def text_outside(compiled, x):
-        text = str(x)
-        return compiled(lambda x: x * 2)(x), text
-
 
 class formats_a_tensor:
     breaks = {"GB0208"}
 
     def before(x):
         text = "%s" % x
-        return x * 2, text
-
-    def text_format(x):
-        text = f"{x}"
         return x * 2, text
 
 
@@ -98,20 +75,12 @@ class asks_the_machine:
         n = torch.get_num_threads()
         return x * n
 
-    @drives
-    def value_outside(compiled, x):
-        n = torch.get_num_threads()
-        return compiled(lambda x, n: x * n)(x, n)
-
 
 class asks_a_storage:
     breaks = {"GB0156"}
 
     def before(x):
         return x * x.untyped_storage().nbytes()
-
-    def storage_shape(x):
-        return x * (x.numel() * x.element_size())
 
 
 class reads_the_state:
@@ -122,11 +91,6 @@ class reads_the_state:
         state = MODULE.state_dict()
         return x * len(state)
 
-    @drives
-    def state_dict_outside(compiled, x):
-        state = MODULE.state_dict()
-        return compiled(lambda x, n: x * n)(x, len(state))
-
 
 class interpolates_with_numpy:
     breaks = {"GB0294"}
@@ -135,22 +99,12 @@ class interpolates_with_numpy:
         y = np.interp(x.numpy(), [0.0, 4.0], [0.0, 4.0])
         return x + torch.from_numpy(y)
 
-    @drives
-    def numpy_outside(compiled, x):
-        y = np.interp(x.numpy(), [0.0, 4.0], [0.0, 4.0])
-        return compiled(lambda x, y: x + y)(x, torch.from_numpy(y))
-
 
 class saves_with_numpy:
     breaks = {"GB0294"}
 
     def before(x):
         np.save(os.path.join(FOLDER, "x.npy"), x.numpy())
-        return x * 2
-
-    def io_guard(x):
-        if not torch.compiler.is_compiling():
-            np.save(os.path.join(FOLDER, "x.npy"), x.numpy())
         return x * 2
 
 
@@ -174,11 +128,6 @@ class sums_in_a_generator:
     def before(x):
         return x * sum(v.item() for v in x)
 
-    def item_keep_tensor(x):
-        return x * sum(v.detach() for v in x)
-
-    generator_break = item_keep_tensor
-
 
 class ignores_warnings_inside:
     breaks = {"GB0007", "GB0092"}
@@ -191,14 +140,6 @@ class ignores_warnings_inside:
             x = x + 1
         return x
 
-    @drives
-    def filters_outside(compiled, x):
-        import warnings
-
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return compiled(lambda x: x + 1)(x)
-
 
 class raises:
     breaks = {"GB0088"}
@@ -207,12 +148,6 @@ class raises:
         if x.shape[0] == 3:
             raise ValueError("three")
         return x * 2
-
-    @drives
-    def raise_outside(compiled, x):
-        if x.shape[0] == 3:
-            raise ValueError("three")
-        return compiled(lambda x: x * 2)(x)
 
 
 class Anything(type):
@@ -231,11 +166,6 @@ class checks_a_type:
     def before(x):
         return x * 2 if isinstance(x, Everything) else x
 
-    @drives
-    def check_outside(compiled, x):
-        yes = isinstance(x, Everything)
-        return compiled(lambda x, yes: x * 2 if yes else x)(x, yes)
-
 
 class identifies:
     breaks = {"GB0055"}
@@ -244,11 +174,6 @@ class identifies:
 
     def before(x):
         return x * hash(x)
-
-    @drives
-    def identity_outside(compiled, x):
-        h = hash(x)
-        return compiled(lambda x, h: x * h)(x, h)
 
 
 class loops_over_a_break:
@@ -276,11 +201,6 @@ class asks_for_inference_mode:
             x = x + 1
         return x * 2
 
-    @drives
-    def value_outside(compiled, x):
-        extra = int(x.is_inference()) + int(torch.is_inference_mode_enabled())
-        return compiled(lambda x, extra: (x + extra) * 2)(x, extra)
-
 
 class writes_into_a_tensor_of_another_shape:
     breaks = {"GB0247"}
@@ -303,8 +223,3 @@ class asserts_an_address:
     def before(x):
         assert x.data_ptr() % 16 in range(16), "misaligned"
         return x * 2
-
-    @drives
-    def pointer_outside(compiled, x):
-        assert x.data_ptr() % 16 in range(16), "misaligned"
-        return compiled(lambda x: x * 2)(x)

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from dynadiag import report
+from dynadiag.advice.mutations import why_nothing
 from dynadiag.passes.find_mutations import find_mutations
 from dynadiag.trace import load
 from tests.with_torch.mutations.mutation_recipes import RECIPES
@@ -35,7 +36,8 @@ PROMISES = {
     "parameter": ("DM22", "graph_break", "free"),
 }
 # Recipes whose promise is a finding that goes: its code, and the slug of its advice.
-FINDINGS = {"losses": ("GB0124", "item-append"), "train step": ("DB02", "compile-model-apart")}
+SHOWN = {"ema"}
+FINDINGS = {"train step": ("DB02", "compile-model-apart")}
 
 
 @pytest.fixture(scope="module")
@@ -69,12 +71,12 @@ def test_the_verdict_changes_as_promised(recorded, name):
     assert {worst for _, worst in after} <= {left, "free"}
 
 
-# What was seen to be wrong has its advice in the finding.
+# Whose change the line itself shows; the others are described on their pages, and depend on what the program needs.
 @pytest.mark.parametrize("name", sorted(set(PROMISES) - NEW - {"undeclared"}))
-def test_the_mutation_before_has_advice(recorded, name):
+def test_the_mutation_before_has_advice_or_a_reason(recorded, name):
     code = PROMISES[name][0]
     blamed = [one for one in find_mutations(load(recorded / f"{name}-before")).mutations if one.code == code]
-    assert all(one.advice for one in blamed)
+    assert all(bool(one.advice) is (name in SHOWN) and (one.advice or why_nothing(one)) for one in blamed)
 
 
 @pytest.mark.parametrize("name", sorted(FINDINGS))
@@ -85,15 +87,8 @@ def test_the_finding_goes_as_promised(recorded, name):
     assert code not in {one.code for one in report.build(load(recorded / f"{name}-after")).findings}
 
 
-def test_an_optimizer_that_is_compiled_apart_has_no_advice(recorded):
-    for side, expected in (("before", {"optimizer-apart", "zero-grad-outside"}), ("after", set())):
-        found = find_mutations(load(recorded / f"train step-{side}")).mutations
-        written = [one for one in found if one.code == "DM16"]
-        assert written and {advice.slug for one in written for advice in one.advice} == expected
-
-
 # `torch.cond` refuses a branch that writes a tensor in eager, too.
-@pytest.mark.parametrize("name", sorted((set(PROMISES) | set(FINDINGS)) - {"overlap", "branch"}))
+@pytest.mark.parametrize("name", sorted((set(PROMISES) | set(FINDINGS) | {"losses"}) - {"overlap", "branch"}))
 def test_results_are_equal(recipes, name):
     before, after, make = recipes[name]
     torch.manual_seed(0)

@@ -1,0 +1,321 @@
+"""A broken line in the source of its whole function: what is surely a tensor there, and whether a tensor would do for a number.
+
+The text comes from strangers' logs: it is parsed, never compiled or run. What the text does not plainly show is answered with "no".
+"""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from dynadiag.advice.function_source import parse_function
+from dynadiag.advice.source import SourceLine, dotted
+from dynadiag.advice.uses import takes_tensors
+from dynadiag.facts.user_frames import of_last_run
+from dynadiag.model.run import Run
+
+_ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow)
+_MOST_STEPS = 6
+# What only tensors have: methods that give another tensor, and attributes.
+_TENSOR_METHODS = frozenset(
+    (
+        "abs", "amax", "amin", "any", "all", "argmax", "argmin", "clamp", "clone", "contiguous", "cos", "cumsum", "detach", "diff",
+        "double", "exp", "flatten", "float", "half", "isfinite", "isnan", "log", "log1p", "log_softmax", "long", "matmul", "mean",
+        "norm", "permute", "pow", "prod", "relu", "reshape", "round", "sigmoid", "sin", "softmax", "sqrt", "square", "squeeze", "std",
+        "sum", "tanh", "to", "transpose", "unsqueeze", "var", "view",
+    )
+)  # fmt: skip
+_REDUCTIONS = frozenset(
+    ("amax", "amin", "argmax", "argmin", "count_nonzero", "max", "mean", "median", "min", "norm", "prod", "std", "sum", "var")
+)
+_TENSOR_ATTRIBUTES = frozenset(("device", "dim", "dtype", "grad", "requires_grad", "shape", "size", "numel", "item", "tolist"))
+# Methods of a tensor that compute with a number as they do with a tensor of no dimensions.
+_TAKE_BOTH = frozenset(("add", "add_", "sub", "sub_", "mul", "mul_", "div", "div_", "pow"))
+_ELEMENTWISE = frozenset(
+    (
+        "abs", "clamp", "clone", "cos", "detach", "neg", "ones_like", "relu", "round", "sigmoid", "sin", "square", "tanh", "zeros_like",
+    )
+)  # fmt: skip
+_MODULES = frozenset(("F", "functools", "itertools", "math", "nn", "np", "numpy", "operator", "os", "random", "time", "torch"))
+_NOT_TENSORS = frozenset(
+    ("torch.is_tensor", "torch.numel", "torch.equal", "torch.allclose", "torch.Size", "torch.device", "torch.Generator")
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """One row (from 1) of a function as it is written."""
+
+    node: ast.FunctionDef | ast.AsyncFunctionDef
+    rows: tuple[str, ...]
+    row: int
+
+    @cached_property
+    def _nodes(self) -> tuple[ast.AST, ...]:
+        return tuple(ast.walk(self.node))
+
+    @cached_property
+    def _parents(self) -> Mapping[int, ast.AST]:
+        return {id(child): node for node in self._nodes for child in ast.iter_child_nodes(node)}
+
+    def at(self, line: SourceLine, node: ast.AST) -> ast.expr | None:
+        """The expression of the line in the function's tree; None where the row is not this line."""
+        row = self.rows[self.row - 1] if self.row <= len(self.rows) else ""
+        if not row.strip().startswith(line.code) or not isinstance(node, ast.expr):
+            return None
+        shift = len(row.encode()) - len(row.lstrip().encode()) - line.shift
+        span = (self.row, node.col_offset + shift, (node.end_col_offset or 0) + shift)
+        same = (one for one in self._nodes if isinstance(one, ast.expr) and type(one) is type(node))
+        return next((one for one in same if (one.lineno, one.col_offset, one.end_col_offset) == span), None)
+
+    def statement(self) -> ast.stmt | None:
+        """The statement that begins on the row."""
+        return next((one for one in self._nodes if isinstance(one, ast.stmt) and one.lineno == self.row), None)
+
+    def inside(self, *kinds: type[ast.AST]) -> bool:
+        """Whether the row is inside a statement of one of these kinds, of the function itself."""
+        return any(isinstance(one, kinds) for one in self._around(self.statement()))
+
+    def _around(self, node: ast.AST | None) -> Iterator[ast.AST]:
+        while node is not None and node is not self.node:
+            yield node
+            node = self._parents.get(id(node))
+
+    def behind(self) -> Iterator[ast.AST]:
+        """All nodes below the row, and those of a loop around it."""
+        loops = [one for one in self._around(self.statement()) if isinstance(one, ast.For | ast.While)]
+        around = {id(inner) for loop in loops for inner in ast.walk(loop)}
+        yield from (one for one in self._nodes if getattr(one, "lineno", 0) > self.row or id(one) in around)
+
+    def reads(self, name: str) -> tuple[ast.expr, ...]:
+        """Where the function reads `scale` or `self.scale`."""
+        found = (one for one in self._nodes if isinstance(one, ast.Name | ast.Attribute) and isinstance(one.ctx, ast.Load))
+        return tuple(one for one in found if dotted(one) == name)
+
+    def values(self, name: str) -> tuple[ast.expr, ...]:
+        """What the function assigns to the plain name, each time."""
+        found = (one for one in self._nodes if isinstance(one, ast.Assign))
+        return tuple(one.value for one in found for target in one.targets if dotted(target) == name)
+
+    def is_bound_once(self, name: str) -> bool:
+        """Whether the function binds the name at one place only, as no argument."""
+        found = [one for one in self._nodes if isinstance(one, ast.Name) and one.id == name and isinstance(one.ctx, ast.Store | ast.Del)]
+        return len(found) == 1 and name not in [one.arg for one in self._nodes if isinstance(one, ast.arg)]
+
+    def is_local(self, name: str) -> bool:
+        """Whether the name is the function's own: no argument, nothing of another scope."""
+        arguments = [one.arg for one in self._nodes if isinstance(one, ast.arg)]
+        shared = [given for one in self._nodes if isinstance(one, ast.Global | ast.Nonlocal) for given in one.names]
+        return bool(self.values(name)) and name not in (*arguments, *shared)
+
+    def is_written(self, name: str) -> bool:
+        """Whether the function changes this tensor in place, so that another tensor of the same memory would change with it."""
+        for one in self._nodes:
+            if isinstance(one, ast.AugAssign) and dotted(one.target) == name:
+                return True
+            if isinstance(one, ast.Subscript) and isinstance(one.ctx, ast.Store) and dotted(one.value) == name:
+                return True
+            if isinstance(one, ast.Attribute) and one.attr.endswith("_") and dotted(one.value) == name:
+                return True
+        return False
+
+    def is_tensor(self, node: ast.expr, steps: int = 0) -> bool:
+        """Whether the function shows that this is a tensor."""
+        if steps > _MOST_STEPS:
+            return False
+        if isinstance(node, ast.BinOp):
+            return self.is_tensor(node.left, steps + 1) or self.is_tensor(node.right, steps + 1)
+        if isinstance(node, ast.UnaryOp):
+            return self.is_tensor(node.operand, steps + 1)
+        if isinstance(node, ast.Subscript):
+            return not _has_text(node.slice) and self.is_tensor(node.value, steps + 1)
+        if isinstance(node, ast.Call):
+            return self._gives_tensor(node, steps)
+        name = dotted(node)
+        return (isinstance(node, ast.Attribute) and node.attr == "data") or (name is not None and self._named_tensor(name, steps))
+
+    def _gives_tensor(self, call: ast.Call, steps: int) -> bool:
+        name = dotted(call.func) or ""
+        if name.startswith(("torch.", "F.")):
+            return name not in _NOT_TENSORS and name.count(".") == 1
+        if isinstance(call.func, ast.Attribute) and call.func.attr in _TENSOR_METHODS | _REDUCTIONS:
+            return call.func.attr in _TENSOR_METHODS or self.is_tensor(call.func.value, steps + 1)
+        # A module that computes from a tensor; were it a tuple, no arithmetic would be done with it.
+        return name.startswith("self.") and any(self.is_tensor(one, steps + 1) for one in call.args)
+
+    def _named_tensor(self, name: str, steps: int) -> bool:
+        if name.partition(".")[0] in _MODULES:
+            return False
+        if any(self.is_tensor(value, steps + 1) for value in self.values(name)):
+            return True
+        return any(self._used_as_tensor(one) for one in self.reads(name))
+
+    def _used_as_tensor(self, read: ast.expr) -> bool:
+        parent = self._parents.get(id(read))
+        if isinstance(parent, ast.Attribute):
+            return parent.attr in _TENSOR_METHODS | _REDUCTIONS | _TENSOR_ATTRIBUTES
+        if isinstance(parent, ast.BinOp):
+            return isinstance(parent.op, ast.MatMult)
+        call = dotted(parent.func) or "" if isinstance(parent, ast.Call) and parent.args[:1] == [read] else ""
+        return call.startswith(("torch.", "F.")) and isinstance(parent, ast.Call) and takes_tensors(parent, read)
+
+    def tensor_serves(self, node: ast.expr, seen: frozenset[str] = frozenset()) -> bool:
+        """Whether all that becomes of this number is arithmetic that ends in tensors: a tensor in its place then changes no type."""
+        top: ast.AST = node
+        while isinstance(parent := self._parents.get(id(top)), ast.BinOp | ast.UnaryOp):
+            if isinstance(parent, ast.BinOp):
+                if not isinstance(parent.op, _ARITHMETIC):
+                    return False
+                if self.is_tensor(parent.right if parent.left is top else parent.left):
+                    return True
+            top = parent
+        if isinstance(parent, ast.Call):
+            return top is not parent.func and self._takes_tensor(parent, top)
+        if isinstance(parent, ast.Compare):
+            return all(isinstance(op, ast.Lt | ast.LtE | ast.Gt | ast.GtE) for op in parent.ops) and any(
+                one is not top and self.is_tensor(one) for one in (parent.left, *parent.comparators)
+            )
+        if isinstance(parent, ast.Assign):
+            return all(isinstance(one, ast.Name) and self._name_serves(one.id, seen) for one in parent.targets)
+        if isinstance(parent, ast.AugAssign) and parent.value is top and isinstance(parent.op, _ARITHMETIC):
+            return self.is_tensor(parent.target) or (
+                isinstance(parent.target, ast.Name) and self.is_local(parent.target.id) and self._name_serves(parent.target.id, seen)
+            )
+        return False
+
+    def _name_serves(self, name: str, seen: frozenset[str]) -> bool:
+        reads = self.reads(name)
+        if name in seen or not self.is_local(name):
+            return name in seen
+        return bool(reads) and len(seen) < _MOST_STEPS and all(self.tensor_serves(one, seen | {name}) for one in reads)
+
+    def _takes_tensor(self, call: ast.Call, argument: ast.AST) -> bool:
+        if isinstance(call.func, ast.Attribute) and call.func.attr in _TAKE_BOTH and self.is_tensor(call.func.value):
+            return argument in call.args
+        others = [one for one in call.args if one is not argument]
+        name = dotted(call.func) or ""
+        both = name in ("torch.add", "torch.sub", "torch.mul", "torch.div", "torch.where")
+        return both and argument in call.args and any(map(self.is_tensor, others))
+
+    def only_returned(self, node: ast.expr, seen: frozenset[str] = frozenset()) -> bool:
+        """Whether the function returns the number and does nothing else with it."""
+        top: ast.AST = node
+        parent = self._parents.get(id(top))
+        while isinstance(parent, ast.Tuple | ast.List | ast.Dict):
+            top, parent = parent, self._parents.get(id(parent))
+        if isinstance(parent, ast.Return):
+            return True
+        if not isinstance(parent, ast.Assign) or len(parent.targets) != 1 or not isinstance(parent.targets[0], ast.Name):
+            return False
+        name = parent.targets[0].id
+        reads = self.reads(name)
+        known = name not in seen and self.is_local(name) and len(self.values(name)) == 1
+        return known and bool(reads) and all(self.only_returned(one, seen | {name}) for one in reads)
+
+    def same_shape(self, first: ast.expr, second: ast.expr) -> bool:
+        """Whether both are tensors of one shape for certain: computed from one and the same name, element by element."""
+        one, other = self._elements(first), self._elements(second)
+        return one is not None and one == other
+
+    def _elements(self, node: ast.expr) -> str | None:
+        """The tensor that the expression computes on element by element, alone with numbers; None for any other expression."""
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub | ast.Mult):
+            sides = [one for one in (node.left, node.right) if not _is_number(one)]
+            found = {self._elements(one) for one in sides}
+            return found.pop() if len(found) == 1 else None
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+            return self._elements(node.left) if _is_number(node.right) else None
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            return self._elements(node.operand)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _ELEMENTWISE:
+            on = node.args if (dotted(node.func) or "").startswith(("torch.", "F.")) else [node.func.value, *node.args]
+            numbers = (*on[1:], *(keyword.value for keyword in node.keywords))
+            return self._elements(on[0]) if on and all(map(_is_number, numbers)) else None
+        name = dotted(node)
+        return self._root(name) if name is not None and self.is_tensor(node) else None
+
+    def _root(self, name: str) -> str:
+        """The tensor that the name stands for (`y = x`), if that keeps its shape all the time; else the name."""
+        roots = {dotted(one) for one in self.values(name)[:1]} if self.is_local(name) else set()
+        root = next(iter(roots), None)
+        if root is None or root == name or self.is_local(root):
+            return name
+        kept = (*self.values(name)[1:], *self.values(root))
+        return root if all(self._elements(one) == root for one in kept) else name
+
+    def is_single(self, node: ast.expr, seen: frozenset[str] = frozenset()) -> bool:
+        """Whether the expression surely is one value: computed from sums over everything, numbers and other single values."""
+        if isinstance(node, ast.Constant):
+            return True
+        if isinstance(node, ast.Compare):
+            return all(self.is_single(one, seen) for one in (node.left, *node.comparators))
+        if isinstance(node, ast.BoolOp):
+            return all(self.is_single(one, seen) for one in node.values)
+        if isinstance(node, ast.BinOp):
+            return self.is_single(node.left, seen) and self.is_single(node.right, seen)
+        if isinstance(node, ast.UnaryOp):
+            return self.is_single(node.operand, seen)
+        if isinstance(node, ast.Call):
+            last = node.func.attr if isinstance(node.func, ast.Attribute) else dotted(node.func)
+            of_torch = (dotted(node.func) or "").startswith("torch.")
+            if last in _REDUCTIONS | {"any", "all"} and not node.keywords and len(node.args) == of_torch:
+                return True
+            inner = node.args[0] if node.args else node.func.value if isinstance(node.func, ast.Attribute) else None
+            return last == "item" or (inner is not None and last in _SINGLE_OF_SINGLE and self.is_single(inner, seen))
+        name = node.id if isinstance(node, ast.Name) else None
+        values = () if name is None or name in seen or not self.is_local(name) else self.values(name)
+        return bool(values) and all(self.is_single(one, seen | {str(name)}) for one in values)
+
+    def text(self, node: ast.AST) -> str:
+        """The node as it is written."""
+        return ast.get_source_segment("\n".join(self.rows), node) or ""
+
+    def written(self, first: ast.stmt, last: ast.stmt) -> str:
+        """The whole rows of the statements from the first to the last, without the margin."""
+        return textwrap.dedent("\n".join(self.rows[first.lineno - 1 : last.end_lineno]))
+
+    def next_statement(self, statement: ast.stmt) -> ast.stmt | None:
+        """The statement behind this one in the same block."""
+        parent = self._parents.get(id(statement))
+        for field in ("body", "orelse", "finalbody"):
+            block = getattr(parent, field, None)
+            if isinstance(block, list) and statement in block:
+                return next(iter(block[block.index(statement) + 1 :]), None)
+        return None
+
+
+_SINGLE_OF_SINGLE = frozenset(("isnan", "isinf", "isfinite", "abs", "sqrt", "exp", "log", "float", "int", "bool", "logical_not", "detach"))
+
+
+def _is_number(node: ast.expr) -> bool:
+    inner = node.operand if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) else node
+    return isinstance(inner, ast.Constant) and type(inner.value) in (int, float)
+
+
+def _has_text(node: ast.expr) -> bool:
+    """Whether a subscript asks a dictionary: `batch["x"]`."""
+    return any(isinstance(one, ast.Constant) and isinstance(one.value, str) for one in ast.walk(node))
+
+
+def function_around(run: Run, file: str, line: int | None) -> Place | None:
+    """The line in the recorded source of the innermost function around it; None where that was not recorded whole."""
+    found = None
+    for start, text in _sources(run).get(file, ()):
+        if line is None or not start <= line < start + text.count("\n") + 1:
+            continue
+        function = parse_function(text)
+        if function is not None and line <= start - 1 + (function.node.end_lineno or 0):
+            found = Place(function.node, tuple(text.split("\n")), line - start + 1)
+    return found
+
+
+@of_last_run
+def _sources(run: Run) -> Mapping[str, list[tuple[int, str]]]:
+    found: dict[str, list[tuple[int, str]]] = {}
+    for (file, start), text in sorted(run.blocks.items()):
+        if text.lstrip().startswith(("def ", "async def ", "@")):
+            found.setdefault(file, []).append((start, text))
+    return found
