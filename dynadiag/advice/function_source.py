@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import ast
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from dynadiag.advice.source import dotted, parsed_module
 from dynadiag.advice.uses import takes_tensors
 
-_OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow)
+_OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div)
 _LONGEST = 8_000
 # A recording keeps no more of a function (`torch_compat/trace/stacks.py`, one line fewer each): what is as long may go on.
 _MOST_ROWS, _MOST_TEXT = 120, 5_900
@@ -24,9 +24,15 @@ _JOINS = frozenset({"torch.stack", "torch.cat", "torch.concat"})
 
 @dataclass(frozen=True, eq=False)
 class FunctionSource:
-    """A function as it is written."""
+    """A function as it is written; `parts` are the attributes of its object that are known to be modules."""
 
     node: ast.FunctionDef | ast.AsyncFunctionDef
+    code: str
+    parts: frozenset[str] = frozenset()
+
+    def text(self, node: ast.AST) -> str:
+        """The node as it is written."""
+        return ast.get_source_segment(self.code, node) or ""
 
     @cached_property
     def _parents(self) -> dict[int, ast.AST]:
@@ -36,17 +42,19 @@ class FunctionSource:
     def _body(self) -> tuple[ast.AST, ...]:
         return tuple(one for statement in self.node.body for one in ast.walk(statement))
 
-    def reads(self, name: str) -> int:
-        """How often the body reads the name."""
-        return len(self._reads(name))
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The names that arguments are taken by in their order, without the object of a method."""
+        names = tuple(one.arg for one in (*self.node.args.posonlyargs, *self.node.args.args))
+        return names[1:] if names[:1] == ("self",) else names
 
     def _reads(self, name: str) -> tuple[ast.expr, ...]:
         """Where the body reads `scale` or `self.scale`."""
         found = (one for one in self._body if isinstance(one, ast.Name | ast.Attribute) and isinstance(one.ctx, ast.Load))
         return tuple(one for one in found if dotted(one) == name)
 
-    def tensor_would_do(self, name: str) -> bool:
-        """Whether all that the function does with the number is arithmetic whose results are used as tensors can be.
+    def symbol_would_do(self, name: str) -> bool:
+        """Whether all that the function does with the number is arithmetic with tensors, so that it need not be known.
 
         Not where it is compared, indexes, bounds a loop, is passed on to a function that is not torch's, printed, returned as it is, or
         where the object that it belongs to is passed on.
@@ -70,9 +78,11 @@ class FunctionSource:
         return any(self._may_be_read_by(self._parents.get(id(one))) for one in self._reads(owner))
 
     def _may_be_read_by(self, parent: ast.AST | None) -> bool:
-        """Whether the owner goes on there: by itself, or to a method of its own (which a submodule that is called looks like)."""
+        """Whether the owner goes on there: by itself, or to a method of its own (which an unknown part that is called looks like)."""
         if not isinstance(parent, ast.Attribute):
             return True
+        if parent.attr in self.parts:
+            return False
         call = self._parents.get(id(parent))
         return isinstance(call, ast.Call) and call.func is parent
 
@@ -96,30 +106,97 @@ class FunctionSource:
             return top is not parent.func and _is_torchs(parent)
         return isinstance(parent, ast.Return) or (isinstance(parent, ast.Attribute) and isinstance(self._parents.get(id(parent)), ast.Call))
 
-    def only_joined(self, name: str) -> bool:
-        """Whether all that the function does with the list of tensors is to stack or concatenate it."""
+    def joined(self, name: str) -> str | None:
+        """The call that stacks or concatenates the list along the first dimension, if it is all that the function does with it."""
         reads = self._reads(name)
-        calls = [self._parents.get(id(one)) for one in reads]
-        return bool(reads) and all(isinstance(one, ast.Call) and dotted(one.func) in _JOINS for one in calls)
+        call = self._parents.get(id(reads[0])) if len(reads) == 1 else None
+        if not isinstance(call, ast.Call) or dotted(call.func) not in _JOINS or len(call.args) != 1 or call.keywords:
+            return None
+        return self.text(call)
 
-    def only_grows(self, name: str) -> bool:
-        """Whether all that the function does with the container is to put something into it; `self` may be asked for other things."""
-        owner = name.rpartition(".")[0]
-        handed = owner and any(not isinstance(self._parents.get(id(one)), ast.Attribute) for one in self._reads(owner))
+    def assigns(self, name: str) -> bool:
+        """Whether the function gives the name another value."""
+        return any(isinstance(one, ast.Name) and one.id == name and not isinstance(one.ctx, ast.Load) for one in self._body)
+
+    def only_call_with(self, keyword: str, name: str) -> ast.Call | None:
+        """The one call that is given the keyword, if what it is given reads the name."""
+        calls = [one for one in self._body if isinstance(one, ast.Call) and any(each.arg == keyword for each in one.keywords)]
+        given = [each.value for one in calls for each in one.keywords if each.arg == keyword]
+        return calls[0] if len(calls) == 1 and any(dotted(one) == name for one in ast.walk(given[0])) else None
+
+    def only_counts(self, name: str) -> bool:
+        """Whether all that the function does with the number is to add constants to it."""
+        return bool(self._counts(name)) and not self._handed_on(name) and not self._mentions(name, self._counts(name))
+
+    def counted(self, name: str) -> str | None:
+        """The one statement that adds to the number, if the function does nothing else with it and always comes there."""
+        counts = self._counts(name)
+        alone = len(counts) == 1 and counts[0] in self._straight() and self.only_counts(name)
+        return self.text(counts[0]) if alone else None
+
+    def _counts(self, name: str) -> list[ast.AugAssign]:
+        added = (one for one in self._body if isinstance(one, ast.AugAssign) and isinstance(one.value, ast.Constant))
+        return [one for one in added if ast.unparse(one.target) == name]
+
+    def _mentions(self, name: str, apart_from: Sequence[ast.stmt]) -> bool:
+        """Whether the number is used elsewhere, or for `STATE['n']` the dictionary that holds it."""
+        inside = {id(node) for statement in apart_from for node in ast.walk(statement)}
+        root = name.partition("[")[0]
+        return any(dotted(one) in (name, root) for one in self._body if id(one) not in inside)
+
+    def appended(self, name: str) -> Appended | None:
+        """How the function appends to the list, if that is one statement that it always comes to and it does nothing else with the list."""
         reads = self._reads(name)
-        return bool(reads) and not handed and all(map(self._is_filled, reads))
+        call = self._parents.get(id(self._parents.get(id(reads[0])))) if len(reads) == 1 and not self._handed_on(name) else None
+        statement = self._parents.get(id(call))
+        method = call.func.attr if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) else ""
+        last, returns = self.node.body[-1], [one for one in self._body if isinstance(one, ast.Return | ast.Yield | ast.YieldFrom)]
+        if (
+            not isinstance(call, ast.Call)
+            or method not in ("append", "appendleft")
+            or len(call.args) != 1
+            or not isinstance(statement, ast.Expr)
+            or statement not in self._straight()
+            or len(returns) != 1
+            or not isinstance(last, ast.Return)
+            or last.value is None
+        ):
+            return None
+        names = {one.id for one in ast.walk(call.args[0]) if isinstance(one, ast.Name)}
+        between = [node for one in self.node.body[self.node.body.index(statement) :] for node in ast.walk(one)]
+        changed = any(isinstance(one, ast.Name) and one.id in names and not isinstance(one.ctx, ast.Load) for one in between)
+        if changed or not (isinstance(call.args[0], ast.Name) or _changes_nothing(between)):
+            return None  # it would be another value at the end
+        result, more = self.text(last), self.text(call.args[0])
+        value = f"({self.text(last.value)})" if isinstance(last.value, ast.Tuple) else self.text(last.value)
+        return Appended(self.text(statement), method, result, f"return {value}, {more}")
 
-    def _is_filled(self, node: ast.AST) -> bool:
-        """`history.append(x)` as a statement, or `cache[k] = x`."""
-        parent = self._parents.get(id(node))
-        if isinstance(parent, ast.Subscript):
-            return parent.value is node and isinstance(parent.ctx, ast.Store)
-        call = self._parents.get(id(parent))
-        called = isinstance(call, ast.Call) and call.func is parent and isinstance(self._parents.get(id(call)), ast.Expr)
-        return called and isinstance(parent, ast.Attribute) and parent.attr in _FILLING
+    def _straight(self) -> Sequence[ast.stmt]:
+        """The statements that every call comes to: those of the function itself before anything that can leave it early."""
+        for number, one in enumerate(self.node.body[:-1]):
+            if any(isinstance(node, ast.Return | ast.Raise) for node in ast.walk(one)):
+                return self.node.body[:number]
+        return self.node.body
 
 
-_FILLING = frozenset({"append", "appendleft", "extend", "add", "insert"})
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """One statement that appends, its method, the line that returns the result, and that line with what is appended."""
+
+    statement: str
+    method: str
+    result: str
+    returned: str
+
+
+def _changes_nothing(nodes: Sequence[ast.AST]) -> bool:
+    """Whether none of these writes into an object: `x += 1`, `self.n = 1`, `x.add_(1)`."""
+    if any(isinstance(one, ast.AugAssign | ast.Delete) for one in nodes):
+        return False
+    stored = any(isinstance(one, ast.Attribute | ast.Subscript) and not isinstance(one.ctx, ast.Load) for one in nodes)
+    return not stored and not any(isinstance(one, ast.Attribute) and one.attr.endswith("_") for one in nodes)
+
+
 _OF_NUMBERS = (ast.Constant, ast.UnaryOp, ast.BinOp, ast.operator, ast.unaryop)
 
 
@@ -138,12 +215,13 @@ def parse_function(text: str | None) -> FunctionSource | None:
     if not first.startswith(("def ", "async def ")):
         return None
     for end in _ends(rows):
-        tree = parsed_module("\n".join(rows[:end]))
+        code = "\n".join(rows[:end])
+        tree = parsed_module(code)
         if tree is not None:
             if end == len(rows) and (len(rows) >= _MOST_ROWS or len(text) >= _MOST_TEXT):
                 return None
             node = tree.body[0] if tree.body else None
-            return FunctionSource(node) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else None
+            return FunctionSource(node, code) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else None
     return None
 
 

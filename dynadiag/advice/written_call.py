@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import builtins
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 from dynadiag.advice.source import SourceLine, dotted
 
@@ -19,31 +20,52 @@ _INNER = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp,
 _NOT_COMPILED = re.compile(r"(?:torch|F|nn|np|numpy|math|time|random|os|sys|logging|logger)(?:\.|$)")
 
 
-def argument(line: SourceLine, source: str, inputs: Collection[str]) -> str | None:
-    """The expression that the one call on the line passes as `source`; None where the line does not tell for certain.
+@dataclass(frozen=True, eq=False)
+class Argument:
+    """What a call passes: its text, with what the source goes on with, and where it stands.
 
-    `f(x)` shows that `x` is `x`, `f(ids=tokens)` that `ids` and `kwargs['ids']` are `tokens`, `f(**batch)` that they are `batch["ids"]`,
-    and `f(batch)` what `x` is when the tensors of the function come from no other variable than `x` (`inputs`).
+    `is_name` says that it is there before the line runs, the same object each time that it is read.
     """
-    call, parts = _the_call(line), _SOURCE.match(source)
+
+    text: str
+    node: ast.expr
+    is_name: bool
+    parameter: str
+
+    @property
+    def name(self) -> str:
+        """A name for the argument before the call."""
+        return self.text if self.is_name else f"{self.parameter}_marked"
+
+
+def argument(line: SourceLine, source: str, inputs: Collection[str], parameters: Sequence[str] | None = None) -> Argument | None:
+    """What the one call on the line passes as `source`; None where the line does not tell for certain.
+
+    `f(ids=tokens)` shows that `ids` and `kwargs['ids']` are `tokens`, `f(**batch)` that they are `batch["ids"]`, `f(a, b)` what the
+    `parameters` are. Where those are not known, `f(x)` shows that `x` is `x`, and `f(batch)` what `x` is when the tensors of the function
+    come from no other variable than `x` (`inputs`).
+    """
+    call, parts = the_call(line), _SOURCE.match(source)
     if call is None or parts is None:
         return None
-    rest = source[parts.end("root") :]
-    if parts["root"] == "kwargs" and parts["key"]:
+    root, rest = parts["root"], source[parts.end("root") :]
+    if root == "kwargs" and parts["key"]:
         return _by_keyword(line, call, parts["key"], parts["rest"])
-    if _unpacked(call) and (call.args or parts["root"] not in inputs or not re.match(r"[.\[]|$", rest)):
+    if _unpacked(call) and (call.args or root not in (parameters or inputs) or not re.match(r"[.\[]|$", rest)):
         return None  # a variable of the function is surely an argument of this call only if all are given by keyword
-    if parts["root"] == "args" and parts["index"]:
-        return _told(line, call.args[0] if parts["index"] == "0" and call.args else None, parts["rest"])
-    if _unpacked(call) or _keyword(call, parts["root"]) is not None:
-        return _by_keyword(line, call, parts["root"], rest)
-    if any(isinstance(one, ast.Name) and one.id == parts["root"] for one in call.args):
-        return source
-    alone = len(call.args) == 1 and not call.keywords and set(inputs) - {"self"} == {parts["root"]} and parts["root"] != "self"
-    return _told(line, call.args[0], rest) if alone else None
+    if root == "args" and parts["index"]:
+        return _told(line, call.args[0] if parts["index"] == "0" and call.args else None, parts["rest"], "input")
+    if _unpacked(call) or _keyword(call, root) is not None:
+        return _by_keyword(line, call, root, rest)
+    if parameters is not None:
+        at = parameters.index(root) if root in parameters else len(call.args)
+        return _told(line, call.args[at] if at < len(call.args) <= len(parameters) else None, rest, root)
+    found = next((one for one in call.args if isinstance(one, ast.Name) and one.id == root), None)
+    alone = len(call.args) == 1 and not call.keywords and set(inputs) - {"self"} == {root} and root != "self"
+    return _told(line, found or (call.args[0] if alone else None), rest, root)
 
 
-def _the_call(line: SourceLine) -> ast.Call | None:
+def the_call(line: SourceLine) -> ast.Call | None:
     """The only call on the line that can be the one of the compiled function."""
     if not isinstance(line.statement, _PLAIN) or any(isinstance(node, _INNER) for node in line.nodes):
         return None
@@ -70,21 +92,34 @@ def _unpacked(call: ast.Call) -> list[ast.expr]:
     return [keyword.value for keyword in call.keywords if keyword.arg is None]
 
 
-def _by_keyword(line: SourceLine, call: ast.Call, name: str, rest: str) -> str | None:
+def _by_keyword(line: SourceLine, call: ast.Call, name: str, rest: str) -> Argument | None:
     """What the call gives as this keyword argument: `ids` of `f(name=ids)`, `batch["name"]` of `f(**batch)`."""
     value, unpacked = _keyword(call, name), _unpacked(call)
     if value is not None:
-        return _told(line, value, rest)
-    return _told(line, unpacked[0], f'["{name}"]{rest}') if len(unpacked) == 1 else None
+        return _told(line, value, rest, name)
+    return _told(line, unpacked[0], f'["{name}"]{rest}', name) if len(unpacked) == 1 and _is_name(unpacked[0]) else None
 
 
 def _keyword(call: ast.Call, name: str) -> ast.expr | None:
     return next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
 
 
-def _told(line: SourceLine, value: ast.expr | None, rest: str) -> str | None:
-    """The text of the value when it names something that is there before the line runs, with what the source goes on with."""
-    return f"{line.text(value)}{rest}" if value is not None and _is_name(value) else None
+def _told(line: SourceLine, value: ast.expr | None, rest: str, parameter: str) -> Argument | None:
+    """The argument, if it names something, or is an expression that can be evaluated before the line."""
+    if value is None or not (_is_name(value) or (not rest and _comes_first(line, value))):
+        return None
+    return Argument(f"{line.text(value)}{rest}", value, _is_name(value), parameter)
+
+
+def _comes_first(line: SourceLine, value: ast.expr) -> bool:
+    """Whether nothing is called on the line before the expression is evaluated, or it calls nothing itself."""
+    inside = {id(node) for node in ast.walk(value)}
+    if any(isinstance(node, ast.NamedExpr | ast.Await | ast.Starred) for node in line.nodes):
+        return False
+    calls = [node for node in line.nodes if isinstance(node, ast.Call)]
+    around = {id(node) for node in calls if any(id(one) == id(value) for one in ast.walk(node))}
+    before = [node for node in calls if id(node) not in inside | around and node.col_offset < value.col_offset]
+    return not before or not any(id(node) in inside for node in calls)
 
 
 def _is_name(value: ast.expr) -> bool:

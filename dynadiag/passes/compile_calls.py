@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from dynadiag.facts.guard_sources import readable, root_name
-from dynadiag.facts.user_frames import is_own_file, normal_path, resume_line, source_function
+from dynadiag.facts.user_frames import is_own_file, normal_path, source_function
 from dynadiag.model.run import CompileCall, Frame, Location, Run
 
 _TORCHS_WAY = re.compile(r"/torch/(?:nn/modules/module|_dynamo/eval_frame|_dynamo/external_utils)\.py$")
@@ -15,13 +15,9 @@ _TORCHS_WAY = re.compile(r"/torch/(?:nn/modules/module|_dynamo/eval_frame|_dynam
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """How a function was compiled: with `dynamic=False` each time; with `again` one line compiled several functions of one definition.
-
-    `fullgraph` None: sometimes, or not known.
-    """
+    """How a function was compiled: with `dynamic=False` each time; `fullgraph` None: sometimes, or not known."""
 
     dynamic_false: bool
-    again: bool
     fullgraph: bool | None
 
 
@@ -47,57 +43,22 @@ class CompileCalls:
         found = ((call.target, call.location) for (one, _), calls in self.by_name.items() if one == process for call in calls)
         return len({(target, None if place is None else (place.file, place.line)) for target, place in found})
 
-    def modules(self, process: int) -> int:
-        """How many times one line compiled a module in a process, if all its modules are of one class and compiled there; else 0."""
-        found: dict[tuple[object, ...], int] = {}
-        for (one, _), calls in self.by_name.items():
-            for call in calls if one == process else ():
-                name, _, method = call.target.rpartition(".")
-                if method == "_call_impl" or call.definition is None:  # `module.compile()`, `torch.compile(module)`
-                    place = None if call.location is None else (call.location.file, call.location.line)
-                    key = (name if method == "_call_impl" else call.target, place, call.epoch)
-                    found[key] = found.get(key, 0) + 1
-        return next(iter(found.values())) if len(found) == 1 else 0
-
     def of(self, process: int, frame: Frame) -> Called:
-        """The calls that may have compiled a frame: those for its name, else all of its process (which do not tell that it came again).
+        """The calls that may have compiled a frame: those for its name, else all of its process.
 
         Functions of one name in several files are told apart by the file of the call, where one stands in the file of the function.
         """
         named = self.by_name.get((process, source_function(frame.name) or ""))
         if named is not None:
             beside = [call for call in named if call.location is not None and call.location.file == frame.file]
-            return replace(_read(beside or named), again=_is_made_again(beside or named, frame))
-        return self.by_process.get(process, Called(False, False, None))
-
-
-def _is_made_again(calls: Iterable[CompileCall], frame: Frame) -> bool:
-    """Whether one line compiled the function of the frame several times since the last reset, each time made anew by the same definition.
-
-    Only a function that is defined inside another one is a new object, with its own closure, each time. Lambdas and functions of one name
-    are told apart by where they begin; a log that does not say it tells nothing of lambdas.
-    """
-    seen: set[tuple[object, ...]] = set()
-    for call in calls:
-        begins = None if call.definition is None else (call.definition.file, call.definition.line)
-        at = call.location
-        if at is None or call.epoch != frame.key.epoch or "<locals>" not in call.target:
-            continue
-        if begins is None and call.target.endswith("<lambda>"):
-            continue
-        if begins is not None and resume_line(frame.name) is None and begins != (frame.file, frame.line):
-            continue
-        made = (call.target, begins, at.file, at.line)
-        if made in seen:
-            return True
-        seen.add(made)
-    return False
+            return _read(beside or named)
+        return self.by_process.get(process, Called(False, None))
 
 
 def _read(calls: Sequence[CompileCall]) -> Called:
     full = {bool(call.options.get("fullgraph")) for call in calls}
     static = all(call.options.get("dynamic") is False for call in calls)
-    return Called(static, False, full.pop() if len(full) == 1 else None)
+    return Called(static, full.pop() if len(full) == 1 else None)
 
 
 def calling_line(frame: Frame, run: Run) -> Location | None:
@@ -111,6 +72,16 @@ def calling_line(frame: Frame, run: Run) -> Location | None:
         if not _TORCHS_WAY.search(normal_path(caller.file)):
             return None
     return None
+
+
+def calling_lines(frames: Sequence[Frame], run: Run) -> tuple[Location, ...]:
+    """The user's lines that call the compiled function itself, the first call's first; empty if one of the calls is not certain.
+
+    An attempt that torch refused at the recompile limit has no callers, and does not count.
+    """
+    found = [calling_line(frame, run) for frame in frames if frame.callers]
+    lines = {(one.file, one.line): one for one in reversed(found) if one is not None}
+    return () if None in found else tuple(reversed(lines.values()))
 
 
 def input_roots(run: Run) -> Mapping[str, frozenset[str]]:

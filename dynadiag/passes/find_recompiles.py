@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dynadiag.advice.recompile_libraries import is_in_cache
+from dynadiag.advice.recompile_reasons import reason, split_reason
 from dynadiag.advice.recompiles import limit_advice, recompile_advice
 from dynadiag.facts.fingerprint import Subject, fingerprints
 from dynadiag.facts.user_frames import entry_stack, is_generated, is_own_file, own_frame, resume_line, source_function
@@ -17,17 +17,18 @@ from dynadiag.model import codes
 from dynadiag.model.report import Advice, Cost, Finding, PassResult, Recompile, Transition
 from dynadiag.model.run import Frame, Location, Run
 from dynadiag.passes.base import Priority
-from dynadiag.passes.compile_calls import CompileCalls, calling_line, input_roots, inputs_of
-from dynadiag.passes.other_modules import parameters, told_apart
+from dynadiag.passes.compile_calls import CompileCalls, calling_lines, input_roots, inputs_of
+from dynadiag.passes.other_modules import parameters, parts_with_parameters, told_apart
 from dynadiag.passes.recompile_causes import Facts, cause_of, is_library, is_module_entry
 from dynadiag.passes.recompile_codes import recompile_code
-from dynadiag.passes.recompile_fixes import counted_fixes, counts_up, distinct, without_reassurance
+from dynadiag.passes.recompile_fixes import counted_fixes, distinct, versions_needed
 from dynadiag.passes.recompile_limit import Limit, recompile_limit
 from dynadiag.passes.recompile_rows import row_text
 from dynadiag.passes.recompile_splits import Splits
 from dynadiag.passes.recompiled import Recompiled, followers, limit_text
-from dynadiag.passes.stack_values import ON_STACK, BrokenLines, broken_lines, without_names, written
-from dynadiag.passes.transitions import CodeObject, Row, changes, code_objects, conditions, known_values, rows, with_news
+from dynadiag.passes.stack_values import ON_STACK, BrokenLines, broken_lines, written
+from dynadiag.passes.transitions import CodeObject, Row, changes, code_objects, known_values, rows, with_news
+from dynadiag.passes.varying_sizes import Shapes, input_shapes, varying_sizes
 
 _MOST_ADVISED = 3_000
 
@@ -38,7 +39,7 @@ def find_recompiles(run: Run) -> PassResult:
     lines, roots, held = broken_lines(run), input_roots(run), parameters(run)
     splits = Splits.of_run(run)
     codes = (told_apart(code, held) if is_module_entry(code.named) else code for code in code_objects(run))
-    context = _Context(calls, lines, roots, splits, iter(range(_MOST_ADVISED)))
+    context = _Context(calls, lines, roots, splits, input_shapes(run), parts_with_parameters(run), iter(range(_MOST_ADVISED)))
     found = tuple(_read(code, run, context) for code in codes)
     more = sum(len(one.rows) for one in found) - _MOST_ADVISED
     unplaced = len(run.recompiles) - sum(len(one.code.steps) for one in found)
@@ -61,6 +62,8 @@ class _Context:
     lines: BrokenLines
     roots: Mapping[str, frozenset[str]]
     splits: Splits
+    shapes: Shapes
+    parts: Mapping[str, frozenset[str]]
     room: Iterator[int]  # one for each cause that advice is still given for
 
 
@@ -74,27 +77,19 @@ def _read(code: CodeObject, run: Run, context: _Context) -> Recompiled:
     several = any(row.kind == "module" for row in table)  # then the first call is not that of each module
     facts = Facts(
         call=call,
-        entered=None if several else calling_line(code.named, run),
+        entered=() if several else calling_lines(code.frames, run),
         library=is_library(code.named, run),
         inputs=inputs_of(code.frames, context.roots),
+        parts=frozenset(name for frame in code.frames for name in context.parts.get(frame.id, ())),
+        varying=varying_sizes(code.frames, table, context.shapes),
         called=context.calls.of(code.key[0], code.named),
         split=context.splits.of(step.frame for step in code.steps),
-        conditions=conditions(code),
-        modules=context.calls.modules(code.key[0]) if len({row.text for row in table if _of_self(row)}) > 1 else 0,
     )
     causes = tuple(cause_of(row, code, facts, run) for row in table)
-    beside = any(is_in_cache(one) for one in causes)
-    advice = tuple(
-        ()
-        if next(context.room, None) is None
-        else tuple(without_names(one, row.source, row.text) for one in recompile_advice(replace(cause, beside_cache=beside), run))
-        for cause, row in zip(causes, table, strict=True)
-    )
-    return Recompiled(code, known, table, advice, recompile_limit(code, run), call)
-
-
-def _of_self(row: Row) -> bool:
-    return re.search(r"\bself\b", row.text) is not None
+    advice = tuple(() if next(context.room, None) is None else recompile_advice(cause, run) for cause in causes)
+    reasons = tuple(reason(cause) for cause in causes)
+    split = next((said for cause in causes if not cause.resumed and (said := split_reason(cause)) is not None), None)
+    return Recompiled(code, known, table, advice, reasons, split, recompile_limit(code, run), call)
 
 
 def user_line(frame: Frame, run: Run) -> Location | None:
@@ -263,13 +258,10 @@ def _finding(number: int, group: Sequence[Recompiled], inside: Sequence[Recompil
     seconds = _seconds(everything)
     refused = tuple(frame for one in group for frame in one.limit.hit)
     hit = bool(refused)
-    fixes = counted_fixes(group, _telling(group), sum(len(one.code.steps) for one in group))
-    growing = all(row.kind == "length" for row in _telling(group))
-    only_break = bool(fixes) and all(one.slug == "cure-break" for one in fixes)  # without the break this code has no limit of its own
-    if hit:
-        fixes = tuple(map(without_reassurance, fixes))
-    if hit and not growing and not only_break and not counts_up(_telling(group)):
-        fixes = (*fixes, *limit_advice(group[0].code.key[0], group[0].limit.value, run))
+    fixes = counted_fixes(group, sum(len(one.code.steps) for one in group), hit=hit)
+    needed = versions_needed(row for one in everything for row in one.rows)
+    if hit and not fixes and needed is not None and all(one.split is None for one in group):
+        fixes = limit_advice(group[0].code.key[0], group[0].limit.value, needed, run)
     return Finding(
         id=f"n{number}",
         fingerprint=mark,
@@ -277,7 +269,7 @@ def _finding(number: int, group: Sequence[Recompiled], inside: Sequence[Recompil
         severity="error" if hit else ("note" if _settled(everything) else "warning"),
         title=_title(group, inside, events, hit),
         where=None if (call := group[0].call) is None else replace(call, function=source_function(call.function)),
-        why=_why(group, inside, seconds, run) + ("" if fixes else _without_advice(everything)),
+        why=_why(group, inside, seconds, run) + ("" if fixes else _without_advice(everything, hit=hit)),
         fix=fixes,
         cost=Cost(value=float(events), unit="recompiles", basis="counted"),
         evidence=(
@@ -293,11 +285,21 @@ def _settled(group: Sequence[Recompiled]) -> bool:
     return all(len(one.code.steps) == 1 and all(row.dynamic_since or _two_states(row) for row in one.rows) for one in group)
 
 
-def _without_advice(group: Sequence[Recompiled]) -> str:
+def _without_advice(group: Sequence[Recompiled], *, hit: bool) -> str:
     """Why nothing is advised."""
+    splits = unique(one.split for one in group if one.split is not None)
+    if splits:
+        return f" {splits[0]}"
     if _settled(group):
         return " No change is needed: what changed is dynamic now, or has no third state."
-    return " No change of the source is known that ends this: nothing is advised."
+    telling = {id(row) for row in _telling(group)}
+    told = [why for one in group for row, why in zip(one.rows, one.reasons, strict=True) if id(row) in telling and why is not None]
+    enough = told and not hit
+    last = "Nothing has to change while there are fewer versions than the limit." if enough else _NOTHING_KNOWN
+    return f" {' '.join((*unique(told)[:2], last))}"
+
+
+_NOTHING_KNOWN = "No change of the source is known that ends this: nothing is advised."
 
 
 def _two_states(row: Row) -> bool:

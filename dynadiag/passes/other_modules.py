@@ -6,9 +6,11 @@ A compiled nn.Module of torch's own classes is entered through one function for 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 
+from dynadiag.facts.guard_sources import readable
 from dynadiag.model.run import Run
 from dynadiag.passes.guard_parts import FailedGuard
 from dynadiag.passes.transitions import CodeObject, Step
@@ -23,6 +25,19 @@ def parameters(run: Run) -> Parameters:
         if one.is_parameter:
             found.setdefault(one.frame, set()).add((one.source, one.shape))
     return {frame: frozenset(held) for frame, held in found.items()}
+
+
+def parts_with_parameters(run: Run) -> Mapping[str, frozenset[str]]:
+    """The attributes of each frame's object that are modules with parameters, by frame id: `lin` for `self.lin.weight`."""
+    found: dict[str, set[str]] = {}
+    for one in run.traced_inputs:
+        part = _PART.match(readable(one.source)) if one.is_parameter else None
+        if part is not None:
+            found.setdefault(one.frame, set()).add(part[1])
+    return {frame: frozenset(names) for frame, names in found.items()}
+
+
+_PART = re.compile(r"self\.(\w+)[.\[]")
 
 
 def told_apart(code: CodeObject, held: Parameters) -> CodeObject:

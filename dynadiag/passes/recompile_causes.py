@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dynadiag.advice.function_source import FunctionSource, parse_function
 from dynadiag.advice.recompile_cause import Cause, Split
@@ -24,13 +24,13 @@ class Facts:
     """What the advice for all rows of a code object is chosen by."""
 
     call: Location | None
-    entered: Location | None
+    entered: tuple[Location, ...]
     library: bool
     inputs: frozenset[str]
+    parts: frozenset[str]
+    varying: tuple[tuple[str, int], ...]
     called: Called
     split: Split | None
-    conditions: frozenset[str]
-    modules: int
 
 
 def is_library(frame: Frame, run: Run) -> bool:
@@ -63,27 +63,29 @@ def cause_of(row: Row, code: CodeObject, facts: Facts, run: Run) -> Cause:
         foreign=_foreign(row, code.named, facts, run),
         split=facts.split,
         inputs=facts.inputs,
+        varying=facts.varying,
+        parameters=None if (whole := _source(code.named, run)) is None else whole.parameters,
         resumed=resume_line(code.named.name) is not None,
         dynamic_false=facts.called.dynamic_false,
-        compiled_again=facts.called.again,
         on_parameter=any("Guard failed on a parameter" in guard.text for guard in row.guards),
         dynamic=False if made_constant else (row.dynamic_since is not None) if code.symbols else None,
         made_constant=made_constant,
-        conditioned=row.source in facts.conditions,
-        modules=facts.modules,
-        there_at_first=any(guard.kind == row.kind and (guard.entry or "").endswith("/0") for guard in row.guards),
         origin=origin,
-        function=_function(code.named, origin, run),
+        function=_function(code.named, origin, facts.parts, run),
         frame_name=source_function(code.named.name),
     )
 
 
-def _function(frame: Frame, origin: Location | None, run: Run) -> FunctionSource | None:
+def _source(frame: Frame, run: Run) -> FunctionSource | None:
+    """The compiled function as recorded."""
+    return None if frame.file is None or frame.line is None else parse_function(run.blocks.get((frame.file, frame.line)))
+
+
+def _function(frame: Frame, origin: Location | None, parts: frozenset[str], run: Run) -> FunctionSource | None:
     """The compiled function as recorded, if it is what read the source."""
-    if frame.file is None or frame.line is None:
-        return None
-    found = parse_function(run.blocks.get((frame.file, frame.line)))
-    if found is None or origin is None or origin.line is None:
+    found = _source(frame, run)
+    found = None if found is None else replace(found, parts=parts)
+    if found is None or frame.file is None or frame.line is None or origin is None or origin.line is None:
         return found
     here = frame.file == origin.file or frame.file.replace("\\", "/").endswith(f"/{origin.file}")  # torch's comment may have the end only
     return found if here and 0 <= origin.line - frame.line < (found.node.end_lineno or 0) else None
@@ -107,7 +109,7 @@ def _foreign(row: Row, frame: Frame, facts: Facts, run: Run) -> bool:
     if readers and is_own_file(readers[-1].file, run) and not is_generated(readers[-1]):
         return facts.split is not None and row.source.startswith(ON_STACK)
     if facts.library and not is_module_entry(frame):
-        entered_by_library = bool(frame.callers) and facts.entered is None
+        entered_by_library = bool(frame.callers) and not facts.entered
         parts = [part for part in re.split(r", (?![^\[(]*[\])])", row.source) if part]
         plain = all(_PLAIN.match(part) for part in parts) and row.kind not in ("function", "identity")
         return entered_by_library or not plain or facts.split is not None

@@ -15,12 +15,17 @@ from dynadiag.passes.transitions import CodeObject, Known, Row
 
 @dataclass(frozen=True, slots=True)
 class Recompiled:
-    """One code object with everything that was made of it: table, entries of the report and the line that called it."""
+    """One code object with everything that was made of it: table, advice and reasons for its rows, and the line that called it.
+
+    `split` says which break it has versions of its own by.
+    """
 
     code: CodeObject
     known: Known
     rows: tuple[Row, ...]
     advice: tuple[tuple[Advice, ...], ...]
+    reasons: tuple[str | None, ...]
+    split: str | None
     limit: Limit
     call: Location | None
 

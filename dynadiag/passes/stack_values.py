@@ -10,11 +10,10 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from dynadiag.advice.source import SourceLine, dotted, parse_line
 from dynadiag.facts.user_frames import resume_line
-from dynadiag.model.report import Advice
 from dynadiag.model.run import Frame, Run
 
 ON_STACK = "___stack"
@@ -62,15 +61,6 @@ def written(source: str, frame: Frame, lines: BrokenLines, values: tuple[str, ..
         return f"`{source}`"
     parts = [part for part in re.split(r", (?![^\[(]*[\])])", source) if part]
     return ", ".join(_written(part, frame, lines, values) for part in parts)
-
-
-def without_names(advice: Advice, source: str, text: str) -> Advice:
-    """The advice with `text` for such a source; code with a name of torch's in it could not be written by anybody."""
-    if ON_STACK not in advice.text and ON_STACK not in (advice.after or ""):
-        return advice
-    said = re.sub(rf",? as in `{ON_STACK}[^`]*`", "", advice.text).replace(f"`{source}`", text)
-    said = re.sub(rf"`{ON_STACK}[^`]*`", "the value", said)
-    return replace(advice, text=said[:1].upper() + said[1:], after=None if ON_STACK in (advice.after or "") else advice.after)
 
 
 def _written(part: str, frame: Frame, lines: BrokenLines, values: tuple[str, ...]) -> str:

@@ -335,14 +335,6 @@ def rows(code: CodeObject, known: Known) -> tuple[Row, ...]:
     return tuple(sorted(table, key=lambda row: -len(row.steps)))
 
 
-def conditions(code: CodeObject) -> frozenset[str]:
-    """The sources that the code branches on, as far as failed conditions and the recorded guards tell."""
-    failed = (guard.raw_source or guard.source for step in code.steps for guard in step.guards if guard.kind in _CONDITIONS)
-    guards = (one for frame in code.frames if frame.guards is not None for one in (*frame.guards.watched, *frame.guards.examples))
-    asked = (guard.code for guard in guards if guard.kind == "LAMBDA_GUARD" and re.search(r"[<>]|[!=]=", guard.code))
-    return frozenset(source for text in (*failed, *asked) if "isnan" not in text for source in named_in(text))
-
-
 def _row_source(guard: FailedGuard) -> str:
     if family(guard) == "condition":
         return ", ".join(named_in(guard.raw_source or guard.source)) or guard.source

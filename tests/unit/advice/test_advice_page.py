@@ -32,9 +32,8 @@ def test_every_slug_of_a_table_is_on_the_page(table):
     [
         ("ddp-compile-inside", "`model = DDP(torch.compile(net))`"),
         ("graph-break-remove", "it asks for the break"),
-        ("mark-dynamic", "dimension … of … varies"),
-        ("same-grad-mode", "called with and without gradients"),
-        ("compile-dynamic", "the argument `dynamic=True`"),
+        ("mark-dynamic", "so the first version is dynamic already"),
+        ("lr-as-tensor", "Where the optimizer is made"),
     ],
 )
 def test_a_slug_has_its_own_words(slug, words):

@@ -2,9 +2,7 @@
 
 from dataclasses import replace
 
-from dynadiag.model.report import Advice
 from dynadiag.passes.find_graph_breaks import find_graph_breaks
-from dynadiag.passes.merged_fixes import marked_together
 
 CONSTANT = "builtin print [<class 'torch._dynamo.variables.constant.ConstantVariable'>] False"
 PRINT = {"gb_id": "GB0059", "gb_type": "Failed to trace builtin operator", "context": CONSTANT}
@@ -34,20 +32,3 @@ def test_changes_of_different_lines_stay_apart(maker, at):
         )
     texts = [advice.text for finding in find_graph_breaks(maker.run()).findings for advice in finding.fix]
     assert any("print(a)" in text for text in texts) and any("print(b)" in text for text in texts)
-
-
-def test_sizes_of_one_call_are_marked_together():
-    def mark(name, dimension):
-        text = f"Say before the first call that dimension {dimension} of `{name}` varies, so the first version is dynamic already."
-        return Advice(
-            slug="mark-dynamic", text=text, before="f(x, y)", after=f"torch._dynamo.maybe_mark_dynamic({name}, {dimension})\nf(x, y)"
-        )
-
-    other = Advice(slug="compile-dynamic", text="Or give it.")
-    first, second = marked_together((mark("x", 1), other, mark("y", 0), mark("y", 1)))
-    assert "that dimension 1 of `x`, dimension 0 of `y` and dimension 1 of `y` vary, so" in first.text
-    assert first.after == "\n".join(
-        [*(f"torch._dynamo.maybe_mark_dynamic({name}, {d})" for name, d in (("x", 1), ("y", 0), ("y", 1))), "f(x, y)"]
-    )
-    assert second is other
-    assert marked_together((mark("x", 1), other)) == (mark("x", 1), other)

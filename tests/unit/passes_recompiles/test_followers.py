@@ -35,7 +35,6 @@ def test_the_same_change_in_a_call_is_one_finding(builders, through):
     assert finding.title == "`step` and 1 function that it calls were compiled again, 2 times in all, because of `x.size(1)`"
     assert "The same change again in what it calls: `forward` (`ids.size(1)`: 8 -> 12)." in finding.why
     assert finding.cost is not None and (finding.cost.value, finding.evidence) == (2.0, ("r1", "r2", "f0", "f2"))
-    assert [advice.slug for advice in finding.fix] == ["mark-dynamic", "compile-dynamic"]
 
 
 def test_the_first_value_may_be_missing_inside(builders):

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from dynadiag.model.run import BreakEvent, CompileMetrics, Guard, GuardSet, Location
+from dynadiag.model.run import BreakEvent, CompileMetrics, Guard, GuardSet, Location, TracedInput
 from dynadiag.passes.find_recompiles import find_recompiles
 
 LINE = "self.history.append(t)"
@@ -79,30 +79,27 @@ def split_off(builders, library, *, refused=False):
     return finding
 
 
-def test_the_limit_of_code_that_a_break_split_off_is_not_raised(builders):
-    finding = split_off(builders, library=True, refused=True)
-    assert (finding.severity, [advice.slug for advice in finding.fix]) == ("error", ["cure-break"])
-    own = split_off(builders, library=False, refused=True)
-    assert [advice.slug for advice in own.fix][-1] == "raise-limit"
-
-
 @pytest.mark.parametrize("library", [True, False])
-def test_code_that_a_break_split_off_names_the_break(builders, library):
-    finding = split_off(builders, library)
-    slugs = [advice.slug for advice in finding.fix]
-    assert slugs == (["cure-break"] if library else ["cure-break", "compile-dynamic"])
-    assert not library or "GB0170 at model.py:31 ends the graph of `outer`" in finding.fix[0].text
+@pytest.mark.parametrize("refused", [True, False])
+def test_code_that_a_break_split_off_names_the_break_and_nothing_to_follow(builders, library, refused):
+    finding = split_off(builders, library, refused=refused)
+    assert (finding.severity == "error") is refused
+    assert finding.fix == ()
+    assert finding.why.endswith(f"GB0170 at {'model' if library else 'train'}.py:31 ends the graph of `outer`: cure that break first.")
 
 
 def test_a_change_of_a_line_says_how_many_recompiles_it_ends(builders):
     size = "tensor 'x' size mismatch at index 0. expected 4, actual 8"
-    run = builders.recompiled([f"0/0: {size}"], [equals(1, "mode", "'a'"), f"0/0: {size}"])
+    run = builders.recompiled([f"0/0: {size}"], [equals(1, "mode", "'a'"), f"0/0: {size}"], symbols=[(1, "L['x'].size()[0]", "8")])
     call = Location(builders.SCRIPT, 40, "main", "loss = step(x)")
-    run = replace(run, frames=tuple(replace(one, callers=(call,)) for one in run.frames))
-    (finding,) = find_recompiles(run).findings
-    marked = next(advice for advice in finding.fix if advice.slug == "mark-dynamic")
-    assert marked.after is not None
-    assert marked.text.endswith("the only recorded cause of 1 of these 2 recompiles.")
+    rest = {"stride": None, "dtype": None, "device": None, "requires_grad": False, "is_leaf": True, "is_parameter": False, "storage": None}
+    met = tuple(TracedInput(frame=f"f{n}", source="L['x']", shape=(rows, 3), **rest) for n, rows in enumerate((4, 8, 8)))
+    run = replace(run, frames=tuple(replace(one, callers=(call,)) for one in run.frames), traced_inputs=met)
+    (marked,) = find_recompiles(run).findings[0].fix
+    assert (marked.slug, marked.after) == ("mark-dynamic", "torch._dynamo.maybe_mark_dynamic(x, 0)\nloss = step(x)")
+    assert marked.text.endswith(" This ends 1 of these 2 recompiles.")
+    optional = replace(run, traced_inputs=(*met, *(replace(one, source="L['mask']") for one in met[1:])))
+    assert find_recompiles(optional).findings[0].fix == ()  # a mask that was not there in the first call
 
 
 def test_what_runs_alone_since_the_limit_was_hit_is_told_there(builders):

@@ -23,9 +23,7 @@ def test_another_module_is_no_changed_size(builders):
     ]
     (finding,) = found.findings
     assert "Another compiled module came" in finding.why
-    assert [advice.slug for advice in finding.fix] == ["bounded-versions", "same-requires-grad"]
-    assert finding.fix[1].text.startswith("The first argument needs a gradient in some calls")
-    assert "args[" not in finding.fix[1].text
+    assert finding.fix == () and "Each of several compiled modules takes a compiled version of its own" in finding.why
     assert found.recompiles[0].reasons == (SIZE,)
 
 
@@ -38,7 +36,7 @@ def test_the_same_module_is_read_as_before(builders):
 def test_another_class_of_module_needs_no_conversion(builders):
     reason = "0/0: ___check_type_id(fn, 7), type=<class 'torch.nn.modules.container.Sequential'>"
     (finding,) = find_recompiles(builders.recompiled([reason], **ENTRY)).findings
-    assert [advice.slug for advice in finding.fix] == ["bounded-versions"]
+    assert finding.fix == ()
 
 
 def test_a_failed_compilation_of_the_same_module_is_no_other_module(builders):

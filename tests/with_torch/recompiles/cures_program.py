@@ -236,27 +236,6 @@ def _():
     return lambda: run_stepper(2, plus_one), after
 
 
-@case("module-int-as-buffer")
-def _():
-    class Buffered(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.register_buffer("step", torch.tensor(2))
-
-        def forward(self, x):
-            return x * self.step
-
-    def after():
-        module = Buffered()
-        c, x, out = compiled(module), rows(4)[0], []
-        for _ in range(5):
-            out.append(c(x))
-            module.step += 1
-        return out
-
-    return lambda: run_stepper(2, plus_one), after
-
-
 @case("hoist-function")
 def _():
     def before():
@@ -353,26 +332,24 @@ def _():
     return before, after
 
 
-@case("compile-once")
+@case("count-outside")
 def _():
-    def before():
-        x, out = rows(4)[0], []
-        for name in ("a", "b", "c"):
+    def run(inside):
+        FEATURES.clear()
+        FEATURES["calls"] = 0
 
-            def fn(x):
-                return x + len(name)
+        def fn(x):
+            if inside:
+                FEATURES["calls"] += 1
+            return x * 2
 
-            out.append(compiled(fn)(x))
-        return out
+        c, x, out = compiled(fn), rows(4)[0], []
+        for _ in range(4):
+            out.append(c(x))
+            FEATURES["calls"] += not inside
+        return [*out, torch.tensor(FEATURES["calls"])]
 
-    def after():
-        def fn(x, n):
-            return x + n
-
-        c, x = compiled(fn), rows(4)[0]
-        return [c(x, torch.tensor(len(name))) for name in ("a", "b", "c")]
-
-    return before, after
+    return lambda: run(True), lambda: run(False)
 
 
 @case("same-requires-grad")

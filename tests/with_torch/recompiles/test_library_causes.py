@@ -71,6 +71,6 @@ def test_the_library_causes_are_named_and_nothing_of_its_own_is_to_be_edited(run
     findings = find_recompiles(run).findings
     slugs = {advice.slug for finding in findings for advice in finding.fix}
     assert {"static-cache", "problem-type"} <= slugs
-    assert slugs <= {"static-cache", "problem-type", "bounded-versions", "mark-dynamic", "compile-dynamic"}
+    assert slugs <= {"static-cache", "problem-type", "mark-dynamic"}
     edits = [advice.after for finding in findings for advice in finding.fix if advice.before]
     assert not any("cache" in edit and "layers" in edit for edit in edits)

@@ -68,9 +68,32 @@ def remembering(seen, x):
     return x + 1
 
 
+remember = torch.compile(remembering, backend="eager")
 seen = []
-for _ in range(2):
-    torch.compile(remembering, backend="eager")(seen, torch.ones(2))
+for _ in range(3):
+    y = remember(seen, torch.ones(2))
+
+COUNT = {"calls": 0}
+
+
+def counting_calls(x):
+    COUNT["calls"] += 1
+    return x + 1
+
+
+count = torch.compile(counting_calls, backend="eager")
+for _ in range(3):
+    y = count(torch.ones(2))
+
+
+def joining(parts):
+    return torch.stack(parts).sum(0)
+
+
+join = torch.compile(joining, backend="eager")
+for n in (2, 3):
+    pieces = [torch.ones(2)] * n
+    y = join(pieces)
 
 for each in (printing, calling, counting):
     compiled = torch.compile(each, backend="eager")
@@ -129,5 +152,25 @@ def test_one_size_that_is_passed_on_is_one_finding_and_named_as_the_script_write
 
 def test_a_list_that_the_compiled_code_lengthens_itself_is_appended_to_outside(found):
     (finding,) = [finding for finding in found.findings if "`remembering`" in finding.title]
-    assert finding.title == "`remembering` was compiled again 1 time because of `len(seen)`"
-    assert [advice.slug for advice in finding.fix] == ["append-outside"]
+    assert finding.title == "`remembering` was compiled again 2 times because of `len(seen)`"
+    (fix,) = finding.fix
+    assert (fix.before, fix.after) == (
+        "y = remember(seen, torch.ones(2))",
+        "y, appended = remember(seen, torch.ones(2))\nseen.append(appended)",
+    )
+    assert "write `return x + 1, x.detach()` for `return x + 1`" in fix.text and fix.text.endswith("This ends all of these 2 recompiles.")
+
+
+@pytest.mark.parametrize(
+    ("name", "after"),
+    [
+        ("counting_calls", 'y = count(torch.ones(2))\nCOUNT["calls"] += 1'),
+        (
+            "joining",
+            "parts_joined = torch.stack(pieces)\ntorch._dynamo.maybe_mark_dynamic(parts_joined, 0)\ny = join(parts_joined)",
+        ),
+    ],
+)
+def test_what_the_function_need_not_do_is_done_at_the_call(found, name, after):
+    (finding,) = [finding for finding in found.findings if f"`{name}`" in finding.title]
+    assert [fix.after for fix in finding.fix] == [after]

@@ -1,0 +1,73 @@
+"""Why nothing is advised for a cause of recompiles: what each change costs, where that is known."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from dynadiag.advice.recompile_cause import Cause
+from dynadiag.facts.wording import short_place
+
+# Around an optimizer's step torch breaks on purpose: nobody can cure that (2.11 to 2.15).
+_TORCHS_OWN_BREAK = re.compile(r"/torch/(?:optim/optimizer|_dynamo/external_utils)\.py$")
+_EACH = "takes a compiled version of its own"
+
+
+def split_reason(cause: Cause) -> str | None:
+    """The break without which the code would have no versions of its own, unless it is one that torch makes on purpose.
+
+    Established: each of its recompiles was entered from code that a break ended at that call, or that runs eager because of a break.
+    """
+    split = cause.split
+    place = None if split is None else split.place
+    if split is None or (place is not None and _TORCHS_OWN_BREAK.search(place.file.replace("\\", "/"))):
+        return None
+    break_ = "a graph break" if split.gb_id is None else f"{split.gb_id}"
+    at = "" if place is None else f" at {short_place(place)}"
+    return f"This code has versions of its own only because {break_}{at} ends the graph of `{split.outer}`: cure that break first."
+
+
+def reason(cause: Cause) -> str | None:
+    """One sentence about what each further change costs; None where nothing is known."""
+    if cause.kind in ("value", "type") and "None" in cause.values:
+        return _NONE
+    if cause.kind == "value" and cause.source.endswith(".training"):
+        return "Training and evaluation are two programs, with a version each."
+    if cause.kind == "size" and not {"0", "1"}.isdisjoint(cause.values):
+        return _SMALL
+    if cause.kind in ("identity", "function") and cause.origin is not None and cause.origin.file.endswith("optim/optimizer.py"):
+        return f"Each optimizer {_EACH}: torch begins the steps of all of them in one function."
+    found = _REASONS.get(cause.kind)
+    return found(cause) if callable(found) else found
+
+
+def _value(cause: Cause) -> str | None:
+    return None if cause.dynamic is True else f"Each value that the code needs to know {_EACH}."
+
+
+_NONE = "With it and without it (None) are two programs, with a version each."
+_SMALL = "torch compiles the sizes 0 and 1 on their own: one version more, not one for each call."
+_REASONS: Mapping[str, str | Callable[[Cause], str | None]] = {
+    "value": _value,
+    "none": _NONE,
+    "zero_one": _SMALL,
+    "module": f"Each of several compiled modules {_EACH}: torch enters all of its own classes through one function.",
+    "type": f"Each type {_EACH}.",
+    "function": f"Each function object {_EACH}.",
+    "identity": f"Each object {_EACH}.",
+    "length": f"Each number of elements {_EACH}.",
+    "keys": f"Each set of keys {_EACH}.",
+    "contains": f"Each set of keys {_EACH}.",
+    "attribute": "With the attribute and without it are two programs, with a version each.",
+    "requires_grad": "With and without a gradient are two programs, with a version each.",
+    "dispatch_keys": "Tensors made under `torch.inference_mode()` and others are two programs, with a version each.",
+    "dtype": f"Each dtype {_EACH}.",
+    "device": f"Each device {_EACH}.",
+    "stride": f"Each memory layout {_EACH}.",
+    "rank": f"Each number of dimensions {_EACH}.",
+    "aliasing": "The same tensor twice and two tensors are two programs, with a version each.",
+    "condition": "Each side of a condition on a size or number " + _EACH + ".",
+    "global_state": f"Each setting of torch (gradients, autocast and the like) {_EACH}.",
+    "function_mode": f"Each torch function mode {_EACH}.",
+    "invalidated": "The object that a version was compiled for is gone, and the version with it.",
+}
