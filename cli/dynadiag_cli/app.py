@@ -12,7 +12,7 @@ from dynadiag_cli.command_line import TargetCommand
 
 app = typer.Typer(
     name="dynadiag",
-    help="Say where a torch.compile program breaks, recompiles or runs eager, why, and what to change.",
+    help="Explain where a torch.compile program breaks the graph, recompiles or falls back to eager, why, and what to change.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -30,7 +30,7 @@ def _print_version(wanted: bool) -> None:
 def _root(
     version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and stop.")] = False,
 ) -> None:
-    """Say where a torch.compile program breaks, recompiles or runs eager, why, and what to change."""
+    """Explain where a torch.compile program breaks the graph, recompiles or falls back to eager, why, and what to change."""
 
 
 app.command("explain", cls=TargetCommand, epilog=verb_explain.EXAMPLES)(verb_explain.explain)

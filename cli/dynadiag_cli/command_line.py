@@ -31,7 +31,7 @@ class TargetCommand(TyperCommand):
             return super().parse_args(ctx, [*args[:module_at], "--", *args[module_at + 1 :]])
         rest = self._target_of(ctx, args)
         if rest and not rest[0]:  # `Path("")` would be the current folder
-            raise UsageError("the target is an empty word (a shell variable that is not set?): give a script, a run directory or a log")
+            raise UsageError("the target is an empty string (an unset shell variable?): pass a script, a run directory or a log")
         consumed = len(args) - len(rest)
         ctx.meta[MODE] = "command" if rest and consumed and args[consumed - 1] == "--" else "path"
         if len(rest) > 1 and ctx.meta[MODE] == "path" and _names_a_recording(rest[0]):

@@ -50,7 +50,7 @@ class Terminal:
                 say(str(message["note"]))
             search.show(message)
 
-        line.draw("starting the reducer" if unit == "nodes" else "starting the reducer of scripts")
+        line.draw("starting the reducer" if unit == "nodes" else "starting the script reducer")
         try:
             with line.ticking():
                 yield show
@@ -72,7 +72,7 @@ def _report_graph(result: Mapping[str, Any], directory: Path) -> None:
     before, after, proven = result["size_before"]["nodes"], result["size_after"]["nodes"], result["proven"]
     queries = sum(result["queries"].values())
     if result.get("variables"):
-        say(f"it needs variables of your environment, which the file sets: {', '.join(result['variables'])}")
+        say(f"it needs environment variables, which the reproducer sets: {', '.join(result['variables'])}")
     say(f"{result['kind']}: {before} nodes reduced to {after} in {queries} queries; guilty layer: {result['guilty']['layer']}")
     say(f"level: {result['level']} ({result['level_why']})")
     for found in ("pass", "config"):
@@ -80,11 +80,11 @@ def _report_graph(result: Mapping[str, Any], directory: Path) -> None:
             say(f"tested: {result['guilty'][found + '_why']}")
     _say_what_stays(directory)
     if result["flaky"]:
-        say(f"flaky: the failure came in {result['flaky']['failed']} of {result['flaky']['of']} runs")
+        say(f"flaky: the failure occurred in {result['flaky']['failed']} of {result['flaky']['of']} runs")
     if result["other_failures"]:
-        say(f"{len(result['other_failures'])} other failures were met on the way; see minify.json")
+        say(f"{len(result['other_failures'])} other failures were seen along the way; see minify.json")
     if result["reproducer"] is None:
-        say(f"there is no reproducer: {result['why_not']}")
+        say(f"no reproducer: {result['why_not']}")
         return
     print_path(directory / result["reproducer"])
     if proven["reproduced"] < proven["runs"]:
@@ -107,22 +107,22 @@ def _report_script(result: Mapping[str, Any], directory: Path) -> None:
     before, after, proven = result["size_before"]["statements"], result["size_after"]["statements"], result["proven"]
     say(f"{result['kind']}: {_said(result['signature'])}")
     if result.get("variables"):
-        say(f"it needs variables of your environment, which the file sets: {', '.join(result['variables'])}")
+        say(f"it needs environment variables, which the reproducer sets: {', '.join(result['variables'])}")
     say(f"{before} statements reduced to {after} in {sum(result['queries'].values())} queries")
     for text in result["left_out"]:
         say(f"left out first, since candidates may not touch what is not their own: {text[:200]}")
     for text in result["not_inlined"]:
         say(text[:300])
     if result["flaky"]:
-        say(f"flaky: it came in {result['flaky']['failed']} of {result['flaky']['of']} runs")
+        say(f"flaky: it occurred in {result['flaky']['failed']} of {result['flaky']['of']} runs")
     print_path(directory / result["reproducer"])
     where = f"in {proven['reproduced']} of {proven['runs']} fresh processes"
     if proven["reproduced"] < proven["runs"]:
-        say(f"not proven: it showed the same {where}")
+        say(f"not proven: reproduced {where}")
         return
-    say(f"proven: it showed the same {where}, each in an empty directory")
+    say(f"proven: reproduced {where}, each in an empty directory")
     if result["almost"]:
-        say(f"{result['almost']} does not show it: {result['almost_differs']}")
+        say(f"{result['almost']} does not reproduce it: {result['almost_differs']}")
 
 
 def _say_interrupted(result: Mapping[str, Any], directory: Path, unit: str) -> None:
@@ -134,8 +134,8 @@ def _say_interrupted(result: Mapping[str, Any], directory: Path, unit: str) -> N
     what = f"{result['kind']}, {before} {unit} reduced to {after}, {runs}"
     if result["reproducer"] is not None:
         print_path(directory / result["reproducer"])
-    written = "the best so far is written" if result["reproducer"] is not None else f"there is no reproducer: {result['why_not']}"
-    say(f"interrupted: {written} ({what}); --resume with --out {directory} goes on")
+    written = "the best result so far was written" if result["reproducer"] is not None else f"no reproducer: {result['why_not']}"
+    say(f"interrupted: {written} ({what}); continue with --resume --out {directory}")
 
 
 def _said(signature: Mapping[str, Any]) -> str:

@@ -85,7 +85,10 @@ def explain_run(result: RecordResult, *, options: ShowOptions) -> int:
     except DynadiagError as error:
         print(f"dynadiag: {error.message}", file=sys.stderr)
     except Exception:  # noqa: BLE001  the border between our part and the exit status of the user's script
-        print(f"dynadiag: the report failed; please report this (the recording is whole):\n{traceback.format_exc()}", file=sys.stderr)
+        print(
+            f"dynadiag: building the report failed; please report this (the recording is complete):\n{traceback.format_exc()}",
+            file=sys.stderr,
+        )
     return result.exit_status
 
 

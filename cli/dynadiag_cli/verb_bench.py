@@ -33,23 +33,31 @@ _LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "mpirun", "horovodrun")
 
 def bench(
     target: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="A script that compiles something, or a file with @dynadiag.benchmark in it.")
+        Path | None,
+        typer.Argument(metavar="[FILE]", help="A script that uses torch.compile, or a file with a function marked @dynadiag.benchmark."),
     ] = None,
-    arguments: Annotated[list[str] | None, typer.Argument(metavar="[-- ARGS]", help="Arguments of the script, behind --.")] = None,
+    arguments: Annotated[list[str] | None, typer.Argument(metavar="[-- ARGS]", help="Arguments for the script, after --.")] = None,
     function: Annotated[
-        str | None, typer.Option("--fn", metavar="WHERE:NAME", help="The step instead: module:callable or file.py:callable.")
+        str | None,
+        typer.Option("--fn", metavar="WHERE:NAME", help="The step to time, instead of FILE: module:callable or file.py:callable."),
     ] = None,
     arms: Annotated[
-        str, typer.Option("--arms", metavar="A,B,...", help="The baseline, then what to compare: eager, modes of torch.compile, backends.")
+        str,
+        typer.Option("--arms", metavar="A,B,...", help="The baseline, then what to compare with it: eager, torch.compile modes, backends."),
     ] = "eager,default",
-    call: Annotated[int, typer.Option("--call", metavar="N", min=1, help="Take a script over at the N-th call of what it compiles.")] = 3,
+    call: Annotated[
+        int, typer.Option("--call", metavar="N", min=1, help="Take over a script at the N-th call of its compiled callable.")
+    ] = 3,
     chosen: Annotated[
-        str | None, typer.Option("--callable", metavar="NAME", help="Which compiled callable of the script, by its name or number.")
+        str | None, typer.Option("--callable", metavar="NAME", help="Which of the script's compiled callables to time, by name or number.")
     ] = None,
     shapes: Annotated[
         int | None,
         typer.Option(
-            "--shapes", metavar="N", min=1, help="Watch the script's first N calls, and replay each shape that they had with a verdict."
+            "--shapes",
+            metavar="N",
+            min=1,
+            help="Watch the script's first N calls, then replay each input shape seen and give a verdict on it.",
         ),
     ] = None,
     prices: Annotated[
@@ -57,35 +65,44 @@ def bench(
     ] = False,
     variants: Annotated[
         list[str] | None,
-        typer.Option("--variants", metavar='"NAME: ARGS"...', help="Compare whole steps of a script, started with these arguments each."),
+        typer.Option(
+            "--variants", metavar='"NAME: ARGS"...', help="Compare whole steps of a script that is started once with each set of arguments."
+        ),
     ] = None,
     loop: Annotated[
-        int | None, typer.Option("--loop", metavar="LINE", min=1, help="For --variants: the loop whose iterations are steps.")
+        int | None,
+        typer.Option("--loop", metavar="LINE", min=1, help="With --variants: the line of the loop whose iterations are the steps."),
     ] = None,
     after: Annotated[
-        Path | None, typer.Option("--after", metavar="FILE", help="The same function in a changed file: before and after in one run.")
+        Path | None,
+        typer.Option("--after", metavar="FILE", help="A changed version of the file: compares the same function before and after."),
     ] = None,
     revision: Annotated[
-        str | None, typer.Option("--git", metavar="REV", help="Before is this revision, after is the working tree.")
+        str | None, typer.Option("--git", metavar="REV", help="Compare this git revision (before) with the working tree (after).")
     ] = None,
-    in_process: Annotated[bool, typer.Option("--in-process", help="All arms in one process, for models that fit only once.")] = False,
+    in_process: Annotated[
+        bool, typer.Option("--in-process", help="Run all arms in one process, for models that fit into memory only once.")
+    ] = False,
     python: Annotated[
-        str | None, typer.Option("--python", metavar="PATH", help="The interpreter of the arms; dynadiag must be importable there.")
+        str | None,
+        typer.Option("--python", metavar="PATH", help="The Python interpreter for the arms; it must be able to import dynadiag."),
     ] = None,
     check: Annotated[
-        Path | None, typer.Option("--check", metavar="BENCH.JSON", help="Leave with 1 if an arm got worse since that run.")
+        Path | None, typer.Option("--check", metavar="BENCH.JSON", help="Exit with status 1 if an arm got worse since that run.")
     ] = None,
-    rounds: Annotated[int, typer.Option("--max-rounds", metavar="N", min=20, help="Rounds at most.")] = 300,
-    max_s: Annotated[float, typer.Option("--max-time", metavar="S", min=0.1, help="Start no further round after S seconds.")] = 60.0,
-    timeout_s: Annotated[float, typer.Option("--timeout", metavar="S", min=1, help="Seconds that an arm may take for one answer.")] = 900.0,
-    remeasure: Annotated[bool, typer.Option("--remeasure", help="Measure the device's ceilings anew instead of taking kept ones.")] = False,
+    rounds: Annotated[int, typer.Option("--max-rounds", metavar="N", min=20, help="Maximum number of rounds.")] = 300,
+    max_s: Annotated[float, typer.Option("--max-time", metavar="S", min=0.1, help="Start no new round after S seconds.")] = 60.0,
+    timeout_s: Annotated[float, typer.Option("--timeout", metavar="S", min=1, help="Seconds to wait for one response of an arm.")] = 900.0,
+    remeasure: Annotated[
+        bool, typer.Option("--remeasure", help="Measure the device's ceilings again instead of using the stored ones.")
+    ] = False,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Where the files go [default: dynadiag-runs/NNNN-bench-<name>].")
+        Path | None, typer.Option("--out", metavar="DIR", help="Where to write the files [default: dynadiag-runs/NNNN-bench-<name>].")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace DIR if it is a run directory of ours.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace DIR if dynadiag created it.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print bench.json instead of the table.")] = False,
 ) -> None:
-    """Say whether the compiled step is faster on this machine, and whether it is still right.
+    """Tell whether the compiled step is faster on this machine, and whether its results are still correct.
 
     Each arm is a process of its own; they take turns in random order, and the baseline runs twice (A/A), so that noise is measured, not
     guessed. No speed counts before the results are checked. The exit status is 1 when an arm is SLOWER, WRONG or VACUOUS.
@@ -142,36 +159,36 @@ def bench(
 
 def _refuse_together(*, in_process: bool, versions: bool, script: bool, chosen: str | None, loop: int | None) -> None:
     if loop is not None:
-        raise UsageError("--loop names the steps of --variants, which is not given")
+        raise UsageError("--loop only works together with --variants")
     if in_process and versions:
-        raise UsageError("--in-process: two versions of a program need processes of their own")
+        raise UsageError("--in-process: two versions of a program need separate processes")
     if in_process and script:
-        raise UsageError("--in-process: a script can be taken over once in a process; mark its step with @dynadiag.benchmark")
+        raise UsageError("--in-process: a script can be taken over only once per process; mark its step with @dynadiag.benchmark")
     if chosen is not None and not script:
-        raise UsageError("--callable chooses among what a script compiles; here the step is named already")
+        raise UsageError("--callable chooses among a script's compiled callables; here the step is already named")
 
 
 def _refuse_launchers(target: Path | None) -> None:
     """Scripts of several processes: an arm is one process, and its ranks could not wait for each other's turns."""
     size = os.environ.get("WORLD_SIZE", "1")
     if size != "1":
-        raise UsageError(
-            f"bench compares single processes, and WORLD_SIZE={size[:20]!r} says that this one has others beside it: start it alone"
-        )
+        raise UsageError(f"bench compares single processes, but WORLD_SIZE={size[:20]!r} says that this is one of several: start it alone")
     if target is not None and target.name in _LAUNCHERS and not target.is_file():
-        raise UsageError(f"bench compares single processes: {target.name} starts several; name the script, and let it run alone")
+        raise UsageError(f"bench compares single processes: {target.name} starts several; pass the script itself, to run as one process")
 
 
 def _refuse_shapes(wanted: bool, *, taken_over: bool, versions: bool) -> None:
     if wanted and not taken_over:
-        raise UsageError("--shapes replays the calls of a script that is taken over: give a FILE without a mark, and no --fn or --variants")
+        raise UsageError("--shapes replays the calls of a script: pass a FILE without a marked function, and neither --fn nor --variants")
     if wanted and versions:
-        raise UsageError("--shapes: two versions of a program may be called with other shapes; leave out --after and --git")
+        raise UsageError("--shapes: two versions of a program may be called with different shapes; leave out --after and --git")
 
 
 def _script(file: Path | None, *, alone: bool) -> str:
     if file is None or not alone:
-        raise UsageError("--variants compares one script by its arguments: give a file, and none of --fn, --after, --git, --in-process")
+        raise UsageError(
+            "--variants compares one script under different arguments: pass a file, and none of --fn, --after, --git, --in-process"
+        )
     if not file.is_file():
         raise UsageError(f"{file} does not exist")
     return str(file)
@@ -182,17 +199,17 @@ def _target(file: Path | None, function: str | None) -> str:
     from dynadiag.bench.marks import marked_functions
 
     if (file is None) == (function is None):
-        raise UsageError("name either a file with a function marked by @dynadiag.benchmark, or a step with --fn")
+        raise UsageError("pass either a file (a script, or one with a function marked @dynadiag.benchmark) or a step with --fn")
     if function is not None:
         place, _, name = function.rpartition(":")
         if not place or not name:
-            raise UsageError(f"--fn {function}: give module:callable or file.py:callable")
+            raise UsageError(f"--fn {function}: expected module:callable or file.py:callable")
         if not place.endswith(".py") and not all(part.isidentifier() for part in place.split(".")):
             raise UsageError(f"--fn {function}: {place} is neither a module's name nor a .py file")
         return function
     assert file is not None
     if not file.is_file():
-        raise UsageError(f"{file} does not exist" if not file.exists() else f"{file} is no file")
+        raise UsageError(f"{file} does not exist" if not file.exists() else f"{file} is not a file")
     marked = marked_functions(file)
     if not marked:
         return str(file)
@@ -210,17 +227,17 @@ def _before_and_after(
     from dynadiag.bench.revisions import extract
 
     if after is not None and revision is not None:
-        raise UsageError("--after and --git both name the other version: give one")
+        raise UsageError("--after and --git both name the other version: pass only one of them")
     if after is not None:
         if not after.is_file():
-            raise UsageError(f"--after {after} {'is no file' if after.exists() else 'does not exist'}")
+            raise UsageError(f"--after {after} {'is not a file' if after.exists() else 'does not exist'}")
         # Raises for what is no Python program.
         marked_functions(after)
         return with_after(specs, str(after) if specs[0].script else f"{after}:{where.rpartition(':')[2]}")
     if revision is not None:
         file = Path(where if specs[0].script else where.rpartition(":")[0])
         if file.is_absolute():
-            raise UsageError("--git: name the file by a path relative to this folder, so that the revision has it as well")
+            raise UsageError("--git: pass the file as a path relative to the current folder, so that it can be found in the revision")
         copy = extract(revision, folder, here=Path.cwd())
         if file.suffix == ".py":
             _is_there(file, copy, revision)

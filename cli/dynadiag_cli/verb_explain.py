@@ -46,36 +46,38 @@ def explain(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="The run directory [default: dynadiag-runs/NNNN-<script>].")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace DIR if it is a run directory of ours.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace DIR if dynadiag created it.")] = False,
     python: Annotated[
-        str | None, typer.Option("--python", metavar="PATH", help="The script's interpreter; dynadiag need not be installed there.")
+        str | None, typer.Option("--python", metavar="PATH", help="The script's Python interpreter; dynadiag need not be installed there.")
     ] = None,
     timeout_s: Annotated[
-        float | None, typer.Option("--timeout", metavar="S", min=0, help="End the script's processes after S seconds; still report.")
+        float | None, typer.Option("--timeout", metavar="S", min=0, help="End the script's processes after S seconds, and still report.")
     ] = None,
     stop_when_stable_s: Annotated[
         float | None,
         typer.Option("--stop-when-stable", metavar="S", min=0, help="End the script once nothing new has compiled for S seconds."),
     ] = None,
-    log_cap_mib: Annotated[int, typer.Option("--log-cap", metavar="MIB", min=1, help="The most one process may log.")] = 1024,
-    cost: Annotated[bool, typer.Option("--cost", help="Also profile steady calls, so that breaks carry milliseconds.")] = False,
+    log_cap_mib: Annotated[int, typer.Option("--log-cap", metavar="MIB", min=1, help="Size limit for the log of one process.")] = 1024,
+    cost: Annotated[
+        bool, typer.Option("--cost", help="Also profile warmed-up calls, to give graph breaks a cost in milliseconds.")
+    ] = False,
     parity: Annotated[
-        bool, typer.Option("--parity", help="Also run calls of compiled graphs a second time in eager, on copies, and compare.")
+        bool, typer.Option("--parity", help="Also repeat calls of compiled graphs in eager, on copies of the inputs, and compare.")
     ] = False,
     parity_calls: Annotated[
         int, typer.Option("--parity-calls", metavar="N", min=1, help="Compare the first N calls of each graph (with --parity).")
     ] = 3,
     parity_cap_mib: Annotated[
-        int, typer.Option("--parity-cap", metavar="MIB", min=1, help="The most memory for copies of one call's inputs (with --parity).")
+        int, typer.Option("--parity-cap", metavar="MIB", min=1, help="Memory limit for copies of one call's inputs (with --parity).")
     ] = 4096,
-    output_format: Annotated[Format, typer.Option("--format", "-f", help="What to print.")] = Format.text,
-    output: Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Print the report into FILE (- is stdout).")] = None,
+    output_format: Annotated[Format, typer.Option("--format", "-f", help="Output format.")] = Format.text,
+    output: Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Write the report to FILE (- is stdout).")] = None,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=0, help="Show the N most expensive findings (0: all).")] = 10,
-    probe: Annotated[bool, typer.Option("--probe/--no-probe", help="Afterwards follow the graphs for what they mutate.")] = True,
+    probe: Annotated[bool, typer.Option("--probe/--no-probe", help="Afterwards analyse what the graphs mutate.")] = True,
     pictures: Annotated[bool, typer.Option("--pictures/--no-pictures", help="Draw graphs/*.svg into the run directory.")] = True,
     renderer: Annotated[str, typer.Option("--renderer", metavar="NAME", help="Drawing back end: auto, wasi, dot, plain or text.")] = "auto",
-    show_free: Annotated[bool, typer.Option("--show-free", help="List mutations that cost nothing one by one.")] = False,
-    mutations_only: Annotated[bool, typer.Option("--mutations-only", help="Print only what is said of mutations.")] = False,
+    show_free: Annotated[bool, typer.Option("--show-free", help="Also list each mutation that costs nothing.")] = False,
+    mutations_only: Annotated[bool, typer.Option("--mutations-only", help="Print only what concerns mutations.")] = False,
     open_report: Annotated[bool, typer.Option("--open", help="Open the frame map in a viewer afterwards.")] = False,
 ) -> None:
     """Say where the graph breaks, what recompiles, what ran eager, why, and what to change.
@@ -100,7 +102,7 @@ def explain(
         if len(target) > 1:
             raise UsageError(f"{target[0]} is a run or a log and takes no arguments, but got: {' '.join(target[1:])}")
         if parity:
-            raise UsageError(f"--parity compares while a script runs: record it again, or try `dynadiag parity {target[0]}`")
+            raise UsageError(f"--parity compares while the script runs: record the script again, or use `dynadiag parity {target[0]}`")
         recorded = recording_at(recorded)
         report = showing.explain_recording(recorded, out=out, force=force, options=show)
         _open(report, out or recorded, open_report)
@@ -159,7 +161,7 @@ def _probe(directory: Path) -> None:
     from dynadiag.record.probe import probe_run
     from dynadiag_cli.progress import progress
 
-    with progress("following the graphs") as advance:
+    with progress("analysing the graphs") as advance:
         why_not = probe_run(directory, advance=advance)
     seal_again(directory)
     if why_not is not None:

@@ -34,13 +34,13 @@ def graph(
     graph_id: Annotated[str | None, typer.Argument(metavar="ID", help="The graph's id in the report, such as g3.")] = None,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="The folder to write into.")] = Path(),
     device: Annotated[
-        str | None, typer.Option("--device", metavar="NAME", help="Replace every accelerator by this device, such as cpu.")
+        str | None, typer.Option("--device", metavar="NAME", help="Replace every accelerator with this device, such as cpu.")
     ] = None,
     try_it: Annotated[
         bool | None,
-        typer.Option("--try/--no-try", help="Run the script once in an empty folder [default: for a run that you recorded here]."),
+        typer.Option("--try/--no-try", help="Run the script once in an empty folder [default: only for a run that you recorded here]."),
     ] = None,
-    timeout_s: Annotated[float, typer.Option("--timeout", metavar="S", min=1, help="Seconds that one try may take.")] = 120.0,
+    timeout_s: Annotated[float, typer.Option("--timeout", metavar="S", min=1, help="Time limit for that run, in seconds.")] = 120.0,
     picture: Annotated[bool, typer.Option("--picture/--no-picture", help="Also draw the graph.")] = True,
 ) -> None:
     """Write one captured graph as a Python script that needs only torch, and as a picture.
@@ -65,7 +65,7 @@ def graph(
     _write(target, made.source)
     print(f"dynadiag: wrote {target}", file=sys.stderr)
     if try_it is None and not tried:
-        print(f"dynadiag: {target.name} was not run: {path} was not recorded here by you; --try runs it", file=sys.stderr)
+        print(f"dynadiag: {target.name} was not run, because you did not record {path} here; --try runs it", file=sys.stderr)
     if made.output:
         print(made.output, end="")
     if made.runnable is False:
@@ -87,7 +87,7 @@ def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise OutputError(f"{folder} cannot be made: {error.strerror}") from None
+        raise OutputError(f"{folder} cannot be created: {error.strerror}") from None
 
 
 def _find(path: Path, wanted: str) -> tuple[Run, Graph]:
@@ -95,7 +95,7 @@ def _find(path: Path, wanted: str) -> tuple[Run, Graph]:
 
     loaded = trace.load(path)
     if not loaded.graphs:
-        raise NothingFoundError(f"{path} holds no captured graph")
+        raise NothingFoundError(f"{path} contains no captured graph")
     for candidate in loaded.graphs:
         if candidate.id == wanted:
             return loaded, candidate
@@ -114,7 +114,7 @@ def _text(chosen: Graph) -> str:
     from dynadiag import trace
 
     if chosen.text is None:
-        raise NothingFoundError(f"the log does not hold the text of {chosen.id}{f': {chosen.why_not}' if chosen.why_not else ''}")
+        raise NothingFoundError(f"the log does not contain the text of {chosen.id}{f': {chosen.why_not}' if chosen.why_not else ''}")
     return trace.read_payload(chosen.text)
 
 
@@ -182,13 +182,13 @@ def _draw(run: Run, chosen: Graph, output: Path) -> None:
     try:
         nodes = trace.graph_nodes(_text(chosen))
         if not nodes:
-            raise DynadiagError("its text holds no graph")
+            raise DynadiagError("its text contains no graph")
         title = [f"{chosen.id}: {chosen.kind} graph of {(frame.name if frame else None) or 'an unknown frame'}, {len(nodes)} nodes"]
         base = Path(run.info.cwd) if run.info.cwd else None
         drawing = next(iter(draw([graph_sketch(nodes, title=title, base=base)], renderer="auto")))
         target = output / f"{chosen.id}{drawing.suffix}"
         write_inside(output, target.name, drawing.text)
     except (DynadiagError, OSError) as error:
-        print(f"dynadiag: {chosen.id} is not drawn: {error}", file=sys.stderr)
+        print(f"dynadiag: {chosen.id} was not drawn: {error}", file=sys.stderr)
         return
     print(f"dynadiag: wrote {target}", file=sys.stderr)

@@ -58,56 +58,59 @@ def minify(
         list[str],
         typer.Argument(
             metavar="TARGET [ARGS]...",
-            help="A failing script and its arguments; `-m MODULE [ARGS]`; a repro.py of torch; RUN or RUN#g3: recorded graphs.",
+            help="A failing script and its arguments; `-m MODULE [ARGS]`; a repro.py written by torch; RUN or RUN#g3 for recorded graphs.",
         ),
     ],
     out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Where to write [default: dynadiag-runs/NNNN-<script>].")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace DIR if it was made by dynadiag.")] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with what was captured and judged in --out DIR.")] = False,
-    kind: Annotated[Kind | None, typer.Option("--kind", help="The failure to look for; oom, wrong_... and nan look at each graph.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace DIR if dynadiag created it.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the interrupted reduction in --out DIR.")] = False,
+    kind: Annotated[Kind | None, typer.Option("--kind", help="The failure to look for; oom, wrong_... and nan check every graph.")] = None,
     match: Annotated[str | None, typer.Option("--match", metavar="REGEX", help="Only a failure whose text matches.")] = None,
     backend: Annotated[
         str | None, typer.Option("--backend", metavar="NAME", help="For RUN#ID: the backend to compile with [default: the recorded one].")
     ] = None,
     as_script: Annotated[
         bool,
-        typer.Option("--as-script", help="Run a repro.py of torch as the script that it is, instead of reading it."),
+        typer.Option("--as-script", help="Run torch's repro.py as an ordinary script, instead of parsing it."),
     ] = False,
     memory_limit_mib: Annotated[
         int | None,
-        typer.Option("--memory-limit", metavar="MIB", min=1, help="For oom: what one run of the graph may take besides torch itself."),
+        typer.Option(
+            "--memory-limit", metavar="MIB", min=1, help="For oom: the memory that one run of the graph may use on top of torch itself."
+        ),
     ] = None,
     ablation: Annotated[
         bool | None,
         typer.Option(
             "--ablation/--no-ablation",
-            help="Run the result with each layer of the compiler, for the table in report.md [default: those that the answer needs].",
+            help="Run the result with each layer of the compiler, for the table in report.md [default: only those that the answer needs].",
         ),
     ] = None,
     level: Annotated[
-        Level, typer.Option("--level", help="The graph to end with: Dynamo's, AOTAutograd's (aot), or the simpler of both that is proven.")
+        Level,
+        typer.Option("--level", help="The graph to end with: Dynamo's, AOTAutograd's (aot), or the simpler of the two that is proven."),
     ] = Level.auto,
     capture: Annotated[
         Capture,
-        typer.Option("--capture", help="failing: a second run captures what failed; always: one run writes each graph at each call."),
+        typer.Option("--capture", help="failing: a second run captures what failed; always: a single run saves every graph at every call."),
     ] = Capture.failing,
     bisect: Annotated[
-        bool, typer.Option("--bisect/--no-bisect", help="Look for the guilty pass of the compiler and for an option that helps.")
+        bool, typer.Option("--bisect/--no-bisect", help="Look for the guilty compiler pass, and for an option that helps.")
     ] = True,
     jobs: Annotated[
         int | None,
-        typer.Option("--jobs", metavar="N", min=1, max=64, help="Candidates judged in parallel [default: half the cores, at most 4]."),
+        typer.Option("--jobs", metavar="N", min=1, max=64, help="Candidates tested in parallel [default: half the cores, at most 4]."),
     ] = None,
     timeout_s: Annotated[
         float,
-        typer.Option("--timeout", metavar="S", min=1, help="Seconds for the script and for its graph; then it hangs."),
+        typer.Option("--timeout", metavar="S", min=1, help="Seconds for the script, and for its graph; longer counts as a hang."),
     ] = 300.0,
 ) -> None:
     """Find the failing compile or call of a script and reduce its graph to the smallest reproducer.
 
     The script runs twice: once to find what fails, once to capture that graph with its real inputs (`--capture always` does both in one
-    run). The result is `repro_min.py`, one file that needs torch alone, proven in fresh processes; `minify.json` says the rest. Exit
-    status: 0 reduced and proven, 1 nothing failed or not proven, 2 usage, 130 interrupted: the best so far is written.
+    run). The result is `repro_min.py`, one file that needs torch alone, proven in fresh processes; `minify.json` has the details. Exit
+    status: 0 reduced and proven, 1 nothing failed or not proven, 2 usage, 130 interrupted: the best result so far was written.
     """
     from dynadiag.record import Target
     from dynadiag.record.guardian import guarded

@@ -42,17 +42,23 @@ def parity(
         list[str],
         typer.Argument(metavar="TARGET [ARGS]...", help="A run directory, a TORCH_TRACE log, RUN#g3; or a script and its arguments."),
     ],
-    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="The run directory of a script.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace DIR if it is a run directory of ours.")] = False,
-    python: Annotated[str | None, typer.Option("--python", metavar="PATH", help="The interpreter of the script and of the replay.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="The run directory for a script.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace DIR if dynadiag created it.")] = False,
+    python: Annotated[
+        str | None, typer.Option("--python", metavar="PATH", help="The Python interpreter for the script and the replay.")
+    ] = None,
     tests: Annotated[Path | None, typer.Option("--emit-test", metavar="DIR", help="Write a pytest file for each difference.")] = None,
     load: Annotated[
-        Path | None, typer.Option("--load", metavar="FILE", help="Run this Python file of yours first: it registers custom operators.")
+        Path | None, typer.Option("--load", metavar="FILE", help="Run this Python file of yours first, to register custom operators.")
     ] = None,
-    budget_s: Annotated[float, typer.Option("--budget", metavar="S", min=1, help="Seconds for all graphs together.")] = 600.0,
-    timeout_s: Annotated[float, typer.Option("--timeout", metavar="S", min=1, help="Seconds for one scenario of one graph.")] = 60.0,
-    output_format: Annotated[Format, typer.Option("--format", "-f", help="What to print.")] = Format.text,
-    output: Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Print into FILE (- is stdout).")] = None,
+    budget_s: Annotated[
+        float, typer.Option("--budget", metavar="S", min=1, help="Time limit for all graphs together, in seconds.")
+    ] = 600.0,
+    timeout_s: Annotated[
+        float, typer.Option("--timeout", metavar="S", min=1, help="Time limit for one scenario of one graph, in seconds.")
+    ] = 60.0,
+    output_format: Annotated[Format, typer.Option("--format", "-f", help="Output format.")] = Format.text,
+    output: Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Write to FILE (- is stdout).")] = None,
 ) -> None:
     """Replay each captured graph, compiled and uncompiled, over calls that a user could make, and say what would differ.
 
@@ -119,10 +125,10 @@ def _recorded(target: list[str], mode: str, out: Path | None, force: bool, pytho
     if done.directory is None:
         raise NothingFoundError("nothing was recorded", exit_code=2)
     if done.told_to_end is not None:
-        print(f"dynadiag: told to end: nothing is replayed; `dynadiag parity {done.directory}` does so", file=sys.stderr)
+        print(f"dynadiag: ended by a signal: nothing was replayed; `dynadiag parity {done.directory}` does it", file=sys.stderr)
         raise typer.Exit(128 + done.told_to_end)
     if done.exit_status:
-        print(f"dynadiag: the script ended with exit status {done.exit_status}; what it compiled is compared", file=sys.stderr)
+        print(f"dynadiag: the script ended with exit status {done.exit_status}; what it compiled is still compared", file=sys.stderr)
     return done.directory
 
 
@@ -137,7 +143,7 @@ def _folder(path: Path | None) -> Path | None:
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise OutputError(f"{path} cannot be made: {error.strerror}") from None
+            raise OutputError(f"{path} cannot be created: {error.strerror}") from None
     return path
 
 

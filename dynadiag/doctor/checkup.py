@@ -112,7 +112,7 @@ def _facts_in(done: subprocess.CompletedProcess[bytes], python: str) -> TorchFac
     said = done.stderr.decode("utf-8", "replace").strip().splitlines()
     how = f"signal {-done.returncode}" if done.returncode < 0 else f"exit status {done.returncode}"
     return TorchFacts(
-        executable=python, problem=f"importing torch ended the interpreter ({how}): {said[-1] if said else 'it said nothing'}"
+        executable=python, problem=f"the interpreter ended while importing torch ({how}): {said[-1] if said else 'no output'}"
     )
 
 
@@ -153,9 +153,9 @@ def _version(distribution: str) -> str | None:
 def _missing(torch: TorchFacts, compiler: str | None, openssl: str | None) -> tuple[str, ...]:
     lines = []
     if torch.problem is not None:
-        lines.append(f"{torch.problem} ({torch.executable}): scripts cannot be recorded with it; logs can be read all the same")
+        lines.append(f"{torch.problem} ({torch.executable}): scripts cannot be recorded with it, but logs can still be read")
     elif not torch.supported:
-        lines.append(f"{versions.too_old('recording', torch.torch, versions.OLDEST)}; logs can be read all the same")
+        lines.append(f"{versions.too_old('recording', torch.torch, versions.OLDEST)}, but logs can still be read")
     elif (why := versions.too_old("explain --parity, parity, minify and bench", torch.torch)) is not None:
         lines.append(why.replace(" needs ", " need ") + "; explain and graph work")
     if compiler is None:

@@ -47,68 +47,78 @@ def _row(code: str, title: str, what: str, severity: Severity | None = None) -> 
 
 
 # Graph breaks
-BREAK_WITHOUT_ID = _row("DB01", "Graph break without an id", "a graph break for which torch gives no id")
+BREAK_WITHOUT_ID = _row("DB01", "Graph break without an id", "a graph break to which torch gave no id")
 TRAIN_STEP = _row(
     "DB02",
     "Whole train step compiled",
-    "a whole train step is compiled: `zero_grad`, `backward` and the optimizer's `step` (at least two of them) break one function",
+    "a whole training step is compiled: at least two of `zero_grad`, `backward` and the optimizer's `step` cause graph breaks in one "
+    "function",
 )
 
 # Compile time and CUDA graphs
 RESTARTS = _row(
     "DC01",
     "Restarts cost compile time",
-    "restarts threw away at least 2 s and a fifth of the compile time; the time of a compilation that failed or was left eager is none",
+    "restarts threw away at least 2 s and a fifth of the compile time; compilations that failed or fell back to eager do not count",
     "note",
 )
 SLOW_COMPILE = _row(
     "DC02", "One function takes most of the compile time", "one function took at least 30 s and a quarter of the compile time", "note"
 )
-UNCACHED = _row("DC03", "Compiled code that no cache keeps", "at least 10 s of compile time whose result no cache may keep", "note")
+UNCACHED = _row("DC03", "Compiled code that cannot be cached", "at least 10 s of compile time whose result cannot be cached", "note")
 CUDA_GRAPH_SKIPPED = _row(
     "DC04",
     "CUDA graphs skipped",
-    "CUDA graphs were skipped for a graph, with torch's reason; a skip because the graph writes an input is told as a mutation (DM02)",
+    "CUDA graphs were skipped for a graph, with torch's reason; a skip because the graph writes an input is reported as a mutation (DM02)",
     "warning",
 )
 CUDA_GRAPH_CUT = _row(
     "DC05",
-    "CUDA graph cut",
-    "Inductor cut a graph and a part of it runs outside of its CUDA graph: the operators, torch's reason, the line, the inputs on the CPU",
+    "CUDA graph partitioned",
+    "Inductor partitioned a graph, and part of it runs outside its CUDA graph; with the operators, torch's reason, the line, the "
+    "inputs on the CPU",
     "warning",
 )
 CUDA_GRAPH_AGAIN = _row(
     "DC06",
-    "CUDA graph recorded again",
-    "a CUDA graph was recorded again, for another size, another address or another order; the reason and the number of recordings",
+    "CUDA graph re-recorded",
+    "a CUDA graph was re-recorded for a different size, address or order; with the reason and the number of recordings",
     "warning",
 )
 
 # Code that ran eager, or ended
-NOTHING_COMPILED = _row("DF01", "Nothing was compiled", "nothing was compiled at all, and why as far as the records show it", "error")
-SKIPPED_FRAME = _row("DF02", "A frame runs eager", "Dynamo left a frame eager; with a break as its cause it is told there", "warning")
+NOTHING_COMPILED = _row(
+    "DF01", "Nothing was compiled", "nothing was compiled at all; with the reason, as far as the records show it", "error"
+)
+SKIPPED_FRAME = _row(
+    "DF02",
+    "A frame runs eagerly",
+    "Dynamo left a frame in eager mode; if a graph break caused it, it is reported with that break",
+    "warning",
+)
 LIMIT_LEFT_EAGER = _row(
     "DF03",
-    "A frame reached the recompile limit and runs eager for new inputs",
-    "a frame reached the recompile limit: calls that fit no entry run eager; told by the recompiles where those were recorded",
+    "A frame reached the recompile limit and runs eagerly for new inputs",
+    "a frame reached the recompile limit: calls that match no cache entry run eagerly; reported with the recompiles where those were "
+    "recorded",
     "warning",
 )
 SUPPRESSED_ERROR = _row(
     "DF04",
-    "A compile error was suppressed: the frame runs eager",
-    "an error of the back end or of Dynamo was suppressed and the frame ran eager",
+    "A compile error was suppressed: the frame runs eagerly",
+    "an error of the back end or of Dynamo was suppressed, and the frame ran eagerly",
     "warning",
 )
 AOT_REJECTED = _row(
     "DF05",
-    "A captured graph was refused by AOTAutograd and ran eager",
-    "AOTAutograd refused a captured graph; also the warnings of 2022 in text logs, with what they meant",
+    "A captured graph was refused by AOTAutograd and ran eagerly",
+    "AOTAutograd refused a captured graph; also the warnings of 2022 in text logs, with their meaning",
     "warning",
 )
 NO_GRAPH = _row(
     "DF06",
     "Nothing to compile in a function",
-    "the function that was compiled holds no tensor operation; helpers and resume functions without one are not told",
+    "the compiled function contains no tensor operation; helpers and resume functions without one are not reported",
     "note",
 )
 DISABLED = _row(
@@ -117,20 +127,21 @@ DISABLED = _row(
     "compiled code called a function that is disabled; reported with its graph break. A function that is only marked is not reported",
     "note",
 )
-STANCE = _row("DF08", "A stance lets compiled functions run eager", "a stance makes compiled functions run eager", "note")
+STANCE = _row("DF08", "A stance makes compiled functions run eagerly", "a stance makes compiled functions run eagerly", "note")
 SWITCHED_OFF = _row(
     "DF09", "Compilation is switched off", "compilation is switched off by the environment or by `torch._dynamo.config.disable`", "warning"
 )
 COMPILATION_FAILED = _row(
     "DF10",
     "Compilation failed",
-    "a compilation failed with an error that reached the program (not a fallback: nothing ran), also that of a backward at its first call",
+    "a compilation failed with an error that reached the program (not a fallback: nothing ran); this includes compiling a backward at "
+    "its first call",
     "error",
 )
 UNCAUGHT = _row(
     "DF11",
     "Compiled code ended the program with an exception",
-    "code that runs only under torch.compile raised the exception that ended the program, after compiling; what eager does was not tried",
+    "code that runs only under torch.compile raised the exception that ended the program, after compiling; eager was not tried",
     "error",
 )
 
@@ -138,8 +149,8 @@ UNCAUGHT = _row(
 SLOW_GUARDS = _row(
     "DG01",
     "Slow guards",
-    "at least 200 guards, and look-ups that took at least 5 % of the calls that `--cost` measured; without `--cost` "
-    "only the table of guards",
+    "at least 200 guards, and cache lookups that took at least 5 % of the calls that `--cost` measured; without `--cost` only the "
+    "table of guards",
     "note",
 )
 
@@ -161,23 +172,23 @@ WRITTEN_THROUGH_DATA = _row(
     "A parameter is written through `.data` or `.detach()`, as old EMA code does.",
 )
 SIZES_CHANGED = _row(
-    "DM05", "Sizes or strides of an input changed in place", "`t_()`, `unsqueeze_()`, `detach_()` and their like on an input."
+    "DM05", "Sizes or strides of an input changed in place", "`t_()`, `unsqueeze_()`, `detach_()` or a similar call on an input."
 )
 STORAGE_REPLACED = _row("DM06", "Storage of an input replaced", "`x.set_(y)`, `x.data = y`, `x.resize_(...)`.")
 REQUIRES_GRAD_CHANGED = _row("DM07", "requires_grad changed", "`requires_grad_()` on an input, or on a tensor that is returned.")
-LEAF_WRITTEN = _row("DM08", "In-place write on a leaf that requires grad", "A parameter or another leaf is written where grad is on.")
+LEAF_WRITTEN = _row("DM08", "In-place write on a leaf that requires grad", "A parameter or another leaf is written while grad mode is on.")
 AOT_REFUSED_WRITE = _row(
     "DM09",
     "AOTAutograd refuses the graph",
-    "A mutation that AOTAutograd cannot functionalize: aliased inputs of different dtypes, aliases together with a "
-    "tensor subclass, a replaced storage in a back end that keeps no writes.",
+    "A mutation that AOTAutograd cannot functionalize: aliased inputs of different dtypes, aliases together with a tensor subclass, a "
+    "replaced storage with a back end that does not keep input mutations.",
 )
 OVERLAPPING_INPUTS = _row(
     "DM10", "Overlapping inputs, one of them written", "Two arguments are views of the same memory, and one is written."
 )
 PYTHON_RECOMPILES = _row(
     "DM11",
-    "Changed Python object makes torch compile again",
+    "Changed Python object causes recompiles",
     "A counter, a list, a dict or another object whose value, length or keys compiled code reads is changed, by "
     "compiled code or between calls.",
 )
@@ -186,27 +197,27 @@ PYTHON_REPLAYED = _row(
 )
 WRITTEN_IN_BODY = _row(
     "DM13",
-    "Change inside the body of an operator with a body",
+    "Change inside the body of a higher-order operator",
     "A Python object of an outer function (a counter, a list) is changed in the body of `cond`, `while_loop`, "
     "`scan` or `checkpoint`, or a tensor from outside is written in the body of `cond`, `while_loop` or `scan`.",
 )
 MISSED_IN_PLACE = _row(
     "DM14",
-    "Write that inductor did not do in place",
+    "Write that Inductor did not do in place",
     "A custom op or an index write on a tensor whose old value is still needed, or a write through a view of a bigger tensor.",
 )
 BACKEND_KEEPS_NO_WRITES = _row(
-    "DM15", "Back end that keeps no writes", "A back end made with `aot_autograd()` without `keep_inference_input_mutations`."
+    "DM15", "Back end that does not keep input mutations", "A back end made with `aot_autograd()` without `keep_inference_input_mutations`."
 )
 OPTIMIZER_STEP = _row("DM16", "Optimizer step", "Parameters and the optimizer's state are written by a compiled `optimizer.step`.")
 BATCHNORM_STATISTICS = _row("DM17", "BatchNorm statistics", "`running_mean`, `running_var` and `num_batches_tracked` in training.")
 MADE_IN_GRAPH = _row("DM18", "In-place write on a tensor made in the graph", "`y.add_(1)` on an intermediate tensor.")
 WRITTEN_BEHIND_BREAK = _row(
     "DM19",
-    "Written behind a graph break",
-    "A tensor is made before a graph break and written in place behind it, for example by `ReLU(inplace=True)`.",
+    "Written after a graph break",
+    "A tensor is made before a graph break and written in place after it, for example by `ReLU(inplace=True)`.",
 )
-OUT_RESIZED = _row("DM20", "out= of another shape", "An operator is given an `out=` tensor whose shape must change.")
+OUT_RESIZED = _row("DM20", "out= of a different shape", "An operator is given an `out=` tensor whose shape must change.")
 STATE_SET = _row(
     "DM21",
     "State set inside compiled code",
@@ -223,57 +234,57 @@ UNDECLARED_WRITE = _row(
     "DM24",
     "Written by an operator that does not declare it",
     "A custom operator changed its argument, and its schema does not say so (`mutates_args=()`). `explain --parity` "
-    "saw it: the input's values were others after the call, and only such an operator can have done it.",
+    "saw it: the input's values had changed after the call, and only such an operator can have changed them.",
 )
 WRONG_WHEN_OVERLAPPING = _row(
     "DM30",
     "Wrong when two inputs overlap",
-    "The graph writes an input. Compiled, it gives other values than eager when another input lies in part of the same memory.",
+    "The graph writes an input. Compiled, it gives different values from eager when another input overlaps that memory.",
     "warning",
 )
 RAISES_AFTER_OTHER_SHARING = _row(
     "DM31",
-    "Raises after the way inputs share memory has changed",
-    "A call raises (`setStorage ... out of bounds`, an assertion on sizes) that eager does without an error.",
+    "Raises after the aliasing of inputs has changed",
+    "A call raises (`setStorage ... out of bounds`, an assertion on sizes) where eager runs without an error.",
     "warning",
 )
 WRONG_WHEN_SAME_TENSOR = _row(
     "DM32",
     "Wrong when one tensor is passed twice",
-    "The graph gives other values than eager when two of its inputs are the same tensor.",
+    "The graph gives different values from eager when two of its inputs are the same tensor.",
     "warning",
 )
 WRONG_FROM_DISK_CACHE = _row(
     "DM33",
-    "Wrong with a graph from the cache on disk",
-    "A process that finds the compiled graph in the cache on disk gives other values than one that compiles it.",
+    "Wrong with a graph from the on-disk cache",
+    "A process that loads the compiled graph from the on-disk cache gives different values from one that compiles it.",
     "warning",
 )
 REPLAY_VALUES = _row(
     "DM34",
     "Compiled values differ from eager's",
-    "On inputs like the recorded ones the compiled graph gives other values than eager, beyond eager's own noise, "
-    "or raises on a second call.",
+    "On inputs like the recorded ones, the compiled graph gives different values from eager, beyond eager's own noise, or raises on a "
+    "second call.",
     "warning",
 )
 REPLAY_METADATA = _row(
     "DM35",
-    "Sizes, strides, dtype or sharing of memory differ from eager's",
-    "An output, or an input after the call, has another shape, stride, dtype, `requires_grad`, or shares memory "
-    "with another tensor than in eager.",
+    "Sizes, strides, dtype or aliasing differ from eager's",
+    "An output, or an input after the call, has a different shape, stride, dtype or `requires_grad` than in eager, or aliases memory "
+    "differently.",
     "warning",
 )
 REPLAY_GRADIENTS = _row(
     "DM36",
     "Gradients differ from eager's",
-    "An input has a gradient in eager and none in compiled code, or the other way round, or another one.",
+    "An input has a gradient in eager and none in compiled code, or vice versa, or a different one.",
     "warning",
 )
 WRONG_INPUT = _row(
     "DM40",
     "Written input that is silently wrong",
-    "`explain --parity` saw a call whose input, afterwards, is not what eager makes of it; or an output that is "
-    "wrong because it reads memory that an overlapping input was written through.",
+    "`explain --parity` saw a call after which an input is not what eager makes of it; or an output that is wrong because it reads "
+    "memory that was written through an overlapping input.",
     "error",
 )
 WRONG_OUTPUT = _row(
@@ -284,14 +295,14 @@ WRONG_OUTPUT = _row(
 )
 OTHER_METADATA = _row(
     "DM42",
-    "Another shape, stride, dtype or requires_grad than in eager",
-    "`explain --parity` saw an output, or an input after the call, with other metadata than in eager.",
+    "Shape, stride, dtype or requires_grad differs from eager's",
+    "`explain --parity` saw an output, or an input after the call, whose metadata differs from eager's.",
 )
 OTHER_ALIASES = _row(
     "DM43",
     "Memory is aliased differently than in eager",
-    "`explain --parity` saw an output that is a copy where eager gives an alias of an input or of another output, "
-    "or an alias where eager gives a copy.",
+    "`explain --parity` saw an output that is a copy where eager returns an alias of an input or of another output, or an alias where "
+    "eager returns a copy.",
     "error",
 )
 RAISES_WHERE_EAGER_DOES_NOT = _row(
@@ -310,13 +321,13 @@ OVERWRITTEN_LATER = _row(
 WRONG_GRADIENT = _row(
     "DM46",
     "Gradients that are silently wrong",
-    "`explain --parity` saw the program's own backward give a gradient that eager does not give for the same inputs "
-    "and the same incoming gradients; or give none where eager gives one.",
+    "`explain --parity` saw the program's own backward give a gradient that differs from eager's for the same inputs and the same "
+    "incoming gradients; or none where eager gives one.",
     "error",
 )
 DOES_WHAT_EAGER_REFUSES = _row(
     "DM47",
-    "The compiled call carries out what eager refuses",
+    "The compiled call succeeds where eager raises",
     "`explain --parity` repeated a call in eager, where an operator of its graph raised; the compiled call returned.",
     "error",
 )
@@ -328,37 +339,37 @@ RECOMPILE_LIMIT = _row(
     "the recompile limit was reached: what fits no compiled version runs eagerly from then on, or raises under `fullgraph=True`",
     "error",
 )
-SIZE = _row("DR02", "Another size", "a size of a tensor")
-VALUE_OR_TYPE = _row("DR03", "Another value or type", "the value or type of a number, string, flag or argument, or None")
-IDENTITY = _row("DR04", "Another function or object", "the identity of a function or object")
+SIZE = _row("DR02", "Different size", "a size of a tensor")
+VALUE_OR_TYPE = _row("DR03", "Different value or type", "the value or type of a number, string, flag or argument, or None")
+IDENTITY = _row("DR04", "Different function or object", "the identity of a function or object")
 TENSOR_PROPERTY = _row(
-    "DR05", "Another property of a tensor", "dtype, device, stride, number of dimensions, `requires_grad`, dispatch keys of a tensor"
+    "DR05", "Different tensor property", "dtype, device, stride, number of dimensions, `requires_grad`, dispatch keys of a tensor"
 )
 GLOBAL_STATE = _row(
-    "DR06", "Another global state", "global state: grad mode, autocast, default dtype, number of threads, torch function modes, ..."
+    "DR06", "Different global state", "global state: grad mode, autocast, default dtype, number of threads, torch function modes, ..."
 )
-CONTAINER = _row("DR07", "Another length, key or attribute", "the length or the keys of a container, an attribute that is missing")
-BACKEND = _row("DR08", "Another backend object", "the backend object")
+CONTAINER = _row("DR07", "Different length, key or attribute", "the length or the keys of a container, or a missing attribute")
+BACKEND = _row("DR08", "Different backend object", "the backend object")
 CONDITION = _row(
     "DR09",
     "A condition no longer holds",
     "a condition that the compiled code relies on: a branch on a size, the sizes 0 and 1, sizes that were equal at first",
 )
 SAME_TENSOR = _row("DR10", "Two arguments are one tensor", "two arguments are the same tensor")
-FREED_OBJECT = _row("DR11", "An object was freed", "an object was freed, and the version compiled for it with it")
-DIM_MARKING = _row("DR12", "A dimension was marked", "the tensor was marked with `mark_dynamic` or its kin")
-UNKNOWN_REASON = _row("DR99", "Unknown reason", "a text that dynadiag does not know")
+FREED_OBJECT = _row("DR11", "An object was freed", "an object was freed, and with it the version compiled for it")
+DIM_MARKING = _row("DR12", "A dimension was marked", "the tensor was marked with `mark_dynamic` or a similar function")
+UNKNOWN_REASON = _row("DR99", "Unknown reason", "a reason that dynadiag does not recognise")
 
 # Ranks that differ
-RANKS_BREAK = _row("DX01", "Ranks do not break at the same places", "ranks differ in graph breaks", "warning")
-RANKS_RECOMPILE = _row("DX02", "Ranks do not recompile alike", "ranks differ in recompiles", "warning")
-RANKS_GRAPHS = _row("DX03", "Ranks do not have the same graphs", "ranks differ in graphs", "warning")
+RANKS_BREAK = _row("DX01", "Ranks have different graph breaks", "ranks differ in graph breaks", "warning")
+RANKS_RECOMPILE = _row("DX02", "Ranks recompile differently", "ranks differ in recompiles", "warning")
+RANKS_GRAPHS = _row("DX03", "Ranks have different graphs", "ranks differ in graphs", "warning")
 RANK_CUT_OFF = _row("DX04", "The log of a rank ends early", "the log of a rank ends early while another's is complete", "warning")
-RANKS_SETTINGS = _row("DX05", "Ranks run different versions or options", "ranks differ in torch version, device or options", "warning")
+RANKS_SETTINGS = _row("DX05", "Ranks use different versions or options", "ranks differ in torch version, device or options", "warning")
 RANKS_VALUES = _row(
     "DX06",
     "Ranks compiled the same code for different values",
     "ranks were compiled for different values of one source (guards on constants and lengths of each function's "
-    "first compilation); where every rank has its own value, none is odd",
+    "first compilation); where every rank has its own value, none is singled out",
     "warning",
 )

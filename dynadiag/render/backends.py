@@ -60,7 +60,7 @@ def wasi(sketches: Sequence[Sketch], limit_s: float) -> Iterator[Outcome]:
     while done < len(sketches):
         children += 1
         if children > _CHILDREN_AT_MOST:
-            yield from (f"not tried after {_CHILDREN_AT_MOST} failures" for _ in sketches[done:])
+            yield from (f"not tried again after {_CHILDREN_AT_MOST} failures" for _ in sketches[done:])
             return
         for outcome in _one_child(sketches[done:], limit_s):
             done += 1
@@ -157,7 +157,7 @@ def draw(sketches: Sequence[Sketch], *, renderer: str = "auto", limit_s: float =
     Raises `UsageError` for a renderer that does not exist.
     """
     if renderer not in RENDERERS:
-        raise UsageError(f"there is no renderer {clean(renderer, limit=40)!r}: use one of {', '.join(RENDERERS)}")
+        raise UsageError(f"unknown renderer {clean(renderer, limit=40)!r}: use one of {', '.join(RENDERERS)}")
     order = tuple(BACKENDS) if renderer == "auto" else tuple(name for name in BACKENDS if name == renderer)
     drawn: dict[int, Drawing] = {}
     falls: dict[int, list[str]] = {number: [] for number in range(len(sketches))}

@@ -21,7 +21,7 @@ def completeness(run: Run) -> tuple[bool | None, str | None]:
         return True, None
     if run.info.exit_status != 0:
         return False, f"{_called(lost)} ended without a normal exit"
-    how = "it left with os._exit or was killed, as multiprocessing.Pool ends its workers"
+    how = "it called os._exit or was killed, which is how multiprocessing.Pool ends its workers"
     return None, f"not known: {_called(lost)} ended without a normal exit ({how})"
 
 
@@ -53,7 +53,7 @@ def _capped(run: Run) -> str | None:
     if any(problem.kind == "log_limit" for problem in run.problems):
         return "the log reached its size limit"
     if any(problem.kind == "recorder" for problem in run.problems):
-        return "a hook of the recorder failed, so something may be missing (see the notes)"
+        return "a recorder hook failed, so records may be missing (see the notes)"
     return None
 
 

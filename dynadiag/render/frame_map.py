@@ -20,7 +20,7 @@ from dynadiag.render.sketch import Arrow, Box, Look, Sketch
 FRAMES_AT_MOST = 100
 _LABEL = 44
 _LOOKS: Mapping[str, Look] = {"compiled": "compiled", "broke": "broke", "skipped": "eager", "failed": "failed"}
-_OUTCOMES = {"compiled": "compiled", "broke": "broke", "skipped": "ran eager", "failed": "failed, ran eager"}
+_OUTCOMES = {"compiled": "compiled", "broke": "broke", "skipped": "ran eagerly", "failed": "failed, ran eagerly"}
 _IDS_SHOWN = 3
 
 
@@ -89,7 +89,7 @@ def _title(report: Report, groups: Sequence[_Group], shown: Sequence[_Group]) ->
     )
     lines = [clean(f"Frame map of {wording.command(report)}", limit=100), counts]
     if len(shown) < len(groups):
-        lines.append(f"{wording.plural(len(groups) - len(shown), 'code object')} that compiled without a break not drawn")
+        lines.append(f"not drawn: {wording.plural(len(groups) - len(shown), 'code object')} compiled without a graph break")
     if wording.nothing_compiled(report):
         lines.append(wording.nothing_words(report).lower())
     return tuple(lines)
@@ -169,5 +169,5 @@ def _ending(site: GraphBreak) -> str:
     if site.fullgraph:
         return "fullgraph=True: raised an error"
     if site.skipped_frames:
-        return "the whole frame runs eager"
+        return "the whole frame runs eagerly"
     return "" if site.resume_frames else "no resume function was recorded"

@@ -27,11 +27,11 @@ from dynadiag.render.mutation_entries import mutation_entry
 from dynadiag.render.sanitise import encodable, json_escaped
 
 NOT_PROBED = "not tried: the probe did not run on this graph"
-DEVICE_WHY = "no record says so (the recorder asks only a CUDA that the script has initialised)"
+DEVICE_WHY = "not recorded (the recorder asks CUDA only once the script has initialised it)"
 NO_COMPILE_TIME = "no compile time was recorded"
-NO_REPLAY = "calls that were not made were not tried: `dynadiag parity` was not run on this recording"
+NO_REPLAY = "`dynadiag parity` was not run on this recording, so calls that the program did not make were not tried"
 NO_PARITY = "calls were not compared with eager: the script was not run with --parity"
-NO_MUTATION_PASS = "mutations were not looked for"
+NO_MUTATION_PASS = "mutations were not analysed"
 _LISTS = frozenset(
     {"frames", "graphs", "graph_breaks", "recompiles", "fallbacks", "mutations", "findings", "transitions", "guards", "ranks", "notes"}
 )
@@ -296,7 +296,7 @@ def _graph(graph: Graph, pictures: Mapping[str, str]) -> dict[str, Any]:
 def _graph_break(site: GraphBreak) -> dict[str, Any]:
     return _entry(site) | {
         "gb_id_why": _known(site.gb_id, "torch gave this break no id"),
-        "own_frame_why": _known(site.own_frame, "no frame outside site-packages and the standard library is on the recorded stack"),
+        "own_frame_why": _known(site.own_frame, "the recorded stack has no frame outside site-packages and the standard library"),
         "torch_frame_why": _known(site.torch_frame, "torch recorded no user frame"),
     }
 

@@ -69,7 +69,7 @@ def _counts(report: Report) -> str:
         ("graphs", wording.graphs_count(report)),
         ("graph breaks", wording.breaks_count(summary)),
         ("recompiles", f"{summary.recompiles:,}"),
-        ("fallbacks (ran eager)", f"{summary.fallbacks:,}"),
+        ("fallbacks (ran eagerly)", f"{summary.fallbacks:,}"),
         ("mutations", prose(words.count(report)) if summary.mutations is not None else f"not known: {NO_MUTATION_PASS}"),
         (
             "compile time",
@@ -178,7 +178,7 @@ def _tables(report: Report, rows: int) -> Iterator[str]:
 def _graphs_and_times(report: Report, rows: int) -> Iterator[str]:
     yield from _folded(
         "Captured graphs",
-        ("id", "kind", "frame", "nodes", "commonest ops"),
+        ("id", "kind", "frame", "nodes", "most common ops"),
         report.run.graphs,
         rows,
         lambda graph: (

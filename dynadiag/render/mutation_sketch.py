@@ -51,7 +51,7 @@ def mutation_sketch(nodes: Sequence[Node], mutations: Sequence[Mutation], *, tit
         tail = _last_write(one, number, shown, window)
         arrows.append(Arrow(tail=tail, head=len(boxes), strong=True))
         boxes.append(Box(lines=_back(one), look="writeback", tip=words.effects(one)))
-    left = [wording.plural(window.left_out, "node") + " away from the writes left out"] if window.left_out else []
+    left = [wording.plural(window.left_out, "node") + " not near a write left out"] if window.left_out else []
     more = [wording.plural(len(inputs) - len(shown), "more mutated input") + " left out"] if len(inputs) > len(shown) else []
     return Sketch(title=(*title, *left, *more), boxes=tuple(boxes), arrows=tuple(arrows))
 
@@ -122,8 +122,8 @@ def _back(one: Mutation) -> tuple[str, ...]:
         "epilogue": "copied back after the graph",
         "rejected": "refused by AOTAutograd",
     }
-    size = "" if not one.bytes_written_back else f"{one.bytes_written_back:,} bytes a call"
-    return tuple(line for line in (said.get(one.where, "who writes back is not known"), size) if line)
+    size = "" if not one.bytes_written_back else f"{one.bytes_written_back:,} bytes per call"
+    return tuple(line for line in (said.get(one.where, "not known what writes it back"), size) if line)
 
 
 def _arrows(mutations: Sequence[Mutation], window: _Window) -> Iterator[Arrow]:

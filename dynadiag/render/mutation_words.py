@@ -56,7 +56,7 @@ def verdict(report: Report) -> str:
     if refused:
         inputs = ", ".join(clean(one.input, limit=80) for one in refused[:3])
         ran = any(effect.get("kind") == "eager_fallback" and effect.get("basis") == "observed" for one in refused for effect in one.effects)
-        outcome = "the frame ran eager" if ran else "the program got the error; with suppress_errors the frame would run eager"
+        outcome = "the frame ran eagerly" if ran else "the program got the error; with suppress_errors the frame would run eagerly"
         return f"AOTAutograd refused a graph because of {inputs}: {outcome}."
     unknown = sum(not one.effects for one in report.mutations)
     errors = [one for one in report.mutations if one.worst == "error"]
@@ -91,7 +91,7 @@ def free_line(mutations: Sequence[Mutation]) -> str:
 def effects(mutation: Mutation) -> str:
     """`copied back (derived), no CUDA graph (predicted, when ...)`; why it is not known when there is none."""
     if not mutation.effects:
-        return f"not known: {clean(mutation.unknown.get('effects', 'no record says'), limit=160)}"
+        return f"not known: {clean(mutation.unknown.get('effects', 'not recorded'), limit=160)}"
     return ", ".join(_effect(effect) for effect in mutation.effects)
 
 

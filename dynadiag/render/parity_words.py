@@ -27,9 +27,8 @@ def could_happen(replayed: Replayed) -> str:
     found = len(replayed.findings)
     ways = f"{plural(found, 'way')} to go wrong" if found else "no difference"
     by = f" by torch {clean(replayed.torch, limit=60)}" if replayed.torch else ""
-    return (
-        f"{replayed.compared} of {plural(replayed.graphs, 'graph')} replayed{by} over calls that were not made: {ways} (`dynadiag parity`)"
-    )
+    replays = f"{replayed.compared} of {plural(replayed.graphs, 'graph')} replayed{by}"
+    return f"{replays} over calls that the program did not make: {ways} (`dynadiag parity`)"
 
 
 def details(parity: Parity) -> Iterator[str]:
@@ -39,5 +38,5 @@ def details(parity: Parity) -> Iterator[str]:
     if parity.no_backward:
         yield f"gradients of {plural(parity.no_backward, 'call')} not compared: no backward came"
     if parity.random_values:
-        yield f"{plural(parity.random_values, 'random value')}: only sizes, dtypes and memory compared, and which gradients there are"
+        yield f"{plural(parity.random_values, 'random value')}: only sizes, dtypes, memory and the presence of gradients compared"
     yield parity.not_shown

@@ -123,7 +123,7 @@ def _sketch(graph: Graph, report: Report) -> Sketch:
 
 
 def _goes_on(site: GraphBreak) -> str:
-    return f"goes on after graph break {site.id}: {clean(site.reason, limit=70)}"
+    return f"continues after graph break {site.id}: {clean(site.reason, limit=70)}"
 
 
 def _nodes(graph: Graph) -> tuple[Node, ...]:
@@ -132,7 +132,7 @@ def _nodes(graph: Graph) -> tuple[Node, ...]:
         raise DynadiagError(f"its text is longer than {PAYLOAD_LIMIT_BYTES >> 20} MiB")
     nodes = graph_nodes(read_payload(graph.text))
     if not nodes:
-        raise DynadiagError("its text holds no graph")
+        raise DynadiagError("its text contains no graph")
     modules = _modules(graph)
     return tuple(replace(node, modules=modules[node.name]) if node.name in modules else node for node in nodes)
 
@@ -158,7 +158,7 @@ def _drawn(plans: Sequence[_Plan], renderer: str, progress: Progress | None, not
     falls: Counter[tuple[str, tuple[str, ...]]] = Counter()
     for start in range(0, len(plans), _BATCH):
         if time.monotonic() - begun > BUDGET_S:
-            notes.append(f"{wording.plural(len(plans) - start, 'picture')} not drawn: {BUDGET_S:g} s were over")
+            notes.append(f"{wording.plural(len(plans) - start, 'picture')} not drawn: the limit of {BUDGET_S:g} s was reached")
             break
         batch = [(plan, sketch) for plan in plans[start : start + _BATCH] if (sketch := _sketched(plan, notes)) is not None]
         drawings = draw([sketch for _, sketch in batch], renderer=renderer)
@@ -167,12 +167,12 @@ def _drawn(plans: Sequence[_Plan], renderer: str, progress: Progress | None, not
         if progress is not None:
             progress(min(start + _BATCH, len(plans)), len(plans))
     for (backend, reasons), count in falls.items():
-        notes.append(f"{wording.plural(count, 'picture')} drawn by the renderer {backend}, since {'; '.join(reasons)}")
+        notes.append(f"{wording.plural(count, 'picture')} drawn with the renderer {backend}, because {'; '.join(reasons)}")
 
 
 def _sketched(plan: _Plan, notes: list[str]) -> Sketch | None:
     try:
         return plan.sketch()
     except DynadiagError as error:
-        notes.append(f"{plan.key} is not drawn: {error.message}")
+        notes.append(f"{plan.key} was not drawn: {error.message}")
         return None

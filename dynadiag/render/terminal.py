@@ -81,7 +81,7 @@ def _current_folder() -> Path:
 
 _SECTIONS = (
     ("Recompiles", print_transitions),
-    ("Ran eager", print_fallbacks),
+    ("Ran eagerly", print_fallbacks),
     ("Mutations", print_mutations),
     ("Parity", print_parity),
     ("Captured graphs", print_graphs),
@@ -132,7 +132,7 @@ def _counts(report: Report) -> Sequence[tuple[str, str]]:
         ("graphs", wording.graphs_count(report)),
         ("graph breaks", wording.breaks_count(summary)),
         ("recompiles", f"{summary.recompiles:,}"),
-        ("ran eager", wording.plural(summary.fallbacks, "fallback")),
+        ("ran eagerly", wording.plural(summary.fallbacks, "fallback")),
         ("mutations", words.count(report) if summary.mutations is not None else f"not known: {NO_MUTATION_PASS}"),
         (
             "compile time",

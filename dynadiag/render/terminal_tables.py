@@ -86,7 +86,7 @@ def print_graphs(report: Report, page: Page, view: View, title: str) -> None:
         wanted = ranked if view.verbose else [graph for graph in ranked if graph.kind == "dynamo"]
     shown = _section(page, f"{title}: {said}", wanted, view)
     if shown:
-        columns = (Column("id", fold=False), Column("frame"), Column("nodes", numeric=True), Column("commonest ops"))
+        columns = (Column("id", fold=False), Column("frame"), Column("nodes", numeric=True), Column("most common ops"))
         page.table(columns, [_graph_row(graph, report) for graph in shown])
     _folded(page, wanted, view, "graph")
 
@@ -143,7 +143,7 @@ def print_ranks(report: Report, page: Page, view: View, title: str) -> None:
 
 def _rank_line(row: RankDifference, view: View) -> str:
     values = ", ".join(f"{clean(rank, limit=60)}: {clean(value, limit=80)}" for rank, value in row.values.items())
-    odd = f"; odd: rank {rank_numbers(row.odd_ranks)}" if row.odd_ranks else ""
+    odd = f"; differs: rank {rank_numbers(row.odd_ranks)}" if row.odd_ranks else ""
     where = f" at {wording.place(row.location, view.base)}" if row.location else ""
     return f"{clean(row.what, limit=160)}{where}: {values}{odd}"
 

@@ -112,7 +112,7 @@ def ending(report: Report) -> str | None:
     if info.running:
         return "still running"
     if info.killed or info.unended:
-        return "not ended when it was written" if info.unended else "ended while observed" if info.observed else "dynadiag was killed"
+        return "not ended when this was written" if info.unended else "ended while observed" if info.observed else "dynadiag was killed"
     parts = (
         None if info.exit_status is None else f"exit {info.exit_status}",
         None if info.signal is None else f"killed by {clean(info.signal, limit=40)}",

@@ -61,7 +61,7 @@ def test_a_torch_counts_as_supported_from_2_6_on(interpreter, version, supported
 
 def test_a_crash_while_importing_torch_is_told_in_one_line(interpreter):
     facts = checkups.inspect_torch(interpreter("echo 'libtorch.so: bad magic' >&2; kill -SEGV $$"))
-    assert facts.problem == "importing torch ended the interpreter (signal 11): libtorch.so: bad magic"
+    assert facts.problem == "the interpreter ended while importing torch (signal 11): libtorch.so: bad magic"
 
 
 def test_unknown_facts_of_a_newer_probe_are_ignored(interpreter):

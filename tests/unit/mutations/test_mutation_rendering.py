@@ -45,7 +45,7 @@ def test_free_mutations_are_one_line_until_they_are_asked_for(build):
 def test_a_refusal_is_the_headline_and_quoted(build):
     made = with_mutations(build.mutation(code="DM09", effects=REFUSED, refusal="AssertionError: no", doubts=("which one",)))
     text = shown(made)
-    assert "AOTAutograd refused a graph because of L['x']: the frame ran eager." in text
+    assert "AOTAutograd refused a graph because of L['x']: the frame ran eagerly." in text
     assert "torch: AssertionError: no" in text and "unsure: which one" in text
 
 

@@ -27,7 +27,7 @@ def test_the_write_is_drawn_between_its_input_and_what_happens_to_it(build):
     looks = [box.look for box in sketch.boxes]
     assert (looks[0], looks[-1], looks.count("inplace")) == ("mutated", "writeback", 1)
     writer, back = looks.index("inplace"), len(looks) - 1
-    assert sketch.boxes[back].lines == ("copied back after the graph", "4,096 bytes a call")
+    assert sketch.boxes[back].lines == ("copied back after the graph", "4,096 bytes per call")
     assert [(arrow.tail, arrow.head) for arrow in sketch.arrows if arrow.strong] == [(writer, back)]
     assert (0, 1) in [(arrow.tail, arrow.head) for arrow in sketch.arrows]
 
@@ -35,7 +35,7 @@ def test_the_write_is_drawn_between_its_input_and_what_happens_to_it(build):
 def test_what_is_far_from_a_write_is_left_out_and_said(build):
     sketch = mutation_sketch(graph(far=500), [build.mutation()], title=("t",))
     assert len(sketch.boxes) <= NODES_AT_MOST + 2
-    assert "498 nodes away from the writes left out" in sketch.title
+    assert "498 nodes not near a write left out" in sketch.title
 
 
 def test_only_mutations_that_cost_something_are_drawn(build):

@@ -80,7 +80,7 @@ def test_the_odd_rank_of_three_is_named():
     assert difference.values == {"rank 0": "1 event", "rank 1": "1 event", "rank 2": "2 events"}
     assert difference.odd_ranks == (2,)
     assert found.findings[0].code == "DX01"
-    assert found.findings[0].title == "Ranks do not break at the same places: rank 2 differs from the others"
+    assert found.findings[0].title == "Ranks have different graph breaks: rank 2 differs from the others"
     assert found.findings[0].evidence == ("d1",)
 
 

@@ -67,7 +67,7 @@ def test_a_repro_of_torch_is_read_and_run_only_when_asked(monkeypatch, tmp_path)
     [
         (["--out", "made", "no\x1b[31m [red]such\n.py"], "dynadiag: error: no such script: no [red]such .py"),
         (["--out", "made", "data.csv"], "data.csv is no Python script: line 1"),
-        (["--out", "made", ""], "the target is an empty word"),
+        (["--out", "made", ""], "the target is an empty string"),
     ],
 )
 def test_nothing_is_made_for_a_script_that_is_none(words, said, monkeypatch, capsys, tmp_path):

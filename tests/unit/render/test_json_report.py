@@ -124,11 +124,11 @@ def test_completeness_of_a_foreign_log_a_full_log_and_a_lost_process(samples):
     full = replace(run, problems=(Problem(kind="log_limit", process=0, text="cap"),))
     assert completeness(full) == (False, "the log reached its size limit")
     failed = replace(run, problems=(Problem(kind="recorder", process=0, text="handler: KeyError"),))
-    assert completeness(failed) == (False, "a hook of the recorder failed, so something may be missing (see the notes)")
+    assert completeness(failed) == (False, "a recorder hook failed, so records may be missing (see the notes)")
     unmeasured = replace(run, problems=(Problem(kind="no_cost", process=0, text="--cost: no run time: needs 23 steady calls, saw 4"),))
     assert completeness(unmeasured) == (True, None)
     vanished = replace(run, processes=(replace(run.processes[0], finished=False),))
-    how = "it left with os._exit or was killed, as multiprocessing.Pool ends its workers"
+    how = "it called os._exit or was killed, which is how multiprocessing.Pool ends its workers"
     assert completeness(vanished) == (None, f"not known: process 4242 ended without a normal exit ({how})")
     replaced = replace(run, processes=(*vanished.processes, replace(run.processes[0], index=1, finished=True)))
     assert completeness(replaced) == (True, None)  # os.execv

