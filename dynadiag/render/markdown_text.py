@@ -6,11 +6,13 @@ import re
 from collections.abc import Sequence
 
 from dynadiag.render.sanitise import LINE_LIMIT, clean, clean_block
+from dynadiag.render.sections import Part, Section, joined, without_empty
 
 _BREAK = "\N{ZERO WIDTH SPACE}"
 _PUNCTUATION = re.compile(r"([\\`*\[\]<|~&$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")
 _BLOCK_START = re.compile(r"^(?:[-=+>#:]|\d+(?=[.)](?:\s|$)))")
 _TICKS = re.compile(r"`+")
+_PARAGRAPH = 2000
 
 
 def prose(text: str, *, limit: int = LINE_LIMIT) -> str:
@@ -60,6 +62,25 @@ def table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table; cells are finished Markdown, and a `|` in them (also inside code spans) is escaped as GitHub's tables need it."""
     lines = [heading, ["---"] * len(heading), *rows]
     return "\n".join("| " + " | ".join(_cell(cell) for cell in line) + " |" for line in lines)
+
+
+def section(told: Section, *, rows: int) -> str:
+    """The section folded away, its first `rows` rows as a table; without columns a paragraph."""
+    if not told.columns:
+        return prose(". ".join([f"{told.title}: {told.said}", *told.lines]), limit=_PARAGRAPH)
+    lines = [prose(line, limit=_PARAGRAPH) for line in ((told.said, *told.lines) if told.as_entries else told.lines)]
+    shown = [[joined(cell, _marked) for cell in told.row(item)] for item in told.items[:rows]]
+    columns, cells = without_empty(told.columns, shown)
+    grid = table([column.heading for column in columns], cells)
+    more = len(told.items) - len(shown)
+    left = [f"{more:,} more {told.unit}{'s' if more > 1 else ''} in `report.json`."] if more > 0 else []
+    closing = [prose(told.closing, limit=_PARAGRAPH)] if told.closing else []
+    body = [*lines, *([grid] if shown else []), *left, *closing]
+    return details(f"{told.title} ({len(told.items):,})", "\n\n".join(body))
+
+
+def _marked(part: Part) -> str:
+    return (code if part.code else prose)(part.text, limit=part.limit)
 
 
 def _cell(text: str) -> str:

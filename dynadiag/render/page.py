@@ -4,38 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dynadiag.render.sanitise import REPLACEMENT, without_unseen
+from dynadiag.render.sanitise import REPLACEMENT, clean, without_unseen
+from dynadiag.render.sections import Cell, Column, Section, joined, without_empty
 
 _NARROWEST_BODY = 12
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class View:
-    """How much to show: `limit` entries a list (None is all), full texts when `verbose`, paths relative to the absolute folder `base`.
-
-    `show_free` lists mutations that cost nothing one by one; with `mutations_only` nothing else is printed.
-    """
-
-    limit: int | None
-    verbose: bool
-    base: Path
-    show_free: bool = False
-    mutations_only: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One column of a table: its heading, whether it holds numbers (right-aligned), and whether it may be folded."""
-
-    heading: str
-    numeric: bool = False
-    fold: bool = True
+_LINES_LIMIT = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +63,31 @@ class Page:
         for segments in self.console.render_lines(table, options, pad=False):
             self._emit(Text.assemble(" " * margin, *((segment.text, segment.style or "") for segment in segments)))
 
+    def section(self, section: Section, *, limit: int | None) -> None:
+        """Its title, lines and first `limit` rows, None for all; what is left out is counted."""
+        self.blank()
+        self.line(f"{section.title}: {clean(section.said)}", style="bold")
+        for line in section.lines:
+            self.line(clean(line, limit=_LINES_LIMIT), prefix="  ", style="dim")
+        shown = [[_plain(cell) for cell in section.row(item)] for item in section.items[:limit]]
+        if section.as_entries:
+            for cells in shown:
+                self._entry(section.columns, cells)
+        elif shown:
+            self.table(*without_empty(section.columns, shown))
+        if len(section.items) > len(shown):
+            more = len(section.items) - len(shown)
+            self.line(f"{more:,} more {section.unit}{'s' if more > 1 else ''} not shown (--limit 0 for all)", prefix="  ")
+        if section.closing:
+            self.line(clean(section.closing), prefix="  ")
+
+    def _entry(self, columns: Sequence[Column], cells: Sequence[str]) -> None:
+        name, heading, *rest = cells
+        self.line(heading, prefix=f"  {name:<4} ")
+        for column, text in zip(columns[2:], rest, strict=True):
+            if text:
+                self.line(text, prefix=f"       {column.label}", style="dim")
+
     def _emit(self, row: Text) -> None:
         row.rstrip()
         if row.cell_len > self.width:
@@ -103,3 +106,7 @@ class Page:
         shown = Text(text if encoding.startswith("utf") else text.encode(encoding, "replace").decode(encoding, "replace"), end=row.end)
         shown.spans = list(row.spans)
         return shown
+
+
+def _plain(cell: Cell) -> str:
+    return joined(cell, lambda part: clean(part.text, limit=part.limit))

@@ -7,6 +7,7 @@ terminal rich drops them and the text says the same.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -18,18 +19,10 @@ from dynadiag.render import mutation_words as words
 from dynadiag.render import wording
 from dynadiag.render.completeness import completeness
 from dynadiag.render.json_report import NO_COMPILE_TIME, NO_MUTATION_PASS
-from dynadiag.render.page import Page, View
+from dynadiag.render.page import Page
 from dynadiag.render.sanitise import clean, clean_block
+from dynadiag.render.sections import Detail, mutations, sections
 from dynadiag.render.terminal_findings import print_finding
-from dynadiag.render.terminal_mutations import only_mutations, print_mutations
-from dynadiag.render.terminal_tables import (
-    print_compile_time,
-    print_fallbacks,
-    print_graphs,
-    print_parity,
-    print_ranks,
-    print_transitions,
-)
 
 DEFAULT_LIMIT = 10
 NOTES_LIMIT = 8
@@ -58,17 +51,18 @@ def print_report(
         show_free: list mutations that cost nothing one by one.
         mutations_only: only the headline and what is said of mutations.
     """
-    view = View(limit=limit, verbose=verbose, base=base or _current_folder(), show_free=show_free, mutations_only=mutations_only)
+    base = base or _current_folder()
+    detail = Detail(base=base, verbose=verbose, show_free=show_free, mutation_advice=mutations_only)
     page = Page(console)
     if mutations_only:
-        report = only_mutations(report)
+        known = {one.id for one in report.mutations}
+        report = replace(report, findings=tuple(one for one in report.findings if known.intersection(one.evidence)))
     _headline(report, page)
-    _findings(report, page, view)
-    for title, section in _SECTIONS:
-        if not mutations_only or section is print_mutations:
-            section(report, page, view, title)
-    _notes(report, page, view)
-    _files(report, page, view, directory)
+    _findings(report, page, limit, detail)
+    for one in (mutations if mutations_only else sections)(report, detail):
+        page.section(one, limit=limit)
+    _notes(report, page, limit, verbose)
+    _files(report, page, base, directory)
 
 
 def _current_folder() -> Path:
@@ -77,17 +71,6 @@ def _current_folder() -> Path:
         return Path.cwd()
     except OSError:
         return Path("/")
-
-
-_SECTIONS = (
-    ("Recompiles", print_transitions),
-    ("Ran eagerly", print_fallbacks),
-    ("Mutations", print_mutations),
-    ("Parity", print_parity),
-    ("Captured graphs", print_graphs),
-    ("Compile time", print_compile_time),
-    ("Ranks", print_ranks),
-)
 
 
 def _headline(report: Report, page: Page) -> None:
@@ -141,17 +124,17 @@ def _counts(report: Report) -> Sequence[tuple[str, str]]:
     )
 
 
-def _findings(report: Report, page: Page, view: View) -> None:
+def _findings(report: Report, page: Page, limit: int | None, detail: Detail) -> None:
     page.blank()
     if not report.findings:
         text = "No findings." if not wording.nothing_compiled(report) else "No findings, since nothing was compiled."
         page.line(text, style="bold" if wording.nothing_compiled(report) else "bold green")
         return
     page.line(_severities(report), style="bold")
-    shown = report.findings[: view.limit]
+    shown = report.findings[:limit]
     for finding in shown:
         page.blank()
-        print_finding(finding, report, page, verbose=view.verbose, base=view.base)
+        print_finding(finding, report, page, verbose=detail.verbose, base=detail.base)
     hidden = len(report.findings) - len(shown)
     if hidden:
         page.blank()
@@ -165,25 +148,25 @@ def _severities(report: Report) -> str:
     return f"{wording.plural(len(report.findings), 'finding')}, most expensive first ({parts})"
 
 
-def _notes(report: Report, page: Page, view: View) -> None:
+def _notes(report: Report, page: Page, limit: int | None, verbose: bool) -> None:
     notes = tuple(dict.fromkeys((*report.notes, *report.run.notes)))
     if not notes:
         return
     page.blank()
     page.line("Notes", style="bold")
-    shown = notes if view.verbose or view.limit is None else notes[:NOTES_LIMIT]
+    shown = notes if verbose or limit is None else notes[:NOTES_LIMIT]
     for note in shown:
-        for number, row in enumerate(clean_block(note, limit=4000 if view.verbose else 600, lines=40 if view.verbose else 3).split("\n")):
+        for number, row in enumerate(clean_block(note, limit=4000 if verbose else 600, lines=40 if verbose else 3).split("\n")):
             page.line(row, prefix="    " if number else "  - ")
     if len(shown) < len(notes):
         page.line(f"{wording.plural(len(notes) - len(shown), 'more note')} in report.json", prefix="  ")
 
 
-def _files(report: Report, page: Page, view: View, directory: Path | None) -> None:
+def _files(report: Report, page: Page, base: Path, directory: Path | None) -> None:
     where = str(directory) if directory else report.run.info.directory
     if where is None:
         return
-    folder = wording.path(where, view.base)
+    folder = wording.path(where, base)
     pictures = f", graphs/ ({wording.plural(len(report.pictures), 'picture')})" if report.pictures else ""
     page.blank()
     page.line(f"report.json, report.md{pictures}", prefix=Text(f"Files in {folder}/: ", style="bold"), hang="  ")

@@ -19,7 +19,7 @@ _EVIDENCE_LIMIT = 8
 _SITE_LIMIT = 6
 
 
-def print_finding(finding: Finding, report: Report, page: Page, *, verbose: bool, base: Path) -> None:
+def print_finding(finding: Finding, report: Report, page: Page, *, verbose: bool, base: Path | None) -> None:
     """Print one finding with the code line it is about and, when it rests on a graph break elsewhere, torch's own frame."""
     style = SEVERITY_STYLES.get(finding.severity, "bold")
     head = Text.assemble(
@@ -66,7 +66,7 @@ def _same_place(one: Location | None, other: Location | None) -> bool:
     return one is not None and other is not None and (one.file, one.line) == (other.file, other.line)
 
 
-def _source_line(where: Location | None, page: Page, base: Path) -> None:
+def _source_line(where: Location | None, page: Page, base: Path | None) -> None:
     if where is None:
         return
     page.line(Text(wording.place(where, base), style="cyan"), prefix=Text("  --> ", style="dim"))

@@ -37,7 +37,7 @@ def test_free_mutations_are_one_line_until_they_are_asked_for(build):
     made = with_mutations(build.mutation(0), build.mutation(1, code="DM17", effects=FREE, input="L['m'].running_mean"))
     text = shown(made)
     assert "mutations     2 (1 with a cost, 1 free). No mutation forces an eager fallback." in text
-    assert "1 mutation free: 1 BatchNorm statistic (--show-free lists them)" in text
+    assert "1 mutation free: 1 BatchNorm statistic (--show-free lists them, as report.json does)" in text
     assert "running_mean" not in text and "L['x']: no CUDA graph (predicted)" in text
     assert "running_mean" in shown(made, show_free=True)
 
@@ -46,7 +46,7 @@ def test_a_refusal_is_the_headline_and_quoted(build):
     made = with_mutations(build.mutation(code="DM09", effects=REFUSED, refusal="AssertionError: no", doubts=("which one",)))
     text = shown(made)
     assert "AOTAutograd refused a graph because of L['x']: the frame ran eagerly." in text
-    assert "torch: AssertionError: no" in text and "unsure: which one" in text
+    assert "torch: AssertionError: no" in text and "uncertain: which one" in text
 
 
 def test_a_mutation_that_is_an_error_is_not_called_harmless(build):

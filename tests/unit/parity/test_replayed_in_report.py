@@ -70,7 +70,10 @@ def test_what_could_happen_is_a_warning_with_its_line_and_its_evidence(run_with)
     assert [one.slug for one in found.fix] == ["no-shared-memory", "find-the-layer"]
     assert told["could_happen"] == {"torch": "2.15.0", "graphs": 3, "compared": 2, "findings": 1}
     assert told["parity"] is None
-    assert "Could happen: 2 of 3 graphs replayed by torch 2.15.0 over calls that the program did not make: 1 way to go wrong" in markdown.render(made)
+    assert (
+        "Could happen: 2 of 3 graphs replayed by torch 2.15.0 over calls that the program did not make: 1 way to go wrong"
+        in markdown.render(made)
+    )
     assert any("graphs that this recording does not hold (1 finding)" in note for note in made.notes)
 
 

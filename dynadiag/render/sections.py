@@ -1,0 +1,283 @@
+"""What a report lists after its findings: each section once, with its columns and rows, for every renderer."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dynadiag.facts.wording import rank_numbers
+from dynadiag.model.report import Fallback, FrameTime, GraphBreak, Mutation, RankDifference, Report, Transition
+from dynadiag.model.run import Graph
+from dynadiag.render import mutation_words, parity_words, wording
+from dynadiag.render.sanitise import LINE_LIMIT, clean, clean_block
+
+_VALUES_SHOWN = 6
+_PHASES_SHOWN = 6
+_PHASES_OF_A_FRAME = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of a cell as it was recorded: the renderer cleans it and cuts it at `limit`; `code` marks names and source text.
+
+    `before` separates it from the part before it.
+    """
+
+    text: str
+    limit: int = LINE_LIMIT
+    code: bool = False
+    before: str = " "
+
+
+Cell = tuple[Part, ...]
+
+
+def joined(cell: Cell, shown: Callable[[Part], str]) -> str:
+    """The cell with each part as the renderer shows it."""
+    return "".join((part.before if number else "") + shown(part) for number, part in enumerate(cell))
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: its heading, whether it holds numbers (right-aligned), and whether it may be folded.
+
+    Where a section is shown as entries, `label` opens the line of this column.
+    """
+
+    heading: str
+    numeric: bool = False
+    fold: bool = True
+    label: str = ""
+
+
+def without_empty(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> tuple[list[Column], list[list[str]]]:
+    """The columns and cells of a table without the columns that are empty in every row."""
+    used = [at for at in range(len(columns)) if any(cells[at] for cells in rows)]
+    return [columns[at] for at in used], [[cells[at] for at in used] for cells in rows]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """A titled list: `said` sums it up, `lines` come before the rows and `closing` after them. `row` makes the cells of an item.
+
+    `as_entries`: its cells are sentences, so where there is no room for them side by side an item is an entry of several lines: the first
+    cell is its id, the second its heading.
+    """
+
+    title: str
+    said: str = ""
+    lines: tuple[str, ...] = ()
+    columns: tuple[Column, ...] = ()
+    items: Sequence[Any] = ()
+    row: Callable[[Any], tuple[Cell, ...]] = lambda item: ()
+    unit: str = "row"
+    closing: str = ""
+    as_entries: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Detail:
+    """How much the sections tell: paths relative to `base`, everything when `verbose`.
+
+    `every_graph` lists those below Dynamo's too, `show_free` mutations that cost nothing; `mutation_advice` adds the advice on mutations
+    that no finding names.
+    """
+
+    base: Path | None = None
+    verbose: bool = False
+    every_graph: bool = False
+    show_free: bool = False
+    mutation_advice: bool = False
+
+
+def sections(report: Report, detail: Detail) -> Iterator[Section]:
+    """The sections that have something to show, in their order."""
+    yield from _recompiles(report, detail)
+    yield from _fallbacks(report, detail)
+    yield from mutations(report, detail)
+    if report.parity is not None:
+        yield Section(title="Parity", said=parity_words.verdict(report.parity), lines=tuple(parity_words.details(report.parity)))
+    if report.replayed is not None:
+        yield Section(title="Could happen", said=parity_words.could_happen(report.replayed))
+    yield from _graphs(report, detail)
+    yield from _compile_time(report, detail)
+    yield from _ranks(report, detail)
+
+
+def graph_breaks(report: Report, detail: Detail) -> Iterator[Section]:
+    """Every site: a terminal tells them in the findings already."""
+
+    def row(site: GraphBreak) -> tuple[Cell, ...]:
+        torch_id = Part(site.gb_id, code=True) if site.gb_id else Part("none")
+        events = f"{site.events:,}" + (" (cached)" if site.cached else "")
+        own, torch_line = (Part(wording.place(one, detail.base), code=True) for one in (site.own_frame, site.torch_frame))
+        return (
+            (Part(site.id, code=True),),
+            (torch_id,),
+            (Part(site.category, 60),),
+            (own,),
+            (torch_line,),
+            (Part(events),),
+            (Part(site.reason, 160),),
+        )
+
+    headings = ("id", "torch id", "category", "own line", "torch's line", "events", "reason")
+    if report.graph_breaks:
+        yield Section(title="Graph breaks", columns=tuple(map(Column, headings)), items=report.graph_breaks, row=row)
+
+
+def _recompiles(report: Report, detail: Detail) -> Iterator[Section]:
+    """Which source took which values, and how far from the limit."""
+
+    def row(one: Transition) -> tuple[Cell, ...]:
+        where = (Part(f"({wording.place(one.own_frame, detail.base, function=False)})"),) if one.own_frame else ()
+        limit = "" if one.limit is None else f" of {one.limit}"
+        entries = f"{one.entries}{limit}" + (", limit hit" if one.limit_hit else "")
+        return (
+            (Part(wording.frame_name(one.frame_name), 80, code=True), *where),
+            (Part(one.source, 120, code=True),),
+            values(one),
+            (Part(entries),),
+        )
+
+    def values(one: Transition) -> Cell:
+        kept = [clean(value, limit=60) for value in one.values]
+        if len(kept) > _VALUES_SHOWN and not detail.verbose:
+            kept = [*kept[: _VALUES_SHOWN - 2], "...", kept[-1]]
+        if not kept:
+            return (Part(one.why or one.kind),)
+        return Part(" -> ".join(kept), code=True), *((Part("became dynamic", before=", "),) if one.became_dynamic else ())
+
+    columns = Column("frame"), Column("changed"), Column("values"), Column("entries", fold=False)
+    if report.transitions:
+        yield Section(title="Recompiles", said=f"{report.summary.recompiles:,}", columns=columns, items=report.transitions, row=row)
+
+
+def _fallbacks(report: Report, detail: Detail) -> Iterator[Section]:
+    """What ran eagerly without being asked to: which frame, where, why, how often."""
+
+    def row(one: Fallback) -> tuple[Cell, ...]:
+        kind = wording.FALLBACK_KINDS.get(one.kind, one.kind)
+        where = wording.place(one.own_frame, detail.base) if one.own_frame else wording.frame_label(report, one.frame)
+        head = Part(kind, 60), Part(where, code=True, before=": "), Part(f"({wording.plural(one.events, 'event')})")
+        return (Part(one.id, code=True),), head, (Part(one.reason, 400 if detail.verbose else 160),)
+
+    rows = report.fallbacks
+    if rows:
+        said = wording.plural(len(rows), "fallback")
+        columns = Column("id"), Column("fallback"), Column("reason")
+        yield Section(title="Ran eagerly", said=said, columns=columns, items=rows, row=row, unit="fallback", as_entries=True)
+
+
+def mutations(report: Report, detail: Detail) -> Iterator[Section]:
+    """Those that cost something with their lines, effects and torch's refusal; the free ones in one line."""
+    named = {one for finding in report.findings for one in finding.evidence}
+
+    def row(one: Mutation) -> tuple[Cell, ...]:
+        kind = "" if one.kind == "data" else f" [{one.kind}]"
+        head = (
+            Part(one.code, 10),
+            Part(f"{mutation_words.source(one)}{kind}", 160, code=True),
+            Part(mutation_words.effects(one), 400, before=": "),
+        )
+        advice = one.advice[:1] if detail.mutation_advice and one.id not in named else ()
+        refusal = (Part(clean_block(one.refusal, limit=1200, lines=6).replace("\n", " "), 1200),) if one.refusal else ()
+        doubts, fixes = (
+            (Part("; ".join(clean(doubt, limit=240) for doubt in one.doubts), 720),) if one.doubts else (),
+            tuple(Part(item.text, 400) for item in advice),
+        )
+        return (Part(one.id, code=True),), head, (Part(mutation_words.places(one, detail.base), code=True),), refusal, doubts, fixes
+
+    costly = [one for one in report.mutations if not mutation_words.is_folded(one)]
+    free = [one for one in report.mutations if mutation_words.is_folded(one)]
+    facts = Column("torch says", label="torch: "), Column("uncertain", label="uncertain: "), Column("fix", label="fix: ")
+    hint = "" if detail.show_free else " (--show-free lists them, as report.json does)"
+    if report.mutations:
+        yield Section(
+            title="Mutations",
+            said=mutation_words.verdict(report),
+            columns=(Column("id"), Column("mutation"), Column("lines"), *facts),
+            items=[*costly, *free] if detail.show_free else costly,
+            row=row,
+            unit="mutation",
+            closing=f"{mutation_words.free_line(free)}{hint}" if free else "",
+            as_entries=True,
+        )
+
+
+def _graphs(report: Report, detail: Detail) -> Iterator[Section]:
+    """The captured graphs: how many of each kind, and the biggest of Dynamo's with their frame, size and most common ops."""
+    graphs = report.run.graphs
+    kinds = Counter(graph.kind for graph in graphs)
+    ranked = sorted(graphs, key=lambda graph: (graph.kind != "dynamo", -(graph.nodes or 0), _position(graph)))
+    if not (detail.verbose or detail.every_graph) and any(graph.kind == "dynamo" for graph in graphs):
+        ranked = [graph for graph in ranked if graph.kind == "dynamo"]
+
+    def row(graph: Graph) -> tuple[Cell, ...]:
+        kind = () if graph.kind == "dynamo" else (Part(f"({graph.kind})", 40),)
+        nodes = "not known" if graph.nodes is None else f"{graph.nodes:,}"
+        ops = wording.top_ops(graph.ops, 4 if detail.verbose else 3) or graph.why_not or ""
+        frame = Part(wording.frame_label(report, graph.frame), 120, code=True)
+        return (Part(graph.id, code=True),), (frame, *kind), (Part(nodes),), (Part(ops, 160),)
+
+    if ranked:
+        said = ", ".join(f"{count} {clean(kind, limit=40)}" for kind, count in sorted(kinds.items()))
+        columns = Column("id", fold=False), Column("frame"), Column("nodes", numeric=True), Column("most common ops")
+        yield Section(title="Captured graphs", said=said, columns=columns, items=ranked, row=row, unit="graph")
+
+
+def _position(graph: Graph) -> tuple[int, str]:
+    return (int(graph.id[1:]) if graph.id[1:].isdecimal() else 0, graph.id)
+
+
+def _compile_time(report: Report, detail: Detail) -> Iterator[Section]:
+    """Compile time by phase and by frame, what restarts threw away, and the caches."""
+    time = report.compile_time
+    if time is None or time.total_s is None:
+        return
+    lines = []
+    phases = sorted(time.phases.items(), key=lambda item: (-item[1], item[0]))[: None if detail.verbose else _PHASES_SHOWN]
+    if phases:
+        lines.append("by phase: " + ", ".join(f"{clean(name, limit=60)} {wording.seconds(value)}" for name, value in phases))
+    if time.thrown_away_s:
+        lines.append(f"thrown away by restarts: {wording.seconds(time.thrown_away_s)}")
+    for cache, results in sorted(time.caches.items()):
+        lines.append(
+            f"cache {clean(cache, limit=60)}: "
+            + ", ".join(f"{count} {clean(result, limit=40)}" for result, count in sorted(results.items()))
+        )
+
+    def row(one: FrameTime) -> tuple[Cell, ...]:
+        longest = sorted(one.phases.items(), key=lambda item: (-item[1], item[0]))[:_PHASES_OF_A_FRAME]
+        said = ", ".join(f"{clean(name, limit=40)} {wording.seconds(value)}" for name, value in longest)
+        lost = wording.seconds(one.thrown_away_s) if one.thrown_away_s else "-"
+        frame = Part(wording.frame_label(report, one.frame), 120, code=True)
+        return (frame,), (Part(wording.seconds(one.total_s)),), (Part(said),), (Part(lost),)
+
+    columns = Column("frame"), Column("total", numeric=True), Column("longest phases"), Column("restarts", numeric=True)
+    yield Section(
+        title="Compile time",
+        said=wording.seconds(time.total_s),
+        lines=tuple(lines),
+        columns=columns,
+        items=sorted(time.frames, key=lambda one: -one.total_s),
+        row=row,
+        unit="frame",
+    )
+
+
+def _ranks(report: Report, detail: Detail) -> Iterator[Section]:
+    """What differs between ranks, the value on each, and which rank differs from the majority."""
+
+    def row(one: RankDifference) -> tuple[Cell, ...]:
+        where = (Part(wording.place(one.location, detail.base), code=True),) if one.location else ()
+        values = ", ".join(f"{clean(rank, limit=60)}: {clean(value, limit=80)}" for rank, value in one.values.items())
+        return (Part(one.what, 160),), where, (Part(values),), (Part(f"rank {rank_numbers(one.odd_ranks)}" if one.odd_ranks else "-"),)
+
+    if report.ranks:
+        columns = Column("what"), Column("where"), Column("values"), Column("differs")
+        said = wording.plural(len(report.ranks), "difference")
+        yield Section(title="Ranks", said=said, columns=columns, items=report.ranks, row=row, unit="difference")
