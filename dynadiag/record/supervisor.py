@@ -159,7 +159,7 @@ def record(target: Target, options: RecordOptions) -> RecordResult:
     mark = None if directory is None else _settings(directory, options).dumps()
     with _signals_passed_on(progress) as ignored:
         progress.guardian.settle()
-        child = _start(command, mark, ignored, options.output)
+        child = _start(command, mark, ignored, options)
         try:
             progress.started(child.pid, mark and f"{VARIABLE}={mark}")
             _watch_over(child, directory, options, progress)
@@ -191,16 +191,16 @@ def _write_info(directory: Path | None, info: RunInfo, progress: _Progress) -> N
         progress.warn(f"cannot write {directory}: {error.strerror}; the script goes on")
 
 
-def _start(command: list[str], settings: str | None, ignored: Sequence[int], file: Path | None) -> subprocess.Popen[bytes]:
+def _start(command: list[str], settings: str | None, ignored: Sequence[int], options: RecordOptions) -> subprocess.Popen[bytes]:
     """The program, with the signals ignored that we found ignored and had to listen to (the others it inherits as they are)."""
-    environment = {name: value for name, value in os.environ.items() if name not in (WARNED_VARIABLE, OWNER)}
+    environment = {name: value for name, value in os.environ.items() if name not in (WARNED_VARIABLE, OWNER)} | {**options.environment}
     if settings is not None:
         environment[VARIABLE] = settings
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_BOOTSTRAP), os.environ.get("PYTHONPATH"))))
     if sys.stdout is not None:
         sys.stdout.flush()
     try:
-        with contextlib.nullcontext() if file is None else file.open("wb") as output:
+        with contextlib.nullcontext() if options.output is None else options.output.open("wb") as output:
             return subprocess.Popen(
                 command,
                 env=environment,

@@ -8,7 +8,8 @@ import subprocess
 import sys
 import warnings
 import zipfile
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -33,7 +34,7 @@ class RecordOptions:
     """Where to record (`out`, else a new folder under `dynadiag-runs`), for how long, how much, and with which interpreter.
 
     With `parity_calls` above 0 that many calls of each compiled graph are compared with eager, if copies of their inputs take at most
-    `parity_cap_bytes`. What the program prints goes into the file `output`, where one is given.
+    `parity_cap_bytes`. What the program prints goes into the file `output`, where one is given; it gets further variables by `environment`.
     """
 
     out: Path | None = None
@@ -46,6 +47,7 @@ class RecordOptions:
     parity_calls: int = 0
     parity_cap_bytes: int = DEFAULT_PARITY_CAP_BYTES
     output: Path | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 def command_of(target: Target, python: str | None) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -153,27 +152,21 @@ def _captured(folder: Path, suspect: Suspect, otherwise: str) -> list[Path]:
 def _run(target: Target, out: Path, name: str, settings: CaptureSettings, options: CaptureOptions) -> tuple[Path, RecordResult]:
     folder = out / name
     folder.mkdir(parents=True, exist_ok=True)
-    with _environment(settings):
-        output = folder / "output.txt" if options.quiet else None
-        how = RecordOptions(out=folder / "run", force=True, python=options.python, timeout_s=options.timeout_s, output=output)
-        result = record(target, how)
+    result = record(
+        target,
+        RecordOptions(
+            out=folder / "run",
+            force=True,
+            python=options.python,
+            timeout_s=options.timeout_s,
+            output=folder / "output.txt" if options.quiet else None,
+            # The recorder's bootstrap, which runs in the script's process, also starts the capture.
+            environment={VARIABLE: settings.dumps()},
+        ),
+    )
     if result.interrupted:
         raise KeyboardInterrupt
     return folder, result
-
-
-@contextlib.contextmanager
-def _environment(settings: CaptureSettings) -> Iterator[None]:
-    """The variable that the script inherits; the recorder's bootstrap, which runs in it, also starts the capture."""
-    before = os.environ.get(VARIABLE)
-    os.environ[VARIABLE] = settings.dumps()
-    try:
-        yield
-    finally:
-        if before is None:
-            os.environ.pop(VARIABLE, None)
-        else:
-            os.environ[VARIABLE] = before
 
 
 def _suspect(folder: Path, result: RecordResult) -> Suspect | None:

@@ -61,7 +61,10 @@ def disguise(function: Any, file: str | None) -> Any:
 
 
 def without_callback(file: str | None) -> Callable[..., Any]:
-    """A function that calls another with Dynamo's callback off; it is disguised as one of `file`, since it may run where that is on."""
+    """A function that calls another with Dynamo's callback off; it is disguised as one of `file`, since it may run where that is on.
+
+    It stands between: what looks at frames by their number must not be called by it.
+    """
     switch = callback_switch()
 
     def dynadiag_aside(work: Callable[..., Any], *values: Any) -> Any:
@@ -139,7 +142,7 @@ class Hooks:
         """
         original = getattr(owner, name)
         file = file or sys.modules[original.__module__].__file__
-        wrapper = _watched(original, without_callback(file), *(one and self.shielded(name, one) for one in (before, after, error)))
+        wrapper = _watched(original, *(one and self.shielded(name, one) for one in (before, after, error)))
         replacement = functools.wraps(original)(disguise(wrapper, file))
         for place in holders(name, original) if isinstance(owner, ModuleType) else [owner]:
             self.replace(place, name, replacement)
@@ -158,24 +161,36 @@ class Hooks:
 
 def _watched(
     original: Callable[..., Any],
-    aside: Callable[..., Any],
     before: Callable[..., None] | None,
     after: Callable[..., None] | None,
     failed: Callable[..., None] | None,
 ) -> Callable[..., Any]:
-    """A function that calls `original` and ours around it, each through `aside`."""
+    """A function that calls `original` and ours around it; every call of ours runs with Dynamo's callback off."""
+    switch = callback_switch()
 
     def dynadiag_watch(*args: Any, **kwargs: Any) -> Any:
         if before is not None:
-            aside(before, args, kwargs)
+            prior = switch(None)
+            try:
+                before(args, kwargs)
+            finally:
+                switch(prior)
         try:
             result = original(*args, **kwargs)
         except BaseException as error:
             if failed is not None:
-                aside(failed, args, kwargs, error)
+                prior = switch(None)
+                try:
+                    failed(args, kwargs, error)
+                finally:
+                    switch(prior)
             raise
         if after is not None:
-            aside(after, args, kwargs, result)
+            prior = switch(None)
+            try:
+                after(args, kwargs, result)
+            finally:
+                switch(prior)
         return result
 
     return dynadiag_watch
