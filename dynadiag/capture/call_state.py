@@ -69,5 +69,4 @@ def cuda_in_use() -> bool:
     """Whether this process has a CUDA device and has used it."""
     import torch
 
-    initialized: Any = torch.cuda.is_initialized
-    return torch.cuda.is_available() and bool(initialized())
+    return torch.cuda.is_available() and bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]

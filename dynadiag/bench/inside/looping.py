@@ -11,6 +11,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -141,10 +142,8 @@ class LoopRun:
     def run(self) -> NoReturn:
         """Run the script to its end. Raises ScriptEndedError then: whoever waits for more iterations waits in vain."""
         watched = {"torch": stay_alone, "torch._dynamo": lambda _module: keep_all_metrics()}
-        names = {_MARK: self._begin_iteration}
-        ended = run_script(
-            self._path, self._arguments, watched=watched, change=lambda tree: mark_loop(tree, self._line, self._path), names=names
-        )
+        marked, names = partial(mark_loop, line=self._line, path=self._path), {_MARK: self._begin_iteration}
+        ended = run_script(self._path, self._arguments, watched=watched, change=marked, names=names)
         self._iterations += self._job is not None
         ended = f"the loop at {Path(self._path).name}:{self._line} came to its end after {max(0, self._iterations - 1)} steps{ended}"
         raise ScriptEndedError(f"{ended}; let the script make more", 0)
@@ -168,7 +167,7 @@ class LoopRun:
         """Go on with the job, or with the next ones until one needs iterations."""
         if self._timer is None:
             self._timer = StepTimer(cuda=cuda_in_use())
-            self._answer(self._about)
+            self._answer(lambda: about_here(cuda=cuda_in_use()))
         while self._job is None or self._has_ended():
             command = self._receive()
             job = {"warm": self._warm, "block": self._block, "finish": self._finish}[command["do"]]
@@ -184,9 +183,6 @@ class LoopRun:
             return False
         self._answer(lambda: result)
         return True
-
-    def _about(self) -> dict[str, Any]:
-        return about_here(cuda=cuda_in_use())
 
     def _warm(self, _command: Mapping[str, Any]) -> Any:
         assert self._timer is not None

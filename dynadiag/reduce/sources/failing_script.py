@@ -152,18 +152,10 @@ def _captured(folder: Path, suspect: Suspect, otherwise: str) -> list[Path]:
 def _run(target: Target, out: Path, name: str, settings: CaptureSettings, options: CaptureOptions) -> tuple[Path, RecordResult]:
     folder = out / name
     folder.mkdir(parents=True, exist_ok=True)
-    result = record(
-        target,
-        RecordOptions(
-            out=folder / "run",
-            force=True,
-            python=options.python,
-            timeout_s=options.timeout_s,
-            output=folder / "output.txt" if options.quiet else None,
-            # The recorder's bootstrap, which runs in the script's process, also starts the capture.
-            environment={VARIABLE: settings.dumps()},
-        ),
-    )
+    how = RecordOptions(out=folder / "run", force=True, python=options.python, timeout_s=options.timeout_s)
+    output = folder / "output.txt" if options.quiet else None
+    # The recorder's bootstrap, which runs in the script's process, also starts the capture.
+    result = record(target, replace(how, output=output, environment={VARIABLE: settings.dumps()}))
     if result.interrupted:
         raise KeyboardInterrupt
     return folder, result
