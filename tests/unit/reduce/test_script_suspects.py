@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from dynadiag.capture.graph_capture import CaptureSettings, from_environment
+from dynadiag.capture.graph_capture import STATE, CaptureSettings, from_environment
 from dynadiag.errors import NothingFoundError
 from dynadiag.record import RecordResult
 from dynadiag.reduce.sources import failing_script as script
@@ -20,7 +20,7 @@ def left(folder, *, failures=(), state=None):
         lines = [json.dumps({"graph": graph, "phase": phase, "call": 0, "title": title, "text": ""}) for graph, phase, title in failures]
         (folder / "failures-1.jsonl").write_text("\n".join([*lines, '{"cut sh']))
     if state is not None:
-        (folder / "state-1").write_bytes(script._STATE.pack(*state))
+        (folder / "state-1").write_bytes(STATE.pack(*state))
     return folder
 
 
