@@ -30,7 +30,7 @@ def _joined(cause: Cause, name: str) -> Iterable[Advice]:
     call = line.replaced(given.node, f"{name}_joined")
     text = (
         f"Each number of elements is compiled on its own, and `{cause.frame_name}` only joins them. Write `{name}` for `{joined}` in it, "
-        "and join before the call"
+        "and join before the call."
     )
     after = f"{name}_joined = {stacked}\ntorch._dynamo.maybe_mark_dynamic({name}_joined, 0)\n{call}"
     yield Advice(slug="stack-list", text=text, before=line.code, after=after)
@@ -50,7 +50,7 @@ def _appended(cause: Cause, name: str) -> Iterable[Advice]:
     if call is not None:
         text = (
             f"`{name}` gets longer with each call, and each length is compiled on its own. In `{cause.frame_name}` delete "
-            f"`{found.statement}`, write `{found.returned}` for `{found.result}`, and at each call"
+            f"`{found.statement}`, write `{found.returned}` for `{found.result}`, and take it apart at every call, uncompiled ones too."
         )
         yield Advice(slug="append-outside", text=text, before=line.code, after=f"{call}\n{kept}.{found.method}(appended)")
 

@@ -95,7 +95,9 @@ def _counted_outside(cause: Cause) -> Iterable[Advice]:
         return
     text = f"`{cause.frame_name}` only counts with `{cause.source}`, and each count is compiled on its own. Delete `{counted}` there, and"
     behind = counted.replace(cause.source, kept, 1)
-    yield Advice(slug="count-outside", text=f"{text} count behind each call", before=line.code, after=f"{line.code}\n{behind}")
+    yield Advice(
+        slug="count-outside", text=f"{text} count behind every call, uncompiled ones too.", before=line.code, after=f"{line.code}\n{behind}"
+    )
 
 
 def _ends_there(line: SourceLine) -> bool:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
-from dynadiag.facts.guard_sources import readable
+from dynadiag.facts.guard_sources import stripped
 from dynadiag.model.run import Run
 from dynadiag.passes.guard_parts import FailedGuard
 from dynadiag.passes.transitions import CodeObject, Step
@@ -31,13 +31,14 @@ def parts_with_parameters(run: Run) -> Mapping[str, frozenset[str]]:
     """The attributes of each frame's object that are modules with parameters, by frame id: `lin` for `self.lin.weight`."""
     found: dict[str, set[str]] = {}
     for one in run.traced_inputs:
-        part = _PART.match(readable(one.source)) if one.is_parameter else None
+        part = _PART.match(stripped(one.source)) if one.is_parameter else None
         if part is not None:
-            found.setdefault(one.frame, set()).add(part[1])
+            found.setdefault(one.frame, set()).add(part[1] or part[2])
     return {frame: frozenset(names) for frame, names in found.items()}
 
 
-_PART = re.compile(r"self\.(\w+)[.\[]")
+# torch writes `L['self'].__dict__['_modules']['lin']` for a module that counts its calls, since such an attribute changes.
+_PART = re.compile(r"self\.(?:(?:__dict__\[')?_modules(?:'\])?\['(\w+)'\]|(?!_|__dict__)(\w+)[.\[])")
 
 
 def told_apart(code: CodeObject, held: Parameters) -> CodeObject:

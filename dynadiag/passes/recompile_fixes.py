@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -64,6 +65,15 @@ def _states(row: Row) -> int | None:
     return len(row.values) if few and row.values else None
 
 
+def _restless(row: Row) -> bool:
+    """Whether it is a number or a length that torch keeps constant: a count, a list that grows."""
+    numbers = bool(row.values) and all(map(_NUMBER.match, row.values))
+    return row.kind == "length" or (row.kind == "value" and numbers and row.dynamic_since is None)
+
+
+_NUMBER = re.compile(r"-?\d")
+
+
 def _change(advice: Advice) -> tuple[str, str]:
     """What makes two pieces of advice one change: the edited line or setting, else the words."""
     return advice.slug, advice.before or advice.after or advice.text
@@ -76,11 +86,17 @@ class _Ended:
         self._rows: dict[tuple[str, str], dict[int, Row]] = {}  # that a change removes
         for row, advice in chosen:
             self._rows.setdefault(_change(advice), {})[id(row)] = row
+        self._restless = {id(row) for one in group for row in one.rows if _restless(row)}
         self._of_step = Counter(step for one in group for row in one.rows for step in {step.id for step in row.steps})
 
     def by(self, fix: Advice) -> int:
-        """How many recompiles had, as far as torch records it, no other cause than those that this change removes."""
+        """How many recompiles had, as far as torch records it, no other cause than those that this change removes.
+
+        Zero where a number or a length stays that may be another one in every call: torch names the first guard that failed only.
+        """
         rows = tuple(self._rows.get(_change(fix), {}).values())
+        if not self._restless <= {id(row) for row in rows}:
+            return 0
         removed = Counter(step for row in rows for step in {step.id for step in row.steps})
         ended = sum(count == self._of_step[step] for step, count in removed.items())
         return max(0, ended - (fix.slug in _AFTER_A_CHANGE))

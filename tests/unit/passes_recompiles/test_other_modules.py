@@ -1,7 +1,12 @@
 """Several compiled modules share torch's entry function: the first call of the second one is no change of the first."""
 
-from dynadiag.model.run import TracedInput
+from dataclasses import replace
+
+import pytest
+
+from dynadiag.model.run import Run, RunInfo, TracedInput
 from dynadiag.passes.find_recompiles import find_recompiles
+from dynadiag.passes.other_modules import parts_with_parameters
 
 ENTRY = {"name": "inner", "file": "/lib/python3.12/site-packages/torch/_dynamo/external_utils.py", "line": 67}
 SIZE = "0/0: tensor 'args[0]' size mismatch at index 1. expected 4, actual 8"
@@ -46,3 +51,20 @@ def test_a_failed_compilation_of_the_same_module_is_no_other_module(builders):
     frames = (run.frames[0], builders.replace(run.frames[1], outcome="failed"))
     run = builders.replace(run, frames=frames, traced_inputs=(held("f0", 4), second, held("f1", 4)))
     assert [row.source for row in find_recompiles(run).transitions] == ["args[0].size(1)"]
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("L['self'].lin._parameters['weight']", "lin"),
+        ("L['self']._modules['lin']._parameters['weight']", "lin"),
+        ("L['self'].__dict__['_modules']['lin']._modules['0']._parameters['weight']", "lin"),
+        ("L['self']._parameters['scale']", None),
+        ("L['model']._modules['lin']._parameters['weight']", None),
+    ],
+)
+def test_an_attribute_that_holds_a_parameter_is_a_module(source, name):
+    """Followed on an agent whose net counts its calls: nothing was advised, since each of its layers might have been a method."""
+    parameter = replace(held("f0", 4), source=source)
+    found = parts_with_parameters(Run(info=RunInfo(), traced_inputs=(parameter,)))
+    assert found == ({} if name is None else {"f0": {name}})

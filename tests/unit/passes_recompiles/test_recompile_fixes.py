@@ -84,3 +84,12 @@ def test_at_the_limit_only_what_ends_most_recompiles_is_told(builders):
     for events, slugs in ((counted, ["unspec-int-on-module"]), ([*counted[:4], *flags(4)], [])):
         run = replace(limited(builders, *events), blocks={(builders.SCRIPT, 10): text})
         assert list(fixes(run)) == slugs
+
+
+def test_nothing_is_told_to_end_what_a_count_hides(builders):
+    """Followed on an agent and an encoder: a mark ended nothing, since a counter had changed in the same calls unseen."""
+    sizes = [[bias(entry, 8 + entry, 9 + entry)] for entry in range(3)]
+    assert list(fixes(builders.recompiled(*sizes))) == ["parameter-shapes"]
+    assert fixes(builders.recompiled(*sizes, [equals(3, "G['CALLS']", "3")])) == {}
+    assert fixes(builders.recompiled(*sizes, ["0/3: len(self.seen) == 3"])) == {}
+    assert list(fixes(builders.recompiled(*sizes, [equals(3, "flag", "True")]))) == ["parameter-shapes"]
