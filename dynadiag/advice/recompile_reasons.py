@@ -6,10 +6,12 @@ import re
 from collections.abc import Callable, Mapping
 
 from dynadiag.advice.recompile_cause import Cause
+from dynadiag.facts.guard_sources import dimension
 from dynadiag.facts.wording import short_place
 
 # Around an optimizer's step torch breaks on purpose: nobody can cure that (2.11 to 2.15).
 _TORCHS_OWN_BREAK = re.compile(r"/torch/(?:optim/optimizer|_dynamo/external_utils)\.py$")
+_TRAINER = re.compile(r"(?:^|/)(?:lightning|pytorch_lightning)/")
 _EACH = "takes a compiled version of its own"
 
 
@@ -29,12 +31,15 @@ def split_reason(cause: Cause) -> str | None:
 
 def reason(cause: Cause) -> str | None:
     """One sentence about what each further change costs; None where nothing is known."""
+    if cause.origin is not None and _TRAINER.search(cause.origin.file.replace("\\", "/")):
+        return _LIGHTNING
     if cause.kind in ("value", "type") and "None" in cause.values:
         return _NONE
     if cause.kind == "value" and cause.source.endswith(".training"):
         return "Training and evaluation are two programs, with a version each."
-    if cause.kind == "size" and not {"0", "1"}.isdisjoint(cause.values):
-        return _SMALL
+    if cause.kind == "size":
+        small = "" if {"0", "1"}.isdisjoint(cause.values) else f"{_SMALL} "
+        return f"{small}{_last_batch(cause)}".strip() or None
     if cause.kind in ("identity", "function") and cause.origin is not None and cause.origin.file.endswith("optim/optimizer.py"):
         return f"Each optimizer {_EACH}: torch begins the steps of all of them in one function."
     found = _REASONS.get(cause.kind)
@@ -45,6 +50,19 @@ def _value(cause: Cause) -> str | None:
     return None if cause.dynamic is True else f"Each value that the code needs to know {_EACH}."
 
 
+def _last_batch(cause: Cause) -> str:
+    """What to look at where a batch was followed by a smaller one."""
+    sizes = [int(value) for value in cause.values if re.fullmatch(r"\d{1,9}", value)]
+    place = dimension(cause.source)
+    if place is None or place[1] != 0 or len(sizes) != 2 or sizes[0] <= sizes[1]:
+        return ""
+    return f"If the batch of {sizes[1]} is the last one of a DataLoader, `drop_last=True` leaves it out."
+
+
+_LIGHTNING = (
+    "Lightning's own state changes with each step, also because of `self.log`: compile the network inside the LightningModule, not the "
+    "LightningModule."
+)
 _NONE = "With it and without it (None) are two programs, with a version each."
 _SMALL = "torch compiles the sizes 0 and 1 on their own: one version more, not one for each call."
 _REASONS: Mapping[str, str | Callable[[Cause], str | None]] = {

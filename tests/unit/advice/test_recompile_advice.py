@@ -298,6 +298,12 @@ def test_what_is_a_librarys_own_gets_no_edit(kind):
     assert not caused(kind, "self.state", values=("2", "3", "4"), library=True, foreign=True, dynamic_false=True)
 
 
+def test_what_changes_in_lightning_is_said():
+    origin = Location("/site-packages/lightning/pytorch/trainer/logger.py", 9, "log", "self._current_fx_name = name")
+    told = reason(cause("value", "self._current_fx_name", values=("'a'", "'b'"), origin=origin))
+    assert told is not None and "compile the network inside the LightningModule" in told
+
+
 @pytest.mark.parametrize(
     ("kind", "source", "values", "words"),
     [
@@ -305,6 +311,9 @@ def test_what_is_a_librarys_own_gets_no_edit(kind):
         ("value", "mode", ("'a'", "'b'"), "Each value that the code needs to know takes a compiled version"),
         ("none", "mask", ("None", "a Tensor"), "With it and without it (None)"),
         ("size", "x.size(0)", ("4", "1"), "the sizes 0 and 1 on their own"),
+        ("size", "x.size(0)", ("4", "1"), "If the batch of 1 is the last one of a DataLoader, `drop_last=True`"),
+        ("size", "x.size(0)", ("4", "3"), "If the batch of 3 is the last one of a DataLoader, `drop_last=True`"),
+        ("size", "x.size(1)", ("4", "3"), None),
         ("requires_grad", "x.requires_grad", ("False", "True"), "With and without a gradient"),
         ("length", "len(xs)", ("2", "3"), "Each number of elements"),
         ("size", "x.size(0)", ("4", "8"), None),
