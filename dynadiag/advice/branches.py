@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
+from dynadiag.advice.break_context import BreakContext, Said, rewrite, withhold
 from dynadiag.advice.conditions import condition_of, if_expression, negated, tensor_condition
 from dynadiag.advice.places import Place
-from dynadiag.advice.situation import Said, Situation, rewrite, withhold
 from dynadiag.advice.source import dotted
 from dynadiag.model.report import Advice
 
@@ -16,39 +16,39 @@ _SIGNS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*"}
 _UNKNOWN = "the value of a tensor decides what Python does here, and a graph cannot choose between statements"
 
 
-def branches(situation: Situation, drop: ast.Call | None = None) -> Iterator[Said]:
+def branches(context: BreakContext, drop: ast.Call | None = None) -> Iterator[Said]:
     """`if tensor:`, `assert tensor`: choose between values where the function shows that both have one shape; `while` is left as it is."""
-    found = tuple(_choices(situation, drop)) if situation.editable else ()
-    yield from found or withhold(_reason(situation))
+    found = tuple(_choices(context, drop)) if context.editable else ()
+    yield from found or withhold(_reason(context))
 
 
-def _choices(situation: Situation, drop: ast.Call | None) -> Iterator[Advice]:
-    line, place = situation.line, situation.place
+def _choices(context: BreakContext, drop: ast.Call | None) -> Iterator[Advice]:
+    line, place = context.line, context.place
     test = condition_of(line)
     text = None if test is None else tensor_condition(line, test, drop)
     if text is None:
         return
     if isinstance(line.statement, ast.Assert):
-        message = "" if line.statement.msg is None else f", {_constant(situation, line.statement.msg)}"
+        message = "" if line.statement.msg is None else f", {_constant(context, line.statement.msg)}"
         said = "Give the assertion a plain tensor and a constant message: it then becomes a check in the graph"
-        yield from rewrite(situation, "assert-constant", f"assert {text}{message}", said)
+        yield from rewrite(context, "assert-constant", f"assert {text}{message}", said)
     elif place is None or isinstance(line.statement, ast.While):
         return
     elif (choice := if_expression(line)) is not None:
-        yield from _expression(situation, place, choice, text)
+        yield from _expression(context, place, choice, text)
     elif isinstance(statement := place.statement(), ast.If) and not line.code.startswith("elif"):
         yield from _statement(place, statement, text)
 
 
-def _expression(situation: Situation, place: Place, choice: ast.IfExp, condition: str) -> Iterator[Advice]:
-    line, node = situation.line, place.at(situation.line, choice)
+def _expression(context: BreakContext, place: Place, choice: ast.IfExp, condition: str) -> Iterator[Advice]:
+    line, node = context.line, place.at(context.line, choice)
     if not isinstance(node, ast.IfExp) or not place.is_single(node.test):
         return
     numbers = all(isinstance(one, ast.Constant) and type(one.value) is float for one in (node.body, node.orelse))
     if place.same_shape(node.body, node.orelse) or (numbers and place.tensor_serves(node)):
         values = f"torch.where({condition}, {line.text(choice.body)}, {line.text(choice.orelse)})"
         said = f"Compute both values and choose on the device ({_BOTH})"
-        yield from rewrite(situation, "if-where", line.replaced(choice, values), said)
+        yield from rewrite(context, "if-where", line.replaced(choice, values), said)
 
 
 def _statement(place: Place, statement: ast.If, condition: str) -> Iterator[Advice]:
@@ -124,16 +124,16 @@ def _message(place: Place, node: ast.Raise) -> str | None:
     return None
 
 
-def _constant(situation: Situation, message: ast.expr) -> str:
-    return situation.line.text(message) if isinstance(message, ast.Constant) else '"assertion failed"'
+def _constant(context: BreakContext, message: ast.expr) -> str:
+    return context.line.text(message) if isinstance(message, ast.Constant) else '"assertion failed"'
 
 
-def _reason(situation: Situation) -> str:
-    statement = situation.line.statement
+def _reason(context: BreakContext) -> str:
+    statement = context.line.statement
     if isinstance(statement, ast.While):
         return "the values of a tensor decide how often the loop runs, which no graph can do"
     block: Sequence[ast.stmt] = ()
-    if situation.place is not None and isinstance(whole := situation.place.statement(), ast.If):
+    if context.place is not None and isinstance(whole := context.place.statement(), ast.If):
         block = (*whole.body, *whole.orelse)
     inside = [node for one in block for node in ast.walk(one)]
     if any(isinstance(one, ast.Break | ast.Continue) for one in inside):

@@ -6,81 +6,81 @@ import re
 from collections.abc import Iterator
 
 from dynadiag.advice import printing, training, values
-from dynadiag.advice.situation import Rule, Said, Situation, guarded, line_name, quoted, rewrite, withhold
+from dynadiag.advice.break_context import BreakContext, Rule, Said, guarded, line_name, quoted, rewrite, withhold
 
 
-def skipped(situation: Situation) -> Iterator[Said]:
+def skipped(context: BreakContext) -> Iterator[Said]:
     """`GB0007` and `GB0008`: by the function that Dynamo refused to enter, else by the kind of the user's line."""
-    name = called_name(situation)
+    name = called_name(context)
     rule = next((rule for pattern, rule in _SKIPPED if pattern.search(name)), None)
-    if rule is None and training.in_optimizer(situation):
+    if rule is None and training.in_optimizer(context):
         rule = training.train_step
-    yield from (rule or opaque_call)(situation)
+    yield from (rule or opaque_call)(context)
 
 
-def called_name(situation: Situation) -> str:
+def called_name(context: BreakContext) -> str:
     """The refused function as `module.qualname`, from torch's context."""
-    module = re.search(r"module: (<unknown module>|[\w.]*)", situation.context)
-    name = re.search(r"qualname: ([\w.<>]+)", situation.context)
-    file = re.search(r"filename: `[^`]*(?:site-packages|dist-packages|python\d[\d.]*)[/\\]([^`]+)\.py`", situation.context)
+    module = re.search(r"module: (<unknown module>|[\w.]*)", context.gb_context)
+    name = re.search(r"qualname: ([\w.<>]+)", context.gb_context)
+    file = re.search(r"filename: `[^`]*(?:site-packages|dist-packages|python\d[\d.]*)[/\\]([^`]+)\.py`", context.gb_context)
     start = module[1] if module else re.sub(r"[/\\]", ".", file[1]) if file else ""
     start = "" if start.startswith("<") else start
     return f"{start}.{name[1]}".lstrip(".") if name else start
 
 
-def opaque_call(situation: Situation) -> Iterator[Said]:
+def opaque_call(context: BreakContext) -> Iterator[Said]:
     """A call that nothing is known of."""
-    name = called_name(situation)
-    reason = next((reason for pattern, reason in _REASONS if pattern.search(f"{name} {situation.context} {situation.line.code}")), None)
-    shown = quoted(name, 60) if name else line_name(situation)
+    name = called_name(context)
+    reason = next((reason for pattern, reason in _REASONS if pattern.search(f"{name} {context.gb_context} {context.line.code}")), None)
+    shown = quoted(name, 60) if name else line_name(context)
     yield from withhold(reason or f"what {shown} does, and what needs it, is not known")
 
 
-def collections_gc(situation: Situation) -> Iterator[Said]:
+def collections_gc(context: BreakContext) -> Iterator[Said]:
     """`gc.collect()`, `torch.cuda.empty_cache()`: no result depends on them."""
-    yield from guarded(situation, "setting-guard")
+    yield from guarded(context, "setting-guard")
     yield from withhold("the call works on the process, which a graph cannot")
 
 
-def disabled(situation: Situation) -> Iterator[Said]:
+def disabled(context: BreakContext) -> Iterator[Said]:
     """A call of a function that somebody disabled: deliberate."""
-    if training.in_optimizer(situation):
-        yield from training.train_step(situation)
+    if training.in_optimizer(context):
+        yield from training.train_step(context)
         return
-    name = re.search(r"<function ([\w.<>]+) at", situation.context)
+    name = re.search(r"<function ([\w.<>]+) at", context.gb_context)
     shown = f"`{name[1]}`" if name else "the function"
     yield from withhold(f"somebody put `torch.compiler.disable` on {shown}, so the break is meant")
 
 
-def user_break(situation: Situation) -> Iterator[Said]:
+def user_break(context: BreakContext) -> Iterator[Said]:
     """`torch._dynamo.graph_break()` in user code, or the one in torch.optim."""
-    if training.in_optimizer(situation):
-        yield from training.train_step(situation)
+    if training.in_optimizer(context):
+        yield from training.train_step(context)
         return
-    found = tuple(rewrite(situation, "graph-break-remove", "", "Remove the line: it asks for the break"))
+    found = tuple(rewrite(context, "graph-break-remove", "", "Remove the line: it asks for the break"))
     yield from found or withhold("a library asks for the break")
 
 
-def builtins(situation: Situation) -> Iterator[Said]:
+def builtins(context: BreakContext) -> Iterator[Said]:
     """`GB0059`: a builtin that Dynamo cannot trace with these arguments."""
-    name = re.search(r"builtin (?:operator )?`?(\w+)", situation.context) or re.search(r"builtin operator `(\w+)`", situation.explanation)
-    yield from _BUILTINS.get(name[1] if name else "", opaque_call)(situation)
+    name = re.search(r"builtin (?:operator )?`?(\w+)", context.gb_context) or re.search(r"builtin operator `(\w+)`", context.explanation)
+    yield from _BUILTINS.get(name[1] if name else "", opaque_call)(context)
 
 
-def debuggers(situation: Situation) -> Iterator[Said]:
+def debuggers(context: BreakContext) -> Iterator[Said]:
     """`breakpoint()` and `input()`."""
-    yield from guarded(situation, "debug-guard")
+    yield from guarded(context, "debug-guard")
     yield from withhold("a graph cannot wait for a person")
 
 
-def methods(situation: Situation) -> Iterator[Said]:
+def methods(context: BreakContext) -> Iterator[Said]:
     """`GB0156` and its kin: a method that Dynamo does not know of an object it does not model."""
-    if "LoggingLoggerVariable" in situation.context or printing.in_logging(situation):
-        yield from printing.logging_functions(situation)
-    elif any(True for _ in situation.line.calls("sys.stdout.write")):
-        yield from printing.streams(situation)
+    if "LoggingLoggerVariable" in context.gb_context or printing.in_logging(context):
+        yield from printing.logging_functions(context)
+    elif any(True for _ in context.line.calls("sys.stdout.write")):
+        yield from printing.streams(context)
     else:
-        yield from opaque_call(situation)
+        yield from opaque_call(context)
 
 
 _BUILTINS: dict[str, Rule] = {"print": printing.prints, "breakpoint": debuggers, "input": debuggers}

@@ -9,24 +9,24 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from dynadiag.advice.situation import Said, Situation, say, withhold
+from dynadiag.advice.break_context import BreakContext, Said, say, withhold
 
 _ASYNC = re.compile(r"async_op|\(Work\)|\bWork\b.*\bwait\b")
 _DISTRIBUTED = re.compile(r"\btorch\.distributed\b|\bdistributed_c10d\b|[/\\]torch[/\\]distributed[/\\]")
 _WRITTEN = re.compile(r"\b(?:dist|distributed)\.\w+\(")
 
 
-def in_collective(situation: Situation) -> bool:
+def in_collective(context: BreakContext) -> bool:
     """Whether the break is at a call of `torch.distributed`, or at the handle that an asynchronous one returned."""
-    file = situation.torch_frame.file if situation.torch_frame is not None else ""
-    if situation.library:
+    file = context.torch_frame.file if context.torch_frame is not None else ""
+    if context.library:
         return False
-    return _waits(situation) or any(_DISTRIBUTED.search(text) for text in (situation.context, file)) or bool(_calls(situation))
+    return _waits(context) or any(_DISTRIBUTED.search(text) for text in (context.gb_context, file)) or bool(_calls(context))
 
 
-def collective_advice(situation: Situation) -> Iterator[Said]:
+def collective_advice(context: BreakContext) -> Iterator[Said]:
     """The form that Dynamo captures."""
-    if _waits(situation):
+    if _waits(context):
         yield from say(
             "collective-sync",
             "Leave out `async_op=True` and the `wait()` that belongs to it: Dynamo captures `all_reduce` and `all_gather` in the form that "
@@ -35,10 +35,10 @@ def collective_advice(situation: Situation) -> Iterator[Said]:
     yield from withhold("Dynamo does not trace this call of `torch.distributed`, and every rank has to make it")
 
 
-def _waits(situation: Situation) -> bool:
-    return _ASYNC.search(f"{situation.gb_type} {situation.context}") is not None and not situation.library
+def _waits(context: BreakContext) -> bool:
+    return _ASYNC.search(f"{context.gb_type} {context.gb_context}") is not None and not context.library
 
 
-def _calls(situation: Situation) -> re.Match[str] | None:
+def _calls(context: BreakContext) -> re.Match[str] | None:
     """Option objects of pybind11 have no module in torch 2.11's words; then the user's line tells."""
-    return _WRITTEN.search(situation.line.code) if not situation.editable or "pybind11" in situation.context else None
+    return _WRITTEN.search(context.line.code) if not context.editable or "pybind11" in context.gb_context else None

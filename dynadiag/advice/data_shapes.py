@@ -6,8 +6,8 @@ import ast
 import re
 from collections.abc import Iterator
 
+from dynadiag.advice.break_context import BreakContext, Rule, Said, line_name, option, rewrite, withhold
 from dynadiag.advice.places import Place
-from dynadiag.advice.situation import Rule, Said, Situation, line_name, option, rewrite, withhold
 from dynadiag.advice.source import dotted
 from dynadiag.model.report import Advice
 
@@ -19,18 +19,18 @@ _BY_PYTHON = frozenset(
 )
 
 
-def data_shapes(situation: Situation) -> Iterator[Said]:
+def data_shapes(context: BreakContext) -> Iterator[Said]:
     """Operators whose output size depends on values: keep the size where a sum follows, else capture it as a symbol."""
-    place = situation.place
-    if not situation.editable or place is None:
+    place = context.place
+    if not context.editable or place is None:
         yield from withhold("the size of a result depends on values, and what the rest of the function does with it is not known")
         return
-    yield from _masked(situation)
-    if _READS_LENGTHS.search(situation.line.code):
+    yield from _masked(context)
+    if _READS_LENGTHS.search(context.line.code):
         yield from withhold("the operator reads lengths on the host, and no option takes it into a graph")
-    elif all(one is not None and _carried(one) for one in (place, *situation.sizes)):
-        text = f"Keep {line_name(situation)} and let the graph carry the unknown size of its result"
-        yield from option(situation, "shape-capture", "capture_dynamic_output_shape_ops", " = True", text)
+    elif all(one is not None and _carried(one) for one in (place, *context.sizes)):
+        text = f"Keep {line_name(context)} and let the graph carry the unknown size of its result"
+        yield from option(context, "shape-capture", "capture_dynamic_output_shape_ops", " = True", text)
     else:
         yield from withhold("Python goes on with the result itself (a list, a loop, a number), whose size a graph does not know")
 
@@ -47,9 +47,9 @@ def _carried(place: Place) -> bool:
     return not place.inside(ast.For, ast.While)
 
 
-def _masked(situation: Situation) -> Iterator[Advice]:
+def _masked(context: BreakContext) -> Iterator[Advice]:
     """`x[x > 0].sum()` and `torch.masked_select(x, m).sum()` can keep their shape."""
-    line = situation.line
+    line = context.line
     for node in line.nodes:
         mask, values = None, None
         if isinstance(node, ast.Call) and dotted(node.func) == "torch.masked_select" and len(node.args) == 2:
@@ -63,17 +63,17 @@ def _masked(situation: Situation) -> Iterator[Advice]:
         if mask is None or values is None or not isinstance(call, ast.Call) or call.args or call.keywords:
             continue
         after = line.replaced(node, f"torch.where({line.text(mask)}, {line.text(values)}, 0)")
-        yield from rewrite(situation, "mask-where", after, "Keep the shape and set the rest to zero: the sum is the same")
+        yield from rewrite(context, "mask-where", after, "Keep the shape and set the rest to zero: the sum is the same")
         return
 
 
-def one_hot(situation: Situation) -> Iterator[Said]:
+def one_hot(context: BreakContext) -> Iterator[Said]:
     """`one_hot(x)` without `num_classes` reads the largest label."""
-    call = next(situation.line.methods("one_hot"), None)
-    if call is None or not situation.editable:
+    call = next(context.line.methods("one_hot"), None)
+    if call is None or not context.editable:
         yield from withhold("`one_hot` without `num_classes=` reads the largest label")
         return
-    new = f"{situation.line.text(call)[:-1]}, num_classes=<number>)"
+    new = f"{context.line.text(call)[:-1]}, num_classes=<number>)"
     yield Advice(slug="one-hot-classes", text=f"Say the number of classes, so that it is not read from the data: `{new}`")
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from dynadiag.advice.situation import Situation, say
+from dynadiag.advice.break_context import BreakContext, say
 from dynadiag.facts.lookups import kept_graphs
 from dynadiag.facts.user_frames import callers, of_last_run
 from dynadiag.model.report import Advice
@@ -21,10 +21,10 @@ _ENTRY = re.compile(r"[/\\]torch[/\\]_dynamo[/\\]eval_frame\.py$")
 _OWN_CALLS = re.compile(r"\bDistributedDataParallel\._inside_ddp_forward\b")
 
 
-def in_ddp(situation: Situation) -> bool:
+def in_ddp(context: BreakContext) -> bool:
     """Whether the break is in DDP's own code, not in the model that it calls."""
-    file = situation.torch_frame.file if situation.torch_frame is not None else ""
-    return not situation.editable and (_DDP.search(file) is not None or _OWN_CALLS.search(situation.context) is not None)
+    file = context.torch_frame.file if context.torch_frame is not None else ""
+    return not context.editable and (_DDP.search(file) is not None or _OWN_CALLS.search(context.gb_context) is not None)
 
 
 def ddp_advice(run: Run) -> Iterator[Advice]:

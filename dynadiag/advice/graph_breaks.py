@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from dynadiag.advice import training
+from dynadiag.advice.break_context import BreakContext, Rule, Said, Withheld, break_context_of, leaves_out, line_name, say
 from dynadiag.advice.calls import CALLS
 from dynadiag.advice.collectives import collective_advice, in_collective
 from dynadiag.advice.data_shapes import DATA_SHAPES
@@ -19,7 +20,6 @@ from dynadiag.advice.gb_types import GB_TYPES, OLD_TYPES
 from dynadiag.advice.printing import PRINTING, in_logging, logging_functions
 from dynadiag.advice.reasons import REASONS
 from dynadiag.advice.scalars import SCALARS
-from dynadiag.advice.situation import Rule, Said, Situation, Withheld, leaves_out, line_name, say, situation_of
 from dynadiag.advice.training import TRAINING
 from dynadiag.advice.values import VALUES
 from dynadiag.model.report import Advice, GraphBreak
@@ -45,7 +45,7 @@ def break_advice(event: BreakEvent | GraphBreak, run: Run, own_frame: Location |
 
 def advised(event: BreakEvent | GraphBreak, run: Run, own_frame: Location | None = None) -> tuple[tuple[Advice, ...], str]:
     """The advice as `break_advice` gives it, and the reason why there is none: "" where there is some."""
-    said = tuple(_said(situation_of(event, run, own_frame), run))
+    said = tuple(_said(break_context_of(event, run, own_frame), run))
     fixes = _unique(one for one in said if isinstance(one, Advice))[:MOST_FIXES]
     return fixes, "" if fixes else next((one.reason for one in said if isinstance(one, Withheld)), _NOT_KNOWN)
 
@@ -53,19 +53,19 @@ def advised(event: BreakEvent | GraphBreak, run: Run, own_frame: Location | None
 _NOT_KNOWN = "no change of the source is known that ends this break"
 
 
-def _said(situation: Situation, run: Run) -> Iterable[Said]:
-    if in_ddp(situation):
+def _said(context: BreakContext, run: Run) -> Iterable[Said]:
+    if in_ddp(context):
         return ddp_advice(run)
-    if in_collective(situation):
-        return collective_advice(situation)
-    if _asks_for_causality(situation):
-        return _causal(situation)
-    rules = _rules(situation)
+    if in_collective(context):
+        return collective_advice(context)
+    if _asks_for_causality(context):
+        return _causal(context)
+    rules = _rules(context)
     if not rules:
-        return (Withheld(_reason(situation)),)
-    ours = tuple(one for rule in rules for one in rule(situation))
-    if situation.library and not any(isinstance(one, Advice) for one in ours) and training.OWN_BREAK not in _reasons(ours):
-        return (Withheld(_library(situation)),)
+        return (Withheld(_reason(context)),)
+    ours = tuple(one for rule in rules for one in rule(context))
+    if context.library and not any(isinstance(one, Advice) for one in ours) and training.OWN_BREAK not in _reasons(ours):
+        return (Withheld(_library(context)),)
     return ours
 
 
@@ -73,41 +73,41 @@ def _reasons(said: Iterable[Said]) -> set[str]:
     return {one.reason for one in said if isinstance(one, Withheld)}
 
 
-def _reason(situation: Situation) -> str:
+def _reason(context: BreakContext) -> str:
     """Why nothing is advised for a type that has no rule."""
-    if situation.library:
-        return _library(situation)
-    if _UNDECIDED.search(f"{situation.gb_type}\n{situation.explanation}"):
+    if context.library:
+        return _library(context)
+    if _UNDECIDED.search(f"{context.gb_type}\n{context.explanation}"):
         return "torch must decide something by a number that is only known at run time"
-    if situation.resumed and not _key(situation.gb_id, situation.gb_type):
+    if context.resumed and not _key(context.gb_id, context.gb_type):
         return f"{_NOT_KNOWN}, and this code was compiled on its own because of a break before it, which comes first"
-    return REASONS.get(_key(situation.gb_id, situation.gb_type) or "", _NOT_KNOWN)
+    return REASONS.get(_key(context.gb_id, context.gb_type) or "", _NOT_KNOWN)
 
 
-def _asks_for_causality(situation: Situation) -> bool:
+def _asks_for_causality(context: BreakContext) -> bool:
     """`_detect_is_causal_mask` of `torch/nn/modules/transformer.py` (2.11 to 2.15) compares the mask when nobody says what it is."""
-    frame = situation.torch_frame
-    return frame is not None and not situation.editable and (frame.function or "").endswith("_detect_is_causal_mask")
+    frame = context.torch_frame
+    return frame is not None and not context.editable and (frame.function or "").endswith("_detect_is_causal_mask")
 
 
-def _causal(situation: Situation) -> Iterable[Advice]:
+def _causal(context: BreakContext) -> Iterable[Advice]:
     text = (
-        f"torch reads the mask to see whether it is causal. Say it where {line_name(situation)} passes the mask: `is_causal=True` "
+        f"torch reads the mask to see whether it is causal. Say it where {line_name(context)} passes the mask: `is_causal=True` "
         "(`tgt_is_causal=True` of nn.Transformer) for a causal mask, `False` for any other; `False` is right for every mask"
     )
     return say("say-is-causal", text)
 
 
-def _library(situation: Situation) -> str:
+def _library(context: BreakContext) -> str:
     """What holds for each break on a line of a library."""
-    whose, project = _whose(situation)
+    whose, project = _whose(context)
     upgrade = f"; a newer {project} may be without it" if project else ""
     return f"what breaks inside is {whose}, not yours to edit{upgrade}"
 
 
-def _whose(situation: Situation) -> tuple[str, str]:
+def _whose(context: BreakContext) -> tuple[str, str]:
     """Whose code it is and the name of the installed package; code that `exec` made has a name in angle brackets and may be anybody's."""
-    file = situation.torch_frame.file if situation.torch_frame is not None else ""
+    file = context.torch_frame.file if context.torch_frame is not None else ""
     if file.startswith("<"):
         return "code without a source file", ""
     package = re.search(r"[/\\](?:site-packages|dist-packages)[/\\]([A-Za-z]\w*)(?:[/\\]|\.py$)", file)
@@ -115,11 +115,11 @@ def _whose(situation: Situation) -> tuple[str, str]:
     return (f"{name}'s code" if name else "a library's code"), name
 
 
-def _rules(situation: Situation) -> tuple[Rule, ...]:
+def _rules(context: BreakContext) -> tuple[Rule, ...]:
     """The rules of this break; whatever breaks inside the logging package is cured at the logger call."""
-    if in_logging(situation):
+    if in_logging(context):
         return (logging_functions,)
-    return rules_for(situation.gb_id, situation.gb_type)
+    return rules_for(context.gb_id, context.gb_type)
 
 
 def rules_for(gb_id: str | None, gb_type: str) -> tuple[Rule, ...]:

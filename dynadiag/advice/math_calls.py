@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
+from dynadiag.advice.break_context import BreakContext, rewrite
 from dynadiag.advice.conditions import tensor_of
 from dynadiag.advice.places import Place
-from dynadiag.advice.situation import Situation, rewrite
 from dynadiag.advice.source import SourceLine, dotted
 from dynadiag.model.report import Advice
 
@@ -37,17 +37,17 @@ def of_math(line: SourceLine, read: ast.AST) -> ast.Call | None:
     return parent if isinstance(parent, ast.Call) and node in parent.args and math_function(parent) is not None else None
 
 
-def computed_with_torch(situation: Situation, reads: Sequence[ast.Call], calls: Sequence[ast.Call]) -> Iterator[Advice]:
+def computed_with_torch(context: BreakContext, reads: Sequence[ast.Call], calls: Sequence[ast.Call]) -> Iterator[Advice]:
     """`math.exp(-t.item())` as `torch.exp(-t.detach())`."""
-    line = situation.line
+    line = context.line
     changes: list[tuple[ast.AST, str]] = [(call.func, f"torch.{math_function(call)}") for call in {id(one): one for one in calls}.values()]
     changes += [(one, detached(tensor_of(line, one))) for one in reads]
-    yield from rewrite(situation, "item-math", line.replaced_all(changes), _TEXT)
+    yield from rewrite(context, "item-math", line.replaced_all(changes), _TEXT)
 
 
-def math_call(situation: Situation, place: Place) -> Iterator[Advice]:
+def math_call(context: BreakContext, place: Place) -> Iterator[Advice]:
     """`math.sqrt(t)` of a tensor as `torch.sqrt(t.detach())`."""
-    line = situation.line
+    line = context.line
     for node in line.nodes:
         if isinstance(node, ast.Call) and (function := math_function(node)) is not None:
             call = place.at(line, node)
@@ -56,5 +56,5 @@ def math_call(situation: Situation, place: Place) -> Iterator[Advice]:
                 text = line.text(node.args[0])
                 simple = isinstance(argument, ast.Name | ast.Attribute | ast.Call | ast.Subscript)
                 after = line.replaced(node, f"torch.{function}({detached(text if simple else f'({text})')})")
-                yield from rewrite(situation, "item-math", after, _TEXT)
+                yield from rewrite(context, "item-math", after, _TEXT)
             return

@@ -6,47 +6,47 @@ import ast
 from collections.abc import Iterator
 
 from dynadiag.advice.branches import branches
+from dynadiag.advice.break_context import BreakContext, Rule, Said, option, rewrite, withhold
 from dynadiag.advice.conditions import condition_of, only_chosen, tensor_of
 from dynadiag.advice.math_calls import computed_with_torch, detached, math_call, of_math
 from dynadiag.advice.places import Place
 from dynadiag.advice.printing import LOGGER_METHODS, loggers, prints
 from dynadiag.advice.reads import draws, in_hook, scalar_calls
-from dynadiag.advice.situation import Rule, Said, Situation, option, rewrite, withhold
 from dynadiag.advice.source import SourceLine, dotted
 from dynadiag.model.report import Advice
 
 _NEEDED = "what the function does with the number, as far as its source was recorded, may need a Python number"
 
 
-def scalar_reads(situation: Situation) -> Iterator[Said]:
+def scalar_reads(context: BreakContext) -> Iterator[Said]:
     """`.item()`, `float(t)`, `int(t)`: keep a tensor where all uses allow it, else capture a number that is only returned."""
-    line = situation.line
-    reads = scalar_calls(line) if situation.editable else []
+    line = context.line
+    reads = scalar_calls(line) if context.editable else []
     if not reads:
         yield from withhold("an operator on this line needs the value of a tensor as a Python number")
     elif in_hook(line, reads[0]):
         yield from withhold("the number is read in a hook, which runs in the backward pass")
     elif (test := condition_of(line)) is not None and not only_chosen(line, test, reads[0]):
-        yield from branches(situation, drop=reads[0])
+        yield from branches(context, drop=reads[0])
     elif line.statement_is_call() and any(True for _ in line.methods(*LOGGER_METHODS)):
-        yield from loggers(situation)
+        yield from loggers(context)
     elif line.statement_is_call() and any(True for _ in line.calls("print")):
-        yield from prints(situation)
+        yield from prints(context)
     else:
-        found = (*_kept(situation, reads), *_captured(situation, reads))
+        found = (*_kept(context, reads), *_captured(context, reads))
         yield from found or withhold(_NEEDED)
 
 
-def _kept(situation: Situation, reads: list[ast.Call]) -> Iterator[Advice]:
+def _kept(context: BreakContext, reads: list[ast.Call]) -> Iterator[Advice]:
     """The tensors in place of the numbers, if all that becomes of them is arithmetic with tensors."""
-    line, place = situation.line, situation.place
+    line, place = context.line, context.place
     if place is None or any(_aliased(place, line, one) or dotted(one.func) in ("int", "bool") for one in reads):
         return
     calls = [of_math(line, one) for one in reads]
     if any(calls):
         around = [place.at(line, one) for one in calls if one is not None]
         if None not in calls and all(one is not None and place.tensor_serves(one) for one in around):
-            yield from computed_with_torch(situation, reads, [one for one in calls if one is not None])
+            yield from computed_with_torch(context, reads, [one for one in calls if one is not None])
         return
     changes = []
     for read in reads:
@@ -57,7 +57,7 @@ def _kept(situation: Situation, reads: list[ast.Call]) -> Iterator[Advice]:
         changes.append((read, detached(tensor_of(line, read))) if bound is None else bound)
     if len({id(node) for node, _ in changes}) == len(changes):
         text = "Keep a tensor instead of the number: all uses compute with it (`detach()` because a number carries no gradient)"
-        yield from rewrite(situation, "item-keep-tensor", line.replaced_all(changes), text)
+        yield from rewrite(context, "item-keep-tensor", line.replaced_all(changes), text)
 
 
 def _aliased(place: Place, line: SourceLine, read: ast.Call) -> bool:
@@ -85,18 +85,16 @@ def _bounded(line: SourceLine, read: ast.Call) -> tuple[ast.Call, str] | None:
     return use, f"{detached(tensor_of(line, read))}.clamp({'min' if dotted(use.func) == 'max' else 'max'}={line.text(other)})"
 
 
-def _captured(situation: Situation, reads: list[ast.Call]) -> Iterator[Advice]:
+def _captured(context: BreakContext, reads: list[ast.Call]) -> Iterator[Advice]:
     """`capture_scalar_outputs`, which holds for the whole program: only where no number that any line reads decides or sizes anything."""
-    if not situation.returns or not all(
-        _symbol_serves(line, place, one) for line, place, one in (*situation.reads, *_here(situation, reads))
-    ):
+    if not context.returns or not all(_symbol_serves(line, place, one) for line, place, one in (*context.reads, *_here(context, reads))):
         return
     text = "Let Dynamo take the number into the graph, which then returns it: the function does nothing else with it"
-    yield from option(situation, "item-capture", "capture_scalar_outputs", " = True", text)
+    yield from option(context, "item-capture", "capture_scalar_outputs", " = True", text)
 
 
-def _here(situation: Situation, reads: list[ast.Call]) -> Iterator[tuple[SourceLine, Place | None, ast.Call | None]]:
-    yield from ((situation.line, situation.place, one) for one in reads)
+def _here(context: BreakContext, reads: list[ast.Call]) -> Iterator[tuple[SourceLine, Place | None, ast.Call | None]]:
+    yield from ((context.line, context.place, one) for one in reads)
 
 
 def _symbol_serves(line: SourceLine, place: Place | None, read: ast.Call | None) -> bool:
@@ -108,38 +106,38 @@ def _symbol_serves(line: SourceLine, place: Place | None, read: ast.Call | None)
     return place.only_returned(node) or (cast is not None and place.only_returned(cast)) or place.tensor_serves(node)
 
 
-def data_operators(situation: Situation) -> Iterator[Said]:
+def data_operators(context: BreakContext) -> Iterator[Said]:
     """Operators that return a Python value (`GB0033`): use the one that returns a tensor, where all uses allow it."""
-    line, place = situation.line, situation.place
+    line, place = context.line, context.place
     found: tuple[Advice, ...] = ()
-    if situation.editable and place is not None:
-        found = (*_compared(situation, place), *math_call(situation, place), *_listed(situation, place))
+    if context.editable and place is not None:
+        found = (*_compared(context, place), *math_call(context, place), *_listed(context, place))
     if draws(line):
         yield from withhold("Python's random numbers cannot be drawn in a graph, and torch draws other ones")
     else:
         yield from found or withhold(_NEEDED)
 
 
-def _compared(situation: Situation, place: Place) -> Iterator[Advice]:
+def _compared(context: BreakContext, place: Place) -> Iterator[Advice]:
     """`assert torch.equal(a, b)`: a tensor of one truth value becomes a check in the graph."""
-    line = situation.line
+    line = context.line
     for name, new in (("torch.equal", "({0} == {1}).all()"), ("torch.allclose", "torch.isclose({0}, {1}).all()")):
         for call in line.calls(name):
             if isinstance(line.statement, ast.Assert) and line.statement.test is call and len(call.args) == 2 and not call.keywords:
                 after = line.replaced(call, new.format(*map(line.text, call.args)))
                 text = "Compare on the device: the assertion then becomes a check in the graph (the shapes must be equal)"
-                yield from rewrite(situation, "equal-tensor", after, text)
+                yield from rewrite(context, "equal-tensor", after, text)
 
 
-def lists(situation: Situation) -> Iterator[Said]:
+def lists(context: BreakContext) -> Iterator[Said]:
     """`t.tolist()`: the elements as 0-d tensors where all uses allow it."""
-    found = tuple(_listed(situation, situation.place)) if situation.editable and situation.place is not None else ()
+    found = tuple(_listed(context, context.place)) if context.editable and context.place is not None else ()
     yield from found or withhold("a list of Python numbers is needed here, as far as the source was recorded")
 
 
-def _listed(situation: Situation, place: Place) -> Iterator[Advice]:
+def _listed(context: BreakContext, place: Place) -> Iterator[Advice]:
     """`a, b = t.tolist()` whose numbers are only computed with."""
-    line = situation.line
+    line = context.line
     statement = line.statement
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1 or not isinstance(statement.value, ast.Call):
         return
@@ -150,10 +148,10 @@ def _listed(situation: Situation, place: Place) -> Iterator[Advice]:
         return
     if all(place.is_bound_once(one) and all(map(place.tensor_serves, place.reads(one))) for one in names):
         text = "Take the elements as 0-d tensors instead of Python numbers: all uses compute with them"
-        yield from rewrite(situation, "tolist-unbind", line.replaced(call, f"{line.text(listed.value)}.detach().unbind()"), text)
+        yield from rewrite(context, "tolist-unbind", line.replaced(call, f"{line.text(listed.value)}.detach().unbind()"), text)
 
 
-def needs_number(situation: Situation) -> Iterator[Said]:
+def needs_number(context: BreakContext) -> Iterator[Said]:
     """A list indexed by a tensor, `range(tensor)`, a symbol that must be decided: Python needs the number."""
     yield from withhold("Python needs the value of a tensor here, which is only known when the graph has run")
 

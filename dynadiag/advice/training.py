@@ -5,19 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from dynadiag.advice.situation import Rule, Said, Situation, option, say, withhold
+from dynadiag.advice.break_context import BreakContext, Rule, Said, option, say, withhold
 
 OWN_BREAK = "torch.optim breaks the graph here on purpose, before its update, which is one graph: nothing has to change"
 
 
-def train_step(situation: Situation) -> Iterator[Said]:
+def train_step(context: BreakContext) -> Iterator[Said]:
     """A whole train step was compiled: compile the model and leave the step in plain Python.
 
     The words are the same for each line of the step, so that one finding about all of them says them once.
     """
-    if not situation.inside and in_optimizer(situation):
+    if not context.inside and in_optimizer(context):
         yield from withhold(OWN_BREAK)
-    elif "add_param_group" in situation.context or re.search(r"\boptim\.[A-Z]\w*\(", situation.line.code):
+    elif "add_param_group" in context.gb_context or re.search(r"\boptim\.[A-Z]\w*\(", context.line.code):
         yield from withhold("an optimizer is made inside the compiled function, which Dynamo does not trace")
     else:
         yield from say(
@@ -28,44 +28,42 @@ def train_step(situation: Situation) -> Iterator[Said]:
         )
 
 
-def autograd_grad(situation: Situation) -> Iterator[Said]:
+def autograd_grad(context: BreakContext) -> Iterator[Said]:
     """`torch.autograd.grad(...)` inside the compiled function.
 
     Behind a break its graph came from outside, and the option leaves the break where it is; what differentiates again (`create_graph`) is
     an error of AOTAutograd in compiled code; the option also takes in every `backward()` of the program's compiled functions.
     """
-    again = "create_graph" in situation.line.code
-    if not (situation.trains or situation.resumed or again) and situation.editable:
+    again = "create_graph" in context.line.code
+    if not (context.trains or context.resumed or again) and context.editable:
         text = "Let Dynamo trace the gradient into the graph: no compiled function of this run calls `backward()` or an optimizer"
-        yield from option(situation, "trace-grad", "trace_autograd_ops", " = True", text)
+        yield from option(context, "trace-grad", "trace_autograd_ops", " = True", text)
     if again:
         yield from withhold("compiled code has no second backward, which `create_graph=True` asks for")
     yield from withhold("Dynamo takes no gradient of what another graph, or eager code, computed")
 
 
-def delayed(situation: Situation) -> Iterator[Said]:
+def delayed(context: BreakContext) -> Iterator[Said]:
     """`GB0148`: a call that torch broke at on purpose, for the reason in its explanation; without one it is an RNN (torch 2.11)."""
-    if not situation.explanation or re.search(r"\b(RNN|GRU|LSTM|allow_rnn)\b", situation.explanation):
-        yield from rnn(situation)
+    if not context.explanation or re.search(r"\b(RNN|GRU|LSTM|allow_rnn)\b", context.explanation):
+        yield from rnn(context)
     else:
         yield from withhold("the line changes the shape or the memory of an input, which the caller sees")
 
 
-def rnn(situation: Situation) -> Iterator[Said]:
+def rnn(context: BreakContext) -> Iterator[Said]:
     """An LSTM, GRU or RNN module."""
-    if situation.packs:
+    if context.packs:
         yield from withhold("Dynamo traces no packed sequences (not with `allow_rnn` either)")
         return
-    yield from option(
-        situation, "rnn-allow", "allow_rnn", " = True", "Let Dynamo trace RNN, GRU and LSTM modules (not on packed sequences)"
-    )
+    yield from option(context, "rnn-allow", "allow_rnn", " = True", "Let Dynamo trace RNN, GRU and LSTM modules (not on packed sequences)")
 
 
-def in_optimizer(situation: Situation) -> bool:
+def in_optimizer(context: BreakContext) -> bool:
     """Whether the break is in torch.optim or at a call of an optimizer's step."""
-    file = situation.torch_frame.file if situation.torch_frame is not None else ""
-    of_scheduler = "lr_scheduler" in f"{file} {situation.context}"
-    return not of_scheduler and (re.search(r"torch[/\\]optim[/\\]", file) is not None or "torch.optim" in situation.context)
+    file = context.torch_frame.file if context.torch_frame is not None else ""
+    of_scheduler = "lr_scheduler" in f"{file} {context.gb_context}"
+    return not of_scheduler and (re.search(r"torch[/\\]optim[/\\]", file) is not None or "torch.optim" in context.gb_context)
 
 
 TRAINING: dict[str, tuple[Rule, ...]] = {

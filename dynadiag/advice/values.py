@@ -6,64 +6,64 @@ import ast
 import re
 from collections.abc import Iterator
 
-from dynadiag.advice.situation import Rule, Said, Situation, option, rewrite, say, withhold
+from dynadiag.advice.break_context import BreakContext, Rule, Said, option, rewrite, say, withhold
 
 _PYTHON_VALUE = "the call gives a Python value that a graph does not have"
 
 
-def not_a_tensor(situation: Situation) -> Iterator[Said]:
+def not_a_tensor(context: BreakContext) -> Iterator[Said]:
     """`GB0208`: a torch function that returns a Python value."""
-    if any(True for _ in situation.line.calls("copy.copy", "copy")):
-        yield from copies(situation)
+    if any(True for _ in context.line.calls("copy.copy", "copy")):
+        yield from copies(context)
         return
-    for node in situation.line.nodes if "__eq__" in situation.context else ():
+    for node in context.line.nodes if "__eq__" in context.gb_context else ():
         if isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], ast.Eq | ast.NotEq):
             word = "is" if isinstance(node.ops[0], ast.Eq) else "is not"
-            after = situation.line.replaced(node, f"{situation.line.text(node.left)} {word} {situation.line.text(node.comparators[0])}")
-            yield from rewrite(situation, "none-is", after, "Compare with `is`: `==` asks the tensor")
+            after = context.line.replaced(node, f"{context.line.text(node.left)} {word} {context.line.text(node.comparators[0])}")
+            yield from rewrite(context, "none-is", after, "Compare with `is`: `==` asks the tensor")
             return
     yield from withhold(_PYTHON_VALUE)
 
 
-def copies(situation: Situation) -> Iterator[Said]:
+def copies(context: BreakContext) -> Iterator[Said]:
     """`copy.deepcopy(tensor)` and `copy.copy(tensor)`; what has tensors inside is left as it is."""
-    call = next(situation.line.calls("copy.deepcopy", "deepcopy", "copy.copy"), None)
-    place = situation.place
-    argument = None if call is None or not call.args or place is None else place.at(situation.line, call.args[0])
-    known = "TensorVariable()" in situation.context + situation.explanation and situation.depth <= 1
+    call = next(context.line.calls("copy.deepcopy", "deepcopy", "copy.copy"), None)
+    place = context.place
+    argument = None if call is None or not call.args or place is None else place.at(context.line, call.args[0])
+    known = "TensorVariable()" in context.gb_context + context.explanation and context.depth <= 1
     if call is not None and call.args and (known or (argument is not None and place is not None and place.is_tensor(argument))):
-        after = situation.line.replaced(call, f"{situation.line.text(call.args[0])}.clone()")
+        after = context.line.replaced(call, f"{context.line.text(call.args[0])}.clone()")
         text = "Clone the tensor (a clone stays in the autograd graph, a deepcopy does not)"
-        yield from rewrite(situation, "copy-clone", after, text, own_call=True)
+        yield from rewrite(context, "copy-clone", after, text, own_call=True)
     else:
         yield from withhold("the copy needs the real object, which does not exist while the code is traced")
 
 
-def out_arguments(situation: Situation) -> Iterator[Said]:
+def out_arguments(context: BreakContext) -> Iterator[Said]:
     """`torch.add(x, y, out=z)` where `z` has another shape and would be resized."""
-    call, place = situation.line.only_call(), situation.place
+    call, place = context.line.only_call(), context.place
     keyword = next((one for one in call.keywords if one.arg == "out"), None) if call is not None else None
     if call is not None and keyword is not None and isinstance(keyword.value, ast.Name) and place is not None:
         values = place.values(keyword.value.id)
         if place.is_local(keyword.value.id) and all(isinstance(one, ast.Call) for one in values):
             parts = [
-                *(situation.line.text(one) for one in call.args),
-                *(situation.line.text(one) for one in call.keywords if one is not keyword),
+                *(context.line.text(one) for one in call.args),
+                *(context.line.text(one) for one in call.keywords if one is not keyword),
             ]
-            after = f"{keyword.value.id} = {situation.line.text(call.func)}({', '.join(parts)})"
-            yield from rewrite(situation, "out-result", after, "Take the result instead of `out=`, whose tensor has another shape")
+            after = f"{keyword.value.id} = {context.line.text(call.func)}({', '.join(parts)})"
+            yield from rewrite(context, "out-result", after, "Take the result instead of `out=`, whose tensor has another shape")
             return
     yield from withhold("the tensor behind `out=` has another shape, and who else holds it is not known")
 
 
-def numpy_off(situation: Situation) -> Iterator[Said]:
+def numpy_off(context: BreakContext) -> Iterator[Said]:
     """NumPy tracing was switched off."""
-    yield from option(situation, "numpy-trace", "trace_numpy", " = True", "Switch tracing of NumPy calls on again")
+    yield from option(context, "numpy-trace", "trace_numpy", " = True", "Switch tracing of NumPy calls on again")
 
 
-def no_fake(situation: Situation) -> Iterator[Said]:
+def no_fake(context: BreakContext) -> Iterator[Said]:
     """`GB0090`: an operator without a fake implementation."""
-    op = re.search(r"(?:operator: )?\b((?:\w+)\.(?:\w+))(?:\.\w+)?\s*$", situation.context.splitlines()[0] if situation.context else "")
+    op = re.search(r"(?:operator: )?\b((?:\w+)\.(?:\w+))(?:\.\w+)?\s*$", context.gb_context.splitlines()[0] if context.gb_context else "")
     name = op[1].replace(".", "::", 1) if op else ""
     if not name or name.startswith("aten::"):
         yield from withhold("the operator has no implementation for tensors without data, and is not yours to give one")
@@ -73,16 +73,16 @@ def no_fake(situation: Situation) -> Iterator[Said]:
     yield from say("register-fake", text, after=after)
 
 
-def set_data(situation: Situation) -> Iterator[Said]:
+def set_data(context: BreakContext) -> Iterator[Said]:
     """`p.data = p.data * 0.9 + q.data * 0.1`: a value that is computed from the tensor itself has its shape."""
-    statement, place = situation.line.statement, situation.place
+    statement, place = context.line.statement, context.place
     target = statement.targets[0] if isinstance(statement, ast.Assign) and len(statement.targets) == 1 else None
     if isinstance(statement, ast.Assign) and isinstance(target, ast.Attribute) and target.attr == "data" and place is not None:
         found = place.statement()
         if isinstance(found, ast.Assign) and place.same_shape(found.value, found.targets[0]):
-            name = situation.line.text(target.value)
-            after = f"with torch.no_grad():\n    {name}.copy_({situation.line.text(statement.value)})"
-            yield from rewrite(situation, "data-copy", after, "Write the new values into the tensor instead of replacing its memory")
+            name = context.line.text(target.value)
+            after = f"with torch.no_grad():\n    {name}.copy_({context.line.text(statement.value)})"
+            yield from rewrite(context, "data-copy", after, "Write the new values into the tensor instead of replacing its memory")
             return
     yield from withhold("Dynamo does not trace that a tensor gets other memory, and the new values may have another shape")
 

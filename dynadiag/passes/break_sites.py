@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from dynadiag.advice.break_context import leaves_out
 from dynadiag.advice.graph_breaks import MOST_FIXES, advised
-from dynadiag.advice.situation import leaves_out
 from dynadiag.facts.fingerprint import Subject, fingerprints
 from dynadiag.facts.lookups import kept_graphs, process_of
 from dynadiag.facts.user_frames import entry_stack, joined_stack, of_last_run, own_entry, own_frame, source_function

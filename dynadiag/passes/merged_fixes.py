@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from dynadiag.advice.break_context import leaves_out
 from dynadiag.advice.graph_breaks import MOST_FIXES
-from dynadiag.advice.situation import leaves_out
 from dynadiag.facts.wording import listed, short_place, unique
 from dynadiag.model.report import Advice, GraphBreak
 

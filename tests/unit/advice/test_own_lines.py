@@ -2,7 +2,7 @@
 
 import pytest
 
-from dynadiag.advice.situation import situation_of
+from dynadiag.advice.break_context import break_context_of
 from dynadiag.facts.user_frames import is_own_file
 from dynadiag.model.run import BreakEvent, CompileKey, Frame, Location, Run, RunInfo
 
@@ -14,12 +14,12 @@ RUN = Run(
 )
 
 
-def situation(file):
+def context(file):
     inner = Location(file, 7, "helper", "if mask.all():")
     event = BreakEvent(
         frame="f0", attempt=0, gb_id="GB0170", gb_type="?", explanation="", hints=(), context="", stack=(CALL, inner), torch_frame=inner
     )
-    return situation_of(event, RUN)
+    return break_context_of(event, RUN)
 
 
 @pytest.mark.parametrize(
@@ -55,6 +55,6 @@ def situation(file):
     ],
 )
 def test_whose_line_it_is_has_one_answer(file, whose):
-    found = situation(file)
+    found = context(file)
     assert is_own_file(file, RUN) is found.editable is (whose == "own")
     assert (found.direct, found.library) == (whose == "standard library", whose == "package")

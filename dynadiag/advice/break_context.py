@@ -47,7 +47,7 @@ class TorchOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Situation:
+class BreakContext:
     """One break as the rules see it.
 
     `line` is the user's own line; `editable` says that the break is on it and not in a library. `broken` is the line where Dynamo
@@ -66,7 +66,7 @@ class Situation:
     gb_type: str
     explanation: str
     hints: tuple[str, ...]
-    context: str
+    gb_context: str
     line: SourceLine
     broken: SourceLine
     caller: SourceLine
@@ -117,11 +117,11 @@ class Withheld:
 
 
 Said = Advice | Withheld
-Rule = Callable[[Situation], Iterator[Said]]
+Rule = Callable[[BreakContext], Iterator[Said]]
 
 
-def situation_of(event: BreakEvent | GraphBreak, run: Run, own: Location | None = None) -> Situation:
-    """The situation of one event or site. `own` is the user's own frame when the caller has found it already."""
+def break_context_of(event: BreakEvent | GraphBreak, run: Run, own: Location | None = None) -> BreakContext:
+    """The context of one event or site. `own` is the user's own frame when the caller has found it already."""
     stack = _stack(event, run)
     own = own or (event.own_frame if isinstance(event, GraphBreak) else own_frame(stack, run))
     torch_frame = event.torch_frame or (event.stack[-1] if event.stack else None)
@@ -132,12 +132,12 @@ def situation_of(event: BreakEvent | GraphBreak, run: Run, own: Location | None 
     line = parse_line(None if shown is None else shown.code)
     below = _below(stack, own)
     inside = editable or _inside(event, run, own, stack)
-    return Situation(
+    return BreakContext(
         gb_id=event.gb_id,
         gb_type=reason,
         explanation=event.explanation or "",
         hints=event.hints,
-        context=event.context or "",
+        gb_context=event.context or "",
         line=line,
         broken=line if editable or torch_frame is None else parse_line(torch_frame.code),
         torch_frame=torch_frame,
@@ -308,13 +308,13 @@ def _process(event: BreakEvent | GraphBreak, run: Run) -> Process | None:
     return None if index is None else process_of(run, index)
 
 
-def option(situation: Situation, slug: str, name: str, statement: str, text: str) -> Iterator[Advice]:
+def option(context: BreakContext, slug: str, name: str, statement: str, text: str) -> Iterator[Advice]:
     """Advice to set one option of `torch._dynamo.config`.
 
     Left out when the torch that ran does not have it; with "if your torch has this option" when that is not known.
     `statement` is what follows `torch._dynamo.config.<name>` (` = True`, `.add(print)`).
     """
-    has = situation.options.known("dynamo", name)
+    has = context.options.known("dynamo", name)
     if has == "no":
         return
     full = f"torch._dynamo.config.{name}"
@@ -323,15 +323,15 @@ def option(situation: Situation, slug: str, name: str, statement: str, text: str
 
 
 def rewrite(
-    situation: Situation, slug: str, after: str, text: str, *, options: tuple[str, ...] = (), own_call: bool = False
+    context: BreakContext, slug: str, after: str, text: str, *, options: tuple[str, ...] = (), own_call: bool = False
 ) -> Iterator[Advice]:
     """Advice to rewrite the user's line.
 
     Nothing if the break is on a line of a library, which the user cannot edit, unless the rule has recognised the call on the user's
     own line that leads there (`own_call`). `after` is the whole new line: what has gaps to fill is a `sketch`.
     """
-    if situation.editable or own_call:
-        yield Advice(slug=slug, text=text, before=situation.line.code or None, after=after, options=options)
+    if context.editable or own_call:
+        yield Advice(slug=slug, text=text, before=context.line.code or None, after=after, options=options)
 
 
 def withhold(reason: str) -> Iterator[Withheld]:
@@ -344,17 +344,17 @@ def say(slug: str, text: str, *, after: str | None = None) -> Iterator[Advice]:
     yield Advice(slug=slug, text=text, after=after)
 
 
-def guarded(situation: Situation, slug: str) -> Iterator[Advice]:
+def guarded(context: BreakContext, slug: str) -> Iterator[Advice]:
     """Advice to put the whole line, when it is one call whose value nobody uses, behind `torch.compiler.is_compiling()`.
 
     That changes the program, since compiled calls then leave the call out: it says so, and comes last.
     """
-    line = situation.line
-    if not (situation.editable or situation.direct) or situation.options.known("compiler", "is_compiling") == "no":
+    line = context.line
+    if not (context.editable or context.direct) or context.options.known("compiler", "is_compiling") == "no":
         return
     if line.only_call() is not None:
         after = f"if not torch.compiler.is_compiling():\n    {line.code}"
-        text = f"Leave {line_name(situation)} out of compiled code: {CHANGES}"
+        text = f"Leave {line_name(context)} out of compiled code: {CHANGES}"
         yield Advice(slug=slug, text=text, before=line.code, after=after, options=("torch.compiler.is_compiling",))
 
 
@@ -368,6 +368,6 @@ def quoted(code: str, limit: int = 80) -> str:
     return f"`{code if len(code) <= limit else code[: limit - 3] + '...'}`"
 
 
-def line_name(situation: Situation) -> str:
+def line_name(context: BreakContext) -> str:
     """The line in backticks, or "this line" when it was not recorded."""
-    return quoted(situation.line.code) if situation.line.code else "this line"
+    return quoted(context.line.code) if context.line.code else "this line"
