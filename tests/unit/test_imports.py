@@ -341,3 +341,10 @@ def test_each_verbs_help_has_two_examples(verb):
 def test_reading_a_recording_imports_no_torch():
     done = run_python("import sys, dynadiag.trace, dynadiag.report, dynadiag.render, dynadiag.api; print('torch' in sys.modules)")
     assert done.stdout == "False\n", done.stderr
+
+
+@pytest.mark.parametrize("module", ["dynadiag.bench.inside.main", "dynadiag.capture.script_capture", "dynadiag.record.inside"])
+def test_what_runs_a_script_leaves_the_import_of_torch_to_it(module):
+    """A variable that the script sets first (OMP_NUM_THREADS, TORCHINDUCTOR_...) would come too late."""
+    done = run_python(f"import sys, {module}; print('torch' in sys.modules)")
+    assert done.stdout == "False\n", done.stderr

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dynadiag.bench.inside.comparing import Reference, compare_all, detail_of, status_of, weight_of
 from dynadiag.bench.inside.layout import other_layouts
 from dynadiag.bench.inside.perturbation import change_inputs
 from dynadiag.bench.inside.reference import Expected, note_once, random_pair, run_and_collect
 from dynadiag.bench.inside.steps import Step
-from dynadiag.compare.judge import Judged
+
+if TYPE_CHECKING:  # see `comparing`
+    from dynadiag.compare.judge import Judged
 from dynadiag.torch_compat.dynamo.counters import eager_random_numbers
 
 # A CUDA graph is warmed up, recorded and replayed: the third call and later ones show what a replay gives.

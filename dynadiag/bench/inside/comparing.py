@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dynadiag.bench.inside.layout import is_layout
-from dynadiag.compare.judge import BENCH, Judged, Noise, Runs, Seen, difference, judge
+
+if TYPE_CHECKING:  # `compare` imports torch, and a script sets variables (OMP_NUM_THREADS) before it does that itself
+    from dynadiag.compare.judge import Judged, Noise, Runs
 
 _NO_SUCH_VALUE = "no such value"
 
@@ -49,6 +51,8 @@ class Reference:
 
 def compare_all(reference: Reference, result: Mapping[str, Any]) -> list[Judged]:
     """What was found of each tensor of the reference, and of each that only the result has; layouts are no values."""
+    from dynadiag.compare.judge import BENCH, Judged, Seen, difference, judge
+
     names = [name for name in reference.first if not is_layout(name)]
     values = [reference.first[name] for name in names]
     # A number of Python's is held as float64, however it was computed.
@@ -60,6 +64,8 @@ def compare_all(reference: Reference, result: Mapping[str, Any]) -> list[Judged]
 
 
 def _noise(reference: Reference, names: Sequence[str]) -> Noise:
+    from dynadiag.compare.judge import Noise, Runs
+
     def by_position(run: Mapping[str, Any]) -> list[Any]:
         return [run.get(name) for name in names]
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from dynadiag.bench.inside.state import Held
-from dynadiag.compare.noise import Generators, perturbed
 
 TF32_EPS = 2.0**-10
 _SEED = 7
@@ -22,6 +21,8 @@ def floating(held: Mapping[str, Held]) -> list[Any]:
 def nudge(held: Mapping[str, Held], eps: float, seed: int = _SEED) -> None:
     """Multiply every value of the floating tensors by 1 plus at most half of `eps`, in place, at random. Scales and settings stay."""
     import torch
+
+    from dynadiag.compare.noise import Generators, perturbed
 
     generators = Generators(seed)
     with torch.no_grad():

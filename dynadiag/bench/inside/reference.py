@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dynadiag.bench.inside.comparing import Nudged, Reference, compare_all
 from dynadiag.bench.inside.layout import layout_of
@@ -16,9 +16,9 @@ from dynadiag.bench.inside.state import State, find_state
 from dynadiag.bench.inside.steps import Step
 from dynadiag.bench.inside.vacuous import same_bits, why_vacuous
 from dynadiag.capture.call_state import cuda_in_use, seed_generators
-from dynadiag.compare.judge import Judged
-from dynadiag.compare.noise import SMALLEST_NUDGE, in_float64, loses_numbers
-from dynadiag.torch_compat.dispatch.rounding import CoarsestRounding, NoisySums, is_convolution, uses_tf32
+
+if TYPE_CHECKING:  # see `comparing`
+    from dynadiag.compare.judge import Judged
 
 # With random numbers in the step, float64 is a truth only where it drew the same ones.
 _SAME_DRAWS = 1e-2
@@ -238,6 +238,8 @@ def _may_use_tf32(modules: Mapping[str, Any]) -> bool:
     """Whether float32 products of this step may be computed in TF32; convolutions may by default, products of matrices may not."""
     if not cuda_in_use():
         return False
+    from dynadiag.torch_compat.dispatch.rounding import is_convolution, uses_tf32
+
     parts = [part for module in modules.values() for part in module.modules()]
     convolves = not parts or any(is_convolution(part) for part in parts)
     return uses_tf32(convolution=False) or (convolves and uses_tf32(convolution=True))
@@ -259,6 +261,8 @@ def _reference(
 
 def _exact(expected: Expected, step: Step, first: Mapping[str, Any], *, changed: bool) -> dict[str, Any]:
     """The results in float64; empty, with a note, where the step cannot run so or drew other random numbers."""
+    from dynadiag.compare.noise import in_float64, loses_numbers
+
     expected.snapshot.restore()
     try:
         with in_float64(floating(expected.snapshot.state.held)):
@@ -302,6 +306,8 @@ def _start(expected: Expected, *, changed: bool) -> None:
 
 def _coarsest(expected: Expected, step: Step, *, tf32: bool, changed: bool) -> float:
     """The rounding of the coarsest dtype that the step computes in; the state is as at the start again."""
+    from dynadiag.torch_compat.dispatch.rounding import CoarsestRounding
+
     _start(expected, changed=changed)
     with CoarsestRounding() as seen:
         step.run(step.original)
@@ -324,6 +330,8 @@ class Nudges:
 
     def __call__(self, names: Collection[str]) -> Nudged:
         """The runs."""
+        from dynadiag.compare.noise import SMALLEST_NUDGE
+
         expected = self.expected
         with eager_stance(self.eager_arm), expected.without_dropout():
             if self.eps is None:
@@ -334,6 +342,8 @@ class Nudges:
         return Nudged(further=further, same=same)
 
     def _run(self, names: Collection[str], seed: int, eps: float) -> dict[str, Any]:
+        from dynadiag.torch_compat.dispatch.rounding import NoisySums
+
         _start(self.expected, changed=self.changed)
         if eps:
             nudge(self.expected.snapshot.state.held, eps, seed)

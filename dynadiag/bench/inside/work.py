@@ -13,7 +13,6 @@ from dynadiag.bench.inside.reference import eager_stance
 from dynadiag.bench.inside.state import find_state
 from dynadiag.bench.inside.steps import Step
 from dynadiag.torch_compat.aot.graph_costs import StepWork, counting_backend
-from dynadiag.torch_compat.dispatch.rounding import uses_tf32
 
 _KINDS = 20
 _Kind = tuple[tuple[int, ...], str]
@@ -23,6 +22,8 @@ def step_work(step: Step, switch: CompileSwitch) -> dict[str, Any]:
     """Operations of one uncompiled step, and of the AOT graphs of the same step with their bytes (static shapes, nothing recomputed)."""
     import torch
     from torch.utils.flop_counter import FlopCounterMode
+
+    from dynadiag.torch_compat.dispatch.rounding import uses_tf32
 
     with eager_stance(False), _no_fused_layers(), FlopCounterMode(display=False) as counter:
         step.run(step.original)
