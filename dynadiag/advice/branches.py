@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dynadiag.advice.break_context import BreakContext, Said, rewrite, withhold
 from dynadiag.advice.conditions import condition_of, if_expression, negated, tensor_condition
 from dynadiag.advice.places import Place
+from dynadiag.advice.reads import DRAWN, draws
 from dynadiag.advice.source import dotted
 from dynadiag.model.report import Advice
 
@@ -130,6 +131,8 @@ def _constant(context: BreakContext, message: ast.expr) -> str:
 
 def _reason(context: BreakContext) -> str:
     statement = context.line.statement
+    if draws(context.line):
+        return DRAWN
     if isinstance(statement, ast.While):
         return "the values of a tensor decide how often the loop runs, which no graph can do"
     block: Sequence[ast.stmt] = ()

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from dynadiag.advice import printing, training, values
 from dynadiag.advice.break_context import BreakContext, Rule, Said, guarded, line_name, quoted, rewrite, withhold
+from dynadiag.advice.reads import DRAWN
 
 
 def skipped(context: BreakContext) -> Iterator[Said]:
@@ -104,7 +105,7 @@ _REASONS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     for pattern, reason in (
         (r"lr_scheduler|LRScheduler|GradScaler", "it keeps Python state that Dynamo does not trace"),
         (r"^time\.|datetime", "a graph has no clock: what it runs can only be timed from outside of the compiled function"),
-        (r"^random\.|Random\.|numpy\.random", "Python's random numbers cannot be drawn in a graph, and torch draws other ones"),
+        (r"^random\.|Random\.|numpy\.random", DRAWN),
         (r"manual_seed|rng_state|fork_rng|Generator", "the state of random generators is no part of a graph"),
         (r"rnn\.pack|PackedSequence", "Dynamo traces no packed sequences, with no option"),
         (r"sparse", "Dynamo does not trace sparse tensors"),

@@ -141,7 +141,7 @@ def _normal(gb_type: str) -> str:
 
 
 def _unique(found: Iterable[Advice]) -> tuple[Advice, ...]:
-    """The advice once each, since rules share what they fall back to; what changes the program comes last."""
+    """The advice once each; what leaves a part of the program out is told only where nothing else helps."""
     once = {(advice.slug if advice.after is None else "", advice.before, advice.after or ""): advice for advice in reversed(tuple(found))}
     found = tuple(once.values())[::-1]
-    return tuple(sorted(found, key=leaves_out))
+    return tuple(advice for advice in found if not leaves_out(advice)) or found

@@ -31,6 +31,7 @@ _TENSOR_METHODS = frozenset(
 _REDUCTIONS = frozenset(
     ("amax", "amin", "argmax", "argmin", "count_nonzero", "max", "mean", "median", "min", "norm", "prod", "std", "sum", "var")
 )
+_IN_PLACE = frozenset(("add_", "clamp_", "copy_", "div_", "fill_", "lerp_", "mul_", "sub_", "zero_"))
 _TENSOR_ATTRIBUTES = frozenset(("device", "dim", "dtype", "grad", "requires_grad", "shape", "size", "numel", "item", "tolist"))
 # Methods of a tensor that compute with a number as they do with a tensor of no dimensions.
 _TAKE_BOTH = frozenset(("add", "add_", "sub", "sub_", "mul", "mul_", "div", "div_", "pow"))
@@ -112,8 +113,8 @@ class Place:
         return bool(self.values(name)) and name not in (*arguments, *shared)
 
     def is_written(self, name: str) -> bool:
-        """Whether the function changes this tensor in place, so that another tensor of the same memory would change with it."""
-        for one in self._nodes:
+        """Whether the function changes this tensor in place behind the row, so that another tensor of the same memory changes with it."""
+        for one in (*ast.walk(self.statement() or ast.Pass()), *self.behind()):
             if isinstance(one, ast.AugAssign) and dotted(one.target) == name:
                 return True
             if isinstance(one, ast.Subscript) and isinstance(one.ctx, ast.Store) and dotted(one.value) == name:
@@ -156,7 +157,7 @@ class Place:
     def _used_as_tensor(self, read: ast.expr) -> bool:
         parent = self._parents.get(id(read))
         if isinstance(parent, ast.Attribute):
-            return parent.attr in _TENSOR_METHODS | _REDUCTIONS | _TENSOR_ATTRIBUTES
+            return parent.attr in _IN_PLACE or parent.attr in _TENSOR_METHODS | _REDUCTIONS | _TENSOR_ATTRIBUTES
         if isinstance(parent, ast.BinOp):
             return isinstance(parent.op, ast.MatMult)
         call = dotted(parent.func) or "" if isinstance(parent, ast.Call) and parent.args[:1] == [read] else ""

@@ -67,6 +67,8 @@ def _printed(context: BreakContext) -> Iterator[Advice]:
             changes.append((read, f"f{quote}{{{inner}}}{quote}"))
         else:
             return
+    if not all(isinstance(one, ast.Constant | ast.JoinedStr) or any(one is read for read, _ in changes) for one in call.args):
+        return  # a number that changes is a symbol among the arguments, at which the print breaks as before
     text = (
         "Print text made of the tensor, after the graph (say `torch._dynamo.config.reorderable_logging_functions.add(print)` once before)"
     )
@@ -202,9 +204,11 @@ def warn(context: BreakContext) -> Iterator[Said]:
             ".add(warnings.warn)",
             f"Keep {context.called} and let Dynamo warn after the graph has run",
         )
-    inside = f" (this one is in {context.where}, where you cannot edit it)" if context.where and not context.direct else ""
-    yield from ignored(context, "warn-ignore", "warnings.warn", f"Leave warnings out of compiled code{inside}: {CHANGES}")
-    yield from guarded(context, "warn-guard")
+    guard = tuple(guarded(context, "warn-guard"))
+    yield from guard
+    if not guard:
+        inside = f" (this one is in {context.where}, where you cannot edit it)" if context.where and not context.direct else ""
+        yield from ignored(context, "warn-ignore", "warnings.warn", f"Leave warnings out of compiled code{inside}: {CHANGES}")
 
 
 def clocks(context: BreakContext) -> Iterator[Said]:

@@ -11,7 +11,7 @@ from dynadiag.advice.conditions import condition_of, only_chosen, tensor_of
 from dynadiag.advice.math_calls import computed_with_torch, detached, math_call, of_math
 from dynadiag.advice.places import Place
 from dynadiag.advice.printing import LOGGER_METHODS, loggers, prints
-from dynadiag.advice.reads import draws, in_hook, scalar_calls
+from dynadiag.advice.reads import DRAWN, draws, in_hook, scalar_calls
 from dynadiag.advice.source import SourceLine, dotted
 from dynadiag.model.report import Advice
 
@@ -33,7 +33,7 @@ def scalar_reads(context: BreakContext) -> Iterator[Said]:
     elif line.statement_is_call() and any(True for _ in line.calls("print")):
         yield from prints(context)
     else:
-        found = (*_kept(context, reads), *_captured(context, reads))
+        found = tuple(_kept(context, reads)) or tuple(_captured(context, reads))
         yield from found or withhold(_NEEDED)
 
 
@@ -113,7 +113,7 @@ def data_operators(context: BreakContext) -> Iterator[Said]:
     if context.editable and place is not None:
         found = (*_compared(context, place), *math_call(context, place), *_listed(context, place))
     if draws(line):
-        yield from withhold("Python's random numbers cannot be drawn in a graph, and torch draws other ones")
+        yield from withhold(DRAWN)
     else:
         yield from found or withhold(_NEEDED)
 

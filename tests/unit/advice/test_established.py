@@ -30,7 +30,7 @@ def broken(gb_id, stack, context="", explanation="", frame="f0"):
     )
 
 
-def said(gb_id, *body, context="", below=(), explanation="", others=(), compiled=FILE, name="f", recorded=True):
+def said(gb_id, *body, context="", below=(), explanation="", others=(), compiled=FILE, name="f", recorded=True, options=OPTIONS):
     """The advice by slug and the reason; the line that breaks is the one that begins with ">>> ", else the first."""
     row = next((number for number, one in enumerate(body) if one.lstrip().startswith(">>> ")), 0)
     rows = ["def f(self, x, n):", *(f"    {one.replace('>>> ', '')}" for one in body)]
@@ -42,7 +42,7 @@ def said(gb_id, *body, context="", below=(), explanation="", others=(), compiled
     event = broken(gb_id, (own, *below), context, explanation)
     run = Run(
         info=RunInfo(),
-        processes=(Process(index=0, log="a.log", torch="2.15.0", option_names=OPTIONS),),
+        processes=(Process(index=0, log="a.log", torch="2.15.0", option_names=options),),
         frames=frames,
         blocks={(FILE, 10): "\n".join(rows)} if recorded else {},
         breaks=(event, *(broken(other, (Location(FILE, 90, "f", code),), frame="f1") for other, code in others)),
@@ -62,10 +62,12 @@ def said(gb_id, *body, context="", below=(), explanation="", others=(), compiled
         ("s = x.abs().mean().item()", "t = s / 2", "return x.float() * t"),
         ("y = self.fc(x.float())", ">>> y = y / float(x.norm())", "return y"),
         ("total = 0.0", ">>> total += x.sum().item()", "return x * total"),
+        ("self.seen += 1", ">>> w = 1.0 / self.seen.item()", "self.mean.mul_(1 - w).add_(x.mean(0) * w)"),
     ],
 )
 def test_a_number_that_only_meets_tensors_in_arithmetic_becomes_a_tensor(body):
     found, _ = said("GB0124", *body)
+    assert list(found) == ["item-keep-tensor"]
     assert ".detach()" in found["item-keep-tensor"].after and ".item()" not in found["item-keep-tensor"].after
 
 
@@ -88,6 +90,7 @@ def test_a_number_that_only_meets_tensors_in_arithmetic_becomes_a_tensor(body):
         ("best.append(int(ptr[best[-1]]))",),
         ("h.register_hook(lambda g: self.norms.append(g.norm().item()))",),
         ("s = self.count.item()", "self.count.add_(1)", "return x * s"),
+        ("for _ in range(3):", "    self.count += 1", "    >>> s = self.count.item()", "    x = x * s"),
         ("return math.pow(x.item() + 1, 2) * x",),
         ("return self.state, float(-np.abs(self.state).sum())",),
         ("seed = max(x.std().item(), low)", "return x * seed"),
@@ -168,6 +171,7 @@ def test_a_choice_between_values_of_one_shape_is_written_out(body, after):
         (("if x.sum() > 0:", "    self.log.write(x)", "return x"), "makes calls (`self.log.write`)"),
         (("for i in n:", "    >>> if x.max() > 3:", "        break", "return x"), "leaves or skips"),
         (("if x.sum() > 9:", "    return x, None", "return x * 2, x"), "ends the function"),
+        (("y = x.sum() if random.random() < 0.5 else -x", "return y"), "random numbers"),
         (("while x.sum() < 9:", "    x = x + 1", "return x"), "how often the loop runs"),
         (("if int(x.item()) not in self.cold:", "    x = x + 1", "return x"), "decides what Python does"),
         (("if far(x.sum().item()):", '    raise E("no")'), "decides what Python does"),
@@ -275,3 +279,13 @@ def test_new_memory_is_copied_into_where_the_value_has_the_tensors_shape():
     found, _ = said("GB0056", "n.data = n.data * 0.9", "return x")
     assert found["data-copy"].after == "with torch.no_grad():\n    n.copy_(n.data * 0.9)"
     assert said("GB0056", "n.data = x", "return n")[0] == {}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "moved"), [('"loss", x.mean().item()', True), ('f"{n}: {x.mean().item():.3f}"', True), ("x.mean().item(), n", False)]
+)
+def test_a_print_of_a_number_beside_others_is_left_out_at_most(arguments, moved):
+    """`n` became a symbol, at which the print broke as before."""
+    options = {**OPTIONS, "dynamo": OPTIONS["dynamo"] | {"reorderable_logging_functions"}}
+    found, _ = said("GB0124", f"print({arguments})", "return x", options=options)
+    assert list(found) == (["item-print"] if moved else ["print-guard"])

@@ -129,8 +129,7 @@ def test_a_skipped_function_is_known_by_its_name(context, code, slug):
 def test_a_print_that_reads_a_tensor_is_not_moved():
     context = "builtin print [<class 'torch._dynamo.variables.constant.ConstantVariable'>] False"
     found = break_advice(event("GB0059", 'print("loss", loss.item())', context=context), run_of())
-    assert slugs(found) == ["item-print", "print-guard"]
-    assert "this changes the program" in found[-1].text
+    assert slugs(found) == ["item-print"]
 
 
 def test_a_site_gets_the_advice_of_its_event():

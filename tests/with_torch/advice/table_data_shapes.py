@@ -56,8 +56,6 @@ class lists_an_int_tensor:
         y = x.tolist()
         return x * y[0]
 
-    item_capture = option(SCALARS)
-
 
 class finds_nonzero:
     breaks = {"GB0036"}

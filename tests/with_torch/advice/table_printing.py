@@ -38,12 +38,6 @@ class prints_a_constant:
 
     print_reorder = option(PRINT)
 
-    def print_guard(x):
-        x = x + 1
-        if not torch.compiler.is_compiling():
-            print("a")
-        return x * 2
-
 
 class prints_a_tensor:
     breaks = {"GB0059"}
@@ -68,12 +62,6 @@ class prints_a_shape:
     def print_format(x):
         x = x + 1
         print(f"shape {x.shape}")
-        return x * 2
-
-    def print_guard(x):
-        x = x + 1
-        if not torch.compiler.is_compiling():
-            print("shape", x.shape)
         return x * 2
 
 
@@ -123,12 +111,6 @@ class prints_what_cannot_be_moved:
         print(f"{x.shape}")
         return x * 2
 
-    def print_guard(x):
-        x = x + 1
-        if not torch.compiler.is_compiling():
-            print(x.shape)
-        return x * 2
-
 
 class logs:
     breaks = {"GB0291"}
@@ -139,12 +121,6 @@ class logs:
         return x * 2
 
     logger_reorder = option("torch._dynamo.config.reorderable_logging_functions.add(logging.Logger.info)", only="2.15")
-
-    def logger_guard(x):
-        x = x + 1
-        if not torch.compiler.is_compiling():
-            logger.info("step")
-        return x * 2
 
 
 class logs_a_shape:
@@ -190,12 +166,6 @@ class logs_by_a_method_of_its_own:
 
     logger_reorder = option("torch._dynamo.config.reorderable_logging_functions.add(logging.Logger.warning_once)", only="2.15")
 
-    def logger_guard(x):
-        x = x + 1
-        if not torch.compiler.is_compiling():
-            logger.warning_once("odd")
-        return x * 2
-
 
 class logs_to_the_root:
     breaks = {"GB4841"}
@@ -206,7 +176,6 @@ class logs_to_the_root:
         logging.info("step")
         return x * 2
 
-    logging_ignore = option("torch._dynamo.config.ignore_logging_functions.add(logging.info)")
     logging_reorder = option("torch._dynamo.config.reorderable_logging_functions.add(logging.info)")
 
 
@@ -219,7 +188,6 @@ class warns:
         return x * 2
 
     warn_reorder = option("torch._dynamo.config.reorderable_logging_functions.add(warnings.warn)")
-    warn_ignore = option("torch._dynamo.config.ignore_logging_functions.add(warnings.warn)")
 
 
 class warns_with_a_category:
@@ -230,7 +198,11 @@ class warns_with_a_category:
         warnings.warn("odd", UserWarning, stacklevel=2)
         return x * 2
 
-    warn_ignore = option("torch._dynamo.config.ignore_logging_functions.add(warnings.warn)")
+    def warn_guard(x):
+        x = x + 1
+        if not torch.compiler.is_compiling():
+            warnings.warn("odd", UserWarning, stacklevel=2)
+        return x * 2
 
 
 class writes_to_stdout:
@@ -245,12 +217,6 @@ class writes_to_stdout:
     def write_print(x):
         x = x + 1
         print("a")
-        return x * 2
-
-    def write_guard(x):
-        x = x + 1
-        if not torch.compiler.is_compiling():
-            sys.stdout.write("a\n")
         return x * 2
 
 

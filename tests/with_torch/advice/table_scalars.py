@@ -77,8 +77,6 @@ class lists_scalars:
         y = [v.item() for v in x]
         return x * y[0]
 
-    item_capture = option(SCALARS)
-
 
 class collects_scalars:
     breaks = {"GB0124"}
