@@ -110,7 +110,7 @@ def _report_script(result: Mapping[str, Any], directory: Path) -> None:
         say(f"it needs environment variables, which the reproducer sets: {', '.join(result['variables'])}")
     say(f"{before} statements reduced to {after} in {sum(result['queries'].values())} queries")
     for text in result["left_out"]:
-        say(f"left out first, since candidates may not touch what is not their own: {text[:200]}")
+        say(f"removed first, because candidates must not affect anything outside their own folder: {text[:200]}")
     for text in result["not_inlined"]:
         say(text[:300])
     if result["flaky"]:

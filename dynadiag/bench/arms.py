@@ -92,7 +92,7 @@ def parse_variants(texts: Sequence[str], target: str, *, loop: int | None = None
     if len(arms) < 2:
         raise UsageError('--variants needs a baseline and at least one to compare with it: --variants "a: ARGS" "b: ARGS"')
     if len({arm.name for arm in arms}) < len(arms) or AGAIN in {arm.name for arm in arms}:
-        raise UsageError(f"--variants: each needs a name of its own, and none is called {AGAIN}")
+        raise UsageError(f"--variants: each needs its own name, and none may be called {AGAIN}")
     return tuple(arms)
 
 

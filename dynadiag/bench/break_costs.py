@@ -18,7 +18,7 @@ ABLATION = (
 )
 TIMED_GUARDS = "the guard set evaluated 200 times on the real locals when it was made, times its evaluations per call"
 TIMED_COPY = "a copy of this tensor timed by itself"
-_NO_SKIP_PRICE = "nothing shows what the call would take if CUDA graphs were not skipped"
+_NO_SKIP_PRICE = "nothing shows how long the call would take if CUDA graphs were not skipped"
 _MOST_S = 20.0
 
 
@@ -128,8 +128,8 @@ def _guard(one: Mapping[str, Any]) -> dict[str, Any]:
 
 def _skip(row: ArmResult, reason: str) -> dict[str, Any]:
     idle = None if row.busy_share is None or row.median_ms is None else max(0.0, (1 - row.busy_share) * row.median_ms)
-    unknown = {"ms": _NO_SKIP_PRICE} | ({"at_most_ms": "how long the device waits was not measured"} if idle is None else {})
-    return {"reason": reason, "ms": None, "at_most_ms": idle, "how": "at most the time in which the device waits", "unknown": unknown}
+    unknown = {"ms": _NO_SKIP_PRICE} | ({"at_most_ms": "the device's waiting time was not measured"} if idle is None else {})
+    return {"reason": reason, "ms": None, "at_most_ms": idle, "how": "at most the time that the device waits", "unknown": unknown}
 
 
 def price_lines(prices: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -150,7 +150,7 @@ def _lines(one: Mapping[str, Any]) -> list[str]:
     else:
         lines.append(f"all graph breaks together: {_together(one)}")
         for place in sorted(one["breaks"], key=lambda item: -(item["ms"] or 0.0)):
-            times = f", {place['times']} times a call" if place["times"] > 1 else ""
+            times = f", {place['times']} times per call" if place["times"] > 1 else ""
             price = f"no price: {place['unknown']['ms']}" if place["ms"] is None else _words(place)
             lines.append(f"break at {place['where']} ({place['reason'][:80]}{times}): {price}")
         if one["unexplained"] is not None:

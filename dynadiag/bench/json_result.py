@@ -14,7 +14,7 @@ from dynadiag.render import finite_json
 
 SCHEMA_VERSION = 1
 _NO_CUDA = "no CUDA device was used"
-_EAGER = "this arm compiles nothing"
+_EAGER = "this arm does not compile anything"
 _ON_CUDA = ("kernels", "busy_share", "peak_bytes")
 _OF_COMPILED = ("graphs", "breaks", "recompiles", "limit_hits", "cudagraph_skips", "compile_cold_s", "compile_warm_s", "cold_phases_s")
 _OF_DECISIONS = ("speedup", "ci95", "noise_ci95", "noise_ci99")
@@ -82,7 +82,7 @@ def _arm(row: ArmResult, cuda: bool) -> dict[str, Any]:
 def _check(item: Correctness, result: BenchResult) -> dict[str, Any]:
     values = dataclasses.asdict(item)
     is_baseline = bool(result.arms) and item.arm == result.arms[0].name and item.status == "PASS"
-    why = "the other arms are compared with this one" if is_baseline else item.detail or "what was compared has no distance"
+    why = "the other arms are compared with this one" if is_baseline else item.detail or "no distance is defined for what was compared"
     return {**values, "unknown": {name: why for name in ("worst", "error", "allowed") if values[name] is None}}
 
 
@@ -97,13 +97,13 @@ def _why(row: ArmResult, name: str, cuda: bool) -> str:
     if name in _ON_CUDA and not cuda:
         return _NO_CUDA
     if row.timed == "iteration" and name in _COMPILE_SECONDS:
-        return "what a script compiles on its way is not told apart from its other work"
+        return "a script's compilation is not separated from its other work"
     if name == "break_even_calls":
         return "this arm's median is not below the baseline's, or it is the baseline itself"
     if name in (*_OF_COMPILED, "warm_phases_s"):
         return "no graph was captured" if row.status == "not_compiled" else _EAGER
     if row.timed == "iteration" and name in ("saved", "saved_bytes"):
-        return "what an iteration of a script keeps for backward is not told apart"
+        return "what an iteration of a script keeps for backward is not separated"
     if row.name == AGAIN:
         return "the baseline's own process was measured again"
     return "nothing was timed" if not row.samples_ms else "not measured"
@@ -166,7 +166,7 @@ def _unknown_above(result: BenchResult) -> Mapping[str, str]:
         "torch": None if result.environment else "no arm could be loaded",
         "same_again": None if result.same_again is not None else "no arm was started",
         "outside_share": None if result.outside_share is not None else "no round was timed",
-        "clocks": None if result.clocks is not None else "nvidia-smi gave no clocks",
+        "clocks": None if result.clocks is not None else "nvidia-smi reported no clocks",
         "ceilings": None if result.ceilings is not None else result.no_limits or _NO_CUDA,
         "floor_ms": None if result.floor is not None and result.floor["floor_ms"] is not None else result.no_limits or _NO_CUDA,
         "prices": None if result.prices is not None else "prices are measured with --prices only",

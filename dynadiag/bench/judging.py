@@ -11,7 +11,7 @@ from dynadiag.bench.verdict import Decision, Verdict, decide
 # Noise that is said: a quarter-to-quarter spread or a drift of the baseline beyond this share.
 _NOISY = 0.05
 _LATE_SHARE = 0.1
-ONE_PROCESS = "the arms shared one process: caches, flags and the recompile limit are common, and the A/A arm is the baseline"
+ONE_PROCESS = "the arms shared one process: caches, flags and the recompile limit are shared, and the A/A arm is the baseline"
 _NOT_RIGHT = {"WRONG": Verdict.WRONG, "DTYPE_CHANGED": Verdict.WRONG, "VACUOUS": Verdict.VACUOUS}
 
 

@@ -31,7 +31,7 @@ def marked_functions(path: Path) -> tuple[str, ...]:
     except OSError as error:
         raise UnreadableInputError(f"{path} cannot be read: {error.strerror}") from None
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise UnreadableInputError(f"{path} is no Python program") from None
+        raise UnreadableInputError(f"{path} is not a Python program") from None
     return tuple(node.name for node in tree.body if isinstance(node, ast.FunctionDef) and any(map(_is_mark, node.decorator_list)))
 
 

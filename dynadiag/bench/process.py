@@ -96,7 +96,7 @@ class ArmProcess:
             return ArmFailedError("crashed", "closed its side of the pipe")
         if status < 0:
             return ArmFailedError("crashed", f"was ended by {signal_name(-status)}")
-        return ArmFailedError("crashed", f"left with exit status {status}{self._last_words()}")
+        return ArmFailedError("crashed", f"exited with status {status}{self._last_words()}")
 
     def _last_words(self) -> str:
         lines = self.tail().split("\n")

@@ -33,9 +33,9 @@ def read_base(path: Path) -> Mapping[str, Any]:
     except OSError as error:
         raise UnreadableInputError(f"{path} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError):
-        raise UnreadableInputError(f"{path} is no bench.json: it is not JSON") from None
+        raise UnreadableInputError(f"{path} is not a bench.json: it is not JSON") from None
     if not isinstance(document, dict) or document.get("schema_version") != 1 or not isinstance(document.get("comparisons"), list):
-        raise UnreadableInputError(f"{path} is no bench.json: it lacks schema_version 1 or its comparisons")
+        raise UnreadableInputError(f"{path} is not a bench.json: it lacks schema_version 1 or its comparisons")
     return document
 
 
@@ -112,7 +112,7 @@ def _worse(now: Comparison, before: Mapping[str, Any], where: str) -> str | None
     if ends is None or noise is None or not _positive(estimate):
         return None
     if now.decision is None:
-        return f"{name}: was timed before and now is not: {now.reason}"
+        return f"{name}: was timed before and is not now: {now.reason}"
     speedup = now.decision.speedup
     ratio = speedup.estimate / float(estimate)  # type: ignore[arg-type]
     noisy = min(noise[0], now.decision.noise.low, 1 - SMALLEST_EFFECT)

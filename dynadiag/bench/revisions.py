@@ -66,7 +66,7 @@ def _submodule(commit: str, name: str, top: Path, files: Path, scratch: Path, re
             raise UsageError(f"{name} is not checked out")
         _git(["cat-file", "-e", f"{commit}^{{commit}}"], top, f"{name} has no such commit")
     except UsageError:
-        yield f"submodule {name} is not in the copy: it is not checked out here at the commit that {revision} names"
+        yield f"submodule {name} is not in the copy: it is not checked out here at the commit used by {revision}"
         return
     yield from _write(commit, top, files, scratch, revision)
 

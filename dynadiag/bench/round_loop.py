@@ -132,7 +132,7 @@ class RoundLoop:
             try:
                 blocks[name] = runner.ask(options=self._options, calls=calls, **runner.block)
             except ArmEndedError as ended:
-                self._result.notes.append(f"{name}: {ended.message}; no further round was timed")
+                self._result.notes.append(f"{name}: {ended.message}; no further rounds were timed")
                 self._ended = True
                 return None
             except ArmFailedError as error:

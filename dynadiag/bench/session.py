@@ -182,7 +182,7 @@ class Session:
         # A function may be broken uncompiled only; but what hangs there would be waited for in every arm.
         needed = first.failed if spec.after else first.status == "timeout" or (spec.script is not None and first.status == "crashed")
         if needed and runner.row is not first:
-            runner.row.status, runner.row.reason = "crashed", f"not started, since {first.name} failed"
+            runner.row.status, runner.row.reason = "crashed", f"not started because {first.name} failed"
             return
         try:
             about = self._load(runner)
@@ -219,7 +219,7 @@ class Session:
                     raise
                 raise UsageError(ended.message) from None
             self._last_calls[runner.spec.target, runner.spec.folder] = ended.calls
-            self._result.notes.append(f"{ended.message}: the last one, call {ended.calls}, was taken")
+            self._result.notes.append(f"{ended.message}: the last one, call {ended.calls}, was used")
             runner.process.kill()
             runner.process = runner.renew()
             return self._ask_load(runner, replace(script, call=ended.calls))
@@ -257,7 +257,7 @@ class Session:
         row.notes.extend(facts.pop("notes"))
         _fill(row, facts)
         if runner.spec.kind != EAGER and not facts["graphs"]:
-            row.status, row.reason = "not_compiled", "no graph was captured: what was timed ran eager"
+            row.status, row.reason = "not_compiled", "no graph was captured: what was timed ran eagerly"
         if runner.spec.name != AGAIN:
             self._result.correctness.append(Correctness(arm=row.name, **outcome))
 
@@ -275,7 +275,7 @@ class Session:
     def _each(self, what: str, action: Callable[[Runner], None]) -> None:
         for runner in list(self._runners):
             if runner in self._runners:
-                self._progress(f"{runner.spec.name}: {'warming up' if what == 'warm' else 'looking back'}", None)
+                self._progress(f"{runner.spec.name}: {'warming up' if what == 'warm' else 'profiling'}", None)
                 try:
                     action(runner)
                 except ArmFailedError as error:
@@ -296,7 +296,7 @@ class Session:
         except ArmFailedError:
             if runner.spec.kind != LOOP:
                 raise
-            runner.row.notes.append("the script ended before the look back: nothing was profiled")
+            runner.row.notes.append("the script ended before the profiled calls: nothing was profiled")
             return
         busy_s = facts.pop("busy_s")
         row = runner.row
@@ -304,7 +304,7 @@ class Session:
             row.busy_share = busy_s * 1e3 / sorted(row.samples_ms)[len(row.samples_ms) // 2]
         _fill(row, facts)
         if runner.spec.kind == COMPILED and row.status == "ok" and not facts["regions"]:
-            row.status, row.reason = "not_compiled", "the timed calls entered no compiled region: they ran eager"
+            row.status, row.reason = "not_compiled", "the timed calls entered no compiled region: they ran eagerly"
 
     def _ask_baseline(self) -> Callable[[str], Any] | None:
         """How to ask the baseline's process something; None where it is gone or is a script that runs on."""
@@ -335,7 +335,7 @@ class Session:
 def _with_hint(spec: ArmSpec, error: ArmFailedError) -> ArmFailedError:
     if spec.instead_of is None or "FileNotFoundError" not in error.message:
         return error
-    hint = "the copy of the revision has only what git tracks: name other files by absolute paths"
+    hint = "the copy of the revision contains only files that git tracks: use absolute paths for other files"
     return ArmFailedError(error.status, f"{error.message} ({hint})")
 
 

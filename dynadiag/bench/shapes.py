@@ -71,7 +71,7 @@ def _prepare(replay: _Replay, study: ShapeStudy, runner: Runner, listed: Mapping
     name = runner.spec.name
     try:
         if replay.ask(runner, "list") != listed:
-            replay.gone[name] = ArmFailedError("crashed", "came by other shapes than the baseline")
+            replay.gone[name] = ArmFailedError("crashed", "received different shapes than the baseline")
             raise replay.gone[name]
     except ArmFailedError as error:
         study.failed[name] = error.message
@@ -142,7 +142,7 @@ def _look(replay: _Replay, runner: Runner, index: int) -> None:
         return
     runner.row.regions = regions
     if not regions:
-        runner.row.status, runner.row.reason = "not_compiled", "the timed calls entered no compiled region: they ran eager"
+        runner.row.status, runner.row.reason = "not_compiled", "the timed calls entered no compiled region: they ran eagerly"
 
 
 def _mean(study: ShapeStudy, baseline: str, arm: str) -> ShapeMean:
@@ -157,7 +157,7 @@ def _mean(study: ShapeStudy, baseline: str, arm: str) -> ShapeMean:
         ratios.append(found.decision.speedup.estimate)
         weights.append(one.calls)
     speedup = weighted_geometric_mean(ratios, weights) if ratios else None
-    reason = "" if ratios else "no shape has right results and times"
+    reason = "" if ratios else "no shape has both correct results and times"
     return ShapeMean(baseline=baseline, arm=arm, speedup=speedup, reason=reason, shapes=len(ratios), calls=sum(weights), left_out=left_out)
 
 

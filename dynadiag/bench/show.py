@@ -206,7 +206,7 @@ def _notes(page: Page, result: BenchResult) -> None:
         if row.late_blocks:
             lines.append(f"{row.name}: something was compiled in {row.late_blocks} of {len(row.samples_ms)} timed blocks")
         if row.limit_hits:
-            lines.append(f"{row.name}: the recompile limit was hit {row.limit_hits} times; those frames ran eager")
+            lines.append(f"{row.name}: the recompile limit was hit {row.limit_hits} times; those frames ran eagerly")
         if row.cudagraph_skips:
             why = "; ".join(row.cudagraph_skip_reasons) or "no reason recorded"
             lines.append(f"{row.name}: CUDA graphs were skipped {row.cudagraph_skips} times: {why}")

@@ -29,7 +29,7 @@ def expanded(target: str, arguments: Sequence[Any], call_method: CallMethod) -> 
     try:
         return expand(arguments, call_method)
     except (TypeError, IndexError, ValueError):
-        raise NotRebuildableError(f"it calls `{shorten(target, 80)}` in a form that is not known") from None
+        raise NotRebuildableError(f"it calls `{shorten(target, 80)}` in an unknown form") from None
 
 
 def _validate_outputs(arguments: Sequence[Any], call_method: CallMethod) -> list[Any]:

@@ -135,7 +135,7 @@ class _Builder:
             else:
                 self._statement(statement)
         if not any(node.op == "output" for node in self._graph.nodes):
-            raise NotRebuildableError("the text has no return: it is cut short")
+            raise NotRebuildableError("the text has no return statement: it is truncated")
 
     def _placeholder(self, name: str, node_name: str) -> None:
         node = self._graph.create_node("placeholder", name, (), {}, name=node_name)
@@ -284,7 +284,7 @@ class _Builder:
 
     def _call_module(self, name: str, path: tuple[str, ...], call: ast.Call) -> Node:
         if len(path) != 1 or path[0] not in self.built.children:
-            raise NotRebuildableError(f"it calls the module `self.{shorten('.'.join(path), 80)}`, whose code is not in the text")
+            raise NotRebuildableError(f"it calls the module `self.{shorten('.'.join(path), 80)}`, whose code is not in the graph's text")
         arguments, named = self._arguments(call)
         node = self._graph.create_node("call_module", path[0], arguments, named, name=name)
         self._describe(node)
@@ -396,4 +396,4 @@ def _self_path(node: ast.expr) -> tuple[str, ...] | None:
 def _check_attribute_name(name: str) -> None:
     """Refuse names that would replace something of a module, or that are no plain word."""
     if not name.replace("_", "a").isalnum() or name.startswith("__") or name in _RESERVED:
-        raise NotRebuildableError(f"it reads the attribute `self.{shorten(name, 80)}`, which is no name of a captured value")
+        raise NotRebuildableError(f"it reads the attribute `self.{shorten(name, 80)}`, which is not the name of a captured value")

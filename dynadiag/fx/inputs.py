@@ -84,13 +84,13 @@ def spec_from_annotation(name: str, annotation: str | None, symbols: Mapping[str
 
 def subclass_refused(name: str, kind: str) -> NotRebuildableError:
     """The error for an input of a tensor class that only the recorded process can make."""
-    return NotRebuildableError(f"the input `{shorten(name, 80)}` is a {shorten(kind, 40)}, which cannot be made from its annotation")
+    return NotRebuildableError(f"the input `{shorten(name, 80)}` is a {shorten(kind, 40)}, which cannot be created from its annotation")
 
 
 def _nothing_known(name: str, annotation: str | None) -> str:
     if annotation is None:
-        return f"the input `{shorten(name, 80)}` has no annotation: nothing says what it is"
-    return f"the input `{shorten(name, 80)}` is annotated `{shorten(annotation, 80)}`, which does not say what it is"
+        return f"the input `{shorten(name, 80)}` has no annotation, so its type is not known"
+    return f"the input `{shorten(name, 80)}` is annotated `{shorten(annotation, 80)}`, which does not give its type"
 
 
 def _tensor_spec(name: str, note: TensorNote, symbols: Mapping[str, sizes.Number]) -> InputSpec:

@@ -47,7 +47,7 @@ class MissingOperator:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Never a result: a graph with stand-ins does not run."""
-        raise RuntimeError(f"{self.printed} is not here")
+        raise RuntimeError(f"{self.printed} is not available here")
 
     def writes(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Write, ...] | None:
         """The arguments that this call writes; None when nothing recorded says."""

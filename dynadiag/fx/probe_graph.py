@@ -48,7 +48,7 @@ def probe_graph(graph: Graph, run: Run, *, seconds: float) -> tuple[dict[str, An
     Raises nothing: what goes wrong is the record's `error`.
     """
     if seconds <= 0:
-        return _unknown("the time for the probe was over before this graph"), False
+        return _unknown("the probe's time limit was reached before this graph"), False
     limit_s = min(seconds, LONGEST_S)
     over: list[float] = []
     with suppress(_OutOfTimeError), _losses_unsaid(), _time_limit(limit_s, over):

@@ -40,7 +40,7 @@ def main(arguments: list[str], *, restart: Callable[[float], None] | None = None
     """
     options = _options(arguments)
     if not (options.run / _MARKER).is_file():
-        return _stop(f"{options.run} is no run directory of dynadiag: nothing is probed", 2)
+        return _stop(f"{options.run} is not a dynadiag run directory: nothing is probed", 2)
     if importlib.util.find_spec("torch") is None:
         return _stop("mutations are not probed: this interpreter has no torch", 3)
     load_package()

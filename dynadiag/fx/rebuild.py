@@ -157,11 +157,11 @@ def _assemble(
 def _held_values(specs: Sequence[InputSpec]) -> list[Any]:
     """Tensors that the graph holds itself; a log may say of them what no memory has room for."""
     if making.total_bytes(specs) > _MOST_HELD_BYTES:
-        raise NotRebuildableError(f"the tensors that it holds itself would take more than {_MOST_HELD_BYTES >> 30} GiB")
+        raise NotRebuildableError(f"its own tensors would take more than {_MOST_HELD_BYTES >> 30} GiB")
     try:
         return making.make_inputs(specs, FILLINGS[0])
     except (RuntimeError, TypeError, OverflowError, MemoryError) as error:
-        raise NotRebuildableError(f"the tensors that it holds itself cannot be made: {shorten(str(error), 120)}") from None
+        raise NotRebuildableError(f"its own tensors cannot be created: {shorten(str(error), 120)}") from None
 
 
 def _annotation_of(node: Node) -> str | None:

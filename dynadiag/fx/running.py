@@ -35,7 +35,7 @@ def try_run(rebuilt: Rebuilt, *, largest_real_bytes: int = LARGEST_REAL_BYTES) -
     fake = rebuilt.input_bytes > largest_real_bytes
     missing = missing_device(rebuilt)
     if missing is not None and not fake:
-        return Trial(runnable=False, why_not=f"it needs the device {missing}, which is not here (device=cpu rewrites it)")
+        return Trial(runnable=False, why_not=f"it needs the device {missing}, which this machine does not have (device=cpu replaces it)")
     first: Exception | None = None
     for filling in FILLINGS:
         try:

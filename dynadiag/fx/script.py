@@ -265,7 +265,7 @@ class _Writer:
             return f"operator.{name}"
         if node.target is getattr:
             return "getattr"
-        raise NotRebuildableError(f"no source spells the function of the node {node.name}")
+        raise NotRebuildableError(f"the function of the node {node.name} cannot be written as source")
 
     def _spelled(self, printed: str) -> str:
         text = spelling(printed)

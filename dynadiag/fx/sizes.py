@@ -83,7 +83,7 @@ def _parse(text: str) -> ast.expr:
     try:
         return ast.parse(text, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise NotRebuildableError(f"the size {shorten(text, 60)} is no expression") from None
+        raise NotRebuildableError(f"the size {shorten(text, 60)} is not an expression") from None
 
 
 def symbols_of(text: str) -> tuple[str, ...]:
@@ -143,7 +143,7 @@ def _binary(node: ast.BinOp, values: Mapping[str, Number]) -> Number:
 def _as_number(value: object) -> Number:
     if isinstance(value, (int, float)):
         return value
-    raise ValueError("the value is no number")
+    raise ValueError("the value is not a number")
 
 
 def solve(equations: Iterable[tuple[str, int]]) -> dict[str, Number]:

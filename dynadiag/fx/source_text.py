@@ -50,7 +50,7 @@ def read_graph_source(text: str) -> GraphSource:
         tree = ast.parse("\n".join(lines))
     except SyntaxError as error:
         line = lines[error.lineno - 1].strip() if error.lineno and error.lineno <= len(lines) else ""
-        raise NotRebuildableError(f"line {error.lineno} is no Python: {shorten(line, 100)}") from None
+        raise NotRebuildableError(f"line {error.lineno} is not valid Python: {shorten(line, 100)}") from None
     except (ValueError, RecursionError, MemoryError) as error:
         raise NotRebuildableError(f"the text cannot be parsed: {type(error).__name__}: {shorten(str(error), 100)}") from None
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
@@ -90,7 +90,9 @@ def _read_class(node: ast.ClassDef, names: Mapping[str, str], notes: Mapping[int
         elif isinstance(member, ast.FunctionDef) and member.name == "forward" and forward is None:
             forward = member
         elif not _is_text(member):
-            raise NotRebuildableError(f"class {shorten(names[node.name], 60)} holds {type(member).__name__}, which FX never prints there")
+            raise NotRebuildableError(
+                f"class {shorten(names[node.name], 60)} contains {type(member).__name__}, which FX never prints there"
+            )
     if forward is None:
         raise NotRebuildableError(f"class {shorten(names[node.name], 60)} has no forward method")
     statements = tuple(statement for statement in forward.body if not _is_text(statement) and not isinstance(statement, ast.Pass))
@@ -107,7 +109,7 @@ def _parameters(forward: ast.FunctionDef) -> tuple[Parameter, ...]:
     if forward.decorator_list or arguments.kwonlyargs or arguments.posonlyargs or arguments.vararg or arguments.kwarg:
         raise NotRebuildableError("forward has decorators, * or keyword-only arguments, which FX never prints for a captured graph")
     if arguments.defaults and not all(isinstance(default, ast.Constant) for default in arguments.defaults):
-        raise NotRebuildableError("forward has a default argument that is no constant")
+        raise NotRebuildableError("forward has a default argument that is not a constant")
     if not arguments.args or arguments.args[0].arg != "self":
         raise NotRebuildableError("forward has no self argument")
     return tuple(Parameter(argument.arg, annotation_text(argument.annotation)) for argument in arguments.args[1:])

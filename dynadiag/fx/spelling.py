@@ -54,14 +54,14 @@ def sizes(values: Sequence[int]) -> str:
 def whole(value: object) -> int:
     """The value, if it is an integer that is no bool, not negative and fits 64 bits."""
     if type(value) is not int or not 0 <= value <= _LARGEST:
-        raise NotRebuildableError(f"it holds the size {shorten(str(value)[:100], 40)}")
+        raise NotRebuildableError(f"it contains the size {shorten(str(value)[:100], 40)}")
     return value
 
 
 def number(value: object) -> int:
     """The value, if it is an integer that is no bool and fits 64 bits."""
     if type(value) is not int or abs(value) > _LARGEST:
-        raise NotRebuildableError(f"it holds the number {shorten(str(value)[:100], 40)}")
+        raise NotRebuildableError(f"it contains the number {shorten(str(value)[:100], 40)}")
     return value
 
 
@@ -75,13 +75,13 @@ def constant(value: Any) -> str:
         return "..."
     if value is None or type(value) in (bool, str) or (type(value) is int and value.bit_length() <= _LONGEST_BITS):
         return repr(value)
-    raise NotRebuildableError(f"it holds a value of type {type(value).__name__}, which has no spelling")
+    raise NotRebuildableError(f"it contains a value of type {type(value).__name__}, which cannot be written as source")
 
 
 def identifier(name: str) -> str:
     """The name itself, if Python takes it for a variable or an argument."""
     if not name.isidentifier() or keyword.iskeyword(name) or name.startswith("__"):
-        raise NotRebuildableError(f"it holds the name `{shorten(name, 80)}`, which is no plain name")
+        raise NotRebuildableError(f"it contains the name `{shorten(name, 80)}`, which is not a plain name")
     return name
 
 

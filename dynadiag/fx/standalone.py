@@ -57,7 +57,7 @@ def make_standalone(
             return Standalone(source=source)
         missing = missing_device(rebuilt)
         if missing is not None:
-            return Standalone(source=source, runnable=False, why_not=f"it needs the device {missing}, which is not here")
+            return Standalone(source=source, runnable=False, why_not=f"it needs the device {missing}, which this machine does not have")
         tried = _try(source, trying.python, trying.timeout_s)
         if tried.runnable:
             return tried
@@ -95,7 +95,7 @@ def _try(source: str, python: str, timeout_s: float) -> Standalone:
                 timeout=timeout_s,
             )
         except subprocess.TimeoutExpired:
-            return Standalone(source=source, runnable=False, why_not=f"it does not end within {timeout_s:g} s")
+            return Standalone(source=source, runnable=False, why_not=f"it does not finish within {timeout_s:g} s")
         except OSError as error:
             return Standalone(source=source, runnable=False, why_not=f"{shorten(python, 80)} cannot be started: {error.strerror}")
     if done.returncode == 0:

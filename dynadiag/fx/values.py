@@ -49,7 +49,7 @@ class Values:
             return self.on_device(value)
         if value is None or value is Ellipsis or isinstance(value, (int, float, complex)):
             return value
-        raise NotRebuildableError(f"it holds a constant of type {type(value).__name__}")
+        raise NotRebuildableError(f"it contains a constant of type {type(value).__name__}")
 
     def on_device(self, text: str) -> str:
         """The text, or the replacing device when it names an accelerator."""
@@ -58,7 +58,7 @@ class Values:
     def _key(self, node: ast.expr | None) -> Any:
         if isinstance(node, ast.Constant) and isinstance(node.value, (str, int)):
             return node.value
-        raise NotRebuildableError("it holds a dict whose keys are not constants")
+        raise NotRebuildableError("it contains a dict whose keys are not constants")
 
     def _name(self, name: str) -> Any:
         if name in self._names:
@@ -98,7 +98,7 @@ class Values:
         """The few calls that FX prints inside arguments: device(...), slice(...), torch.Size(...), complex(...), a constant tensor."""
         name = dotted_name(node.func)
         if name == "torch.Tensor":
-            raise NotRebuildableError("it holds a constant tensor, whose values FX does not print")
+            raise NotRebuildableError("it contains a constant tensor, whose values FX does not print")
         arguments = [self.make(argument) for argument in node.args]
         named = {keyword.arg: self.make(keyword.value) for keyword in node.keywords if keyword.arg is not None}
         if len(named) != len(node.keywords):
@@ -118,7 +118,7 @@ class Values:
     def _make_device(self, arguments: list[Any], named: dict[str, Any]) -> torch.device:
         parts = [*arguments, *named.values()]
         if not parts or len(parts) > 2 or not isinstance(parts[0], str) or not set(named) <= {"type", "index"}:
-            raise NotRebuildableError("it holds a device that cannot be read")
+            raise NotRebuildableError("it contains a device that cannot be parsed")
         kind = self.on_device(parts[0])
         try:
             return torch.device(kind) if kind != parts[0] or len(parts) == 1 else torch.device(kind, int(parts[1]))
@@ -143,4 +143,4 @@ def refused(node: ast.AST) -> NotRebuildableError:
         text = ast.unparse(node)
     except (ValueError, RecursionError):
         text = type(node).__name__
-    return NotRebuildableError(f"it holds `{shorten(text, 80)}` ({type(node).__name__}), which cannot be rebuilt")
+    return NotRebuildableError(f"it contains `{shorten(text, 80)}` ({type(node).__name__}), which cannot be rebuilt")

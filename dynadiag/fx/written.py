@@ -74,7 +74,7 @@ def checked(source: str, *, trusted: Iterable[str] = (), chains: Iterable[str] =
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise NotRebuildableError(f"it cannot be written as Python: {type(error).__name__}: {shorten(str(error), 120)}") from None
     if encoding != "utf-8":
-        raise NotRebuildableError(f"what would be written declares the encoding {shorten(encoding, 40)}")
+        raise NotRebuildableError(f"the generated code declares the encoding {shorten(encoding, 40)}")
     return source
 
 
@@ -199,7 +199,7 @@ class _Gate:
 
     def _refuse(self, node: ast.AST) -> None:
         raise NotRebuildableError(
-            f"what would be written holds `{shorten(ast.unparse(node), 80)}` ({type(node).__name__}), which is not allowed there"
+            f"the generated code contains `{shorten(ast.unparse(node), 80)}` ({type(node).__name__}), which is not allowed there"
         )
 
 

@@ -53,7 +53,7 @@ def _emit(graph: str, ready: Ready, number: int, tried: Mapping[str, Any], entry
     if _fails(path):
         return None
     path.unlink(missing_ok=True)
-    return "the test passed by itself, so it was not kept"
+    return "the test passed, so it was not kept"
 
 
 def _may_be_replaced(path: Path) -> bool:

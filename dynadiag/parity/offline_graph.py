@@ -43,7 +43,7 @@ def _in_children(ready: Ready, scenarios: Mapping[int, Scenario], until: float, 
     while left:
         seconds = min(timeout_s * len(left), until - time.monotonic())
         if seconds <= 0:
-            return told | {number: _not_judged("the time was over before this scenario") for number in left}
+            return told | {number: _not_judged("the time limit was reached before this scenario") for number in left}
         report = run_forked(functools.partial(_try_all, ready, dict(left)), timeout_s=seconds)
         for message in report.messages:
             if "scenario" in message:
@@ -88,7 +88,7 @@ def _not_judged(why: str) -> dict[str, Any]:
 
 def _end(report: ChildReport) -> str:
     if report.timed_out:
-        return "it did not end in its time"
+        return "it did not finish within its time limit"
     if report.signal is not None:
         return f"the process was ended by {report.signal}"
     broken = next((message["broken"] for message in report.messages if "broken" in message), None)
@@ -104,7 +104,7 @@ def _with_disk_cache(ready: Ready, scenario: Scenario, until: float, timeout_s: 
         for arranged in scenario.calls:
             seconds = min(timeout_s, until - time.monotonic())
             if seconds <= 0:
-                return _not_judged("the time was over before this scenario")
+                return _not_judged("the time limit was reached before this scenario")
             one = replace(scenario, calls=(arranged,))
             report = run_forked(functools.partial(_try_cached, ready, one, folder), timeout_s=seconds)
             answers = [message for message in report.messages if "hits" in message]
@@ -124,7 +124,7 @@ def _try_cached(ready: Ready, scenario: Scenario, folder: str, tell: Tell) -> No
         fresh = replay(ready.subject, replace(scenario, on_disk=False), ready.setting)
         known = {_what(to_json(one)) for _, one in fresh.differences}
         outcome = replace(outcome, differences=tuple((call, one) for call, one in outcome.differences if _what(to_json(one)) not in known))
-    entries = [{"call": call, "layer": "the cache on disk", **to_json(one)} for call, one in outcome.differences]
+    entries = [{"call": call, "layer": "the on-disk cache", **to_json(one)} for call, one in outcome.differences]
     tell({"hits": hits, **_facts(outcome), "differences": entries})
 
 

@@ -114,7 +114,7 @@ def _entry(
     from dynadiag.parity.subject import make_ready
 
     if time.monotonic() > until:
-        return _skipped("the time was over before this graph")
+        return _skipped("the time limit was reached before this graph")
     try:
         ready = make_ready(graph, run, loaded=job["load"] is not None)
         key = (ready.subject.rebuilt.graph_module.code, ready.subject.rebuilt.inputs, ready.setting.backend)

@@ -116,7 +116,7 @@ def _at_first_distance(subject: Subject, scenario: Scenario, setting: Setting) -
         outcome = _replay(_Inputs(subject, scenario, shift), setting)
         if outcome.why_not is None and first is None and subject.not_defined(scenario):
             # Operators that define what they do with partly overlapping tensors refuse them; then a full overlap counts.
-            return replace(outcome, differences=(), why_not="one operator writes and takes both: what it does then is not defined")
+            return replace(outcome, differences=(), why_not="one operator takes both and writes to one: its result is undefined then")
         if outcome.why_not is None:
             return outcome
         first = first or outcome
@@ -133,7 +133,7 @@ def _replay(inputs: _Inputs, setting: Setting) -> Outcome:
         try:
             eager = eager_calls(rebuilt.graph_module, inputs, setting)
         except Exception as error:  # noqa: BLE001 - the border around a graph from a log
-            return Outcome(why_not=f"the uncompiled graph refuses such inputs: {_said(error)}", shift=inputs.shift)
+            return Outcome(why_not=f"the uncompiled graph rejects such inputs: {_said(error)}", shift=inputs.shift)
         configs = replaying.replay_configs(setting.configs, on_disk=inputs.scenario.on_disk)
         with compiling.loudly(), compiling.configured(configs):
             return _compared(inputs, eager, setting)
@@ -157,7 +157,7 @@ def _compared(inputs: _Inputs, eager: Sequence[Call], setting: Setting) -> Outco
         except Exception as error:  # noqa: BLE001 - the border around a graph from a log
             return _raised(error, number, found, inputs.shift)
         if replaying.graph_breaks():
-            return Outcome(why_not="Dynamo breaks the rebuilt graph, which it had not broken when it was recorded", shift=inputs.shift)
+            return Outcome(why_not="Dynamo breaks the rebuilt graph, although it did not break it when it was recorded", shift=inputs.shift)
         runs = functools.partial(_more_runs, inputs, number, setting)
         values = setting.values and not random
         found += [(number, one) for one in differences(expected, seen, runs, values=values, inputs=inputs.make(number))]

@@ -11,8 +11,9 @@ from dynadiag.passes.parity_replay_words import plain_source
 
 SCHEMA_VERSION = 1
 LIMITS = (
-    "A graph does not show: guards on Python state, side effects that Dynamo replays, effects across graphs, values of the user's tensors "
-    "(inputs are made up to the recorded sizes). `dynadiag explain --parity` compares the calls that really happen."
+    "Replaying graphs does not show guards on Python state, side effects that Dynamo replays, effects across graphs, values of the "
+    "user's tensors "
+    "(inputs of the recorded sizes are made up). `dynadiag explain --parity` compares the calls that really happen."
 )
 
 
@@ -20,7 +21,7 @@ LIMITS = (
 class ParityFinding:
     """One way in which a recorded graph, compiled, would not do what it does uncompiled.
 
-    `would` says for which calls; `layer` is the first backend that shows it ("the cache on disk" for a cached graph); `tensor` the
+    `would` says for which calls; `layer` is the first backend that shows it ("the on-disk cache" for a cached graph); `tensor` the
     smallest that differs and `others` how many more do; `also` the other pairs of inputs of which it holds; `test` the file written for it.
     """
 
@@ -143,14 +144,14 @@ def would_be(tried: Mapping[str, Any], entry: Mapping[str, Any]) -> str:
     verb = "would raise" if entry["aspect"] == "raises" else "would be wrong"
     shared = "were the same memory" if tried["shift"] == 0 else "overlapped in memory"
     if tried["kind"] == "disk_cache" and names:
-        return f"{verb} if {pair} {shared}, in a process that finds on disk the graph compiled for a call where they do not"
+        return f"{verb} if {pair} {shared}, in a process that loads from disk the graph compiled for a call where they do not"
     words = {
-        "second_call": f"{verb} {'on the first call' if entry['call'] == 0 else 'on a second call with other values'}",
+        "second_call": f"{verb} {'on the first call' if entry['call'] == 0 else 'on a second call with different values'}",
         "same_tensor": f"{verb} if {pair} were passed as the same tensor",
         "overlap_later": f"{verb} if {pair} {shared}, on a call after one where they do not",
         "overlap_first": _overlap_first(verb, pair, shared, entry["call"]),
         "apart_later": f"{verb} if {pair} no longer shared memory, after a call where they do",
-        "disk_cache": f"{verb} in a process that finds the compiled graph in the cache on disk",
+        "disk_cache": f"{verb} in a process that loads the compiled graph from the on-disk cache",
     }
     return words[tried["kind"]]
 
@@ -158,4 +159,4 @@ def would_be(tried: Mapping[str, Any], entry: Mapping[str, Any]) -> str:
 def _overlap_first(verb: str, pair: str, shared: str, call: int) -> str:
     if call == 0:
         return f"{verb} if {pair} {shared}, already on the first call"
-    return f"{verb} if {pair} lay apart, on a call after one where they {shared}"
+    return f"{verb} if {pair} did not overlap, on a call after one where they {shared}"

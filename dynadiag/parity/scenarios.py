@@ -81,7 +81,7 @@ def make_plan(inputs: Sequence[InputSpec], written: frozenset[str], *, frame: st
 
 def _why_no_pairs(frame: str | None) -> str | None:
     if frame is not None and _RESUMED in frame:
-        return "the code behind a graph break gets its inputs from the code before it, not from a caller"
+        return "the code after a graph break gets its inputs from the code before it, not from a caller"
     return None
 
 
@@ -153,7 +153,7 @@ def _same_layout(inputs: Sequence[InputSpec], pair: Pair) -> bool:
 
 def _too_many(kind: Kind, pairs: Sequence[Pair], inputs: Sequence[InputSpec]) -> list[Skipped]:
     left = len(pairs) - MOST_PAIRS
-    return [Skipped(kind=kind, reason=f"{left} of {len(pairs)} pairs of inputs are not tried")] if left > 0 else []
+    return [Skipped(kind=kind, reason=f"{left} of {len(pairs)} pairs of inputs were not tried")] if left > 0 else []
 
 
 def _unique(skipped: Sequence[Skipped]) -> list[Skipped]:

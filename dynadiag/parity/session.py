@@ -79,7 +79,7 @@ def replay_recording(recording: Path, options: OfflineOptions, *, advance: Advan
 def _check(run: Run, recording: Path, options: OfflineOptions) -> None:
     known = [graph.id for graph in run.graphs if graph.kind == "dynamo"]
     if not known:
-        raise NothingFoundError(f"{recording} holds no graph that Dynamo captured: there is nothing to compare")
+        raise NothingFoundError(f"{recording} contains no graph captured by Dynamo: there is nothing to compare")
     wrong = sorted((options.graphs or frozenset()) - set(known))
     if wrong:
         raise UsageError(f"{recording} has no Dynamo graph {wrong[0]!r}; it has {', '.join(known[:20])}")
@@ -111,7 +111,7 @@ def _answers(recording: Path, options: OfflineOptions) -> Iterator[Mapping[str, 
                 child.wait()
         if status not in (0, 2, 3):
             text = said.read_bytes()[-_SAID_BYTES:].decode("utf-8", "replace").strip().splitlines()
-            yield {"graph": None, "broken": f"the replay ended early with {status}: {text[-1][:300] if text else 'it printed nothing'}"}
+            yield {"graph": None, "broken": f"the replay ended early with {status}: {text[-1][:300] if text else 'no output'}"}
 
 
 def _job(recording: Path, options: OfflineOptions) -> dict[str, Any]:

@@ -13,11 +13,11 @@ from dynadiag.render.sanitise import clean
 _WIDTH = 400
 _KINDS = {
     "second_call": "first and second call",
-    "same_tensor": "one tensor twice",
+    "same_tensor": "same tensor passed twice",
     "overlap_later": "apart, then overlapping",
     "overlap_first": "overlapping, then apart",
     "apart_later": "sharing memory, then apart",
-    "disk_cache": "warm cache on disk",
+    "disk_cache": "warm on-disk cache",
 }
 
 
@@ -102,8 +102,8 @@ def _not_tried(skipped: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 def tried_in_words(tried: Mapping[str, Any]) -> str:
     """One scenario and its outcome."""
     pair = f" {' and '.join(map(plain_source, tried['pair']))}" if tried["pair"] else ""
-    outcome = {"equal": "equal", "differs": "DIFFERS", "not_judged": f"not judged: {tried['why_not']}"}[tried["outcome"]]
-    random = "" if tried["values_compared"] or tried["outcome"] == "not_judged" else " (values not compared: random or not defined)"
+    outcome = {"equal": "equal", "differs": "DIFFERS", "not_judged": f"no verdict: {tried['why_not']}"}[tried["outcome"]]
+    random = "" if tried["values_compared"] or tried["outcome"] == "not_judged" else " (values not compared: random or undefined)"
     gradients = f" (without gradients: {tried['gradients_why_not']})" if tried["gradients_why_not"] else ""
     return f"{_KINDS[tried['kind']]}{pair}: {outcome}{random}{gradients}"
 

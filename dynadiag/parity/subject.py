@@ -53,7 +53,7 @@ def make_ready(graph: Graph, run: Run, *, loaded: bool = False) -> Ready:
     Raises NotRebuildableError when it cannot be.
     """
     if graph.text is None:
-        raise NotComparableError(graph.why_not or "the log does not hold its text")
+        raise NotComparableError(graph.why_not or "the log does not contain its text")
     details = trace.graph_details(graph.details) if graph.details is not None else {}
     backend = backend_of(graph, run, details)
     text = trace.read_payload(graph.text)
@@ -82,14 +82,14 @@ def backend_of(graph: Graph, run: Run, details: Mapping[str, Any]) -> str:
     named = details.get("backend")
     if isinstance(named, Mapping) and isinstance(named.get("backend"), str):
         if named.get("registered") is not True or not is_backend(named["backend"]):
-            raise NotComparableError(f"its back end {named['backend'][:80]!r} is a function of the script, which is not here")
+            raise NotComparableError(f"its back end {named['backend'][:80]!r} is a function of the script, which is not available here")
         return str(named["backend"])
     kinds = {other.kind for other in run.graphs if other.frame == graph.frame and other.attempt == graph.attempt}
     if "post_grad" in kinds:
         return "inductor"
     if any(kind.startswith("aot") for kind in kinds):
         return "aot_eager"
-    raise NotComparableError("nothing in the log says with which back end it was compiled")
+    raise NotComparableError("the log does not say which back end compiled it")
 
 
 def _notes(rebuilt: Rebuilt, details: Mapping[str, Any]) -> list[str]:
@@ -97,7 +97,7 @@ def _notes(rebuilt: Rebuilt, details: Mapping[str, Any]) -> list[str]:
     inputs = details.get("inputs")
     devices = {one.get("device") for one in inputs if isinstance(one, Mapping)} if isinstance(inputs, list) else set()
     if any(isinstance(device, str) and device.split(":")[0] not in ("cpu", "meta") for device in devices):
-        notes.append("it ran on an accelerator and is replayed on the CPU: what only the accelerator's kernels do is not seen")
+        notes.append("it ran on an accelerator and is replayed on the CPU: faults of the accelerator's kernels do not show")
     if rebuilt.unknown_symbols:
         notes.append(f"{rebuilt.unknown_symbols} symbolic sizes were not recorded; they are made up")
     return notes
@@ -148,14 +148,14 @@ def why_values_differ(rebuilt: Rebuilt) -> str | None:
     """Why eager itself may give other values each time: memory that nobody wrote, or writes to one place in no fixed order."""
     names = [str(node.target) for part in rebuilt.graph_module.modules() for node in getattr(getattr(part, "graph", None), "nodes", ())]
     if any(word in name for name in names for word in _MAKES_MEMORY):
-        return "it makes memory that is not initialised"
+        return "it uses uninitialised memory"
     integers = [
         spec
         for spec in rebuilt.inputs
         if spec.kind == "tensor" and spec.dtype in ("int64", "int32") and any(n > 1 for n in spec.shape or ())
     ]
     if integers and any(word in name for name in names for word in _PLACES):
-        return "it writes to places given by an index that was not recorded; made-up ones are equal"
+        return "it writes at indices that were not recorded; made-up ones are all equal"
     return None
 
 

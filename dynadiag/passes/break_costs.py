@@ -36,19 +36,19 @@ def _on_device(timed: Sequence[RegionCost], how: str) -> Cost:
     """What a call would gain where a device was profiled; the host's time without waiting where that is not known."""
     host = _mean_us(timed, lambda cost: cost.break_us) or 0.0
     waiting = min(host, _mean_us(timed, lambda cost: cost.waiting_us) or 0.0)
-    parts = f"host time {host / _US_PER_MS:.3f} ms, of it {waiting / _US_PER_MS:.3f} waiting for the device"
+    parts = f"host time {host / _US_PER_MS:.3f} ms, {waiting / _US_PER_MS:.3f} ms of it waiting for the device"
     low, high = (_mean_us(timed, lambda cost, at=at: None if cost.gain_us is None else cost.gain_us[at]) for at in (0, 1))  # type: ignore[misc]
     if low is None or high is None:
         why = next((f" ({cost.gain_why_not})" for cost in timed if cost.gain_why_not), "")
-        value, basis = host - waiting, f"measured: host time without waiting; {parts}; what a call would gain is not known{why}; {how}"
+        value, basis = host - waiting, f"measured: host time without waiting; {parts}; the gain per call is not known{why}; {how}"
     else:
         error = _mean_us(timed, lambda cost: cost.gain_error_us) or 0.0
         # The least, and nothing where it may be nothing: what is claimed has to be there.
         value = low if low > error else 0.0
         ends = f"{max(0.0, low - error) / _US_PER_MS:.3f} to {(high + error) / _US_PER_MS:.3f} ms"
         if any(cost.backward for cost in timed):
-            ends += ", and what one backward in place of two would gain (not measured)"
-        basis = f"derived: what a call would gain, {ends}, by playing host and device again without the break; {parts}; {how}"
+            ends += ", plus what one backward instead of two would gain (not measured)"
+        basis = f"derived: gain per call, {ends}, by replaying the timelines of host and device without the break; {parts}; {how}"
     return Cost(value=round(value / _US_PER_MS, 4), unit="ms per call", basis=basis)
 
 
@@ -71,4 +71,4 @@ def cost_notes(run: Run) -> tuple[str, ...]:
     tried = unique(problem.text for problem in run.problems if problem.kind == "no_cost")
     if tried or not run.breaks:
         return tried
-    return ("graph breaks are ranked by counts: `dynadiag explain --cost SCRIPT` measures their run time",)
+    return ("graph breaks are ranked by count; `dynadiag explain --cost SCRIPT` measures their run time",)

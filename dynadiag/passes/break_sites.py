@@ -236,9 +236,9 @@ def _doubts(group: Sequence[_Seen], run: Run) -> tuple[str, ...]:
     """What torch's records leave open about this site, in words."""
     doubts: list[str] = []
     if all(one.event.torch_frame is None and not one.event.stack for one in group):
-        doubts.append("torch recorded no line for this break; the place is where its frame begins")
+        doubts.append("torch recorded no line for this break; the line shown is where its frame begins")
     if any(one.own is None for one in group):
         doubts.append("no line of your own code is on the recorded stack of every event")
     elif any(one.own is not None and one.own.line is None for one in group):
-        doubts.append("the recorded stack leaves the innermost callers out: only a calling function is known, not its line")
+        doubts.append("the recorded stack omits the innermost callers: only a calling function is known, not its line")
     return tuple(doubts)

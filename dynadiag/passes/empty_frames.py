@@ -88,7 +88,7 @@ def empty_reason(problem: Problem) -> str:
     if "No ops traced" in said or "no tensor-related objects" in said:
         return nothing_in(name)
     first = next((line.strip() for line in said.removeprefix(_TRACED).splitlines() if line.strip()), "torch recorded no reason")
-    return f"`{name}` was left eager: {first}"
+    return f"`{name}` was left in eager mode: {first}"
 
 
 def function_in(text: str | None) -> str | None:

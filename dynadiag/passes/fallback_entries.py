@@ -170,7 +170,7 @@ def _frame_reason(frame: Frame, known: Frame, sites: Sequence[GraphBreak], kind:
     what = source_function(known.name) or "a frame"
     what = what if line is None else f"the rest of {what} after line {line}"
     if kind == "recompile_limit":
-        return f"{what} reached the recompile limit: calls that no compiled entry fits run eager from then on"
+        return f"{what} reached the recompile limit: calls that match no compiled version run eagerly from then on"
     if sites:
         second = next((site.skip_reason for site in sites if site.skip_reason), None)
         return f"{what} was skipped because of a graph break: {sites[0].reason}" + (f" ({second.partition(': ')[0]})" if second else "")
@@ -232,7 +232,7 @@ def _problem_kind(problem: Problem, run: Run) -> str | None:
 
 
 def _stance_reason(problem: Problem) -> str:
-    return f"{problem.text} is set here: while it holds, {stance_effect(problem)}; whether one was called then is not recorded"
+    return f"{problem.text} is set here: while it holds, {stance_effect(problem)}; whether one was called meanwhile is not recorded"
 
 
 def _said(problem: Problem, kind: str) -> str:
@@ -254,7 +254,7 @@ def _disabled(sites: Sequence[GraphBreak]) -> Iterable[_Entry]:
             yield _Entry(
                 kind="disabled",
                 frame=site.frames[0],
-                reason=f"{name or 'a function'} is disabled by torch.compiler.disable and ran eager where compiled code called it",
+                reason=f"{name or 'a function'} is disabled by torch.compiler.disable and ran eagerly where compiled code called it",
                 where=site.own_frame,
                 key=(name, site.own_frame and site.own_frame.file, site.own_frame and site.own_frame.line),
                 name=name or "",

@@ -56,7 +56,7 @@ def find_compile_time(run: Run) -> PassResult:
 
 def _why(run: Run, times: Sequence[FrameTime]) -> str | None:
     untimed = len(run.frames) - len(times)
-    return None if untimed == 0 else f"{plural(untimed, 'frame')} of {len(run.frames)} could not be timed: the log has no time for them"
+    return None if untimed == 0 else f"{plural(untimed, 'frame')} of {len(run.frames)} could not be timed: the log has no timings for them"
 
 
 def _frame_time(frame: Frame, phases: Sequence[Phase], caches: Mapping[str, str]) -> FrameTime | None:
@@ -201,10 +201,12 @@ def _restarts(run: Run, total: CompileTime, times: Mapping[str, FrameTime]) -> I
     by_break = sum(1 for frame in guilty if frame.id in broken)
     them = "It" if len(guilty) == 1 else f"{by_break} of them" if by_break < len(guilty) else "All of them"
     cure = (
-        f" {them} broke the graph, and Dynamo begins a frame again at each break: without the break that time is saved." if by_break else ""
+        f" {them} broke the graph, and Dynamo restarts a frame at each break: without the break, that time would be saved."
+        if by_break
+        else ""
     )
     why = (
-        f"Dynamo began {plural(len(guilty), 'frame')} again after it had traced a part of {'it' if len(guilty) == 1 else 'them'}: "
+        f"Dynamo restarted {plural(len(guilty), 'frame')} after it had traced part of {'it' if len(guilty) == 1 else 'them'}: "
         f"{lost:.1f} s of {total.total_s or 0.0:.1f} s of compile time were thrown away.{because}{cure}"
     )
     title = f"Restarts threw away {lost:.1f} s of compile time"

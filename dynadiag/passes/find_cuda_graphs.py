@@ -96,7 +96,7 @@ def _made(code: str, title: str, where: Location | None, why: str, fix: tuple[Ad
 def _skipped(group: Sequence[Problem], run: Run) -> Finding:
     reason = _first(group[0].text)
     short = reason.removeprefix("skipping cudagraphs due to ").removeprefix("skipping cudagraph due to ")
-    why = f"torch: {reason}. {_frames(group, run)} started kernel by kernel, without a CUDA graph."
+    why = f"torch: {reason}. {_frames(group, run)} ran kernel by kernel, without a CUDA graph."
     return _made(
         codes.CUDA_GRAPH_SKIPPED, f"CUDA graphs were skipped: {short}", _where(group[0], run), why, skip_advice(reason), group, run
     )
@@ -112,14 +112,14 @@ def _partition(group: Sequence[Problem], run: Run) -> Finding:
     parts, kept = int(match["parts"]), int(match["kept"])
     outside = [f"{name} ({reason})" for name, reason in zip(names, _each(operators, names), strict=True)]
     sentences = [
-        f"Inductor cut {_frames(group, run)} into {plural(parts, 'part')}, of which {kept} can be a CUDA graph.",
-        f"This part runs outside: {listed(outside, limit=4)}.",
+        f"Inductor partitioned {_frames(group, run)} into {plural(parts, 'part')}, of which {kept} can be a CUDA graph.",
+        f"Outside of CUDA graphs run: {listed(outside, limit=4)}.",
     ]
     if on_cpu:
         sentences.append(f"On the CPU: {listed(on_cpu, limit=4)}.")
     if any(operator.endswith("(compiled)") and reason == "cpu ops" for reason, operator in operators):
-        sentences.append("For its CPU operators C++ code was generated, which a C++ compiler has to compile.")
-    title = f"A part of the graph runs outside of its CUDA graph: {listed(reasons)}"
+        sentences.append("Inductor generated C++ code for its CPU operators, which needs a C++ compiler.")
+    title = f"Part of the graph runs outside its CUDA graph: {listed(reasons)}"
     return _made(codes.CUDA_GRAPH_CUT, title, _where(first, run), " ".join(sentences), partition_advice(reasons, on_cpu), group, run)
 
 
@@ -139,9 +139,9 @@ def _again(group: Sequence[Problem], run: Run) -> Finding:
     found = [match for problem in group if (match := _COUNT.match(problem.text))]
     reason = _first(found[-1]["why"])
     said = reason if reason.startswith(("another", "it follows")) else f"torch: {reason}"
-    again = f"After its first recording {plural(len(group), 'more recording')}: {said}."
-    why = f"{again} Each runs the kernels once to record them and keeps memory."
-    title = f"CUDA graphs were recorded again: {plural(len(group), 'time')}"
+    again = f"{plural(len(group), 'more recording')} after the first: {said}."
+    why = f"{again} Each recording runs the kernels once and keeps memory."
+    title = f"CUDA graphs were re-recorded: {plural(len(group), 'time')}"
     return _made(codes.CUDA_GRAPH_AGAIN, title, _where(group[-1], run), why, rerecord_advice(reason), group, run)
 
 

@@ -63,7 +63,7 @@ def _nothing(run: Run, entries: Sequence[Fallback]) -> Iterable[Finding]:
         fingerprint=fingerprint(codes.NOTHING_COMPILED, nothing.where, run, name=nothing.slug),
         code=codes.NOTHING_COMPILED,
         severity=codes.severity_of(codes.NOTHING_COMPILED),
-        title=_NOTHING_TITLES.get(nothing.slug, "Nothing was compiled: the whole program ran eager"),
+        title=_NOTHING_TITLES.get(nothing.slug, "Nothing was compiled: the whole program ran eagerly"),
         where=nothing.where,
         why=f"{nothing.reason}.",
         fix=fix or tuple(advice for entry in entries for advice in entry.advice)[:3],

@@ -155,12 +155,12 @@ def _title(run: Run, group: Sequence[GraphBreak]) -> str:
         return f"Compilation failed: graph break {_where_forbidden(run, main)} ({main.category}: {_short(main.reason)})"
     eager = unique(frame for site in group for frame in site.skipped_frames)
     if eager:
-        return f"{_function(run, eager[0])} runs eager: a graph break that Dynamo cannot resume from ({main.category}: {main.reason})"
+        return f"{_function(run, eager[0])} runs eagerly: a graph break that Dynamo cannot resume from ({main.category}: {main.reason})"
     reasons = unique(site.reason for site in group)
     if len(group) > 1 and len(reasons) == 1:
-        return f"{len(group)} graph breaks of one cause: {main.category} ({reasons[0]})"
+        return f"{len(group)} graph breaks with one cause: {main.category} ({reasons[0]})"
     if len(group) > 1:
-        return f"{len(group)} graph breaks behind one line ({listed(unique(site.category for site in group))})"
+        return f"{len(group)} graph breaks from one line ({listed(unique(site.category for site in group))})"
     return f"Graph break: {main.category} ({main.reason})"
 
 
@@ -190,7 +190,7 @@ def _function(run: Run, frame_id: str) -> str:
 
 def _why(run: Run, group: Sequence[GraphBreak], beside: Sequence[str], fix: Sequence[Advice], *, no_graph: bool) -> str:
     events, sites = sum(site.events for site in group), len(group)
-    parts = [f"{plural(events, 'break event')} in {plural(sites, 'site')}{_times(run, group)}"]
+    parts = [f"{plural(events, 'break event')} at {plural(sites, 'site')}{_times(run, group)}"]
     if is_train_step(group):
         parts[0] += f": {', '.join(train_step_lines(group))}"
     else:
@@ -250,9 +250,9 @@ def _consequence(run: Run, group: Sequence[GraphBreak], *, no_graph: bool) -> li
     resumed = unique(frame for site in group for frame in site.resume_frames)
     compiled = [frame for frame in resumed if (found := run.frame(frame)) is None or found.outcome in ("compiled", "broke")]
     if compiled:
-        parts.append(f"continues in {plural(len(compiled), 'compiled resume frame')}")
+        parts.append(f"continues in {plural(len(compiled), 'compiled resume function')}")
     if len(compiled) < len(resumed):
-        parts.append(f"{plural(len(resumed) - len(compiled), 'resume frame')} not compiled")
+        parts.append(f"{plural(len(resumed) - len(compiled), 'resume function')} not compiled")
     if all(site.cached for site in group):
         parts.append("replayed from a compile cache")
     if no_graph:

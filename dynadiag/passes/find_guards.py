@@ -108,7 +108,7 @@ def oddity(guard: Guard) -> str | None:
         return "a global variable" if guard.kind in _GLOBAL_VALUES else None
     if guard.code.startswith("___check_obj_id("):
         return "the identity of an object"
-    return "a long way to the value" if chain_length(guard.source) >= _LONG_CHAIN else None
+    return "a long access path to the value" if chain_length(guard.source) >= _LONG_CHAIN else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,14 +162,14 @@ def _finding(number: int, one: _Measured, reports: dict[str, GuardReport], mark:
         fingerprint=mark,
         code=codes.SLOW_GUARDS,
         severity=codes.severity_of(codes.SLOW_GUARDS),
-        title=f"Guards of `{name}`: looking up the compiled code takes {one.share:.0%} of the measured calls",
+        title=f"Guards of `{name}`: looking up the compiled code takes {one.share:.0%} of the measured calls' time",
         where=own_frame(entry_stack(frame), run),
         why=" ".join(
             part
             for part in (
                 f"Its {report.count:,} guards run before each call of the compiled code {_place(frame)}; "
-                f"a look-up took {one.lookup_us:,.0f} us.",
-                "This is the host's time: behind a busy device it may cost nothing." if on_device else "",
+                f"a lookup took {one.lookup_us:,.0f} us.",
+                "This is host time: while the device is busy, it may cost nothing." if on_device else "",
                 f"Most are {listed([f'{kind} ({count})' for kind, count in kinds])}.",
                 f"Unusual: {listed(odd)}." if odd else "",
             )
@@ -188,7 +188,7 @@ def _place(frame: Frame) -> str:
 
 def _advice(frame: Frame, run: Run) -> tuple[Advice, ...]:
     text = (
-        "Guards follow what the compiled code reads. Pass plain tensors instead of large dictionaries and configuration objects, "
+        "Guards depend on what the compiled code reads. Pass plain tensors instead of large dictionaries and configuration objects, "
         "and read what never changes before the compiled call."
     )
     return (*_filter(frame, run), Advice(slug="fewer-guards", text=text))
@@ -205,8 +205,8 @@ def _filter(frame: Frame, run: Run) -> tuple[Advice, ...]:
         return ()
     text = (
         f"{guards.on_modules:,} of the {guards.count:,} guards look at submodules. If the program never changes torch's own modules "
-        "(`nn.Linear` and its kin) after the first call, leave their guards out. Unsafe: torch then does not notice when a parameter, an "
-        "attribute or a flag of such a module becomes another, and runs the old code"
+        "(such as `nn.Linear`) after the first call, drop their guards. Unsafe: torch then does not notice when a parameter, an "
+        "attribute or a flag of such a module changes, and runs the old code"
     )
     doubt = "" if names is not None else " (if your torch has this option)"
     after = f'torch.compile(..., options={{"guard_filter_fn": torch.compiler.{_FILTER}}})'

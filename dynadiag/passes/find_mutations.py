@@ -77,7 +77,7 @@ def find_mutations(run: Run) -> PassResult:
         if len(writes) >= MOST_WRITES:
             break
     if len(graphs) > looked:
-        notes.append(f"Mutations: only the first {looked:,} graphs were looked at; there are more.")
+        notes.append(f"Mutations: only the first {looked:,} graphs were analysed; there are more.")
     facts += [*break_facts(run), *leaf_facts(run), *_first(python_facts(run), notes), *uncaught_facts(run, facts)]
     merged = sorted(_merged(with_parity(facts, run)), key=_order)
     mutations = _mutations(merged, run)
@@ -152,7 +152,7 @@ def _where(fact: Fact) -> Location | None:
 def _mutation(number: int, fact: Fact, mark: str, run: Run) -> Mutation:
     unknown = dict(fact.unknown)
     if not fact.effects:
-        unknown["effects"] = unknown.get("where") or unknown.get("static") or "nothing recorded says what this write costs"
+        unknown["effects"] = unknown.get("where") or unknown.get("static") or "no record says what this write costs"
     found = Mutation(
         id=f"m{number}",
         fingerprint=mark,
@@ -200,8 +200,8 @@ def _notes(unprobed: Sequence[_Unprobed], facts: Sequence[Fact]) -> Iterator[str
     blind = [one for one in unprobed if one.blind]
     told = [one for one in unprobed if not one.blind and one.graph in written]
     for graphs, what in (
-        (blind, "which inputs of {} are written is known from the text alone"),
-        (told, "the lines that write inputs of {} come from the text, sizes are not known"),
+        (blind, "which inputs of {} are written is known only from the graph's text"),
+        (told, "the lines that write inputs of {} come from the graph's text; sizes are not known"),
     ):
         reasons = Counter(one.why for one in graphs)
         for why, count in list(reasons.items())[:3]:

@@ -17,18 +17,18 @@ from dynadiag.passes.base import Priority
 from dynadiag.passes.parity_calls import Wrong, calls_in_words, in_words, sharing_in_words, wrong_things
 
 NOT_SHOWN = (
-    "A graph cannot show guards on Python state that should have failed, Python side effects that are replayed, or effects across graphs; "
+    "Comparing graphs cannot show guards on Python state that should have failed, replayed Python side effects, or effects across graphs; "
     "`dynadiag parity` tries other calls."
 )
 TITLES = {
-    codes.WRONG_INPUT: "Silently wrong: after the call {what} is not what eager makes of it",
-    codes.WRONG_OUTPUT: "Silently wrong: the values of {what} are not eager's",
-    codes.OTHER_METADATA: "{what} has another {kind} than in eager",
+    codes.WRONG_INPUT: "Silently wrong: after the call, {what} differs from eager's",
+    codes.WRONG_OUTPUT: "Silently wrong: the values of {what} differ from eager's",
+    codes.OTHER_METADATA: "{what} has a different {kind} than in eager",
     codes.OTHER_ALIASES: "{what} aliases memory differently than in eager",
     codes.RAISES_WHERE_EAGER_DOES_NOT: "The compiled call raises where eager does not",
-    codes.OVERWRITTEN_LATER: "Overwritten by a later call: {what}, which is still held",
-    codes.WRONG_GRADIENT: "Silently wrong: the gradient of {what} is not eager's",
-    codes.DOES_WHAT_EAGER_REFUSES: "The compiled call carries out what eager refuses",
+    codes.OVERWRITTEN_LATER: "Overwritten by a later call: {what}, which the program still holds",
+    codes.WRONG_GRADIENT: "Silently wrong: the gradient of {what} differs from eager's",
+    codes.DOES_WHAT_EAGER_REFUSES: "The compiled call succeeds where eager raises",
 }
 _MOST_TOLD = 4
 Key = tuple[object, ...]
@@ -104,7 +104,7 @@ def _title(group: Sequence[Wrong], name: str) -> str:
     wrong = group[0]
     outputs = len({one.difference.index for one in group})
     if _only_strides(wrong) and outputs > 1:
-        return f"{outputs} outputs have other strides than in eager"
+        return f"{outputs} outputs have different strides than in eager"
     if wrong.code == codes.WRONG_INPUT and wrong.difference.where == "output":
         return f"Silently wrong: output {wrong.difference.index}, which depends on memory shared with the written {wrong.input}"
     title = TITLES[wrong.code].format(what=name, kind=wrong.difference.kind.replace("_", " "))

@@ -20,7 +20,7 @@ def find_parity_replayed(run: Run, replayed: Replayed) -> PassResult:
     graphs = {graph.id: graph for graph in run.graphs}
     findings = tuple(_finding(one, graphs.get(one.graph), at, run) for at, one in enumerate(replayed.findings))
     unknown = sum(one.graph not in graphs for one in replayed.findings)
-    notes = (f"parity.json names graphs that this recording does not hold ({plural(unknown, 'finding')}).",) if unknown else ()
+    notes = (f"parity.json names graphs that this recording does not contain ({plural(unknown, 'finding')}).",) if unknown else ()
     return PassResult(findings=findings, notes=notes)
 
 
@@ -36,7 +36,10 @@ def _finding(one: CouldDiffer, graph: Graph | None, at: int, run: Run) -> Findin
         severity="warning",
         title=f"Could happen: {codes.TABLE[one.code].title if one.code in codes.TABLE else one.title}",
         where=where,
-        why=f"Replayed next to eager, {one.graph} {one.would}: {tensor_in_words(asdict(one))}{more}. It first shows in {one.layer}.{test}",
+        why=(
+            f"Replayed and compared with eager, {one.graph} {one.would}: {tensor_in_words(asdict(one))}{more}. It first shows in "
+            f"{one.layer}.{test}"
+        ),
         fix=replay_advice(one.code),
         cost=None,
         evidence=tuple(known.id for known in (graph, frame) if known is not None),

@@ -89,7 +89,7 @@ def main_processes(run: Run) -> tuple[dict[int, Process], tuple[str, ...]]:
 
 
 def _left_out(title: str, shown: int, number: int) -> str:
-    return f"{title}: {shown:,} of {plural(number, 'difference')} are shown; each is told of every rank."
+    return f"{title}: {shown:,} of {plural(number, 'difference')} are shown, each for every rank."
 
 
 def _differences(aspect: Aspect, ranks: Mapping[int, Process], run: Run, most: int) -> tuple[list[RankDifference], int]:
@@ -190,8 +190,8 @@ _ASPECTS = (
     Aspect(codes.RANKS_GRAPHS, "frame", _outcomes),
 )
 _CONSEQUENCE = {
-    codes.RANKS_BREAK: "A rank that breaks elsewhere runs other graphs; if they contain collectives, ranks can wait for each other.",
-    codes.RANKS_RECOMPILE: "While one rank compiles again the others wait for it at the next collective.",
+    codes.RANKS_BREAK: "A rank that breaks elsewhere runs different graphs; if they contain collectives, ranks can wait for each other.",
+    codes.RANKS_RECOMPILE: "While one rank recompiles, the others wait for it at the next collective.",
     codes.RANKS_GRAPHS: "If collectives are compiled into graphs that only some ranks have, ranks can wait for each other.",
     codes.RANKS_SETTINGS: "",
     codes.RANKS_VALUES: "Each value is a constant in the code compiled there, so these ranks run different code.",
@@ -310,7 +310,7 @@ def _how_it_ended(run: Run, cut: tuple[int, ...]) -> str:
     over = run.info.exit_status is not None
     many = len(cut) > 1
     it, its = ("They", "their") if many else ("It", "its")
-    how = f"{it} {'were' if many else 'was'} killed{' or' if over else ','} left with os._exit" + (
+    how = f"{it} {'were' if many else 'was'} killed{' or' if over else ','} exited with os._exit" + (
         "" if over else f" or {'are' if many else 'is'} still running"
     )
     texts = [f"{how}, so what happened there afterwards is not known and {its} counts are too small."]

@@ -48,7 +48,7 @@ def find_recompiles(run: Run) -> PassResult:
         transitions=tuple(_transition(one, row, advice) for one in found for row, advice in zip(one.rows, one.advice, strict=True)),
         findings=_findings(found, run),
         notes=(
-            *((f"{plural(unplaced, 'recompile record')} could not be joined to a frame.",) if unplaced else ()),
+            *((f"{plural(unplaced, 'recompile record')} could not be matched to a frame.",) if unplaced else ()),
             *((f"{more:,} causes of recompiles have no advice: it is given for the first {_MOST_ADVISED:,}.",) if more > 0 else ()),
         ),
     )
@@ -299,7 +299,7 @@ def _without_advice(group: Sequence[Recompiled], *, hit: bool) -> str:
     return f" {' '.join((*unique(told)[:2], last))}"
 
 
-_NOTHING_KNOWN = "No change of the source is known that ends this: nothing is advised."
+_NOTHING_KNOWN = "No source change is known to end this, so nothing is advised."
 
 
 def _two_states(row: Row) -> bool:
@@ -331,9 +331,9 @@ def _title(group: Sequence[Recompiled], inside: Sequence[Recompiled], events: in
         value = "" if one.limit.value is None else f" ({one.limit.value})"
         return f"{name} hit the recompile limit{value}" + (f" because of {causes}" if causes else "")
     if inside:
-        name += f" and {plural(len(_names(inside)), 'function')} that it calls were compiled again, {plural(events, 'time')} in all,"
+        name += f" and {plural(len(_names(inside)), 'function')} that it calls were recompiled, {plural(events, 'time')} in all,"
         return name + (f" because of {causes}" if causes else "")
-    return f"{name} was compiled again {plural(events, 'time')}" + (f" because of {causes}" if causes else "")
+    return f"{name} was recompiled {plural(events, 'time')}" + (f" because of {causes}" if causes else "")
 
 
 def _names(group: Sequence[Recompiled]) -> tuple[str, ...]:
@@ -348,10 +348,10 @@ def _why(group: Sequence[Recompiled], inside: Sequence[Recompiled], seconds: flo
         parts.append(f"Reached from {listed(lines)}.")
     if inside and group[0].limit.hit:
         alone = listed([f"{_name(one.code.named)} ({plural(one.limit.entries, 'version')})" for one in inside])
-        parts.append(f"What it calls is compiled on its own since: {alone}.")
+        parts.append(f"What it calls has been compiled on its own from then on: {alone}.")
     elif inside:
         followed = listed([f"{_name(one.code.named)} ({listed([row_text(row) for row in one.rows], limit=2)})" for one in inside])
-        parts.append(f"The same change again in what it calls: {followed}.")
+        parts.append(f"The same change in what it calls: {followed}.")
     parts.extend(limit_text(group))
     if seconds is not None:
         these = "This recompile" if sum(len(one.code.steps) for one in (*group, *inside)) == 1 else "These recompiles"

@@ -134,7 +134,7 @@ _MISSING = re.compile(r"getattr failed on source (?P<name>.+)$")
 
 def _missing(parts: Parts) -> FailedGuard | None:
     match = _MISSING.match(parts.code)
-    return None if match is None else FailedGuard("attribute", match["name"], "the attribute is there", "it is missing", "")
+    return None if match is None else FailedGuard("attribute", match["name"], "the attribute is present", "it is missing", "")
 
 
 _HASATTR = re.compile(r"(?P<no>not )?hasattr\((?P<name>.+), '(?P<attr>\w+)'\)$")
@@ -154,12 +154,12 @@ _MARKING = re.compile(
 
 
 def _marking(parts: Parts) -> FailedGuard | None:
-    """Marks of mark_dynamic and its kin: 2.15 prints a sentence that names no tensor, 2.11 the Python expression."""
+    """Marks of mark_dynamic or a similar mark: 2.15 prints a sentence that names no tensor, 2.11 the Python expression."""
     match = _MARKING.match(parts.code)
     if match is None:
         return None
     name = match["name"] or match["other"] or match["third"] or "a tensor"
-    return FailedGuard("dim_marking", name, None, None, "", property="mark_dynamic and its kin")
+    return FailedGuard("dim_marking", name, None, None, "", property="mark_dynamic or a similar mark")
 
 
 _INVALIDATED = re.compile(r"Cache line invalidated because (?P<name>.+?) got deallocated")

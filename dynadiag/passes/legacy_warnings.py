@@ -8,23 +8,22 @@ from __future__ import annotations
 from typing import Final
 
 _MUTATION: Final = (
-    "torchdynamo of 2022 looked through each captured graph before it gave it to AOTAutograd. This one mutates a tensor in place, which "
-    "AOTAutograd could not "
-    "represent then (without functionalization any mutation, with it one of an input), so the whole captured graph ran eager, not only "
-    "the op. On current "
-    "torch the same code is functionalized and compiled; the new value is copied back after the graph"
+    "In 2022, torchdynamo inspected each captured graph before passing it to AOTAutograd. This one mutates a tensor in place, which "
+    "AOTAutograd could not represent at the time (without functionalization any mutation, with it one of an input), so the whole "
+    "captured graph ran eagerly, not only the op. With current torch, the same code is functionalized and compiled; the new value is "
+    "copied back after the graph"
 )
 _LSTM: Final = (
-    "torchdynamo of 2022 refused graphs that hold an LSTM module, because of an open fault (pytorch/functorch#586), and ran them eager. "
-    "Current torch leaves LSTM, GRU and RNN modules out of its graphs unless torch._dynamo.config.allow_rnn is set, which is a graph "
+    "In 2022, torchdynamo refused graphs that contain an LSTM module, because of an open bug (pytorch/functorch#586), and ran them "
+    "eagerly. Current torch leaves LSTM, GRU and RNN modules out of its graphs unless torch._dynamo.config.allow_rnn is set, which is "
+    "a graph "
     "break, not this fallback"
 )
 _UNSAFE: Final = (
-    "torchdynamo of 2022 had found the captured graph unsafe for AOTAutograd (a mutation in it, or an LSTM module) and ran the whole "
-    "graph eager, forward and "
-    "backward. On current torch graphs with mutations are functionalized and compiled"
+    "In 2022, torchdynamo considered the captured graph unsafe for AOTAutograd (a mutation in it, or an LSTM module) and ran the whole "
+    "graph eagerly, forward and backward. With current torch, graphs with mutations are functionalized and compiled"
 )
-_OTHER: Final = "a warning of torch's compiler in a text log of 2022, by which a captured graph ran eager"
+_OTHER: Final = "a warning of torch's compiler in a text log of 2022: a captured graph ran eagerly"
 
 
 def legacy_meaning(text: str) -> str:

@@ -50,9 +50,9 @@ def _fact(event: BreakEvent, frame: Frame, found: Found, run: Run) -> Fact:
     failed = frame.outcome == "failed"
     what = f"Dynamo cannot trace this write ({_cause(event)}{_in_hook(event)})"
     effect = (
-        Effect("error", "observed", f"{what}, and here it may not break the graph: the compilation failed")
+        Effect("error", "observed", f"{what}, and a graph break is not allowed here: the compilation failed")
         if failed
-        else Effect("graph_break", "observed", f"{what}: the graph ends before it, the write runs eager, a new graph begins behind it")
+        else Effect("graph_break", "observed", f"{what}: the graph ends before it, the write runs eagerly, and a new graph begins after it")
     )
     place = event.torch_frame
     doubts = ("torch does not say which line of the body writes it; the line shown calls the operator",) if found.op is None else ()

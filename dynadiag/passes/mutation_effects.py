@@ -60,7 +60,7 @@ def _written_by(fact: Fact, view: GraphView, run: Run) -> Iterator[Effect]:
 
 def _copy_back_elsewhere(fact: Fact) -> Effect:
     other = replace(_copy_back(fact), basis="predicted")
-    detail = f"AOTAutograd left no trace for this back end; with one that goes through it (aot_eager, inductor), {other.detail}"
+    detail = f"AOTAutograd left no trace for this back end; with one that goes through it (aot_eager or inductor), {other.detail}"
     return replace(other, detail=detail)
 
 
@@ -68,7 +68,11 @@ def _copy_back(fact: Fact) -> Effect:
     size = size_text(fact.bytes_written_back)
     if fact.kind == "metadata":
         return Effect("copy_back", "derived", "after each call the runtime epilogue gives the input its new sizes and strides")
-    why = "because it requires grad and the write is not under no_grad" if fact.requires_grad else "because the back end keeps no writes"
+    why = (
+        "because it requires grad and the write is not under no_grad"
+        if fact.requires_grad
+        else "because the back end does not keep input mutations"
+    )
     return Effect("copy_back", "derived", f"after each call the runtime epilogue copies {size} back into the input, {why}")
 
 
@@ -76,11 +80,11 @@ def _conditional_skip(fact: Fact, view: GraphView) -> Iterator[Effect]:
     if fact.static is not False or fact.kind != "data":
         return
     if view.aot is not None and view.aot.keeps_mutations is False:
-        detail = "inductor would keep this write in its graph, and the input keeps no fixed address: CUDA graphs would be skipped there"
+        detail = "inductor would keep this write in its graph, and the input has no fixed address: CUDA graphs would be skipped there"
         yield Effect("cudagraph_skip", "predicted", detail)
         return
     here = "in this run the copy comes after the graph and skips no CUDA graph; " if view.aot_ran else ""
-    detail = f"{here}called under no_grad the same line is written inside the graph, and the input keeps no fixed address"
+    detail = f"{here}called under no_grad the same line is written inside the graph, and the input has no fixed address"
     condition = "when the function is called under torch.no_grad or inference_mode"
     if _is_resume_local(fact):
         condition += f", and {_NO_CUDA_GRAPH_BEFORE}"
@@ -104,7 +108,7 @@ def _skip(fact: Fact, run: Run) -> Effect:
         said = told.splitlines()[0].partition(". Found from")[0]
         return Effect("cudagraph_skip", "observed", f"torch skipped CUDA graphs for a graph that writes here: {said}")
     detail = (
-        "the graph writes an input that keeps no fixed address, so CUDA graphs would be skipped (mode='reduce-overhead', on a GPU), "
+        "the graph writes an input that has no fixed address, so CUDA graphs would be skipped (mode='reduce-overhead', on a GPU), "
         "unless the tensor comes from a region that runs as a CUDA graph"
     )
     if _is_resume_local(fact):
@@ -176,7 +180,7 @@ def _inputs_of_functions(run: Run) -> Mapping[_Function, frozenset[str]]:
 def _from_break(fact: Fact) -> Effect:
     line = resume_line(fact.frame.name)
     detail = (
-        f"the tensor is made before the graph break at line {line} of this function and written behind it: only the break makes it an "
+        f"the tensor is made before the graph break at line {line} of this function and written after it: only the break makes it an "
         "input; in one graph the write would be free"
     )
     return Effect("graph_break", "derived", detail)
@@ -217,6 +221,6 @@ def optimizer_breaks(run: Run) -> Mapping[int, tuple[Effect, ...]]:
         place, process = event.torch_frame, processes.get(event.frame)
         own = _OWN_BREAK in event.gb_type and place is not None and _OPTIMIZER.search(normal_path(place.file)) is not None
         if process is not None and process not in found and place is not None and own:
-            detail = f"torch breaks the graph itself around an optimizer's step (at {short_place(place)}): one break a step, harmless"
+            detail = f"torch itself breaks the graph around an optimizer's step (at {short_place(place)}): one break per step, harmless"
             found[process] = (Effect("graph_break", "observed", detail),)
     return found

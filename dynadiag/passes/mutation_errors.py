@@ -93,10 +93,10 @@ def _is_meant(fact: Fact, refusal: Refusal) -> bool:
 def _refusal_effects(frame: Frame, text: str) -> Iterator[Effect]:
     first = text.strip().splitlines()[0] if text.strip() else "no reason recorded"
     if frame.outcome == "skipped":
-        yield Effect("eager_fallback", "observed", f"AOTAutograd refused the graph and the frame ran eager: {first}")
+        yield Effect("eager_fallback", "observed", f"AOTAutograd refused the graph and the frame ran eagerly: {first}")
         return
     yield Effect("error", "observed", f"AOTAutograd refused the graph and the program got the error: {first}")
-    yield Effect("eager_fallback", "predicted", "with torch._dynamo.config.suppress_errors = True the frame would run eager instead")
+    yield Effect("eager_fallback", "predicted", "with torch._dynamo.config.suppress_errors = True the frame would run eagerly instead")
 
 
 def _eager_fails(facts: Sequence[Fact], text: str, view: GraphView, run: Run) -> Iterator[Fact]:
@@ -221,7 +221,7 @@ def failed_by_new_sizes(fact: Fact) -> Fact:
     line = next((site.where.code for site in fact.sites if site.where is not None and site.where.code), None)
     what = f"`{line}`" if line else "this write"
     detail = (
-        f"{what} gives an input other sizes while the function is traced, and the compilation failed: {kind}: {_first_line(fact.frame)}"
+        f"{what} changes the sizes of an input while the function is traced, and the compilation failed: {kind}: {_first_line(fact.frame)}"
     )
     return replace(fact, effects=(Effect("error", "derived", detail),), doubts=(*fact.doubts, "torch's own error names no line"))
 

@@ -107,9 +107,9 @@ def _rank(kind: str, severity: Severity) -> float:
 
 
 _TITLES = {
-    "error": "A mutation that is refused: {inputs}",
-    "error of sizes": "Compilation failed: an input gets other sizes while it is traced ({inputs})",
-    "eager_fallback": "AOTAutograd refuses this mutation, so the frame runs eager: {inputs}",
+    "error": "Refused mutation: {inputs}",
+    "error of sizes": "Compilation failed: an input changes its sizes while it is traced ({inputs})",
+    "eager_fallback": "AOTAutograd refuses this mutation, so the frame runs eagerly: {inputs}",
     "cudagraph_skip": "Written input without a fixed address: CUDA graphs would be skipped ({inputs})",
     "cudagraph_skip seen": "Written input without a fixed address: CUDA graphs were skipped ({inputs})",
     "copy_back": "Copied back after every call: {inputs}",

@@ -11,7 +11,7 @@ from dynadiag.passes.mutation_errors import inner_name
 from dynadiag.passes.mutation_facts import Effect, Fact, Site, site_of
 from dynadiag.passes.mutation_graphs import GraphView
 
-_DETAIL = "the tensor is made in the graph: functionalization replaces the write by a new value"
+_DETAIL = "the tensor is made in the graph: functionalization replaces the write with a new value"
 
 
 def by_optimizer(site: Site) -> bool:
@@ -40,7 +40,7 @@ def inner_facts(view: GraphView, run: Run) -> Iterator[Fact]:
             bytes_written_back=0,
             unknown={
                 "bytes_touched": "only writes of inputs are measured",
-                "no_grad": "only writes of inputs are looked at",
-                "static": "it is no input",
+                "no_grad": "only writes of inputs are analysed",
+                "static": "it is not an input",
             },
         )

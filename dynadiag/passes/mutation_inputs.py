@@ -34,7 +34,10 @@ def disagreements(view: GraphView) -> Iterator[str]:
         ours, theirs = told.get(known.index, set()), set(_kinds(view.aot.inputs[known.index]))
         if ours != theirs:
             name = known.source or known.name
-            yield f"{view.graph.id}: of {name} AOTAutograd says {_said(theirs)}, the probe {_said(ours)}; the report follows AOTAutograd."
+            yield (
+                f"{view.graph.id}: for {name}, AOTAutograd says {_said(theirs)}, the probe says {_said(ours)}; the report follows "
+                f"AOTAutograd."
+            )
 
 
 def _said(kinds: set[str]) -> str:

@@ -12,7 +12,7 @@ from dynadiag.passes.mutation_facts import Effect, Fact, Site, sorted_effects
 from dynadiag.passes.parity_calls import Wrong, in_words, sharing_in_words, wrong_things
 
 _KINDS = frozenset(("data", "metadata", "storage"))
-_IF_MOVED = "when torch, which does not know of the write, moves or drops the call, or reads a value from before it"
+_IF_MOVED = "when torch, unaware of the write, moves or drops the call, or reads a value from before it"
 # "Written on a tensor made in the graph": not where that tensor turned out to be an input.
 
 
@@ -46,8 +46,7 @@ def _undeclared(wrong: set[tuple[str | None, str | None]], run: Run) -> Iterator
                 continue
             where = own_frame(write.stack, run)
             detail = (
-                f"seen in call {call.call}: {write.op} wrote it and does not declare that; the calls that were compared had eager's "
-                "results all the same"
+                f"seen in call {call.call}: {write.op} wrote it and does not declare that; even so, the compared calls had eager's results"
             )
             yield Fact(
                 code=codes.UNDECLARED_WRITE,

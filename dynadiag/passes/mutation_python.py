@@ -201,9 +201,7 @@ def _outside(group: list[Changed], lines: Container[tuple[str, int | None]], run
     elif read is not None:
         doubt += "; the line shown is where compiled code reads the value"
     elif guard.origin is not None:
-        doubt += (
-            f"; compiled code reads the value in line {guard.origin.line} of a file that torch names only in short, {guard.origin.file}"
-        )
+        doubt += f"; compiled code reads the value in line {guard.origin.line} of a file whose name torch abbreviates, {guard.origin.file}"
     return Fact(
         code=codes.PYTHON_RECOMPILES,
         frame=frame,

@@ -13,9 +13,9 @@ from dynadiag.passes.empty_frames import empty_reason
 TRACING_OFF = "Dynamo tracing is disabled"  # `ConvertFrame` in `torch/_dynamo/convert_frame.py`, 2.15
 # What each stance of `torch.compiler.set_stance` lets run eager (`torch/_dynamo/eval_frame.py`, 2.11 and 2.15).
 _STANCES = {
-    "force_eager": "compiled functions run eager",
-    "eager_on_recompile": "calls that no compiled version fits run eager",
-    "eager_then_compile": "the first call of each compiled function runs eager",
+    "force_eager": "compiled functions run eagerly",
+    "eager_on_recompile": "calls that match no compiled version run eagerly",
+    "eager_then_compile": "the first call of each compiled function runs eagerly",
     "aot_eager_then_compile": "the first call of each compiled function runs with the back end aot_eager",
 }
 _STANCE = re.compile(r"stance (\w+)")
@@ -64,7 +64,7 @@ def _all_skipped(run: Run) -> Nothing:
     first = run.frames[0]
     where = None if first.file is None else Location(first.file, first.line, first.name)
     count = plural(len(run.frames), "frame")
-    return Nothing("all-skipped", f"Dynamo tried {count} and skipped every one, so all of them ran eager", where, None)
+    return Nothing("all-skipped", f"Dynamo tried {count} and skipped every one, so all of them ran eagerly", where, None)
 
 
 def _switched_off(run: Run) -> Nothing | None:
@@ -73,7 +73,7 @@ def _switched_off(run: Run) -> Nothing | None:
         return None
     what = listed(switches)
     return Nothing(
-        "switched-off", f"compilation was switched off by {what}: torch.compile returned code that runs eager", None, f"Remove {what}."
+        "switched-off", f"compilation was switched off by {what}: torch.compile returned code that runs eagerly", None, f"Remove {what}."
     )
 
 
@@ -88,8 +88,8 @@ def _never_imported(run: Run) -> Nothing | None:
         "no-torch",
         "no import of torch was seen: the program does not use it, or runs in a Python that dynadiag could not record",
         None,
-        "If the program uses torch: a Python started with `-I`, `-E` or `-S`, or with an environment of its own, is not recorded. Leave "
-        "that out, or record from inside with `with dynadiag.observe(DIR):`.",
+        "If the program uses torch: a Python started with `-I`, `-E` or `-S`, or with an environment of its own, is not recorded. "
+        "Avoid that, or record from inside with `with dynadiag.observe(DIR):`.",
     )
 
 
@@ -98,7 +98,7 @@ def _not_recorded_by_us(run: Run) -> Nothing | None:
     if any(process.hooks or process.argv for process in run.processes) or run.info.command is not None:
         return None
     return Nothing(
-        "no-records", "the log holds no record of a compilation; whether torch.compile was called cannot be told from it", None, None
+        "no-records", "the log contains no record of a compilation; it does not show whether torch.compile was called", None, None
     )
 
 
@@ -108,7 +108,7 @@ def _stance(run: Run) -> Nothing | None:
         return None
     return Nothing(
         "stance",
-        f"the {problem.text} was set, so compiled functions ran eager",
+        f"the {problem.text} was set, so compiled functions ran eagerly",
         problem_place(problem, run),
         "Set the stance back to default.",
     )
@@ -135,7 +135,7 @@ def _ended_early(run: Run, before: str) -> Nothing | None:
         "ended-early",
         f"the program ended ({', '.join(parts)}) before {before}",
         where,
-        "Fix that first: nothing was reached that torch.compile could compile.",
+        "Fix that first: the program did not reach anything for torch.compile to compile.",
     )
 
 
@@ -177,7 +177,7 @@ def _no_call(run: Run) -> Nothing:
             return early
         reason = "torch was imported, but torch.compile was never called"
         return Nothing(
-            "never-compiled", reason, None, "Wrap the model or the step in torch.compile, or give dynadiag the script that does."
+            "never-compiled", reason, None, "Wrap the model or the step in torch.compile, or run dynadiag on the script that does."
         )
     failed = next((state for state in watched if state), None)
     why = f" (calls of torch.compile could not be watched: {failed})" if failed else ""

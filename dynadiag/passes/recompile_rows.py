@@ -7,8 +7,8 @@ from dynadiag.passes.transitions import Row
 
 # `get_and_maybe_log_recompilation_reasons` (torch/_dynamo/guards.py, 2.11 to 2.15) calls it a bug; threads at the compile lock do it too.
 _UNEXPECTED = (
-    "torch names no guard that failed: all of them pass when it looks again, as when another thread compiled the same code meanwhile; "
-    "in a program of one thread that is a fault of torch"
+    "torch names no guard that failed: all of them pass when it checks again, as happens when another thread compiled the same code "
+    "meanwhile; in a single-threaded program this is a bug in torch"
 )
 
 
@@ -25,7 +25,7 @@ def row_text(row: Row) -> str:
         joined += " -> another value"
     dynamic = f", dynamic since [{row.dynamic_since}]" if row.dynamic_since else ""
     if row.kind == "module":
-        return "Another compiled module came to the code that torch enters all of them through"
+        return "Another compiled module reached the code through which torch enters all of them"
     word = {"condition": "a condition on ", "zero_one": "the size 0 or 1 of ", "duck_size": "sizes that were equal at first: "}.get(
         row.kind, ""
     )

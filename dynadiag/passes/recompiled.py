@@ -106,14 +106,14 @@ def limit_text(group: Group) -> list[str]:
     limit = one.limit
     if limit.hit:
         if any(frame.outcome == "failed" for frame in one.code.frames if frame.id in limit.hit):
-            return ["Under `fullgraph=True` the next variant raised an error instead of running eager."]
+            return ["Under `fullgraph=True` the next variant raised an error instead of running eagerly."]
         versions = plural(limit.entries, "compiled version")
-        refused = f"torch refused {len(limit.hit)} of these recompiles and compiles it no more"
+        refused = f"torch refused {len(limit.hit)} of these recompiles and no longer compiles it"
         return [f"{refused}: calls that match none of the {versions} run eagerly from then on, and so does what they call."]
     if limit.unfinished:
         of = "" if limit.value is None else f" of at most {limit.value}"
         unfinished = plural(limit.unfinished, "compilation")
-        return [f"The log ends before {unfinished} of it finished; until then it had {limit.entries}{of} compiled versions."]
+        return [f"The log ends before {unfinished} of it finished; by then it had {limit.entries}{of} compiled versions."]
     if limit.value is None:
         return [f"It has {plural(limit.entries, 'compiled version')}; the recompile limit is not in the log."]
     return [f"It has {limit.entries} of at most {limit.value} compiled versions."]

@@ -48,10 +48,10 @@ def chosen_directory(path: Path, *, force: bool) -> Path:
     if path.is_dir() and any(path.iterdir()):
         if not force:
             raise UnreadableInputError(
-                f"{path} is not empty: choose another --out, or --force to replace an earlier run", slug="output-in-use"
+                f"{path} is not empty: choose a different --out, or use --force to replace an earlier run", slug="output-in-use"
             )
         if not is_run_directory(path):
-            raise OutputError(f"{path} was not made by dynadiag (no {MARKER}): --force does not replace it")
+            raise OutputError(f"{path} was not created by dynadiag (no {MARKER}): --force does not replace it")
         clear(path)
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)

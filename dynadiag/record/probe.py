@@ -33,7 +33,7 @@ def probe_run(directory: Path, *, budget_s: float = 60.0, advance: Callable[[int
     if not logs:
         return None
     if python is None:
-        return "mutations are not probed: the run does not say with which Python it ran"
+        return "mutations are not probed: the run does not record which Python it used"
     try:
         return _wait(_start(python, directory, budget_s), budget_s, advance)
     except OSError as error:
@@ -102,11 +102,11 @@ def _wait(child: subprocess.Popen[bytes], budget_s: float, advance: Callable[[in
             except subprocess.TimeoutExpired:
                 passed = time.monotonic() - began
                 if passed > budget_s + _GRACE_S:
-                    return f"mutations are not all probed: it did not end within {budget_s + _GRACE_S:.0f} s"
+                    return f"not all mutations are probed: the probe did not finish within {budget_s + _GRACE_S:.0f} s"
                 if advance is not None:
                     advance(min(int(passed), int(budget_s)), int(budget_s))
     except KeyboardInterrupt:
-        return "mutations are not all probed: interrupted"
+        return "not all mutations are probed: interrupted"
     finally:
         if child.poll() is None:
             child.kill()
@@ -116,6 +116,6 @@ def _wait(child: subprocess.Popen[bytes], budget_s: float, advance: Callable[[in
 
 def _why(status: int, said: bytes) -> str:
     lines = said.decode("utf-8", "replace").strip().splitlines()
-    last = lines[-1].removeprefix("dynadiag: ") if lines else "it printed nothing"
+    last = lines[-1].removeprefix("dynadiag: ") if lines else "no output"
     shown = "".join(char for char in last if char.isprintable())[:300]
-    return shown if "mutations are not probed" in shown else f"mutations are not all probed: the probe ended with {status}: {shown}"
+    return shown if "mutations are not probed" in shown else f"not all mutations are probed: the probe ended with {status}: {shown}"

@@ -118,7 +118,7 @@ class _Progress:
             self.interrupted_at = now
         elif self.interrupts == 1 and now - (self.interrupted_at or now) >= _LOOK_S:
             self.interrupted_at = float("inf")
-            self._say("the script goes on after Ctrl-C; a second one ends it")
+            self._say("the script continues after Ctrl-C; a second one ends it")
 
     def over(self) -> None:
         """The program has ended."""
@@ -174,7 +174,7 @@ def _make_directory(target: Target, options: RecordOptions, progress: _Progress)
             return run_directory.chosen_directory(options.out, force=options.force).resolve()
         base = working_directory()
         if base is None:
-            progress.warn("the current folder was deleted: the script runs unrecorded, without a report; --out DIR names a place for them")
+            progress.warn("the current folder was deleted: the script runs unrecorded, without a report; --out DIR gives them a place")
             return None
         return run_directory.new_directory(Path(base), target.argv[0]).resolve()
     except OSError as error:
@@ -188,7 +188,7 @@ def _write_info(directory: Path | None, info: RunInfo, progress: _Progress) -> N
     try:
         run_directory.write_marker(directory, asdict(info) | {"supervisor": identity()})
     except OSError as error:
-        progress.warn(f"cannot write {directory}: {error.strerror}; the script goes on")
+        progress.warn(f"cannot write {directory}: {error.strerror}; the script continues")
 
 
 def _start(command: list[str], settings: str | None, ignored: Sequence[int], options: RecordOptions) -> subprocess.Popen[bytes]:
@@ -330,7 +330,7 @@ def _unwritable(directory: Path | None) -> tuple[str, ...]:
         cut = [log.name for log in logs if not log.stat().st_mode & stat.S_IWUSR]
     except OSError:
         return ()
-    return tuple(f"recording stopped: {name} could not be written to its end" for name in cut)
+    return tuple(f"recording stopped: {name} could not be written completely" for name in cut)
 
 
 def signal_name(number: int) -> str:

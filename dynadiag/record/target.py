@@ -53,7 +53,7 @@ class RecordOptions:
 def command_of(target: Target, python: str | None) -> list[str]:
     """The command line that runs the target unchanged. Raises UsageError or UnreadableInputError when it cannot run."""
     if not target.argv:
-        raise UsageError("nothing to run: give a script, -m MODULE, or a command after --")
+        raise UsageError("nothing to run: pass a script, -m MODULE, or a command after --")
     if target.kind == "command":
         if shutil.which(target.argv[0]) is None:
             raise UsageError(f"no such program: {target.argv[0]}")
@@ -93,7 +93,7 @@ def check_script(path: Path, interpreter: str) -> None:
                 f"or make a script of it (jupyter nbconvert --to script {path})"
             )
         elif (path.is_char_device() and path.stat().st_rdev in _ENDLESS) or path.is_block_device():
-            raise UnreadableInputError(f"{path} is no Python script: it is a device")
+            raise UnreadableInputError(f"{path} is not a Python script: it is a device")
         elif path.is_file() and path.suffix not in (".pyc", ".pyo"):
             _check_content(path, interpreter)
     except OSError as error:
@@ -107,12 +107,12 @@ def _check_content(path: Path, interpreter: str) -> None:
         return
     reason = _why_not_compilable(path) if interpreter == sys.executable else _why_not_compilable_there(path, interpreter)
     if reason is not None:
-        raise UnreadableInputError(f"{path} is no Python script: {reason}")
+        raise UnreadableInputError(f"{path} is not a Python script: {reason}")
 
 
 def _require_main(path: Path, names: list[str]) -> None:
     if not {"__main__.py", "__main__.pyc"} & set(names):
-        raise UnreadableInputError(f"{path} is no Python script: it holds no __main__.py")
+        raise UnreadableInputError(f"{path} is not a Python script: it contains no __main__.py")
 
 
 def _why_not_compilable(path: Path) -> str | None:

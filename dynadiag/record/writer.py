@@ -91,12 +91,12 @@ class TraceWriter:
 
     def _reach_limit(self) -> None:
         """Say once, in the log and on stderr, that the log has reached its cap."""
-        text = f"the log of process {os.getpid()} reached its cap of {self.cap_bytes} bytes; later records are not kept"
+        text = f"the log of process {os.getpid()} reached its limit of {self.cap_bytes} bytes; later records are dropped"
         payload = json.dumps({"kind": "log_limit", "text": text})
         digest = hashlib.md5(payload.encode(), usedforsecurity=False).hexdigest()
         metadata = {"artifact": {"name": "dynadiag_problem", "encoding": "json"}, "has_payload": digest}
         self._write(_format(metadata, payload, _OWN_FILE, 0).encode())
-        warn(f"{text}; the script goes on")
+        warn(f"{text}; the script continues")
 
     def _write(self, data: bytes) -> None:
         if self._torn:
@@ -147,7 +147,7 @@ class TraceWriter:
     def _give_up(self, error: OSError) -> None:
         self._dead = True
         _leave_word(self.directory, self.path, error)
-        warn(f"recording stopped, the script goes on: {error.strerror or error} ({self.directory})")
+        warn(f"recording stopped, the script continues: {error.strerror or error} ({self.directory})")
 
     def _forget_lock(self) -> None:
         """Another thread of the parent may have held the lock at the fork."""

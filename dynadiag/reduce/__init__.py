@@ -150,7 +150,7 @@ def _handed_out(candidate: Candidate) -> tuple[GraphModule, tuple[Any, ...]]:
 def _must_be_interesting(verdict: Verdict, noted: Judgement | None) -> None:
     if verdict is not Verdict.INTERESTING:
         remark = f" ({noted[1]})" if noted is not None and noted[1] else ""
-        raise NothingFoundError(f"the oracle finds the graph itself {verdict.value}{remark}: there is nothing to reduce", exit_code=1)
+        raise NothingFoundError(f"the oracle calls the original graph {verdict.value}{remark}: there is nothing to reduce", exit_code=1)
 
 
 def _must_run(reducer: GraphReducer) -> None:
@@ -165,7 +165,7 @@ def _check(gm: Any, inputs: Sequence[Any], oracle: Any) -> None:
     from torch.fx import GraphModule
 
     if not isinstance(gm, GraphModule):
-        raise UsageError(f"a torch.fx.GraphModule is wanted, not {type(gm).__name__}")
+        raise UsageError(f"expected a torch.fx.GraphModule, not {type(gm).__name__}")
     if not callable(oracle):
         raise UsageError(f"the oracle must be a function of a graph and its inputs, not {type(oracle).__name__}")
     placeholders = sum(node.op == "placeholder" for node in gm.graph.nodes)

@@ -180,7 +180,7 @@ def _checked(setting: Setting, candidate: Candidate, job: dict[str, Any]) -> Set
     would be reduced, and proven, as if the compiler had failed.
     """
     if isinstance(setting.backend, str) and setting.backend_source is None and not is_backend(setting.backend):
-        raise UsageError(f"torch knows no back end {setting.backend!r} here: give one of torch._dynamo.list_backends() as --backend")
+        raise UsageError(f"torch has no back end {setting.backend!r} here: pass one of torch._dynamo.list_backends() as --backend")
     check = _CHECKS.get(job["kind"] or "", "raises")
     backward = check == "gradient" or job["backward"] or setting.backward
     return replace(setting, check=check, backward=backward, memory_limit_mib=job.get("memory_limit_mib"))  # type: ignore[arg-type]

@@ -29,10 +29,10 @@ from dynadiag.torch_compat.versions import require
 from dynadiag.trace.sources import is_recording, recording_at
 
 IN_A_SCRIPT = {
-    "graph_break": "a graph break lies between graphs",
+    "graph_break": "a graph break is between graphs",
     "recompile": "a recompile needs two calls",
-    "fallback": "what runs eager is in no graph",
-    "cudagraph_skip": "what CUDA graphs refuse is decided over a whole call",
+    "fallback": "code that runs eagerly is in no graph",
+    "cudagraph_skip": "whether CUDA graphs are skipped is decided for a whole call",
 }
 """Kinds for which the script itself is reduced, and why."""
 Unit = Literal["nodes", "statements"]
@@ -119,7 +119,7 @@ def minify_target(
     elif source is None and target.kind == "script":
         check_script(Path(target.argv[0]), sys.executable)  # before a folder is made for it
     if options.capture_always and (source is not None or options.kind in IN_A_SCRIPT):
-        raise UsageError("--capture always is for a script whose graph is captured: nothing is captured here")
+        raise UsageError("--capture always only applies to scripts whose graph is captured: nothing is captured here")
     options = replace(options, resume=options.resume and can_resume(out, watch.say))
 
     def begin(options: SessionOptions) -> _Minification:
@@ -143,7 +143,7 @@ def minify_target(
 def _check(options: SessionOptions) -> None:
     """Refuse in one line what cannot be reduced."""
     if options.memory_limit_mib is not None and options.kind != "oom":
-        raise UsageError("--memory-limit belongs to --kind oom")
+        raise UsageError("--memory-limit only works with --kind oom")
     if options.memory_limit_mib is not None and not sys.platform.startswith("linux"):
         raise UsageError("--memory-limit needs Linux")
     options.check_match()
@@ -153,7 +153,7 @@ def _recorded(words: tuple[str, ...]) -> tuple[Path, str | None] | None:
     """A recording (or a script made by torch) and the id of the graph in it, None for all; None for a script that is to be run."""
     name = words[0]
     if not name:
-        raise UsageError("TARGET is empty: give a script, -m MODULE, or a recording")
+        raise UsageError("TARGET is empty: pass a script, -m MODULE, or a recording")
     path, mark, graph = name.rpartition("#")
     found: tuple[Path, str | None] | None = None
     if not Path(name).exists():
@@ -165,7 +165,7 @@ def _recorded(words: tuple[str, ...]) -> tuple[Path, str | None] | None:
     if found is not None and len(words) > 1:
         raise UsageError(f"{name} takes no arguments, but got: {' '.join(words[1:])}")
     if found is not None and found[0].exists() and not (found[0].is_file() or found[0].is_dir()):
-        raise UsageError(f"{found[0]} is neither a file nor a folder: give a recording")  # before a folder is made for it
+        raise UsageError(f"{found[0]} is neither a file nor a folder: pass a recording")  # before a folder is made for it
     return (recording_at(found[0]), found[1]) if found is not None else None
 
 
@@ -177,7 +177,7 @@ def _check_text(target: Target, kind: str, *, recorded: bool) -> None:
     path = Path(target.argv[0])
     check_script(path, sys.executable)
     if path.is_dir() or path.suffix in _NO_TEXT:
-        raise UsageError(f"--kind {kind} needs a script in one text file: {path} is none")
+        raise UsageError(f"--kind {kind} needs a script in a single text file, which {path} is not")
 
 
 def _directory(target: Target, out: Path | None, *, force: bool, resume: bool) -> Path:
@@ -202,7 +202,7 @@ class _Minification:
         """A script, or what an earlier run captured."""
         options = self.options
         if options.kind in IN_A_SCRIPT or (options.resume and is_script_job(self.directory)):
-            return self._script(options, why=IN_A_SCRIPT.get(options.kind or "", "the captured graph alone did not show it"))
+            return self._script(options, why=IN_A_SCRIPT.get(options.kind or "", "the captured graph did not show it on its own"))
         if options.resume:
             return self._graphs(captures_to_resume(self.directory), None, options)
         return self._ladder()
@@ -230,7 +230,7 @@ class _Minification:
                 raise
             if suspect is None and options.kind in SILENT and error.slug == "passes-alone":
                 # Wrong numbers show in a script only by an assertion of its own, and this one ended well.
-                raise NothingFoundError(f"nothing failed: the script ended well, and {error.message}", exit_code=1) from error
+                raise NothingFoundError(f"nothing failed: the script succeeded, and {error.message}", exit_code=1) from error
             return self._script_instead(error, suspect.said if suspect is not None else None)
 
     def _script_is_worth_a_try(self, error: DynadiagError) -> bool:
@@ -241,13 +241,13 @@ class _Minification:
 
     def _script_instead(self, error: DynadiagError, said: Said | None) -> Minified:
         """Go on with the script. Wrong numbers show in a script only by an assertion of its own."""
-        self.watch.say(f"{error.message}; going on with the script")
+        self.watch.say(f"{error.message}; continuing with the script")
         if self.options.kind not in SILENT:
             return self._script(self.options, why=error.message, said=said)
         try:
             return self._script(replace(self.options, kind=None), why=error.message)
         except DynadiagError as raised:
-            only = f"a script shows {self.options.kind} only by an assertion of its own that fails when it is compiled"
+            only = f"a script can show {self.options.kind} only through an assertion of its own that fails when compiled"
             raise NothingFoundError(f"{raised.message} ({only})", exit_code=raised.exit_code) from raised
 
     def _script(self, options: SessionOptions, *, why: str, said: Said | None = None) -> Minified:
@@ -273,10 +273,10 @@ def _taken(path: Path, graph: str | None, into: Path, options: SessionOptions, w
         return captures, options
     repro, captures = capture_script(path, into, backend=options.backend)
     _say_left_out(captures, watch)
-    watch.say(f"{path} was made by torch (after {repro.after}): its graph and inputs are read, nothing of it is run")
+    watch.say(f"{path} was made by torch (after {repro.after}): its graph and inputs are read, none of it is run")
     missing = not_saved(repro, path.absolute().parent)
     if missing:
-        watch.say(f"{missing} of {len(repro.storages)} tensors were not saved beside it: their values are made up")
+        watch.say(f"{missing} of {len(repro.storages)} tensors were not saved with it: their values are made up")
     return captures, replace(options, kind=options.kind or ("wrong_result" if repro.accuracy else None))
 
 

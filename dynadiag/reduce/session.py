@@ -57,7 +57,7 @@ class SessionOptions:
         try:
             re.compile(self.match or "")
         except re.error as error:
-            raise UsageError(f"--match {self.match!r} is no regular expression: {error}") from error
+            raise UsageError(f"--match {self.match!r} is not a valid regular expression: {error}") from error
 
 
 def reduce_captured(
@@ -169,8 +169,8 @@ def _run_worker(module: str, job: Path, out: Path, on_message: Callable[[Message
                     last = message if {"done", "error"} & set(message) else last
             child.wait()
     if presses and not {"done", "slug", "exit_code"} & set(last):
-        written = f"the best so far is {out / 'repro_min.py'}" if (out / "repro_min.py").exists() else "nothing was written"
-        raise DynadiagError(f"interrupted: {written}; {_GOES_ON} {out} goes on", slug="interrupted", exit_code=130)
+        written = f"the best result so far is {out / 'repro_min.py'}" if (out / "repro_min.py").exists() else "nothing was written"
+        raise DynadiagError(f"interrupted: {written}; continue with {_GOES_ON} {out}", slug="interrupted", exit_code=130)
     return last
 
 

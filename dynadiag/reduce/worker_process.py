@@ -51,7 +51,7 @@ def serve(job_file: str, reduce: Callable[[dict[str, Any], Interrupts, float], N
         say(error=error.message, slug=error.slug, exit_code=error.exit_code)
         return 1
     except Stopped:
-        say(error="interrupted before the failure was confirmed: there is nothing to write (--resume goes on)", exit_code=130)
+        say(error="interrupted before the failure was confirmed: there is nothing to write (continue with --resume)", exit_code=130)
         return 130
     except Exception as error:  # noqa: BLE001 - our own error: its traceback goes to the log, one line to the person
         traceback.print_exc()
@@ -65,7 +65,7 @@ def _open_known(job: dict[str, Any]) -> Known:
     environment = {"dynadiag": dynadiag.__version__, **machine_facts(with_gpu=False), **variables()}
     known = Known(Path(job["out"]) / "known.jsonl", environment=environment, resume=bool(job["resume"]))
     if known.changed is not None:
-        say(note=f"what the earlier run found out is asked again: {known.changed}")
+        say(note=f"the earlier run's answers are not reused: {known.changed}")
         job["resume"] = False
     return known
 

@@ -56,8 +56,8 @@ def load(path: str | os.PathLike[str], *, progress: Progress | None = None) -> R
 def _nothing(path: Path, sources: Sources) -> str:
     if len(sources.logs) == 1:
         empty = _size(sources.logs[0]) == 0
-        return f"{shown(path)} is empty" if empty else f"nothing in {shown(path)} is a record of torch.compile; looked for {WANTED}"
-    return f"none of the {len(sources.logs)} logs in {shown(path)} holds a record of torch.compile; looked for {WANTED}"
+        return f"{shown(path)} is empty" if empty else f"{shown(path)} contains no record of torch.compile; looked for {WANTED}"
+    return f"none of the {len(sources.logs)} logs in {shown(path)} contains a record of torch.compile; looked for {WANTED}"
 
 
 def _size(path: Path) -> int:
@@ -80,7 +80,7 @@ def _read_all(run: RunBuilder, sources: Sources, progress: Progress | None) -> N
         if broken is not None:
             if len(sources.logs) == 1 and not run.processes:
                 raise UnreadableInputError(f"cannot read {shown(log)}: {broken}")
-            run.note(f"{shown(Path(log.name))} could not be read to its end")
+            run.note(f"{shown(Path(log.name))} could not be read completely")
         before += _size(log)
     if progress is not None:
         progress(total, total)

@@ -181,7 +181,7 @@ def problem(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
         if text.startswith(_NO_COST):
             kind = "no_cost"
         else:
-            run.note(f"a hook of the recorder failed: {text}")
+            run.note(f"a recorder hook failed: {text}")
     found = Problem(
         kind=run.share(kind[:LONGEST_ERROR]),
         process=process.index,
@@ -208,10 +208,10 @@ def reset(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
 # What each hook of the recorder (`Hooks.install`) tells; one that only some versions of torch can have is not among them.
 _WATCHED = {
     "trace_handler": "torch's trace records",
-    "trace_structured": "payloads of torch's trace that cannot be built",
+    "trace_structured": "payloads of torch's trace that cannot be constructed",
     "torch.compile": "calls of torch.compile",
     "set_stance": "stances (torch.compiler.set_stance)",
-    "disable": "functions that torch.compiler.disable keeps out",
+    "disable": "functions that torch.compiler.disable excludes",
     "reset": "calls of torch._dynamo.reset",
     "call_user_compiler": "inputs, lines and errors of graphs",
     "recompile_limit": "frames that reached the recompile limit",
@@ -219,7 +219,7 @@ _WATCHED = {
     "no_tensor": "frames without a tensor",
     "cudagraph_skip": "skipped CUDA graphs",
     "cudagraph_partition": "parts of graphs that Inductor keeps out of the CUDA graphs",
-    "cudagraph_rerecord": "CUDA graphs that are recorded again",
+    "cudagraph_rerecord": "CUDA graphs that are re-recorded",
 }
 
 
@@ -228,7 +228,7 @@ def hooks(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
     found = {name: text for name, text in record.object().items() if isinstance(text, str)}
     for name, text in found.items():
         if text != "ok" and name in _WATCHED and process.hooks.get(name) != text:
-            run.note(f"the recorder could not watch {_WATCHED[name]} in this torch: what it would tell of them is missing (hook {name})")
+            run.note(f"the recorder could not watch {_WATCHED[name]} in this torch: what it would record is missing (hook {name})")
         if name in process.hooks or (len(process.hooks) < _MOST_ENTRIES and run.room.take("settings", len(name))):
             process.hooks[name] = run.share(text[:LONGEST_ERROR])
 

@@ -30,16 +30,16 @@ _LARGEST_UNPACKED = 4 << 30
 def read_payload(ref: PayloadRef) -> str:
     """The text of a payload without what the log put in front of its lines; UnreadableInputError when the log is gone or was changed."""
     if ref.length > LARGEST_PAYLOAD_BYTES:
-        raise UnreadableInputError(f"a payload of {ref.length} bytes in {shown(Path(ref.log))} is too long to be read")
+        raise UnreadableInputError(f"a payload of {ref.length} bytes in {shown(Path(ref.log))} is too long to read")
     try:
         with OpenLog(ref.log) as log:
             stream = _unpacked(ref.log, os.fstat(log.raw.fileno()).st_mtime_ns) if log.packed else log.stream
             stream.seek(ref.offset)
             data = _read_all(stream, ref.length)
     except (OSError, ValueError, EOFError, zlib.error):
-        raise UnreadableInputError(f"{shown(Path(ref.log))} cannot be read any more") from None
+        raise UnreadableInputError(f"{shown(Path(ref.log))} can no longer be read") from None
     if len(data) != ref.length:
-        raise UnreadableInputError(f"{shown(Path(ref.log))} is shorter than it was when it was read")
+        raise UnreadableInputError(f"{shown(Path(ref.log))} is shorter than when it was first read")
     if data.partition(b"\n")[0].endswith(b"\r"):
         data = data.replace(b"\r\n", b"\n")
     return decode(untab(data)) if data.startswith(b"\t") else strip_prefixes(decode(data))

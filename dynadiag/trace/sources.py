@@ -107,7 +107,7 @@ def _from_folder(folder: Path) -> Sources:
         apart = [file for file in files if not any(run in file.parents for run in runs)]
         if not any(_TRACE_NAME.match(file.name) for file in apart):
             return _one_of(runs, folder)
-        files, notes = apart, (*notes, f"{len(runs)} run directories in {shown(folder)} are left out: name one to read it")
+        files, notes = apart, (*notes, f"{len(runs)} run directories in {shown(folder)} are left out: pass one to read it")
     traces = [file for file in files if _TRACE_NAME.match(file.name)]
     logs = traces or [file for file in files if _LOG_NAME.search(file.name)]
     if not logs and info is None:
@@ -123,7 +123,7 @@ def _one_of(runs: list[Path], folder: Path) -> Sources:
         return _from_folder(runs[0])
     rows = tuple(_row(run, folder) for run in runs[-_MOST_ROWS:])
     left_out = (f"and {len(runs) - _MOST_ROWS} before these",) if len(runs) > _MOST_ROWS else ()
-    message = f"{shown(folder)} holds {len(runs)} runs: name one of them, for example {shown(runs[-1])}"
+    message = f"{shown(folder)} contains {len(runs)} runs: pass one of them, for example {shown(runs[-1])}"
     raise UnreadableInputError(message, slug="several-runs", details=(*left_out, *rows))
 
 
@@ -174,7 +174,7 @@ def _run_info(folder: Path) -> tuple[RunInfo | None, tuple[str, ...]]:
     try:
         values = parse_json(decode(data), "not JSON")
     except BadRecordError:
-        return RunInfo(directory=str(folder)), (f"{MARKER} is damaged: what the supervisor saw is not known",)
+        return RunInfo(directory=str(folder)), (f"{MARKER} is damaged: what the supervisor recorded is not known",)
     return _info(folder, as_dict(values)), ()
 
 
@@ -221,7 +221,7 @@ class OpenLog:
         self.stream: BinaryIO = gzip.GzipFile(fileobj=io.BufferedReader(self.raw)) if self.packed else self.raw  # type: ignore[assignment]
 
     def read(self, size: int, /) -> bytes:
-        """Up to `size` bytes of the log's text; what cannot be read any more ends it, and `broken` says why."""
+        """Up to `size` bytes of the log's text; what can no longer be read ends it, and `broken` says why."""
         try:
             return self.stream.read1(size) if isinstance(self.stream, gzip.GzipFile) else self.stream.read(size)
         except (OSError, EOFError, zlib.error) as error:
@@ -258,7 +258,7 @@ def is_recording(path: Path) -> bool:
     if recording_at(path) != path:
         return True
     if path.name == "latest" and (_absolute(path).parent.name == _RUNS or any(path.parent.glob(f"*/{MARKER}"))):
-        raise UnreadableInputError(f"{shown(path)} names no run beside it: give the run directory itself")
+        raise UnreadableInputError(f"{shown(path)} does not name a run next to it: pass the run directory itself")
     return path.suffix in _RECORDING_SUFFIXES or _has_log_lines(path)
 
 

@@ -283,7 +283,7 @@ class TextEvents:
         if count is None:
             return
         text = PayloadRef(self.log, *place) if place else None
-        why = None if place else "other lines stand between those of the graph"
+        why = None if place else "other lines are mixed into those of the graph"
         graph = Graph(
             id=f"g{len(self.run.graphs)}",
             frame=frame.id,

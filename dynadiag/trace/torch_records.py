@@ -292,7 +292,7 @@ def _graph(kind: GraphKind) -> Handler:
             nodes=count.nodes if count else None,
             ops=run.shared_counts({run.share(op): number for op, number in _few(count.ops).items()}) if count else {},
             text=PayloadRef(process.log, record.payload_offset, record.payload_length),
-            why_not=None if count else "the text of the graph holds no forward method",
+            why_not=None if count else "the graph's text contains no forward method",
             record=record.index,
         )
         frame.graphs.append(len(run.graphs))

@@ -31,7 +31,7 @@ class BadRecordError(ValueError):
 def parse_json(text: str, reason: str) -> Any:
     """The value of a JSON text; BadRecordError(reason) for bad syntax, too deep nesting and numbers beyond Python's digit limit."""
     if len(text) > _SMALL and (text.count("{") + text.count("[") > _MOST_CONTAINERS or text.count(",") > _MOST_VALUES):
-        raise BadRecordError(f"{reason.removesuffix(' is not JSON')} holds too many values")
+        raise BadRecordError(f"{reason.removesuffix(' is not JSON')} contains too many values")
     if "\\ud" in text or "\\uD" in text:
         text = _LONE_SURROGATE.sub(_replace_lone, text)
     try:

@@ -129,7 +129,7 @@ def sample_findings() -> tuple[r.Finding, ...]:
             fingerprint="fp0",
             code="DF0001",
             severity="error",
-            title="log_metrics runs eager: the break is inside a loop",
+            title="log_metrics runs eagerly: the break is inside a loop",
             where=OWN_PRINT,
             why="Dynamo cannot resume after a break inside a for loop, so the whole frame was skipped and runs uncompiled.",
             fix=(r.Advice(slug="print", text="Remove the print, or move it out of the compiled function.", before=OWN_PRINT.code),),

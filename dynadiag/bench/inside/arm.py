@@ -58,7 +58,7 @@ class Arm:
 
     @property
     def eager(self) -> bool:
-        """Whether this arm compiles nothing."""
+        """Whether this arm does not compile anything."""
         return self.switch.arm == EAGER
 
     @classmethod
@@ -111,7 +111,7 @@ class Arm:
 
         `save` names a file for the state and the results of the baseline; `same_as` is that file, for another version of the program.
         """
-        phase("running eager")
+        phase("running in eager mode")
         if not self.eager:
             keep_all_metrics()
         kept = None if same_as is None else baseline_file.load(Path(same_as))
@@ -134,7 +134,7 @@ class Arm:
 
     def settle(self, phase: Phase) -> dict[str, Any]:
         """What `prepare` does for an arm that repeats another: it starts from the same state, and its results have been checked there."""
-        phase("running eager")
+        phase("running in eager mode")
         begin_alike(self.step, eager_arm=self.eager)
         self._clear_peak()
         return {"outcome": asdict(Outcome(status="PASS")), "notes": [], "unit": self.step.what}
@@ -146,7 +146,7 @@ class Arm:
             return []
         plain = (str, bool, int)
         said = ", ".join(f"{name}={value if isinstance(value, plain) else type(value).__name__}" for name, value in own.items())
-        return [f"compiled as the script says: {said[:200]}"]
+        return [f"compiled as in the script: {said[:200]}"]
 
     def _compile(self, expected: Expected, phase: Phase, outcome: Outcome | None) -> dict[str, Any]:
         import torch

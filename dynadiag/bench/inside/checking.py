@@ -85,7 +85,7 @@ def check_random(step: Step, expected: Expected) -> Outcome | None:
     shared = sorted(name for name in expected.random if name in first and name in second)
     if not shared or any(not first[name].equal(second[name]) for name in shared):
         return None
-    detail = "eager draws random numbers for it, but here two calls from other states of the generators give the same"
+    detail = "eager draws random numbers for it, but here two calls from different generator states give the same values"
     return Outcome(status="WRONG", worst=shared[0], detail=detail, compared=expected.recorded.compared)
 
 
@@ -109,7 +109,7 @@ def _check_changed(step: Step, expected: Expected) -> list[Outcome]:
             change_inputs(expected.snapshot.state.held)
         result = run_and_collect(step)
         reference = expected.changed if change else expected.recorded
-        outcomes.append(_judged(reference, result, "on changed data" if change else "back on the first data"))
+        outcomes.append(_judged(reference, result, "on changed data" if change else "back on the original data"))
     return outcomes
 
 
@@ -131,7 +131,7 @@ def _is_blind(one: Judged) -> bool:
 
 def _not_compared(blind: Sequence[Judged], count: int) -> str:
     worst = max(blind, key=lambda one: one.allowed or 0.0)
-    why = "what rounding does to them in eager is as large as they are, so a wrong value could not be told"
+    why = "rounding errors in eager are as large as the values themselves, so a wrong value could not be detected"
     return f"NOT COMPARED: {len(blind)} of {count} results, such as {worst.name}: {why}"
 
 

@@ -37,15 +37,15 @@ def other_layouts(eager: Mapping[str, Any], result: Mapping[str, Any]) -> str:
     found = [name for name in eager if is_layout(name) and name in result and not eager[name].equal(result[name])]
     if not found:
         return ""
-    more = f" (and {len(found) - 1} more of the kind)" if len(found) > 1 else ""
+    more = f" (and {len(found) - 1} more of this kind)" if len(found) > 1 else ""
     how = _how_it_differs(found[0], eager[found[0]], result[found[0]])
-    return f"{found[0]}: {how}{more}; its values are compared all the same, but `view` of it, or a write into it, may act otherwise"
+    return f"{found[0]}: {how}{more}; its values are still compared, but a `view` of it, or a write into it, may behave differently"
 
 
 def _how_it_differs(name: str, eager: Any, other: Any) -> str:
     if name.startswith(_STRIDES):
         return f"{tuple(eager.tolist())} in eager, {tuple(other.tolist())} here"
-    shared = "shares memory with a tensor that the step was given"
+    shared = "shares memory with a tensor passed to the step"
     return f"it {shared} in eager, but not here" if int(eager) else f"it {shared}, but not in eager"
 
 

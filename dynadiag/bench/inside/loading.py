@@ -40,7 +40,7 @@ def load_step(target: str, switch: CompileSwitch) -> Step:
 def _find(target: str) -> Callable[..., Any]:
     place, _, name = target.rpartition(":")
     if not place or not name:
-        raise UsageError(f"{target!r} names no function: give module:callable or file.py:callable")
+        raise UsageError(f"{target!r} does not name a function: expected module:callable or file.py:callable")
     module = _import(place)
     found: Any = module
     for part in name.split("."):
@@ -77,7 +77,7 @@ def _import_file(path: Path) -> Any:
     sys.path.insert(0, str(path.resolve().parent))
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
-        raise UsageError(f"{path} is no Python file")
+        raise UsageError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
     spec.loader.exec_module(module)
@@ -92,7 +92,7 @@ def _refuse_arguments(function: Callable[..., Any], target: str) -> None:
     needed = [item.name for item in parameters if item.default is item.empty and item.kind not in (item.VAR_POSITIONAL, item.VAR_KEYWORD)]
     if needed:
         names = ", ".join(needed)
-        raise UsageError(f"{target} needs arguments ({names}) that nobody recorded: wrap it in a function that returns (step, {names})")
+        raise UsageError(f"{target} needs arguments ({names}) that were not recorded: wrap it in a function that returns (step, {names})")
 
 
 def _first_call(function: Callable[..., Any], target: str) -> Any:

@@ -67,7 +67,7 @@ class Server:
         except SystemExit as error:
             # Not left to go on: a script that was taken over would seem to have ended before it was.
             traceback.print_exc()
-            reply = {"error": "user-code", "text": f"the program left with exit status {error.code}"[:300]}
+            reply = {"error": "user-code", "text": f"the program exited with status {error.code}"[:300]}
         except ImportError as error:
             traceback.print_exc()
             reply = {"error": "torch-unsupported", "text": f"torch cannot be imported: {error}"}
@@ -146,7 +146,7 @@ class Server:
             return measure_ceilings()
         if command["do"] == "shapes" and arm.shapes is not None:
             return _about_shapes(arm.shapes, command)
-        raise DynadiagError(f"an arm knows no command {command['do']!r}")
+        raise DynadiagError(f"an arm does not know the command {command['do']!r}")
 
 
 def _about_shapes(shapes: ShapeReplay, command: dict[str, Any]) -> Any:

@@ -29,7 +29,7 @@ def stay_alone(torch: Any) -> None:
         size = _size(given)
         if size > 1:
             raise UsageError(
-                f"bench compares single processes, and the program starts a process group of {size}: let it run alone, as one rank"
+                f"bench compares single processes, and the program starts a process group of {size}: run it alone, as one rank"
             )
         if size == 1 and given.get("store") is None:
             given.update(store=distributed.HashStore(), rank=0, world_size=1)

@@ -208,7 +208,9 @@ def _fill(expected: Expected, step: Step) -> None:
     second = run_and_collect(step, step.original)
     expected.vacuous = why_vacuous(first, snapshot)
     if lost := sum(not bool(value.isfinite().all()) for value in first.values()):
-        expected.notes.append(f"{lost} of {len(first)} results hold NaN or infinity in eager already: there only the same is right")
+        expected.notes.append(
+            f"{lost} of {len(first)} results contain NaN or infinity already in eager: there only the same values are correct"
+        )
     exact = _exact(expected, step, first, changed=False)
     # A number that two eager runs do not share (a clock, a counter of objects) is no result.
     unstable = {name for name, value in first.items() if value.dim() == 0 and name in second and _number_moved(value, second[name])}
@@ -277,7 +279,7 @@ def _exact(expected: Expected, step: Step, first: Mapping[str, Any], *, changed:
         _give_back_memory()
     exact = {name: value for name, value in exact.items() if name in first and value.shape == first[name].shape}
     if expected.draws and not _near(first, exact):
-        note_once(expected, "there is no float64 run to compare with: it draws other random numbers")
+        note_once(expected, "there is no float64 run to compare with: it draws different random numbers")
         return {}
     if lost := next((name for name, value in exact.items() if loses_numbers(first[name], value)), None):
         # A kernel that reads float64 as something else gives such values; none of its results is a truth then.
@@ -386,7 +388,7 @@ def _on_changed_data(expected: Expected, step: Step, unstable: set[str]) -> Refe
                 return None
             runs.append(run_and_collect(step, step.original))
     except Exception as error:  # noqa: BLE001 - the border around user code: it may refuse the changed data
-        expected.notes.append(f"results were compared on one set of data only: on rotated data eager raised {type(error).__name__}")
+        expected.notes.append(f"results were compared on only one set of data: on rotated data, eager raised {type(error).__name__}")
         return None
     tf32 = expected.recorded.tf32
     exact = _exact(expected, step, runs[0], changed=True)

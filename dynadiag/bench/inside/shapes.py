@@ -132,11 +132,11 @@ class ShapeReplay:
         replayed = []
         for one in seen:
             if one.mode != mode:
-                why = "in another mode (grad mode, autocast, training)"
+                why = "in a different mode (grad mode, autocast, training)"
             elif one.arguments is None:
                 why = f"more than the {MOST_SHAPES} shapes or the {MOST_BYTES >> 30} GiB of arguments that are kept"
             elif not one.is_whole:
-                why = "of arguments that were resized since"
+                why = "of arguments that were resized afterwards"
             else:
                 replayed.append(one)
                 continue

@@ -97,7 +97,7 @@ class CallUnit(Step):
         """Whether there is a backward, and which call this is."""
         what = "forward and backward with fixed cotangents" if self.backward else "forward"
         if self.own_backward:
-            what = "the call, with the backward that it runs itself"
+            what = "the call, including the backward that it runs itself"
         elif self.keeps_gradients:
             what = "the call, with the gradients that it finds"
         return f"{what}, {self.where}" if self.where else what

@@ -117,7 +117,7 @@ class _Runner:
         if self._how.wide:
             args, kwargs = tree_map_only(torch.dtype, wider_dtype, (args, kwargs))
             if is_triton(node.target):
-                raise TypeError("a Triton kernel is not called with another dtype than the user's")
+                raise TypeError("a Triton kernel is not called with a dtype other than the user's")
         unseen = self._drawn_on(node)
         self.calling = node
         if node.op == "call_method":

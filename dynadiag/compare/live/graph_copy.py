@@ -95,7 +95,7 @@ def _body(module: GraphModule) -> GraphModule:
 def _why_not(module: GraphModule) -> str | None:
     for part in module.modules():
         if part is not module and (any(True for _ in part.parameters(recurse=False)) or any(True for _ in part.buffers(recurse=False))):
-            return "a body of it holds tensors of its own"
+            return "one of its bodies has tensors of its own"
         if isinstance(part, GraphModule):
             for node in part.graph.nodes:
                 if (reason := _node_why_not(part, node)) is not None:
@@ -115,7 +115,7 @@ def _node_why_not(module: GraphModule, node: Node) -> str | None:
     for name in operator_names(target):
         namespace = name.split("::")[0]
         if namespace in _COLLECTIVES:
-            return f"it calls the collective {name}, and other ranks take part in each call"
+            return f"it calls the collective {name}, and other ranks participate in each call"
         return None if namespace in _TORCHS_OWN else _operator_why_not(name, target)
     return _function_why_not(target)
 
@@ -134,7 +134,7 @@ def _operator_why_not(name: str, target: Any) -> str | None:
 def _function_why_not(target: Any) -> str | None:
     module = str(getattr(target, "__module__", "") or "")
     if module.startswith("torch.distributed"):
-        return f"it calls {module}.{getattr(target, '__name__', '')}, in which other ranks take part"
+        return f"it calls {module}.{getattr(target, '__name__', '')}, in which other ranks participate"
     if (
         module in ("torch", "torch._C")
         or module.startswith(_FROM_TORCH)

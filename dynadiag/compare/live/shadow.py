@@ -115,7 +115,7 @@ class Shadow:
             return "an input is an inference tensor, of which no copy can be made outside inference mode"
         size = bytes_of(tensors)
         if size * _MEMORY_FACTOR > self._options.cap_bytes:
-            return f"copies of its inputs need {size * _MEMORY_FACTOR} bytes, the cap is {self._options.cap_bytes}"
+            return f"copies of its inputs need {size * _MEMORY_FACTOR} bytes, the limit is {self._options.cap_bytes}"
         return why_not_now(tensors)
 
     def _expect(self, region: Region, plain: Expectation, tensors: list[Any]) -> Expectation:

@@ -21,7 +21,7 @@ from dynadiag.json_lines import value_of
 from dynadiag.reduce.core.journal import LARGEST_BYTES
 
 FORMAT = 1
-_NOT_SAID = "the earlier run does not say on which machine and torch it ran"
+_NOT_SAID = "the earlier run does not record its machine and torch version"
 READ_BY_TORCH = ("TORCH", "PYTORCH", "CUDA", "OMP_", "MKL_", "TRITON", "CXX", "CC", "CFLAGS", "CXXFLAGS", "LD_PRELOAD", "LD_LIBRARY_PATH")
 
 

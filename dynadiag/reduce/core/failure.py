@@ -24,7 +24,7 @@ _INNERMOST = 3
 _TITLES = {"nan": "NaN or infinity where the uncompiled run is finite", "oom": "Out of memory"}
 _WHEN = {
     "trace": "while Dynamo traces it",
-    "compile": "while its back end compiles it",
+    "compile": "while the back end compiles it",
     "call": "when it is called",
     "backward": "in its backward",
     "guards": "when its guards are checked",
@@ -189,30 +189,30 @@ _ENVIRONMENT_ERRORS = {
     "InvalidCxxCompiler": "there is no C++ compiler",
     "ModuleNotFoundError": "a package is missing",
     "ImportError": "a package cannot be imported",
-    "MemoryError": "memory ran out",
+    "MemoryError": "out of memory",
     "KeyboardInterrupt": "it was interrupted",
-    "BrokenProcessPool": "a worker of the compiler was killed",
+    "BrokenProcessPool": "a compiler worker was killed",
 }
 _ENVIRONMENT_NUMBERS = {
     errno.ENOSPC: "the disk is full",
-    errno.EDQUOT: "the disk quota is used up",
-    errno.EFBIG: "a file grew over the limit of its size",
+    errno.EDQUOT: "the disk quota is exceeded",
+    errno.EFBIG: "a file exceeded the file size limit",
     errno.EMFILE: "too many files are open",
     errno.EROFS: "the disk is read-only",
 }
 _ENVIRONMENT_SIGNS = {
     "No space left on device": "the disk is full",
-    "Killed signal terminated program": "memory ran out in the C++ compiler",
-    "virtual memory exhausted": "memory ran out in the C++ compiler",
-    "Cannot allocate memory": "memory ran out",
-    "CUDA error: out of memory": "the memory of the GPU ran out",
+    "Killed signal terminated program": "the C++ compiler ran out of memory",
+    "virtual memory exhausted": "the C++ compiler ran out of memory",
+    "Cannot allocate memory": "out of memory",
+    "CUDA error: out of memory": "the GPU ran out of memory",
     "CUDA-capable devices are busy or unavailable": "the GPU is busy or unavailable",
     "CUDA error: no CUDA-capable device": "there is no GPU",
     "Cannot re-initialize CUDA in forked subprocess": "CUDA was initialised before the fork",
-    "ptxas fatal   : Memory allocation failure": "memory ran out in ptxas",
-    "File size limit exceeded": "a file grew over the limit of its size",
+    "ptxas fatal   : Memory allocation failure": "ptxas ran out of memory",
+    "File size limit exceeded": "a file exceeded the file size limit",
     "Python.h: No such file or directory": "the Python headers are missing",
-    "cannot execute 'cc1plus'": "the C++ compiler is not whole",
+    "cannot execute 'cc1plus'": "the C++ compiler is incomplete",
 }
 
 

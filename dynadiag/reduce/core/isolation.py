@@ -56,7 +56,7 @@ def start_forked(work: Callable[[Tell], None], *, timeout_s: float, environment:
     try:
         folder = make_scratch("child")
     except OSError as error:
-        raise OutputError(f"cannot make a folder for a child process: {error.strerror or error}") from error
+        raise OutputError(f"cannot create a folder for a child process: {error.strerror or error}") from error
     try:
         return _start(work, timeout_s, folder, environment or {})
     except BaseException:

@@ -67,7 +67,7 @@ class Template:
         try:
             raw = self._lines.line(timeout_s)
         except EOFError:
-            raise OSError("the process that proofs are forked from has ended") from None
+            raise OSError("the process from which proofs are forked has ended") from None
         return None if raw is None else raw.decode()
 
     def close(self) -> None:

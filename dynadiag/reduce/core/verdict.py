@@ -28,5 +28,5 @@ def as_verdict(answer: object) -> Verdict:
     if isinstance(answer, Verdict):
         return answer
     if isinstance(answer, str | bytes):
-        raise TypeError(f"the oracle returned {answer!r}: a bool or a dynadiag.Verdict is wanted")
+        raise TypeError(f"the oracle returned {answer!r}: expected a bool or a dynadiag.Verdict")
     return Verdict.INTERESTING if answer else Verdict.BORING

@@ -83,4 +83,4 @@ def _ways(candidate: Candidate, setting: Setting, made: CallsMade) -> Iterator[t
 
 
 def _named(sequence: Candidate) -> str:
-    return f"called {len(sequence.calls)} times with the arguments that the script gave"
+    return f"called {len(sequence.calls)} times with the script's arguments"

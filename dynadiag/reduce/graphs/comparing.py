@@ -44,7 +44,7 @@ def wrong(
 
 
 def _said(one: Difference) -> str:
-    return "another shape or dtype" if one.kind in ("shape", "dtype") else one.detail or "not the same value"
+    return "a different shape or dtype" if one.kind in ("shape", "dtype") else one.detail or "a different value"
 
 
 def in_float64(candidate: Candidate) -> Candidate:

@@ -82,11 +82,11 @@ def _outcome(report: ChildReport) -> dict[str, Any]:
         if "passed" in message:
             return {}
     if report.timed_out:
-        return _late(phase, "hang", "it did not end in time")
+        return _late(phase, "hang", "it did not finish in time")
     if report.signal in _CRASHES:
         return _late(phase, "crash", str(report.signal), report.output)
     if report.signal is not None:
-        return {"invalid": f"it was killed by {report.signal} (memory ran out?)", "environment": True}
+        return {"invalid": f"it was killed by {report.signal} (out of memory?)", "environment": True}
     return _late(phase, "crash", f"exit {report.exit_status}", report.output)
 
 
@@ -178,7 +178,7 @@ class IsolatedOracle:
             path = Path(folder) / "values.pt"
             report = run_forked(lambda tell: _save_values(candidate, path, self.setting), timeout_s=max(self.timeout_s, 60.0))
             if report.exit_status != 0 or not path.exists():
-                raise DynadiagError(f"the values of the graph could not be kept: {_last_words(report)}", slug="no-values", exit_code=1)
+                raise DynadiagError(f"the graph's values could not be stored: {_last_words(report)}", slug="no-values", exit_code=1)
             loaded: dict[str, Any] = from_saved(torch, torch.load(path, weights_only=True, map_location="cpu"))
             return {name: _as_it_was(value, name, loaded) for name, value in loaded["values"].items()}
 
@@ -198,8 +198,8 @@ _UNWRITTEN = ("inline_container.cc", "iostream error", "No space left on device"
 def _last_words(report: ChildReport) -> str:
     said = next((str(message["broken"]) for message in report.messages if "broken" in message), report.output).strip().splitlines()
     if any(sign in line for line in said for sign in _UNWRITTEN):
-        return f"no room to write them into {tempfile.gettempdir()} (the disk is full, or files may not grow so far)"
-    ended = "it did not end in time" if report.timed_out else report.signal or f"exit {report.exit_status}"
+        return f"no room to write them into {tempfile.gettempdir()} (the disk is full, or a file size limit was reached)"
+    ended = "it did not finish in time" if report.timed_out else report.signal or f"exit {report.exit_status}"
     return said[-1][:300] if said else ended
 
 

@@ -46,11 +46,11 @@ def descend(found: Reduction, guilty: GuiltyLayer, options: ReductionOptions, le
     if lowering.why_not is not None:
         return Descent(spent=found, found=None, why=f"there is no ATen graph: {lowering.why_not}")
     if level == "auto" and lowering.operators <= 1:
-        return Descent(spent=found, found=None, why="Dynamo's graph is one ATen operator already")
+        return Descent(spent=found, found=None, why="Dynamo's graph is already a single ATen operator")
     failing, said, asked = _first_failing(found, lowering)
     found = replace(found, queries=_sum(found.queries, {"confirm": asked}))
     if failing is None:
-        return Descent(spent=found, found=None, why=f"no ATen graph fails alone ({said})")
+        return Descent(spent=found, found=None, why=f"no ATen graph fails on its own ({said})")
     return _reduced(found, *failing, lowering, options, level)
 
 
@@ -68,7 +68,7 @@ def reduce_captured_graph(candidate: Candidate, setting: Setting, options: Reduc
         try:
             return reduce_graph(candidate, inner, options)
         except NothingFoundError as second:
-            what = f"{error.message}; given to inductor's inner compiler alone: {second.message}"
+            what = f"{error.message}; passed directly to Inductor's inner compiler: {second.message}"
             raise NothingFoundError(what, exit_code=1) from second
 
 
@@ -76,7 +76,7 @@ def _why_not_at_all(found: Reduction, guilty: GuiltyLayer, level: Level) -> str 
     if level == "dynamo":
         return "asked for with --level dynamo"
     if found.best.earlier:
-        return "calls with other inputs come before the one that fails: each may have graphs of its own"
+        return "the failing call comes after calls with different inputs, each of which may have its own graphs"
     if not found.complete:
         return "the search was interrupted before the ATen level"
     return f"the failure is above ATen, in the layer {guilty.layer}" if guilty.layer in _ABOVE_ATEN else None
@@ -111,13 +111,13 @@ def _asked(candidate: Candidate, setting: Setting, found: Reduction) -> tuple[Ob
 
 
 def _where(setting: Setting) -> str:
-    return " in inductor's inner compiler" if setting.inner else ""
+    return " in Inductor's inner compiler" if setting.inner else ""
 
 
 def _said(seen: Observation) -> str:
     if seen.invalid is not None:
         return f"not run: {seen.invalid}"
-    return "passes" if seen.failure is None else f"fails in another way: {seen.failure.title()}"
+    return "passes" if seen.failure is None else f"fails differently: {seen.failure.title()}"
 
 
 def _reduced(found: Reduction, graph: Lowered, setting: Setting, lowering: Lowering, options: ReductionOptions, level: Level) -> Descent:
@@ -127,14 +127,14 @@ def _reduced(found: Reduction, graph: Lowered, setting: Setting, lowering: Lower
     try:
         lower_one = _reduced_anew(graph.candidate, setting, own)
     except NothingFoundError as error:
-        return Descent(spent=found, found=None, why=f"the {graph.kind} graph failed alone, and then did not: {error.message}")
+        return Descent(spent=found, found=None, why=f"the {graph.kind} graph failed on its own, and then no longer did: {error.message}")
     spent = _with_costs(found, lower_one, found)
     joined = _with_costs(replace(lower_one, original=found.original, asked=found.asked or found.confirmed.failure), found, lower_one)
     before, after = _order(lowering.operators, found), _order(aten_operators(lower_one.best.module), lower_one)
     sizes = f"{before[0]} ATen operators before, {after[0]} now"
     if after >= before and level == "auto":
-        return Descent(spent=spent, found=None, why=f"the ATen graph is no simpler ({sizes})")
-    return Descent(spent=spent, found=joined, why=f"the {graph.kind} graph fails alone{_where(setting)} ({sizes})")
+        return Descent(spent=spent, found=None, why=f"the ATen graph is not simpler ({sizes})")
+    return Descent(spent=spent, found=joined, why=f"the {graph.kind} graph fails on its own{_where(setting)} ({sizes})")
 
 
 def _reduced_anew(candidate: Candidate, setting: Setting, options: ReductionOptions) -> Reduction:

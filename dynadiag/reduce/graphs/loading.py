@@ -39,7 +39,7 @@ def load_capture(folder: Path) -> tuple[Candidate, Setting]:
         return _loaded(folder)
     except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
         traceback.print_exc()  # into the worker's log: somebody changed the files, or the mistake is ours
-        raise _unreadable(folder, ValueError(f"it does not hold what a capture holds ({type(error).__name__}: {error})")) from error
+        raise _unreadable(folder, ValueError(f"it does not contain what a capture contains ({type(error).__name__}: {error})")) from error
 
 
 def _loaded(folder: Path) -> tuple[Candidate, Setting]:
@@ -48,7 +48,7 @@ def _loaded(folder: Path) -> tuple[Candidate, Setting]:
     except (OSError, ValueError) as error:
         raise _unreadable(folder, error) from error
     if state.get("trouble"):
-        raise UnreadableInputError(f"a reproducer cannot name the backend: {state['trouble']}", slug=NOT_REBUILT, exit_code=1)
+        raise UnreadableInputError(f"a reproducer cannot refer to the backend: {state['trouble']}", slug=NOT_REBUILT, exit_code=1)
     candidate, setting = load_candidate(folder, _configs(state)), _setting(state)
     named = group_sizes(candidate.module)
     return candidate, replace(setting, groups={name: setting.groups.get(name, size) for name, size in named.items()})
@@ -63,7 +63,9 @@ def load_candidate(folder: Path, configs: tuple[tuple[str, Any], ...]) -> Candid
         saved = stored_inputs(arguments) if arguments.exists() else _tensors(folder / "inputs.pt")
         attributes = saved["attributes"] if saved is not None and "attributes" in saved else _tensors(folder / "attributes.pt")
     except UnpicklingError as error:  # torch's own words advise to read it without that care
-        raise _unreadable(folder, ValueError("a file of its tensors holds something else, or is damaged; it was not unpickled")) from error
+        raise _unreadable(
+            folder, ValueError("one of its tensor files contains something else, or is damaged; it was not unpickled")
+        ) from error
     except (OSError, ValueError, RuntimeError, EOFError) as error:
         raise _unreadable(folder, error) from error
     try:

@@ -57,10 +57,10 @@ def lower(candidate: Candidate, setting: Setting, *, timeout_s: float) -> Loweri
 
 def _why_none(report: ChildReport, trouble: str, timeout_s: float) -> str:
     if report.timed_out:
-        return f"it did not end within {timeout_s:.0f} s"
+        return f"it did not finish within {timeout_s:.0f} s"
     if report.signal is not None or report.exit_status != 0:
         return trouble.strip().splitlines()[-1] if trouble else f"the process ended with {report.signal or f'exit {report.exit_status}'}"
-    return _first_line(trouble) or "the backend makes no graphs through AOTAutograd"
+    return _first_line(trouble) or "the backend does not use AOTAutograd"
 
 
 def aot_setting(setting: Setting) -> Setting:
@@ -98,9 +98,9 @@ def _lower(candidate: Candidate, setting: Setting, folder: Path, tell: Tell) -> 
 def _saved(graph: AotGraph, folder: Path) -> dict[str, Any]:
     told: dict[str, Any] = {"kind": graph.kind, "operators": aten_operators(graph.module), "folder": str(folder)}
     if graph.inputs is None:
-        return told | {"why_not": "it never ran"}
+        return told | {"why_not": "it was never run"}
     if not all(isinstance(value, torch.Tensor | bool | int | float | None) for value in graph.inputs):
-        return told | {"why_not": "an input is no tensor and no number"}
+        return told | {"why_not": "an input is neither a tensor nor a number"}
     folder.mkdir()
     try:
         save_graph_files(str(folder), graph.module, graph.inputs)

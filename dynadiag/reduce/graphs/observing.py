@@ -51,7 +51,7 @@ def observe(candidate: Candidate, setting: Setting, tell: Tell) -> None:
 
 
 _PERTURBED = 3
-OTHER_NUMBERS = "it draws other random numbers than the uncompiled run, so their results cannot be compared"
+OTHER_NUMBERS = "it draws different random numbers from the uncompiled run, so their results cannot be compared"
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,7 @@ def confirm(candidate: Candidate, setting: Setting, options: ReductionOptions) -
         options.wait()
         seen.append(one)
         if one.environment:
-            raise NothingFoundError(f"this machine is the cause, not the compiler: {one.invalid}", slug="environment", exit_code=1)
+            raise NothingFoundError(f"environment error, not a compiler failure: {one.invalid}", slug="environment", exit_code=1)
         if target is None and one.failure is not None and _is_meant(one.failure, options):
             target = one.failure
             timeout_s = _later_timeout(one, options.timeout_s)
@@ -113,18 +113,22 @@ def _later_timeout(first: Observation, limit_s: float) -> float:
 def _why_nothing(seen: list[Observation], setting: Setting, options: ReductionOptions) -> str:
     others = [one.failure for one in seen if one.failure is not None]
     if others:
-        asked = "as in the script" if options.said is not None and others[0].said() != options.said else "as asked for (--kind, --match)"
+        asked = (
+            "not as in the script"
+            if options.said is not None and others[0].said() != options.said
+            else "not with the failure requested (--kind, --match)"
+        )
         what = others[0].kind.replace("_", " ")
-        return f"the graph fails, but not {asked}: {what} {others[0].when()}: {others[0].title()}"
+        return f"the graph fails, but {asked}: {what} {others[0].when()}: {others[0].title()}"
     invalid = next((one.invalid for one in seen if one.invalid is not None), None)
     if invalid is not None and invalid.startswith(OTHER_NUMBERS):
-        return f"nothing failed that can be told: {invalid}"
+        return f"no failure can be established: {invalid}"
     if invalid is not None:
         return f"the captured graph does not run: {invalid}"
     lost = f" (not captured: the options {', '.join(setting.lost_options)})" if setting.lost_options else ""
     if options.kind in SILENT:
-        return f"the captured graph shows no {options.kind} (0 of {len(seen)} runs){lost}"
-    return f"the captured graph alone does not fail (0 of {len(seen)} runs): the failure needs what is around it{lost}"
+        return f"the captured graph does not show {options.kind} (0 of {len(seen)} runs){lost}"
+    return f"the captured graph does not fail on its own (0 of {len(seen)} runs): the failure depends on the surrounding program{lost}"
 
 
 def reduce_graph(candidate: Candidate, setting: Setting, options: ReductionOptions) -> Reduction:

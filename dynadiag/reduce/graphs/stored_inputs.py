@@ -36,7 +36,7 @@ def stored_inputs(file: Path) -> dict[str, Any]:
         return _inputs(said)
     except _SENSELESS as error:
         line = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise UnreadableInputError(f"the inputs of the repro cannot be made: {line}", exit_code=1) from error
+        raise UnreadableInputError(f"the inputs of the repro cannot be created: {line}", exit_code=1) from error
 
 
 def _inputs(said: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,20 +13,20 @@ from dynadiag.torch_compat.dynamo.compiling import LAYERS
 
 SIZES = {"static": False, "dynamic": True}
 """The columns: what `torch.compile(dynamic=...)` is given."""
-_TAKES_SIZES = "the inner compiler takes the sizes as they are"
+_TAKES_SIZES = "the inner compiler uses the sizes as they are"
 Stop = Callable[[], "str | None"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One run in a process of its own: `said` is "fails", "passes", "fails in another way: ..." or "not run: why"."""
+    """One run in a process of its own: `said` is "fails", "passes", "fails differently: ..." or "not run: why"."""
 
     backend: str
     sizes: str
     said: str
 
 
-_NOT_NEEDED = "not run: the answer does not need it (--ablation runs it)"
+_NOT_NEEDED = "not run: not needed for the answer (--ablation runs it)"
 
 
 def cells_of(steps: Mapping[str, str], setting: Setting) -> tuple[Cell, ...]:
@@ -35,7 +35,7 @@ def cells_of(steps: Mapping[str, str], setting: Setting) -> tuple[Cell, ...]:
     asked = "dynamic" if setting.dynamic else "static"
     cells = []
     for backend in (*LAYERS, *(() if own in LAYERS else (own,))):
-        said = steps.get(backend, _NOT_NEEDED).replace("another failure:", "fails in another way:", 1)
+        said = steps.get(backend, _NOT_NEEDED).replace("another failure:", "fails differently:", 1)
         cells += [Cell(backend=backend, sizes=sizes, said=said if sizes == asked else _NOT_NEEDED) for sizes in SIZES]
     return tuple(cells)
 
@@ -68,4 +68,4 @@ def _said(seen: Observation, failure: Failure) -> str:
         return f"not run: {seen.invalid}"
     if seen.failure is None:
         return "passes"
-    return "fails" if seen.failure.like(failure) else f"fails in another way: {seen.failure.title()}"
+    return "fails" if seen.failure.like(failure) else f"fails differently: {seen.failure.title()}"

@@ -68,14 +68,14 @@ def about_script(failure: Failure, *, recorded: bool) -> str:
     """The first sentence of a reduced script. What a recording tells is nothing that an uncompiled run could show."""
     what = failure.kind.replace("_", " ")
     if recorded:
-        return f"{what.capitalize()} of `torch.compile` in the program below, which runs to its end otherwise."
+        return f"{what.capitalize()} of `torch.compile` in the program below, which otherwise runs to completion."
     fails = f"The program below fails when it is compiled ({what} {failure.when()})"
     return f'{fails}. Under `torch.compiler.set_stance("force_eager")` it passes.'
 
 
 def _compiler(name: str) -> str:
     if name == INNER:
-        return f"Inductor's inner compiler {code(name)}, which gets this ATen graph as it is (without `torch.compile`)"
+        return f"Inductor's inner compiler {code(name)}, called directly on this ATen graph (without `torch.compile`)"
     return f"`torch.compile` with the backend {code(name)}"
 
 
@@ -88,7 +88,7 @@ def _ablation(cells: Sequence[Cell]) -> list[str]:
     return ["### Which part of the compiler", table(["backend", *(f"{sizes} sizes" for sizes in SIZES)], rows), _EACH_CELL]
 
 
-_EACH_CELL = "Each cell is one run of the reduced graph in a process of its own; dynamic sizes are `torch.compile(dynamic=True)`."
+_EACH_CELL = "Each cell is one run of the reduced graph in its own process; dynamic sizes are `torch.compile(dynamic=True)`."
 
 
 def _source(report: BugReport) -> str:
@@ -104,7 +104,7 @@ def _others(others: Mapping[str, int]) -> list[str]:
         return []
     lines = [f"* {prose(text)} ({times} times)" for text, times in sorted(others.items())[:_OTHERS]]
     more = [f"* and {len(others) - _OTHERS} more, in `minify.json`"] if len(others) > _OTHERS else []
-    return ["## Other failures met on the way", "\n".join([*lines, *more])]
+    return ["## Other failures seen along the way", "\n".join([*lines, *more])]
 
 
 def without_folders(output: str) -> str:

@@ -79,7 +79,7 @@ def _page(reduction: Reduction, written: Written, cells: tuple[Cell, ...], optio
     if (flaky := flaky_note(reduction)) is not None:
         notes.append(flaky)
     if written.almost is not None:
-        notes.append(f"`almost.py` is the closest program that was met and does not fail: {written.almost_differs}.")
+        notes.append(f"`almost.py` is the closest program found that does not fail: {written.almost_differs}.")
     return BugReport(
         failure=reduction.confirmed.failure,
         about=about_graph(reduction.confirmed.failure, compiler_name(reduction.setting)),

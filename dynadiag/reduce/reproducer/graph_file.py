@@ -101,7 +101,7 @@ def _why_set(name: str, setting: Setting) -> str:
 
 
 def _docstring(header: Header, *, expect_failure: bool) -> list[str]:
-    title = header.failure.title() if expect_failure else "This neighbour of the reproducer does not fail."
+    title = header.failure.title() if expect_failure else "This close variant of the reproducer does not fail."
     kind = f"{header.failure.kind.replace('_', ' ')} {header.failure.when()}"
     lines = [title, "", f"Failure: {kind}." if expect_failure else f"The reproducer: {header.failure.title()}"]
     lines += [header.story, f"{header.made_by}; {header.versions}."]
@@ -352,14 +352,14 @@ _CHECK_HELPERS = '''def check(position, right, got, allowed):
     if not isinstance(right, torch.Tensor):
         assert right == got or right != right, f"wrong result {position}: {got} instead of {right}"
         return
-    assert right.shape == got.shape and right.dtype == got.dtype, f"wrong result {position}: another shape or dtype"
+    assert right.shape == got.shape and right.dtype == got.dtype, f"wrong result {position}: a different shape or dtype"
     right, got = right.detach(), got.detach()
     if not right.dtype.is_floating_point and not right.dtype.is_complex:
-        assert torch.equal(right, got), f"wrong result {position}: other integers or booleans"
+        assert torch.equal(right, got), f"wrong result {position}: different integers or booleans"
         return
     finite = torch.isfinite(right) & torch.isfinite(got)
     same = finite | (right == got) | (right.isnan() & got.isnan())
-    assert same.all(), f"wrong result {position}: NaN or infinite otherwise than in the uncompiled run"
+    assert same.all(), f"wrong result {position}: NaN or infinity differs from the uncompiled run"
     wide = torch.complex128 if right.is_complex() else torch.float64
     right, got = right.to(wide)[finite], got.to(wide)[finite]
     error, size = ((got - right).abs().square().mean().sqrt(), right.abs().square().mean().sqrt()) if right.numel() else (0, 0)

@@ -121,9 +121,9 @@ def claims_of(guilty: GuiltyLayer) -> tuple[str, ...]:
 def story_of(reduction: Reduction) -> str:
     """How far the graph was reduced, in one sentence."""
     queries = sum(reduction.queries.values())
-    ended = "" if reduction.complete else " (interrupted: the best so far)"
+    ended = "" if reduction.complete else " (interrupted: the best result so far)"
     count = len(calls_of(reduction.best, reduction.setting))
-    inputs = "with other inputs before" if reduction.best.earlier else "with fresh inputs each"
+    inputs = "after calls with different inputs" if reduction.best.earlier else "each time with fresh inputs"
     calls = f" It fails when it is called {count} times, {inputs}." if count > 1 else ""
     return f"From {reduction.original.nodes} nodes to {reduction.best.nodes} in {queries} queries{ended}.{calls}"
 
@@ -134,8 +134,11 @@ def flaky_note(reduction: Reduction) -> str | None:
     if confirmed.failed == confirmed.of:
         return None
     repeats = confirmed.repeats
-    chance = f"a candidate that fails as often as the original is taken for passing in less than {WRONG_VERDICT:.0%} of the cases"
-    return f"The failure is flaky: it came in {confirmed.failed} of {confirmed.of} runs. Up to {repeats} runs a candidate: {chance}."
+    chance = f"a candidate that fails as often as the original is mistaken for a passing one in less than {WRONG_VERDICT:.0%} of cases"
+    return (
+        f"The failure is flaky: it occurred in {confirmed.failed} of {confirmed.of} runs. With up to {repeats} runs per candidate, "
+        f"{chance}."
+    )
 
 
 def to_json(
@@ -182,7 +185,7 @@ _NOT_COUNTED = "the calls of the script are not counted"
 def _guilty(reduction: Reduction, guilty: GuiltyLayer) -> dict[str, Any]:
     guilt = guilty.guilt
     part, option = (guilt.part, guilt.option) if guilt is not None else (None, None)
-    why_not = "not looked for" if guilt is None else "nothing that was tried made the failure go away every time"
+    why_not = "not looked for" if guilt is None else "nothing tried made the failure go away every time"
     return {
         "layer": guilty.layer,
         "steps": dict(guilty.steps),

@@ -46,7 +46,7 @@ def _compiler() -> str:
     try:
         done = subprocess.run([found, "--version"], capture_output=True, text=True, errors="replace", timeout=_COMPILER_LIMIT_S)
     except (OSError, subprocess.TimeoutExpired):
-        return f"{found} does not answer"
+        return f"{found} does not respond"
     return (done.stdout.strip().splitlines() or ["not known"])[0]
 
 

@@ -81,7 +81,7 @@ def _results(candidate: Candidate) -> int:
 def _input(one: Input, other: Input) -> Iterator[str]:
     if not isinstance(one, TensorInput) or not isinstance(other, TensorInput):
         if one.key() != other.key():
-            yield "has another value"
+            yield "has a different value"
         return
     for what in ("shape", "stride", "dtype", "device"):
         before, after = getattr(one, what), getattr(other, what)
@@ -90,9 +90,9 @@ def _input(one: Input, other: Input) -> Iterator[str]:
     if one.requires_grad and other.requires_grad and one.leaf != other.leaf:
         yield "is a leaf" if other.leaf else "is computed from another tensor"
     if one.requires_grad != other.requires_grad:
-        yield "needs a gradient" if other.requires_grad else "needs no gradient"
+        yield "requires grad" if other.requires_grad else "does not require grad"
     if (one.fill, one.high) != (other.fill, other.high) or (one.fill == "data" and one.token != other.token):
-        yield f"holds {_FILLS[other.fill]} instead of {_FILLS[one.fill]}" if one.fill != other.fill else "holds other values"
+        yield f"contains {_FILLS[other.fill]} instead of {_FILLS[one.fill]}" if one.fill != other.fill else "contains different values"
 
 
 _FILLS = {"data": "the real values", "random": "random numbers", "ones": "ones", "zeros": "zeros"}

@@ -132,7 +132,7 @@ def run_fresh(
     variables: Mapping[str, str] | None = None,
     template: Template | None = None,
 ) -> tuple[int | None, str]:
-    """The exit status (negative for a signal, None when it did not end in time) and the end of the output.
+    """The exit status (negative for a signal, None when it did not finish in time) and the end of the output.
 
     `variables` are those of the user's environment that it gets besides those that every machine has; None: all. With a `template` it is
     forked from that, else it is an interpreter of its own.

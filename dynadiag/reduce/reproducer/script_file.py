@@ -105,7 +105,7 @@ def _header(program: Program, failure: Failure, header: Header, expect_failure: 
     packages = sorted(name for name in imported(program) if name not in sys.stdlib_module_names and name not in _OF_TORCH)
     lines = [
         f"{failure.kind.replace('_', ' ')}: {_said(failure)}",
-        "This program shows it." if expect_failure else "This program does not show it; repro_min.py does.",
+        "This program shows the failure." if expect_failure else "This program does not show the failure; repro_min.py does.",
         header.story,
         f"Measured with {header.versions}.",
         *([f"Besides torch it needs: {', '.join(packages)}."] if packages else []),

@@ -93,9 +93,13 @@ def _quoted(lines: list[str]) -> str:
 
 def story_of(reduction: ScriptReduction) -> str:
     """How far the script was reduced, in one or two sentences."""
-    ended = "" if reduction.complete else " (interrupted: the best so far)"
+    ended = "" if reduction.complete else " (interrupted: the best result so far)"
     dropped = reduction.confirmed.dropped
-    left = f" Left out first, since candidates may not touch what is not their own: {_quoted(list(dropped))}." if dropped else ""
+    left = (
+        f" Removed first, because candidates must not affect anything outside their own folder: {_quoted(list(dropped))}."
+        if dropped
+        else ""
+    )
     sizes = f"From {reduction.original.statements} statements to {reduction.best.statements}"
     return f"{sizes} in {sum(reduction.queries.values())} queries{ended}.{left}"
 
@@ -106,9 +110,9 @@ def write_report(reduction: ScriptReduction, written: Written, out: Path, *, wit
     shown = f"The reproducer below showed it in {proof.reproduced} of {proof.runs} fresh processes, each in an empty directory"
     notes = [f"{shown}." if proof.holds else f"{shown}: it is not proven."]
     if reduction.confirmed.failed < reduction.confirmed.of:
-        notes.append(f"It is flaky: it came in {reduction.confirmed.failed} of {reduction.confirmed.of} runs.")
+        notes.append(f"It is flaky: it occurred in {reduction.confirmed.failed} of {reduction.confirmed.of} runs.")
     if written.almost is not None:
-        notes.append(f"`almost.py` is the closest program that was met and does not show it: {written.almost_differs}.")
+        notes.append(f"`almost.py` is the closest program found that does not show it: {written.almost_differs}.")
     page = bug_report.BugReport(
         failure=failure,
         about=bug_report.about_script(failure, recorded=failure.kind in KINDS),

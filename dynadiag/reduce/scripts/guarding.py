@@ -89,7 +89,7 @@ class Guard:
         if self.line is None:
             self.line = self._line_of_script()
         self.refusals.append(why)
-        raise RefusedError(f"dynadiag: a candidate may not {why}")
+        raise RefusedError(f"dynadiag: a candidate must not {why}")
 
     def _line_of_script(self) -> int | None:
         """The innermost line of the candidate itself."""

@@ -38,7 +38,7 @@ def join_local_modules(program: Program, folder: Path) -> Joined:
         try:
             _join(tree, node, name, folder, inside)
         except _CannotError as error:
-            stay[name] = f"{name}.py stays a file of its own: {error}"
+            stay[name] = f"{name}.py stays a separate file: {error}"
     return Joined(program=of_tree(tree), stay=tuple(stay.values()))
 
 
@@ -79,7 +79,7 @@ def _after(tree: ast.Module, node: ast.Import | ast.ImportFrom, name: str, bound
     if isinstance(node, ast.ImportFrom):
         missing = [alias.name for alias in node.names if alias.name != "*" and alias.name not in bound]
         if missing:
-            raise _CannotError(f"it does not bind {missing[0]}")
+            raise _CannotError(f"it does not define {missing[0]}")
         renamed = [alias for alias in node.names if alias.asname not in (None, alias.name)]
         return list(ast.parse("\n".join(f"{alias.asname} = {alias.name}" for alias in renamed)).body)
     _reach_directly(tree, node.names[0].asname or name, bound)
@@ -94,14 +94,14 @@ def _statements(tree: ast.Module, node: ast.stmt, name: str, folder: Path) -> li
         raise _CannotError(error.message) from error
     futures = {alias.name for one in tree.body if _is_future(one) for alias in one.names}  # type: ignore[attr-defined]
     if any(_is_future(one) and {alias.name for alias in one.names} - futures for one in module.body):  # type: ignore[attr-defined]
-        raise _CannotError("it has an import from __future__ that the script has not")
+        raise _CannotError("it has an import from __future__ that the script lacks")
     statements = [one for one in module.body if not must_be_first(one) and not _is_main(one) and not _binds_only(one, "__all__")]
     body = ast.Module(statements, [])
     if any(isinstance(one, ast.ImportFrom) and one.level for one in ast.walk(body)):
         raise _CannotError("it has relative imports")
     own = sorted(_OF_A_FILE & {one.id for one in ast.walk(body) if isinstance(one, ast.Name)})
     if own:
-        raise _CannotError(f"it asks for its own {own[0]}")
+        raise _CannotError(f"it uses its own {own[0]}")
     return _beside(tree, node, name, statements)
 
 
@@ -134,7 +134,7 @@ def _reach_directly(tree: ast.Module, module: str, bound: set[str]) -> None:
     local = {one.id for one in ast.walk(tree) if isinstance(one, ast.Name) and not isinstance(one.ctx, ast.Load)}
     local |= {one.arg for one in ast.walk(tree) if isinstance(one, ast.arg)}
     if clash := sorted(local & {one.attr for one in reached}):
-        raise _CannotError(f"the script has another {clash[0]}")
+        raise _CannotError(f"the script already defines {clash[0]}")
 
     class Reach(ast.NodeTransformer):
         def visit_Attribute(self, node: ast.Attribute) -> ast.expr:

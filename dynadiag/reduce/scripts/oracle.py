@@ -136,12 +136,12 @@ def _end_of(report: ChildReport, told: Mapping[str, Any]) -> Failure | None:
     if "ended" in told or "broken" in told:
         return None
     if report.timed_out:
-        return Failure(kind="hang", phase="call", message="it did not end in time")
+        return Failure(kind="hang", phase="call", message="it did not finish in time")
     if report.signal in _CRASHES:
         output = report.output
         return Failure(kind="crash", phase="call", message=str(report.signal), frames=crash_frames(output), detail=output)
     if report.signal == "SIGXCPU":
-        return Failure(kind="hang", phase="call", message="it takes far longer than the program that it comes from")
+        return Failure(kind="hang", phase="call", message="it takes far longer than the program it was derived from")
     if report.signal is not None:
         return Failure(kind="killed", phase="call", message=report.signal)
     return None if report.exit_status == 0 else Failure(kind="exit", phase="run", message=f"exit {report.exit_status}")
@@ -202,7 +202,7 @@ class ScriptOracle:
                 seen = self._see(program, seed=seed, until=until)
                 shown = any(one.same_as(self.target) for one in seen.failures)
                 if not shown or (self.target.kind in KINDS and seen.ended is not None):
-                    return Verdict.BORING, f"it does not come with the seed {seed}"
+                    return Verdict.BORING, f"it does not occur with seed {seed}"
         return verdict, remark
 
     def _judge_once(self, program: Program) -> Judgement:

@@ -85,7 +85,7 @@ def confirm(program: Program, options: core.Options) -> Confirmed:
     """The failure that the script shows, three times out of three, or flaky: then how often in ten to forty runs."""
     conditions, (program, first, dropped), in_vain_s = _first_look_that_shows(program, options)
     if first.environment is not None:
-        raise NothingFoundError(f"this machine is the cause, not the compiler: {first.environment}", slug="environment", exit_code=1)
+        raise NothingFoundError(f"environment error, not a compiler failure: {first.environment}", slug="environment", exit_code=1)
     target = _target(first, options)
     seen = [first]
     control = None if target.kind in KINDS else _control(program, conditions)
@@ -149,7 +149,7 @@ def _tamed(program: Program, conditions: Conditions) -> _Look:
             return program, seen, tuple(dropped)
         fewer = without_line(program, seen.refused_line) if seen.refused_line is not None else None
         if fewer is None or len(dropped) >= _MOST_DROPPED:
-            raise NothingFoundError(f"the script wants to {seen.refused}: a candidate may not, so it cannot be reduced", exit_code=1)
+            raise NothingFoundError(f"the script would {seen.refused}, which candidates must not do, so it cannot be reduced", exit_code=1)
         dropped.append(program.text.splitlines()[seen.refused_line - 1].strip())  # type: ignore[operator]
         program = fewer
 
@@ -170,8 +170,8 @@ def _why_nothing(seen: Seen, options: core.Options) -> str:
         said = "; ".join((one.message.splitlines() or [one.title()])[0] for one in same[:5])
         return f"none of the {len(same)} of kind {options.kind} that the script shows matches {options.match!r}: {said}"
     if seen.ended is not None:
-        return f"the script fails in an empty directory, but not as asked for: {seen.ended.title()}"
-    return f"nothing to reduce: the script shows no {options.kind or 'failure'} when it runs alone in an empty directory"
+        return f"the script fails in an empty directory, but not with the failure requested: {seen.ended.title()}"
+    return f"nothing to reduce: the script shows no {options.kind or 'failure'} when run on its own in an empty directory"
 
 
 def _failed(seen: list[Seen], target: Failure) -> int:
@@ -182,7 +182,7 @@ def _control(program: Program, conditions: Conditions) -> Seen:
     """The run without the compiler, which must end well."""
     control = see(program, conditions, eager=True)
     if control.ended is not None:
-        raise NothingFoundError(f"without the compiler the script fails too ({control.ended.title()}): nothing to reduce", exit_code=1)
+        raise NothingFoundError(f"the script also fails without the compiler ({control.ended.title()}): nothing to reduce", exit_code=1)
     return control
 
 

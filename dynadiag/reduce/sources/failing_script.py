@@ -70,13 +70,13 @@ def find_and_capture(target: Target, out: Path, options: CaptureOptions) -> tupl
         return _suspect(folder, result) or _ended_badly(result), _whole(folder)
     if options.always:
         return _found_and_captured(target, out, options)
-    options.say("run 1 of the script: looking for the compile or the call that fails")
+    options.say("run 1 of the script: looking for the compilation or call that fails")
     began = time.time()
     folder, result = _run(target, out, "first-run", CaptureSettings(str(out / "first-run")), options)
     suspect = _what_failed(folder, result)
     if suspect.phase == "compile" and len(_region(folder, suspect)) <= 1 and (captured := _captured_at_once(folder, suspect)):
         return suspect, captured
-    options.say(f"run 2 of the script: capturing graph {suspect.graph} (what it prints goes to {out / 'capture' / 'output.txt'})")
+    options.say(f"run 2 of the script: capturing graph {suspect.graph} (its output goes to {out / 'capture' / 'output.txt'})")
     call = suspect.call if suspect.phase != "compile" else 0
     wanted = CaptureSettings(str(out / "capture"), graph=suspect.graph, call=call, region=_region(folder, suspect))
     options, limit_s = replace(options, quiet=True), _time_to_come_again(suspect, folder, began)
@@ -86,8 +86,8 @@ def find_and_capture(target: Target, out: Path, options: CaptureOptions) -> tupl
         if second is not None and (second.graph, second.phase) == (suspect.graph, suspect.phase):
             break
     else:
-        raise NothingFoundError(f"the failure did not come back: it came in 1 of 2 runs ({suspect.title})", exit_code=1)
-    return suspect, _captured(folder, second, "the second run took another way")
+        raise NothingFoundError(f"the failure did not recur: it occurred in 1 of 2 runs ({suspect.title})", exit_code=1)
+    return suspect, _captured(folder, second, "the second run behaved differently")
 
 
 def _time_to_come_again(suspect: Suspect, folder: Path, began: float) -> float:
@@ -167,8 +167,8 @@ def _suspect(folder: Path, result: RecordResult) -> Suspect | None:
     if failures:
         return failures[-1] if result.exit_status else failures[0]
     states = [(*state, _pid(path)) for path in folder.glob("state-*") if (state := _state(path)) is not None]
-    killed = f"the process is killed by {result.signal}" if result.signal else f"the process ends with status {result.exit_status}"
-    title = "it hangs, no end within the time limit (--timeout)" if result.timed_out else killed
+    killed = f"the process was killed by {result.signal}" if result.signal else f"the process exited with status {result.exit_status}"
+    title = "it hung: it did not finish within the time limit (--timeout)" if result.timed_out else killed
     for code, graph, call, pid in states:
         if code in _PHASES and (result.signal or result.timed_out or result.exit_status):
             return Suspect(graph=graph, phase=_PHASES[code], call=call, title=title, pid=pid, hangs=result.timed_out)
@@ -243,8 +243,8 @@ def _problems(folder: Path) -> str:
 def _why_nothing(folder: Path, result: RecordResult) -> str:
     graphs = any(folder.glob("state-*"))
     if result.exit_status == 0:
-        said = "no graph was compiled" if not graphs else "every compiled graph compiled and ran"
-        return f"nothing failed: nothing to reduce ({said}; for wrong results say --kind wrong_result)"
+        said = "no graph was compiled" if not graphs else "every graph compiled and ran"
+        return f"nothing failed: nothing to reduce ({said}; for wrong results use --kind wrong_result)"
     where = "after compiled calls, but in none of them" if graphs else "before any graph was compiled"
     ended = "did not end within the time limit" if result.timed_out else f"failed (exit status {result.exit_status})"
     return f"the script {ended} {where}: only failures of compiled graphs can be reduced"

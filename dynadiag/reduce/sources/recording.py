@@ -25,12 +25,12 @@ def capture_recorded(path: Path, graph_id: str, out: Path, *, backend: str | Non
     """Write a capture folder for one graph of a recording.
 
     `backend` is the one to compile with; None takes the only one that was recorded, or inductor. Raises UnreadableInputError for a log that
-    cannot be read, UsageError for a graph that it does not have, NothingFoundError when the log does not hold the text of the graph.
+    cannot be read, UsageError for a graph that it does not have, NothingFoundError when the log does not contain the text of the graph.
     """
     run = trace.load(path)
     chosen = next((one for one in run.graphs if one.id == graph_id), None)
     if chosen is None:
-        known = f"it has {run.graphs[0].id} to {run.graphs[-1].id}" if run.graphs else "it holds no captured graph"
+        known = f"it has {run.graphs[0].id} to {run.graphs[-1].id}" if run.graphs else "it contains no captured graph"
         raise UsageError(f"{path} has no graph {graph_id!r}: {known}")
     return _capture(run, chosen, out / "capture" / "graph-0", backend)
 
@@ -51,7 +51,7 @@ def capture_all_recorded(path: Path, out: Path, *, backend: str | None) -> list[
             folder = out / "capture" / f"graph-{len(folders)}"
             folders.append(write_capture(read_torch_repro(text), folder, near=None, backend=backend))
     if not folders:
-        raise NothingFoundError(f"{path} holds the text of no graph: there is nothing to reduce", exit_code=1)
+        raise NothingFoundError(f"{path} contains the text of no graph: there is nothing to reduce", exit_code=1)
     return folders
 
 
@@ -72,7 +72,7 @@ def _runnable_texts(path: Path) -> list[str]:
 
 def _capture(run: Run, chosen: Graph, folder: Path, backend: str | None) -> Path:
     if chosen.text is None:
-        raise NothingFoundError(f"the log does not hold the text of {chosen.id}: {chosen.why_not or 'unknown reason'}", exit_code=1)
+        raise NothingFoundError(f"the log does not contain the text of {chosen.id}: {chosen.why_not or 'unknown reason'}", exit_code=1)
     details = trace.graph_details(chosen.details) if chosen.details is not None else None
     folder.mkdir(parents=True, exist_ok=True)
     write_inside(folder, "graph.txt", trace.read_payload(chosen.text))

@@ -24,17 +24,17 @@ def can_resume(out: Path | None, say: Callable[[str], None]) -> bool:
     if out is None:
         raise UsageError("--resume needs --out DIR, the directory of the earlier run")
     if not is_run_directory(out):
-        raise UnreadableInputError(f"{out} holds no reduction to resume")
+        raise UnreadableInputError(f"{out} contains no reduction to resume")
     if not is_ours(out):
         # It holds compiled code and sources that going on would run.
         raise UnreadableInputError(
-            f"{out} was not made here by you, or was moved: going on would run what it holds; start without --resume"
+            f"{out} was not created here by you, or was moved: resuming would run what it contains; start without --resume"
         )
     if (out / "job.json").exists():
         return True
     if any(entry.name != MARKER and not entry.is_dir() for entry in out.iterdir()):  # a reduction has folders alone until then
-        raise UnreadableInputError(f"{out} holds no reduction to resume, but another command's files")
-    say(f"the earlier run in {out} ended before a failing graph was captured: starting anew")
+        raise UnreadableInputError(f"{out} contains no reduction to resume, but another command's files")
+    say(f"the earlier run in {out} ended before a failing graph was captured: starting over")
     clear(out)
     return False
 
@@ -60,9 +60,9 @@ def captures_to_resume(directory: Path) -> list[Path]:
         inside = all(folder.resolve().is_relative_to(directory.resolve()) and not _leads_away(folder) for folder in folders)
         changed = inside and any(_holds_source(folder) and not _is_as_captured(folder, job.get("seals")) for folder in folders)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UnreadableInputError(f"{directory} holds no reduction that can be resumed: {error}") from error
+        raise UnreadableInputError(f"{directory} contains no reduction that can be resumed: {error}") from error
     if not inside:
-        raise UnreadableInputError(f"{directory}/job.json names captured graphs outside of {directory}: they are not read")
+        raise UnreadableInputError(f"{directory}/job.json refers to captured graphs outside {directory}: they are not read")
     if changed:
         raise UnreadableInputError(
             f"{directory} stores the source of a function (the backend, an option), and is not as you captured it on this machine: "

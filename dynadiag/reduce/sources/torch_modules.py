@@ -59,9 +59,9 @@ def _read(
         return ReadClass(text="", unread=f"the class {found.name[:80]} has no forward")
     made = _made(_method(found, "__init__"), classes)
     if depth > _DEEPEST:
-        return ReadClass(text="", unread="its sub graphs hold one another")
+        return ReadClass(text="", unread="its subgraphs contain one another")
     if depth and made.attributes:
-        return ReadClass(text="", unread=f"the sub graph {found.name[:80]} holds the tensor {made.attributes[0]['name']!r}")
+        return ReadClass(text="", unread=f"the subgraph {found.name[:80]} contains the tensor {made.attributes[0]['name']!r}")
     notes = {str(one["name"]): note(one) for one in made.attributes}
     names = [argument.arg for argument in forward.args.args[1:]]
     arguments = ", ".join(["self", *(f'{one}: "{annotations[one]}"' if one in annotations else one for one in names)])
@@ -87,7 +87,7 @@ def _without_layers(body: Sequence[str], made: _Made, notes: Mapping[str, str]) 
         name = next((found for found in re.findall(r"self\.(\w+)\b", line) if found in made.layers), None)
         new = [line] if name is None else made.layers[name].lines(line, first=name not in read, notes=notes)
         if new is None:
-            made.unread = made.unread or f"it calls a layer in another way: {line.strip()[:80]!r}"
+            made.unread = made.unread or f"it calls a layer in an unexpected way: {line.strip()[:80]!r}"
             continue
         read |= {name} if name is not None else set()
         lines += new
@@ -144,7 +144,7 @@ def _made(init: ast.FunctionDef | None, classes: Mapping[str, ast.ClassDef]) -> 
             made.layers[layer.name] = layer
             made.attributes.extend(layer.tensors.values())
         else:
-            made.unread = made.unread or f"its __init__ makes {ast.unparse(statement)[:80]!r}"
+            made.unread = made.unread or f"its __init__ creates {ast.unparse(statement)[:80]!r}"
     return made
 
 

@@ -75,13 +75,13 @@ def read_torch_repro(text: str) -> TorchRepro:
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise UnreadableInputError(f"the script of torch cannot be parsed: {type(error).__name__}") from None
+        raise UnreadableInputError(f"torch's script cannot be parsed: {type(error).__name__}") from None
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Repro"]
     loading = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "load_args"]
     imported = [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module is not None]
     after = next((_MODULES[name] for name in imported if name in _MODULES), None)
     if len(classes) != 1 or len(loading) != 1 or after is None:
-        raise UnreadableInputError("it is no repro of torch: one class Repro, one load_args and one run_repro are expected")
+        raise UnreadableInputError("it is not a torch repro: expected one class Repro, one load_args and one run_repro")
     reading = _Reading()
     for statement in loading[0].body:
         reading.statement(statement)
@@ -215,7 +215,7 @@ class _Reading:
             self.arguments.append({"value": None, "symbol": None})
         elif call.func.attr in ("unsupported", "generator", "opaque"):
             # Nobody misses it where the graph does not read it.
-            why = f"argument {len(self.arguments)} is of a kind that is not saved ({call.func.attr})"
+            why = f"argument {len(self.arguments)} is of an unsupported kind ({call.func.attr})"
             self.arguments.append({"value": None, "symbol": None, "unsaved": why})
         else:
             self.unread = self.unread or f"load_args does something else: {ast.unparse(node)[:80]!r}"
@@ -226,7 +226,7 @@ class _Reading:
             self.unread = self.unread or f"argument {len(self.arguments)} has no storage"
             return
         if _is_true(named, "neg"):
-            self.unread = self.unread or f"argument {len(self.arguments)} is a view with the other sign"
+            self.unread = self.unread or f"argument {len(self.arguments)} is a negated view"
         stride = args[2] if len(args) > 2 else named.get("stride")
         self.arguments.append(
             {
@@ -295,8 +295,8 @@ def write_capture(repro: TorchRepro, folder: Path, *, near: Path | None, backend
     Raises UnreadableInputError with the reason when the script holds what is not rebuilt.
     """
     if repro.unread is not None:
-        way = "" if near is None else "; --as-script runs the file itself (give it the argument run)"
-        raise UnreadableInputError(f"the repro of torch cannot be rebuilt: {repro.unread}{way}", exit_code=1)
+        way = "" if near is None else "; --as-script runs the file itself (pass it the argument run)"
+        raise UnreadableInputError(f"torch's repro cannot be rebuilt: {repro.unread}{way}", exit_code=1)
     folder.mkdir(parents=True, exist_ok=True)
     saved = {
         "storages": repro.storages,

@@ -44,7 +44,7 @@ def _limit(hooks: Hooks) -> Any:
         code = _local_of_caller("_compile", "code")
         value = getattr(sys.modules["torch._dynamo.config"], limit, None)
         name = stacks.qualified_name(code) if code is not None else "a frame"
-        text = f"{name} hit torch._dynamo.config.{limit} = {value}: new inputs run eager from now on"
+        text = f"{name} hit torch._dynamo.config.{limit} = {value}: new inputs run eagerly from now on"
         problem: dict[str, Any] = {"kind": "recompile_limit", "text": text, "limit": limit, "value": value}
         if code is not None:
             problem["stack"] = [stacks.place_of(code)]

@@ -142,7 +142,7 @@ def test_nearly_all_recorded_graphs_of_the_corpus_run(snippets):
         "is a private operator",
         "running it raises RuntimeError",
         "`self._tree_spec_constant0` has no annotation",
-        "is a TwoTensor, which cannot be made from its annotation",
+        "is a TwoTensor, which cannot be created from its annotation",
     )
     assert all(any(part in reason for part in told) for reason in why_not.values()), why_not
     assert running / total >= 0.94

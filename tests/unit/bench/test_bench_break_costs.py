@@ -42,7 +42,7 @@ def test_what_prices_leave_stands_apart_and_is_given_to_none():
     assert (prices["total"]["ms"], prices["unexplained"]["ms"]) == (5.0, 1.0)
     assert price_lines([prices]) == [
         "default: all graph breaks together: 5.000 ms [5.000, 5.000], 31% of the call, measured by joining its graphs to one",
-        "default: break at train.py:9 (a call, 2 times a call): 3.000 ms [3.000, 3.000]",
+        "default: break at train.py:9 (a call, 2 times per call): 3.000 ms [3.000, 3.000]",
         "default: break at train.py:3 (a call): 1.000 ms [1.000, 1.000]",
         "default: unexplained: 1.000 ms [1.000, 1.000]",
     ]
@@ -121,7 +121,7 @@ def test_guards_copies_and_skips_say_how_they_were_measured():
         "this guard set was not made while it could be timed, part of its break's price",
         "reduce-overhead: copied back: L['x'] (400 bytes): 0.500 ms [0.500, 0.500]",
         "reduce-overhead: CUDA graphs skipped (mutated inputs): no price, at most 6.000 ms: "
-        "nothing shows what the call would take if CUDA graphs were not skipped",
+        "nothing shows how long the call would take if CUDA graphs were not skipped",
     ]
     jsonschema.Draft202012Validator(SCHEMA).validate(document([prices]))
 

@@ -66,7 +66,7 @@ def test_marks_are_found_without_running_the_file(tmp_path):
     )
     assert marked_functions(program) == ("one", "two")
     program.write_bytes(b"\x00\xff(")
-    with pytest.raises(UnreadableInputError, match="no Python program"):
+    with pytest.raises(UnreadableInputError, match="not a Python program"):
         marked_functions(program)
     assert benchmark(test_arms_by_name) is test_arms_by_name
 
@@ -86,7 +86,7 @@ def test_marks_are_found_without_running_the_file(tmp_path):
         (["program.py", "--loop", "3"], "--loop only works together with --variants"),
         (["program.py", "--callable", "x"], "--callable chooses among a script's compiled callables"),
         (["plain.py", "--arms", "eager,default", "--git", "HEAD"], "--git"),
-        (["plain.py", "--after", "broken.py"], "broken.py is no Python program"),
+        (["plain.py", "--after", "broken.py"], "broken.py is not a Python program"),
         (["plain.py", "--after", "."], "--after . is not a file"),
         (["twice.py"], "has 2 marked functions; choose one: --fn twice.py:one"),
         (["program.py", "--arms", "eager"], "--arms needs a baseline"),
@@ -158,7 +158,7 @@ def test_a_command_gets_its_answer_and_tells_its_phases(start):
     ("body", "status", "says"),
     [
         ("os.kill(os.getpid(), 11)", "crashed", "SIGSEGV"),
-        ("print('last words', flush=True); os._exit(9)", "crashed", "exit status 9: last words"),
+        ("print('last words', flush=True); os._exit(9)", "crashed", "exited with status 9: last words"),
         ("say(error='out-of-memory', text='CUDA out of memory', exit_code=2)", "oom", "no memory left"),
         ("say(error='user-code', text='ValueError: x', exit_code=2)", "crashed", "ValueError: x"),
     ],

@@ -113,4 +113,4 @@ def test_without_the_second_baseline_nothing_is_compared_and_that_is_said(run):
 def test_a_baseline_that_hangs_is_not_waited_for_in_every_arm(run):
     document, exit_status, _ = run("eager", "load", 1, ArmFailedError("timeout", "did not answer within 900 s and was ended"))
     assert exit_status == 2
-    assert {arm["reason"] for arm in document["arms"][1:]} == {"not started, since eager failed"}
+    assert {arm["reason"] for arm in document["arms"][1:]} == {"not started because eager failed"}

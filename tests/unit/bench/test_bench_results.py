@@ -202,7 +202,7 @@ def test_compiling_in_timed_blocks_leaves_the_verdict_open():
 
 def test_an_arm_that_ran_eager_gets_no_speed_verdict():
     result = result_of(status="PASS")
-    result.arms[1].status, result.arms[1].reason = "not_compiled", "the timed calls entered no compiled region: they ran eager"
+    result.arms[1].status, result.arms[1].reason = "not_compiled", "the timed calls entered no compiled region: they ran eagerly"
     result.comparisons.clear()
     compare_arms(result, in_process=False)
     assert result.comparisons[0].verdict == "INCONCLUSIVE"
@@ -240,7 +240,7 @@ def base_of(result):
         (5.0, result_of(5.02), None),
         (5.0, result_of(6.0), "1.667 times as fast"),
         (5.0, result_of(5.0, status="WRONG"), "WRONG, was FASTER"),
-        (5.0, failed(), "was timed before and now is not"),
+        (5.0, failed(), "was timed before and is not now"),
     ],
 )
 def test_a_regression_is_found(before_ms, now, says):
@@ -318,7 +318,7 @@ def test_one_shape_that_got_slower_is_a_regression():
 def test_a_base_that_is_none_is_one_line(tmp_path, text):
     path = tmp_path / "base.json"
     path.write_text(text)
-    with pytest.raises(UnreadableInputError, match=r"is no bench\.json"):
+    with pytest.raises(UnreadableInputError, match=r"is not a bench\.json"):
         read_base(path)
     with pytest.raises(UnreadableInputError, match="cannot be read"):
         read_base(tmp_path / "missing.json")

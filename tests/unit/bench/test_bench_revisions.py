@@ -71,7 +71,7 @@ def test_a_submodule_is_in_the_copy_at_its_own_revision_or_said_to_be_missing(re
     assert (copy.files / "vendor" / "part.py").read_text() == "z = 1\n" and copy.missing == ()
     git(repository, "clone", "-q", str(repository), str(tmp_path / "clone"))
     copy = extract("HEAD", tmp_path / "again", here=tmp_path / "clone")
-    assert copy.missing == ("submodule vendor is not in the copy: it is not checked out here at the commit that HEAD names",)
+    assert copy.missing == ("submodule vendor is not in the copy: it is not checked out here at the commit used by HEAD",)
 
 
 def test_large_files_of_which_only_the_pointer_is_there_are_told(repository, tmp_path):

@@ -64,7 +64,7 @@ SHAPES = {
         {"tensors": [tensor("x", 8)], "calls": 3, "first_call": 1},
         {"tensors": [tensor("x", 9)], "calls": 1, "first_call": 2},
     ],
-    "left_out": {"in another mode": 2},
+    "left_out": {"in a different mode": 2},
 }
 
 
@@ -132,7 +132,7 @@ def test_a_win_that_vanishes_in_another_shape_is_in_the_line_of_the_verdict():
     text = text_of(result)
     assert "results PASS; not FASTER in 1 of 2 shapes: SLOWER (0.800 times as fast) at x 9" in text
     assert f"all shapes: default vs. eager: {(2**3 * 0.8) ** 0.25:.3f} times as fast (geometric mean of 2 shapes" in text
-    assert "weighted by their 4 calls" in text and "2 of the watched calls not replayed: in another mode" in text
+    assert "weighted by their 4 calls" in text and "2 of the watched calls not replayed: in a different mode" in text
     assert "default for all shapes together: graphs 2, recompiles 1" in text
     assert result.exit_status == 1
 
@@ -168,18 +168,18 @@ def test_an_arm_that_dies_at_a_shape_keeps_its_first_verdict():
     result = study(Arm([ArmFailedError("crashed", "was ended by SIGSEGV"), 5.0], ends=True))
     assert verdicts(result) == [("x 8", "INCONCLUSIVE"), ("x 9", "INCONCLUSIVE")]
     assert result.comparisons[0].verdict == "FASTER" and "was ended by SIGSEGV" in text_of(result)
-    assert result.shapes.means[0].speedup is None and "no shape has right results" in result.shapes.means[0].reason
+    assert result.shapes.means[0].speedup is None and "no shape has both correct results" in result.shapes.means[0].reason
 
 
 def test_a_shape_past_the_recompile_limit_ran_eager_and_gets_no_verdict():
     result = study(Arm([5.0, 77.0]))
     assert verdicts(result) == [("x 8", "FASTER"), ("x 9", "INCONCLUSIVE")]
-    assert "they ran eager" in text_of(result)
+    assert "they ran eagerly" in text_of(result)
 
 
 def test_an_arm_that_saw_other_shapes_is_not_compared():
     result = study(Arm([5.0, 5.0], listed={**SHAPES, "left_out": {}}))
-    assert "other shapes than the baseline" in text_of(result)
+    assert "different shapes than the baseline" in text_of(result)
     assert verdicts(result) == [("x 8", "INCONCLUSIVE"), ("x 9", "INCONCLUSIVE")]
 
 

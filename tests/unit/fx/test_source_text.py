@@ -42,7 +42,7 @@ def test_a_printed_graph_is_read():
         ("import os\n" + GRAPH, "not one printed graph"),
         (GRAPH.replace("    def forward", "    @open\n    def forward", 1), "decorators"),
         (GRAPH.replace('arg0_1: "f32[4][1]cpu"', "arg0_1=open('x', 'w')"), "default argument"),
-        (GRAPH.replace("        return (cos,)", "        return (cos,"), "no Python"),
+        (GRAPH.replace("        return (cos,)", "        return (cos,"), "not valid Python"),
         ("class A(torch.nn.Module):\n    x = 1\n", "Assign"),
         ("class A(torch.nn.Module):\n    pass\n", "Pass"),
         ("class A(Evil):\n    def forward(self): return 1\n", "not a class as FX prints it"),

@@ -135,7 +135,7 @@ def mutation(number: int = 0, **facts: Any) -> Mutation:
         "frame": "f0",
         "input": "L['x']",
         "kind": "data",
-        "effects": ({"kind": "cudagraph_skip", "basis": "predicted", "detail": "it keeps no fixed address"},),
+        "effects": ({"kind": "cudagraph_skip", "basis": "predicted", "detail": "it has no fixed address"},),
         "bytes_touched": 16,
         "bytes_written_back": 0,
         "no_grad": False,

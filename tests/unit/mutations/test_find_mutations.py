@@ -186,7 +186,7 @@ def test_a_skip_that_torch_told_is_observed(log, build, tmp_path):
 def test_sources_that_disagree_are_told(log, build, tmp_path):
     log.artifact("aot_forward_graph_fw_metadata", build.metadata({"data": True})).probe().metrics()
     notes = find_mutations(log.load(tmp_path)).notes
-    assert any("AOTAutograd says data is mutated, the probe nothing is mutated" in note for note in notes)
+    assert any("AOTAutograd says data is mutated, the probe says nothing is mutated" in note for note in notes)
 
 
 def test_recompiles_of_one_function_are_one_mutation(build, tmp_path):
@@ -240,7 +240,7 @@ def test_a_file_that_torch_names_in_short_is_claimed_only_where_the_run_knows_it
     log.artifact("recompile_reasons", "0/0: m.t == 1.0  # x * self.t  # lightning/log.py:9 in forward", again=1)
     found = one(log.start(again=1).metrics(again=1), tmp_path)
     assert (found.code, found.sites) == ("DM11", ())
-    assert "in line 9 of a file that torch names only in short, lightning/log.py" in found.doubts[0]
+    assert "in line 9 of a file whose name torch abbreviates, lightning/log.py" in found.doubts[0]
 
 
 def test_a_list_whose_length_changes_has_its_own_name(build, tmp_path):

@@ -93,10 +93,10 @@ def test_other_kinds_have_codes_of_their_own(kind, code):
 def test_outputs_that_only_lie_otherwise_in_memory_are_one_warning():
     others = [replace(VALUE, kind="stride", index=at) for at in (0, 1, 2)]
     (one,) = find_parity(run(different(*others))).findings
-    assert (one.code, one.severity, one.title) == ("DM42", "warning", "3 outputs have other strides than in eager")
+    assert (one.code, one.severity, one.title) == ("DM42", "warning", "3 outputs have different strides than in eager")
     assert [advice.slug for advice in one.fix] == ["ask-for-the-layout"]
     (alone,) = find_parity(run(different(others[0]))).findings
-    assert alone.title == "Output 0 has another stride than in eager"
+    assert alone.title == "Output 0 has a different stride than in eager"
 
 
 def test_it_comes_first_and_fits_the_schema():

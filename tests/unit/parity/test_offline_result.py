@@ -42,12 +42,17 @@ def result(*graphs):
     ("kind", "changes", "code", "words"),
     [
         ("overlap_later", {}, "DM30", "would be wrong if `x` and `self.cache` overlapped in memory, on a call after one where they do not"),
-        ("overlap_first", {"aspect": "raises"}, "DM31", "would raise if `x` and `self.cache` lay apart, on a call after one where they"),
+        (
+            "overlap_first",
+            {"aspect": "raises"},
+            "DM31",
+            "would raise if `x` and `self.cache` did not overlap, on a call after one where they",
+        ),
         ("overlap_first", {"call": 0}, "DM30", "would be wrong if `x` and `self.cache` overlapped in memory, already on the first call"),
         ("apart_later", {"aspect": "raises"}, "DM31", "would raise if `x` and `self.cache` no longer shared memory"),
         ("same_tensor", {}, "DM32", "would be wrong if `x` and `self.cache` were passed as the same tensor"),
-        ("disk_cache", {}, "DM33", "finds on disk the graph compiled for a call where they do not"),
-        ("second_call", {}, "DM34", "would be wrong on a second call with other values"),
+        ("disk_cache", {}, "DM33", "loads from disk the graph compiled for a call where they do not"),
+        ("second_call", {}, "DM34", "would be wrong on a second call with different values"),
         ("second_call", {"aspect": "stride", "call": 0}, "DM35", "would be wrong on the first call"),
         ("second_call", {"where": "gradient"}, "DM36", "would be wrong on a second call"),
     ],
@@ -95,7 +100,7 @@ def test_text_says_what_was_tried_and_what_not():
     assert "Could happen: 1 of 1 graphs compared, 1 way to go wrong" in text
     assert "--> /home/u/a.py:8 in fn: x.mul_(2)" in text
     assert "output 0: 2 of 4 elements, the first 1 in eager and 2 compiled" in text
-    assert "one tensor twice x and self.cache: equal" in text
+    assert "same tensor passed twice x and self.cache: equal" in text
 
 
 def test_names_from_a_log_stay_text():

@@ -104,7 +104,7 @@ def test_inputs_that_share_memory_already_are_tried_apart():
 def test_pairs_that_are_left_out_are_counted():
     made = plan([tensor(f"x{number}") for number in range(4)], {"x0", "x1", "x2", "x3"})
     assert kinds(made).count("overlap_later") == MOST_PAIRS
-    assert reason(made, "overlap_later") == "3 of 6 pairs of inputs are not tried"
+    assert reason(made, "overlap_later") == "3 of 6 pairs of inputs were not tried"
 
 
 def test_the_cache_on_disk_is_tried_where_there_is_one():

@@ -74,7 +74,7 @@ def test_what_could_happen_is_a_warning_with_its_line_and_its_evidence(run_with)
         "Could happen: 2 of 3 graphs replayed by torch 2.15.0 over calls that the program did not make: 1 way to go wrong"
         in markdown.render(made)
     )
-    assert any("graphs that this recording does not hold (1 finding)" in note for note in made.notes)
+    assert any("graphs that this recording does not contain (1 finding)" in note for note in made.notes)
 
 
 def test_it_is_no_part_of_what_was_recorded(run_with):

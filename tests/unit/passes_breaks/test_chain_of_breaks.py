@@ -25,7 +25,7 @@ def test_a_resume_function_that_was_skipped_is_not_called_compiled(maker, at):
     maker.breaks_at(main, at(5))
     maker.frame("torch_dynamo_resume_in_step_at_5", line=5, outcome="skipped")
     (finding,) = [one for one in find_graph_breaks(maker.run()).findings if one.code.startswith("GB")]
-    assert "1 resume frame not compiled" in finding.why and "compiled resume frame" not in finding.why
+    assert "1 resume function not compiled" in finding.why and "compiled resume function" not in finding.why
 
 
 def test_two_breaks_on_one_line_take_one_resume_function_each(maker, at):

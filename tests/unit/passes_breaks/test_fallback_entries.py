@@ -139,7 +139,7 @@ def test_a_disabled_function_that_compiled_code_called_names_the_break(maker, at
     maker.breaks_at(frame, at(5), gb_type=gb_type, gb_id="GB0098", context=context)
     result = find_fallbacks(maker.run())
     assert _kinds(maker.run()) == [("disabled", ("b1",))]
-    assert result.fallbacks[0].reason == f"{name} is disabled by torch.compiler.disable and ran eager where compiled code called it"
+    assert result.fallbacks[0].reason == f"{name} is disabled by torch.compiler.disable and ran eagerly where compiled code called it"
     assert result.fallbacks[0].own_frame.line == 5
     assert result.findings == ()
 
@@ -251,9 +251,9 @@ def test_a_suppressed_refusal_is_told_once(maker, failed, kind):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("stance force_eager", "compiled functions run eager"),
-        ("stance eager_on_recompile", "calls that no compiled version fits run eager"),
-        ("stance eager_then_compile", "the first call of each compiled function runs eager"),
+        ("stance force_eager", "compiled functions run eagerly"),
+        ("stance eager_on_recompile", "calls that match no compiled version run eagerly"),
+        ("stance eager_then_compile", "the first call of each compiled function runs eagerly"),
         ("stance fail_on_recompile", None),
         ("stance default, backend eager", None),
     ],
@@ -262,7 +262,7 @@ def test_a_stance_is_told_with_what_it_lets_run_eager(maker, at, text, words):
     maker.graph(maker.frame("step", line=1))
     problem = Problem(kind="stance", process=0, text=text, stack=(at(3, "<module>"),))
     reasons = [entry.reason for entry in find_fallbacks(maker.run(problems=(problem,))).fallbacks]
-    expected = f"{text} is set here: while it holds, {words}; whether one was called then is not recorded"
+    expected = f"{text} is set here: while it holds, {words}; whether one was called meanwhile is not recorded"
     assert reasons == ([] if words is None else [expected])
 
 
@@ -283,7 +283,7 @@ def test_a_warning_of_2022_is_explained(maker):
     warning = Problem(kind="aot_rejected", process=0, text="Unable to use Aot Autograd because of presence of mutation")
     (finding,) = find_fallbacks(maker.run(legacy=(warning,))).findings
     assert finding.code == "DF05"
-    assert "whole captured graph ran eager" in finding.why
+    assert "whole captured graph ran eagerly" in finding.why
     assert "functionalizes" in finding.fix[0].text
 
 
@@ -318,7 +318,7 @@ IN_PLACE = replace(CALL, target="Sequential._call_impl")
             "the stance force_eager was set",
         ),
         (Run(info=RunInfo(command=("python", "train.py"))), "no import of torch was seen"),
-        (Run(info=RunInfo(), processes=(Process(index=0, log="a.log"),)), "cannot be told from it"),
+        (Run(info=RunInfo(), processes=(Process(index=0, log="a.log"),)), "does not show whether torch.compile was called"),
     ],
 )
 def test_why_nothing_was_compiled(run, words):

@@ -33,7 +33,7 @@ def test_a_cpu_scalar_that_cuts_a_graph_is_named_with_its_cure(maker, at):
     assert (finding.code, finding.where.line) == ("DC05", 5)
     assert "into 2 parts, of which 1 can be a CUDA graph" in finding.why
     assert "On the CPU: self.scale." in finding.why
-    assert "C++ code was generated" in finding.why
+    assert "Inductor generated C++ code" in finding.why
     assert "Make `self.scale` on the GPU" in finding.fix[0].text
 
 

@@ -43,7 +43,7 @@ def test_library_sites_behind_one_line_make_one_finding(maker, at, library):
     assert len(result.graph_breaks) == 2
     assert finding.where.line == 8
     assert finding.evidence[:2] == ("b1", "b2")
-    assert "2 break events in 2 sites; Dynamo stops inside the call, at core.py:70, core.py:90" in finding.why
+    assert "2 break events at 2 sites; Dynamo stops inside the call, at core.py:70, core.py:90" in finding.why
 
 
 def test_a_site_reached_from_two_own_lines_names_both(maker, at, library):
@@ -155,7 +155,7 @@ def test_a_skipped_frame_is_ranked_before_breaks_that_only_split(maker, at):
     maker.breaks_at(skipped, at(12, "two"), skips_frame=True, skip_reason="graph break in loop: torch.compile detected ...")
     findings = sorted(find_graph_breaks(maker.run()).findings, key=lambda finding: finding.rank)
     assert [finding.where.line for finding in findings] == [12, 4]
-    assert findings[0].title.startswith("two runs eager")
+    assert findings[0].title.startswith("two runs eagerly")
     assert "not compiled because of it: two (graph break in loop)" in findings[0].why
     assert findings[0].evidence[:2] == ("b2", "x1")
 
@@ -182,12 +182,12 @@ def test_measured_cost_is_shown_and_ranks_within_its_class(maker, at):
 @pytest.mark.parametrize(
     ("gain", "value", "said"),
     [
-        ((1700.0, 2300.0), 1.7, "derived: what a call would gain, 1.600 to 2.400 ms, by playing"),
-        ((90.0, 250.0), 0.0, "derived: what a call would gain, 0.000 to 0.350 ms, by playing"),
+        ((1700.0, 2300.0), 1.7, "derived: gain per call, 1.600 to 2.400 ms, by replaying"),
+        ((90.0, 250.0), 0.0, "derived: gain per call, 0.000 to 0.350 ms, by replaying"),
         (
             None,
             0.34,
-            "measured: host time without waiting; host time 3.000 ms, of it 2.660 waiting for the device; what a call would gain is not",
+            "measured: host time without waiting; host time 3.000 ms, 2.660 ms of it waiting for the device; the gain per call is not",
         ),
     ],
 )
@@ -212,7 +212,7 @@ def test_with_a_device_the_cost_is_what_a_call_would_gain_or_says_that_it_is_hos
     assert finding.cost.basis.startswith(said)
     behind = replace(behind, backward=True)
     (finding,) = find_graph_breaks(maker.run(costs=(RegionCost(frame=frame, region="1/0", **known), behind))).findings
-    assert ("ms, and what one backward in place of two would gain (not measured)" in finding.cost.basis) is (gain is not None)
+    assert ("ms, plus what one backward instead of two would gain (not measured)" in finding.cost.basis) is (gain is not None)
 
 
 def test_that_run_time_can_be_measured_is_said_once(maker, at):

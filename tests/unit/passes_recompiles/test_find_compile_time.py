@@ -120,7 +120,9 @@ def test_restarts_of_frames_that_broke_are_said_to_go_with_the_break(builders):
         frame=run.frames[0].id, attempt=0, gb_id=None, gb_type="print", explanation=None, hints=(), context=None, stack=(), torch_frame=None
     )
     (finding,) = (one for one in find_compile_time(replace(run, breaks=(broke,))).findings if one.code == "DC01")
-    assert "1 of them broke the graph, and Dynamo begins a frame again at each break: without the break that time is saved." in finding.why
+    assert (
+        "1 of them broke the graph, and Dynamo restarts a frame at each break: without the break, that time would be saved." in finding.why
+    )
 
 
 def test_a_function_is_slow_when_it_is_long_and_a_large_part(builders):

@@ -35,7 +35,7 @@ def profiled(builders, run, lookup, region=900.0, **known):
             "a closure or default value",
         ),
         (Guard("ID_MATCH", "L['f'].__code__", "___check_obj_id(L['f'].__code__, 1), type=<class 'code'>"), None),
-        (LONG, "a long way to the value"),
+        (LONG, "a long access path to the value"),
     ],
 )
 def test_what_is_odd(guard, why):
@@ -66,8 +66,8 @@ def test_failed_guards_stand_with_the_entry_that_they_belong_to(builders):
 def test_guards_that_cost_a_measured_share_are_a_finding(builders):
     (finding,) = find_guards(profiled(builders, builders.recompiled(**guarded(builders, 450.0)), 100.0)).findings
     assert finding.code == "DG01"
-    assert finding.title == "Guards of `step`: looking up the compiled code takes 10% of the measured calls"
-    assert "300 guards" in finding.why and "a look-up took 100 us" in finding.why
+    assert finding.title == "Guards of `step`: looking up the compiled code takes 10% of the measured calls' time"
+    assert "300 guards" in finding.why and "a lookup took 100 us" in finding.why
     assert (finding.cost.value, finding.cost.basis) == (100.0, "measured: torch.profiler, 20 steady calls")
 
 

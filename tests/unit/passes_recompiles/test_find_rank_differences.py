@@ -126,7 +126,7 @@ def test_a_killed_rank_is_said_and_explains_smaller_counts():
     cut = next(one for one in found.ranks if one.what == "end of the log")
     assert (cut.values, cut.odd_ranks) == ({"rank 0": "complete", "rank 1": "cut short"}, (1,))
     texts = {finding.code: finding.why for finding in found.findings}
-    assert "killed, left with os._exit or is still running" in texts["DX04"]
+    assert "killed, exited with os._exit or is still running" in texts["DX04"]
     assert "The log of rank 1 ends early, which alone can explain smaller counts there." in texts["DX01"]
 
 
@@ -136,7 +136,7 @@ def test_an_exception_of_another_rank_is_said_as_cause_or_effect():
     problem = Problem(kind="uncaught", process=1, text="ValueError: rank one is ill", stack=(where,))
     found = find_rank_differences(Run(info=RunInfo(cwd="/p", exit_status=1), processes=processes, problems=(problem,)))
     (finding,) = found.findings
-    assert "It was killed or left with os._exit, so what happened there" in finding.why
+    assert "It was killed or exited with os._exit, so what happened there" in finding.why
     assert "Rank 1 ended with an exception at train.py:20 (ValueError: rank one is ill). Which came first is not known" in finding.why
 
 

@@ -56,7 +56,7 @@ def test_a_recompile_for_which_torch_names_no_guard_is_told_in_words(builders):
     run = builders.recompiled([equals(0, "k", "0")], [f"0/1: {sentence}", equals(0, "k", "0")])
     found = find_recompiles(run)
     finding = only(found.findings)
-    assert finding.title == "`step` was compiled again 2 times because of `k`, a reason that torch does not name"
+    assert finding.title == "`step` was recompiled 2 times because of `k`, a reason that torch does not name"
     assert "another thread compiled the same code" in finding.why
     assert "https://" not in finding.title
     assert {row.source for row in found.transitions} == {"k", "a reason that torch does not name"}
@@ -209,7 +209,7 @@ def test_the_limit_is_read_from_torchs_own_refusal(builders):
 def test_a_refused_recompile_is_counted_and_named(builders):
     found = find_recompiles(refused(builders))
     assert len(found.recompiles) == 2
-    assert "torch refused 1 of these recompiles and compiles it no more" in only(found.findings).why
+    assert "torch refused 1 of these recompiles and no longer compiles it" in only(found.findings).why
 
 
 def test_a_compilation_that_the_log_cuts_short_is_no_compiled_version(builders):
@@ -219,7 +219,7 @@ def test_a_compilation_that_the_log_cuts_short_is_no_compiled_version(builders):
     for outcome in ("failed", "compiled"):
         cut = builders.replace(run, frames=(*run.frames[:-1], builders.replace(last, outcome=outcome)))
         finding = only(find_recompiles(cut).findings)
-        assert "The log ends before 1 compilation of it finished; until then it had 2 of at most 8 compiled versions." in finding.why
+        assert "The log ends before 1 compilation of it finished; by then it had 2 of at most 8 compiled versions." in finding.why
     bare = builders.replace(run, frames=tuple(builders.replace(frame, metrics=None) for frame in run.frames))
     assert "It has 3 of at most 8 compiled versions." in only(find_recompiles(bare).findings).why
 
@@ -231,7 +231,7 @@ def test_the_accumulated_limit_has_its_own_number(builders):
 
 def test_under_fullgraph_the_limit_is_an_error_not_eager(builders):
     found = find_recompiles(refused(builders, outcome="failed", fail_type="FailOnRecompileLimitHit"))
-    assert "raised an error instead of running eager" in only(found.findings).why
+    assert "raised an error instead of running eagerly" in only(found.findings).why
 
 
 def test_a_recorded_problem_marks_the_limit_too(builders):
@@ -276,7 +276,7 @@ def test_epochs_and_processes_are_apart(builders):
     found = find_recompiles(Run(info=Info(), processes=processes, frames=tuple(frames), recompiles=tuple(events)))
     assert len(found.transitions) == 3
     finding = only(found.findings)
-    assert finding.title == "`step` was compiled again 3 times because of `x.size(0)`"
+    assert finding.title == "`step` was recompiled 3 times because of `x.size(0)`"
     assert "On ranks 0, 1." in finding.why
 
 
@@ -295,8 +295,8 @@ def test_resume_functions_belong_to_their_function(builders):
     ]
     found = find_recompiles(Run(info=Info(), processes=(Process(index=0, log="a"),), frames=tuple(frames), recompiles=tuple(events)))
     assert sorted(finding.title for finding in found.findings) == [
-        "`step` was compiled again 1 time because of `x.size(0)`",
-        "`step` was compiled again 2 times because of `x.size(0)`",
+        "`step` was recompiled 1 time because of `x.size(0)`",
+        "`step` was recompiled 2 times because of `x.size(0)`",
     ]
 
 
@@ -316,7 +316,7 @@ def test_a_compiled_module_is_named_as_such(builders):
     run = builders.recompiled(["0/0: fn._modules['1'].training == True" + " " * 30 + "  # return F.dropout  # d.py:3 in forward"], **entry)
     found = find_recompiles(run)
     assert only(found.transitions).source == "module[1].training"
-    assert only(found.findings).title.startswith("The compiled module or callable was compiled again 1 time")
+    assert only(found.findings).title.startswith("The compiled module or callable was recompiled 1 time")
     assert only(found.findings).where == Location(builders.SCRIPT, 40, "main", "loss = step(x)")
 
 
@@ -349,7 +349,7 @@ def test_an_option_that_torch_did_not_have_is_not_named(builders):
 def test_a_recompile_of_an_unknown_frame_is_said(builders):
     found = find_recompiles(Run(info=Info(), recompiles=(RecompileEvent(frame="f9", reasons=("0/0: k == 1",)),)))
     assert found.recompiles == ()
-    assert found.notes == ("1 recompile record could not be joined to a frame.",)
+    assert found.notes == ("1 recompile record could not be matched to a frame.",)
 
 
 @settings(max_examples=60)
@@ -373,7 +373,7 @@ def test_a_number_that_torch_turned_back_into_a_constant_is_to_be_multiplied(bui
 def test_a_finding_without_advice_says_so(builders):
     grown = "0/0: len(self.seen) == 2"
     for reason, symbols, said in (
-        ("0/0: something new", (), "No change of the source is known that ends this: nothing is advised."),
+        ("0/0: something new", (), "No source change is known to end this, so nothing is advised."),
         (grown, (), "Each number of elements takes a compiled version of its own. Nothing has to change while there are fewer versions"),
         (equals(0, "self.best", "inf"), [(1, "L['self'].best", "1.5")], "No change is needed: what changed is dynamic now"),
     ):

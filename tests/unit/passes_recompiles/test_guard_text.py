@@ -72,7 +72,7 @@ TEXTS = [
     (padded("list(dict.keys(d))[0] == 'a'"), "keys", "keys of d", "'a'", None),
     (padded("not ___dict_contains('m', d)"), "contains", "'m' in d", "missing", "there"),
     (padded("set.__contains__(s, 'a')"), "contains", "'a' in s", "there", "missing"),
-    ("getattr failed on source o.q", "attribute", "o.q", "the attribute is there", "it is missing"),
+    ("getattr failed on source o.q", "attribute", "o.q", "the attribute is present", "it is missing"),
     (padded("k == 2"), "value", "k", "2", None),
     (padded("flag == True"), "value", "flag", "True", None),
     (padded('mode == "it\'s"'), "value", "mode", '"it\'s"', None),

@@ -28,7 +28,7 @@ def test_an_older_versions_failure_is_no_news(builders):
     table = {row.source: row.recompiles for row in found.transitions}
     assert table == {"len(sched.history)": ("r2", "r3", "r4", "r5", "r6"), "t": ("r1",)}
     (finding,) = found.findings
-    assert finding.title == "`step` was compiled again 6 times because of `len(sched.history)`"
+    assert finding.title == "`step` was recompiled 6 times because of `len(sched.history)`"
     assert f"read at train.py:44 (`{LINE}`)" in finding.why
     assert "`t`" not in finding.why and all("`t`" not in advice.text for advice in finding.fix)
     assert [change.source for change in found.recompiles[3].changed] == ["len(sched.history)"]
@@ -119,7 +119,7 @@ def test_what_runs_alone_since_the_limit_was_hit_is_told_there(builders):
     found = find_recompiles(replace(limit, frames=(*limit.frames[:-1], refused, *own), recompiles=events))
     (finding,) = found.findings
     assert finding.code == "DR01"
-    assert "What it calls is compiled on its own since: `inner` (2 versions)." in finding.why
+    assert "What it calls has been compiled on its own from then on: `inner` (2 versions)." in finding.why
 
 
 def test_the_learning_rate_is_the_users_though_torch_reads_it(builders):

@@ -132,7 +132,7 @@ def test_a_second_ctrl_c_at_a_terminal_ends_a_script_that_swallows_it(explain):
         program.wait_for(b"ready")
         program.type(b"\x03")
         program.wait_for(b"swallowed")
-        program.wait_for(b"dynadiag: the script goes on after Ctrl-C; a second one ends it")
+        program.wait_for(b"dynadiag: the script continues after Ctrl-C; a second one ends it")
         program.type(b"\x03")
         assert program.end() == 130
         assert b"the user interrupted the script" in program.said

@@ -101,7 +101,7 @@ def test_a_write_that_fails_warns_once_and_never_raises(tmp_path, capsys, monkey
     log, _ = make_writer(tmp_path / "missing")
     log.record({}, None, "f", 1)
     log.record({}, None, "f", 1)
-    assert capsys.readouterr().err.count("recording stopped, the script goes on") == 1
+    assert capsys.readouterr().err.count("recording stopped, the script continues") == 1
     monkeypatch.delenv(writer.WARNED_VARIABLE, raising=False)
 
 

@@ -236,7 +236,7 @@ def test_only_an_earlier_run_is_replaced():
     assert not (out / "old").exists()
     Path("precious").mkdir()
     Path("precious/thesis.tex").write_text("")
-    with pytest.raises(OutputError, match="not made by dynadiag"):
+    with pytest.raises(OutputError, match="not created by dynadiag"):
         run("pass", out=Path("precious"), force=True)
     assert Path("precious/thesis.tex").exists()
 
@@ -246,10 +246,10 @@ def test_only_an_earlier_run_is_replaced():
     [
         ("missing.py", None, "no such script"),
         ("/dev/zero", None, "it is a device"),
-        ("data.csv", b"a;b c;d\n1 2 3\n", "is no Python script: line 1"),
-        ("image.py", b"\x89PNG\0\0", "is no Python script"),
-        ("broken.py", b"def f(:\n", "is no Python script: line 1: invalid syntax"),
-        ("deep.py", b"\xff\xfe", "is no Python script"),
+        ("data.csv", b"a;b c;d\n1 2 3\n", "is not a Python script: line 1"),
+        ("image.py", b"\x89PNG\0\0", "is not a Python script"),
+        ("broken.py", b"def f(:\n", "is not a Python script: line 1: invalid syntax"),
+        ("deep.py", b"\xff\xfe", "is not a Python script"),
         ("cells.ipynb", b'{"cells": [], "nbformat": 4}', "is a notebook: put `with dynadiag.observe"),
     ],
 )

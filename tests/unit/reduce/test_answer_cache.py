@@ -77,9 +77,9 @@ def test_on_another_machine_all_is_asked_again_and_it_is_said(opened, now, said)
 @pytest.mark.parametrize("content", ["", "[]\n", '{"known": 1}\n', '{"known": 7, "environment": {}}\n', "\xff"])
 def test_a_damaged_or_missing_file_is_no_memory(opened, tmp_path, content):
     (tmp_path / "known.jsonl").write_text(content, "latin-1")
-    assert "does not say on which machine" in changed(opened())
+    assert "does not record its machine" in changed(opened())
     (tmp_path / "known.jsonl").unlink()
-    assert "does not say on which machine" in changed(opened())
+    assert "does not record its machine" in changed(opened())
 
 
 def test_what_cannot_be_written_is_one_line(tmp_path):
@@ -121,17 +121,17 @@ def test_runs_of_a_proof_that_showed_the_failure_are_not_made_again(opened, monk
 def test_a_folder_that_was_left_before_anything_was_captured_is_begun_anew(tmp_path, capsys):
     with pytest.raises(UsageError, match="--resume needs --out"):
         can_resume(None, print)
-    with pytest.raises(UnreadableInputError, match="holds no reduction to resume"):
+    with pytest.raises(UnreadableInputError, match="contains no reduction to resume"):
         can_resume(tmp_path / "missing", print)
     (tmp_path / "mine.txt").touch()
-    with pytest.raises(UnreadableInputError, match="holds no reduction to resume"):
+    with pytest.raises(UnreadableInputError, match="contains no reduction to resume"):
         can_resume(tmp_path, print)
     assert (tmp_path / "mine.txt").exists()
     out = tmp_path / "out"
     (out / "first-run").mkdir(parents=True)
     write_marker(out, {"dynadiag": "0", "command": None})
     assert not can_resume(out, print) and list(out.iterdir()) == []
-    assert capsys.readouterr().out == f"the earlier run in {out} ended before a failing graph was captured: starting anew\n"
+    assert capsys.readouterr().out == f"the earlier run in {out} ended before a failing graph was captured: starting over\n"
     write_marker(out, {"dynadiag": "0", "command": None})
     (out / "job.json").touch()
     assert can_resume(out, print)
@@ -143,7 +143,7 @@ def test_a_reduction_of_a_stranger_is_not_resumed(tmp_path):
     marker = tmp_path / "dynadiag-run.json"
     marker.write_text(marker.read_text().replace('"code": "', '"code": "0'))
     (tmp_path / "job.json").touch()
-    with pytest.raises(UnreadableInputError, match="was not made here by you"):
+    with pytest.raises(UnreadableInputError, match="was not created here by you"):
         can_resume(tmp_path, print)
     assert (tmp_path / "job.json").exists()
 

@@ -79,7 +79,7 @@ def test_an_oracle_may_answer_with_a_bool(answer, verdict):
 
 
 def test_an_oracle_that_answers_with_text_is_no_oracle():
-    with pytest.raises(TypeError, match="the oracle returned 'boring': a bool or a dynadiag.Verdict is wanted"):
+    with pytest.raises(TypeError, match="the oracle returned 'boring': expected a bool or a dynadiag.Verdict"):
         as_verdict("boring")
 
 

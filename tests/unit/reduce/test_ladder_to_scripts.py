@@ -87,7 +87,7 @@ def guilty(monkeypatch, tmp_path):
 @pytest.mark.parametrize("slug", [PASSES_ALONE, NOT_REBUILT, NO_GRAPH_FAILED, NOT_CAPTURED])
 def test_what_no_graph_shows_goes_on_with_the_script(guilty, slug, capsys):
     assert guilty(slug) == ("statements", (None, "the graph alone passes", SAID))
-    assert "dynadiag: the graph alone passes; going on with the script" in capsys.readouterr().err
+    assert "dynadiag: the graph alone passes; continuing with the script" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("slug", "options"), [("environment", {}), (PASSES_ALONE, {"kind": "module"}), (PASSES_ALONE, {"resume": True})])
@@ -97,12 +97,12 @@ def test_what_a_script_cannot_help_ends_there(guilty, slug, options):
 
 
 def test_wrong_numbers_show_in_a_script_only_by_its_own_assertion(guilty):
-    with pytest.raises(NothingFoundError, match="it ends well .a script shows wrong_result only by an assertion of its own"):
+    with pytest.raises(NothingFoundError, match="it ends well .a script can show wrong_result only through an assertion of its own"):
         guilty(PASSES_ALONE, kind="script", ended=NothingFoundError("it ends well", exit_code=1), looking_for="wrong_result")
 
 
 def test_a_script_that_ends_well_is_not_asked_for_wrong_numbers(guilty):
-    with pytest.raises(NothingFoundError, match="^nothing failed: the script ended well, and the graph alone passes$") as raised:
+    with pytest.raises(NothingFoundError, match="^nothing failed: the script succeeded, and the graph alone passes$") as raised:
         guilty(PASSES_ALONE, looking_for="wrong_result", fails_itself=False)
     assert raised.value.exit_code == 1
     assert guilty(NOT_REBUILT, looking_for="wrong_result", fails_itself=False)[0] == "statements", "it was not compared"

@@ -19,13 +19,16 @@ from dynadiag_cli.minify_output import print_path, report, say
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--kind", "graph_break", "-m", "json.tool"], "--kind graph_break needs a script, not -m MODULE: a graph break lies between"),
+        (["--kind", "graph_break", "-m", "json.tool"], "--kind graph_break needs a script, not -m MODULE: a graph break is between"),
         (["--kind", "recompile", "run#g1"], "--kind recompile needs a script, not a recording: a recompile needs two calls"),
-        (["--kind", "cudagraph_skip", "run#g1"], "decided over a whole call, so the script itself is reduced"),
+        (["--kind", "cudagraph_skip", "run#g1"], "decided for a whole call, so the script itself is reduced"),
         (["--kind", "fallback", "missing.py"], "no such script: missing.py"),
-        (["--memory-limit", "100", "script.py"], "--memory-limit belongs to --kind oom"),
-        (["--match", "a(", "script.py"], "--match 'a(' is no regular expression: missing ), unterminated subpattern at position 1"),
-        (["--kind", "nan", "--memory-limit", "100", "script.py"], "--memory-limit belongs to --kind oom"),
+        (["--memory-limit", "100", "script.py"], "--memory-limit only works with --kind oom"),
+        (
+            ["--match", "a(", "script.py"],
+            "--match 'a(' is not a valid regular expression: missing ), unterminated subpattern at position 1",
+        ),
+        (["--kind", "nan", "--memory-limit", "100", "script.py"], "--memory-limit only works with --kind oom"),
     ],
 )
 def test_what_cannot_be_reduced_is_refused_in_one_line(options, said, monkeypatch, capsys, tmp_path):
@@ -66,7 +69,7 @@ def test_a_repro_of_torch_is_read_and_run_only_when_asked(monkeypatch, tmp_path)
     ("words", "said"),
     [
         (["--out", "made", "no\x1b[31m [red]such\n.py"], "dynadiag: error: no such script: no [red]such .py"),
-        (["--out", "made", "data.csv"], "data.csv is no Python script: line 1"),
+        (["--out", "made", "data.csv"], "data.csv is not a Python script: line 1"),
         (["--out", "made", ""], "the target is an empty string"),
     ],
 )

@@ -83,16 +83,16 @@ def runs(monkeypatch):
 def test_a_failure_is_captured_in_a_second_run(runs, tmp_path):
     runs += [((2, 3, 5), ended(139, "SIGSEGV"), None), ((2, 3, 5), ended(139, "SIGSEGV"), 3)]
     suspect, captured = find_and_capture(None, tmp_path, CaptureOptions())
-    assert suspect == Suspect(graph=3, phase="call", call=5, title="the process is killed by SIGSEGV")
+    assert suspect == Suspect(graph=3, phase="call", call=5, title="the process was killed by SIGSEGV")
     assert [path.name for path in captured] == ["graph-3"]
 
 
 @pytest.mark.parametrize(
     ("second", "message"),
     [
-        (((0, 3, 9), ended(), 3), "the failure did not come back: it came in 1 of 2 runs .the process is killed by SIGSEGV."),
-        (((1, 2, 0), ended(139, "SIGSEGV"), 2), "did not come back"),
-        (((2, 3, 5), ended(139, "SIGSEGV"), None), "could not be captured: the second run took another way"),
+        (((0, 3, 9), ended(), 3), "the failure did not recur: it occurred in 1 of 2 runs .the process was killed by SIGSEGV."),
+        (((1, 2, 0), ended(139, "SIGSEGV"), 2), "did not recur"),
+        (((2, 3, 5), ended(139, "SIGSEGV"), None), "could not be captured: the second run behaved differently"),
     ],
 )
 def test_a_failure_that_does_not_come_back_is_said(runs, tmp_path, second, message):
@@ -106,7 +106,7 @@ def test_a_failure_that_does_not_come_back_is_said(runs, tmp_path, second, messa
     ("state", "result", "message"),
     [
         (None, ended(), "nothing failed: nothing to reduce .no graph was compiled"),
-        ((0, 0, 2), ended(), "nothing failed: nothing to reduce .every compiled graph compiled and ran"),
+        ((0, 0, 2), ended(), "nothing failed: nothing to reduce .every graph compiled and ran"),
         (None, ended(1), "failed .exit status 1. before any graph was compiled"),
     ],
 )

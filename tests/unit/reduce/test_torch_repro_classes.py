@@ -66,7 +66,7 @@ def test_tensors_are_read(made, shape, dtype, device, values):
 )
 def test_anything_else_is_refused(made):
     assert read(made, others="class Sub(torch.nn.Module):\n    def forward(self, x):\n        return x\n").unread.startswith(
-        "its __init__ makes"
+        "its __init__ creates"
     )
 
 
@@ -79,10 +79,10 @@ def test_a_sub_graph_stands_inside_under_its_attribute():
     ("body", "message"),
     [
         ("pass", "has no forward"),
-        ("def __init__(self):\n        self.again = Sub()\n    def forward(self, x):\n        return x", "hold one another"),
+        ("def __init__(self):\n        self.again = Sub()\n    def forward(self, x):\n        return x", "contain one another"),
         (
             "def __init__(self):\n        self.t = torch.nn.Parameter(torch.randn([1]))\n    def forward(self, x):\n        return x",
-            "holds the tensor",
+            "contains the tensor",
         ),
     ],
 )
@@ -114,8 +114,8 @@ def test_any_literal_is_read_or_refused(value):
         ("self.fc = GELU(approximate='none)(x); import os #')", "y = self.fc(x)", "self.fc = GELU("),
         ("self.fc = torch.ao.nn.qat.modules.conv.Conv2d(3, 4, kernel_size=(3, 3))", "y = self.fc(x)", "self.fc = torch.ao.nn.qat"),
         ("self.fc = nn.Linear(2, 3)", "y = self.fc(x)", "self.fc = nn.Linear("),
-        ("self.fc = Linear(2, 3)", "y = self.fc(x, x)", "calls a layer in another way: 'y = self.fc(x, x)'"),
-        ("self.fc = Linear(2, 3)", "y = self.fc.bias", "calls a layer in another way: 'y = self.fc.bias'"),
+        ("self.fc = Linear(2, 3)", "y = self.fc(x, x)", "calls a layer in an unexpected way: 'y = self.fc(x, x)'"),
+        ("self.fc = Linear(2, 3)", "y = self.fc.bias", "calls a layer in an unexpected way: 'y = self.fc.bias'"),
         ("self.fc = Linear(2, 3)", "fc_bias_read = self.fc(x)", "the same names"),
         ("self.fc = Linear(2, 3)\n        self.register_buffer('fc_bias', tensor(1))", "y = self.fc(x)", "the same names"),
     ],
@@ -125,7 +125,7 @@ def test_what_is_no_plain_layer_is_refused(made, body, unread):
     text += f"    def forward(self, x):\n        {body}\n        return (x,)\n"
     (found,) = ast.parse(text).body
     said = read_class(text.splitlines(), found, {}, {"x": "f32[2][1]cpu"}).unread
-    assert said is not None and unread in said and said.startswith("its " if "makes" in said else ("it calls", "its layers"))
+    assert said is not None and unread in said and said.startswith("its " if "creates" in said else ("it calls", "its layers"))
 
 
 def test_a_layer_that_is_called_twice_reads_its_tensors_once():

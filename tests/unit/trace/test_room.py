@@ -183,7 +183,7 @@ def test_graphs_are_read_until_enough_writes_are_known(tmp_path, monkeypatch):
     )
     report = read(tmp_path, "".join(map(graph.format, (1, 1, 1, 2, 3, 4))))
     assert len(report.run.graphs) == 6 and len(report.mutations) == 2
-    assert "Mutations: only the first 4 graphs were looked at; there are more." in report.notes
+    assert "Mutations: only the first 4 graphs were analysed; there are more." in report.notes
 
 
 def test_differences_of_compared_calls_beyond_the_room_are_counted(tmp_path, narrow):
@@ -213,7 +213,7 @@ def test_differences_of_very_many_ranks_are_bounded(tmp_path, monkeypatch):
     lines = [f"[rank{n}]: Graph break in user code at /home/u/train.py:{n}\n" for n in range(20)]
     report = read(tmp_path, "".join(lines))
     assert len([one for one in report.ranks if one.what.startswith("graph break")]) == 5
-    assert "Ranks have different graph breaks: 5 of 20 differences are shown; each is told of every rank." in report.notes
+    assert "Ranks have different graph breaks: 5 of 20 differences are shown, each for every rank." in report.notes
     assert [one.cost.value for one in report.findings if one.code == "DX01"] == [20.0]
 
 
@@ -253,7 +253,7 @@ def test_only_so_many_graphs_are_read_for_mutations(tmp_path, monkeypatch):
     graph = "TRACED GRAPH\nclass GraphModule(torch.nn.Module):\n    def forward(self, a):\n        return (a,)\n"
     report = read(tmp_path, graph * 5)
     assert len(report.run.graphs) == 5
-    assert "Mutations: only the first 2 graphs were looked at; there are more." in report.notes
+    assert "Mutations: only the first 2 graphs were analysed; there are more." in report.notes
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def test_what_cannot_be_read_gets_one_line(tmp_path):
     folder.mkdir()
     assert fails(folder).startswith(f"no logs in {folder}; looked for a run directory (dynadiag-run.json), TORCH_TRACE logs")
     (folder / "a.log").write_text("hello\n")
-    assert fails(folder).startswith("none of the 1 logs") or "nothing in" in fails(folder)
+    assert fails(folder).startswith("none of the 1 logs") or "contains no record" in fails(folder)
 
 
 def test_pipes_devices_and_loops_do_not_hang(tmp_path, log):
@@ -94,7 +94,7 @@ def test_run_directory_says_what_the_supervisor_saw(log, tmp_path):
     log.start(0).metrics(0).write(tmp_path)
     (tmp_path / "dynadiag-run.json").write_text("{")
     run = load(tmp_path)
-    assert len(run.frames) == 1 and run.notes == ("dynadiag-run.json is damaged: what the supervisor saw is not known",)
+    assert len(run.frames) == 1 and run.notes == ("dynadiag-run.json is damaged: what the supervisor recorded is not known",)
 
 
 def test_latest_may_be_a_link_or_a_text_file(log, tmp_path):
@@ -117,7 +117,7 @@ def test_gzip(log, tmp_path, graph_text):
     many = b"".join(f'V1121 07:32:10.0 4242 x.py:1] {{"str": ["{os.urandom(40).hex()}", {n}]}}\n'.encode() for n in range(60_000))
     path.write_bytes(gzip.compress(log.data + many, 1)[:-1000])
     cut = load(path)
-    assert len(cut.frames) == 1 and cut.notes == ("dedicated_log_torch_trace_x.log.gz could not be read to its end",)
+    assert len(cut.frames) == 1 and cut.notes == ("dedicated_log_torch_trace_x.log.gz could not be read completely",)
 
 
 def test_payload_of_a_log_that_changed(log, tmp_path, graph_text):
@@ -129,7 +129,7 @@ def test_payload_of_a_log_that_changed(log, tmp_path, graph_text):
     with pytest.raises(UnreadableInputError):
         graph_details(ref)
     path.unlink()
-    with pytest.raises(UnreadableInputError, match="cannot be read any more"):
+    with pytest.raises(UnreadableInputError, match="can no longer be read"):
         read_payload(ref)
 
 
@@ -168,9 +168,9 @@ def test_a_run_that_still_runs_is_told_from_one_whose_dynadiag_was_killed_and_fr
 def test_files_that_say_that_recording_stopped(tmp_path):
     for name in ("stopped_12_EFBIG", "stopped_13_ENOSPC", "stopped_14_WRONG", "stopped_x_EFBIG", "stopped_99999999_EFBIG"):
         (tmp_path / name).touch()
-    info = marked(tmp_path, running=False, exit_status=0, stopped=["recording stopped: x.log could not be written to its end", 7])
+    info = marked(tmp_path, running=False, exit_status=0, stopped=["recording stopped: x.log could not be written completely", 7])
     assert info.stopped == (
-        "recording stopped: x.log could not be written to its end",
+        "recording stopped: x.log could not be written completely",
         "recording stopped in process 12: File too large",
         "recording stopped in process 13: No space left on device",
         "recording stopped in process 14: its log could not be written",
@@ -185,7 +185,7 @@ def test_several_runs_are_listed_and_not_read_as_one(tmp_path, new_log):
         marked(folder, started_at="2026-01-02T03:04:05Z", **facts)
         new_log(number).start(0).metrics(0).write(folder)
     for place in (runs, tmp_path):
-        with pytest.raises(UnreadableInputError, match="holds 2 runs: name one of them, for example .*/0002-x") as caught:
+        with pytest.raises(UnreadableInputError, match="contains 2 runs: pass one of them, for example .*/0002-x") as caught:
             load(place)
         first, second = caught.value.details
         assert first.endswith("0001-x  x.py  2026-01-02T03:04:05Z  exit 0")
@@ -215,7 +215,7 @@ def test_latest_that_names_no_run_is_never_run_as_a_script(content, tmp_path):
     runs = tmp_path / "dynadiag-runs"
     runs.mkdir()
     (runs / "latest").write_bytes(content)
-    with pytest.raises(UnreadableInputError, match="names no run beside it"):
+    with pytest.raises(UnreadableInputError, match="does not name a run next to it"):
         is_recording(runs / "latest")
 
 

@@ -40,7 +40,7 @@ def test_each_arm_has_its_row_and_a_crash_stops_no_other(tmp_path):
     }
     assert "SIGSEGV" in arms["planted_crash"]["reason"]
     assert arms["aot_eager"]["graphs"] == 1 and arms["aot_eager"]["breaks"] == 0 and arms["aot_eager"]["regions"] == 1
-    assert arms["eager"]["graphs"] is None and arms["eager"]["unknown"]["graphs"] == "this arm compiles nothing"
+    assert arms["eager"]["graphs"] is None and arms["eager"]["unknown"]["graphs"] == "this arm does not compile anything"
     verdicts = {item["arm"]: item["verdict"] for item in document["comparisons"]}
     assert verdicts["planted_wrong"] == "WRONG" and verdicts["planted_crash"] == "INCONCLUSIVE"
     assert {item["arm"]: item["status"] for item in document["correctness"]} == {
@@ -113,7 +113,7 @@ def test_variants_of_a_script_are_timed_by_their_loop(tmp_path):
     assert [arm["status"] for arm in arms.values()] == ["ok", "ok", "crashed"]
     assert "script.py:6 came to its end after 5 steps" in arms["short"]["reason"]
     assert len(arms["other"]["samples_ms"]) == document["rounds"] == 20
-    assert arms["other"]["timed"] == "iteration" and "not told apart" in arms["other"]["unknown"]["compile_cold_s"]
+    assert arms["other"]["timed"] == "iteration" and "not separated" in arms["other"]["unknown"]["compile_cold_s"]
     assert document["correctness"] == []
 
 

@@ -162,7 +162,7 @@ def test_a_call_that_runs_its_own_backward_gets_no_other(take):
         return unit.what, steps
 
     what, steps = take(source, look, arm="eager")
-    assert what.startswith("the call, with the backward that it runs itself, call 3 of train_step")
+    assert what.startswith("the call, including the backward that it runs itself, call 3 of train_step")
     assert steps == [2.0] * 4, "finding that out left no trace"
 
 
@@ -244,7 +244,7 @@ def test_a_process_group_of_one_meets_nobody_and_a_larger_one_is_refused(take, m
         torch.distributed.destroy_process_group()
     for two in ("rank=0, world_size=2, init_method='tcp://nowhere.invalid:1'", "init_method='env://'"):
         monkeypatch.setenv("WORLD_SIZE", "2")
-        with pytest.raises(UsageError, match="starts a process group of 2: let it run alone, as one rank"):
+        with pytest.raises(UsageError, match="starts a process group of 2: run it alone, as one rank"):
             take(f"import torch.distributed\ntorch.distributed.init_process_group('gloo', {two})")
 
 
@@ -338,4 +338,4 @@ def test_a_call_that_leaves_the_program_is_told_as_that():
     server._answer(lambda: sys.exit(7))
     with os.fdopen(heard) as lines, os.fdopen(feed), server._commands, os.fdopen(replies):
         reply = json.loads(lines.readline())
-    assert reply == {"error": "user-code", "text": "the program left with exit status 7"}
+    assert reply == {"error": "user-code", "text": "the program exited with status 7"}

@@ -77,7 +77,7 @@ def test_shapes_are_counted_and_the_one_of_most_calls_is_the_step(replay_of):
         ([2, 4], 6, 2),
     ]
     assert listed["shapes"][0]["tensors"][0]["name"] == "input"
-    assert listed["left_out"] == {"in another mode (grad mode, autocast, training)": 1}
+    assert listed["left_out"] == {"in a different mode (grad mode, autocast, training)": 1}
 
 
 def test_each_shape_is_checked_and_compiled_in_the_order_of_the_loop(replay_of):

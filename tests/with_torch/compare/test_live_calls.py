@@ -293,7 +293,7 @@ def test_what_cannot_be_repeated_says_why(compared, kind):
 def test_copies_over_the_cap_are_not_made(compared):
     run = compared(lambda: torch.compile(double, backend="eager")(torch.ones(1000)), parity_cap_bytes=10_000)
     (reason,) = find_parity(run).parity.not_compared
-    assert reason.why == "copies of its inputs need 12000 bytes, the cap is 10000"
+    assert reason.why == "copies of its inputs need 12000 bytes, the limit is 10000"
     assert findings(run) == []
 
 

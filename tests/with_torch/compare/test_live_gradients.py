@@ -160,7 +160,7 @@ def test_an_output_that_is_overwritten_by_the_next_call(compared):
 
     result = compared(program)
     assert [(one.code, one.title) for one in result.findings] == [
-        ("DM45", "Overwritten by a later call: output 0 of call 1, which is still held")
+        ("DM45", "Overwritten by a later call: output 0 of call 1, which the program still holds")
     ]
     assert "still held: 2 before this call, 4 after it, 3 of 3 elements wrong" in result.findings[0].why
 

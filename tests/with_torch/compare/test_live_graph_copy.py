@@ -21,7 +21,7 @@ def graph_of(target, *more):
 
 def test_a_collective_is_never_called_twice():
     copy = copy_graph(graph_of(torch.ops._c10d_functional.all_reduce.default, "sum", "0"), {})
-    assert copy.why_not == "it calls the collective _c10d_functional::all_reduce, and other ranks take part in each call"
+    assert copy.why_not == "it calls the collective _c10d_functional::all_reduce, and other ranks participate in each call"
 
 
 def test_what_torch_computes_is_called_twice():

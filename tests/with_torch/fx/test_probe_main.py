@@ -90,7 +90,7 @@ def test_time_that_is_over_is_the_reason_of_every_graph(make_run):
     run = make_run(GRAPH, PRIVATE)
     assert in_process(run, "--budget-s", "0") == 0
     found = by_graph(run)
-    assert found["g0"][1].error == found["g2"][1].error == "the time for the probe was over before this graph"
+    assert found["g0"][1].error == found["g2"][1].error == "the probe's time limit was reached before this graph"
     assert found["g0"][0].runnable is None and found["g0"][1].mutations is None
 
 

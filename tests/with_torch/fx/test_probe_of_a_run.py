@@ -85,9 +85,9 @@ def recorded(folder, executable):
     ("body", "expected"),
     [
         ("exit 0", None),
-        ("echo 'Traceback'; echo 'Boom: it broke' >&2; exit 1", "mutations are not all probed: the probe ended with 1: Boom: it broke"),
-        ("kill -9 $$", "mutations are not all probed: the probe ended with -9: it printed nothing"),
-        ("exec sleep 6000", "mutations are not all probed: it did not end within 1 s"),
+        ("echo 'Traceback'; echo 'Boom: it broke' >&2; exit 1", "not all mutations are probed: the probe ended with 1: Boom: it broke"),
+        ("kill -9 $$", "not all mutations are probed: the probe ended with -9: no output"),
+        ("exec sleep 6000", "not all mutations are probed: the probe did not finish within 1 s"),
         ("echo 'dynadiag: mutations are not probed: x' >&2; exit 3", "mutations are not probed: x"),
     ],
 )
@@ -103,7 +103,7 @@ def test_what_goes_wrong_in_the_probe_is_one_line(tmp_path, monkeypatch, body, e
 @pytest.mark.parametrize("executable", ["python3", "/nonexistent/python", "\\u0000/x", "/etc/passwd"])
 def test_interpreter_that_cannot_be_started_is_said(tmp_path, executable):
     recorded(tmp_path, executable)
-    assert "does not say with which Python" in probe_run(tmp_path)
+    assert "does not record which Python" in probe_run(tmp_path)
 
 
 def test_interrupt_ends_the_probe_and_keeps_the_report(tmp_path, monkeypatch):
@@ -115,5 +115,5 @@ def test_interrupt_ends_the_probe_and_keeps_the_report(tmp_path, monkeypatch):
     def interrupt(done, total):
         raise KeyboardInterrupt
 
-    assert probe_run(tmp_path, advance=interrupt) == "mutations are not all probed: interrupted"
+    assert probe_run(tmp_path, advance=interrupt) == "not all mutations are probed: interrupted"
     assert Path(python).exists()

@@ -270,7 +270,7 @@ def test_large_graph_runs_on_fake_tensors(printed):
     [
         ("x", "y = x + 1", "no annotation"),
         ('x: "DTensor(f32[4][1]cpu, S(0))"', "y = x + 1", "is a DTensor"),
-        ('x: "f32[4][1]cpu"', "y = self.linear(x)", "whose code is not in the text"),
+        ('x: "f32[4][1]cpu"', "y = self.linear(x)", "whose code is not in the graph's text"),
         ('x: "f32[4][1]cpu"', "y = mylib_scale(x)", "mylib_scale"),
         ('x: "f32[4][1]cpu"', "y = torch.ops.mylib.scale(x)", "mylib::scale"),
         ('x: "f32[4][1]cpu"', "y = torch.add(x, torch.Tensor(size=[2], dtype=float32))", "constant tensor"),

@@ -65,7 +65,7 @@ PLANTED = {
     "a lost write": (WRITES, TWO, inputs(lambda *given: [one.clone() for one in given]), {"DM34"}),
     "a stale second call": (WRITES, TWO, later(lambda one: [one + 1]), {"DM34"}),
     "a second call that raises": (WRITES, TWO, later(refuses), {"DM34"}),
-    "one tensor twice": (WRITES, between("same_tensor", "recorded", "same"), one_tensor, {"DM32"}),
+    "same tensor passed twice": (WRITES, between("same_tensor", "recorded", "same"), one_tensor, {"DM32"}),
     "an overlap that comes later": (WRITES, between("overlap_later", "recorded", "overlap"), separate, {"DM30"}),
     "a later overlap that raises": (WRITES, between("overlap_later", "recorded", "overlap"), later(refuses), {"DM31"}),
 }

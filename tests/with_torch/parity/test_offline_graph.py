@@ -92,7 +92,7 @@ def test_a_float_that_became_symbolic_is_replayed():
 
 def test_nothing_is_judged_when_the_time_was_over_before(ready):
     tried = offline_graph.try_graph(ready, until=time.monotonic() - 1, timeout_s=900)["tried"]
-    assert {one["why_not"] for one in tried} == {"the time was over before this scenario"}
+    assert {one["why_not"] for one in tried} == {"the time limit was reached before this scenario"}
 
 
 def test_inputs_lie_in_memory_as_the_scenario_says(ready):
@@ -148,7 +148,7 @@ def test_a_value_is_wrong_only_beyond_the_noise_of_eager(compiled, eager, anchor
     ("body", "why"),
     [
         ("torch.empty(4)", "not initialised"),
-        ("l_x_.index_put_((l_i_,), l_x_)", "index that was not recorded"),
+        ("l_x_.index_put_((l_i_,), l_x_)", "indices that were not recorded"),
         ("l_x_ + 1", None),
     ],
 )

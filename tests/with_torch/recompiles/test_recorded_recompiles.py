@@ -144,7 +144,7 @@ def test_an_argument_of_a_librarys_model_is_marked_by_its_name_in_the_script(fou
 
 def test_one_size_that_is_passed_on_is_one_finding_and_named_as_the_script_writes_it(found):
     (finding,) = [finding for finding in found.findings if "`outer`" in finding.title]
-    assert finding.title.startswith("`outer` and 1 function that it calls were compiled again, 3 times in all,")
+    assert finding.title.startswith("`outer` and 1 function that it calls were recompiled, 3 times in all,")
     assert "`inner` (`ids.size(1)`: 8 -> 12" in finding.why
     assert finding.fix[0].after == 'torch._dynamo.maybe_mark_dynamic(batch["x"], 1)\nnested(**batch)'
     assert not any("`inner`" in other.title for other in found.findings)
@@ -152,7 +152,7 @@ def test_one_size_that_is_passed_on_is_one_finding_and_named_as_the_script_write
 
 def test_a_list_that_the_compiled_code_lengthens_itself_is_appended_to_outside(found):
     (finding,) = [finding for finding in found.findings if "`remembering`" in finding.title]
-    assert finding.title == "`remembering` was compiled again 2 times because of `len(seen)`"
+    assert finding.title == "`remembering` was recompiled 2 times because of `len(seen)`"
     (fix,) = finding.fix
     assert (fix.before, fix.after) == (
         "y = remember(seen, torch.ones(2))",

@@ -24,7 +24,7 @@ def test_a_full_disk_gives_one_warning_and_a_cap_another(run_recorded, tmp_path)
     assert full.result.exit_status == 3
     assert full.out == "in 0\nin 1\nin 2\n"
     assert full.err.count("dynadiag:") == 1
-    assert "recording stopped, the script goes on" in full.err
+    assert "recording stopped, the script continues" in full.err
     assert completeness(load(full.result.directory))[0] is False
     assert completeness(load(full.result.directory))[1].startswith("recording stopped in process ")
     assert completeness(load(full.result.directory))[1].endswith("File too large")

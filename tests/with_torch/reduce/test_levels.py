@@ -252,7 +252,7 @@ def test_a_fault_in_the_backward_ends_as_one_operator_of_its_graph(results):
     assert found["before"] == ["<built-in method tanh of type object>"] or "tanh" in found["before"][0]
     assert found["after"] == ["aten.tanh_backward.default"] and found["original"]
     assert found["kinds"] == ["runtime_error", "compile_error"]
-    assert found["why"].startswith("the backward graph fails alone") and found["queries"][1] > found["queries"][0]
+    assert found["why"].startswith("the backward graph fails on its own") and found["queries"][1] > found["queries"][0]
     assert found["refused"] == "asked for with --level dynamo"
 
 
@@ -294,7 +294,7 @@ def test_a_training_graph_has_three_graphs_with_inputs_of_their_own(results):
 def test_an_aten_graph_that_passes_through_torch_compile_is_given_to_the_inner_compiler(results):
     found = results["a_captured_aten_graph_that_only_the_inner_compiler_refuses"]
     assert found["before"] == ["aten.t.default"] and found["layer"] == "inductor"
-    assert found["why"] == "the captured graph is an ATen graph in inductor's inner compiler"
+    assert found["why"] == "the captured graph is an ATen graph in Inductor's inner compiler"
     assert found["steps"] == {"eager": "passes", "aot_eager": "passes", "aot_eager_decomp_partition": "passes", "inductor": "fails"}
     assert "compile_fx_inner(graph, list(inputs))" in found["source"] and "'max_autotune': False" in found["source"]
     assert "no lowering today" in found["said"]
@@ -303,7 +303,7 @@ def test_an_aten_graph_that_passes_through_torch_compile_is_given_to_the_inner_c
 def test_a_lowered_graph_that_passes_through_torch_compile_is_given_to_the_inner_compiler(results):
     found = results["a_lowered_graph_that_only_the_inner_compiler_refuses"]
     assert found["after"] == ["aten.mm.default"] and found["original"]
-    assert found["why"].startswith("the inference graph fails alone in inductor's inner compiler")
+    assert found["why"].startswith("the inference graph fails on its own in Inductor's inner compiler")
 
 
 if __name__ == "__main__":

@@ -174,7 +174,7 @@ def test_an_uninteresting_graph_is_refused():
         dynadiag.minify(gm, inputs, oracle=lambda g, i: "yes")
     with pytest.raises(UsageError, match="takes 2 inputs, but 1"):
         dynadiag.minify(gm, inputs[:1], oracle=lambda g, i: True)
-    with pytest.raises(UsageError, match="GraphModule is wanted, not Linear"):
+    with pytest.raises(UsageError, match="expected a torch.fx.GraphModule, not Linear"):
         dynadiag.minify(torch.nn.Linear(2, 2), inputs, oracle=lambda g, i: True)
     with pytest.raises(UsageError, match="must be a function of a graph and its inputs, not int"):
         dynadiag.minify(gm, inputs, oracle=3)

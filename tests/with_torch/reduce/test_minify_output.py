@@ -93,7 +93,7 @@ def test_the_report_and_the_pictures_are_written(tmp_path):
         "## Describe the bug",
         "### Minimal reproducer",
         "## Error logs",
-        "## Other failures met on the way",
+        "## Other failures seen along the way",
         "## Versions",
     ]
     assert "\\<img>" in text and "@user" not in text and "````python\nimport torch\n# ``` a fence\n````" in text
@@ -143,7 +143,7 @@ def test_each_cell_of_the_table_is_run(monkeypatch):
         ("fails_with_static_sizes", "static"),
         ("fails_with_static_sizes", "dynamic"),
     ]
-    assert [cell.said for cell in cells][:3] == ["passes", "passes", "fails"] and cells[3].said.startswith("fails in another way: KeyError")
+    assert [cell.said for cell in cells][:3] == ["passes", "passes", "fails"] and cells[3].said.startswith("fails differently: KeyError")
     stopped = ablate(RELU, Setting(backend="eager"), failure, timeout_s=600, stop=lambda: "interrupted")
     assert {cell.said for cell in stopped} == {"not run: interrupted"}
 
@@ -162,11 +162,11 @@ def changed(**changes):
         (changed(), changed(shape=(1, 2)), "input 0 has the shape (1, 2) instead of (2, 2)"),
         (changed(), changed(dtype=torch.float64), "input 0 has the dtype torch.float64 instead of torch.float32"),
         (changed(), changed(fill="zeros"), "input 0 holds zeros instead of random numbers"),
-        (changed(requires_grad=True), changed(), "input 0 needs no gradient"),
+        (changed(requires_grad=True), changed(), "input 0 does not require grad"),
         (
             graph(lambda x: (torch.sum(x, 1),), torch.ones(2, 2)),
             graph(lambda x: (torch.sum(x, 0),), torch.ones(2, 2)),
-            "sum is called with (x, 0) instead of (x, 1); input 0 holds other values",
+            "sum is called with (x, 0) instead of (x, 1); input 0 contains different values",
         ),
         (Candidate(RELU.module, RELU.inputs, (("inductor.max_fusion_size", 1),)), RELU, "it does not set inductor.max_fusion_size"),
     ],

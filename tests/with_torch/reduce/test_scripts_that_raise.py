@@ -62,8 +62,12 @@ def test_an_assertion_that_fails_only_when_compiled_is_an_exception():
 @pytest.mark.parametrize(
     ("text", "said", "message"),
     [
-        ("raise ValueError('always')", None, "without the compiler the script fails too .ValueError: always."),
-        (MARKED, ("ValueError", "another"), "the script fails in an empty directory, but not as asked for: ConstraintViolationError"),
+        ("raise ValueError('always')", None, "the script also fails without the compiler .ValueError: always."),
+        (
+            MARKED,
+            ("ValueError", "another"),
+            "the script fails in an empty directory, but not with the failure requested: ConstraintViolationError",
+        ),
         ("print(1)", None, "nothing to reduce: the script shows no failure"),
     ],
 )

@@ -234,8 +234,8 @@ def test_a_disk_without_room_is_one_line(monkeypatch, tmp_path):
 
     oracle = IsolatedOracle(Setting(), FAULT, timeout_s=600.0)
     monkeypatch.setattr("dynadiag.reduce.graphs.judge.eager_values", lambda candidate, grad: small(candidate))
-    with pytest.raises(DynadiagError, match="the values of the graph could not be kept: "):
+    with pytest.raises(DynadiagError, match="the graph's values could not be stored: "):
         oracle.values(subject())
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
-    with pytest.raises(OutputError, match="cannot make a folder for a child process: No such file"):
+    with pytest.raises(OutputError, match="cannot create a folder for a child process: No such file"):
         start_forked(lambda tell: None, timeout_s=600.0)

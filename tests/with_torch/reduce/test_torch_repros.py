@@ -121,8 +121,8 @@ def test_what_cannot_be_read_is_said_in_one_line(tmp_path):
     whole = script.read_text()
     for old, new, message in (
         ("def forward(", "def backward(", "it has no forward"),
-        ("super().__init__()", "super().__init__(); self.x = open('/etc/passwd')", "its __init__ makes"),
-        ("reader.tensor(buf0", "reader.opaque('x'); reader.tensor(buf0", "of a kind that is not saved .opaque"),
+        ("super().__init__()", "super().__init__(); self.x = open('/etc/passwd')", "its __init__ creates"),
+        ("reader.tensor(buf0", "reader.opaque('x'); reader.tensor(buf0", "of an unsupported kind .opaque"),
         ("def load_args(reader):", "def load_args(reader):\n    import os", "load_args does something else"),
     ):
         script.write_text(whole.replace(old, new, 1))
@@ -153,7 +153,7 @@ def test_a_foreign_log_gives_its_graphs_and_its_scripts(tmp_path):
             assert load_capture(folder)[1].backend == "eager"
         except UnreadableInputError as error:
             assert "needs the device cuda" in str(error) or "is a private operator" in str(error)
-    with pytest.raises(NothingFoundError, match="holds the text of no graph"):
+    with pytest.raises(NothingFoundError, match="contains the text of no graph"):
         capture_all_recorded(TRACES / "export_guard_added.log", tmp_path / "none", backend=None)
 
 

@@ -167,7 +167,7 @@ def test_a_function_that_no_script_can_name_is_refused():
 
     graph = torch.fx.Graph()
     graph.output((graph.call_function(private, (graph.placeholder("x"),)),))
-    with pytest.raises(NotRebuildableError, match="no source spells the function"):
+    with pytest.raises(NotRebuildableError, match="cannot be written as source"):
         written(candidate_of(torch.fx.GraphModule(torch.nn.Module(), graph), [torch.ones(2)]))
 
 
