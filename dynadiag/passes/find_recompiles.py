@@ -299,7 +299,7 @@ def _without_advice(group: Sequence[Recompiled], *, hit: bool) -> str:
     return f" {' '.join((*unique(told)[:2], last))}"
 
 
-_NOTHING_KNOWN = "No source change is known to end this, so nothing is advised."
+_NOTHING_KNOWN = "The recording does not show that a change would end this, so nothing is advised."
 
 
 def _two_states(row: Row) -> bool:

@@ -373,7 +373,7 @@ def test_a_number_that_torch_turned_back_into_a_constant_is_to_be_multiplied(bui
 def test_a_finding_without_advice_says_so(builders):
     grown = "0/0: len(self.seen) == 2"
     for reason, symbols, said in (
-        ("0/0: something new", (), "No source change is known to end this, so nothing is advised."),
+        ("0/0: something new", (), "The recording does not show that a change would end this, so nothing is advised."),
         (grown, (), "Each number of elements takes a compiled version of its own. Nothing has to change while there are fewer versions"),
         (equals(0, "self.best", "inf"), [(1, "L['self'].best", "1.5")], "No change is needed: what changed is dynamic now"),
     ):

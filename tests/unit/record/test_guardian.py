@@ -23,8 +23,13 @@ PATIENCE_S = 120.0
 
 @pytest.fixture(autouse=True)
 def in_folder(tmp_path, monkeypatch):
+    """In a folder, with signals that end a process: under `nohup` they would be ignored, and children inherit that."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGHUP, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def write(text, name="x.py"):
