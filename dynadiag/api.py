@@ -12,7 +12,7 @@ from dynadiag.model import Report
 
 
 def load(path: str | PathLike[str]) -> Report:
-    """The report on a run directory, a TORCH_TRACE log, a folder of logs or a text log; torch is not needed.
+    """Load the report on a run directory, a TORCH_TRACE log, a folder of logs or a text log; torch is not needed.
 
     Raises `UnreadableInputError` when there is nothing to read.
     """
@@ -20,11 +20,11 @@ def load(path: str | PathLike[str]) -> Report:
 
 
 def explain(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Report:
-    """The report on one call of `fn(*args, **kwargs)`, compiled with `torch.compile`'s defaults unless it is compiled already.
+    """Diagnose one call of `fn(*args, **kwargs)`, compiled with `torch.compile`'s defaults unless it is already compiled.
 
-    The call is real: it mutates what `fn` mutates and raises what `fn` raises. Dynamo's caches are emptied before it, as
-    `torch._dynamo.explain` does (`torch.compiler.reset()`), so that nothing is missing which an earlier call compiled; other compiled
-    functions compile again when they are next called.
+    The call is real: it mutates what `fn` mutates and raises what `fn` raises. Dynamo's caches are cleared first, as
+    `torch._dynamo.explain` does (`torch.compiler.reset()`), so that the report also covers what an earlier call compiled; other compiled
+    functions are recompiled when they are next called.
     """
     from dynadiag.record import observe
     from dynadiag.torch_compat.dynamo.compiled import ensure_compiled, forget_compiled
@@ -38,13 +38,13 @@ def explain(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Report:
 
 
 def assert_no_graph_breaks(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Report:
-    """The report on one call, as `explain` gives it; an `AssertionError` that names every site when the graph breaks.
+    """Return the report of `explain` on one call; raise an `AssertionError` that names every site if the graph breaks.
 
-    Also fails when nothing was compiled, since then nothing was checked.
+    Also fails if nothing was compiled, because then nothing was checked.
     """
     seen = explain(fn, *args, **kwargs)
     if not seen.summary.frames:
-        raise AssertionError("nothing was compiled in this call, so no graph break could be looked for")
+        raise AssertionError("nothing was compiled in this call, so graph breaks could not be checked")
     if seen.graph_breaks:
         raise AssertionError("\n".join([f"{len(seen.graph_breaks)} graph break sites:", *map(_one_line, seen.graph_breaks)]))
     return seen

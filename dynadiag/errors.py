@@ -1,4 +1,4 @@
-"""What dynadiag raises: one line for a person, a slug for a machine, an exit status for a shell.
+"""The errors of dynadiag: one line for people, a slug for programs, an exit status for the shell.
 
 Exit statuses are the contract of every verb: 2 for bad input or usage, 3 for a missing or unsupported torch, 5 for nothing to work on.
 """
@@ -7,9 +7,9 @@ from __future__ import annotations
 
 
 class DynadiagError(Exception):
-    """An error whose message says what, where and what to do, in one line.
+    """An error whose one-line message says what went wrong, where, and what to do.
 
-    `slug` names the error in documentation and JSON; `exit_code` is what the command line returns; `details` are further lines of it.
+    `slug` names the error in documentation and JSON; `exit_code` is what the command line returns; `details` are further lines of the message.
     """
 
     slug = "error"
@@ -32,26 +32,26 @@ class UsageError(DynadiagError):
 
 
 class UnreadableInputError(DynadiagError):
-    """A file or folder is missing, unreadable, or not what it was taken for."""
+    """A file or folder is missing, unreadable, or not of the expected kind."""
 
     slug = "unreadable-input"
 
 
 class OutputError(DynadiagError):
-    """A directory or file that we should write cannot be written or belongs to somebody else."""
+    """A directory or file that dynadiag should write is not writable, or was created by something else."""
 
     slug = "unwritable-output"
 
 
 class TorchUnsupportedError(DynadiagError):
-    """Torch is missing, too old, or lacks a private name that we need (the message names the version)."""
+    """Torch is missing, too old, or lacks a private name that dynadiag needs (the message names the version)."""
 
     slug = "torch-unsupported"
     exit_code = 3
 
 
 class NothingFoundError(DynadiagError):
-    """There is nothing to work on: nothing was compiled, or nothing is comparable."""
+    """There is nothing to work on: nothing was compiled, or nothing can be compared."""
 
     slug = "nothing-found"
     exit_code = 5

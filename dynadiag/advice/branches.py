@@ -48,7 +48,7 @@ def _expression(context: BreakContext, place: Place, choice: ast.IfExp, conditio
     numbers = all(isinstance(one, ast.Constant) and type(one.value) is float for one in (node.body, node.orelse))
     if place.same_shape(node.body, node.orelse) or (numbers and place.tensor_serves(node)):
         values = f"torch.where({condition}, {line.text(choice.body)}, {line.text(choice.orelse)})"
-        said = f"Compute both values and choose on the device ({_BOTH})"
+        said = f"Compute both values and select on the device ({_BOTH})"
         yield from rewrite(context, "if-where", line.replaced(choice, values), said)
 
 
@@ -66,7 +66,7 @@ def _statement(place: Place, statement: ast.If, condition: str) -> Iterator[Advi
     elif len(body) == 1 and isinstance(body[0], ast.Return):
         yield from _returns(place, statement, body[0], condition)
     elif (rows := _rows(place, statement, condition)) is not None:
-        text = f"Compute the value in any case and choose on the device ({_BOTH})"
+        text = f"Always compute the value and select on the device ({_BOTH})"
         yield Advice(slug="if-where", text=text, before=before, after=rows)
 
 
@@ -77,7 +77,7 @@ def _returns(place: Place, statement: ast.If, first: ast.Return, condition: str)
         return
     if place.same_shape(first.value, second.value):
         after = f"return torch.where({condition}, {place.text(first.value)}, {place.text(second.value)})"
-        text = f"Compute both results and choose on the device ({_BOTH})"
+        text = f"Compute both results and select on the device ({_BOTH})"
         yield Advice(slug="if-return-where", text=text, before=place.written(statement, second), after=after)
 
 
@@ -140,10 +140,10 @@ def _reason(context: BreakContext) -> str:
         block = (*whole.body, *whole.orelse)
     inside = [node for one in block for node in ast.walk(one)]
     if any(isinstance(one, ast.Break | ast.Continue) for one in inside):
-        return "the branch leaves or skips a turn of the loop, which no choice between values can stand for"
+        return "the branch leaves the loop or skips an iteration, which no choice between values can replace"
     if any(isinstance(one, ast.Return) for one in inside):
-        return "the branch ends the function, and what stands behind it gives something else"
+        return "the branch returns from the function, and the code after it returns something else"
     if block and all(isinstance(one, ast.Expr) for one in block):
         called = dotted(block[0].value.func) if isinstance(block[0], ast.Expr) and isinstance(block[0].value, ast.Call) else None
-        return f"the branch makes calls ({f'`{called}`' if called else 'in its first line'}), which a graph cannot make or leave out"
+        return f"the branch makes calls ({f'`{called}`' if called else 'in its first line'}), which a graph cannot make conditionally"
     return _UNKNOWN

@@ -106,7 +106,7 @@ class BreakContext:
 
 
 # What an advice that leaves a call out of compiled code says of it.
-CHANGES = "this changes the program, compiled calls then do not do it"
+CHANGES = "this changes the program: compiled calls then skip it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,7 +354,7 @@ def guarded(context: BreakContext, slug: str) -> Iterator[Advice]:
         return
     if line.only_call() is not None:
         after = f"if not torch.compiler.is_compiling():\n    {line.code}"
-        text = f"Leave {line_name(context)} out of compiled code: {CHANGES}"
+        text = f"Exclude {line_name(context)} from compiled code: {CHANGES}"
         yield Advice(slug=slug, text=text, before=line.code, after=after, options=("torch.compiler.is_compiling",))
 
 

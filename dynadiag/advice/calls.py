@@ -34,13 +34,13 @@ def opaque_call(context: BreakContext) -> Iterator[Said]:
     name = called_name(context)
     reason = next((reason for pattern, reason in _REASONS if pattern.search(f"{name} {context.gb_context} {context.line.code}")), None)
     shown = quoted(name, 60) if name else line_name(context)
-    yield from withhold(reason or f"what {shown} does, and what needs it, is not known")
+    yield from withhold(reason or f"what {shown} does, and what depends on it, is not known")
 
 
 def collections_gc(context: BreakContext) -> Iterator[Said]:
     """`gc.collect()`, `torch.cuda.empty_cache()`: no result depends on them."""
     yield from guarded(context, "setting-guard")
-    yield from withhold("the call works on the process, which a graph cannot")
+    yield from withhold("the call acts on the process, which a graph cannot do")
 
 
 def disabled(context: BreakContext) -> Iterator[Said]:
@@ -50,7 +50,7 @@ def disabled(context: BreakContext) -> Iterator[Said]:
         return
     name = re.search(r"<function ([\w.<>]+) at", context.gb_context)
     shown = f"`{name[1]}`" if name else "the function"
-    yield from withhold(f"somebody put `torch.compiler.disable` on {shown}, so the break is meant")
+    yield from withhold(f"`torch.compiler.disable` was put on {shown}, so the break is intended")
 
 
 def user_break(context: BreakContext) -> Iterator[Said]:
@@ -58,8 +58,8 @@ def user_break(context: BreakContext) -> Iterator[Said]:
     if training.in_optimizer(context):
         yield from training.train_step(context)
         return
-    found = tuple(rewrite(context, "graph-break-remove", "", "Remove the line: it asks for the break"))
-    yield from found or withhold("a library asks for the break")
+    found = tuple(rewrite(context, "graph-break-remove", "", "Remove the line: it requests the break"))
+    yield from found or withhold("a library requests the break")
 
 
 def builtins(context: BreakContext) -> Iterator[Said]:
@@ -71,7 +71,7 @@ def builtins(context: BreakContext) -> Iterator[Said]:
 def debuggers(context: BreakContext) -> Iterator[Said]:
     """`breakpoint()` and `input()`."""
     yield from guarded(context, "debug-guard")
-    yield from withhold("a graph cannot wait for a person")
+    yield from withhold("a graph cannot wait for user input")
 
 
 def methods(context: BreakContext) -> Iterator[Said]:
@@ -103,14 +103,14 @@ _SKIPPED: tuple[tuple[re.Pattern[str], Rule], ...] = tuple(
 _REASONS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), reason)
     for pattern, reason in (
-        (r"lr_scheduler|LRScheduler|GradScaler", "it keeps Python state that Dynamo does not trace"),
-        (r"^time\.|datetime", "a graph has no clock: what it runs can only be timed from outside of the compiled function"),
+        (r"lr_scheduler|LRScheduler|GradScaler", "it has Python state that Dynamo does not trace"),
+        (r"^time\.|datetime", "a graph has no clock: what it runs can only be timed outside the compiled function"),
         (r"^random\.|Random\.|numpy\.random", DRAWN),
-        (r"manual_seed|rng_state|fork_rng|Generator", "the state of random generators is no part of a graph"),
-        (r"rnn\.pack|PackedSequence", "Dynamo traces no packed sequences, with no option"),
+        (r"manual_seed|rng_state|fork_rng|Generator", "the state of random generators is not part of a graph"),
+        (r"rnn\.pack|PackedSequence", "Dynamo does not trace packed sequences, whatever the options"),
         (r"sparse", "Dynamo does not trace sparse tensors"),
         (r"^_?warnings\.", "Dynamo does not trace warning filters"),
-        (r"_thread|threading|queue|RLock|lock\)|Condition", "a graph knows no threads, locks or queues"),
+        (r"_thread|threading|queue|RLock|lock\)|Condition", "a graph has no threads, locks or queues"),
         (
             r"^posix|^nt\.|^os\.|_?io\.|IO|^_?pickle|serialization|subprocess|socket|shutil|tempfile|\bopen\(|builtin .?open",
             "a graph cannot touch files, streams or processes",

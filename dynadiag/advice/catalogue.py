@@ -17,19 +17,19 @@ _HEAD = """# Advice on graph breaks
 
 Made by `python -m dynadiag.advice.catalogue`; do not edit.
 
-For each type of graph break in this table dynadiag knows a change (of the very line that broke, or an option of torch), or says why it
-advises nothing. Each piece of advice is tried by a case in `tests/with_torch/advice/table_*.py`, on the oldest and the newest supported
-torch: the break is there before, gone after, and the results are equal.
+For each type of graph break in this table, dynadiag either knows a change (to the line that broke, or an option of torch) or says why it
+advises nothing. Each piece of advice is tested by a case in `tests/with_torch/advice/table_*.py`, on the oldest and the newest supported
+torch: the break occurs before the change and not after it, and the results are equal.
 
 Rules of the advice:
 
-- At most two changes for a finding, the best one first. A change is advised only where the record establishes that it does what it says:
-  the line, the source of its function, what stands behind the line. Where it does not, the finding says why nothing is advised.
-- A tensor takes the place of a number only where all that becomes of the number is arithmetic with tensors; `torch.where` takes the place
-  of an `if` only where both sides surely have one shape.
+- At most two changes per finding, the best one first. A change is advised only where the recording establishes that it does what it says:
+  the line, the source of its function, the code after the line. Where it does not, the finding says why nothing is advised.
+- A tensor replaces a number only where every use of the number is arithmetic with tensors; `torch.where` replaces an `if` only where both
+  sides are certain to have the same shape.
 - An option is named only if the torch of the recorded run has it. Where that was not recorded (a log from elsewhere) the advice says
-  "if your torch has this option". An option holds for the whole program: it is named only if no other line that broke speaks against it.
-- A change is shown as one only where it is the whole new line. Comments are left out.
+  "if your torch has this option". An option applies to the whole program: it is named only if no other line that broke rules it out.
+- A change is shown as code only where it is the whole new line. Comments are left out.
 - A line of a library is not rewritten.
 - Ids are torch's (`torch/_dynamo/graph_break_registry.json`); a log without ids is looked up by the type's text.
 
@@ -38,7 +38,7 @@ Rules of the advice:
 _SLUGS = """
 ## Slugs
 
-Each piece of advice in `report.json` has a `slug` that stays the same when its words change. What depends on the program is "…" here.
+Each piece of advice in `report.json` has a `slug` that stays the same when its wording changes. "…" stands for what depends on the program.
 The advice on recompiles has its own table in [recompiles.md](recompiles.md); slugs that begin with `nothing-` say why nothing was compiled.
 
 | slug | says |

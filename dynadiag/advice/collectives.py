@@ -29,10 +29,9 @@ def collective_advice(context: BreakContext) -> Iterator[Said]:
     if _waits(context):
         yield from say(
             "collective-sync",
-            "Leave out `async_op=True` and the `wait()` that belongs to it: Dynamo captures `all_reduce` and `all_gather` in the form that "
-            "waits",
+            "Remove `async_op=True` and the corresponding `wait()`: Dynamo captures `all_reduce` and `all_gather` in the form that waits",
         )
-    yield from withhold("Dynamo does not trace this call of `torch.distributed`, and every rank has to make it")
+    yield from withhold("Dynamo does not trace this `torch.distributed` call, which every rank has to make")
 
 
 def _waits(context: BreakContext) -> bool:

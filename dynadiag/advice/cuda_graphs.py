@@ -16,19 +16,17 @@ def partition_advice(reasons: Sequence[str], on_cpu: Sequence[str]) -> tuple[Adv
     if re.search(r"\bcpu ops|DeviceCopy ops|cross-device ops", text):
         if any(name.endswith("(a number)") for name in on_cpu):
             text = "A number that changes is passed into the graph as a tensor on the CPU. Make it a tensor on the GPU where it is set, as"
-            given = "`torch.tensor(..., device=...)` (an optimizer's `lr`, with `capturable=True`): then no copy of it cuts the graph."
+            given = "`torch.tensor(..., device=...)` (an optimizer's `lr`, with `capturable=True`): then no copy of it splits the graph."
             return (Advice(slug="number-onto-the-gpu", text=f"{text} {given}"),)
         if on_cpu:
             names = ", ".join(f"`{name}`" for name in on_cpu[:4])
             moved = f"Make {names} on the GPU (`device=`, `.to(device)`; `register_buffer` for a tensor of a module)"
-            return (Advice(slug="onto-the-gpu", text=f"{moved}: then no copy of it cuts the graph."),)
+            return (Advice(slug="onto-the-gpu", text=f"{moved}: then no copy of it splits the graph."),)
         after = "Take the copy to the CPU out of the compiled function (`.cpu()`, `.to('cpu')` on what it returns), or make the tensor"
-        return (Advice(slug="copy-outside", text=f"{after} on the GPU in the first place."),)
+        return (Advice(slug="copy-outside", text=f"{after} on the GPU from the start."),)
     if "unbacked binding ops" in text or "unbacked symint" in text:
         keep = "Keep sizes and numbers that depend on data out of this function: `torch.where` and masks instead of `nonzero`,"
-        return (
-            Advice(slug="no-data-shapes", text=f"{keep} indexing by a mask or `.item()`; or call the op behind the compiled function."),
-        )
+        return (Advice(slug="no-data-shapes", text=f"{keep} indexing by a mask or `.item()`; or call the op after the compiled function."),)
     if "unsafe custom ops" in text:
         tag = (
             "The operator is tagged `torch.Tag.cudagraph_unsafe`. Remove the tag if it neither synchronises nor allocates outside of torch"
@@ -62,10 +60,10 @@ def skip_advice(reason: str) -> tuple[Advice, ...]:
 def rerecord_advice(reason: str) -> tuple[Advice, ...]:
     """The change for a CUDA graph that is recorded again and again."""
     if "another size" in reason:
-        text = f"Pad to a few fixed sizes: each new one is recorded. Or leave graphs with changing sizes out: `{_SKIP_SIZES} = True`."
+        text = f"Pad to a few fixed sizes: each new size is recorded. Or exclude graphs with changing sizes: `{_SKIP_SIZES} = True`."
         return (Advice(slug="few-sizes", text=text, options=(_SKIP_SIZES,)),)
     if "static input data pointer" in reason:
-        text = "Keep one tensor for this input and write new values into it with `copy_`: torch took its address as fixed"
+        text = "Keep one tensor for this input and write new values into it with `copy_`: torch assumed that its address is fixed"
         return (Advice(slug="one-address", text=f"{text} (a parameter, a buffer, or marked with `mark_static_address`)."),)
     if "managed tensor data pointer" in reason:
         text = "This input is an output of another CUDA graph in some calls and another tensor in others. Always pass the output itself,"

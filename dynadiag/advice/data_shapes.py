@@ -23,16 +23,16 @@ def data_shapes(context: BreakContext) -> Iterator[Said]:
     """Operators whose output size depends on values: keep the size where a sum follows, else capture it as a symbol."""
     place = context.place
     if not context.editable or place is None:
-        yield from withhold("the size of a result depends on values, and what the rest of the function does with it is not known")
+        yield from withhold("the size of a result depends on values, and it is not known what the rest of the function does with it")
         return
     yield from _masked(context)
     if _READS_LENGTHS.search(context.line.code):
-        yield from withhold("the operator reads lengths on the host, and no option takes it into a graph")
+        yield from withhold("the operator reads lengths on the host, and no option lets a graph contain it")
     elif all(one is not None and _carried(one) for one in (place, *context.sizes)):
         text = f"Keep {line_name(context)} and let the graph carry the unknown size of its result"
         yield from option(context, "shape-capture", "capture_dynamic_output_shape_ops", " = True", text)
     else:
-        yield from withhold("Python goes on with the result itself (a list, a loop, a number), whose size a graph does not know")
+        yield from withhold("Python continues with the result itself (a list, a loop, a number), whose size a graph does not know")
 
 
 def _carried(place: Place) -> bool:
@@ -74,7 +74,7 @@ def one_hot(context: BreakContext) -> Iterator[Said]:
         yield from withhold("`one_hot` without `num_classes=` reads the largest label")
         return
     new = f"{context.line.text(call)[:-1]}, num_classes=<number>)"
-    yield Advice(slug="one-hot-classes", text=f"Say the number of classes, so that it is not read from the data: `{new}`")
+    yield Advice(slug="one-hot-classes", text=f"Pass the number of classes, so that it is not read from the data: `{new}`")
 
 
 DATA_SHAPES: dict[str, tuple[Rule, ...]] = {

@@ -31,9 +31,9 @@ def ddp_advice(run: Run) -> Iterator[Advice]:
     """What the break means and what avoids it; the same words for each line of DDP, so that one finding says them once."""
     yield from say(
         "ddp-compile-inside",
-        "To be rid of these breaks compile the model inside (put your names): `model = DDP(torch.compile(net))` instead of "
+        "To avoid these breaks, compile the inner model (adapt the names): `model = DDP(torch.compile(net))` instead of "
         "`torch.compile(DDP(net))`. The graph is still split at DDP's buckets (`torch._dynamo.config.optimize_ddp`), so that gradients "
-        f"are reduced while the backward goes on. {_inside(run)}",
+        f"are reduced while the backward runs. {_inside(run)}",
     )
 
 
@@ -41,9 +41,9 @@ def ddp_advice(run: Run) -> Iterator[Advice]:
 def _inside(run: Run) -> str:
     graphs = kept_graphs(run)
     if any(frame.id in graphs and _called_by_ddp(frame) for frame in run.frames):
-        return "The model inside is compiled all the same, as frames of its own"
+        return "The inner model is still compiled, as separate frames"
     return (
-        "No graph of the model inside was captured: behind the break Dynamo starts no frame in torch's own classes such as `nn.Sequential`"
+        "No graph of the inner model was captured: after the break, Dynamo starts no frame in torch's own classes such as `nn.Sequential`"
     )
 
 

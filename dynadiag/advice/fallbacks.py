@@ -20,16 +20,16 @@ def fallback_advice(fallback: Fallback, run: Run) -> tuple[Advice, ...]:
 
 def why_nothing(fallback: Fallback) -> str | None:
     """Why there is no advice about this fallback; None where there is some."""
-    reason = _REASONS.get(fallback.kind, "no change of the source is known that ends this")
+    reason = _REASONS.get(fallback.kind, "no source change is known to remove this")
     return None if fallback.advice or fallback.breaks else f"nothing is advised: {reason}"
 
 
 def _environment(fallback: Fallback, run: Run) -> tuple[Advice, ...]:
     name = fallback.reason.split(" ")[0].partition("=")[0]
     if name.startswith("torch."):
-        text = f"Remove the assignment to {name}: with it torch.compile returns code that runs eager."
+        text = f"Remove the assignment to {name}: with it, torch.compile returns code that runs eagerly."
     else:
-        text = f"Unset {name} in the environment that starts the program: with it torch.compile returns code that runs eager."
+        text = f"Unset {name} in the environment that starts the program: with it, torch.compile returns code that runs eagerly."
     return (Advice(slug="switch-compile-on", text=text),)
 
 
@@ -38,7 +38,7 @@ def _stance(fallback: Fallback, run: Run) -> tuple[Advice, ...]:
     if code.startswith(("with ", "@", "async with ")):
         return ()
     text = (
-        'Set the stance back after the part that must run eager with `torch.compiler.set_stance("default")`, or put that part in '
+        'Reset the stance after the part that must run eagerly with `torch.compiler.set_stance("default")`, or put that part in '
         f"`with {code or 'torch.compiler.set_stance(...)'}:`."
     )
     return (Advice(slug="reset-stance", text=text, options=("torch.compiler.set_stance",)),)
@@ -50,9 +50,9 @@ def _aot_rejected(fallback: Fallback, run: Run) -> tuple[Advice, ...]:
     return (
         Advice(
             slug="run-on-current-torch",
-            text="Run the program on a current torch and look at that run: since torch 2.0 AOTAutograd functionalizes mutated inputs "
-            "and copies the new values back after the graph (runtime epilogue), so this warning and its fallback no longer exist. What "
-            "may be left is that copy.",
+            text="Run the program with a current torch and look at that run: since torch 2.0 AOTAutograd functionalizes mutated inputs "
+            "and copies the new values back after the graph (runtime epilogue), so this warning and its fallback no longer exist. Only "
+            "that copy may remain.",
         ),
     )
 
@@ -63,11 +63,11 @@ _RULES: Final[Mapping[str, _Rule]] = {
     "aot_rejected": _aot_rejected,
 }
 _REASONS: Final[Mapping[str, str]] = {
-    "skipped_frame": "torch left the frame eager and gave no error to cure",
-    "recompile_limit": "what changes from call to call is told with the recompiles of this frame, if it was recorded",
-    "suppressed_error": "the error is one of the compiler, which `torch._dynamo.config.suppress_errors` kept from being raised",
-    "disabled": "somebody put `torch.compiler.disable` there, so it is meant",
+    "skipped_frame": "torch left the frame in eager mode without an error to fix",
+    "recompile_limit": "what changes from call to call is reported with this frame's recompiles, if it was recorded",
+    "suppressed_error": "the error comes from the compiler, and `torch._dynamo.config.suppress_errors` kept from being raised",
+    "disabled": "`torch.compiler.disable` was put there, so it is intended",
     "no_graph": "Dynamo found no tensor operation to capture in this function",
     "aot_rejected": "the back end raised the error",
-    "stance": "the stance is set for a part of the program, so it is meant",
+    "stance": "the stance is set for a part of the program, so it is intended",
 }

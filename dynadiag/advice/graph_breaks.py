@@ -50,7 +50,7 @@ def advised(event: BreakEvent | GraphBreak, run: Run, own_frame: Location | None
     return fixes, "" if fixes else next((one.reason for one in said if isinstance(one, Withheld)), _NOT_KNOWN)
 
 
-_NOT_KNOWN = "no change of the source is known that ends this break"
+_NOT_KNOWN = "no source change is known to remove this break"
 
 
 def _said(context: BreakContext, run: Run) -> Iterable[Said]:
@@ -78,7 +78,7 @@ def _reason(context: BreakContext) -> str:
     if context.library:
         return _library(context)
     if _UNDECIDED.search(f"{context.gb_type}\n{context.explanation}"):
-        return "torch must decide something by a number that is only known at run time"
+        return "torch has to decide something based on a number that is only known at run time"
     if context.resumed and not _key(context.gb_id, context.gb_type):
         return f"{_NOT_KNOWN}, and this code was compiled on its own because of a break before it, which comes first"
     return REASONS.get(_key(context.gb_id, context.gb_type) or "", _NOT_KNOWN)
@@ -92,7 +92,7 @@ def _asks_for_causality(context: BreakContext) -> bool:
 
 def _causal(context: BreakContext) -> Iterable[Advice]:
     text = (
-        f"torch reads the mask to see whether it is causal. Say it where {line_name(context)} passes the mask: `is_causal=True` "
+        f"torch reads the mask to see whether it is causal. State it where {line_name(context)} passes the mask: `is_causal=True` "
         "(`tgt_is_causal=True` of nn.Transformer) for a causal mask, `False` for any other; `False` is right for every mask"
     )
     return say("say-is-causal", text)
@@ -101,7 +101,7 @@ def _causal(context: BreakContext) -> Iterable[Advice]:
 def _library(context: BreakContext) -> str:
     """What holds for each break on a line of a library."""
     whose, project = _whose(context)
-    upgrade = f"; a newer {project} may be without it" if project else ""
+    upgrade = f"; a newer {project} may not have it" if project else ""
     return f"what breaks inside is {whose}, not yours to edit{upgrade}"
 
 

@@ -15,7 +15,7 @@ from dynadiag.model.report import Advice
 _MATH = frozenset(
     ("exp", "log", "log2", "log10", "log1p", "expm1", "sqrt", "sin", "cos", "tan", "sinh", "cosh", "tanh", "asin", "acos", "atan", "erf")
 )
-_TEXT = "Compute on the tensor with torch instead of math: all uses compute with it (`detach()` because a number carries no gradient)"
+_TEXT = "Compute on the tensor with torch instead of math: every use computes with it (`detach()` because a number carries no gradient)"
 
 
 def math_function(call: ast.Call) -> str | None:

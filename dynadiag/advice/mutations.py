@@ -36,7 +36,9 @@ def why_nothing(mutation: Mutation) -> str | None:
     """Why there is no advice about this mutation, and where the ways out are described; None where it needs none."""
     if mutation.advice or _is_free(mutation):
         return None
-    return f"nothing is advised: what else needs this write is not recorded (docs/mutations/{mutation.code}.md has the ways out)"
+    return (
+        f"nothing is advised: what else depends on this write is not recorded (see docs/mutations/{mutation.code}.md for possible changes)"
+    )
 
 
 def _is_free(mutation: Mutation) -> bool:
@@ -58,7 +60,7 @@ def _kept_tensor(mutation: Mutation) -> tuple[Advice, ...]:
     if kept is None or (kept["self"] and not kept["rest"]):
         return ()
     name = f"{kept['self'] or kept['root']}{kept['rest']}"
-    text = f"Say once, where {name} is made, that it stays the same tensor; CUDA graphs then write it where it lies."
+    text = f"Declare once, where {name} is created, that it stays the same tensor; CUDA graphs then write it in place."
     return (Advice(slug="static-address", text=text, after=f"{_MARK}({name})", options=(_MARK,)),)
 
 
@@ -72,14 +74,14 @@ def _without_gradient(slug: str, text: str) -> _Rule:
 
 
 def _backend(mutation: Mutation) -> tuple[Advice, ...]:
-    text = "Let the back end keep writes of inputs in its graph."
+    text = "Let the back end keep input mutations in its graph."
     return (Advice(slug="keep-mutations", text=text, after="aot_autograd(fw_compiler=..., keep_inference_input_mutations=True)"),)
 
 
 def _autograd(mutation: Mutation) -> tuple[Advice, ...]:
     line = _line(mutation)
     after = out_of_place(line)
-    text = "Write out of place: autograd still needs the old value; eager fails too."
+    text = "Write out of place: autograd still needs the old value; eager fails as well."
     return () if after is None else (Advice(slug="keep-the-old-value", text=text, before=line, after=after),)
 
 

@@ -7,23 +7,27 @@ from dynadiag.model.report import Advice
 
 _NARROW = Advice(
     slug="find-the-layer",
-    text="`dynadiag minify` finds the smallest graph that shows it and the layer it comes from. Until it is cured, take the function out "
-    "with torch.compiler.disable: eager's results are right.",
+    text=(
+        "`dynadiag minify` finds the smallest graph that shows it and the layer it comes from. Until it is fixed, exclude the function "
+        "with torch.compiler.disable: eager's results are correct."
+    ),
     options=("torch.compiler.disable",),
 )
 
 
 _STRIDES = Advice(
     slug="ask-for-the-layout",
-    text="Values are eager's. Where code after the call needs the layout (view, as_strided, a kernel of yours), call .contiguous() there. "
+    text="Values are eager's. Where code after the call needs the layout (view, as_strided, your own kernel), call .contiguous() there. "
     "With a custom operator: give its fake implementation the strides of the real one.",
 )
 
 
 _REFUSED = Advice(
     slug="as-eager-asks",
-    text="Change the call so that eager accepts it: its exception says what is wrong (clone one of two tensors that overlap, write into "
-    "memory of its own). What compiled code makes of such a call is not defined, and changes with the back end.",
+    text=(
+        "Change the call so that eager accepts it: its exception says what is wrong (clone one of two tensors that overlap, write into "
+        "separate memory). What compiled code does with such a call is undefined, and depends on the back end."
+    ),
 )
 
 
@@ -41,7 +45,7 @@ def parity_advice(code: str, name: str | None, shared: bool, undeclared: str | N
 
 def undeclared_write(operator: str, name: str) -> Advice:
     """The way out of a write that an operator does not declare."""
-    text = f"{operator} writes {name} and does not say so: name the argument in mutates_args, or mark it (a!) in the schema."
+    text = f"{operator} writes {name} without declaring it: name the argument in mutates_args, or mark it (a!) in the schema."
     return Advice(slug="declare-the-write", text=text)
 
 
@@ -52,16 +56,16 @@ _REPLAYED = {
     ),
     codes.RAISES_AFTER_OTHER_SHARING: (
         "one-layout",
-        "Keep to one way of sharing memory for one compiled function, or compile one function for each.",
+        "Use a single aliasing pattern for each compiled function, or compile a separate function for each pattern.",
     ),
     codes.WRONG_WHEN_SAME_TENSOR: ("pass-a-clone", "Pass a clone of the second one."),
     codes.WRONG_FROM_DISK_CACHE: (
         "no-cache",
-        "Do not mix such calls under one cache on disk, or set torch._functorch.config.enable_autograd_cache = False.",
+        "Do not mix such calls in one on-disk cache, or set torch._functorch.config.enable_autograd_cache = False.",
     ),
     codes.REPLAY_METADATA: (
         "fake-like-real",
-        "Declare the alias in the operator's schema, or return a clone; its fake must give the real one's sizes.",
+        "Declare the alias in the operator's schema, or return a clone; its fake implementation must return the real one's sizes.",
     ),
 }
 
@@ -84,13 +88,13 @@ def _own(code: str, name: str | None, shared: bool, undeclared: str | None) -> t
     if code == codes.OVERWRITTEN_LATER:
         text = (
             "Clone what you keep: y = compiled(x).clone(). Under mode='reduce-overhead' an output lives in the memory of a CUDA graph, "
-            "which the next call fills again; torch.compiler.cudagraph_mark_step_begin() says where a step begins."
+            "which the next call overwrites; torch.compiler.cudagraph_mark_step_begin() marks where a step begins."
         )
         return (Advice(slug="clone-what-is-kept", text=text, options=("torch.compiler.cudagraph_mark_step_begin",)),)
     if code in (codes.OTHER_METADATA, codes.OTHER_ALIASES):
         text = (
             "With a custom operator: give its fake implementation the sizes, strides, dtype and aliases of the real one. "
-            "Check a back end of yours likewise."
+            "Check your own back end in the same way."
         )
         return (Advice(slug="fake-like-real", text=text),)
     return ()

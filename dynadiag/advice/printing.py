@@ -35,7 +35,7 @@ def prints(context: BreakContext) -> Iterator[Said]:
             "print-reorder",
             "reorderable_logging_functions",
             ".add(print)",
-            f"Keep {context.called} and say once, before the first call, that Dynamo may print after the graph has run",
+            f"Keep {context.called} and allow Dynamo, once before the first call, to print after the graph has run",
         )
     elif kinds <= _FORMATTED and not has_keywords:
         yield from print_formatted(context)
@@ -48,7 +48,7 @@ def quiet_print(context: BreakContext) -> Iterator[Said]:
     if not (context.editable or context.direct):
         text = f"Drop every print inside compiled code without editing it: {CHANGES}"
         yield from ignored(context, "print-ignore", "print", text)
-    yield from withhold("a graph cannot print, and this print is a part of a longer line")
+    yield from withhold("a graph cannot print, and this print is part of a longer line")
 
 
 def _printed(context: BreakContext) -> Iterator[Advice]:
@@ -70,7 +70,8 @@ def _printed(context: BreakContext) -> Iterator[Advice]:
     if not all(isinstance(one, ast.Constant | ast.JoinedStr) or any(one is read for read, _ in changes) for one in call.args):
         return  # a number that changes is a symbol among the arguments, at which the print breaks as before
     text = (
-        "Print text made of the tensor, after the graph (say `torch._dynamo.config.reorderable_logging_functions.add(print)` once before)"
+        "Print text made from the tensor, after the graph (call `torch._dynamo.config.reorderable_logging_functions.add(print)` once "
+        "before)"
     )
     doubt = " (if your torch has it)" if has == "unknown" else ""
     options = ("torch._dynamo.config.reorderable_logging_functions",)
@@ -101,7 +102,8 @@ def print_formatted(context: BreakContext) -> Iterator[Advice]:
         context,
         "print-format",
         context.line.replaced(call, f"print({text})"),
-        f"A shape cannot be printed later, its text can: print one f-string, and say `{full}.add(print)` once before the first call{doubt}",
+        f"A shape cannot be printed later, but its text can: print one f-string, and call `{full}.add(print)` once before the first "
+        f"call{doubt}",
         options=(full,),
     )
 
@@ -119,13 +121,15 @@ def reordered_print(context: BreakContext) -> Iterator[Said]:
 def loggers(context: BreakContext) -> Iterator[Said]:
     """`logger.info(...)`: torch 2.15 can log after the graph, every torch can leave the record out."""
     if _compiled_alone(context):
-        text = "the function around the line runs eager, so Dynamo compiles `logging`'s own functions: the break that makes it run eager"
+        text = (
+            "the function around the line runs eagerly, so Dynamo compiles `logging`'s own functions: the break that makes it run eagerly"
+        )
         yield from withhold(f"{text} comes first")
         return
     if not ((context.editable or context.direct) and _reads(context)):
         yield from _configured(context)
     yield from guarded(context, "logger-guard")
-    yield from withhold("Dynamo does not trace into loggers, and this call is a part of a longer line")
+    yield from withhold("Dynamo does not trace into loggers, and this call is part of a longer line")
 
 
 def _configured(context: BreakContext) -> Iterator[Advice]:
@@ -143,7 +147,7 @@ def _configured(context: BreakContext) -> Iterator[Advice]:
         )
         return
     whose = "all loggers" if target.startswith("logging.Logger.") else "this logger"
-    text = f"Leave what `{target}` writes out of compiled code (for {whose}) without editing {context.called}"
+    text = f"Exclude what `{target}` writes from compiled code (for {whose}) without editing {context.called}"
     text += f"{_needs_import(context, target)}: {CHANGES}"
     yield from ignored(context, "logger-ignore", target, text)
 
@@ -189,7 +193,7 @@ def logging_functions(context: BreakContext) -> Iterator[Said]:
             f".add({name})",
             f"Keep {context.called} and let Dynamo log after the graph has run",
         )
-    yield from ignored(context, "logging-ignore", name, f"Leave `{name}` out of compiled code without editing it: {CHANGES}")
+    yield from ignored(context, "logging-ignore", name, f"Exclude `{name}` from compiled code without editing it: {CHANGES}")
     yield from guarded(context, "logger-guard")
 
 
@@ -208,12 +212,12 @@ def warn(context: BreakContext) -> Iterator[Said]:
     yield from guard
     if not guard:
         inside = f" (this one is in {context.where}, where you cannot edit it)" if context.where and not context.direct else ""
-        yield from ignored(context, "warn-ignore", "warnings.warn", f"Leave warnings out of compiled code{inside}: {CHANGES}")
+        yield from ignored(context, "warn-ignore", "warnings.warn", f"Exclude warnings from compiled code{inside}: {CHANGES}")
 
 
 def clocks(context: BreakContext) -> Iterator[Said]:
     """`time.time()` and its like: a compiled region is asynchronous and cannot time itself."""
-    yield from withhold("a graph has no clock: what it runs can only be timed from outside of the compiled function")
+    yield from withhold("a graph has no clock: what it runs can only be timed outside the compiled function")
 
 
 def progress_bars(context: BreakContext) -> Iterator[Said]:
@@ -223,8 +227,8 @@ def progress_bars(context: BreakContext) -> Iterator[Said]:
         name = (dotted(call.func) or "").rpartition(".")[2]
         iterable = context.line.text(call.args[0])
         after = context.line.replaced(call, f"range({iterable})" if name == "trange" else iterable)
-        yield from rewrite(context, "tqdm-outside", after, "Loop over the iterable itself: compiled code can show no progress bar")
-    yield from withhold("compiled code can show no progress bar")
+        yield from rewrite(context, "tqdm-outside", after, "Loop over the iterable itself: compiled code cannot show a progress bar")
+    yield from withhold("compiled code cannot show a progress bar")
 
 
 def frames(context: BreakContext) -> Iterator[Said]:
@@ -244,7 +248,7 @@ def streams(context: BreakContext) -> Iterator[Said]:
             context,
             "write-print",
             context.line.replaced(call, f"print({ending[1]}{ending[2]})"),
-            f"Print instead, and say `{full}.add(print)` once before the first call: Dynamo then prints after the graph has run",
+            f"Print instead, and call `{full}.add(print)` once before the first call: Dynamo then prints after the graph has run",
             options=(full,),
         )
     yield from guarded(context, "write-guard")

@@ -29,7 +29,7 @@ def _joined(cause: Cause, name: str) -> Iterable[Advice]:
     stacked = joined.replace(name, given.text, 1)
     call = line.replaced(given.node, f"{name}_joined")
     text = (
-        f"Each number of elements is compiled on its own, and `{cause.frame_name}` only joins them. Write `{name}` for `{joined}` in it, "
+        f"Each number of elements is compiled separately, and `{cause.frame_name}` only joins them. Write `{name}` for `{joined}` in it, "
         "and join before the call."
     )
     after = f"{name}_joined = {stacked}\ntorch._dynamo.maybe_mark_dynamic({name}_joined, 0)\n{call}"
@@ -49,8 +49,8 @@ def _appended(cause: Cause, name: str) -> Iterable[Advice]:
     call = with_result(line, "appended")
     if call is not None:
         text = (
-            f"`{name}` gets longer with each call, and each length is compiled on its own. In `{cause.frame_name}` delete "
-            f"`{found.statement}`, write `{found.returned}` for `{found.result}`, and take it apart at every call, uncompiled ones too."
+            f"`{name}` grows with each call, and each length is compiled separately. In `{cause.frame_name}` delete "
+            f"`{found.statement}`, write `{found.returned}` for `{found.result}`, and unpack it at every call, uncompiled ones included."
         )
         yield Advice(slug="append-outside", text=text, before=line.code, after=f"{call}\n{kept}.{found.method}(appended)")
 

@@ -21,7 +21,7 @@ def library_advice(cause: Cause) -> Iterable[Advice]:
         yield Advice(
             slug="static-cache",
             text=(
-                "The key-value cache gets longer with each token, and a new one begins empty. A cache of fixed size keeps its shapes: "
+                "The key-value cache grows with each token, and a new one starts empty. A cache of fixed size keeps its shapes: "
                 "transformers' `StaticCache(config=model.config, max_cache_len=<longest>)` instead of `DynamicCache`, one for all prompts, "
                 'with `reset()` between them (`cache_implementation="static"` for `generate`).'
             ),

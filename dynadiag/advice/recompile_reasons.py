@@ -12,7 +12,7 @@ from dynadiag.facts.wording import short_place
 # Around an optimizer's step torch breaks on purpose: nobody can cure that (2.11 to 2.15).
 _TORCHS_OWN_BREAK = re.compile(r"/torch/(?:optim/optimizer|_dynamo/external_utils)\.py$")
 _TRAINER = re.compile(r"(?:^|/)(?:lightning|pytorch_lightning)/")
-_EACH = "takes a compiled version of its own"
+_EACH = "takes its own compiled version"
 
 
 def split_reason(cause: Cause) -> str | None:
@@ -26,7 +26,7 @@ def split_reason(cause: Cause) -> str | None:
         return None
     break_ = "a graph break" if split.gb_id is None else f"{split.gb_id}"
     at = "" if place is None else f" at {short_place(place)}"
-    return f"This code has versions of its own only because {break_}{at} ends the graph of `{split.outer}`: cure that break first."
+    return f"This code has its own versions only because {break_}{at} ends the graph of `{split.outer}`: fix that break first."
 
 
 def reason(cause: Cause) -> str | None:
@@ -36,7 +36,7 @@ def reason(cause: Cause) -> str | None:
     if cause.kind in ("value", "type") and "None" in cause.values:
         return _NONE
     if cause.kind == "value" and cause.source.endswith(".training"):
-        return "Training and evaluation are two programs, with a version each."
+        return "Training and evaluation are two programs, with one version each."
     if cause.kind == "size":
         small = "" if {"0", "1"}.isdisjoint(cause.values) else f"{_SMALL} "
         return f"{small}{_last_batch(cause)}".strip() or None
@@ -63,8 +63,8 @@ _LIGHTNING = (
     "Lightning's own state changes with each step, also because of `self.log`: compile the network inside the LightningModule, not the "
     "LightningModule."
 )
-_NONE = "With it and without it (None) are two programs, with a version each."
-_SMALL = "torch compiles the sizes 0 and 1 on their own: one version more, not one for each call."
+_NONE = "With it and without it (None) are two programs, with one version each."
+_SMALL = "torch compiles the sizes 0 and 1 separately: one extra version, not one per call."
 _REASONS: Mapping[str, str | Callable[[Cause], str | None]] = {
     "value": _value,
     "none": _NONE,
@@ -76,16 +76,16 @@ _REASONS: Mapping[str, str | Callable[[Cause], str | None]] = {
     "length": f"Each number of elements {_EACH}.",
     "keys": f"Each set of keys {_EACH}.",
     "contains": f"Each set of keys {_EACH}.",
-    "attribute": "With the attribute and without it are two programs, with a version each.",
-    "requires_grad": "With and without a gradient are two programs, with a version each.",
-    "dispatch_keys": "Tensors made under `torch.inference_mode()` and others are two programs, with a version each.",
+    "attribute": "With the attribute and without it are two programs, with one version each.",
+    "requires_grad": "With and without a gradient are two programs, with one version each.",
+    "dispatch_keys": "Tensors made under `torch.inference_mode()` and others are two programs, with one version each.",
     "dtype": f"Each dtype {_EACH}.",
     "device": f"Each device {_EACH}.",
     "stride": f"Each memory layout {_EACH}.",
     "rank": f"Each number of dimensions {_EACH}.",
-    "aliasing": "The same tensor twice and two tensors are two programs, with a version each.",
+    "aliasing": "The same tensor twice and two tensors are two programs, with one version each.",
     "condition": "Each side of a condition on a size or number " + _EACH + ".",
     "global_state": f"Each setting of torch (gradients, autocast and the like) {_EACH}.",
     "function_mode": f"Each torch function mode {_EACH}.",
-    "invalidated": "The object that a version was compiled for is gone, and the version with it.",
+    "invalidated": "The object that a version was compiled for is gone, and so is the version.",
 }

@@ -35,7 +35,7 @@ def _parameter_shapes(cause: Cause) -> Iterable[Advice]:
 def drop_dynamic_false(cause: Cause) -> Iterable[Advice]:
     """What every compilation of the function was told keeps each value apart; torch makes dynamic what has changed once."""
     if len(cause.values) > 2:
-        text = "`dynamic=False` compiles every size and integer anew. Leave it out: torch then makes dynamic what changed."
+        text = "`dynamic=False` recompiles for every size and integer. Remove it: torch then makes what changed dynamic."
         yield Advice(slug="drop-dynamic-false", text=text)
 
 

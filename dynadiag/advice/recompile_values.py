@@ -46,7 +46,7 @@ def is_learning_rate(cause: Cause) -> bool:
 def _learning_rate() -> Iterable[Advice]:
     """The optimizers of torch read a tensor's value; other options of theirs must be numbers."""
     text = (
-        "The learning rate is a Python number that changes between the steps. Where the optimizer is made, give it as a tensor "
+        "The learning rate is a Python number that changes between the steps. Where the optimizer is created, pass it as a tensor "
         "(`lr=torch.tensor(0.1)` for `lr=0.1`); torch's schedulers write into it. Where your own code sets it, write into it too "
         '(`group["lr"].fill_(value)` for `group["lr"] = value`).'
     )
@@ -93,10 +93,13 @@ def _counted_outside(cause: Cause) -> Iterable[Advice]:
     line, kept = cause.line, None if counted is None else container_at_call(cause, cause.source)
     if counted is None or kept is None or len(cause.entered) != 1 or not _ends_there(line):
         return
-    text = f"`{cause.frame_name}` only counts with `{cause.source}`, and each count is compiled on its own. Delete `{counted}` there, and"
+    text = f"`{cause.frame_name}` only counts with `{cause.source}`, and each count is compiled separately. Delete `{counted}` there, and"
     behind = counted.replace(cause.source, kept, 1)
     yield Advice(
-        slug="count-outside", text=f"{text} count behind every call, uncompiled ones too.", before=line.code, after=f"{line.code}\n{behind}"
+        slug="count-outside",
+        text=f"{text} count after every call, uncompiled ones included.",
+        before=line.code,
+        after=f"{line.code}\n{behind}",
     )
 
 
@@ -117,7 +120,7 @@ def condition_advice(cause: Cause) -> Iterable[Advice]:
         if called and isinstance(line.parent(node), ast.BinOp):
             done = line.text(node)
             text = (
-                f"`{done}` needs the value of `{cause.source}`, so each value is compiled on its own. Compute `torch.tensor({done})` "
+                f"`{done}` needs the value of `{cause.source}`, so each value is compiled separately. Compute `torch.tensor({done})` "
                 f"before the call, pass it as one more argument, and use that in place of `{done}`."
             )
             yield Advice(slug="math-outside", text=text)

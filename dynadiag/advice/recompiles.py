@@ -38,8 +38,8 @@ def limit_advice(process: int, limit: int | None, needed: int, run: Run) -> tupl
     """A higher limit, where all that changed has few states."""
     option, value = f"{CONFIG}recompile_limit", max(needed, (limit or 8) * 2)
     text = (
-        f"What changed has so few states that {value} versions are enough: raise the limit before the first call, and what runs eager now "
-        "is compiled."
+        f"What changed has so few states that {value} versions are enough: raise the limit before the first call, and what now runs "
+        f"eagerly is compiled."
     )
     advice = Advice(slug="raise-limit", text=text, after=f"{option} = {value}", options=(option,))
     return (advice,) if _has_option(option, process, run) else ()
@@ -63,19 +63,19 @@ def _backend(cause: Cause) -> Iterable[Advice]:
     match = _BACKEND.search(names.pop()) if len(names) == 1 else None
     if match is not None:
         text = (
-            f"`torch.compile` was given another back end `{match[1] or match[2]}` each time, so nothing compiled before can be used. Make "
-            "it once, and pass the same object."
+            f"`torch.compile` was given a different back end `{match[1] or match[2]}` each time, so nothing compiled before can be "
+            f"reused. Create it once, and pass the same object."
         )
         yield Advice(slug="one-backend-object", text=text)
 
 
 def _marked_later(cause: Cause) -> Iterable[Advice]:
-    text = f"`{cause.source}` was marked (`mark_dynamic` and its kin) only after the first call. Put the mark before that call too."
+    text = f"`{cause.source}` was marked (`mark_dynamic` or similar) only after the first call. Mark it before that call as well."
     yield Advice(slug="mark-before-first-call", text=text)
 
 
 def _equal_at_first(cause: Cause) -> Iterable[Advice]:
-    text = "torch took two sizes for the same because they were equal once. Turn that off before the first call."
+    text = "torch took two sizes to be the same because they were once equal. Turn that off before the first call."
     yield Advice(slug="no-duck-shape", text=text, after="torch.fx.experimental._config.use_duck_shape = False")
 
 

@@ -23,7 +23,7 @@ def scalar_reads(context: BreakContext) -> Iterator[Said]:
     line = context.line
     reads = scalar_calls(line) if context.editable else []
     if not reads:
-        yield from withhold("an operator on this line needs the value of a tensor as a Python number")
+        yield from withhold("an operator on this line needs a tensor's value as a Python number")
     elif in_hook(line, reads[0]):
         yield from withhold("the number is read in a hook, which runs in the backward pass")
     elif (test := condition_of(line)) is not None and not only_chosen(line, test, reads[0]):
@@ -56,7 +56,7 @@ def _kept(context: BreakContext, reads: list[ast.Call]) -> Iterator[Advice]:
             return
         changes.append((read, detached(tensor_of(line, read))) if bound is None else bound)
     if len({id(node) for node, _ in changes}) == len(changes):
-        text = "Keep a tensor instead of the number: all uses compute with it (`detach()` because a number carries no gradient)"
+        text = "Keep a tensor instead of the number: every use computes with it (`detach()` because a number carries no gradient)"
         yield from rewrite(context, "item-keep-tensor", line.replaced_all(changes), text)
 
 
@@ -89,7 +89,7 @@ def _captured(context: BreakContext, reads: list[ast.Call]) -> Iterator[Advice]:
     """`capture_scalar_outputs`, which holds for the whole program: only where no number that any line reads decides or sizes anything."""
     if not context.returns or not all(_symbol_serves(line, place, one) for line, place, one in (*context.reads, *_here(context, reads))):
         return
-    text = "Let Dynamo take the number into the graph, which then returns it: the function does nothing else with it"
+    text = "Let Dynamo capture the number in the graph, which then returns it: the function does nothing else with it"
     yield from option(context, "item-capture", "capture_scalar_outputs", " = True", text)
 
 
@@ -147,13 +147,13 @@ def _listed(context: BreakContext, place: Place) -> Iterator[Advice]:
     if listed is None or not names or len(names) != len(getattr(target, "elts", ())) or place.is_written(dotted(listed.value) or ""):
         return
     if all(place.is_bound_once(one) and all(map(place.tensor_serves, place.reads(one))) for one in names):
-        text = "Take the elements as 0-d tensors instead of Python numbers: all uses compute with them"
+        text = "Use the elements as 0-d tensors instead of Python numbers: every use computes with them"
         yield from rewrite(context, "tolist-unbind", line.replaced(call, f"{line.text(listed.value)}.detach().unbind()"), text)
 
 
 def needs_number(context: BreakContext) -> Iterator[Said]:
     """A list indexed by a tensor, `range(tensor)`, a symbol that must be decided: Python needs the number."""
-    yield from withhold("Python needs the value of a tensor here, which is only known when the graph has run")
+    yield from withhold("Python needs a tensor's value here, which is only known after the graph has run")
 
 
 SCALARS: dict[str, tuple[Rule, ...]] = {

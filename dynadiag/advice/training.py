@@ -18,12 +18,12 @@ def train_step(context: BreakContext) -> Iterator[Said]:
     if not context.inside and in_optimizer(context):
         yield from withhold(OWN_BREAK)
     elif "add_param_group" in context.gb_context or re.search(r"\boptim\.[A-Z]\w*\(", context.line.code):
-        yield from withhold("an optimizer is made inside the compiled function, which Dynamo does not trace")
+        yield from withhold("an optimizer is created inside the compiled function, which Dynamo does not trace")
     else:
         yield from say(
             "compile-model-apart",
-            "Do not compile the whole train step: take `torch.compile` off the function that calls the optimizer or `backward`, and "
-            "compile the model once after it is made (put your name for it); the train step itself stays plain Python",
+            "Do not compile the whole train step: remove `torch.compile` from the function that calls the optimizer or `backward`, and "
+            "compile the model once after it is created (adapt the name); the train step itself stays plain Python",
             after="model = torch.compile(model)",
         )
 
@@ -36,11 +36,13 @@ def autograd_grad(context: BreakContext) -> Iterator[Said]:
     """
     again = "create_graph" in context.line.code
     if not (context.trains or context.resumed or again) and context.editable:
-        text = "Let Dynamo trace the gradient into the graph: no compiled function of this run calls `backward()` or an optimizer"
+        text = (
+            "Let Dynamo trace the gradient computation into the graph: no compiled function of this run calls `backward()` or an optimizer"
+        )
         yield from option(context, "trace-grad", "trace_autograd_ops", " = True", text)
     if again:
-        yield from withhold("compiled code has no second backward, which `create_graph=True` asks for")
-    yield from withhold("Dynamo takes no gradient of what another graph, or eager code, computed")
+        yield from withhold("compiled code has no second backward, which `create_graph=True` requires")
+    yield from withhold("Dynamo does not differentiate what another graph, or eager code, computed")
 
 
 def delayed(context: BreakContext) -> Iterator[Said]:
@@ -54,7 +56,7 @@ def delayed(context: BreakContext) -> Iterator[Said]:
 def rnn(context: BreakContext) -> Iterator[Said]:
     """An LSTM, GRU or RNN module."""
     if context.packs:
-        yield from withhold("Dynamo traces no packed sequences (not with `allow_rnn` either)")
+        yield from withhold("Dynamo does not trace packed sequences (not with `allow_rnn` either)")
         return
     yield from option(context, "rnn-allow", "allow_rnn", " = True", "Let Dynamo trace RNN, GRU and LSTM modules (not on packed sequences)")
 

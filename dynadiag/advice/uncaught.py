@@ -36,10 +36,11 @@ def uncaught_advice(text: str) -> tuple[Advice, ...]:
 def failure_advice(text: str, kind: str, run: Run, frame: Frame) -> tuple[Advice, ...]:
     """What is known for the error of a compilation that failed, else how to get the smallest program that shows it."""
     if _CONSTRAINT.search(text):
-        maybe = "Mark it with `torch._dynamo.maybe_mark_dynamic` instead of `mark_dynamic`: the size is then compiled in, without an error."
-        keep = (
-            "Or keep the code from deciding by that size (a comparison with a number, a parameter of a fixed shape): it then stays dynamic."
+        maybe = (
+            "Mark it with `torch._dynamo.maybe_mark_dynamic` instead of `mark_dynamic`: the size is then compiled in as a constant, "
+            "without an error."
         )
+        keep = "Or avoid decisions based on that size (a comparison with a number, a parameter of a fixed shape): it then stays dynamic."
         return Advice(slug="maybe-mark-dynamic", text=maybe), Advice(slug="keep-size-open", text=keep)
     if (missing := _NO_FAKE.search(text)) is not None:
         decorator = f"@{missing['name']}.register_fake" if missing["name"] else f'@torch.library.register_fake("{missing["custom"]}")'
@@ -52,7 +53,7 @@ def failure_advice(text: str, kind: str, run: Run, frame: Frame) -> tuple[Advice
         return ()
     eager = (_COMPARE,) if kind == "TorchRuntimeError" else ()
     command = minify_command(run, frame)
-    shows = f"`{command}` finds the smallest program that fails like this and the layer of the compiler it fails in."
+    shows = f"`{command}` finds the smallest program that fails in this way and the compiler layer that fails."
     return eager if command is None else (*eager, Advice(slug="minify", text=shows))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from dynadiag.advice.break_context import BreakContext, Rule, Said, option, rewrite, say, withhold
 
-_PYTHON_VALUE = "the call gives a Python value that a graph does not have"
+_PYTHON_VALUE = "the call returns a Python value that a graph does not have"
 
 
 def not_a_tensor(context: BreakContext) -> Iterator[Said]:
@@ -20,7 +20,7 @@ def not_a_tensor(context: BreakContext) -> Iterator[Said]:
         if isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], ast.Eq | ast.NotEq):
             word = "is" if isinstance(node.ops[0], ast.Eq) else "is not"
             after = context.line.replaced(node, f"{context.line.text(node.left)} {word} {context.line.text(node.comparators[0])}")
-            yield from rewrite(context, "none-is", after, "Compare with `is`: `==` asks the tensor")
+            yield from rewrite(context, "none-is", after, "Compare with `is`: `==` compares tensor values")
             return
     yield from withhold(_PYTHON_VALUE)
 
@@ -51,14 +51,14 @@ def out_arguments(context: BreakContext) -> Iterator[Said]:
                 *(context.line.text(one) for one in call.keywords if one is not keyword),
             ]
             after = f"{keyword.value.id} = {context.line.text(call.func)}({', '.join(parts)})"
-            yield from rewrite(context, "out-result", after, "Take the result instead of `out=`, whose tensor has another shape")
+            yield from rewrite(context, "out-result", after, "Use the result instead of `out=`, whose tensor has a different shape")
             return
-    yield from withhold("the tensor behind `out=` has another shape, and who else holds it is not known")
+    yield from withhold("the `out=` tensor has a different shape, and it is not known what else refers to it")
 
 
 def numpy_off(context: BreakContext) -> Iterator[Said]:
     """NumPy tracing was switched off."""
-    yield from option(context, "numpy-trace", "trace_numpy", " = True", "Switch tracing of NumPy calls on again")
+    yield from option(context, "numpy-trace", "trace_numpy", " = True", "Turn tracing of NumPy calls back on")
 
 
 def no_fake(context: BreakContext) -> Iterator[Said]:
@@ -84,7 +84,7 @@ def set_data(context: BreakContext) -> Iterator[Said]:
             after = f"with torch.no_grad():\n    {name}.copy_({context.line.text(statement.value)})"
             yield from rewrite(context, "data-copy", after, "Write the new values into the tensor instead of replacing its memory")
             return
-    yield from withhold("Dynamo does not trace that a tensor gets other memory, and the new values may have another shape")
+    yield from withhold("Dynamo does not trace replacing a tensor's memory, and the new values may have a different shape")
 
 
 VALUES: dict[str, tuple[Rule, ...]] = {

@@ -38,7 +38,7 @@ class Cost:
 class GraphBreak:
     """One site that breaks the graph: all events of one torch user frame (file and line).
 
-    `reason` is the commonest one, `other_reasons` are further ones on the same line; `own_frame` the user line it is reached from
+    `reason` is the most common one, `other_reasons` are further ones on the same line; `own_frame` the user line it is reached from
     most often, `own_frames` all of them; `doubts` says in words what torch's records leave open, `unadvised` why there is
     no advice.
     """
@@ -115,7 +115,7 @@ class Transition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fallback:
-    """Something that ran eager without being asked to."""
+    """Something that ran eagerly without being asked to."""
 
     id: str
     fingerprint: str
@@ -167,7 +167,7 @@ class Mutation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardReport:
-    """The guards of one frame: how many, of which kinds, what one check costs, the dearest and oddest sources, the ones that failed."""
+    """The guards of one frame: how many, of which kinds, what one check costs, the most expensive and most unusual sources, the ones that failed."""
 
     id: str
     frame: str
@@ -204,7 +204,7 @@ class CompileTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankDifference:
-    """One thing that is not the same on every rank, the value on each, and who is the odd one."""
+    """One thing that is not the same on every rank, the value on each, and which rank differs."""
 
     id: str
     what: str

@@ -29,7 +29,7 @@ def observe(
     parity_calls: int = 0,
     parity_cap_bytes: int = DEFAULT_PARITY_CAP_BYTES,
 ) -> Iterator[Path]:
-    """Record what `torch.compile` does inside the `with` block; gives the run directory, which `dynadiag explain` reads.
+    """Record what `torch.compile` does inside the `with` block; yields the run directory, which `dynadiag explain` reads.
 
     Only this process and its forks are recorded. Raises OutputError or UnreadableInputError when the directory is in use (`force` replaces
     an earlier run). A directory that cannot be written gives one warning, and the block runs unrecorded. With `parity_calls` above 0

@@ -25,7 +25,7 @@ UserOracle = Callable[..., "Verdict | bool"]
 
 
 class Queries(int):
-    """How many questions the oracle answered; `confirm`, `cut`, `simplify` and `minimal` are its parts."""
+    """How many queries the oracle answered; `confirm`, `cut`, `simplify` and `minimal` are its parts."""
 
     confirm: int
     cut: int
@@ -46,9 +46,9 @@ class Queries(int):
 class MinifyResult:
     """The smallest failing graph with inputs for it (`graph_module(*inputs)`), and what it cost.
 
-    `other_failures` are failures that were not the one looked for, with how often they were met (a user's oracle that returns bools has
+    `other_failures` are failures that were not the one looked for, with how often they occurred (a user's oracle that returns bools has
     none). `complete` is False when the search ended early; `broken_passes` holds the traceback of each pass that raised. `almost` is the
-    closest graph that does not fail, with inputs, if one was met.
+    closest graph found that does not fail, with inputs, if any.
     """
 
     graph_module: GraphModule
@@ -71,15 +71,14 @@ def minify(
     query_limit: int | None = None,
     on_query: Callable[[Progress], None] | None = None,
 ) -> MinifyResult:
-    """The smallest part of `gm` for which `oracle(graph_module, inputs)` still returns True or `Verdict.INTERESTING`.
+    """Find the smallest part of `gm` for which `oracle(graph_module, inputs)` still returns True or `Verdict.INTERESTING`.
 
-    The oracle runs in this process and gets fresh copies of the inputs each time; what it raises means that the candidate is invalid.
-    `gm` itself is left as it is. With `simplify`, operators are also bypassed, shapes shrunk, data replaced by random numbers and more;
-    without, operators are only cut out. `journal` is a file of verdicts; with `resume` it is continued.
+    The oracle runs in this process and gets fresh copies of the inputs each time; if it raises, the candidate is invalid.
+    `gm` itself is not changed. With `simplify`, operators are also bypassed, shapes shrunk, data replaced with random numbers and more;
+    without it, operators are only removed. `journal` is a file of verdicts; with `resume` it is continued.
 
-    Raises NothingFoundError when the oracle does not find `gm` itself interesting, UsageError when `gm` is no graph, when `inputs` do not
-    fit it, or when it does not run without a compiler (what lies between its operators could not be known), TorchUnsupportedError for
-    an old torch.
+    Raises NothingFoundError if the oracle does not find `gm` itself interesting; UsageError if `gm` is not a graph, if `inputs` do not fit
+    it, or if it does not run without a compiler (its intermediate values could not be computed); TorchUnsupportedError for an old torch.
     """
     require("minify")
     from dynadiag.reduce.core.journal import Journal

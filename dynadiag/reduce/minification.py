@@ -103,12 +103,12 @@ def minify_target(
     options: SessionOptions = SessionOptions(),  # noqa: B008 - frozen
     watch: Watch | None = None,
 ) -> Minified:
-    """The reduction of what `dynadiag minify TARGET` names: a script that fails, `RUN` or `RUN#g3`, or a `repro.py` of torch.
+    """Reduce what `dynadiag minify TARGET` names: a script that fails, `RUN` or `RUN#g3`, or a `repro.py` written by torch.
 
-    It writes into `out` (None: a new folder in `dynadiag-runs`; `force` replaces one of ours). A script is run, in processes of its own,
-    down the guilty: the graph that fails, the calls of it, the script. Raises UsageError and UnreadableInputError before anything is
-    written, NothingFoundError (exit status 1) where nothing fails, DynadiagError with exit status 130 after Ctrl-C where nothing was found
-    yet.
+    Writes to `out` (None: a new folder in `dynadiag-runs`; `force` replaces one that dynadiag created). A script is run in separate
+    processes; then the graph that fails is reduced, else the calls of it, else the script. Raises UsageError and UnreadableInputError
+    before anything is written, NothingFoundError (exit status 1) if nothing fails, DynadiagError with exit status 130 after Ctrl-C if
+    nothing was found yet.
     """
     require("minify")
     watch = watch or Silent()

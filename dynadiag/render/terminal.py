@@ -43,13 +43,13 @@ def print_report(
 
     Args:
         report: the diagnosis; every text in it is sanitised here.
-        console: a rich console; no line gets wider than it.
-        limit: how many findings (and rows a table) are shown, None for all. What is folded is counted and said.
+        console: a rich console; no line is wider than it.
+        limit: how many findings (and rows per table) are shown, None for all. The number of hidden ones is printed.
         verbose: also torch's own explanation, the stacks and full library paths.
         base: paths below this absolute folder are shown relative to it; the current folder when None.
         directory: where report.json, report.md and graphs/ were written; the run directory when None.
         show_free: list mutations that cost nothing one by one.
-        mutations_only: only the headline and what is said of mutations.
+        mutations_only: only the headline and what concerns mutations.
     """
     base = base or _current_folder()
     detail = Detail(base=base, verbose=verbose, show_free=show_free, mutation_advice=mutations_only)

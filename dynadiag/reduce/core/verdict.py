@@ -13,11 +13,11 @@ class Verdict(enum.Enum):
     BORING = "boring"
     """It runs, and nothing fails."""
     DIFFERENT = "different"
-    """It fails, but in another way."""
+    """It fails, but differently."""
     INVALID = "invalid"
-    """It is no program: it fails without the compiler too, or the environment is broken."""
+    """It is not a valid program: it also fails without the compiler, or there is an environment error."""
     TIMEOUT = "timeout"
-    """It did not end in time, and hanging is not the failure that we look for."""
+    """It did not finish in time, and a hang is not the failure that we look for."""
 
 
 def as_verdict(answer: object) -> Verdict:

@@ -31,9 +31,9 @@ def test_every_slug_of_a_table_is_on_the_page(table):
     ("slug", "words"),
     [
         ("ddp-compile-inside", "`model = DDP(torch.compile(net))`"),
-        ("graph-break-remove", "it asks for the break"),
+        ("graph-break-remove", "it requests the break"),
         ("mark-dynamic", "so the first version is dynamic already"),
-        ("lr-as-tensor", "Where the optimizer is made"),
+        ("lr-as-tensor", "Where the optimizer is created"),
     ],
 )
 def test_a_slug_has_its_own_words(slug, words):

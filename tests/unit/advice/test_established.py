@@ -169,8 +169,8 @@ def test_a_choice_between_values_of_one_shape_is_written_out(body, after):
         (("if n > 3:", "    n = n + 1", "return x * n"), "decides what Python does"),  # a number for all that is shown
         (("if (x > 0):", "    x = x + 1", "return x"), "decides what Python does"),  # of how many elements is not shown
         (("if x.sum() > 0:", "    self.log.write(x)", "return x"), "makes calls (`self.log.write`)"),
-        (("for i in n:", "    >>> if x.max() > 3:", "        break", "return x"), "leaves or skips"),
-        (("if x.sum() > 9:", "    return x, None", "return x * 2, x"), "ends the function"),
+        (("for i in n:", "    >>> if x.max() > 3:", "        break", "return x"), "leaves the loop or skips"),
+        (("if x.sum() > 9:", "    return x, None", "return x * 2, x"), "returns from the function"),
         (("y = x.sum() if random.random() < 0.5 else -x", "return y"), "random numbers"),
         (("while x.sum() < 9:", "    x = x + 1", "return x"), "how often the loop runs"),
         (("if int(x.item()) not in self.cold:", "    x = x + 1", "return x"), "decides what Python does"),

@@ -266,7 +266,7 @@ SPLIT = Split("forward", Location("/venv/lib/python3.11/site-packages/kit/model.
 def test_code_that_a_break_split_off_gets_no_advice_but_the_break_to_cure():
     """Followed on a decoder whose outer forward broke in its loop: each layer was compiled by itself, and its cache with it."""
     assert not resized(code="y = f(x)", split=SPLIT)
-    assert "GB0170 at model.py:150 ends the graph of `forward`: cure that break first" in (
+    assert "GB0170 at model.py:150 ends the graph of `forward`: fix that break first" in (
         split_reason(cause("size", "x", split=SPLIT)) or ""
     )
     own = replace(SPLIT, place=Location("/opt/site-packages/torch/optim/optimizer.py", 78, "_use_grad"))
@@ -308,9 +308,9 @@ def test_what_changes_in_lightning_is_said():
     ("kind", "source", "values", "words"),
     [
         ("value", "m.training", ("True",), "Training and evaluation are two programs"),
-        ("value", "mode", ("'a'", "'b'"), "Each value that the code needs to know takes a compiled version"),
+        ("value", "mode", ("'a'", "'b'"), "Each value that the code needs to know takes its own compiled version"),
         ("none", "mask", ("None", "a Tensor"), "With it and without it (None)"),
-        ("size", "x.size(0)", ("4", "1"), "the sizes 0 and 1 on their own"),
+        ("size", "x.size(0)", ("4", "1"), "the sizes 0 and 1 separately"),
         ("size", "x.size(0)", ("4", "1"), "If the batch of 1 is the last one of a DataLoader, `drop_last=True`"),
         ("size", "x.size(0)", ("4", "3"), "If the batch of 3 is the last one of a DataLoader, `drop_last=True`"),
         ("size", "x.size(1)", ("4", "3"), None),

@@ -203,7 +203,7 @@ def test_the_limit_is_read_from_torchs_own_refusal(builders):
     assert (finding.code, finding.severity) == ("DR01", "error")
     assert "run eagerly from then on" in finding.why
     assert {"f0", "f2", "r1", "r2"} <= set(finding.evidence)
-    assert finding.fix == () and "Each value that the code needs to know takes a compiled version" in finding.why
+    assert finding.fix == () and "Each value that the code needs to know takes its own compiled version" in finding.why
 
 
 def test_a_refused_recompile_is_counted_and_named(builders):
@@ -374,7 +374,7 @@ def test_a_finding_without_advice_says_so(builders):
     grown = "0/0: len(self.seen) == 2"
     for reason, symbols, said in (
         ("0/0: something new", (), "The recording does not show that a change would end this, so nothing is advised."),
-        (grown, (), "Each number of elements takes a compiled version of its own. Nothing has to change while there are fewer versions"),
+        (grown, (), "Each number of elements takes its own compiled version. Nothing has to change while there are fewer versions"),
         (equals(0, "self.best", "inf"), [(1, "L['self'].best", "1.5")], "No change is needed: what changed is dynamic now"),
     ):
         finding = only(find_recompiles(builders.recompiled([reason], symbols=symbols)).findings)

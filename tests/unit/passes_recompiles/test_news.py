@@ -85,7 +85,7 @@ def test_code_that_a_break_split_off_names_the_break_and_nothing_to_follow(build
     finding = split_off(builders, library, refused=refused)
     assert (finding.severity == "error") is refused
     assert finding.fix == ()
-    assert finding.why.endswith(f"GB0170 at {'model' if library else 'train'}.py:31 ends the graph of `outer`: cure that break first.")
+    assert finding.why.endswith(f"GB0170 at {'model' if library else 'train'}.py:31 ends the graph of `outer`: fix that break first.")
 
 
 def test_a_change_of_a_line_says_how_many_recompiles_it_ends(builders):

@@ -54,7 +54,7 @@ def test_each_recording_in_one_process_is_complete(run_plain, tmp_path):
     _check_logs({name: read_logs(tmp_path / name) for name in ("one", "two", "outer", "empty")})
     assert found["seen"] == [[2, 1, 1, 1]] * 2 + [[1, 1, 0, 0]] * 2
     assert [text.splitlines()[0] for text in found["errors"]] == ["1 graph break sites:"] * 2 + [
-        "nothing was compiled in this call, so no graph break could be looked for"
+        "nothing was compiled in this call, so graph breaks could not be checked"
     ]
     assert found["left"] == ["Logger"], "the hooks are out again"
 
