@@ -1,4 +1,4 @@
-"""dynadiag: finds out what `torch.compile` did to a program, why, and what to change. Public names load on first use, so the import is cheap."""
+"""dynadiag: finds out what `torch.compile` did to a program, why, and what to change. Names load on first use, so the import is cheap."""
 
 from __future__ import annotations
 

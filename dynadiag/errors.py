@@ -9,7 +9,7 @@ from __future__ import annotations
 class DynadiagError(Exception):
     """An error whose one-line message says what went wrong, where, and what to do.
 
-    `slug` names the error in documentation and JSON; `exit_code` is what the command line returns; `details` are further lines of the message.
+    `slug` names the error in documentation and JSON; `exit_code` is what the command line returns; `details` are its further lines.
     """
 
     slug = "error"

@@ -147,7 +147,7 @@ def test_a_value_is_wrong_only_beyond_the_noise_of_eager(compiled, eager, anchor
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        ("torch.empty(4)", "not initialised"),
+        ("torch.empty(4)", "uninitialised"),
         ("l_x_.index_put_((l_i_,), l_x_)", "indices that were not recorded"),
         ("l_x_ + 1", None),
     ],
