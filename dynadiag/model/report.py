@@ -167,7 +167,7 @@ class Mutation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardReport:
-    """The guards of one frame: how many, of which kinds, what one check costs, the most expensive and unusual sources, those that failed."""
+    """The guards of one frame: how many, of which kinds, what a check costs, the most expensive and unusual sources, those that failed."""
 
     id: str
     frame: str
