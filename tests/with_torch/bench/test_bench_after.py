@@ -72,7 +72,7 @@ def test_what_names_no_other_version_is_one_line(tmp_path):
     for arguments, says in (
         (["--after", "missing.py"], "--after missing.py does not exist"),
         (["--git", "HEAD"], "needs a git repository here"),
-        (["--git", "HEAD", "--after", "program.py"], "give one"),
+        (["--git", "HEAD", "--after", "program.py"], "pass only one"),
         (["--after", "program.py", "--in-process"], "need separate processes"),
     ):
         done, _ = bench(tmp_path, "--fn", "program.py:training", *arguments)
