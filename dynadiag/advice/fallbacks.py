@@ -65,7 +65,7 @@ _RULES: Final[Mapping[str, _Rule]] = {
 _REASONS: Final[Mapping[str, str]] = {
     "skipped_frame": "torch left the frame in eager mode without an error to fix",
     "recompile_limit": "what changes from call to call is reported with this frame's recompiles, if it was recorded",
-    "suppressed_error": "the error comes from the compiler, and `torch._dynamo.config.suppress_errors` kept from being raised",
+    "suppressed_error": "the error comes from the compiler, and `torch._dynamo.config.suppress_errors` kept it from being raised",
     "disabled": "`torch.compiler.disable` was put there, so it is intended",
     "no_graph": "Dynamo found no tensor operation to capture in this function",
     "aot_rejected": "the back end raised the error",

@@ -79,7 +79,7 @@ def test_a_script_without_a_mark_is_taken_over_and_compared_with_its_fix(tmp_pat
     document = json.loads(done.stdout)
     jsonschema.Draft202012Validator(json.loads((ROOT / "docs/bench.schema.json").read_text())).validate(document)
     assert document["unit"] == "forward, call 2 of Sequential (script.py:5)"
-    assert "script.py ended before call 3 of a compiled callable: the last one, call 2, was taken" in document["notes"]
+    assert "script.py ended before call 3 of a compiled callable: the last one, call 2, was used" in document["notes"]
     checks = {item["arm"]: item["status"] for item in document["correctness"]}
     assert checks == {"eager": "PASS", "aot_eager": "PASS", "after:eager": "WRONG", "after:aot_eager": "WRONG"}
     arms = {arm["name"]: arm for arm in document["arms"]}
@@ -128,7 +128,7 @@ def test_a_script_with_nothing_to_compare_is_one_line(tmp_path):
 
 
 def test_a_function_whose_arguments_nobody_recorded_cannot_be_timed():
-    with pytest.raises(UsageError, match=r"needs arguments \(batch\) that nobody recorded"):
+    with pytest.raises(UsageError, match=r"needs arguments \(batch\) that were not recorded"):
         load_step(f"{PROGRAM}:with_arguments", CompileSwitch(arm="eager", overrides={}))
 
 

@@ -85,9 +85,9 @@ def test_ddps_own_breaks_end_with_the_model_compiled_inside(tmp_path, capfd):
     others = {site.own_frame.code: site for site in result.graph_breaks if site not in sites}
     assert {site.category for site in others.values()} == {"distributed call"}
     assert {code: [advice.slug for advice in site.advice] for code, site in others.items()} == {
-        "work = dist.all_reduce(x, async_op=True)": ["collective-sync", "collective-outside"],
-        "work.wait()": ["collective-sync", "collective-outside"],
-        "dist.barrier()": ["collective-outside"],
+        "work = dist.all_reduce(x, async_op=True)": ["collective-sync"],
+        "work.wait()": ["collective-sync"],
+        "dist.barrier()": [],
     }
     for site in sites:
         assert [advice.slug for advice in site.advice] == ["ddp-own-break", "ddp-compile-inside"]

@@ -83,7 +83,7 @@ def test_a_dtype_that_is_code_is_refused_in_one_line(log, tmp_path):
 def test_hostile_graph_is_refused_by_name(log, tmp_path):
     done = run(str(log), "g1", "--no-picture", cwd=tmp_path)
     assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
-    assert "g1 cannot be rebuilt" in done.stderr and "it holds `__import__('os')` (Call)" in done.stderr
+    assert "g1 cannot be rebuilt" in done.stderr and "it contains `__import__('os')` (Call)" in done.stderr
     assert [item.name for item in tmp_path.iterdir()] == [log.name]
 
 
@@ -95,7 +95,7 @@ def test_hostile_graph_is_refused_by_name(log, tmp_path):
         (["LOG#../g0"], "has no graph"),
         (["nosuch", "g0"], "nosuch"),
         (["LOG", "g0", "--device", "toaster"], "toaster"),
-        (["LOG", "g0", "-o", "LOG"], "cannot be made"),
+        (["LOG", "g0", "-o", "LOG"], "cannot be created"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_status_2(log, tmp_path, arguments, said):
