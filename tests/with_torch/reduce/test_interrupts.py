@@ -79,4 +79,4 @@ def test_an_interrupt_is_one_line_and_130(unit, runs, said, tmp_path, capsys):
     out, err = capsys.readouterr()
     assert out == f"{tmp_path / 'repro_min.py'}\n"
     what = f"crash, 24 {unit} reduced to 3, {said}"
-    assert err == f"dynadiag: interrupted: the best result so far was written ({what}); --resume with --out {tmp_path} goes on\n"
+    assert err == f"dynadiag: interrupted: the best result so far was written ({what}); continue with --resume --out {tmp_path}\n"
