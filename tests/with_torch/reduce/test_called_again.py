@@ -106,7 +106,7 @@ def test_results_that_a_later_call_overwrites_are_wrong():
 
 def test_what_was_tried_in_vain_is_said():
     candidate = graph(lambda n, x: (torch.sin(x) + n,), 4, torch.ones(4))
-    with pytest.raises(NothingFoundError, match="alone does not fail .*; nor with dynamic sizes, called 2 times") as raised:
+    with pytest.raises(NothingFoundError, match="does not fail on its own .*; nor with dynamic sizes, called 2 times") as raised:
         reduce_calls(candidate, Setting(backend="eager"), ReductionOptions(), CallsMade(later_call=2))
     assert raised.value.slug == PASSES_ALONE
 
