@@ -77,7 +77,7 @@ def test_a_storage_is_never_unpickled_and_never_sought_elsewhere(tmp_path):
     for storage in (here / "checkpoints" / "storages").iterdir():
         storage.write_bytes(pickle.dumps(tmp_path, protocol=2))
     _, (folder,) = capture_script(script, tmp_path / "again", backend=None)
-    with pytest.raises(UnreadableInputError, match="the inputs of the repro cannot be made"):
+    with pytest.raises(UnreadableInputError, match="the inputs of the repro cannot be created"):
         load_capture(folder)
 
 
