@@ -128,7 +128,9 @@ def found_in(row, slug):
 def test_the_cure_is_named_for_torchs_own_reasons(outcome, slug):
     found = found_in(outcome[slug], slug)
     assert not found.notes
-    assert {advice.slug for recompile in found.recompiles for advice in recompile.advice} == {slug}
+    # torch 2.11 does not name the back ends in its reason, so that they are one function made anew is not known.
+    unnamed = slug == "one-backend-object" and "Cached backend" not in outcome[slug]["before"]["recompiles"][0][0]
+    assert {advice.slug for recompile in found.recompiles for advice in recompile.advice} == (set() if unnamed else {slug})
     assert found.findings and found.findings[0].code != "DR99"
 
 
