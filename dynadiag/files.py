@@ -54,7 +54,7 @@ def extended(path: str | Path, *, keep_bytes: int | None = None) -> int:
     try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
-            what = "it has another name" if stat.S_ISREG(found.st_mode) else "it is no regular file"
+            what = "it has another name" if stat.S_ISREG(found.st_mode) else "it is not a regular file"
             raise OSError(errno.EINVAL, what, str(path))
         if keep_bytes is not None:
             os.ftruncate(descriptor, keep_bytes)

@@ -66,7 +66,7 @@ def no_fake(context: BreakContext) -> Iterator[Said]:
     op = re.search(r"(?:operator: )?\b((?:\w+)\.(?:\w+))(?:\.\w+)?\s*$", context.gb_context.splitlines()[0] if context.gb_context else "")
     name = op[1].replace(".", "::", 1) if op else ""
     if not name or name.startswith("aten::"):
-        yield from withhold("the operator has no implementation for tensors without data, and is not yours to give one")
+        yield from withhold("the operator has no implementation for tensors without data, and you cannot give it one")
         return
     after = f'@torch.library.register_fake("{name}")'
     text = f"Tell torch what `{name}` returns: a function with the same arguments that returns an empty tensor of the right shape and dtype"

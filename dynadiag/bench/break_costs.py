@@ -87,7 +87,7 @@ def _beyond_the_call(samples: Sequence[float], timed_ms: float | None) -> str:
     price = _figure(samples)["ms"]
     if timed_ms is None or abs(price) <= timed_ms:
         return ""
-    return f"it came out as {price:.3f} ms, more than the call takes: other programs fill this machine"
+    return f"it came out as {price:.3f} ms, more than the call takes: other programs are using this machine"
 
 
 def _to_timed_rounds(timed_ms: float | None, step_ms: Sequence[float]) -> list[float]:

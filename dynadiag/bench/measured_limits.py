@@ -44,5 +44,5 @@ def refuse_impossible_floor(result: BenchResult) -> None:
         return
     fastest = min((min(row.samples_ms) for row in result.arms if row.samples_ms), default=None)
     if fastest is not None and floor_ms > fastest:
-        result.no_limits = f"the computed floor of {floor_ms:.3f} ms lies above a measured time of {fastest:.3f} ms, so it is not one"
+        result.no_limits = f"the computed floor of {floor_ms:.3f} ms is above a measured time of {fastest:.3f} ms, so it is not one"
         result.floor = {**result.floor, "floor_ms": None, "bound": None}

@@ -152,7 +152,7 @@ def _failure(message: Mapping[str, Any]) -> DynadiagError:
     if kind == "torch-unsupported":
         return TorchUnsupportedError(text)
     if kind == "out-of-memory":
-        return ArmFailedError("oom", f"there is no memory left: {text}")
+        return ArmFailedError("oom", f"out of memory: {text}")
     return ArmFailedError("crashed", text)
 
 

@@ -55,7 +55,7 @@ def find_regressions(result: BenchResult, base: Mapping[str, Any]) -> Regression
     """
     found = Regressions()
     if base.get("device") != (result.environment.get("device") or "cpu"):
-        found.notes.append(f"the earlier run was on {base.get('device')!s:.80}: speed-ups of different devices are compared")
+        found.notes.append(f"the earlier run was on {base.get('device')!s:.80}: the speedups compared are from different devices")
     if base.get("target") != result.target:
         found.notes.append(f"the earlier run was of {base.get('target')!s:.80}, not of {result.target!s:.80}: the same step is assumed")
     _compare(result.comparisons, base["comparisons"], "", found)

@@ -185,7 +185,7 @@ def _roof(baseline: ArmResult, floor_ms: float, bound: str) -> list[str]:
         return []
     share, times = floor_ms / baseline.median_ms, baseline.median_ms / floor_ms
     change = "change precision" if bound == "compute" else "move fewer bytes"
-    limit = f"no compiler makes these graphs more than {times:.2f} times as fast"
+    limit = f"no compiler can make these graphs more than {times:.2f} times as fast"
     return [f"{baseline.name} is at {share:.0%} of the {bound} roof: {limit}; {change}"]
 
 

@@ -63,7 +63,7 @@ def run_script(
         if "torch" in sys.modules and is_out_of_memory(error):
             raise
         missing = "environment variable" in str(error) and "expected, but not set" in str(error)
-        hint = "; bench runs one process: let the script run alone, without torchrun" if missing else ""
+        hint = "; bench runs one process: run the script on its own, without torchrun" if missing else ""
         raise UserCodeError(f"{path} raised {one_line(error)}{before and f', before {before}'}{hint}") from error
     finally:
         sys.modules["__main__"] = around

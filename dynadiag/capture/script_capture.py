@@ -102,7 +102,7 @@ class ScriptCapture:
     def _ended(self, how: str) -> ScriptEndedError:
         ended, known = f"{self._path} ended{how}", self._calls.known
         if not known:
-            return ScriptEndedError(f"{ended} and compiled nothing: there is no call of a compiled callable to compare", 0)
+            return ScriptEndedError(f"{ended} and compiled nothing, so there is no call of a compiled callable to compare", 0)
         meant = [one for one in known if self._is_meant(one)]
         if not meant:
             listed = ", ".join(dict.fromkeys(_listed(one) for one in known[:12]))

@@ -324,7 +324,7 @@ def _how_it_ended(run: Run, cut: tuple[int, ...]) -> str:
         at = "" if where is None else f" at {short_place(where)}"
         texts.append(f"Rank {rank} ended with an exception{at} ({text}){others}.")
         texts.append(
-            "Which came first is not known: launchers such as torchrun end the other ranks, and collectives fail once a rank is gone."
+            "Which happened first is not known: launchers such as torchrun end the other ranks, and collectives fail once a rank is gone."
         )
     return " ".join(texts)
 

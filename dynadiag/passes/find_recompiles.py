@@ -348,7 +348,7 @@ def _why(group: Sequence[Recompiled], inside: Sequence[Recompiled], seconds: flo
         parts.append(f"Reached from {listed(lines)}.")
     if inside and group[0].limit.hit:
         alone = listed([f"{_name(one.code.named)} ({plural(one.limit.entries, 'version')})" for one in inside])
-        parts.append(f"What it calls has been compiled on its own from then on: {alone}.")
+        parts.append(f"From then on, what it calls is compiled on its own: {alone}.")
     elif inside:
         followed = listed([f"{_name(one.code.named)} ({listed([row_text(row) for row in one.rows], limit=2)})" for one in inside])
         parts.append(f"The same change in what it calls: {followed}.")

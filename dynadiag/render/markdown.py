@@ -133,6 +133,6 @@ def _closing(report: Report, rows: int) -> Iterator[str]:
         body = "\n".join(f"- {prose(note, limit=500)}" for note in notes[:rows])
         yield details(f"Notes ({len(notes):,})", "\n\n".join([body, *_hidden(notes, rows, "note")]))
     if report.pictures:
-        yield f"Pictures beside this file: {', '.join(code(name) for name in sorted(report.pictures.values())[:8])}" + (
+        yield f"Pictures next to this file: {', '.join(code(name) for name in sorted(report.pictures.values())[:8])}" + (
             f" and {len(report.pictures) - 8} more" if len(report.pictures) > 8 else ""
         )

@@ -36,7 +36,7 @@ def details(parity: Parity) -> Iterator[str]:
     for one in parity.not_compared:
         yield f"{plural(one.graphs, 'graph')} not compared: {clean(one.why, limit=300)}"
     if parity.no_backward:
-        yield f"gradients of {plural(parity.no_backward, 'call')} not compared: no backward came"
+        yield f"gradients of {plural(parity.no_backward, 'call')} not compared: no backward ran"
     if parity.random_values:
         yield f"{plural(parity.random_values, 'random value')}: only sizes, dtypes, memory and the presence of gradients compared"
     yield parity.not_shown

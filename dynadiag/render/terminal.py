@@ -127,7 +127,7 @@ def _counts(report: Report) -> Sequence[tuple[str, str]]:
 def _findings(report: Report, page: Page, limit: int | None, detail: Detail) -> None:
     page.blank()
     if not report.findings:
-        text = "No findings." if not wording.nothing_compiled(report) else "No findings, since nothing was compiled."
+        text = "No findings." if not wording.nothing_compiled(report) else "No findings, because nothing was compiled."
         page.line(text, style="bold" if wording.nothing_compiled(report) else "bold green")
         return
     page.line(_severities(report), style="bold")

@@ -59,7 +59,7 @@ class Place:
 def prices_of(step: Step, switch: CompileSwitch, *, cuda: bool, max_s: float) -> dict[str, Any]:
     """Samples of the call, of its joined graphs and of each place; guard sets and copies. `why_not` says why there are none."""
     if not isinstance(step, CallUnit) or step.own_backward or (step.compiled_by == "program" and not step.taken):
-        return {"why_not": "only a call whose backward is ours can be taken apart, not a whole step"}
+        return {"why_not": "only a call whose backward we run can be taken apart, not a whole step"}
     import torch
 
     snapshot = take_snapshot(find_state(step.original, step.arguments, step.keywords))

@@ -63,7 +63,7 @@ def _import(place: str) -> Any:
         return importlib.import_module(place)
     except ModuleNotFoundError as error:
         if error.name is not None and (place == error.name or place.startswith(f"{error.name}.")):
-            raise UsageError(f"there is no module {place!r} to import from {Path.cwd()}") from None
+            raise UsageError(f"cannot find a module {place!r} to import from {Path.cwd()}") from None
         raise UserCodeError(f"importing {place} raised {one_line(error)}") from error
     except DynadiagError:
         raise

@@ -272,18 +272,18 @@ def _exact(expected: Expected, step: Step, first: Mapping[str, Any], *, changed:
                 change_inputs(expected.snapshot.state.held)
             exact = run_and_collect(step, step.original)
     except Exception as error:  # noqa: BLE001 - the border around user code: it may insist on its dtype
-        note_once(expected, f"there is no float64 run to compare with: it raised {type(error).__name__}: {str(error).strip()[:200]}")
+        note_once(expected, f"no float64 run to compare with: it raised {type(error).__name__}: {str(error).strip()[:200]}")
         return {}
     finally:
         expected.snapshot.restore()
         _give_back_memory()
     exact = {name: value for name, value in exact.items() if name in first and value.shape == first[name].shape}
     if expected.draws and not _near(first, exact):
-        note_once(expected, "there is no float64 run to compare with: it draws different random numbers")
+        note_once(expected, "no float64 run to compare with: it draws different random numbers")
         return {}
     if lost := next((name for name, value in exact.items() if loses_numbers(first[name], value)), None):
         # A kernel that reads float64 as something else gives such values; none of its results is a truth then.
-        note_once(expected, f"there is no float64 run to compare with: {lost} is NaN or infinite there, but not in eager")
+        note_once(expected, f"no float64 run to compare with: {lost} is NaN or infinite there, but not in eager")
         return {}
     return exact
 

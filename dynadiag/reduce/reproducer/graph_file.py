@@ -279,7 +279,7 @@ def _comparison(candidate: Candidate, setting: Setting, failure: Failure) -> lis
     position = "position" if calls == 1 else f"position % ({behind})"
     return [
         "for position, (right, got) in enumerate(zip(expected, actual)):",
-        f"    # Rounding explains at most {found[3]} of its size: measured beside float64 and beside runs on slightly changed inputs.",
+        f"    # Rounding explains at most {found[3]} of its size: measured against float64 and against runs on slightly changed inputs.",
         f"    check(position, right, got, {found[3]} if {position} == {at} else {usual})",
     ]
 

@@ -158,7 +158,7 @@ def _target(seen: Seen, options: core.Options) -> Failure:
     meant = [one for one in seen.failures if _is_meant(one, options)]
     if options.kind in KINDS and seen.ended is not None:
         said = seen.ended.title()
-        raise NothingFoundError(f"the script fails by itself in an empty directory ({said}): reduce that first", exit_code=1)
+        raise NothingFoundError(f"the script itself fails in an empty directory ({said}): reduce that first", exit_code=1)
     if not meant:
         raise NothingFoundError(_why_nothing(seen, options), exit_code=1)
     return meant[0] if options.kind in KINDS else meant[-1]

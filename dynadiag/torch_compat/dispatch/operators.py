@@ -42,11 +42,11 @@ _HIGHER_ORDER = words(
     " local_map_hop"
 )
 _WHY_NOT_HIGHER_ORDER = {
-    "triton_kernel_wrapper_mutation": "its kernels live in the process that made the graph",
-    "triton_kernel_wrapper_functional": "its kernels live in the process that made the graph",
-    "call_torchbind": "its object lives in the process that made the graph",
-    "invoke_leaf_function": "its function lives in the process that made the graph",
-    "inductor_compiled_code": "its compiled code lives in the process that made the graph",
+    "triton_kernel_wrapper_mutation": "its kernels exist only in the process that created the graph",
+    "triton_kernel_wrapper_functional": "its kernels exist only in the process that created the graph",
+    "call_torchbind": "its object exists only in the process that created the graph",
+    "invoke_leaf_function": "its function exists only in the process that created the graph",
+    "inductor_compiled_code": "its compiled code exists only in the process that created the graph",
     "inline_asm_elementwise": "machine code from a log is never run",
 }
 
@@ -75,11 +75,11 @@ def is_private_operator(printed: str) -> bool:
 def find_operator(parts: tuple[str, ...], *, extra_namespaces: frozenset[str] = frozenset()) -> Operator | str:
     """The operator named by what follows `torch.ops`, or a sentence saying why a graph may not call it."""
     if not 2 <= len(parts) <= 3 or not all(part.isidentifier() and (not part.startswith("__") or part in _DUNDER) for part in parts):
-        return "is no operator name"
+        return "is not an operator name"
     namespace, name = parts[0], parts[1]
     printed = "::".join(parts[:2])
     if namespace == "higher_order":
-        return _higher_order(name) if len(parts) == 2 else "is no higher order operator"
+        return _higher_order(name) if len(parts) == 2 else "is not a higher order operator"
     if namespace not in _NAMESPACES and namespace not in extra_namespaces:
         return f"is a private operator ({printed}): its code is not part of the log"
     if namespace in ("prims", "inductor", "inductor_prims", "rngprims"):

@@ -73,7 +73,7 @@ def option_value(described: Any) -> Any:
     if isinstance(source, str) and isinstance(name, str):
         return OptionFunction(name, source=source, function=names_of(source, "option_of_the_script")[name])
     if not isinstance(name, str) or not isinstance(module, str) or module.partition(".")[0] != "torch":
-        raise ValueError(f"{described!r} names no function of torch")
+        raise ValueError(f"{described!r} does not name a torch function")
     importlib.import_module(module)
     found = _found(module, name)
     if found is None:

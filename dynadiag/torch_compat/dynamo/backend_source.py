@@ -43,7 +43,7 @@ def source_of(backend: Any) -> tuple[str, str]:
         return backend.__name__, _Copy().of_inner(backend)
     if getattr(backend, "__closure__", None):
         raise ValueError("it uses variables of a function around it")
-    raise ValueError(f"it is no name of the top level of its module ({type(backend).__name__})")
+    raise ValueError(f"it is not a top-level name of its module ({type(backend).__name__})")
 
 
 def names_of(source: str, module: str) -> dict[str, Any]:
@@ -155,7 +155,7 @@ class _Copy:
                 raise ValueError(f"it renames {foreign[0]} of {foreign[1].__name__} to {name}")
             return
         if not statements:
-            raise ValueError(f"it uses {name}, a {type(value).__name__} that no statement of the top level makes")
+            raise ValueError(f"it uses {name}, a {type(value).__name__} that no top-level statement creates")
         for one in statements:
             self._add(one, module)
         for one in module.feeding(name):
@@ -313,7 +313,7 @@ def _import(name: str, value: Any) -> str | None:
     """How an installed module, or what stands in one, is imported."""
     if isinstance(value, ModuleType):
         if _is_of_the_user(value):
-            raise ValueError(f"it uses the module {value.__name__}, which is no installed one")
+            raise ValueError(f"it uses the module {value.__name__}, which is not an installed one")
         return (
             f"import {value.__name__}"
             if name == value.__name__.partition(".")[0] == value.__name__

@@ -45,7 +45,7 @@ def left_out(names: Iterable[str]) -> str:
     """One line about the options that are left out."""
     shown = ["".join(char if char.isprintable() else "?" for char in name[:80]) for name in dict.fromkeys(names)]
     more = f" and {len(shown) - 5} more" if len(shown) > 5 else ""
-    return f"options of the recording that are not set here, since they may name programs, files or code: {', '.join(shown[:5])}{more}"
+    return f"options of the recording that are not set here, because they may name programs, files or code: {', '.join(shown[:5])}{more}"
 
 
 def _words(*texts: str) -> frozenset[str]:

@@ -137,7 +137,7 @@ def watch_code_cache(package: ModuleType, hooks: Hooks) -> None:
         if result is None or target is None:
             return
         name = _name(target)
-        text = f"{name} came from torch's code cache (caching_precompile): its graph breaks and graphs were told when it was traced"
+        text = f"{name} came from torch's code cache (caching_precompile): its graph breaks and graphs were reported when it was traced"
         hooks.sink.artifact("dynadiag_problem", {"kind": "cached_code", "text": text, "stack": stacks.calling_stack()})
 
     hooks.install("code_cache", lambda: hooks.watch(package.DynamoCache, "load", after=after, file=package.__file__))

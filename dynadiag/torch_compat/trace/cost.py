@@ -175,7 +175,7 @@ class CostMeter:
         timed = max(0, self._calls[region] - first)
         untimed = f"it needs {needed} steady calls, saw {_WARM_ROUNDS + _ROUNDS + timed}"
         regions = summarise(profiled, region, period_ns, untimed)
-        how = f"torch.profiler, {_ROUNDS} steady calls of region {self._starter[0]}; nested regions and look-ups subtracted"
+        how = f"torch.profiler, {_ROUNDS} steady calls of region {self._starter[0]}; nested regions and lookups subtracted"
         self._sink.artifact("dynadiag_cost", {"how": how, "regions": regions, "period_ns": period_ns, "rounds": _ROUNDS}, context=False)
 
     def _discard(self) -> None:

@@ -133,7 +133,7 @@ def _gains(
                 known["gain_why_not"] = untimed
             elif not fits:
                 played, timed = timeline.period_ns / 1e6, period_ns / 1e6
-                known["gain_why_not"] = f"the profile played again takes {played:.3f} ms a call, a call without a profiler {timed:.3f} ms"
+                known["gain_why_not"] = f"the replayed profile takes {played:.3f} ms per call, a call without a profiler {timed:.3f} ms"
         found[name] = known
     return found
 

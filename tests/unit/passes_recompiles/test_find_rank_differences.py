@@ -137,7 +137,7 @@ def test_an_exception_of_another_rank_is_said_as_cause_or_effect():
     found = find_rank_differences(Run(info=RunInfo(cwd="/p", exit_status=1), processes=processes, problems=(problem,)))
     (finding,) = found.findings
     assert "It was killed or exited with os._exit, so what happened there" in finding.why
-    assert "Rank 1 ended with an exception at train.py:20 (ValueError: rank one is ill). Which came first is not known" in finding.why
+    assert "Rank 1 ended with an exception at train.py:20 (ValueError: rank one is ill). Which happened first is not known" in finding.why
 
 
 def test_logs_without_an_end_record_say_nothing_of_the_end():

@@ -119,7 +119,7 @@ def test_what_runs_alone_since_the_limit_was_hit_is_told_there(builders):
     found = find_recompiles(replace(limit, frames=(*limit.frames[:-1], refused, *own), recompiles=events))
     (finding,) = found.findings
     assert finding.code == "DR01"
-    assert "What it calls has been compiled on its own from then on: `inner` (2 versions)." in finding.why
+    assert "From then on, what it calls is compiled on its own: `inner` (2 versions)." in finding.why
 
 
 def test_the_learning_rate_is_the_users_though_torch_reads_it(builders):

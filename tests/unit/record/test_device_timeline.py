@@ -90,7 +90,7 @@ def test_a_profile_that_does_not_fit_gives_no_gain():
     profiled, period = program(20, pieces=broken(("host", 300)))
     (region,) = [one for one in summarise(profiled, "0/0", period * 3) if one["region"] == "1/0"]
     assert region["gain_us"] is None and region["break_us"] > 0
-    assert re.fullmatch(r"the profile played again takes [\d.]+ ms a call, a call without a profiler [\d.]+ ms", region["gain_why_not"])
+    assert re.fullmatch(r"the replayed profile takes [\d.]+ ms per call, a call without a profiler [\d.]+ ms", region["gain_why_not"])
     (region,) = [one for one in summarise(profiled, "0/0", None, "it needs more calls") if one["region"] == "1/0"]
     assert region["gain_us"] is None and region["gain_why_not"] == "it needs more calls"
 

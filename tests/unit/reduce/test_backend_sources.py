@@ -171,7 +171,7 @@ def test_the_text_of_a_copied_function_can_be_asked_for(script):
 def test_what_cannot_be_copied_is_said(script):
     assert source_of(textwrap.dedent) == ("dedent", "from textwrap import dedent")
     for backend in (script.closed(3), script.Backend(3)):
-        with pytest.raises(ValueError, match="no name of the top level|variables of a function around it"):
+        with pytest.raises(ValueError, match="not a top-level name|variables of a function around it"):
             source_of(backend)
 
 

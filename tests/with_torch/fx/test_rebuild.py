@@ -326,7 +326,7 @@ def test_numpy_norm_and_operators_with_names_of_python(printed):
     shifted, norm = rebuilt.graph_module(torch.ones(4, dtype=torch.int32))
     assert shifted.tolist() == [4] * 4 and float(norm) == 8.0
     assert "torch._numpy.linalg.norm" in write_script(rebuilt, title=[])
-    with pytest.raises(NotRebuildableError, match="no operator name"):
+    with pytest.raises(NotRebuildableError, match="not an operator name"):
         rebuild(printed('L_x_: "i32[4][1]cpu"', "a = torch.ops.aten.__class__.default(L_x_)", "return (a,)"))
 
 

@@ -246,8 +246,8 @@ def test_what_other_random_numbers_show_is_found_too():
     ("text", "said"),
     [
         (GOOD, "nothing to reduce: the script shows no graph_break"),
-        ("open('data.txt')\n", "the script fails by itself in an empty directory (FileNotFoundError"),
-        ("input()\n", "the script fails by itself in an empty directory (EOFError"),
+        ("open('data.txt')\n", "the script itself fails in an empty directory (FileNotFoundError"),
+        ("input()\n", "the script itself fails in an empty directory (EOFError"),
     ],
 )
 def test_what_shows_nothing_is_said_in_one_line(text, said):

@@ -68,7 +68,7 @@ def test_what_cannot_be_set_is_one_line(tmp_path):
     (tmp_path / "graph.txt").write_text("class GraphModule:\n    def forward(self):\n        return ()\n")
     option = ["inductor.joint_custom_pre_pass", {"dynadiag_function": "system", "module": "os"}]
     (tmp_path / "setting.json").write_text(json.dumps({"backend": "eager", "configs": [option]}))
-    with pytest.raises(UnreadableInputError, match="names no function of torch"):
+    with pytest.raises(UnreadableInputError, match="does not name a torch function"):
         load_capture(tmp_path)
 
 
