@@ -19,7 +19,7 @@ from dynadiag.bench.break_costs import find_prices
 from dynadiag.bench.clocks import ClockWatch, clock_note
 from dynadiag.bench.finding import find_loop
 from dynadiag.bench.judging import compare_arms, end_early, summarise
-from dynadiag.bench.measured_limits import find_limits
+from dynadiag.bench.limits import find_limits
 from dynadiag.bench.outcome import ArmResult, BenchResult, Correctness
 from dynadiag.bench.process import ArmEndedError, ArmFailedError, ArmProcess, default_python
 from dynadiag.bench.round_loop import BenchOptions, Progress, RoundLoop, Runner

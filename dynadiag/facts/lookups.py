@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from dynadiag.facts.user_frames import of_last_run, source_function
-from dynadiag.model.run import Frame, Graph, MutationRecord, Problem, Process, RegionCost, Run, TracedInput
+from dynadiag.model.run import Frame, Graph, Problem, Process, RegionCost, Run, TracedInput
 
 _Entry = TypeVar("_Entry", bound=Any)
 _Key = TypeVar("_Key")
@@ -66,17 +66,6 @@ def compiled_functions(run: Run) -> frozenset[tuple[str | None, str | None]]:
 def compiled_in_epochs(run: Run) -> frozenset[tuple[str | None, str | None, int, int]]:
     """The same, with the process and the epoch of each."""
     return frozenset((frame.file, source_function(frame.name), frame.key.process, frame.key.epoch) for frame in run.frames)
-
-
-@of_last_run
-def side_effects_by_function(run: Run) -> Mapping[str | None, Sequence[MutationRecord]]:
-    """The records of Python side effects by the name of the function that has them."""
-    found: dict[str | None, list[MutationRecord]] = {}
-    for record in run.mutation_records:
-        frame = run.frame(record.frame) if record.kind == "side_effects" else None
-        if frame is not None:
-            found.setdefault(source_function(frame.name), []).append(record)
-    return found
 
 
 @of_last_run

@@ -23,8 +23,8 @@ from dynadiag.fx.probe_inputs import aliases_of, fake_from_spec, reads_values
 from dynadiag.fx.rebuild import Rebuilt
 from dynadiag.fx.refusal import shorten
 from dynadiag.fx.running import missing_device
-from dynadiag.torch_compat.dispatch.process_groups import fake_process_groups
 from dynadiag.torch_compat.dispatch.state import fake_mode_for, kept_global_state
+from dynadiag.torch_compat.dispatch.surroundings import fake_process_groups
 from dynadiag.torch_compat.dispatch.writes import WriteWatch, storage_bytes, storages
 
 _LARGEST_REAL_BYTES = 64 * 1024 * 1024

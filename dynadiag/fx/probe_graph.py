@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
 import signal
 import sys
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from typing import Any
 
+import torch
+
 from dynadiag import trace
 from dynadiag.errors import DynadiagError
-from dynadiag.fx import asking
 from dynadiag.fx.details import operator_schemas
+from dynadiag.fx.inputs import FILLINGS, InputSpec
 from dynadiag.fx.missing_operators import OperatorFacts
-from dynadiag.fx.mutation_probe import probe
+from dynadiag.fx.mutation_probe import lifted_specs, probe
 from dynadiag.fx.mutation_records import ProbeResult, Refusal
 from dynadiag.fx.rebuild import RebuildOptions, Rebuilt, rebuild
 from dynadiag.fx.refusal import NotRebuildableError, shorten
-from dynadiag.fx.running import try_run
+from dynadiag.fx.running import missing_device, try_run
 from dynadiag.model.mutations import AotMetadata
 from dynadiag.model.run import Graph, Run
+from dynadiag.torch_compat.aot.asked import aot_refusal
+from dynadiag.torch_compat.dispatch.state import kept_global_state
+from dynadiag.torch_compat.dispatch.surroundings import fake_process_groups
 
 LONGEST_S = 30.0
 _SMALLEST = """class GraphModule(torch.nn.Module):
@@ -31,6 +39,9 @@ _SMALLEST = """class GraphModule(torch.nn.Module):
 """
 _TRITON = re.compile(r"triton_kernel_wrapper_functional(?:_proxy)?\(kernel_idx = (\d{1,6}),.*?tensors_to_clone = \[([^\]]*)\]")
 _QUOTED = re.compile(r"'([^']*)'")
+
+
+_LARGEST_BYTES = 64 * 1024 * 1024
 
 
 class _OutOfTimeError(BaseException):
@@ -164,5 +175,26 @@ def _observed(graph: Graph, run: Run) -> Refusal | None:
 
 
 def _asked(rebuilt: Rebuilt, result: ProbeResult) -> Refusal | None:
-    text = asking.refusal_of(rebuilt) if asking.may_refuse(rebuilt, result) else None
+    text = refusal_of(rebuilt) if may_refuse(rebuilt, result) else None
     return None if text is None else Refusal(text=text, basis="asked")
+
+
+def may_refuse(rebuilt: Rebuilt, result: ProbeResult) -> bool:
+    """Whether a mutation is of a kind that AOTAutograd refuses for some inputs: replaced memory, shared memory, overlap within a tensor."""
+    specs = lifted_specs(rebuilt)
+    return any(one.where == "rejected" or one.aliases or _overlaps_itself(specs[one.index]) for one in result.mutations)
+
+
+def refusal_of(rebuilt: Rebuilt) -> str | None:
+    """The error that AOTAutograd of this torch raises for the graph and inputs like the recorded ones; None when it takes them."""
+    if rebuilt.input_bytes > _LARGEST_BYTES or missing_device(rebuilt) is not None:
+        return None
+    quiet = contextlib.redirect_stderr(io.StringIO())
+    grad = torch.set_grad_enabled(rebuilt.grad is not False)
+    with fake_process_groups(rebuilt.groups), kept_global_state(), quiet, warnings.catch_warnings(), grad:
+        warnings.simplefilter("ignore")
+        return aot_refusal(rebuilt.graph_module, rebuilt.example_inputs(FILLINGS[0]))
+
+
+def _overlaps_itself(spec: InputSpec) -> bool:
+    return any(step == 0 and size > 1 for step, size in zip(spec.stride or (), spec.shape or (), strict=False))

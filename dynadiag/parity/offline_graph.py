@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from torch.fx import GraphModule, Node
+
 from dynadiag.fx.mutation_records import InputMutation
 from dynadiag.parity.judging import aspect_of, to_json
 from dynadiag.parity.replaying import Outcome, first_layer, replay
 from dynadiag.parity.scenarios import Scenario
 from dynadiag.parity.subject import Ready
-from dynadiag.parity.user_lines import input_line, output_line
 from dynadiag.reduce.core.isolation import ChildReport, Tell, run_forked
 from dynadiag.scratch import make_scratch
 from dynadiag.torch_compat.dynamo import replaying
+from dynadiag.torch_compat.pytree import tree_leaves
 
 Told = dict[int, dict[str, Any]]
+
+
+_FRAME = re.compile(r'File "(?P<file>[^"]*)", line (?P<line>\d+), in (?P<function>.*)\n\s*(?P<code>.*)')
+Line = dict[str, Any]
 
 
 def try_graph(ready: Ready, *, until: float, timeout_s: float) -> dict[str, Any]:
@@ -196,3 +203,25 @@ def _tried(ready: Ready, scenario: Scenario, answer: Mapping[str, Any]) -> dict[
         "gradients_why_not": answer["gradients_why_not"],
         "values_compared": ready.setting.values and not answer["random"],
     }
+
+
+def input_line(mutation: InputMutation) -> Line | None:
+    """The line of the last op that writes the input."""
+    for site in reversed(mutation.sites):
+        if site.stack:
+            file, line, function, code = site.stack[-1]
+            return {"file": file, "line": line, "function": function, "code": code.strip()}
+    return None
+
+
+def output_line(module: GraphModule, position: int) -> Line | None:
+    """The line of the op that makes the how-many-th output."""
+    (end,) = (node for node in module.graph.nodes if node.op == "output")
+    leaves = tree_leaves(end.args[0])
+    made = leaves[position] if position < len(leaves) else None
+    trace = made.meta.get("stack_trace") if isinstance(made, Node) else None
+    found = list(_FRAME.finditer(trace)) if isinstance(trace, str) else []
+    if not found:
+        return None
+    frame = found[-1]
+    return {"file": frame["file"], "line": int(frame["line"]), "function": frame["function"].strip(), "code": frame["code"].strip()}

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from dynadiag.model import codes
-from dynadiag.passes.parity_replay_words import plain_source
+from dynadiag.passes.find_parity_replayed import plain_source
 
 SCHEMA_VERSION = 1
 LIMITS = (

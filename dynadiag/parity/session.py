@@ -6,17 +6,18 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from dynadiag import trace
+from dynadiag import report, trace
 from dynadiag.errors import NothingFoundError, TorchUnsupportedError, UnreadableInputError, UsageError
 from dynadiag.json_lines import parsed
 from dynadiag.model import Run
-from dynadiag.parity.happened import happened_in
 from dynadiag.parity.result import ParityResult, findings_of
+from dynadiag.passes.find_parity import TITLES
 from dynadiag.record.probe import environment_afterwards
+from dynadiag.render.parity_words import details, verdict
 from dynadiag.scratch import scratch
 
 _MAIN = Path(__file__).with_name("offline_main.py")
@@ -131,3 +132,25 @@ def _start(python: str, job: Path, stderr: Any) -> subprocess.Popen[bytes]:
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, env=environment_afterwards())
     except OSError as error:
         raise UsageError(f"{python} cannot be started: {error.strerror}") from None
+
+
+def happened_in(run: Run) -> Mapping[str, Any] | None:
+    """The verdict in words, and the findings on calls that really differed; None when no calls were compared in the run."""
+    if not run.parity:
+        return None
+    built = report.build(run)
+    if built.parity is None:
+        return None
+    findings = [
+        {
+            "code": one.code,
+            "severity": one.severity,
+            "title": one.title,
+            "why": one.why,
+            "where": asdict(one.where) if one.where is not None else None,
+        }
+        for one in built.findings
+        if one.code in TITLES
+    ]
+    compared = built.parity.calls_equal + built.parity.calls_different
+    return {"verdict": verdict(built.parity), "calls_compared": compared, "findings": findings, "notes": list(details(built.parity))}

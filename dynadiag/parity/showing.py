@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dynadiag.parity.result import LIMITS, ParityFinding, ParityResult
-from dynadiag.passes.parity_replay_words import plain_source, tensor_in_words
+from dynadiag.passes.find_parity_replayed import plain_source, tensor_in_words
 from dynadiag.render.markdown_text import prose
 from dynadiag.render.sanitise import clean
 

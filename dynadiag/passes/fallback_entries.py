@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from dynadiag.advice.fallbacks import fallback_advice
 from dynadiag.facts.fingerprint import Subject, fingerprints
@@ -16,7 +16,6 @@ from dynadiag.model.report import Fallback, GraphBreak
 from dynadiag.model.run import SOFT_ERRORS, Frame, Location, Problem, Run
 from dynadiag.passes.break_sites import break_sites
 from dynadiag.passes.empty_frames import empty_frames, empty_reason, function_in, nothing_in, was_compiled
-from dynadiag.passes.legacy_warnings import legacy_meaning
 from dynadiag.passes.nothing_compiled import TRACING_OFF, nothing_compiled, problem_place, stance_effect, switched_off
 
 MOST_FRAMES = 10_000  # code objects that were left, of which each is told
@@ -35,6 +34,26 @@ CODES = {
 _LIMIT_TYPES = ("recompile limit exceeded", "cache limit exceeded")
 # As `variables/functions.py` and `symbolic_convert.py` of `torch/_dynamo` say it (2.11, 2.15); torch of 2023 wrote "wrapped function".
 _DISABLED_CALL = re.compile(r"(?:compiler|_dynamo)\.disable\(\)`?d? (?:wrapped )?function")
+
+# What the warnings of 2022 meant (text logs of torchdynamo and functorch): `is_aot_autograd_safe_to_run` and `AotAutogradStrategy` of
+# `torch/_dynamo/optimizations/training.py` in torch 1.13.
+_MUTATION: Final = (
+    "In 2022, torchdynamo inspected each captured graph before passing it to AOTAutograd. This one mutates a tensor in place, which "
+    "AOTAutograd could not represent at the time (without functionalization any mutation, with it one of an input), so the whole "
+    "captured graph ran eagerly, not only the op. With current torch, the same code is functionalized and compiled; the new value is "
+    "copied back after the graph"
+)
+_LSTM: Final = (
+    "In 2022, torchdynamo refused graphs that contain an LSTM module, because of an open bug (pytorch/functorch#586), and ran them "
+    "eagerly. Current torch leaves LSTM, GRU and RNN modules out of its graphs unless torch._dynamo.config.allow_rnn is set, which is "
+    "a graph "
+    "break, not this fallback"
+)
+_UNSAFE: Final = (
+    "In 2022, torchdynamo considered the captured graph unsafe for AOTAutograd (a mutation in it, or an LSTM module) and ran the whole "
+    "graph eagerly, forward and backward. With current torch, graphs with mutations are functionalized and compiled"
+)
+_OTHER: Final = "a warning of torch's compiler in a text log of 2022: a captured graph ran eagerly"
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,3 +312,13 @@ def _nothing(run: Run) -> list[list[_Entry]]:
         if nothing is None or nothing.slug in _NOT_SEEN_TO_RUN
         else [[_Entry("nothing_compiled", None, nothing.reason, nothing.where, (), name=nothing.slug)]]
     )
+
+
+def legacy_meaning(text: str) -> str:
+    """What a warning of 2022 meant, what forced it then, and what becomes of the same code on current torch."""
+    lower = text.lower()
+    if "presence of mutation" in lower or "has mutation" in lower:
+        return _MUTATION
+    if "presence of lstm" in lower:
+        return _LSTM
+    return _UNSAFE if "not safe to run" in lower else _OTHER

@@ -13,22 +13,29 @@ from typing import NamedTuple
 
 from dynadiag.advice.mutations import mutation_advice
 from dynadiag.facts.fingerprint import Subject, fingerprints
-from dynadiag.facts.user_frames import is_own_file, source_function
+from dynadiag.facts.user_frames import is_own_file, normal_path, own_frame, source_function
 from dynadiag.facts.wording import plural
 from dynadiag.model import codes
 from dynadiag.model.report import Mutation, PassResult
-from dynadiag.model.run import Location, Run
+from dynadiag.model.run import Frame, Location, Run
 from dynadiag.passes.mutation_breaks import break_facts
 from dynadiag.passes.mutation_effects import optimizer_breaks, with_effects
-from dynadiag.passes.mutation_errors import failed_by_new_sizes, leaf_facts, refusal_of, refused, uncaught_effect, uncaught_facts
-from dynadiag.passes.mutation_facts import Effect, Fact, Site, severity_of, sorted_effects, worst
+from dynadiag.passes.mutation_errors import (
+    failed_by_new_sizes,
+    inner_name,
+    leaf_facts,
+    refusal_of,
+    refused,
+    uncaught_effect,
+    uncaught_facts,
+)
+from dynadiag.passes.mutation_facts import Effect, Fact, Site, severity_of, site_of, sorted_effects, worst
 from dynadiag.passes.mutation_findings import mutation_findings
-from dynadiag.passes.mutation_free import inner_facts
 from dynadiag.passes.mutation_graphs import GraphView, graph_views, last_graphs
 from dynadiag.passes.mutation_inputs import disagreements, input_facts
-from dynadiag.passes.mutation_parity import with_parity
 from dynadiag.passes.mutation_postgrad import copy_effect, missed_reinplacing, whole_copies
 from dynadiag.passes.mutation_python import python_facts
+from dynadiag.passes.parity_calls import Wrong, in_words, sharing_in_words, wrong_things
 
 Key = tuple[object, ...]
 MOST_PYTHON = 5_000
@@ -48,6 +55,11 @@ _OF_BREAKS = frozenset(
 )
 # Each backward graph of compiled autograd is a function of a file of its own.
 _MADE_FILE = re.compile(r"<eval_with_key>\.\d+")
+
+
+_DETAIL = "the tensor is made in the graph: functionalization replaces the write with a new value"
+_KINDS = frozenset(("data", "metadata", "storage"))
+_IF_MOVED = "when torch, unaware of the write, moves or drops the call, or reads a value from before it"
 
 
 class _Unprobed(NamedTuple):
@@ -206,3 +218,101 @@ def _notes(unprobed: Sequence[_Unprobed], facts: Sequence[Fact]) -> Iterator[str
         reasons = Counter(one.why for one in graphs)
         for why, count in list(reasons.items())[:3]:
             yield f"Mutations: {what.format(plural(count, 'graph'))} ({why})."
+
+
+def by_optimizer(site: Site) -> bool:
+    """Whether a line of torch.optim writes: what it makes on the way belongs to the optimizer's step."""
+    return site.inner is not None and "/torch/optim/" in normal_path(site.inner.file)
+
+
+def inner_facts(view: GraphView, run: Run) -> Iterator[Fact]:
+    """One fact for each variable that the graph makes and code that the user wrote or called writes in place."""
+    by_name: dict[str, list[Site]] = {}
+    for node in view.inner_writes:
+        site = site_of(view.frame, view.stack_of(node), node.target, run)
+        if site.where is None or not is_own_file(site.where.file, run) or by_optimizer(site):
+            continue
+        by_name.setdefault(inner_name(site, node.args[0] if node.args else node.name), []).append(site)
+    for name, sites in by_name.items():
+        yield Fact(
+            code=codes.MADE_IN_GRAPH,
+            frame=view.frame,
+            graph=view.graph.id,
+            input=f"{name} (made in the compiled code)",
+            kind="data",
+            where="in_graph",
+            effects=(Effect("free", "derived", _DETAIL),),
+            sites=tuple(dict.fromkeys(sites)),
+            bytes_written_back=0,
+            unknown={
+                "bytes_touched": "only writes of inputs are measured",
+                "no_grad": "only writes of inputs are analysed",
+                "static": "it is not an input",
+            },
+        )
+
+
+# "Written on a tensor made in the graph": not where that tensor turned out to be an input.
+
+
+def with_parity(facts: Sequence[Fact], run: Run) -> Iterator[Fact]:
+    """The facts, those of an input that was seen to be wrong with that as their worst effect; and a fact for each input that had none."""
+    wrong = [one for one in wrong_things(run) if one.code == codes.WRONG_INPUT and one.input is not None]
+    by_input: dict[tuple[object, ...], list[Wrong]] = {}
+    for one in wrong:
+        by_input.setdefault(_input_of(run.frame(one.call.frame) if one.call.frame else None, one.input), []).append(one)
+    places = {one.where for one in wrong}
+    told: set[int] = set()
+    for fact in facts:
+        mine = by_input.get(_input_of(fact.frame, fact.input), []) if fact.kind in _KINDS else []
+        told.update(map(id, mine))
+        if fact.code == codes.MADE_IN_GRAPH and _lines(fact) & places:
+            continue
+        yield replace(fact, effects=sorted_effects((*fact.effects, *map(_effect, mine)))) if mine else fact
+    for one in wrong:
+        frame = run.frame(one.call.frame) if one.call.frame else None
+        if id(one) not in told and frame is not None:
+            yield _fact(one, frame)
+    yield from _undeclared({(one.call.frame, one.input) for one in wrong}, run)
+
+
+def _undeclared(wrong: set[tuple[str | None, str | None]], run: Run) -> Iterator[Fact]:
+    """Writes that an operator was seen to make without declaring them, in calls whose results were eager's all the same."""
+    for call in run.parity:
+        frame = run.frame(call.frame) if call.frame else None
+        for write in call.writes if call.verdict == "equal" and frame is not None else ():
+            if frame is None or write.declared or (call.frame, write.input) in wrong:
+                continue
+            where = own_frame(write.stack, run)
+            detail = (
+                f"seen in call {call.call}: {write.op} wrote it and does not declare that; even so, the compared calls had eager's results"
+            )
+            yield Fact(
+                code=codes.UNDECLARED_WRITE,
+                frame=frame,
+                input=write.input,
+                kind="data",
+                effects=(Effect("silent_wrong", "predicted", detail, condition=_IF_MOVED),),
+                sites=() if where is None else (Site(where, write.op),),
+            )
+
+
+def _lines(fact: Fact) -> set[Location | None]:
+    return {site.where for site in fact.sites}
+
+
+def _input_of(frame: Frame | None, name: str | None) -> tuple[object, ...]:
+    """What a wrong input and a fact must agree in to be about the same: the function and the input."""
+    return () if frame is None else (frame.file, source_function(frame.name), name)
+
+
+def _effect(one: Wrong) -> Effect:
+    sharing = sharing_in_words(one.call)
+    detail = f"seen in call {one.call.call}: {in_words(one.difference)}" + ("" if sharing is None else f"; {sharing}")
+    return Effect("silent_wrong", "observed", detail)
+
+
+def _fact(one: Wrong, frame: Frame) -> Fact:
+    op = next((write.op for write in one.call.writes if write.input == one.input), None)
+    sites = () if one.where is None else (Site(one.where, op),)
+    return Fact(code=codes.WRONG_INPUT, frame=frame, input=str(one.input), kind="data", effects=(_effect(one),), sites=sites)

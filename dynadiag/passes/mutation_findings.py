@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from dynadiag.advice.mutations import why_nothing
 from dynadiag.facts.fingerprint import fingerprint
@@ -158,11 +158,6 @@ def _cost(kind: str, size: int | None, group: Sequence[Mutation]) -> Cost | None
     if kind in ("copy_back", "extra_copy") and size is not None:
         return Cost(value=float(size), unit="bytes a call", basis="derived")
     return Cost(value=float(len(group)), unit="inputs", basis="counted") if kind == "cudagraph_skip" else None
-
-
-def forces_eager(mutations: Sequence[Mutation]) -> Iterator[Mutation]:
-    """The mutations for which AOTAutograd refused a graph."""
-    return (one for one in mutations if any(effect["kind"] == "eager_fallback" for effect in one.effects))
 
 
 def size_of(mutation: Mutation) -> str:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import getpass
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +24,6 @@ from dynadiag.json_lines import parsed, value_of
 from dynadiag.reduce.core.failure import SILENT, Said
 from dynadiag.reduce.reproducer.proving import DROPPED
 from dynadiag.reduce.sources.failing_script import Suspect
-from dynadiag.reduce.sources.machine_answers import take_over, users_cache
 from dynadiag.reduce.sources.resuming import seals_of
 
 Message = Mapping[str, Any]
@@ -29,6 +31,11 @@ _LARGEST_JOB_BYTES = 64 << 20
 _GOES_ON = "--resume with --out"
 _START = "import gc, runpy, sys; gc.disable(); runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
 """As `-m`, but garbage is not looked for until the worker is ready: importing torch's compiler leaves none, and spends a seventh on it."""
+
+
+_MARKER = ".so.load_ok"
+"""Stands beside a probe that was compiled and loaded (`torch/_inductor/cpu_vec_isa.py`, 2.15; 2.11 has none)."""
+_MOST_PROBES = 50
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +92,7 @@ def reduce_captured(
         "bisect": options.bisect,
         "jobs": options.jobs,
     }
-    take_over(users_cache(), out / "compile-cache")
+    copy_compiler_probes(users_cache(), out / "compile-cache")
     return _worked("dynadiag.reduce.graph_worker", {**job, **(_known_before(out) if options.resume else {})}, out, on_message)
 
 
@@ -216,3 +223,44 @@ def _environment(out: Path) -> dict[str, str]:
         "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
         "TORCHINDUCTOR_CACHE_DIR": str(out / "compile-cache"),
     }
+
+
+def users_cache(environment: Mapping[str, str] = os.environ) -> Path | None:
+    """The folder of inductor's cache in the user's own processes (`torch/_inductor/runtime/cache_dir_utils.py`, 2.11 to 2.15)."""
+    named = environment.get("TORCHINDUCTOR_CACHE_DIR")
+    if named:
+        return Path(named)
+    try:
+        user = getpass.getuser()
+    except (KeyError, ImportError, OSError):
+        return None
+    return Path(tempfile.gettempdir()) / ("torchinductor_" + re.sub(r'[\\/:*?"<>|]', "_", user))
+
+
+def copy_compiler_probes(cache: Path | None, to: Path) -> int:
+    """Copy what inductor found out about the C++ compiler (7 to 9 CPU seconds with an empty cache, torch 2.15); gives how many probes.
+
+    Only files of this user: a folder of that name may be anybody's. No graph is copied.
+    """
+    copied = 0
+    if cache is None or cache.resolve() == to.resolve():
+        return 0
+    with contextlib.suppress(OSError):
+        for marker in sorted(cache.glob(f"*/*{_MARKER}"))[:_MOST_PROBES]:
+            copied += _copy(marker, to / marker.parent.name)
+    return copied
+
+
+def _copy(marker: Path, folder: Path) -> bool:
+    stem = marker.name.removesuffix(_MARKER)
+    files = [marker.with_name(f"{stem}{ending}") for ending in (".cpp", ".so", _MARKER)]
+    if not all(_is_ours(file) for file in files):
+        return False
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in files:
+        shutil.copy2(file, folder / file.name)
+    return True
+
+
+def _is_ours(file: Path) -> bool:
+    return file.is_file() and not file.is_symlink() and (not hasattr(os, "getuid") or file.stat().st_uid == os.getuid())

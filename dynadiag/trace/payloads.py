@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import functools
 import os
+import re
 import tempfile
 import zlib
 from collections.abc import Mapping
@@ -12,19 +13,24 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from dynadiag.errors import UnreadableInputError
-from dynadiag.model.mutations import AotMetadata, ProbedGraph, SideEffect
+from dynadiag.model.mutations import AotMetadata, ProbedGraph, ProbedMutation, ProbedWrite, SideEffect
 from dynadiag.model.run import Location, PayloadRef
 from dynadiag.trace.aot_metadata import read_aot_metadata
-from dynadiag.trace.probe_records import read_probe
 from dynadiag.trace.records import untab
-from dynadiag.trace.side_effects import read_side_effects
 from dynadiag.trace.sources import OpenLog, shown
 from dynadiag.trace.stacks import printed_stack_of
 from dynadiag.trace.text_prefix import strip_prefixes
-from dynadiag.trace.values import BadRecordError, as_dict, as_list, as_texts, decode, parse_json
+from dynadiag.trace.values import BadRecordError, as_bool, as_dict, as_id, as_list, as_text, as_texts, decode, parse_json
 
 LARGEST_PAYLOAD_BYTES = 256 << 20
 _LARGEST_UNPACKED = 4 << 30
+
+
+_HEAD = re.compile(r"^Mutating object of type (.{1,400}?) \((source name|source|no source|unable)(?:: (.{1,2000}))?\)")
+_BETWEEN_STACKS = re.compile(r"^ *\*{8} *$", re.MULTILINE)
+_MOST_SIDE_EFFECTS = 2_000
+_MOST_MUTATIONS = 20_000
+_MOST_SITES = 200
 
 
 def read_payload(ref: PayloadRef) -> str:
@@ -107,3 +113,91 @@ def probe_result(ref: PayloadRef) -> ProbedGraph | None:
         return read_probe(as_dict(parse_json(read_payload(ref), "not JSON")))
     except BadRecordError:
         return None
+
+
+def read_side_effects(text: str) -> tuple[SideEffect, ...]:
+    """Each object that the artifact `dynamo_side_effects` names as changed, with its stacks; what is not of this form is left out.
+
+    Written by `SideEffects._format_side_effect_message` (torch/_dynamo/side_effects.py, 2.11 and 2.15); older torch has no such record.
+    """
+    found: list[SideEffect] = []
+    lines: list[str] = []
+    for line in [*text.split("\n"), "Mutating "]:
+        if line.startswith("Mutating ") and lines:
+            effect = _side_effect(lines)
+            if effect is not None and len(found) < _MOST_SIDE_EFFECTS:
+                found.append(effect)
+            lines = []
+        if lines or line.startswith("Mutating object"):
+            lines.append(line)
+    return tuple(found)
+
+
+def _side_effect(lines: list[str]) -> SideEffect | None:
+    match = _HEAD.match(lines[0])
+    if match is None:
+        return None
+    kind, how, name = match.groups()
+    parts = _BETWEEN_STACKS.split("\n".join(lines[1:]))
+    stacks = tuple(stack for stack in map(printed_stack_of, parts) if stack)
+    made_inside = how == "source" and name == "created in torch.compile region"
+    return SideEffect(type=kind, source=None if made_inside or how != "source name" else name, variable=_variable(how, name), stacks=stacks)
+
+
+def _variable(how: str, name: str | None) -> str | None:
+    """The name of a variable that an inner function changes (a cell), which torch gives without a source."""
+    return name if how == "source" and name is not None and name.isidentifier() else None
+
+
+def read_probe(values: Mapping[str, Any]) -> ProbedGraph:
+    """One record; what is mistyped in it counts as not known."""
+    mutations = values.get("mutations")
+    return ProbedGraph(
+        mutations=None if mutations is None else tuple(map(_mutation, map(as_dict, as_list(mutations)[:_MOST_MUTATIONS]))),
+        error=as_text(values.get("error")),
+        refusal=as_text(as_dict(values.get("refusal")).get("text")),
+        notes=as_texts(values.get("notes")),
+    )
+
+
+def _mutation(values: Mapping[str, Any]) -> ProbedMutation:
+    return ProbedMutation(
+        index=as_id(values.get("index")),
+        name=as_text(values.get("name")) or "?",
+        source=as_text(values.get("source")),
+        kinds=as_texts(values.get("kinds")),
+        where=as_text(values.get("where")),
+        no_grad=as_bool(values.get("no_grad")),
+        requires_grad=as_bool(values.get("requires_grad")),
+        static=as_text(values.get("static")),
+        bytes_touched=as_id(values.get("bytes_touched")),
+        bytes_written_back=as_id(values.get("bytes_written_back")),
+        aliases=as_texts(values.get("aliases")),
+        overlaps=as_texts(values.get("overlaps")),
+        sites=tuple(map(_write, map(as_dict, as_list(values.get("sites"))[:_MOST_SITES]))),
+    )
+
+
+def _write(values: Mapping[str, Any]) -> ProbedWrite:
+    return ProbedWrite(
+        node=as_text(values.get("node")),
+        op=as_text(values.get("op")) or "?",
+        stack=tuple(_location(entry) for entry in as_list(values.get("stack"))[:100] if entry and type(entry) is list),
+        no_grad=as_bool(values.get("no_grad")),
+        kind=as_text(values.get("kind")) or ("metadata" if values.get("metadata") is True else "data"),
+        through=as_texts(values.get("through")),
+        bytes_touched=as_id(values.get("bytes_touched")),
+    )
+
+
+def _location(entry: list[Any]) -> Location:
+    padded = entry if len(entry) == 4 else [*entry, None, None, None, None][:4]
+    try:
+        return _known(*padded)
+    except TypeError:  # a list or an object where a text should stand
+        return _known.__wrapped__(*padded)
+
+
+@functools.lru_cache(maxsize=4096, typed=True)  # the writes of one optimizer step share their callers
+def _known(file: object, line: object, function: object, code: object) -> Location:
+    return Location(as_text(file) or "<unknown>", as_id(line), as_text(function), as_text(code))

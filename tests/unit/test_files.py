@@ -161,7 +161,7 @@ def test_what_grows_is_no_link_no_pipe_and_has_one_name(places):
     (run / "hard").hardlink_to(victim)
     (run / "folder").mkdir()
     os.mkfifo(run / "pipe")
-    linked, named, kind = "it is a link", "another name", "no regular file"
+    linked, named, kind = "it is a link", "another name", "not a regular file"
     for name, why in {"link": linked, "dangling": linked, "hard": named, "folder": "directory", "pipe": kind}.items():
         for keep in (None, 0):
             with pytest.raises(OSError, match=why):

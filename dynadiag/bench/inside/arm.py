@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from dynadiag.bench.inside import baseline_file
 from dynadiag.bench.inside.about import about_here
 from dynadiag.bench.inside.break_costs import prices_of
-from dynadiag.bench.inside.checking import Outcome, check_arm, check_eager, check_random, needs_own_setting
+from dynadiag.bench.inside.checking import Outcome, check_arm, check_eager, check_random, judge, needs_own_setting
+from dynadiag.bench.inside.comparing import compare_all
 from dynadiag.bench.inside.loading import load_step
 from dynadiag.bench.inside.patching import EAGER, CompileSwitch
 from dynadiag.bench.inside.probing import probe
@@ -37,7 +37,7 @@ def _starting_state(*, keeps: bool, kept: dict[str, dict[str, Any]] | None) -> C
 
     def change(state: State) -> None:
         if kept is not None:
-            baseline_file.take_over(state, kept)
+            take_over_baseline(state, kept)
         if keeps or kept is not None:
             seed_generators()
 
@@ -114,14 +114,14 @@ class Arm:
         phase("running in eager mode")
         if not self.eager:
             keep_all_metrics()
-        kept = None if same_as is None else baseline_file.load(Path(same_as))
+        kept = None if same_as is None else load_baseline(Path(same_as))
         change = _starting_state(keeps=save is not None, kept=kept)
         expected = prime_and_expect(self.step, eager_arm=self.eager, change=change)
         outcome = check_eager(expected)
         if save is not None:
-            baseline_file.save(expected, Path(save))
+            save_baseline(expected, Path(save))
         if outcome is None and kept is not None:
-            outcome = baseline_file.agree(expected, kept)
+            outcome = agree_with_baseline(expected, kept)
         facts: dict[str, Any] = {}
         if not self.eager:
             facts = self._compile(expected, phase, outcome)
@@ -214,3 +214,44 @@ class Arm:
 
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
+
+
+def save_baseline(expected: Expected, path: Path) -> None:
+    """Keep the state that the baseline starts from, and what eager made of it."""
+    import torch
+
+    state = {name: value.cpu() for name, value in expected.snapshot.copies.items()}
+    torch.save({"state": state, "first": {name: value.cpu() for name, value in expected.recorded.first.items()}}, path)
+
+
+def load_baseline(path: Path) -> dict[str, dict[str, Any]]:
+    """What `save` kept; only tensors are read."""
+    import torch
+
+    kept: dict[str, dict[str, Any]] = torch.load(path, map_location="cpu", weights_only=True)
+    return kept
+
+
+def take_over_baseline(state: State, kept: dict[str, dict[str, Any]]) -> None:
+    """Give every tensor that has the name and shape of one of the baseline's that one's values."""
+    import torch
+
+    with torch.no_grad():
+        for name, held in state.held.items():
+            value = kept["state"].get(name)
+            if value is not None and value.shape == held.tensor.shape and value.dtype == held.tensor.dtype:
+                held.tensor.copy_(value)
+
+
+def agree_with_baseline(expected: Expected, kept: dict[str, dict[str, Any]]) -> Outcome | None:
+    """None when eager here gives what eager gave before the change; otherwise how they differ, or that they share no output.
+
+    Outputs are compared, and every gradient and tensor that both programs have by name; what only one has is a change of the program.
+    """
+    before, now = kept["first"], expected.recorded
+    shared = {name: value for name, value in before.items() if name in now.first}
+    if not any(name.startswith("output") for name in shared):
+        return Outcome(status="NOT_COMPARED", detail="the two programs share no output, so nothing says that they compute the same")
+    here = type(now)(first={name: now.first[name] for name in shared}, second=now.second, exact=now.exact, nudged=now.nudged)
+    outcome = judge(compare_all(here, shared), "eager is after, here is before the change")
+    return None if outcome.status == "PASS" else outcome

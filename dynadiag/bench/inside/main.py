@@ -16,13 +16,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn
 
-from dynadiag.bench.inside import other_version
+import dynadiag
 from dynadiag.bench.inside.arm import Arm
-from dynadiag.bench.inside.ceilings import measure_ceilings
 from dynadiag.bench.inside.looping import LoopRun, find_loop
 from dynadiag.bench.inside.shapes import ShapeReplay
+from dynadiag.bench.inside.work import measure_ceilings
 from dynadiag.capture.script import is_out_of_memory, one_line
-from dynadiag.errors import DynadiagError
+from dynadiag.errors import DynadiagError, UsageError
 from dynadiag.json_lines import Speaker
 from dynadiag.torch_compat.versions import require
 
@@ -104,11 +104,11 @@ class Server:
             os.chdir(Path(folder))
         if command.get("instead_of"):
             self._instead_of = top, copy = command["instead_of"]
-            other_version.prefer(top, copy)
+            prefer_copy(top, copy)
 
     def _check_version(self) -> None:
         if self._instead_of is not None:
-            other_version.refuse_working_tree(*self._instead_of)
+            refuse_working_tree(*self._instead_of)
 
     def _take_over(self, command: dict[str, Any]) -> NoReturn:
         """Serve from inside the script's call on; comes back only by an error."""
@@ -162,6 +162,34 @@ def _about_shapes(shapes: ShapeReplay, command: dict[str, Any]) -> Any:
     if what == "block":
         return asdict(shapes.block(index, int(command["calls"])))
     return shapes.regions(index)
+
+
+def prefer_copy(top: str, copy: str) -> None:
+    """Replace entries of `sys.path` inside the working tree by the same folder of the copy, where that has it."""
+    own = Path(dynadiag.__file__).parents[1]
+    sys.path[:] = [entry if Path(entry) == own else str(_in_copy(entry, top, copy) or entry) for entry in sys.path]
+
+
+def refuse_working_tree(top: str, copy: str) -> None:
+    """Raise UsageError when a module that the revision has was imported from the working tree: an editable install names that."""
+    own = Path(dynadiag.__file__).parent
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if not isinstance(file, str) or Path(file).is_relative_to(own) or _in_copy(file, top, copy) is None:
+            continue
+        where = Path(file).relative_to(top)
+        raise UsageError(
+            f"--git: {name} was imported from the working tree ({where}), not from the revision, so both versions would run the same code; "
+            "put its folder on PYTHONPATH or install it without --editable"
+        )
+
+
+def _in_copy(path: str, top: str, copy: str) -> Path | None:
+    """Where the copy has a file or folder of the working tree; None where it has none."""
+    if not Path(path).is_relative_to(top):
+        return None
+    found = Path(copy) / Path(path).relative_to(top)
+    return found if found.exists() else None
 
 
 if __name__ == "__main__":

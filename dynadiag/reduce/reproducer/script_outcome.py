@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from dynadiag.reduce.reproducer import bug_report
+from dynadiag.reduce.core.failure import Failure
+from dynadiag.reduce.core.failure import shows as failure_shows
+from dynadiag.reduce.core.messages import without_accidents
+from dynadiag.reduce.reproducer import bug_report, proving
 from dynadiag.reduce.reproducer.machine_facts import machine_facts
 from dynadiag.reduce.reproducer.needed_variables import proven_with_variables, with_variables
 from dynadiag.reduce.reproducer.proving import Proof, run_fresh
 from dynadiag.reduce.reproducer.result_files import common_json, versions, write_text
-from dynadiag.reduce.reproducer.script_file import FORMS, Header, reproducer
-from dynadiag.reduce.reproducer.script_proving import prove, shows
+from dynadiag.reduce.reproducer.script_file import FORMS, Header, guarded_name, reproducer
+from dynadiag.reduce.scripts.oracle import SEEDS
 from dynadiag.reduce.scripts.program import Program
 from dynadiag.reduce.scripts.recorded_failures import KINDS
 from dynadiag.reduce.scripts.reduction import ScriptReduction
 
 _NO_GRAPH = "a script was reduced, not a graph"
 _NOT_COUNTED = "the calls of a script are not counted"
+
+
+_SIGNS = {"graph_break": "AssertionError: graph break", "cudagraph_skip": "AssertionError: cudagraph skip"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,3 +169,47 @@ def _guilty(kind: str) -> dict[str, Any]:
     why = "not looked for in a script"
     steps = {} if layer is not None else {"layer": why}
     return {"layer": layer, "steps": steps, "pass": None, "pass_why": why, "config": None, "config_why": why, "needs": [], "queries": 0}
+
+
+def prove(source: str, failure: Failure, *, timeout_s: float, runs: int = proving.RUNS) -> proving.Proof:
+    """Run the source `runs` times, each in a fresh process and an empty directory: as it is, then with other random numbers."""
+    further = proving.template_for(source, failure)
+
+    def run(number: int) -> tuple[int | None, str]:
+        seed = SEEDS[(number - 1) % len(SEEDS)] if number else 0
+        return proving.run_fresh(seeded(source, seed), timeout_s=timeout_s, variables={}, template=further if number else None)
+
+    return proving.proof_by(source, failure, run, shows, runs=runs)
+
+
+def seeded(source: str, seed: int) -> str:
+    """The source with torch's generator set behind the first import of torch; itself for 0, or where it imports none."""
+    if seed == 0:
+        return source
+    lines = source.splitlines(keepends=True)
+    for node in ast.parse(source).body:
+        names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [one.name for one in getattr(node, "names", [])]
+        if isinstance(node, ast.Import | ast.ImportFrom) and any(str(name).partition(".")[0] == "torch" for name in names):
+            lines.insert(node.end_lineno or node.lineno, f'__import__("torch").manual_seed({seed})\n')
+            break
+    return "".join(lines)
+
+
+def shows(failure: Failure, status: int | None, output: str) -> bool:
+    """Whether a run that ended so shows the failure."""
+    if failure.kind == "graph_break":
+        return status == 1 and f"{_SIGNS['graph_break']}" in output and _reason(failure) in without_accidents(output)
+    if failure.kind == "recompile":
+        _, raised, said = output.rpartition("RecompileError" if "RecompileError" in output else "AssertionError: recompile")
+        return status == 1 and bool(raised) and guarded_name(failure) in said
+    if failure.kind == "fallback":
+        return status == 1 and ("AssertionError: eager fallback" in output or "FailOnRecompileLimitHit" in output)
+    if failure.kind in _SIGNS:
+        return status == 1 and _SIGNS[failure.kind] in output
+    return failure_shows(failure, status, output)
+
+
+def _reason(failure: Failure) -> str:
+    """The first line without the id: torch's name for the break."""
+    first = failure.message.splitlines()[0]
+    return without_accidents(first.partition(" ")[2] if first.startswith("GB") else first)

@@ -166,17 +166,6 @@ def _caller_of_convert_frame(dynamo: str, torch: str) -> FrameType | None:
     return last.f_back if last is not None else None
 
 
-def caller_file() -> str:
-    """The file of the innermost frame that is neither ours nor the hook's."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        code = frame.f_code
-        if not code.co_filename.startswith(_OWN_FOLDER) and code.co_name != "dynadiag_watch":
-            return code.co_filename
-        frame = frame.f_back
-    return ""
-
-
 def torch_folder() -> str:
     """Torch's own folder, with a separator at its end."""
     return os.path.dirname(getattr(sys.modules.get("torch"), "__file__", None) or "torch") + os.sep  # noqa: PTH120

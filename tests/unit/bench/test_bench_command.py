@@ -159,7 +159,7 @@ def test_a_command_gets_its_answer_and_tells_its_phases(start):
     [
         ("os.kill(os.getpid(), 11)", "crashed", "SIGSEGV"),
         ("print('last words', flush=True); os._exit(9)", "crashed", "exited with status 9: last words"),
-        ("say(error='out-of-memory', text='CUDA out of memory', exit_code=2)", "oom", "no memory left"),
+        ("say(error='out-of-memory', text='CUDA out of memory', exit_code=2)", "oom", "out of memory"),
         ("say(error='user-code', text='ValueError: x', exit_code=2)", "crashed", "ValueError: x"),
     ],
 )

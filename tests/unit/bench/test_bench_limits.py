@@ -5,8 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from dynadiag.bench.limits import floor_of, store_ceilings, stored_ceilings
-from dynadiag.bench.measured_limits import find_limits
+from dynadiag.bench.limits import find_limits, floor_of, store_ceilings, stored_ceilings
 from dynadiag.bench.outcome import ArmResult, BenchResult
 from dynadiag.bench.process import ArmFailedError
 from dynadiag.bench.show import limit_lines

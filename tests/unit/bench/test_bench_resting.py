@@ -9,7 +9,7 @@ import pytest
 
 from dynadiag.bench import round_loop
 from dynadiag.bench.arms import ArmSpec
-from dynadiag.bench.inside import resting
+from dynadiag.bench.inside import timing
 from dynadiag.bench.outcome import ArmResult, BenchResult
 from dynadiag.bench.round_loop import BenchOptions, RoundLoop, Runner
 from dynadiag.bench.rounds import Budget
@@ -28,9 +28,9 @@ def tasks(tmp_path):
 
 
 def test_sleeping_threads_are_not_waited_for(tasks, monkeypatch):
-    monkeypatch.setattr(resting.time, "sleep", lambda _: pytest.fail("nothing runs"))
+    monkeypatch.setattr(timing.time, "sleep", lambda _: pytest.fail("nothing runs"))
     own = {f"t{threading.get_native_id()}": "1 (python) R 0"}
-    resting.come_to_rest(tasks(t11="11 (gomp) S 0", t12="12 (a) R (b) S 0", **own))
+    timing.come_to_rest(tasks(t11="11 (gomp) S 0", t12="12 (a) R (b) S 0", **own))
 
 
 def test_a_thread_that_runs_is_waited_for_until_it_sleeps(tasks, monkeypatch):
@@ -41,21 +41,21 @@ def test_a_thread_that_runs_is_waited_for_until_it_sleeps(tasks, monkeypatch):
         if len(naps) == 3:
             tasks(t11="11 (gomp) S 0")
 
-    monkeypatch.setattr(resting.time, "sleep", nap)
-    monkeypatch.setattr(resting, "_LONGEST_S", 1e9)
-    resting.come_to_rest(tasks(t11="11 (gomp) R 0"))
+    monkeypatch.setattr(timing.time, "sleep", nap)
+    monkeypatch.setattr(timing, "_LONGEST_S", 1e9)
+    timing.come_to_rest(tasks(t11="11 (gomp) R 0"))
     assert len(naps) == 3
 
 
 def test_a_thread_that_never_sleeps_is_left_after_a_while(tasks):
-    assert resting.come_to_rest(tasks(t11="11 (loader) R 0")) >= resting._LONGEST_S
+    assert timing.come_to_rest(tasks(t11="11 (loader) R 0")) >= timing._LONGEST_S
 
 
 def test_where_nothing_tells_the_threads_there_is_nothing_to_wait_for(tmp_path, tasks):
-    resting.come_to_rest(tmp_path / "nowhere")
+    timing.come_to_rest(tmp_path / "nowhere")
     folder = tasks(t11="garbage")
     (folder / "12").mkdir()
-    resting.come_to_rest(folder)
+    timing.come_to_rest(folder)
 
 
 class Clock:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from dynadiag.bench.inside import other_version
+from dynadiag.bench.inside import main
 from dynadiag.bench.revisions import extract
 from dynadiag.errors import DynadiagError, UsageError
 from dynadiag_cli.main import app
@@ -118,13 +118,13 @@ def test_an_arm_of_the_revision_imports_the_revision_or_is_refused(repository, t
     """A path or an editable install names the working tree: both versions would then be the same program."""
     copy = extract("HEAD", tmp_path / "copy", here=repository)
     monkeypatch.setattr(sys, "path", [str(repository / "tools"), str(repository / "not_in_the_copy"), "/elsewhere"])
-    other_version.prefer(str(copy.top), str(copy.files))
+    main.prefer_copy(str(copy.top), str(copy.files))
     assert sys.path == [str(copy.files / "tools"), str(repository / "not_in_the_copy"), "/elsewhere"]
-    other_version.refuse_working_tree(str(copy.top), str(copy.files))
+    main.refuse_working_tree(str(copy.top), str(copy.files))
     module = type(sys)("editable_step")
     module.__file__ = str(repository / "tools" / "step.py")
     monkeypatch.setitem(sys.modules, "editable_step", module)
     with pytest.raises(UsageError, match=r"editable_step was imported from the working tree \(tools/step.py\), not from the revision"):
-        other_version.refuse_working_tree(str(copy.top), str(copy.files))
+        main.refuse_working_tree(str(copy.top), str(copy.files))
     module.__file__ = str(repository / "not_tracked.py")
-    other_version.refuse_working_tree(str(copy.top), str(copy.files))
+    main.refuse_working_tree(str(copy.top), str(copy.files))

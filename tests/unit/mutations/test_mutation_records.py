@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from dynadiag import trace
 from dynadiag.trace.aot_metadata import read_aot_metadata
-from dynadiag.trace.probe_records import read_probe
-from dynadiag.trace.side_effects import read_side_effects
+from dynadiag.trace.payloads import read_probe, read_side_effects
 
 AOT = """ViewAndMutationMeta(input_info=[InputAliasInfo(is_leaf=True,
                                               mutates_data=True,

@@ -17,7 +17,7 @@ from dynadiag.reduce.core import template as template_module
 from dynadiag.reduce.core.failure import Failure, shows
 from dynadiag.reduce.reproducer import proving
 from dynadiag.reduce.reproducer.proving import DROPPED, Proof, prove, run_fresh, run_in_child
-from dynadiag.reduce.reproducer.script_proving import seeded
+from dynadiag.reduce.reproducer.script_outcome import seeded
 
 ASSERT = Failure(kind="runtime_error", phase="call", exceptions=("torch.AcceleratorError",), message="CUDA error: device-side assert")
 ERROR = Failure(kind="compile_error", phase="compile", exceptions=("a.Outer", "b.Inner"), message="cannot do N of relu")

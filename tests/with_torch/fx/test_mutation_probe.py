@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from dynadiag.fx.asking import may_refuse, refusal_of
 from dynadiag.fx.missing_operators import OperatorFacts
 from dynadiag.fx.mutation_probe import probe
+from dynadiag.fx.probe_graph import may_refuse, refusal_of
 from dynadiag.fx.rebuild import RebuildOptions, rebuild
 from dynadiag.fx.refusal import NotRebuildableError
 

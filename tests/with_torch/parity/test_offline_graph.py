@@ -14,8 +14,7 @@ from dynadiag.fx.inputs import FILLINGS
 from dynadiag.fx.rebuild import rebuild
 from dynadiag.fx.script import pieces
 from dynadiag.parity import offline_graph
-from dynadiag.parity.arranging import arranged_inputs
-from dynadiag.parity.replaying import Outcome, Setting, Subject, replay
+from dynadiag.parity.replaying import Outcome, Setting, Subject, arranged_inputs, replay
 from dynadiag.parity.scenarios import Pair, make_plan
 from dynadiag.parity.subject import Ready, to_trace_again, why_values_differ
 

@@ -10,10 +10,10 @@ import pytest
 SIGNALLED = """
 import importlib, os, signal, sys
 
-from dynadiag.reduce.reproducer import proving, script_proving
+from dynadiag.reduce.reproducer import proving, script_outcome
 
 worker = importlib.import_module(f"dynadiag.reduce.{sys.argv[4]}")
-for one in (proving, script_proving):
+for one in (proving, script_outcome):
     one.prove.__kwdefaults__["runs"] = 1  # other tests ask for three
 asked = []
 
