@@ -22,8 +22,9 @@ from dynadiag.facts.user_frames import (
     resume_line,
     source_function,
 )
+from dynadiag.model.location import Location
 from dynadiag.model.report import Advice, GraphBreak
-from dynadiag.model.run import BreakEvent, Location, Process, Run
+from dynadiag.model.run import BreakEvent, Process, Run
 
 _OPTIMIZER = re.compile(r"[/\\]torch[/\\]optim[/\\]")
 _DYNAMO = re.compile(r"[/\\]torch[/\\]_dynamo[/\\]")

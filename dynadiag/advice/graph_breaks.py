@@ -22,8 +22,9 @@ from dynadiag.advice.reasons import REASONS
 from dynadiag.advice.scalars import SCALARS
 from dynadiag.advice.training import TRAINING
 from dynadiag.advice.values import VALUES
+from dynadiag.model.location import Location
 from dynadiag.model.report import Advice, GraphBreak
-from dynadiag.model.run import BreakEvent, Location, Run
+from dynadiag.model.run import BreakEvent, Run
 
 RULES: Mapping[str, tuple[Rule, ...]] = MappingProxyType({**SCALARS, **DATA_SHAPES, **PRINTING, **TRAINING, **CALLS, **VALUES})
 MOST_FIXES = 2

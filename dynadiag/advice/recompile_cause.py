@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from dynadiag.advice.function_source import FunctionSource
 from dynadiag.advice.source import SourceLine, parse_line
 from dynadiag.advice.written_call import Argument, argument
-from dynadiag.model.run import Location
+from dynadiag.model.location import Location
 
 CONFIG = "torch._dynamo.config."
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from dynadiag.facts.user_frames import project_path, source_function
-from dynadiag.model.run import Location, Run
+from dynadiag.model.location import Location
+from dynadiag.model.run import Run
 
 _STRING_OR_COMMENT = re.compile(r"""(?P<string>"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')|\#.*""", re.DOTALL)
 

@@ -6,7 +6,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from dynadiag.model.run import Location, Node
+from dynadiag.model.graph import Node
+from dynadiag.model.location import Location
 from dynadiag.trace.values import NAME
 
 _NAME = re.compile(NAME)

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from dynadiag.facts.user_frames import of_last_run, source_function
-from dynadiag.model.run import Frame, Graph, Problem, Process, RegionCost, Run, TracedInput
+from dynadiag.model.graph import Graph, TracedInput
+from dynadiag.model.run import Frame, Problem, Process, RegionCost, Run
 
 _Entry = TypeVar("_Entry", bound=Any)
 _Key = TypeVar("_Key")

@@ -13,7 +13,8 @@ from dataclasses import replace
 from itertools import islice
 from typing import TypeVar
 
-from dynadiag.model.run import Frame, Location, Run
+from dynadiag.model.location import Location
+from dynadiag.model.run import Frame, Run
 
 _PACKAGES = re.compile(r"/(?:site-packages|dist-packages)/", re.IGNORECASE)  # any installed package, also from another environment
 _STANDARD = re.compile(

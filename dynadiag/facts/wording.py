@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from dynadiag.facts.lookups import process_of
 from dynadiag.facts.user_frames import resume_line, source_function
-from dynadiag.model.run import Frame, Location, Run
+from dynadiag.model.location import Location
+from dynadiag.model.run import Frame, Run
 
 NO_RECORDS = "No compilation was recorded"
 """How the title begins of the finding that says so."""

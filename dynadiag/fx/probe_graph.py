@@ -25,8 +25,9 @@ from dynadiag.fx.mutation_records import ProbeResult, Refusal
 from dynadiag.fx.rebuild import RebuildOptions, Rebuilt, rebuild
 from dynadiag.fx.refusal import NotRebuildableError, shorten
 from dynadiag.fx.running import missing_device, try_run
+from dynadiag.model.graph import Graph
 from dynadiag.model.mutations import AotMetadata
-from dynadiag.model.run import Graph, Run
+from dynadiag.model.run import Run
 from dynadiag.torch_compat.aot.asked import aot_refusal
 from dynadiag.torch_compat.dispatch.state import kept_global_state
 from dynadiag.torch_compat.dispatch.surroundings import fake_process_groups

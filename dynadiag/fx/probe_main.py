@@ -27,7 +27,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dynadiag.model.run import Graph, Run
+    from dynadiag.model.graph import Graph
+    from dynadiag.model.run import Run
 
 PACKAGE = Path(__file__).resolve().parents[1]
 _MARKER = "dynadiag-run.json"

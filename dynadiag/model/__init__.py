@@ -7,6 +7,8 @@ Times are in seconds and sizes in bytes unless the name carries another unit. Id
 `m#` mutation, `x#` fallback, `c#` guard set, `d#` difference between ranks, `n#` finding; unique within a report.
 """
 
+from dynadiag.model.graph import Graph, GraphKind, MutationRecord, Node, TracedInput
+from dynadiag.model.location import Location, PayloadRef
 from dynadiag.model.report import (
     SCHEMA_VERSION,
     Advice,
@@ -34,15 +36,9 @@ from dynadiag.model.run import (
     CompileKey,
     CompileMetrics,
     Frame,
-    Graph,
-    GraphKind,
     Guard,
     GuardSet,
-    Location,
-    MutationRecord,
-    Node,
     Outcome,
-    PayloadRef,
     Phase,
     Problem,
     Process,
@@ -52,7 +48,6 @@ from dynadiag.model.run import (
     Run,
     RunInfo,
     Symbol,
-    TracedInput,
 )
 
 __all__ = [

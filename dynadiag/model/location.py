@@ -1,4 +1,4 @@
-"""A place in source text, which everything that was recorded and everything that is said of it points to."""
+"""Places: a line of source text, which everything recorded and everything said of it points to; and a payload in its log."""
 
 from __future__ import annotations
 
@@ -13,3 +13,12 @@ class Location:
     line: int | None = None
     function: str | None = None
     code: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PayloadRef:
+    """Where a record's payload lies in its log, so that long texts stay on disk until somebody wants one."""
+
+    log: str
+    offset: int
+    length: int

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from dynadiag.model.location import Location
 from dynadiag.model.parity import Parity, Replayed
-from dynadiag.model.run import Guard, Location, Run
+from dynadiag.model.run import Guard, Run
 
 SCHEMA_VERSION = 1
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from dynadiag.model.location import Location as Location
+from dynadiag.model.graph import Graph, MutationRecord, TracedInput
+from dynadiag.model.location import Location
 
 if TYPE_CHECKING:
     from dynadiag.model.parity import ParityCall
@@ -17,7 +18,6 @@ Outcome = Literal["compiled", "broke", "skipped", "failed"]
 BREAK_ERRORS = frozenset({"Unsupported", "UserError", "UncapturedHigherOrderOpError", "StepUnsupported"})
 LIMIT_ERRORS = frozenset({"RecompileLimitExceeded", "CacheLimitExceeded", "FailOnRecompileLimitHit", "FailOnCacheLimitHit"})
 SOFT_ERRORS = BREAK_ERRORS | LIMIT_ERRORS | {"SkipFrame", "SkipCodeRecursiveException"}
-GraphKind = Literal["dynamo", "aot_joint", "aot_forward", "aot_backward", "aot_inference", "post_grad"]
 
 
 class CompileKey(NamedTuple):
@@ -40,15 +40,6 @@ class CompileKey(NamedTuple):
         if self.autograd is None:
             return own
         return f"!{self.autograd}" if self.frame is None else f"!{self.autograd}/{own}"
-
-
-@dataclass(frozen=True, slots=True)
-class PayloadRef:
-    """Where a record's payload lies in its log, so that long texts stay on disk until somebody wants one."""
-
-    log: str
-    offset: int
-    length: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,67 +132,6 @@ class GuardSet:
     watched: tuple[Guard, ...] = ()
     on_modules: int = 0
     values: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
-    """One node of a graph as its text shows it. `target` is the called op or function as written; `location` the user line above it."""
-
-    name: str
-    op: str
-    target: str
-    args: tuple[str, ...] = ()
-    annotation: str | None = None
-    location: Location | None = None
-    modules: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Graph:
-    """One captured graph: counts now, its text through `text` when somebody wants it (`trace.read_payload`).
-
-    `runnable` and `why_not` come from the probe, whose whole record is `probe`; `why_not` may also say why nothing could be counted.
-    """
-
-    id: str
-    frame: str
-    kind: GraphKind
-    attempt: int
-    nodes: int | None
-    ops: Mapping[str, int]
-    text: PayloadRef | None
-    details: PayloadRef | None = None
-    why_not: str | None = None
-    runnable: bool | None = None
-    probe: PayloadRef | None = None
-    record: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MutationRecord:
-    """A record that tells of mutations (`trace.aot_metadata`, `trace.side_effects` read it); kinds: aot_metadata, side_effects."""
-
-    kind: Literal["aot_metadata", "side_effects"]
-    frame: str
-    attempt: int
-    payload: PayloadRef
-    record: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TracedInput:
-    """A tensor that Dynamo met while it traced a frame (`describe_tensor` and `describe_source`, torch/_subclasses/meta_utils.py)."""
-
-    frame: str
-    source: str
-    shape: tuple[int, ...] | None
-    stride: tuple[int, ...] | None
-    dtype: str | None
-    device: str | None
-    requires_grad: bool
-    is_leaf: bool
-    is_parameter: bool
-    storage: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

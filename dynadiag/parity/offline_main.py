@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dynadiag.model.run import Graph, Run
+    from dynadiag.model.graph import Graph
+    from dynadiag.model.run import Run
 
 # What the user's file defined: a library of operators ends with the last reference to it.
 _loaded: dict[str, Any] = {}

@@ -16,7 +16,8 @@ from dynadiag.fx.mutation_records import InputMutation
 from dynadiag.fx.rebuild import RebuildOptions, Rebuilt
 from dynadiag.fx.refusal import NotRebuildableError
 from dynadiag.fx.running import rebuild_and_try
-from dynadiag.model.run import Graph, Run
+from dynadiag.model.graph import Graph
+from dynadiag.model.run import Run
 from dynadiag.parity.replaying import Setting, Subject
 from dynadiag.parity.scenarios import Plan, make_plan
 from dynadiag.torch_compat.dynamo.recorded_options import left_out, usable_options

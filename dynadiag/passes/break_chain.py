@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from dynadiag.facts.user_frames import callers, resume_line, source_function
-from dynadiag.model.run import BreakEvent, Frame, Location, Run
+from dynadiag.model.location import Location
+from dynadiag.model.run import BreakEvent, Frame, Run
 
 _Code = tuple[int, int, int | None]
 _Name = tuple[int, int, str | None, str | None, int | None]

@@ -13,8 +13,9 @@ from dynadiag.facts.lookups import kept_graphs, process_of
 from dynadiag.facts.user_frames import entry_stack, joined_stack, of_last_run, own_entry, own_frame, source_function
 from dynadiag.facts.wording import unique
 from dynadiag.model import codes
+from dynadiag.model.location import Location
 from dynadiag.model.report import Advice, GraphBreak
-from dynadiag.model.run import BreakEvent, Frame, Location, RegistryEntry, Run
+from dynadiag.model.run import BreakEvent, Frame, RegistryEntry, Run
 from dynadiag.passes.break_categories import category
 from dynadiag.passes.break_chain import resume_frames
 from dynadiag.passes.break_costs import break_cost

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from dynadiag.facts.guard_sources import readable, root_name
 from dynadiag.facts.user_frames import is_own_file, normal_path, source_function
-from dynadiag.model.run import CompileCall, Frame, Location, Run
+from dynadiag.model.location import Location
+from dynadiag.model.run import CompileCall, Frame, Run
 
 _TORCHS_WAY = re.compile(r"/torch/(?:nn/modules/module|_dynamo/eval_frame|_dynamo/external_utils)\.py$")
 

@@ -15,8 +15,9 @@ from dynadiag.facts.lookups import problems_by_process
 from dynadiag.facts.user_frames import callers, normal_path, of_last_run, own_entry, own_frame
 from dynadiag.facts.wording import base_name, frame_text, plural
 from dynadiag.model import codes
+from dynadiag.model.location import Location
 from dynadiag.model.report import Finding
-from dynadiag.model.run import Frame, Location, Problem, Run
+from dynadiag.model.run import Frame, Problem, Run
 from dynadiag.passes.base import Priority
 from dynadiag.passes.fallback_entries import first_sentence, named_frames
 from dynadiag.trace.stacks import printed_stack

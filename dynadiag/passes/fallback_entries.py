@@ -12,8 +12,9 @@ from dynadiag.facts.fingerprint import Subject, fingerprints
 from dynadiag.facts.user_frames import is_own_file, of_last_run, own_entry, resume_line, source_function
 from dynadiag.facts.wording import unique
 from dynadiag.model import codes
+from dynadiag.model.location import Location
 from dynadiag.model.report import Fallback, GraphBreak
-from dynadiag.model.run import SOFT_ERRORS, Frame, Location, Problem, Run
+from dynadiag.model.run import SOFT_ERRORS, Frame, Problem, Run
 from dynadiag.passes.break_sites import break_sites
 from dynadiag.passes.empty_frames import empty_frames, empty_reason, function_in, nothing_in, was_compiled
 from dynadiag.passes.nothing_compiled import TRACING_OFF, nothing_compiled, problem_place, stance_effect, switched_off

@@ -10,8 +10,9 @@ from dynadiag.facts.lookups import frames_by_code
 from dynadiag.facts.user_frames import entry_stack, own_frame, source_function
 from dynadiag.facts.wording import frame_location, listed, plural, short_place, unique
 from dynadiag.model import codes
+from dynadiag.model.location import Location
 from dynadiag.model.report import CompileTime, Cost, Finding, FrameTime, PassResult
-from dynadiag.model.run import CompileMetrics, Frame, Location, Phase, Run
+from dynadiag.model.run import CompileMetrics, Frame, Phase, Run
 from dynadiag.passes.base import Priority
 
 PHASES = ("dynamo", "AOTAutograd", "backend", "inductor", "backward")

@@ -12,8 +12,9 @@ from dynadiag.facts.lookups import traced_by_frame
 from dynadiag.facts.user_frames import own_entry, own_frame
 from dynadiag.facts.wording import frame_text, listed, plural, unique
 from dynadiag.model import codes
+from dynadiag.model.location import Location
 from dynadiag.model.report import Advice, Cost, Finding, PassResult
-from dynadiag.model.run import Frame, Location, Problem, Run
+from dynadiag.model.run import Frame, Problem, Run
 from dynadiag.passes.base import Priority
 from dynadiag.trace.stacks import printed_stack
 

@@ -12,8 +12,9 @@ from dynadiag.facts.lookups import problems_by_frame
 from dynadiag.facts.user_frames import resume_line, source_function
 from dynadiag.facts.wording import listed, plural, rank_text, short_place, unique
 from dynadiag.model import codes
+from dynadiag.model.location import Location
 from dynadiag.model.report import Advice, Cost, Finding, GraphBreak, PassResult, Severity
-from dynadiag.model.run import Location, Run
+from dynadiag.model.run import Run
 from dynadiag.passes.base import Priority
 from dynadiag.passes.break_categories import HIGHER_ORDER, USER_INSERTED
 from dynadiag.passes.break_costs import cost_notes

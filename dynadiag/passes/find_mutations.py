@@ -16,8 +16,9 @@ from dynadiag.facts.fingerprint import Subject, fingerprints
 from dynadiag.facts.user_frames import is_own_file, normal_path, own_frame, source_function
 from dynadiag.facts.wording import plural
 from dynadiag.model import codes
+from dynadiag.model.location import Location
 from dynadiag.model.report import Mutation, PassResult
-from dynadiag.model.run import Frame, Location, Run
+from dynadiag.model.run import Frame, Run
 from dynadiag.passes.mutation_breaks import break_facts
 from dynadiag.passes.mutation_effects import optimizer_breaks, with_effects
 from dynadiag.passes.mutation_errors import (

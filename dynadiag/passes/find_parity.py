@@ -10,9 +10,10 @@ from dynadiag.facts.fingerprint import fingerprint
 from dynadiag.facts.user_frames import source_function
 from dynadiag.facts.wording import frame_location, plural, unique
 from dynadiag.model import codes
+from dynadiag.model.location import Location
 from dynadiag.model.parity import NotCompared, Parity, ParityCall
 from dynadiag.model.report import Cost, Finding, PassResult
-from dynadiag.model.run import Frame, Location, Run
+from dynadiag.model.run import Frame, Run
 from dynadiag.passes.base import Priority
 from dynadiag.passes.parity_calls import Wrong, calls_in_words, in_words, sharing_in_words, wrong_things
 

@@ -11,9 +11,11 @@ from dynadiag.advice.parity import replay_advice
 from dynadiag.facts.fingerprint import fingerprint
 from dynadiag.facts.wording import frame_location, plural
 from dynadiag.model import codes
+from dynadiag.model.graph import Graph
+from dynadiag.model.location import Location
 from dynadiag.model.parity import CouldDiffer, Replayed
 from dynadiag.model.report import Finding, PassResult
-from dynadiag.model.run import Frame, Graph, Location, Run
+from dynadiag.model.run import Frame, Run
 from dynadiag.passes.base import Priority
 
 _LOCAL = re.compile(r"L\[(['\"])([A-Za-z_]\w*)\1\]")

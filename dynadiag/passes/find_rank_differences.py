@@ -10,8 +10,9 @@ from dynadiag.facts.fingerprint import Subject, fingerprints
 from dynadiag.facts.user_frames import own_frame, project_path, source_function
 from dynadiag.facts.wording import listed, plural, rank_numbers, short_place
 from dynadiag.model import codes
+from dynadiag.model.location import Location
 from dynadiag.model.report import Cost, Finding, PassResult, RankDifference
-from dynadiag.model.run import Frame, Location, Process, Run
+from dynadiag.model.run import Frame, Process, Run
 from dynadiag.passes.base import Priority
 from dynadiag.passes.fallback_entries import named_frames
 from dynadiag.passes.guard_text import parse_guard_code, parse_reason

@@ -14,8 +14,9 @@ from dynadiag.facts.fingerprint import Subject, fingerprints
 from dynadiag.facts.user_frames import entry_stack, is_generated, is_own_file, own_frame, resume_line, source_function
 from dynadiag.facts.wording import frame_text, listed, plural, rank_text, short_place, unique
 from dynadiag.model import codes
+from dynadiag.model.location import Location
 from dynadiag.model.report import Advice, Cost, Finding, PassResult, Recompile, Transition
-from dynadiag.model.run import Frame, Location, Run
+from dynadiag.model.run import Frame, Run
 from dynadiag.passes.base import Priority
 from dynadiag.passes.compile_calls import CompileCalls, calling_lines, input_roots, inputs_of
 from dynadiag.passes.other_modules import parameters, parts_with_parameters, told_apart

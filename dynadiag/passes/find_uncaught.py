@@ -9,8 +9,9 @@ from dynadiag.facts.fingerprint import fingerprint
 from dynadiag.facts.user_frames import normal_path, own_frame
 from dynadiag.facts.wording import rank_text, short_place
 from dynadiag.model import codes
+from dynadiag.model.location import Location
 from dynadiag.model.report import Finding, PassResult
-from dynadiag.model.run import Location, Problem, Run
+from dynadiag.model.run import Problem, Run
 from dynadiag.passes.base import Priority
 from dynadiag.passes.failed_compilations import raised_by_compilation
 from dynadiag.passes.mutation_errors import is_write_in_backward

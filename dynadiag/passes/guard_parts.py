@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from dynadiag.model.run import Location
+from dynadiag.model.location import Location
 
 _QUOTED = r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\""""
 _MARKS: dict[str, re.Pattern[str]] = {}

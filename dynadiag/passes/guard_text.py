@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from dynadiag.facts.guard_sources import named_in, readable
-from dynadiag.model.run import Location
+from dynadiag.model.location import Location
 from dynadiag.passes.guard_parts import FailedGuard, Parts, first_outside_quotes, split, type_name
 from dynadiag.passes.tensor_guards import tensor, tensor_type
 

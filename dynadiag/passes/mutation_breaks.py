@@ -15,7 +15,8 @@ from dynadiag.advice.source import dotted, parse_line
 from dynadiag.facts.lookups import traced_by_frame
 from dynadiag.facts.user_frames import normal_path, own_frame, source_function
 from dynadiag.model import codes
-from dynadiag.model.run import BreakEvent, Frame, Location, Run
+from dynadiag.model.location import Location
+from dynadiag.model.run import BreakEvent, Frame, Run
 from dynadiag.passes.mutation_facts import Effect, Fact, Site
 
 _Rule = Callable[[BreakEvent, Frame, Run], "Found | None"]

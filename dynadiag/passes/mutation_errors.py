@@ -14,7 +14,8 @@ from dynadiag.advice.source import dotted, parse_line
 from dynadiag.facts.lookups import frames_by_process, problems_by_frame, traced_by_frame
 from dynadiag.facts.user_frames import of_last_run, own_frame
 from dynadiag.model import codes
-from dynadiag.model.run import Frame, Location, Problem, Run
+from dynadiag.model.location import Location
+from dynadiag.model.run import Frame, Problem, Run
 from dynadiag.passes.mutation_breaks import local_source
 from dynadiag.passes.mutation_facts import Effect, Fact, Site, site_of
 from dynadiag.passes.mutation_graphs import GraphView

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from dynadiag.facts.user_frames import joined_stack, own_frame
-from dynadiag.model.run import Frame, Location, Run
+from dynadiag.model.location import Location
+from dynadiag.model.run import Frame, Run
 
 Basis = Literal["observed", "derived", "predicted"]
 # Worst first (DESIGN): what a list of effects is sorted by. A kind that is not in it comes last.

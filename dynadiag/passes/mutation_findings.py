@@ -10,8 +10,9 @@ from dynadiag.facts.lookups import config_value
 from dynadiag.facts.user_frames import of_last_run
 from dynadiag.facts.wording import listed, plural, unique
 from dynadiag.model import codes
+from dynadiag.model.location import Location
 from dynadiag.model.report import Cost, Finding, Mutation, Severity
-from dynadiag.model.run import Location, Run
+from dynadiag.model.run import Run
 from dynadiag.passes.base import Priority
 from dynadiag.passes.mutation_facts import severity_of, size_text
 

@@ -11,8 +11,10 @@ from typing import Any
 from dynadiag import trace
 from dynadiag.errors import UnreadableInputError
 from dynadiag.facts.graph_writes import INPLACE_SYMBOLS, PRIVATE_OPERATOR, TextWrites, is_write, names_write, text_writes
+from dynadiag.model.graph import Graph, MutationRecord, Node, TracedInput
+from dynadiag.model.location import Location
 from dynadiag.model.mutations import AotMetadata, ProbedGraph
-from dynadiag.model.run import Frame, Graph, Location, MutationRecord, Node, Run, TracedInput
+from dynadiag.model.run import Frame, Run
 
 _DTYPE_BYTES = {
     "bool": 1, "uint8": 1, "int8": 1, "float8_e4m3fn": 1, "float8_e5m2": 1, "int16": 2, "uint16": 2, "float16": 2, "half": 2, "bfloat16": 2,

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from dynadiag.facts.graph_writes import PRIVATE_OPERATOR, place
 from dynadiag.model import codes
-from dynadiag.model.run import Frame, Node, Run
+from dynadiag.model.graph import Node
+from dynadiag.model.run import Frame, Run
 from dynadiag.passes.mutation_errors import inner_name
 from dynadiag.passes.mutation_facts import Effect, Fact, site_of, size_text
 from dynadiag.passes.mutation_graphs import GraphView, read_nodes

@@ -15,8 +15,9 @@ from dynadiag.facts.guard_sources import is_global, readable
 from dynadiag.facts.user_frames import full_place, own_frame
 from dynadiag.facts.wording import plural
 from dynadiag.model import codes
+from dynadiag.model.location import Location
 from dynadiag.model.mutations import SideEffect
-from dynadiag.model.run import Frame, Location, Run
+from dynadiag.model.run import Frame, Run
 from dynadiag.passes.guard_parts import FailedGuard
 from dynadiag.passes.guard_text import parse_reason
 from dynadiag.passes.mutation_facts import Effect, Fact, Site

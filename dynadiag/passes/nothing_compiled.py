@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from dynadiag.facts.user_frames import own_frame
 from dynadiag.facts.wording import listed, plural, short_place, unique
-from dynadiag.model.run import Location, Problem, Run
+from dynadiag.model.location import Location
+from dynadiag.model.run import Problem, Run
 from dynadiag.passes.empty_frames import empty_reason
 
 TRACING_OFF = "Dynamo tracing is disabled"  # `ConvertFrame` in `torch/_dynamo/convert_frame.py`, 2.15

@@ -9,8 +9,9 @@ from dynadiag.facts.user_frames import own_frame
 from dynadiag.facts.wording import listed, plural, unique
 from dynadiag.model import codes
 from dynadiag.model.difference import Difference
+from dynadiag.model.location import Location
 from dynadiag.model.parity import ParityCall, ParityWrite
-from dynadiag.model.run import Location, Run
+from dynadiag.model.run import Run
 
 _METADATA = frozenset(("shape", "stride", "dtype", "device", "requires_grad", "missing"))
 

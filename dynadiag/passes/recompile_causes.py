@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from dynadiag.advice.function_source import FunctionSource, parse_function
 from dynadiag.advice.recompile_cause import Cause, Split
 from dynadiag.facts.user_frames import callers, is_generated, is_own_file, is_torchs_file, resume_line, source_function
-from dynadiag.model.run import Frame, Location, Run
+from dynadiag.model.location import Location
+from dynadiag.model.run import Frame, Run
 from dynadiag.passes.compile_calls import Called
 from dynadiag.passes.stack_values import ON_STACK
 from dynadiag.passes.transitions import CodeObject, Row

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from dynadiag.advice.recompile_cause import Split
 from dynadiag.facts.user_frames import callers, normal_path, resume_line, source_function
-from dynadiag.model.run import BreakEvent, Frame, Location, Run
+from dynadiag.model.location import Location
+from dynadiag.model.run import BreakEvent, Frame, Run
 from dynadiag.passes.break_chain import resume_frames
 
 _Function = tuple[int, int, str, str | None]

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from dynadiag.facts.user_frames import callers, source_function
 from dynadiag.facts.wording import plural
+from dynadiag.model.location import Location
 from dynadiag.model.report import Advice
-from dynadiag.model.run import Frame, Location
+from dynadiag.model.run import Frame
 from dynadiag.passes.recompile_limit import Limit
 from dynadiag.passes.transitions import CodeObject, Known, Row
 

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dynadiag.model.graph import Graph
 from dynadiag.model.report import GraphBreak, Report
-from dynadiag.model.run import Frame, Graph
+from dynadiag.model.run import Frame
 from dynadiag.render import wording
 from dynadiag.render.sanitise import clean, clean_code
 from dynadiag.render.sketch import Arrow, Box, Look, Sketch

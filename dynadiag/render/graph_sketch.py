@@ -15,7 +15,7 @@ from functools import partial
 from itertools import groupby
 from pathlib import Path, PurePath
 
-from dynadiag.model.run import Node
+from dynadiag.model.graph import Node
 from dynadiag.render import wording
 from dynadiag.render.sanitise import clean, clean_code
 from dynadiag.render.sketch import Arrow, Box, Look, Sketch, depth

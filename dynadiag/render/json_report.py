@@ -10,6 +10,7 @@ from dataclasses import fields, is_dataclass
 from operator import attrgetter
 from typing import IO, Any
 
+from dynadiag.model.graph import Graph
 from dynadiag.model.report import (
     SCHEMA_VERSION,
     CompileTime,
@@ -20,7 +21,7 @@ from dynadiag.model.report import (
     Report,
     Transition,
 )
-from dynadiag.model.run import Frame, Graph, Process
+from dynadiag.model.run import Frame, Process
 from dynadiag.render import finite_json
 from dynadiag.render.completeness import completeness, not_ended
 from dynadiag.render.mutation_entries import mutation_entry

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from dynadiag.model.location import Location
 from dynadiag.model.report import Advice, Finding, Report
-from dynadiag.model.run import Location
 from dynadiag.render import mutation_words as words
 from dynadiag.render import wording
 from dynadiag.render.completeness import completeness

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dynadiag.facts.graph_writes import text_writes
+from dynadiag.model.graph import Node
 from dynadiag.model.report import Mutation, Report
-from dynadiag.model.run import Node
 from dynadiag.render import mutation_words as words
 from dynadiag.render import wording
 from dynadiag.render.sanitise import clean, clean_code

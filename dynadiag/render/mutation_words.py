@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from dynadiag.model import codes
+from dynadiag.model.location import Location
 from dynadiag.model.report import Mutation, Report
-from dynadiag.model.run import Location
 from dynadiag.render import wording
 from dynadiag.render.sanitise import clean
 

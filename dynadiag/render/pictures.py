@@ -16,8 +16,8 @@ from pathlib import Path
 
 from dynadiag.errors import DynadiagError
 from dynadiag.files import remove_inside, write_inside
+from dynadiag.model.graph import Graph, Node
 from dynadiag.model.report import GraphBreak, Mutation, Report
-from dynadiag.model.run import Graph, Node
 from dynadiag.render import wording
 from dynadiag.render.backends import Drawing, draw
 from dynadiag.render.frame_map import break_box, frame_map

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from dynadiag.facts.wording import rank_numbers
+from dynadiag.model.graph import Graph
 from dynadiag.model.report import Fallback, FrameTime, GraphBreak, Mutation, RankDifference, Report, Transition
-from dynadiag.model.run import Graph
 from dynadiag.render import mutation_words, parity_words, wording
 from dynadiag.render.sanitise import LINE_LIMIT, clean, clean_block
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from rich.text import Text
 
+from dynadiag.model.location import Location
 from dynadiag.model.report import Advice, Finding, GraphBreak, Report
-from dynadiag.model.run import Location
 from dynadiag.render import wording
 from dynadiag.render.page import Page
 from dynadiag.render.sanitise import clean, clean_block, clean_code

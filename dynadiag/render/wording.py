@@ -9,8 +9,9 @@ from pathlib import Path, PurePosixPath
 
 from dynadiag.facts.wording import NO_RECORDS
 from dynadiag.model import codes
+from dynadiag.model.location import Location
 from dynadiag.model.report import Cost, GraphBreak, Report, Summary
-from dynadiag.model.run import Location, Process
+from dynadiag.model.run import Process
 from dynadiag.render.sanitise import clean
 
 PATH_LIMIT = 120

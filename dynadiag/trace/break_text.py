@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from dynadiag.model.run import Location
+from dynadiag.model.location import Location
 from dynadiag.trace.stacks import is_stack_line, printed_stack
 
 _SECOND = "*** While handling this graph break, another graph break occurred: ***"

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from dynadiag.model.graph import Graph, MutationRecord, TracedInput
+from dynadiag.model.location import Location
 from dynadiag.model.parity import ParityCall
 from dynadiag.model.run import (
     BreakEvent,
@@ -14,17 +16,13 @@ from dynadiag.model.run import (
     CompileCall,
     CompileKey,
     CompileMetrics,
-    Graph,
     GuardSet,
-    Location,
-    MutationRecord,
     Problem,
     Process,
     RecompileEvent,
     RegionCost,
     RegistryEntry,
     Symbol,
-    TracedInput,
 )
 from dynadiag.trace.phases import PhaseClock
 from dynadiag.trace.room import MOST_BYTES, LeftOutError, Room, size_of

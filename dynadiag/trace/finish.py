@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from dynadiag.model.location import Location
 from dynadiag.model.run import (
     BREAK_ERRORS,
     LIMIT_ERRORS,
@@ -11,7 +12,6 @@ from dynadiag.model.run import (
     UNFINISHED,
     BreakEvent,
     Frame,
-    Location,
     Outcome,
     Problem,
     RecompileEvent,

@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from dynadiag.model.run import Location, Node
+from dynadiag.model.graph import Node
+from dynadiag.model.location import Location
 from dynadiag.trace.graph_text import signature
 
 _NEXT_CLASS = re.compile(r"^ {0,4}class ", re.MULTILINE)

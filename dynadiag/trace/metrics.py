@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
-from dynadiag.model.run import CompileMetrics, Location
+from dynadiag.model.location import Location
+from dynadiag.model.run import CompileMetrics
 from dynadiag.trace.values import as_bool, as_float, as_id, as_int, as_text, as_texts
 
 # Fields of many kilobytes that we do not use: each begins and ends with bytes that cannot stand inside it, where quotes are escaped.

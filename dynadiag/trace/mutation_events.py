@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
-from dynadiag.model.run import MutationRecord, PayloadRef
+from dynadiag.model.graph import MutationRecord
+from dynadiag.model.location import PayloadRef
 from dynadiag.trace.builders import ProcessBuilder, RunBuilder, attempt_of
 from dynadiag.trace.records import Record
 from dynadiag.trace.stacks import named_stack

@@ -8,7 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from dynadiag.masking import masked_arguments, masked_setting
-from dynadiag.model.run import CompileCall, Graph, Location, PayloadRef, Problem, RegionCost, RegistryEntry
+from dynadiag.model.graph import Graph
+from dynadiag.model.location import Location, PayloadRef
+from dynadiag.model.run import CompileCall, Problem, RegionCost, RegistryEntry
 from dynadiag.trace.builders import ProcessBuilder, RunBuilder, attempt_of
 from dynadiag.trace.parity_records import parity
 from dynadiag.trace.records import Record

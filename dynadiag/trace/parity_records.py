@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from dynadiag.model.difference import Difference
+from dynadiag.model.location import Location
 from dynadiag.model.parity import ParityCall, ParityWrite, Verdict
-from dynadiag.model.run import CompileKey, Location
+from dynadiag.model.run import CompileKey
 from dynadiag.trace.builders import ProcessBuilder, RunBuilder, key_of
 from dynadiag.trace.records import Record
 from dynadiag.trace.stacks import printed_stack_of

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from dynadiag.files import read_small
+from dynadiag.model.location import Location
 from dynadiag.model.parity import CouldDiffer, Replayed
-from dynadiag.model.run import Location
 from dynadiag.trace.sources import find_sources
 from dynadiag.trace.values import BadRecordError, as_dict, as_id, as_list, as_text, decode, parse_json
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from dynadiag.errors import UnreadableInputError
+from dynadiag.model.location import Location, PayloadRef
 from dynadiag.model.mutations import AotMetadata, ProbedGraph, ProbedMutation, ProbedWrite, SideEffect
-from dynadiag.model.run import Location, PayloadRef
 from dynadiag.trace.aot_metadata import read_aot_metadata
 from dynadiag.trace.records import untab
 from dynadiag.trace.sources import OpenLog, shown

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from dynadiag.model.run import Location
+from dynadiag.model.location import Location
 from dynadiag.trace.values import as_dict, as_id, as_int, as_list, as_text
 
 _FILE_LINE = re.compile(r'^ *File "(.*)", line (\d{1,9})(?:, in (.*))?$')

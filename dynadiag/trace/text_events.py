@@ -10,7 +10,9 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from dynadiag.model.run import BreakEvent, CompileKey, Graph, Location, PayloadRef, Problem, RecompileEvent
+from dynadiag.model.graph import Graph
+from dynadiag.model.location import Location, PayloadRef
+from dynadiag.model.run import BreakEvent, CompileKey, Problem, RecompileEvent
 from dynadiag.trace.break_text import BreakText, last_exception, parse_break, parse_reason
 from dynadiag.trace.builders import FrameBuilder, ProcessBuilder, RunBuilder
 from dynadiag.trace.graph_text import count_graph

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from dynadiag.model.run import TracedInput
+from dynadiag.model.graph import TracedInput
 from dynadiag.trace.builders import FrameBuilder, ProcessBuilder, RunBuilder, TensorLayout
 from dynadiag.trace.records import Record
 from dynadiag.trace.values import as_bool, as_dict, as_id, as_list, as_text, decode, parse_json

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from dynadiag.model.run import Location, Node
+from dynadiag.model.graph import (Node)
+from dynadiag.model.location import (Location)
 from dynadiag.render import dot, json_report, markdown
 from dynadiag.render.frame_map import frame_map
 from dynadiag.render.graph_sketch import graph_sketch

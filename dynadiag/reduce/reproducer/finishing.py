@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dynadiag.model.run import Node
+from dynadiag.model.graph import Node
 from dynadiag.reduce.graphs.candidate import Candidate, own_copy
 from dynadiag.reduce.graphs.reduction import Reduction
 from dynadiag.reduce.graphs.setting import compiler_name

@@ -3,7 +3,8 @@
 import pytest
 
 from dynadiag.advice.graph_breaks import advised
-from dynadiag.model.run import BreakEvent, CompileKey, Frame, Location, Process, Run, RunInfo
+from dynadiag.model.location import Location
+from dynadiag.model.run import BreakEvent, CompileKey, Frame, Process, Run, RunInfo
 
 FILE = "/home/me/train.py"
 COPY = "/usr/lib/python3.12/copy.py"

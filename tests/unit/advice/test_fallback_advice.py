@@ -4,8 +4,9 @@ import pytest
 
 from dynadiag.advice.fallbacks import fallback_advice, why_nothing
 from dynadiag.advice.uncaught import failure_advice
+from dynadiag.model.location import Location
 from dynadiag.model.report import Fallback
-from dynadiag.model.run import Location, Run, RunInfo
+from dynadiag.model.run import Run, RunInfo
 
 
 def stance(code):

@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 from dynadiag.advice.gb_types import GB_TYPES
 from dynadiag.advice.graph_breaks import RULES, advised, break_advice, rules_for
 from dynadiag.advice.reasons import REASONS
+from dynadiag.model.graph import Graph
+from dynadiag.model.location import Location
 from dynadiag.model.report import GraphBreak
-from dynadiag.model.run import BreakEvent, CompileKey, Frame, Graph, Location, Process, Run, RunInfo
+from dynadiag.model.run import BreakEvent, CompileKey, Frame, Process, Run, RunInfo
 
 CODES = st.one_of(
     st.text(max_size=80),

@@ -4,7 +4,8 @@ import pytest
 
 from dynadiag.advice.break_context import break_context_of
 from dynadiag.facts.user_frames import is_own_file
-from dynadiag.model.run import BreakEvent, CompileKey, Frame, Location, Run, RunInfo
+from dynadiag.model.location import Location
+from dynadiag.model.run import BreakEvent, CompileKey, Frame, Run, RunInfo
 
 CALL = Location("/home/me/proj/train.py", 3, "f", "y = helper(x)")
 RUN = Run(

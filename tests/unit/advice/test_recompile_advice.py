@@ -9,7 +9,8 @@ from dynadiag.advice.recompile_cause import Cause, Split
 from dynadiag.advice.recompile_reasons import reason, split_reason
 from dynadiag.advice.recompiles import recompile_advice
 from dynadiag.facts.guard_sources import dimension
-from dynadiag.model.run import CompileKey, Frame, Location, Run, RunInfo
+from dynadiag.model.location import Location
+from dynadiag.model.run import CompileKey, Frame, Run, RunInfo
 
 FILE = "/home/me/train.py"
 EMPTY = Run(info=RunInfo())

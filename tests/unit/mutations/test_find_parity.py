@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from dynadiag import report
 from dynadiag.model.difference import Difference
+from dynadiag.model.location import Location
 from dynadiag.model.parity import ParityCall, ParityWrite
-from dynadiag.model.run import CompileKey, Frame, Location, Process, Run, RunInfo
+from dynadiag.model.run import CompileKey, Frame, Process, Run, RunInfo
 from dynadiag.passes.find_mutations import find_mutations
 from dynadiag.passes.find_parity import find_parity
 from dynadiag.render import json_report, markdown

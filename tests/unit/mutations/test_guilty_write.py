@@ -2,7 +2,9 @@
 
 import pytest
 
-from dynadiag.model.run import CompileKey, Frame, Location, Problem, Run, RunInfo, TracedInput
+from dynadiag.model.graph import TracedInput
+from dynadiag.model.location import Location
+from dynadiag.model.run import CompileKey, Frame, Problem, Run, RunInfo
 from dynadiag.passes.mutation_errors import uncaught_facts
 from dynadiag.passes.mutation_facts import Fact, Site
 

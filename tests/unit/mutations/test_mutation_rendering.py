@@ -12,8 +12,9 @@ import pytest
 from rich.console import Console
 
 from dynadiag import report
+from dynadiag.model.graph import Graph
 from dynadiag.model.report import Advice, Report
-from dynadiag.model.run import Graph, Run, RunInfo
+from dynadiag.model.run import Run, RunInfo
 from dynadiag.render import json_report, markdown, terminal
 
 SCHEMA = Path(__file__).resolve().parents[3] / "docs" / "report.schema.json"

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dynadiag import report
-from dynadiag.model.run import Location, Node, Run, RunInfo
+from dynadiag.model.graph import Node
+from dynadiag.model.location import Location
+from dynadiag.model.run import Run, RunInfo
 from dynadiag.render.mutation_sketch import NODES_AT_MOST, drawn_graphs, mutation_sketch
 
 PLACE = Location("/home/me/train.py", 7, "fn", "x.add_(1)")

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from dynadiag.model import Run
-from dynadiag.model.run import CompileCall, Location, Problem, Process, RunInfo
+from dynadiag.model.location import Location
+from dynadiag.model.run import CompileCall, Problem, Process, RunInfo
 from dynadiag.passes.find_fallbacks import find_fallbacks
 
 PLACE = Location("/home/me/train.py", 12, "main", "raise ValueError('no data')")

@@ -6,7 +6,8 @@ import pytest
 
 from dynadiag.advice.uncaught import minify_command
 from dynadiag.facts.user_frames import is_own_file
-from dynadiag.model.run import Location, Problem, RunInfo
+from dynadiag.model.location import Location
+from dynadiag.model.run import Problem, RunInfo
 from dynadiag.passes.break_sites import break_sites
 from dynadiag.passes.failed_compilations import failure_message
 from dynadiag.passes.find_fallbacks import find_fallbacks

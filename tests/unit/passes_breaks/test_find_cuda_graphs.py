@@ -2,7 +2,8 @@
 
 import pytest
 
-from dynadiag.model.run import CompileMetrics, Problem, TracedInput
+from dynadiag.model.graph import TracedInput
+from dynadiag.model.run import CompileMetrics, Problem
 from dynadiag.passes.find_cuda_graphs import find_cuda_graphs
 
 SCALAR = "partition 1 of 2 is no CUDA graph (1 are): cpu ops: prims.device_put.default (compiled); DeviceCopy ops: prims.device_put.default"

@@ -2,7 +2,8 @@
 
 import pytest
 
-from dynadiag.model.run import Location, Problem, Run, RunInfo
+from dynadiag.model.location import Location
+from dynadiag.model.run import Problem, Run, RunInfo
 from dynadiag.passes.find_uncaught import find_uncaught
 
 TORCH = "/opt/venv/lib/python3.12/site-packages/torch"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from dynadiag.model.run import CompileKey, CompileMetrics, Frame, Location, Process, RecompileEvent, Run, RunInfo, Symbol
+from dynadiag.model.location import Location
+from dynadiag.model.run import CompileKey, CompileMetrics, Frame, Process, RecompileEvent, Run, RunInfo, Symbol
 
 __all__ = ["SCRIPT", "frame", "recompiled", "recorded", "replace"]
 

@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from dynadiag.facts.wording import rank_numbers
-from dynadiag.model.run import BreakEvent, CompileKey, Frame, Graph, GuardSet, Location, Problem, Process, RecompileEvent, Run, RunInfo
+from dynadiag.model.graph import Graph
+from dynadiag.model.location import Location
+from dynadiag.model.run import BreakEvent, CompileKey, Frame, GuardSet, Problem, Process, RecompileEvent, Run, RunInfo
 from dynadiag.passes.find_rank_differences import find_rank_differences, main_processes, odd_ones
 
 FOREIGN = Path(__file__).parents[4] / "shared" / "traces" / "multi_rank_logs"

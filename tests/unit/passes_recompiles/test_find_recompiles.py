@@ -4,19 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dynadiag.model.run import (
-    CompileCall,
-    CompileKey,
-    CompileMetrics,
-    Frame,
-    Guard,
-    GuardSet,
-    Location,
-    Problem,
-    Process,
-    RecompileEvent,
-    Run,
-)
+from dynadiag.model.location import Location
+from dynadiag.model.run import CompileCall, CompileKey, CompileMetrics, Frame, Guard, GuardSet, Problem, Process, RecompileEvent, Run
 from dynadiag.model.run import RunInfo as Info
 from dynadiag.passes.find_recompiles import find_recompiles, user_line
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from dynadiag.model.run import Location, Process, RecompileEvent, Run, Symbol
+from dynadiag.model.location import Location
+from dynadiag.model.run import Process, RecompileEvent, Run, Symbol
 from dynadiag.model.run import RunInfo as Info
 from dynadiag.passes.find_recompiles import find_recompiles
 

@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from dynadiag.model.run import BreakEvent, CompileMetrics, Guard, GuardSet, Location, TracedInput
+from dynadiag.model.graph import TracedInput
+from dynadiag.model.location import Location
+from dynadiag.model.run import BreakEvent, CompileMetrics, Guard, GuardSet
 from dynadiag.passes.find_recompiles import find_recompiles
 
 LINE = "self.history.append(t)"

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from dynadiag.model.run import Run, RunInfo, TracedInput
+from dynadiag.model.graph import TracedInput
+from dynadiag.model.run import Run, RunInfo
 from dynadiag.passes.find_recompiles import find_recompiles
 from dynadiag.passes.other_modules import parts_with_parameters
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from dynadiag.model.run import BreakEvent, Location
+from dynadiag.model.location import Location
+from dynadiag.model.run import BreakEvent
 from dynadiag.passes.find_recompiles import find_recompiles
 from dynadiag.passes.stack_values import broken_lines, written
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from dynadiag.errors import UsageError
-from dynadiag.model.run import PayloadRef
+from dynadiag.model.location import PayloadRef
 from dynadiag.render import backends, pictures, screenshot, svg
 from dynadiag.render.sketch import STYLES, Arrow, Box, Sketch
 

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynadiag.model.run import Location, Node
+from dynadiag.model.graph import Node
+from dynadiag.model.location import Location
 from dynadiag.render import dot
 from dynadiag.render.frame_map import FRAMES_AT_MOST, frame_map
 from dynadiag.render.graph_sketch import BOXES_AT_MOST, DEPTH_AT_MOST, graph_sketch

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from dynadiag.model.run import Location
+from dynadiag.model.location import Location
 from dynadiag.trace import graph_details, graph_nodes, load, read_payload
 from dynadiag.trace.metrics import limit_in, trimmed
 

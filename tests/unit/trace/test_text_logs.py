@@ -2,7 +2,7 @@
 
 import pytest
 
-from dynadiag.model.run import Location
+from dynadiag.model.location import Location
 from dynadiag.trace import graph_nodes, load, read_payload
 
 HEAD = "V1121 07:59:14.364000 27153 torch/_dynamo/symbolic_convert.py:5577] [{id}] [__graph_breaks] "
