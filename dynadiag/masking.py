@@ -40,7 +40,7 @@ _LOOKS = re.compile(
     r"|(?P<header>\b(?i:Authorization|X-Api-Key|Cookie)\s{0,4}:\s{0,4})(?!Bearer|Basic|Token)[^\s\"']{4,2000}"
     r"|\b(?:hf|api_org|gh[pousr]|npm|dop_v1|r8|lin_api)_[A-Za-z0-9]{20,400}|\b(?:nvapi-|wandb_v1_)[A-Za-z0-9_-]{16,400}"
     r"|\bgithub_pat_\w{10,400}|\bgl(?:pat|dt|rt)-[\w-]{10,400}|\bxox[abeoprs]-[\w-]{8,400}|\bpypi-[\w-]{16,400}"
-    r"|\bsk-(?=[\w-]*\d)[\w-]{16,400}|\bsk_(?:live|test)_\w{8,400}|\bAIza[\w-]{30,60}|\bya29\.[\w-]{10,400}"
+    r"|\bsk-[\w-]{16,400}|\bsk_(?:live|test)_\w{8,400}|\bAIza[\w-]{30,60}|\bya29\.[\w-]{10,400}"
     r"|\b(?:AKIA|ASIA|AROA|AIDA)[A-Z0-9]{16}\b|\beyJ[\w-]{8,4000}\.[\w-]{8,4000}\.[\w-]{0,4000}"
     r"|-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----[^-]{0,10000}(?:-----END [A-Z ]{0,40}PRIVATE KEY-----)?"
 )
@@ -132,6 +132,8 @@ def _is_harmless(name: str, value: str) -> bool:
 def _looks(match: re.Match[str]) -> str:
     if match["scheme"]:
         return f"{match['scheme']}{MASK}@"
+    if match[0].startswith("sk-") and not any(map(str.isdecimal, match[0])):
+        return match[0]
     return f"{match['query'] or match['kind'] or match['header'] or ''}{MASK}"
 
 
