@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import graphlib
 import os
 import re
@@ -133,6 +134,7 @@ def part_of(path: Path) -> str:
     return first.removesuffix(".py")
 
 
+@functools.cache
 def imported(path: Path, *, runtime_only: bool = False) -> set[str]:
     """Full names of the modules that a file imports, at any depth; `runtime_only` leaves out `if TYPE_CHECKING:`."""
     return imported_by(path.read_text(encoding="utf-8"), path, runtime_only=runtime_only)
