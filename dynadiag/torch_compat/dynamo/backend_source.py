@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import ast
 import dis
+import functools
 import inspect
 import linecache
 import os
@@ -94,11 +95,16 @@ def _is_of_the_user(module: ModuleType) -> bool:
     file = getattr(module, "__file__", None)
     if not isinstance(file, str) or file.startswith("<"):
         return False
+    real = os.path.realpath(file)
+    return f"{os.sep}dynadiag{os.sep}" not in real and not real.startswith(_installed_folders())
+
+
+@functools.cache
+def _installed_folders() -> tuple[str, ...]:
+    """Where the standard library and installed packages are, each with a separator at its end."""
     paths = sysconfig.get_paths()
     homes = {paths["stdlib"], paths["platstdlib"], paths["purelib"], paths["platlib"], *site.getsitepackages(), site.getusersitepackages()}
-    real = os.path.realpath(file)
-    ours = f"{os.sep}dynadiag{os.sep}" in real
-    return not ours and not any(real.startswith(os.path.realpath(home) + os.sep) for home in homes)
+    return tuple(os.path.realpath(home) + os.sep for home in homes)
 
 
 class _Copy:
