@@ -28,14 +28,16 @@ _FILE_WIDTH = 100
 
 @dataclass(frozen=True, kw_only=True)
 class ShowOptions:
-    """How to show a report: `format` text, json or md; `output` a file, "-" or None; `limit` findings; `renderer` None draws nothing.
+    """How to show a report: `format` text, json or md; `output` a file, "-" or None; `renderer` None draws nothing.
 
-    `show_free` lists mutations that cost nothing; `mutations_only` leaves out the rest of the text.
+    `full` prints the tables too; `limit` findings (0 all, None as many as usual); `show_free` lists mutations that cost nothing;
+    `mutations_only` leaves out the rest of the text.
     """
 
     format: str = "text"
     output: str | None = None
-    limit: int = 10
+    full: bool = False
+    limit: int | None = None
     renderer: str | None = "auto"
     show_free: bool = False
     mutations_only: bool = False
@@ -173,14 +175,21 @@ def _print(report: Report, options: ShowOptions, *, default: IO[str], directory:
     text = io.StringIO()
     stream = text if into_file else sys.stdout if options.output == "-" else default
     console = Console(file=stream, highlight=False, width=_FILE_WIDTH if into_file else None, no_color=True if into_file else None)
-    terminal.print_report(
-        report,
-        console,
-        limit=options.limit or None,
-        directory=directory,
-        show_free=options.show_free,
-        mutations_only=options.mutations_only,
-    )
+    full = options.full or options.show_free or options.mutations_only
+    usual = terminal.DEFAULT_LIMIT if full else terminal.BRIEF_LIMIT
+    limit = usual if options.limit is None else options.limit or None
+    if not full:
+        lines = terminal.BRIEF_LINES if options.limit is None else None
+        terminal.print_summary(report, console, limit=limit, lines=lines, directory=directory)
+    else:
+        terminal.print_report(
+            report,
+            console,
+            limit=limit,
+            directory=directory,
+            show_free=options.show_free,
+            mutations_only=options.mutations_only,
+        )
     if into_file:
         _emit(text.getvalue(), options.output, default)
 

@@ -72,7 +72,11 @@ def explain(
     ] = 4096,
     output_format: Annotated[Format, typer.Option("--format", "-f", help="Output format.")] = Format.text,
     output: Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Write the report to FILE (- is stdout).")] = None,
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=0, help="Show the N most expensive findings (0: all).")] = 10,
+    full: Annotated[bool, typer.Option("--full", help="Print all of why, and the tables of recompiles, mutations, graphs, ...")] = False,
+    limit: Annotated[
+        int | None,
+        typer.Option("--limit", metavar="N", min=0, help="Show the N most expensive findings (0: all) [default: 3; 10 with --full]."),
+    ] = None,
     probe: Annotated[bool, typer.Option("--probe/--no-probe", help="Afterwards analyse what the graphs mutate.")] = True,
     pictures: Annotated[bool, typer.Option("--pictures/--no-pictures", help="Draw graphs/*.svg into the run directory.")] = True,
     renderer: Annotated[str, typer.Option("--renderer", metavar="NAME", help="Drawing back end: auto, wasi, dot, plain or text.")] = "auto",
@@ -91,6 +95,7 @@ def explain(
     show = showing.ShowOptions(
         format=output_format.value,
         output=output,
+        full=full,
         limit=limit,
         renderer=renderer if pictures else None,
         show_free=show_free,

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterator
 
 from dynadiag.facts.lookups import first_graphs
+from dynadiag.facts.wording import script_arguments
 from dynadiag.model.report import Advice
 from dynadiag.model.run import Frame, Run
 
@@ -21,7 +22,6 @@ _NO_FAKE = re.compile(
 _NO_REPRODUCER = frozenset(
     {"InvalidBackend", "ConstraintViolationError", "ResetRequired", "RecompileLimitExceeded", "FailOnRecompileLimitHit"}
 )
-_PYTHON = re.compile(r"(?:^|/)(?:python|pypy)[\d.]*t?(?:\.exe)?$", re.IGNORECASE)
 _COMPARE = Advice(
     slug="compare-with-eager",
     text="Run the program once with `TORCH_COMPILE_DISABLE=1` in its environment: that shows what eager does at this line.",
@@ -59,10 +59,8 @@ def failure_advice(text: str, kind: str, run: Run, frame: Frame) -> tuple[Advice
 
 def minify_command(run: Run, frame: Frame) -> str | None:
     """The command line of `dynadiag minify` for this run: the recorded script, else a captured graph; None without either."""
-    command = run.info.command or ()
-    target = command[1:] if command and _PYTHON.search(command[0].replace("\\", "/")) else ()
-    target = target[1:] if target[:1] == ("--",) else target
-    if target and (target[0] == "-m" or not target[0].startswith("-")):
+    target = script_arguments(run)
+    if target:
         return shlex.join(("dynadiag", "minify", *target))
     if run.info.directory is None:
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from dynadiag.facts.lookups import process_of
@@ -12,6 +13,7 @@ from dynadiag.model.run import Frame, Run
 NO_RECORDS = "No compilation was recorded"
 """How the title begins of the finding that says so."""
 _RUNS_SHOWN = 8
+_PYTHON = re.compile(r"(?:^|/)(?:python|pypy)[\d.]*t?(?:\.exe)?$", re.IGNORECASE)
 
 
 def plural(count: int, singular: str, many: str | None = None) -> str:
@@ -83,3 +85,11 @@ def listed(values: Sequence[str], *, limit: int = 3) -> str:
     if len(values) <= limit:
         return ", ".join(values)
     return f"{', '.join(values[:limit])} and {len(values) - limit} more"
+
+
+def script_arguments(run: Run) -> tuple[str, ...]:
+    """The recorded script with its arguments, as verbs take them (`train.py --lr 1`, `-m pkg.train`); empty where it is not known."""
+    command = run.info.command or ()
+    target = command[1:] if command and _PYTHON.search(command[0].replace("\\", "/")) else ()
+    target = target[1:] if target[:1] == ("--",) else target
+    return target if target and (target[0] == "-m" or not target[0].startswith("-")) else ()

@@ -22,6 +22,7 @@ class Page:
 
     console: Console
     _width: int = field(init=False)
+    _written: list[int] = field(init=False, default_factory=lambda: [0])
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_width", max(1, self.console.width))
@@ -30,6 +31,11 @@ class Page:
     def width(self) -> int:
         """Columns of the console."""
         return self._width
+
+    @property
+    def lines(self) -> int:
+        """How many lines were written."""
+        return self._written[0]
 
     def blank(self) -> None:
         """An empty line."""
@@ -89,6 +95,7 @@ class Page:
                 self.line(text, prefix=f"       {column.label}", style="dim")
 
     def _emit(self, row: Text) -> None:
+        self._written[0] += 1
         row.rstrip()
         if row.cell_len > self.width:
             row.truncate(self.width, overflow="crop")

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from dynadiag.model.report import Report
 from dynadiag.render.sanitise import clean
-from dynadiag.render.terminal import print_report
+from dynadiag.render.terminal import print_summary
 
 _THEME = TerminalTheme(
     (13, 17, 23),
@@ -69,7 +69,7 @@ def terminal_svg(
     console = Console(
         width=width_columns, record=True, file=io.StringIO(), force_terminal=True, color_system="standard", legacy_windows=False
     )
-    print_report(report, console, limit=limit, base=base)
+    print_summary(report, console, limit=limit, base=base)
     return ansi_svg(console.export_text(styles=True), width_columns=width_columns, lines=lines, title=title)
 
 
@@ -84,16 +84,3 @@ def ansi_svg(text: str, *, width_columns: int = 100, lines: int | None = None, t
     for row in rows:
         console.print(Text.from_ansi(row), soft_wrap=True, highlight=False)
     return console.export_svg(title=clean(title, limit=80), theme=_THEME, code_format=_FORMAT, unique_id="dynadiag")
-
-
-def _console(width_columns: int) -> Console:
-    """A console that records, with colours whatever the environment says."""
-    return Console(
-        width=width_columns,
-        record=True,
-        file=io.StringIO(),
-        force_terminal=True,
-        color_system="standard",
-        legacy_windows=False,
-        no_color=False,
-    )

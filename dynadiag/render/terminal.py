@@ -1,4 +1,4 @@
-"""The report in a terminal: headline, ranked findings, and the tables behind them.
+"""The report in a terminal: in brief what matters most, in full the headline, all findings and the tables behind them.
 
 Colours are the sixteen of the terminal's own palette, so that they read on light and dark. Without a tty, under NO_COLOR or on a dumb
 terminal rich drops them and the text says the same.
@@ -6,26 +6,33 @@ terminal rich drops them and the text says the same.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
 
+from dynadiag.facts.wording import script_arguments
+from dynadiag.masking import MASK
 from dynadiag.model import codes
 from dynadiag.model.report import Report
 from dynadiag.render import mutation_words as words
-from dynadiag.render import wording
+from dynadiag.render import parity_words, wording
 from dynadiag.render.completeness import completeness
 from dynadiag.render.json_report import NO_COMPILE_TIME, NO_MUTATION_PASS
 from dynadiag.render.page import Page
 from dynadiag.render.sanitise import clean, clean_block
 from dynadiag.render.sections import Detail, mutations, sections
-from dynadiag.render.terminal_findings import print_finding
+from dynadiag.render.terminal_findings import print_brief, print_finding
 
 DEFAULT_LIMIT = 10
+BRIEF_LIMIT = 3
+BRIEF_LINES = 24
 NOTES_LIMIT = 8
+_BRIEF_NOTES = 2
 
 
 def print_report(
@@ -65,6 +72,99 @@ def print_report(
     _files(report, page, base, directory)
 
 
+def print_summary(
+    report: Report,
+    console: Console,
+    *,
+    limit: int | None = BRIEF_LIMIT,
+    lines: int | None = BRIEF_LINES,
+    base: Path | None = None,
+    directory: Path | None = None,
+) -> None:
+    """Print what to know first: the counts that are not zero, the most expensive findings, what is left out, and what to type next.
+
+    The parameters are those of `print_report`, and `lines`: after so many lines no further finding begins.
+    """
+    base = base or _current_folder()
+    page = Page(console)
+    _opening(report, page)
+    page.line(", ".join(_present(report)) or "no graph breaks, recompiles or fallbacks", style="bold")
+    page.blank()
+    if not report.findings:
+        _no_findings(report, page)
+    else:
+        page.line(_severities(report), style="bold")
+    shown = 0
+    for finding in report.findings[:limit]:
+        if shown and lines is not None and page.lines > lines:
+            break
+        page.blank()
+        print_brief(finding, report, page, base=base)
+        shown += 1
+    page.blank()
+    if report.parity is not None:
+        page.line(clean(f"Parity: {parity_words.verdict(report.parity)}"))
+    if report.replayed is not None:
+        page.line(clean(f"Could happen: {parity_words.could_happen(report.replayed)}"))
+    notes = tuple(dict.fromkeys((*report.notes, *report.run.notes)))
+    for note in notes[:_BRIEF_NOTES]:
+        page.line(clean(note, limit=240), prefix="note: ")
+    _files(report, page, base, directory)
+    where = str(directory) if directory else report.run.info.directory
+    hidden = list(_hidden(report, shown, len(notes) - _BRIEF_NOTES))
+    if hidden:
+        full = "--full" if where is None else f"`{shlex.join(('dynadiag', 'explain', '--full', wording.path(where, base)))}`"
+        page.line(f"{full} also shows {', '.join(hidden)}.")
+    _next(report, page)
+
+
+def _present(report: Report) -> Iterator[str]:
+    """The counts that are not zero."""
+    summary = report.summary
+    graphs = wording.graphs_count(report)
+    if graphs != "0":
+        yield f"{graphs} {'graph' if summary.graphs == 1 else 'graphs'}"
+    if summary.graph_break_sites:
+        sites = wording.plural(summary.graph_break_sites, "graph break")
+        yield f"{sites} ({wording.plural(summary.graph_break_events, 'event')})"
+    if summary.recompiles:
+        yield wording.plural(summary.recompiles, "recompile")
+    if summary.fallbacks:
+        yield wording.plural(summary.fallbacks, "fallback to eager", "fallbacks to eager")
+    costly = sum(not words.is_folded(one) for one in report.mutations)
+    if costly:
+        yield wording.plural(costly, "mutation with a cost", "mutations with a cost")
+    if summary.compile_s is not None:
+        yield f"{wording.seconds(summary.compile_s)} of compile time"
+
+
+def _hidden(report: Report, shown: int, notes: int) -> Iterator[str]:
+    """What the summary leaves out, each kind with its count."""
+    for severity, count in Counter(finding.severity for finding in report.findings[shown:]).items():
+        yield wording.plural(count, f"more {severity}")
+    tables = {
+        "recompiled value": len(report.transitions),
+        "fallback": len(report.fallbacks),
+        "mutation": len(report.mutations),
+        "graph": len(report.run.graphs),
+        "rank difference": len(report.ranks),
+        "note": max(0, notes),
+    }
+    yield from (wording.plural(count, name) for name, count in tables.items() if count)
+
+
+def _next(report: Report, page: Page) -> None:
+    """The command to type after the findings were read; nothing where the recorded command line is not known or was masked."""
+    command = script_arguments(report.run)
+    if not command or MASK in " ".join(command) or not report.findings:
+        return
+    script = clean(shlex.join(command))
+    if any(advice.slug == "minify" for finding in report.findings for advice in finding.fix):
+        page.line(f"dynadiag minify {script}", prefix=Text("next  ", style="bold"))
+    elif any(finding.fix for finding in report.findings):
+        page.line(f"change a line, then dynadiag explain {script}", prefix=Text("next  ", style="bold"))
+
+
 def _current_folder() -> Path:
     """What paths are shown relative to; a folder that was deleted meanwhile is none."""
     try:
@@ -73,7 +173,7 @@ def _current_folder() -> Path:
         return Path("/")
 
 
-def _headline(report: Report, page: Page) -> None:
+def _opening(report: Report, page: Page) -> None:
     page.line(wording.command(report), style="bold", prefix=Text("dynadiag  ", style="bold cyan"))
     facts = wording.environment(report.run.processes)
     parts = [
@@ -89,6 +189,10 @@ def _headline(report: Report, page: Page) -> None:
     if complete is False:
         page.line(f"The recording is cut short: {clean(why or '')}. Everything up to that point is below.", style="yellow")
     _loud(report, page)
+
+
+def _headline(report: Report, page: Page) -> None:
+    _opening(report, page)
     page.blank()
     for label, value in _counts(report):
         page.line(value, prefix=Text(f"  {label:<14}", style="bold"))
@@ -127,8 +231,7 @@ def _counts(report: Report) -> Sequence[tuple[str, str]]:
 def _findings(report: Report, page: Page, limit: int | None, detail: Detail) -> None:
     page.blank()
     if not report.findings:
-        text = "No findings." if not wording.nothing_compiled(report) else "No findings, because nothing was compiled."
-        page.line(text, style="bold" if wording.nothing_compiled(report) else "bold green")
+        _no_findings(report, page)
         return
     page.line(_severities(report), style="bold")
     shown = report.findings[:limit]
@@ -139,6 +242,11 @@ def _findings(report: Report, page: Page, limit: int | None, detail: Detail) -> 
     if hidden:
         page.blank()
         page.line(f"{wording.plural(hidden, 'more finding')} not shown: use --limit 0 for all, or see report.json.", style="bold")
+
+
+def _no_findings(report: Report, page: Page) -> None:
+    text = "No findings." if not wording.nothing_compiled(report) else "No findings, because nothing was compiled."
+    page.line(text, style="bold" if wording.nothing_compiled(report) else "bold green")
 
 
 def _severities(report: Report) -> str:

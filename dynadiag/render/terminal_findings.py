@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from rich.text import Text
@@ -17,18 +18,38 @@ _LABEL_WIDTH = 6
 _STACK_LIMIT = 12
 _EVIDENCE_LIMIT = 8
 _SITE_LIMIT = 6
+_BRIEF_SITES = 2
+_BRIEF_WHY = 160
+_LISTS_GRAPHS = re.compile(r"^(?:graphs before it|after it): ")
+
+
+def print_brief(finding: Finding, report: Report, page: Page, *, base: Path | None) -> None:
+    """Print what to know first of a finding: its line, the beginning of why, what to change, and the cost where it was measured."""
+    _head(finding, report, page, base=base, limit=_BRIEF_SITES)
+    site = _site(finding, report)
+    unadvised = f" Nothing is advised: {site.unadvised}." if site is not None and site.unadvised and not finding.fix else ""
+    _labelled(page, "why", clean_block(f"{_beginning(finding.why)}{unadvised}", lines=6))
+    for advice in finding.fix:
+        _advice(advice, page)
+    if finding.cost is not None and finding.cost.basis.startswith("measured"):
+        _labelled(page, "cost", wording.cost(finding.cost))
+
+
+def _beginning(why: str) -> str:
+    """As many whole clauses as have room, at least the first; none that lists graphs."""
+    clauses = [clause for clause in re.split(r"(?<=[.;])\s+", why) if not _LISTS_GRAPHS.search(clause)]
+    kept = clauses[:1]
+    for clause in clauses[1:]:
+        if clause.startswith("nothing is advised") or len(" ".join([*kept, clause])) > _BRIEF_WHY:
+            break
+        kept.append(clause)
+    return " ".join(kept).rstrip(".;") + "."
 
 
 def print_finding(finding: Finding, report: Report, page: Page, *, verbose: bool, base: Path | None) -> None:
     """Print one finding with the code line it is about and, when it rests on a graph break elsewhere, torch's own frame."""
-    style = SEVERITY_STYLES.get(finding.severity, "bold")
-    head = Text.assemble(
-        (f"{clean(finding.severity, limit=20)} {clean(finding.code, limit=40)}", style), "  ", (clean(finding.title), "bold")
-    )
-    page.line(head, hang="    ")
-    _source_line(finding.where, page, base)
+    _head(finding, report, page, base=base, limit=None if verbose else _SITE_LIMIT, verbose=verbose)
     site = _site(finding, report)
-    _inner_sites(finding, report, page, base=None if verbose else base, limit=None if verbose else _SITE_LIMIT)
     _labelled(page, "why", clean_block(finding.why, lines=40 if verbose else 12))
     for advice in finding.fix:
         _advice(advice, page)
@@ -39,6 +60,16 @@ def print_finding(finding: Finding, report: Report, page: Page, *, verbose: bool
     _labelled(page, "see", _evidence(finding, report))
     if verbose and site is not None:
         _details(site, page)
+
+
+def _head(finding: Finding, report: Report, page: Page, *, base: Path | None, limit: int | None, verbose: bool = False) -> None:
+    style = SEVERITY_STYLES.get(finding.severity, "bold")
+    head = Text.assemble(
+        (f"{clean(finding.severity, limit=20)} {clean(finding.code, limit=40)}", style), "  ", (clean(finding.title), "bold")
+    )
+    page.line(head, hang="    ")
+    _source_line(finding.where, page, base)
+    _inner_sites(finding, report, page, base=None if verbose else base, limit=limit)
 
 
 def _site(finding: Finding, report: Report) -> GraphBreak | None:

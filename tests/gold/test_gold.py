@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from dynadiag.model.graph import (Node)
-from dynadiag.model.location import (Location)
+from dynadiag.model.graph import Node
+from dynadiag.model.location import Location
 from dynadiag.render import dot, json_report, markdown
 from dynadiag.render.frame_map import frame_map
 from dynadiag.render.graph_sketch import graph_sketch
 from dynadiag.render.layered import describe
-from dynadiag.render.terminal import print_report
+from dynadiag.render.terminal import print_report, print_summary
 from tests.gold import sample_report as samples
 
 HERE = Path(__file__).parent
@@ -28,7 +28,7 @@ COLOUR = {"force_terminal": True, "color_system": "standard", "legacy_windows": 
 def terminal(report, width, **options):
     stream = io.StringIO()
     console = {"force_terminal": False} | options.pop("console", {})
-    print_report(report, Console(file=stream, width=width, **console), base=BASE, **options)
+    (print_summary if options.pop("summary", False) else print_report)(report, Console(file=stream, width=width, **console), base=BASE, **options)
     return stream.getvalue()
 
 
@@ -49,6 +49,9 @@ def graph():
 
 CASES = {
     "terminal-80.txt": lambda: terminal(samples.sample_report(), 80),
+    "terminal-80-summary.txt": lambda: terminal(samples.sample_report(), 80, summary=True),
+    "terminal-80-summary-nothing.txt": lambda: terminal(samples.empty_report(), 80, summary=True),
+    "terminal-80-summary-long.txt": lambda: terminal(samples.big_report(12), 80, summary=True),
     "terminal-120.txt": lambda: terminal(samples.sample_report(), 120),
     "terminal-80-verbose.txt": lambda: terminal(samples.sample_report(), 80, verbose=True),
     "terminal-80-colour.txt": lambda: terminal(samples.sample_report(), 80, limit=1, console=COLOUR),

@@ -16,14 +16,14 @@ def samples():
 
 @pytest.fixture
 def show():
-    """Print a report to a console of a given width and encoding; gives the text."""
-    from dynadiag.render.terminal import print_report
+    """Print a report, or its summary, to a console of a given width and encoding; gives the text."""
+    from dynadiag.render.terminal import print_report, print_summary
 
-    def shown(report, *, width=80, encoding="utf-8", **options):
+    def shown(report, *, width=80, encoding="utf-8", summary=False, **options):
         raw = io.BytesIO()
         stream = io.TextIOWrapper(raw, encoding=encoding)
         console = Console(file=stream, width=width, **({"force_terminal": False} | options.pop("console", {})))
-        print_report(report, console, base=Path("/home/me/proj"), **options)
+        (print_summary if summary else print_report)(report, console, base=Path("/home/me/proj"), **options)
         stream.flush()
         return raw.getvalue().decode(encoding)
 

@@ -151,3 +151,54 @@ def test_a_path_is_shown_from_the_folder_we_stand_in_unless_that_was_deleted(bas
     from dynadiag.render.wording import path
 
     assert path("/home/me/x.py", base and Path(base)) == shown
+
+
+@pytest.mark.parametrize("width", [10, 40, 80])
+@pytest.mark.parametrize("which", ["sample_report", "hostile_report", "empty_report"])
+def test_the_summary_is_as_safe_and_narrow_as_the_report(samples, show, which, width):
+    text = show(getattr(samples, which)(), width=width, summary=True)
+    assert max(map(cell_len, text.splitlines())) <= width
+    assert not {"\x1b", "\x00", "\u202e"}.intersection(text) and all(line == line.rstrip() for line in text.splitlines())
+
+
+def test_the_summary_is_short_and_says_what_it_leaves_out(samples, show):
+    report = samples.big_report(12)
+    text = show(report, summary=True)
+    assert len(text.splitlines()) <= 45 < len(show(report, limit=None).splitlines())
+    assert "10 more warnings" in text and "`dynadiag explain --full dynadiag-runs/0001-train`" in text.replace("\n", " ")
+    assert "more warning" not in show(report, summary=True, limit=None, lines=None)
+
+
+def test_what_is_zero_is_not_in_the_summary(samples, show):
+    report = samples.sample_report()
+    none = replace(report.summary, graph_break_sites=0, graph_break_events=0, recompiles=0, fallbacks=0)
+    text = show(replace(report, summary=none, mutations=(), findings=()), summary=True)
+    assert "4 graphs, 3.21 s of compile time" in text and "No findings." in text
+    assert "0 recompiles" not in text and "\nnext" not in text
+
+
+@pytest.mark.parametrize(
+    ("command", "slug", "last"),
+    [
+        (("python", "train.py", "--lr", "1 2"), "minify", "next  dynadiag minify train.py --lr '1 2'"),
+        (("/usr/bin/python3.12", "-m", "pkg.train"), "other", "next  change a line, then dynadiag explain -m pkg.train"),
+        (("python", "train.py", "--api-key", "***"), "minify", None),
+        (("torchrun", "train.py"), "minify", None),
+        (None, "minify", None),
+    ],
+)
+def test_the_last_line_is_the_command_to_type(samples, show, command, slug, last):
+    report = samples.sample_report()
+    finding = replace(report.findings[0], fix=(r.Advice(slug=slug, text="Do it."),))
+    run = replace(report.run, info=replace(report.run.info, command=command))
+    text = show(replace(report, findings=(finding,), run=run), summary=True)
+    assert (text.splitlines()[-1] == last) if last else "\nnext" not in text
+
+
+def test_the_summary_says_why_nothing_is_advised(samples, show):
+    report = samples.sample_report()
+    site = replace(report.graph_breaks[0], id="b7", unadvised="it has no clock")
+    why = "3 break events at 1 site; graphs before it: g0; after it: none; nothing is advised: it has no clock."
+    finding = replace(report.findings[1], why=why, fix=(), evidence=("b7",))
+    text = show(replace(report, findings=(finding,), graph_breaks=(site,)), summary=True)
+    assert "why   3 break events at 1 site. Nothing is advised: it has no clock." in text
