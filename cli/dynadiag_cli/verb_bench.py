@@ -125,7 +125,7 @@ def bench(
         where = _target(target, function)
         taken = ScriptCall(arguments=tuple(arguments or ()), call=shapes or call, chosen=chosen, shapes=shapes is not None)
         script = taken if where == str(target) else None
-        specs = parse_arms(arms, where, arguments=tuple(arguments or ()), script=script)
+        specs = parse_arms(arms, where, arguments=tuple(arguments or ()), script=script, least=1 if versions else 2)
         _refuse_together(in_process=in_process, versions=versions, script=script is not None, chosen=chosen, loop=loop)
     _refuse_shapes(shapes is not None, taken_over=specs[0].script is not None, versions=versions)
     base = None if check is None else read_base(check)

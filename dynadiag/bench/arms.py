@@ -59,13 +59,15 @@ class ArmSpec:
     loop: int | None = None
 
 
-def parse_arms(text: str, target: str, *, arguments: tuple[str, ...] = (), script: ScriptCall | None = None) -> tuple[ArmSpec, ...]:
+def parse_arms(
+    text: str, target: str, *, arguments: tuple[str, ...] = (), script: ScriptCall | None = None, least: int = 2
+) -> tuple[ArmSpec, ...]:
     """The arms in "eager,default,reduce-overhead,aot_eager": a mode of torch.compile or the name of a backend; the first is the baseline.
 
-    An arm may be named twice; the second is then called "default#2". Raises UsageError for an empty list or a name that cannot be one.
+    An arm may be named twice; the second is then called "default#2". Raises UsageError for fewer than `least` or a name that cannot be one.
     """
     words = [word.strip() for word in text.split(",") if word.strip()]
-    if len(words) < 2:
+    if len(words) < least:
         raise UsageError("--arms needs a baseline and at least one arm to compare with it, such as eager,default")
     wrong = next((word for word in words if not _NAME.fullmatch(word)), None)
     if wrong is not None:

@@ -33,7 +33,7 @@ WRONG = AFTER.replace(".square()", ".abs()")
 
 def bench(folder, *arguments):
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'cli'}", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "dynadiag", "bench", "--max-time", "1", "--json", "--arms", "eager,aot_eager", *arguments]
+    command = [sys.executable, "-m", "dynadiag", "bench", "--max-time", "1", "--json", *arguments]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=1500)
     return done, json.loads(done.stdout) if done.stdout else None
 
@@ -50,7 +50,9 @@ def test_a_fix_is_compared_with_what_it_fixes_and_a_wrong_one_is_caught(tmp_path
         subprocess.run(["git", *command], cwd=tmp_path, env={**os.environ, "HOME": str(tmp_path)}, check=True)
     (tmp_path / "program.py").write_text(BEFORE)
     (tmp_path / "fixed.py").write_text(AFTER)
-    done, document = bench(tmp_path, "--fn", "program.py:training", "--after", "fixed.py")
+    done, document = bench(
+        tmp_path, "--fn", "program.py:training", "--arms", "eager,aot_eager", "--max-rounds", "20", "--after", "fixed.py"
+    )
     assert document is not None, done.stderr
     assert {item["arm"]: item["status"] for item in document["correctness"]} == dict.fromkeys(
         ("eager", "aot_eager", "after:eager", "after:aot_eager"), "PASS"
@@ -60,8 +62,9 @@ def test_a_fix_is_compared_with_what_it_fixes_and_a_wrong_one_is_caught(tmp_path
     assert ("aot_eager", "after:aot_eager") in {(item["baseline"], item["arm"]) for item in document["comparisons"]}
 
     # The committed version computes something else: the working tree beside it is told to be WRONG.
-    done, document = bench(tmp_path, "--fn", "program.py:training", "--git", "HEAD", "--max-rounds", "20")
+    done, document = bench(tmp_path, "--fn", "program.py:training", "--arms", "eager", "--git", "HEAD", "--max-rounds", "20")
     assert done.returncode == 1, done.stderr
+    assert [item["arm"] for item in document["comparisons"]] == ["after:eager"]
     checks = by_name(document["correctness"], "arm")
     assert checks["eager"]["status"] == "PASS" and checks["after:eager"]["status"] == "WRONG"
     assert checks["after:eager"]["worst"] == "output" and "before the change" in checks["after:eager"]["detail"]
