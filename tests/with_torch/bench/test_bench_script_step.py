@@ -328,7 +328,7 @@ def test_a_step_that_is_not_there_is_named(tmp_path, monkeypatch):
     switch = CompileSwitch(arm="eager", overrides={})
     with pytest.raises(UsageError, match="has no 'missing'"):
         load_step(f"{tmp_path / 'steps.py'}:missing", switch)
-    with pytest.raises(UsageError, match="there is no module 'no_such_module_here'"):
+    with pytest.raises(UsageError, match="cannot find a module 'no_such_module_here'"):
         load_step("no_such_module_here:step", switch)
 
 
