@@ -81,6 +81,6 @@ def ansi_svg(text: str, *, width_columns: int = 100, lines: int | None = None, t
     console = Console(
         width=width_columns, record=True, file=io.StringIO(), force_terminal=True, color_system="standard", legacy_windows=False
     )
-    for row in rows:
+    for row in (*rows, ""):  # the last row of rich's picture loses what hangs below the line
         console.print(Text.from_ansi(row), soft_wrap=True, highlight=False)
     return console.export_svg(title=clean(title, limit=80), theme=_THEME, code_format=_FORMAT, unique_id="dynadiag")
