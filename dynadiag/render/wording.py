@@ -15,6 +15,7 @@ from dynadiag.model.run import Process
 from dynadiag.render.sanitise import clean
 
 PATH_LIMIT = 120
+_FEW_OPERATIONS = 3
 _LIBRARY_FOLDERS = ("site-packages", "dist-packages")
 _RESUME = re.compile(r"(?:.*<locals>\.)?torch_dynamo_resume_in_(.+)_at_(\d+)")
 FALLBACK_KINDS: Mapping[str, str] = {
@@ -83,9 +84,17 @@ def cost(item: Cost) -> str:
 
 
 def graphs_count(report: Report) -> str:
-    """`3`, or `0 compiled (1 captured)` where none of the graphs that Dynamo captured was kept."""
-    captured = sum(graph.kind == "dynamo" for graph in report.run.graphs)
-    return f"{report.summary.graphs:,}" if report.summary.graphs or not captured else f"0 compiled ({captured:,} captured)"
+    """`3`, or `0 compiled (1 captured)` where none of the graphs that Dynamo captured was kept, or `3, each of at most 2 operations` where
+    that is nearly all that breaks and fallbacks left to compile.
+    """
+    summary = report.summary
+    sizes = [sum(graph.ops.values()) for graph in report.run.graphs if graph.kind == "dynamo"]
+    if not summary.graphs:
+        return f"0 compiled ({len(sizes):,} captured)" if sizes else "0"
+    counted = len(sizes) >= summary.graphs and 0 not in sizes  # a graph that was not counted has no operations either
+    if counted and (summary.graph_break_events or summary.fallbacks) and max(sizes) <= _FEW_OPERATIONS:
+        return f"{summary.graphs:,}, each of at most {plural(max(sizes), 'operation')}"
+    return f"{summary.graphs:,}"
 
 
 def breaks_count(summary: Summary) -> str:

@@ -64,6 +64,23 @@ def test_both_numbers_of_the_breaks_are_in_the_headline(samples, show):
     assert "2 sites, 6 events" in show(samples.sample_report())
 
 
+def test_the_headline_says_when_the_graphs_hold_next_to_nothing(samples, show):
+    report = samples.sample_report()
+
+    def with_ops(*ops):
+        graphs = [replace(graph, ops=ops[index % len(ops)], why_not=None) for index, graph in enumerate(report.run.graphs)]
+        return replace(report, run=replace(report.run, graphs=tuple(graphs)))
+
+    small = with_ops({"torch.sin": 1}, {"torch.sin": 1, "operator.gt": 1})
+    assert "  graphs        4, each of at most 2 operations\n" in show(small)
+    assert "4, each of at most 1 operation\n" in show(with_ops({"torch.sin": 1}))
+    assert "4, each of" in markdown.render(small)
+    for other in (with_ops({"torch.sin": 1}, {}), with_ops({"torch.sin": 1}, {"operator.add": 4})):  # one not counted, one large
+        assert "  graphs        4\n" in show(other)
+    whole = replace(small.summary, graph_break_events=0, fallbacks=0)  # a small program that was compiled whole
+    assert "  graphs        4\n" in show(replace(small, summary=whole))
+
+
 def test_unknown_mutations_are_not_shown_as_none(samples, show):
     assert "mutations     not known" in show(samples.sample_report())
 
