@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import json
 import os
+import select
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable
 from dataclasses import asdict
@@ -38,6 +41,7 @@ class Server:
         self._say = Speaker(replies).say
         os.set_inheritable(commands, False)
         os.set_inheritable(replies, False)
+        threading.Thread(target=_end_without, args=(commands,), daemon=True).start()
         self._arms: dict[str, Arm] = {}
         self._instead_of: tuple[str, str] | None = None
 
@@ -147,6 +151,14 @@ class Server:
         if command["do"] == "shapes" and arm.shapes is not None:
             return _about_shapes(arm.shapes, command)
         raise DynadiagError(f"an arm does not know the command {command['do']!r}")
+
+
+def _end_without(commands: int) -> None:
+    """End this process and what it started once nobody can send commands any more: who holds it was killed, whatever it is doing."""
+    poller = select.poll()
+    poller.register(commands, 0)  # nothing but the end
+    poller.poll()
+    os.killpg(0, signal.SIGKILL)
 
 
 def _about_shapes(shapes: ShapeReplay, command: dict[str, Any]) -> Any:

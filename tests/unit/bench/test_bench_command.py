@@ -2,8 +2,11 @@
 
 import json
 import os
+import signal
+import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
@@ -116,6 +119,14 @@ def test_a_rank_among_others_is_refused(tmp_path, monkeypatch):
     assert isinstance(done.exception, UsageError) and "WORLD_SIZE='4'" in done.exception.message and not Path("dynadiag-runs").exists()
 
 
+def alive(pid):
+    """Whether it runs; one that nobody has waited for yet does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 FAKE = """
 import json, os, sys
 commands, replies = os.fdopen(int(sys.argv[1])), os.fdopen(int(sys.argv[2]), "w")
@@ -167,6 +178,40 @@ def test_an_arm_that_dies_is_told_apart(start, body, status, says):
     with pytest.raises(ArmFailedError, match=says) as caught:
         start(body).ask({"do": "x"}, timeout_s=600)
     assert caught.value.status == status
+
+
+HOLDER = """
+import os, sys
+from pathlib import Path
+from dynadiag.bench import process
+process._MAIN = "busy_arm"
+arm = process.ArmProcess(python=sys.executable, log=Path("log"), environment=os.environ)
+arm.ask({"do": "x"}, timeout_s=600, on_phase=lambda phase: print(phase, flush=True))
+"""
+BUSY_ARM = """
+import os, sys, time
+from dynadiag.bench.inside.main import Server
+server = Server(int(sys.argv[1]), int(sys.argv[2]))
+server._do = lambda command: (server._phase(os.getpid()), time.sleep(600))
+server.serve()
+"""
+
+
+def test_a_busy_arm_ends_with_the_program_that_holds_it(tmp_path):
+    """A program that uses `bench.session` from Python has nobody beside it who ends its arms when it is killed."""
+    (tmp_path / "busy_arm.py").write_text(BUSY_ARM)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER], stdout=subprocess.PIPE, text=True, cwd=tmp_path, env=environment)
+    arm = int(holder.stdout.readline())
+    holder.kill()
+    holder.communicate()
+    end = time.monotonic() + 30
+    while alive(arm) and time.monotonic() < end:
+        time.sleep(0.02)
+    ended = not alive(arm)
+    if not ended:
+        os.kill(arm, signal.SIGKILL)
+    assert ended
 
 
 def test_an_arm_that_hangs_is_ended(start):
