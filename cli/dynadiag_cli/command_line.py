@@ -11,6 +11,8 @@ from dynadiag.errors import DynadiagError, UsageError
 from dynadiag.trace.sources import is_recording
 
 MODE = "dynadiag.target_mode"
+LONGEST_S = 2_000_000
+"""For options in seconds: poll(2) counts milliseconds in 31 bits, 24 days."""
 
 
 class TargetCommand(TyperCommand):

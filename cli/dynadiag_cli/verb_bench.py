@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dynadiag.errors import OutputError, UsageError
+from dynadiag_cli.command_line import LONGEST_S
 from dynadiag_cli.progress import StatusLine, on_one_line
 
 if TYPE_CHECKING:
@@ -90,9 +91,13 @@ def bench(
     check: Annotated[
         Path | None, typer.Option("--check", metavar="BENCH.JSON", help="Exit with status 1 if an arm got worse since that run.")
     ] = None,
-    rounds: Annotated[int, typer.Option("--max-rounds", metavar="N", min=20, help="Maximum number of rounds.")] = 300,
-    max_s: Annotated[float, typer.Option("--max-time", metavar="S", min=0.1, help="Start no new round after S seconds.")] = 60.0,
-    timeout_s: Annotated[float, typer.Option("--timeout", metavar="S", min=1, help="Seconds to wait for one response of an arm.")] = 900.0,
+    rounds: Annotated[int, typer.Option("--max-rounds", metavar="N", min=20, max=1_000_000, help="Maximum number of rounds.")] = 300,
+    max_s: Annotated[
+        float, typer.Option("--max-time", metavar="S", min=0.1, max=LONGEST_S, help="Start no new round after S seconds.")
+    ] = 60.0,
+    timeout_s: Annotated[
+        float, typer.Option("--timeout", metavar="S", min=1, max=LONGEST_S, help="Seconds to wait for one response of an arm.")
+    ] = 900.0,
     remeasure: Annotated[
         bool, typer.Option("--remeasure", help="Measure the device's ceilings again instead of using the stored ones.")
     ] = False,

@@ -13,6 +13,7 @@ import typer
 from dynadiag.errors import DynadiagError, NothingFoundError, OutputError, TorchUnsupportedError, UsageError
 from dynadiag.files import read_small, write_inside
 from dynadiag.trace.sources import recording_at
+from dynadiag_cli.command_line import LONGEST_S
 
 if TYPE_CHECKING:
     from dynadiag.fx.standalone import Standalone
@@ -40,7 +41,9 @@ def graph(
         bool | None,
         typer.Option("--try/--no-try", help="Run the script once in an empty folder [default: only for a run that you recorded here]."),
     ] = None,
-    timeout_s: Annotated[float, typer.Option("--timeout", metavar="S", min=1, help="Time limit for that run, in seconds.")] = 120.0,
+    timeout_s: Annotated[
+        float, typer.Option("--timeout", metavar="S", min=1, max=LONGEST_S, help="Time limit for that run, in seconds.")
+    ] = 120.0,
     picture: Annotated[bool, typer.Option("--picture/--no-picture", help="Also draw the graph.")] = True,
 ) -> None:
     """Write one captured graph as a Python script that needs only torch, and as a picture.

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from dynadiag_cli.command_line import MODE
+from dynadiag_cli.command_line import LONGEST_S, MODE
 
 EXAMPLES = """Examples:
 
@@ -103,7 +103,9 @@ def minify(
     ] = None,
     timeout_s: Annotated[
         float,
-        typer.Option("--timeout", metavar="S", min=1, help="Seconds for the script, and for its graph; longer counts as a hang."),
+        typer.Option(
+            "--timeout", metavar="S", min=1, max=LONGEST_S, help="Seconds for the script, and for its graph; longer counts as a hang."
+        ),
     ] = 300.0,
 ) -> None:
     """Find the failing compile or call of a script and reduce its graph to the smallest reproducer.

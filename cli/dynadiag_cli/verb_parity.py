@@ -12,7 +12,7 @@ import typer
 from dynadiag.errors import NothingFoundError, OutputError, UsageError
 from dynadiag.files import write_file, write_inside
 from dynadiag.trace.sources import is_recording, recording_at
-from dynadiag_cli.command_line import MODE
+from dynadiag_cli.command_line import LONGEST_S, MODE
 
 if TYPE_CHECKING:
     from dynadiag.parity.result import ParityResult
@@ -52,10 +52,10 @@ def parity(
         Path | None, typer.Option("--load", metavar="FILE", help="Run this Python file of yours first, to register custom operators.")
     ] = None,
     budget_s: Annotated[
-        float, typer.Option("--budget", metavar="S", min=1, help="Time limit for all graphs together, in seconds.")
+        float, typer.Option("--budget", metavar="S", min=1, max=LONGEST_S, help="Time limit for all graphs together, in seconds.")
     ] = 600.0,
     timeout_s: Annotated[
-        float, typer.Option("--timeout", metavar="S", min=1, help="Time limit for one scenario of one graph, in seconds.")
+        float, typer.Option("--timeout", metavar="S", min=1, max=LONGEST_S, help="Time limit for one scenario of one graph, in seconds.")
     ] = 60.0,
     output_format: Annotated[Format, typer.Option("--format", "-f", help="Output format.")] = Format.text,
     output: Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Write to FILE (- is stdout).")] = None,
