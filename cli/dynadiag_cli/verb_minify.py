@@ -76,7 +76,11 @@ def minify(
     memory_limit_mib: Annotated[
         int | None,
         typer.Option(
-            "--memory-limit", metavar="MIB", min=1, help="For oom: the memory that one run of the graph may use on top of torch itself."
+            "--memory-limit",
+            metavar="MIB",
+            min=1,
+            max=1 << 40,
+            help="For oom: the memory that one run of the graph may use on top of torch itself.",
         ),
     ] = None,
     ablation: Annotated[

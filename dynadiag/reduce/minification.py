@@ -118,6 +118,8 @@ def minify_target(
         _check_text(target, options.kind, recorded=source is not None)
     elif source is None and target.kind == "script":
         check_script(Path(target.argv[0]), sys.executable)  # before a folder is made for it
+    if options.backend is not None and source is None:
+        raise UsageError("--backend only works with a recorded graph (RUN or RUN#ID): a script names its own back end")
     if options.capture_always and (source is not None or options.kind in IN_A_SCRIPT):
         raise UsageError("--capture always only applies to scripts whose graph is captured: nothing is captured here")
     options = replace(options, resume=options.resume and can_resume(out, watch.say))

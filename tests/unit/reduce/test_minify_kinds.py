@@ -28,6 +28,7 @@ from dynadiag_cli.minify_output import print_path, report, say
             ["--match", "a(", "script.py"],
             "--match 'a(' is not a valid regular expression: missing ), unterminated subpattern at position 1",
         ),
+        (["--backend", "aot_eager", "script.py"], "--backend only works with a recorded graph (RUN or RUN#ID)"),
         (["--kind", "nan", "--memory-limit", "100", "script.py"], "--memory-limit only works with --kind oom"),
     ],
 )
