@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Literal
 
 from dynadiag.advice.places import Place, function_around
@@ -238,9 +239,8 @@ def _others(
 ) -> list[tuple[str, int | None, str | None]]:
     """The other lines that broke with one of these ids in the same process, between the same resets."""
     here = None if shown is None else (shown.file, shown.line)
-    places = _all_breaks(run).places.get(_epoch(event, run), ())
-    found = {(at.file, at.line): at.code for gb_id, at in places if gb_id in ids and (at.file, at.line) != here}
-    return [(file, line, code) for (file, line), code in found.items()][:_MOST_OTHERS]
+    places = islice(_all_breaks(run).places.get((_epoch(event, run), ids), {}).items(), _MOST_OTHERS + 1)
+    return [(*place, code) for place, code in places if place != here][:_MOST_OTHERS]
 
 
 def _other_reads(
@@ -263,13 +263,13 @@ def _is_resumed(event: BreakEvent | GraphBreak, run: Run) -> bool:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _AllBreaks:
     """What the advice for one break asks of all of them: processes and epochs in which sequences are packed, in which compiled code trains;
-    the lines of compiled functions at which they, or what they call, broke; and all lines that broke, with torch's ids.
+    the lines of compiled functions at which they, or what they call, broke; and with their code the lines that broke with ids of one set.
     """
 
     packing: frozenset[tuple[int, int] | None]
     training: frozenset[tuple[int, int] | None]
     calling: frozenset[tuple[str, int | None]]
-    places: Mapping[tuple[int, int] | None, Mapping[tuple[str | None, Location], None]]
+    places: Mapping[tuple[tuple[int, int] | None, frozenset[str]], Mapping[tuple[str, int | None], str | None]]
 
 
 @of_last_run
@@ -277,14 +277,15 @@ def _all_breaks(run: Run) -> _AllBreaks:
     packs: set[tuple[int, int] | None] = set()
     training: set[tuple[int, int] | None] = set()
     calling: set[tuple[str, int | None]] = set()
-    places: dict[tuple[int, int] | None, dict[tuple[str | None, Location], None]] = {}
+    places: dict[tuple[tuple[int, int] | None, frozenset[str]], dict[tuple[str, int | None], str | None]] = {}
     for event in run.breaks:
         file = _entered(event, run)
         calling.update((one.file, one.line) for one in event.stack if file and one.file == file)
         training.update((_epoch(event, run),) if event.gb_id == "GB0123" or _of_optimizer(event) else ())
         packs.update((_epoch(event, run),) if _PACKED.search(event.context or "") else ())
-        if event.torch_frame is not None:
-            places.setdefault(_epoch(event, run), {})[event.gb_id, event.torch_frame] = None
+        ids = next((some for some in (_READS, _SIZES) if event.gb_id in some), None)
+        if event.torch_frame is not None and ids is not None:
+            places.setdefault((_epoch(event, run), ids), {})[event.torch_frame.file, event.torch_frame.line] = event.torch_frame.code
     return _AllBreaks(packing=frozenset(packs), training=frozenset(training), calling=frozenset(calling), places=places)
 
 

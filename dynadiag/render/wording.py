@@ -15,7 +15,7 @@ from dynadiag.model.run import Process
 from dynadiag.render.sanitise import clean
 
 PATH_LIMIT = 120
-_FEW_OPERATIONS = 3
+_FEW_OPERATIONS = 2
 _LIBRARY_FOLDERS = ("site-packages", "dist-packages")
 _RESUME = re.compile(r"(?:.*<locals>\.)?torch_dynamo_resume_in_(.+)_at_(\d+)")
 FALLBACK_KINDS: Mapping[str, str] = {
@@ -93,7 +93,8 @@ def graphs_count(report: Report) -> str:
         return f"0 compiled ({len(sizes):,} captured)" if sizes else "0"
     counted = len(sizes) >= summary.graphs and 0 not in sizes  # a graph that was not counted has no operations either
     if counted and (summary.graph_break_events or summary.fallbacks) and max(sizes) <= _FEW_OPERATIONS:
-        return f"{summary.graphs:,}, each of at most {plural(max(sizes), 'operation')}"
+        each = "each " if summary.graphs > 1 else ""
+        return f"{summary.graphs:,}, {each}of at most {plural(max(sizes), 'operation')}"
     return f"{summary.graphs:,}"
 
 

@@ -1,6 +1,7 @@
 """Which advice is given when: by id or by text, own line or library, known or unknown options, and for input of strangers."""
 
 import dataclasses
+import time
 
 import pytest
 from hypothesis import given
@@ -283,3 +284,20 @@ def test_the_breaks_of_a_run_are_read_once():
     for one in tuple.__iter__(run.breaks):
         break_advice(one, run)
     assert len(looked) == 1
+
+
+def test_one_advice_costs_no_more_beside_many_other_breaks():
+    """A hostile log has 50,000 of them: what one is asked about all others is looked up, not searched."""
+
+    def cost_s(count):
+        events = tuple(event("GB0025", "torch._dynamo.graph_break()") for _ in range(300)) + tuple(
+            dataclasses.replace(event("GB0025"), torch_frame=Location("/home/me/train.py", line, "f", "x")) for line in range(count)
+        )
+        run = dataclasses.replace(run_of(), breaks=events)
+        break_advice(events[0], run)  # what is found once a run
+        began = time.process_time()
+        for one in events[:300]:
+            break_advice(one, run)
+        return time.process_time() - began
+
+    assert cost_s(30_000) < 4 * max(cost_s(300), 0.02)
