@@ -239,6 +239,7 @@ class Session:
             shared=self._options.in_process,
             script=None if script is None else asdict(script),
             loop=spec.loop,
+            back_ends=[arm.overrides["backend"] for arm in self._arms if "backend" in arm.overrides],
         )
         return about
 

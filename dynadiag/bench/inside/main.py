@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn
@@ -41,7 +41,6 @@ class Server:
         self._say = Speaker(replies).say
         os.set_inheritable(commands, False)
         os.set_inheritable(replies, False)
-        threading.Thread(target=_end_without, args=(commands,), daemon=True).start()
         self._arms: dict[str, Arm] = {}
         self._instead_of: tuple[str, str] | None = None
 
@@ -96,6 +95,7 @@ class Server:
         return self._welcome(command, Arm.load(command, self._phase, shared=list(self._arms.values())))
 
     def _welcome(self, command: dict[str, Any], arm: Arm) -> dict[str, Any]:
+        _check_back_ends(command.get("back_ends", ()))
         self._arms[command["arm"]] = arm
         self._check_version()
         return arm.about()
@@ -153,6 +153,15 @@ class Server:
         raise DynadiagError(f"an arm does not know the command {command['do']!r}")
 
 
+def _check_back_ends(names: Iterable[str]) -> None:
+    """Refuse a back end of any arm that nobody has registered, also the program that is loaded now: one that is misspelt is never timed."""
+    from dynadiag.torch_compat.dynamo.replaying import is_backend
+
+    for name in names:
+        if not is_backend(name):
+            raise UsageError(f"torch has no back end {name!r} here: torch._dynamo.list_backends() names those that it has")
+
+
 def _end_without(commands: int) -> None:
     """End this process and what it started once nobody can send commands any more: who holds it was killed, whatever it is doing."""
     poller = select.poll()
@@ -204,5 +213,11 @@ def _in_copy(path: str, top: str, copy: str) -> Path | None:
     return found if found.exists() else None
 
 
+def main(commands: int, replies: int) -> NoReturn:
+    """Serve for as long as somebody can send commands."""
+    threading.Thread(target=_end_without, args=(commands,), daemon=True).start()
+    Server(commands, replies).serve()
+
+
 if __name__ == "__main__":
-    Server(int(sys.argv[1]), int(sys.argv[2])).serve()
+    main(int(sys.argv[1]), int(sys.argv[2]))

@@ -190,10 +190,9 @@ arm.ask({"do": "x"}, timeout_s=600, on_phase=lambda phase: print(phase, flush=Tr
 """
 BUSY_ARM = """
 import os, sys, time
-from dynadiag.bench.inside.main import Server
-server = Server(int(sys.argv[1]), int(sys.argv[2]))
-server._do = lambda command: (server._phase(os.getpid()), time.sleep(600))
-server.serve()
+from dynadiag.bench.inside import main
+main.Server._do = lambda server, command: (server._phase(os.getpid()), time.sleep(600))
+main.main(int(sys.argv[1]), int(sys.argv[2]))
 """
 
 
