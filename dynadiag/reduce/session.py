@@ -137,7 +137,7 @@ def _known_before(out: Path) -> Message:
 
 
 def _worked(module: str, job: Mapping[str, Any], out: Path, on_message: Callable[[Message], None]) -> Message:
-    _write(out, "job.json", json.dumps(job, indent=1))
+    _write(out, "job.json", json.dumps({**job, "parent": os.getpid()}, indent=1))
     last = _run_worker(module, out / "job.json", out, on_message)
     if "error" in last:
         raise DynadiagError(str(last["error"]), slug=str(last.get("slug", "not-reduced")), exit_code=int(last.get("exit_code", 1)))

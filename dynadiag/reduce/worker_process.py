@@ -41,8 +41,9 @@ def serve(job_file: str, reduce: Callable[[dict[str, Any], Interrupts, float], N
     _speaker.take_stdout()
     try:
         job = json.loads(Path(job_file).read_text("utf-8"))
-        # A command that is killed takes its worker along: with `--resume` a second one would write the same journal.
-        end_with_parent(os.getppid())
+        # A command that is killed takes its worker along, also while this imports torch: with `--resume` a second one would write the same
+        # journal.
+        end_with_parent(job.get("parent") or os.getppid())
         torch.set_num_threads(1)
         interrupts = Interrupts()
         with remembering(_open_known(job)):

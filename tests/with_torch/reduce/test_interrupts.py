@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -37,6 +38,15 @@ def test_what_was_kept_last_stays(interrupts, tmp_path, capfd):
     interrupts.until_interrupted(tmp_path, work)
     assert (tmp_path / "repro_min.py").read_text() == "proven once" and (tmp_path / "minify.json").read_text() == "{}"
     assert '"done": true' in capfd.readouterr().out
+
+
+def test_a_worker_whose_starter_was_killed_while_it_began_does_nothing(tmp_path):
+    (tmp_path / "job.json").write_text(json.dumps({"parent": os.getppid(), "out": str(tmp_path), "resume": False}))
+    child = os.fork()
+    if child == 0:
+        worker.serve(str(tmp_path / "job.json"), lambda *_: (tmp_path / "worked").touch())
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1 and not (tmp_path / "worked").exists()
 
 
 def test_after_an_interrupted_search_nothing_more_is_done(interrupts, tmp_path, capfd):
