@@ -18,6 +18,7 @@ _DOUBLE_BACKWARD = re.compile(r"does not currently support double backward")
 _NO_FAKE = re.compile(
     r"no fake impl registered for <CustomOpDef\((?P<custom>[\w.]+::\w+)\)>.*?(?:`(?P<name>\w+)\.register_fake`|$)", re.DOTALL
 )
+_NO_COMPILER = re.compile(r"\bInvalidCxxCompiler: No working C\+\+ compiler found")  # `torch/_inductor/exc.py`, 2.15
 # Nothing of the compiler failed: the back end has no such name, the program asked for what cannot be.
 _NO_REPRODUCER = frozenset(
     {"InvalidBackend", "ConstraintViolationError", "ResetRequired", "RecompileLimitExceeded", "FailOnRecompileLimitHit"}
@@ -49,6 +50,9 @@ def failure_advice(text: str, kind: str, run: Run, frame: Frame) -> tuple[Advice
             "returns an empty tensor of the right shape and dtype."
         )
         return (Advice(slug="register-fake", text=says, after=decorator),)
+    if _NO_COMPILER.search(text):
+        says = "Install a C++ compiler (g++), or name one that is there in the environment variable CXX: Inductor compiles its CPU code with it."
+        return (Advice(slug="cxx-compiler", text=says),)
     if kind in _NO_REPRODUCER:
         return ()
     eager = (_COMPARE,) if kind == "TorchRuntimeError" else ()

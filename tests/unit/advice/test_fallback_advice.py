@@ -39,3 +39,9 @@ def test_an_operator_without_a_fake_is_told_how_to_get_one(said, decorator):
     (advice,) = failure_advice(said, "TorchRuntimeError", Run(info=RunInfo()), None)
     assert (advice.slug, advice.after) == ("register-fake", decorator)
     assert "`my::op`" in advice.text
+
+
+def test_a_machine_without_a_compiler_is_told_to_get_one_not_to_reduce_the_program():
+    said = "InvalidCxxCompiler: No working C++ compiler found in torch._inductor.config.cpp.cxx: (None, 'g++')"
+    (advice,) = failure_advice(said, "InductorError", Run(info=RunInfo(command=("python", "train.py"))), None)
+    assert advice.slug == "cxx-compiler" and "g++" in advice.text and "CXX" in advice.text
