@@ -51,7 +51,7 @@ def failure_advice(text: str, kind: str, run: Run, frame: Frame) -> tuple[Advice
         )
         return (Advice(slug="register-fake", text=says, after=decorator),)
     if _NO_COMPILER.search(text):
-        says = "Install a C++ compiler (g++), or name one that is there in the environment variable CXX: Inductor compiles its CPU code with it."
+        says = "Install a C++ compiler (g++), or name one that is there in the environment variable CXX: Inductor needs it on the CPU."
         return (Advice(slug="cxx-compiler", text=says),)
     if kind in _NO_REPRODUCER:
         return ()
