@@ -63,7 +63,7 @@ def _counts(report: Report) -> str:
     time_why = report.compile_time.why if report.compile_time else None
     rows = [
         ("frames", wording.frames_count(report)),
-        ("graphs", wording.graphs_count(report)),
+        ("graphs", wording.graphs_count(report) + wording.graphs_size(report)),
         ("graph breaks", wording.breaks_count(summary)),
         ("recompiles", f"{summary.recompiles:,}"),
         ("fallbacks (ran eagerly)", f"{summary.fallbacks:,}"),

@@ -123,7 +123,7 @@ def _present(report: Report) -> Iterator[str]:
     summary = report.summary
     graphs = wording.graphs_count(report)
     if graphs != "0":
-        yield f"{graphs} {'graph' if summary.graphs == 1 else 'graphs'}"
+        yield f"{graphs} {'graph' if summary.graphs == 1 else 'graphs'}{wording.graphs_size(report)}"
     if summary.graph_break_sites:
         sites = wording.plural(summary.graph_break_sites, "graph break")
         yield f"{sites} ({wording.plural(summary.graph_break_events, 'event')})"
@@ -216,7 +216,7 @@ def _counts(report: Report) -> Sequence[tuple[str, str]]:
     time_why = report.compile_time.why if report.compile_time else None
     return (
         ("frames", wording.frames_count(report)),
-        ("graphs", wording.graphs_count(report)),
+        ("graphs", wording.graphs_count(report) + wording.graphs_size(report)),
         ("graph breaks", wording.breaks_count(summary)),
         ("recompiles", f"{summary.recompiles:,}"),
         ("ran eagerly", wording.plural(summary.fallbacks, "fallback")),

@@ -84,18 +84,19 @@ def cost(item: Cost) -> str:
 
 
 def graphs_count(report: Report) -> str:
-    """`3`, or `0 compiled (1 captured)` where none of the graphs that Dynamo captured was kept, or `3, each of at most 2 operations` where
-    that is nearly all that breaks and fallbacks left to compile.
-    """
+    """`3`, or `0 compiled (1 captured)` where none of the graphs that Dynamo captured was kept."""
+    captured = sum(graph.kind == "dynamo" for graph in report.run.graphs)
+    return f"{report.summary.graphs:,}" if report.summary.graphs or not captured else f"0 compiled ({captured:,} captured)"
+
+
+def graphs_size(report: Report) -> str:
+    """` (each of at most 2 operations)` where that is all that breaks and fallbacks left to compile, else nothing."""
     summary = report.summary
     sizes = [sum(graph.ops.values()) for graph in report.run.graphs if graph.kind == "dynamo"]
-    if not summary.graphs:
-        return f"0 compiled ({len(sizes):,} captured)" if sizes else "0"
-    counted = len(sizes) >= summary.graphs and 0 not in sizes  # a graph that was not counted has no operations either
-    if counted and (summary.graph_break_events or summary.fallbacks) and max(sizes) <= _FEW_OPERATIONS:
-        each = "each " if summary.graphs > 1 else ""
-        return f"{summary.graphs:,}, {each}of at most {plural(max(sizes), 'operation')}"
-    return f"{summary.graphs:,}"
+    counted = 0 < summary.graphs <= len(sizes) and 0 not in sizes  # a graph that was not counted has no operations either
+    if not counted or not (summary.graph_break_events or summary.fallbacks) or max(sizes) > _FEW_OPERATIONS:
+        return ""
+    return f" ({'each ' if summary.graphs > 1 else ''}of at most {plural(max(sizes), 'operation')})"
 
 
 def breaks_count(summary: Summary) -> str:

@@ -78,7 +78,7 @@ def test_make_targets_exist(document):
 def test_the_picture_shows_a_real_run_and_no_path_of_a_machine():
     picture = (ROOT / "docs/images/demo.svg").read_text().replace("&#160;", " ")
     assert "dynadiag explain samples/bert_train_step.py" in picture
-    assert "3 sites, 4 events" in picture
+    assert "3 graph breaks (4 events)" in picture
     assert re.findall(r"(?<![\w.])/(?:home|root|tmp|usr|opt|work)/\S*", picture) == []
 
 
