@@ -343,7 +343,7 @@ def _names(group: Sequence[Recompiled]) -> tuple[str, ...]:
 
 def _why(group: Sequence[Recompiled], inside: Sequence[Recompiled], seconds: float | None, run: Run) -> str:
     texts = [row_text(row) for row in _shown_rows(group)]
-    parts = [f"{text[:1].upper()}{text[1:]}." if text.startswith(("a value ", "the value ")) else f"{text}." for text in texts]
+    parts = [f"{text[:1].upper()}{text[1:]}." if text.startswith(("a ", "the ", "sizes ")) else f"{text}." for text in texts]
     lines = unique(short_place(line) for one in group for line in _lines(one.code, run))
     if len(lines) > 1:
         parts.append(f"Reached from {listed(lines)}.")

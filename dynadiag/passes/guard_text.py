@@ -45,6 +45,13 @@ def parse_reason(text: str) -> FailedGuard:
     )
 
 
+def failed_guards(text: str) -> tuple[FailedGuard, ...]:
+    """The same as one guard a thing: the global state's guard names all settings that differ."""
+    guard = parse_reason(text)
+    settings = guard.property.split() if guard.kind == "global_state" else ()
+    return tuple(replace(guard, source=name, property=name) for name in settings) or (guard,)
+
+
 _CLOSURE_HINT = re.compile(r'guard on "(?P<name>\w+)"')
 _CELL = re.compile(r"(?P<function>.+)\.__closure__\[\d+\]\.cell_contents(?P<rest>.*)$")
 

@@ -26,10 +26,13 @@ def row_text(row: Row) -> str:
     dynamic = f", dynamic since [{row.dynamic_since}]" if row.dynamic_since else ""
     if row.kind == "module":
         return "Another compiled module reached the code through which torch enters all of them"
-    word = {"condition": "a condition on ", "zero_one": "the size 0 or 1 of ", "duck_size": "sizes that were equal at first: "}.get(
-        row.kind, ""
-    )
-    return f"{word}{row.text}{': ' + joined if joined else ' changed'}{dynamic}{_read_at(row)}"
+    said = {
+        "condition": f"a condition on {row.text}",
+        "zero_one": f"the condition that {row.text} is neither 0 nor 1",
+        "duck_size": f"sizes that were equal at first: {row.text}",
+        "dispatch_keys": f"the dispatch keys of {row.text}",
+    }.get(row.kind, row.text)
+    return f"{said}{': ' + joined if joined else ' changed'}{dynamic}{_read_at(row)}"
 
 
 _READ = frozenset({"value", "none", "type", "length", "keys", "contains", "attribute", "identity", "function", "condition"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dynadiag.facts.guard_sources import dimension, named_in, readable, stripped
@@ -12,7 +12,7 @@ from dynadiag.facts.wording import unique
 from dynadiag.model.report import Change
 from dynadiag.model.run import Frame, RecompileEvent, Run, Symbol
 from dynadiag.passes.guard_parts import FailedGuard, type_of_literal
-from dynadiag.passes.guard_text import parse_guard_code, parse_reason
+from dynadiag.passes.guard_text import failed_guards, parse_guard_code
 
 # A guard on the same thing can be on its value, its type, its identity or its absence, depending on what came first.
 _VALUE_KINDS = frozenset({"value", "type", "none"})
@@ -107,7 +107,7 @@ def code_objects(run: Run) -> tuple[CodeObject, ...]:
     for number, event in enumerate(run.recompiles, start=1):
         found = run.frame(event.frame)
         if found is not None:
-            step = Step(f"r{number}", event, found, tuple(parse_reason(reason) for reason in event.reasons))
+            step = Step(f"r{number}", event, found, tuple(one for reason in event.reasons for one in failed_guards(reason)))
             steps.setdefault(_code_key(found), []).append(step)
     symbols: dict[str, list[Symbol]] = {}
     for symbol in run.symbols:
@@ -230,7 +230,10 @@ def with_news(code: CodeObject, known: Known) -> CodeObject:
         failed = sorted((guard for guard in step.guards if guard.entry is not None), key=_newest_first)
         chosen = next((guard for guard in failed if _is_new(guard, step, known, seen)), None) or next(iter(failed), None)
         entry = None if chosen is None else chosen.entry
-        steps.append(replace(step, news=tuple(guard for guard in step.guards if guard.entry in (entry, None))))
+        news = tuple(guard for guard in step.guards if guard.entry in (entry, None))
+        # Of the settings that differ from a version, those that some version has are no news.
+        fresh = tuple(guard for guard in news if guard.kind != "global_state" or _is_new(guard, step, known, seen))
+        steps.append(replace(step, news=fresh if any(guard.entry is not None for guard in fresh) else news))
         for guard in step.guards:
             values = (_expected(guard, known), *both_sides(guard, step, known))
             seen.setdefault((_row_source(guard), family(guard)), set()).update(value for value in values if value is not None)
@@ -277,8 +280,7 @@ def changes(step: Step, known: Known) -> tuple[Change, ...]:
 def both_sides(guard: FailedGuard, step: Step, known: Known) -> tuple[str | None, str | None]:
     """The old and the new value; None is not in the log."""
     if guard.kind == "global_state":
-        names = guard.property.split()
-        return _state(known, guard.entry, names), _state(known, step.frame.key.text, names)
+        return _state(known, guard.entry, guard.property), _state(known, step.frame.key.text, guard.property)
     if guard.kind in _CONDITIONS:
         return guard.source, _values_of_condition(guard, step, known)
     old = _expected(guard, known)
@@ -304,14 +306,11 @@ def _actual(guard: FailedGuard) -> str | None:
     return None if guard.kind == "none" and guard.actual == "not None" else guard.actual
 
 
-def _state(known: Known, compile_text: str | None, names: Iterable[str]) -> str | None:
-    state = known.states.get(compile_text or "", {})
-    parts = []
-    for name in names:
-        value = _SCALAR_TYPES.get(state.get(name, "")) if name == "default_dtype" else state.get(name)
-        if value is not None:
-            parts.append(_BOOLEANS.get(value, value))
-    return ", ".join(parts) or None
+def _state(known: Known, compile_text: str | None, name: str) -> str | None:
+    value = known.states.get(compile_text or "", {}).get(name)
+    if name == "default_dtype":
+        return _SCALAR_TYPES.get(value or "")
+    return None if value is None else _BOOLEANS.get(value, value)
 
 
 def _values_of_condition(guard: FailedGuard, step: Step, known: Known) -> str | None:

@@ -37,6 +37,23 @@ def test_sizes_are_read_as_one_row(builders):
     assert finding.fix == ()  # the line of the call is not in this log
 
 
+KEYS = "BackendSelect, ADInplaceOrView"
+CHANGES = {
+    "2 <= x.size()[0]  # return x  # t.py:2 in fn (due to 0/1 specialization in the framework; to avoid)": (
+        "The condition that `x.size(0)` is neither 0 nor 1: 2 <= x.size(0)."
+    ),
+    f"tensor 'x' dispatch key set mismatch. expected DispatchKeySet(CPU, {KEYS}, AutogradCPU), actual DispatchKeySet(CPU, {KEYS})": (
+        "The dispatch keys of `x`: AutogradCPU -> none of these."
+    ),
+    "k <= 2  # if k > 2:  # t.py:7 in step": "A condition on `k`: k <= 2, read at t.py:7 (`if k > 2:`).",
+}
+
+
+@pytest.mark.parametrize(("guard", "said"), CHANGES.items(), ids=["zero_one", "dispatch_keys", "condition"])
+def test_what_has_no_two_values_is_a_sentence_too(builders, guard, said):
+    assert only(find_recompiles(builders.recompiled([f"0/0: {guard}"])).findings).why.startswith(said)
+
+
 def test_a_recompile_for_which_torch_names_no_guard_is_told_in_words(builders):
     sentence = (
         "Unexpected recompilation: runtime guards failed even though they passed during recompilation-reason analysis. "

@@ -155,6 +155,35 @@ def test_a_mode_seen_before_is_no_news(builders, name, states):
     assert {row.source: row.recompiles for row in found.transitions} == {name: ("r1",), "self.weight.requires_grad": ("r2",)}
 
 
+def test_each_setting_that_changed_is_told_and_no_other(builders):
+    """torch lists in one reason all settings that differ from a version: a known one beside a new one is no news."""
+    state = '{{"autocast_state":{{"enabled":[{cast},false]}},"deterministic_algorithms":{fixed},"grad_mode":{grad}}}'
+    calls = (("false", "false", "true"), ("true", "false", "false"), ("false", "true", "true"))  # train, evaluate under autocast, fixed
+    first, second = "grad_mode autocast(cpu)_enabled ", "grad_mode autocast(cpu)_enabled deterministic_algorithms "
+    run = builders.recompiled([f"0/0: GLOBAL_STATE changed: {first}"], [f"0/1: GLOBAL_STATE changed: {second}"])
+    codes = ["___check_global_state() against " + state.format(cast=cast, fixed=fixed, grad=grad) for cast, fixed, grad in calls]
+    sets = [GuardSet(count=1, by_kind={"GLOBAL_STATE": 1}, examples=(Guard("GLOBAL_STATE", "", code),)) for code in codes]
+    found = find_recompiles(replace(run, frames=tuple(replace(frame, guards=held) for frame, held in zip(run.frames, sets, strict=True))))
+    assert {row.source: (row.values, row.recompiles) for row in found.transitions} == {
+        "grad_mode": (("True", "False"), ("r1",)),
+        "autocast(cpu)_enabled": (("False", "True"), ("r1",)),
+        "deterministic_algorithms": (("False", "True"), ("r2",)),
+    }
+
+
+def test_a_known_combination_of_settings_is_told_whole(builders):
+    """Neither setting is new, both together are."""
+    run = builders.recompiled(*([f"0/{entry}: GLOBAL_STATE changed: grad_mode autocast(cpu)_enabled "] for entry in range(3)))
+    states = [(cast, grad) for grad in ("true", "false") for cast in ("false", "true")]
+    states = [states[0], states[3], states[1], states[2]]
+    codes = [
+        f'___check_global_state() against {{"autocast_state":{{"enabled":[{cast},false]}},"grad_mode":{grad}}}' for cast, grad in states
+    ]
+    sets = [GuardSet(count=1, by_kind={"GLOBAL_STATE": 1}, examples=(Guard("GLOBAL_STATE", "", code),)) for code in codes]
+    found = find_recompiles(replace(run, frames=tuple(replace(frame, guards=held) for frame, held in zip(run.frames, sets, strict=True))))
+    assert {recompile for row in found.transitions for recompile in row.recompiles} == {"r1", "r2", "r3"}
+
+
 def test_none_and_a_tensor_by_turns_are_no_news(builders):
     """Followed on a sampler: the condition was None in every second call; each later recompile came from the number beside it."""
     tensor = "{}: expected type of 'cond' to be <class 'torch.Tensor'>, but found <class 'NoneType'>"
