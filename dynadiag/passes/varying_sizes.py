@@ -28,8 +28,9 @@ def input_shapes(run: Run) -> Shapes:
 def varying_sizes(frames: Sequence[Frame], rows: Sequence[Row], shapes: Shapes) -> tuple[tuple[str, int], ...]:
     """The tensors and dimensions whose sizes differ between the calls; empty where marking them would not make all of them dynamic.
 
-    That is so where one of them was 0 or 1, or a constant to torch, and where a tensor was not there in the first call, or with another
-    number of dimensions: a size that was marked is tied to one that was not then.
+    That is so where one of them was 0 or 1 in the first call (a later one has its own version, marked or not), or a constant to torch, and
+    where a tensor was not there in the first call, or with another number of dimensions: a size that was marked is tied to one that was
+    not then.
     """
     met = [shapes[frame.id] for frame in frames if frame.id in shapes]
     if not met or frames[0].id not in shapes or any(row.kind == "size" and row.dynamic_since is None for row in rows):
@@ -41,5 +42,4 @@ def varying_sizes(frames: Sequence[Frame], rows: Sequence[Row], shapes: Shapes) 
         if source not in first or len({len(shape) for shape in seen}) > 1:
             return ()
         varying += [(source, index) for index, sizes in enumerate(zip(*seen, strict=False)) if len(set(sizes)) > 1]
-    small = any({0, 1} & {one[source][index] for one in met if source in one} for source, index in varying)
-    return () if small else tuple(varying)
+    return () if any(first[source][index] in (0, 1) for source, index in varying) else tuple(varying)
