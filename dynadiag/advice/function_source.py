@@ -92,7 +92,7 @@ class FunctionSource:
             if isinstance(parent, ast.BinOp) and isinstance(parent.op, _OPERATORS):
                 other = parent.right if parent.left is top else parent.left
                 others += not all(isinstance(one, _OF_NUMBERS) for one in ast.walk(other))
-            elif not (isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.USub)):
+            elif not _is_bounded(parent) and not (isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.USub)):
                 break
             top = parent
         if isinstance(parent, ast.AugAssign):
@@ -195,6 +195,13 @@ def _changes_nothing(nodes: Sequence[ast.AST]) -> bool:
         return False
     stored = any(isinstance(one, ast.Attribute | ast.Subscript) and not isinstance(one.ctx, ast.Load) for one in nodes)
     return not stored and not any(isinstance(one, ast.Attribute) and one.attr.endswith("_") for one in nodes)
+
+
+def _is_bounded(node: ast.AST) -> bool:
+    """`min(1.0, step / n)`: a symbol stays one (`torch.sym_min`, 2.11 and 2.15)."""
+    if not isinstance(node, ast.Call) or dotted(node.func) not in ("min", "max") or node.keywords:
+        return False
+    return len(node.args) == 2 and sum(isinstance(one, ast.Constant) and type(one.value) in (int, float) for one in node.args) == 1
 
 
 _OF_NUMBERS = (ast.Constant, ast.UnaryOp, ast.BinOp, ast.operator, ast.unaryop)

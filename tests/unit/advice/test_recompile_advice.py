@@ -153,7 +153,7 @@ HINT = "allow_unspec_int_on_nn_module"
         (COUNTS, True),
         (SCALES, True),
         ("def forward(self, x):\n    self.calls += 1\n    return x * self.calls if self.calls > 3 else x", False),
-        ("def forward(self, x):\n    self.calls += 1\n    return x / max(self.calls, 4)", False),
+        ("def forward(self, x):\n    self.calls += 1\n    return x / max(self.calls, 4)", True),
         ("def forward(self, x):\n    for i in range(self.calls):\n        x = x + 1\n    return x", False),
         ("def forward(self, x):\n    return x[: self.calls]", False),
         ("def forward(self, x):\n    self.calls += 1\n    return self.late(x)", False),  # a method that may read it
