@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import json
+import re
 from collections.abc import Iterator, Sequence
 
 from dynadiag.advice.break_context import BreakContext, Said, rewrite, withhold
@@ -19,8 +21,22 @@ _UNKNOWN = "the value of a tensor decides what Python does here, and a graph can
 
 def branches(context: BreakContext, drop: ast.Call | None = None) -> Iterator[Said]:
     """`if tensor:`, `assert tensor`: choose between values where the function shows that both have one shape; `while` is left as it is."""
+    raised = _raised(context)
+    if raised is not None and any(one.catches(raised) for one in context.callers):
+        yield from withhold(f"a function on the way here catches `{raised}`, and a check in a graph raises another exception, later")
+        return
     found = tuple(_choices(context, drop)) if context.editable else ()
     yield from found or withhold(_reason(context))
+
+
+def _raised(context: BreakContext) -> str | None:
+    """The exception that the statement raises when its condition says so."""
+    statement = context.line.statement if context.place is None else context.place.statement()
+    if isinstance(statement, ast.Assert):
+        return "AssertionError"
+    first = statement.body[0] if isinstance(statement, ast.If) else None
+    raised = first.exc if isinstance(first, ast.Raise) else None
+    return dotted(raised.func if isinstance(raised, ast.Call) else raised) if raised is not None else None
 
 
 def _choices(context: BreakContext, drop: ast.Call | None) -> Iterator[Advice]:
@@ -118,11 +134,15 @@ def _assigned(place: Place, node: ast.stmt) -> tuple[str, ast.expr, str] | None:
 
 
 def _message(place: Place, node: ast.Raise) -> str | None:
-    """The constant text of `raise E("text")`."""
+    """The text of `raise E("text")`, of an f-string what is constant in it."""
     raised = node.exc
-    if isinstance(raised, ast.Call) and len(raised.args) == 1 and isinstance(raised.args[0], ast.Constant) and not raised.keywords:
-        return place.text(raised.args[0]) if isinstance(raised.args[0].value, str) else None
-    return None
+    if not isinstance(raised, ast.Call) or len(raised.args) != 1 or raised.keywords:
+        return None
+    said = raised.args[0]
+    if isinstance(said, ast.JoinedStr):
+        words = " ".join(" ".join(str(one.value) for one in said.values if isinstance(one, ast.Constant)).split()).rstrip(" :=,(")
+        return json.dumps(words) if re.search(r"\w{3}", words) else None
+    return place.text(said) if isinstance(said, ast.Constant) and isinstance(said.value, str) else None
 
 
 def _constant(context: BreakContext, message: ast.expr) -> str:

@@ -31,6 +31,7 @@ _OPTIMIZER = re.compile(r"[/\\]torch[/\\]optim[/\\]")
 _DYNAMO = re.compile(r"[/\\]torch[/\\]_dynamo[/\\]")
 _PACKED = re.compile(r"\bPackedSequence\b|\bpack(?:_padded)?_sequence\b")
 _MOST_OTHERS = 50
+_MOST_CONTEXTS = 20
 _POLYFILL = re.compile(r"[/\\]torch[/\\]_dynamo[/\\]polyfills[/\\]")
 
 
@@ -61,7 +62,8 @@ class BreakContext:
     `packs`: the program packs sequences for an RNN. `returns`: the line is in the compiled function itself, so what it returns goes to the
     program. `depth`: how many calls below the user's line the break is. `entered`: the file of the function that Dynamo compiled when it
     broke, unless the user's function breaks on
-    that line as well. `resumed`: the code goes on after another break.
+    that line as well. `resumed`: the code goes on after another break. `callers`: the recorded functions on the stack, each at its row.
+    `all_contexts`: what torch said of the arguments each time that the line broke.
     """
 
     gb_id: str | None
@@ -88,6 +90,8 @@ class BreakContext:
     depth: int = 0
     entered: str = ""
     resumed: bool = False
+    callers: tuple[Place, ...] = ()
+    all_contexts: str = ""
 
     @property
     def where(self) -> str:
@@ -160,6 +164,8 @@ def break_context_of(event: BreakEvent | GraphBreak, run: Run, own: Location | N
         packs=_PACKED.search(f"{event.context} {line.code}") is not None
         or (own is not None and _epoch(event, run) in _all_breaks(run).packing),
         resumed=_is_resumed(event, run),
+        all_contexts="\n".join((event.context or "", *_all_breaks(run).contexts.get((event.gb_id, torch_frame), ()))),
+        callers=tuple(place for one in stack if (place := function_around(run, one.file, one.line)) is not None),
     )
 
 
@@ -270,6 +276,7 @@ class _AllBreaks:
     training: frozenset[tuple[int, int] | None]
     calling: frozenset[tuple[str, int | None]]
     places: Mapping[tuple[tuple[int, int] | None, frozenset[str]], Mapping[tuple[str, int | None], str | None]]
+    contexts: Mapping[tuple[str | None, Location | None], Mapping[str, None]]
 
 
 @of_last_run
@@ -278,7 +285,11 @@ def _all_breaks(run: Run) -> _AllBreaks:
     training: set[tuple[int, int] | None] = set()
     calling: set[tuple[str, int | None]] = set()
     places: dict[tuple[tuple[int, int] | None, frozenset[str]], dict[tuple[str, int | None], str | None]] = {}
+    contexts: dict[tuple[str | None, Location | None], dict[str, None]] = {}
     for event in run.breaks:
+        said = contexts.setdefault((event.gb_id, event.torch_frame), {})
+        if len(said) < _MOST_CONTEXTS:
+            said[event.context or ""] = None
         file = _entered(event, run)
         calling.update((one.file, one.line) for one in event.stack if file and one.file == file)
         training.update((_epoch(event, run),) if event.gb_id == "GB0123" or _of_optimizer(event) else ())
@@ -286,7 +297,7 @@ def _all_breaks(run: Run) -> _AllBreaks:
         ids = next((some for some in (_READS, _SIZES) if event.gb_id in some), None)
         if event.torch_frame is not None and ids is not None:
             places.setdefault((_epoch(event, run), ids), {})[event.torch_frame.file, event.torch_frame.line] = event.torch_frame.code
-    return _AllBreaks(packing=frozenset(packs), training=frozenset(training), calling=frozenset(calling), places=places)
+    return _AllBreaks(packing=frozenset(packs), training=frozenset(training), calling=frozenset(calling), places=places, contexts=contexts)
 
 
 def _of_optimizer(event: BreakEvent) -> bool:

@@ -14,9 +14,8 @@ from dynadiag.model.report import Advice
 # torch marks these as of unknown size for what they read, not for what they return: the option leaves the break where it is (torch 2.15).
 _READS_LENGTHS = re.compile(r"\bctc_loss\(")
 # Uses of what a size is unknown of that Python makes itself: lists, loops and numbers of unknown length end the program or break again.
-_BY_PYTHON = frozenset(
-    ("tolist", "item", "numpy", "unbind", "split", "len", "list", "int", "float", "bool", "range", "zip", "print", "enumerate")
-)
+_METHODS = frozenset(("tolist", "item", "numpy", "unbind", "split"))
+_BY_PYTHON = frozenset(("len", "list", "int", "float", "bool", "range", "zip", "print", "enumerate", "torch.split", "torch.unbind"))
 
 
 def data_shapes(context: BreakContext) -> Iterator[Said]:
@@ -28,19 +27,24 @@ def data_shapes(context: BreakContext) -> Iterator[Said]:
     yield from _masked(context)
     if _READS_LENGTHS.search(context.line.code):
         yield from withhold("the operator reads lengths on the host, and no option lets a graph contain it")
-    elif all(one is not None and _carried(one) for one in (place, *context.sizes)):
+    elif not _carried(place):
+        yield from withhold("Python continues with the result itself (a list, a loop, a number), whose size a graph does not know")
+    elif not all(one is not None and _carried(one) for one in context.sizes):
+        yield from withhold(
+            "an option lets a graph carry the unknown size, but it applies to the whole program, and behind another line that broke "
+            "Python may continue with such a result itself"
+        )
+    else:
         text = f"Keep {line_name(context)} and let the graph carry the unknown size of its result"
         yield from option(context, "shape-capture", "capture_dynamic_output_shape_ops", " = True", text)
-    else:
-        yield from withhold("Python continues with the result itself (a list, a loop, a number), whose size a graph does not know")
 
 
 def _carried(place: Place) -> bool:
     """Whether the function leaves tensors to torch from the row on: it lists, loops over, counts or prints nothing."""
     for node in (*ast.walk(place.statement() or ast.Pass()), *place.behind()):
         if isinstance(node, ast.Call):
-            name = node.func.attr if isinstance(node.func, ast.Attribute) else dotted(node.func) or ""
-            if name in _BY_PYTHON:
+            method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+            if method in _METHODS or dotted(node.func) in _BY_PYTHON:
                 return False
         if isinstance(node, ast.For | ast.While | ast.comprehension | ast.If | ast.IfExp | ast.Assert | ast.JoinedStr):
             return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from dynadiag.advice.break_context import CHANGES, BreakContext, Rule, Said, guarded, option, rewrite, withhold
 from dynadiag.advice.conditions import tensor_of
@@ -25,7 +26,7 @@ _LOGGER = re.compile(r"method: <(?P<class>\w+) [^\n]*? \(\w+\)>\.(?P<method>\w+)
 def prints(context: BreakContext) -> Iterator[Said]:
     """`print(...)`: let Dynamo print after the graph where it can, else format the arguments, else leave it out of compiled code."""
     call = next(context.caller.calls("print"), None)
-    kinds = _argument_kinds(context.gb_context)
+    kinds = _argument_kinds(context.all_contexts)
     has_keywords = context.gb_context.rstrip().endswith("True") if call is None else bool(call.keywords)
     if _reads(context):
         yield from _printed(context)
@@ -244,15 +245,21 @@ def streams(context: BreakContext) -> Iterator[Said]:
     ending = re.fullmatch(r"""(f?(['"])[^'"]*)\\n\2""", text)
     full = "torch._dynamo.config.reorderable_logging_functions"
     if call is not None and ending is not None and context.options.known("dynamo", "reorderable_logging_functions") != "no":
-        yield from rewrite(
-            context,
-            "write-print",
-            context.line.replaced(call, f"print({ending[1]}{ending[2]})"),
-            f"Print instead, and call `{full}.add(print)` once before the first call: Dynamo then prints after the graph has run",
-            options=(full,),
-        )
+        said = f"Print instead, and call `{full}.add(print)` once before the first call: Dynamo then prints after the graph has run"
+        after = context.line.replaced(call, f"print({ending[1]}{ending[2]})")
+        for one in rewrite(context, "write-print", after, said, options=(full,)):
+            yield replace(one, before=_with_flush(context) or one.before)
     yield from guarded(context, "write-guard")
     yield from withhold("a graph cannot write to a stream")
+
+
+def _with_flush(context: BreakContext) -> str | None:
+    """The line and a `sys.stdout.flush()` behind it, which breaks as the line does."""
+    place = context.place
+    first = None if place is None else place.statement()
+    second = None if place is None or first is None else place.next_statement(first)
+    flushes = isinstance(second, ast.Expr) and ast.unparse(second) == "sys.stdout.flush()"
+    return place.written(first, second) if place is not None and first is not None and second is not None and flushes else None
 
 
 def _argument_kinds(context: str) -> set[str]:

@@ -31,7 +31,7 @@ def broken(gb_id, stack, context="", explanation="", frame="f0"):
     )
 
 
-def said(gb_id, *body, context="", below=(), explanation="", others=(), compiled=FILE, name="f", recorded=True, options=OPTIONS):
+def said(gb_id, *body, context="", below=(), explanation="", others=(), compiled=FILE, name="f", recorded=True, options=OPTIONS, caller=""):
     """The advice by slug and the reason; the line that breaks is the one that begins with ">>> ", else the first."""
     row = next((number for number, one in enumerate(body) if one.lstrip().startswith(">>> ")), 0)
     rows = ["def f(self, x, n):", *(f"    {one.replace('>>> ', '')}" for one in body)]
@@ -40,12 +40,13 @@ def said(gb_id, *body, context="", below=(), explanation="", others=(), compiled
         Frame(id=f"f{number}", key=CompileKey(0, 0, number, 0), attempts=1, name=name, file=file, line=1, outcome="broke")
         for number, file in enumerate((compiled, FILE))
     )
-    event = broken(gb_id, (own, *below), context, explanation)
+    calls = [Location(FILE, 200 + number, "g", one.strip()) for number, one in enumerate(caller.split("\n")) if "f(x)" in one]
+    event = broken(gb_id, (*calls, own, *below), context, explanation)
     run = Run(
         info=RunInfo(),
         processes=(Process(index=0, log="a.log", torch="2.15.0", option_names=options),),
         frames=frames,
-        blocks={(FILE, 10): "\n".join(rows)} if recorded else {},
+        blocks={(FILE, 10): "\n".join(rows), (FILE, 200): caller} if recorded else {},
         breaks=(event, *(broken(other, (Location(FILE, 90, "f", code),), frame="f1") for other, code in others)),
     )
     fixes, reason = advised(event, run)
@@ -149,6 +150,10 @@ def test_an_option_for_the_whole_program_is_not_named_where_another_line_speaks_
         (("y = x + 1 if x.sum() > 0 else x - 1", "return y"), "y = torch.where(x.sum() > 0, x + 1, x - 1)"),
         (("scale = 2.0 if x.abs().max() > 1 else 1.0", "return x * scale"), "scale = torch.where(x.abs().max() > 1, 2.0, 1.0)"),
         (("if x.isnan().any():", '    raise ValueError("nan")'), 'torch._assert_async(torch.logical_not(x.isnan().any()), "nan")'),
+        (
+            ("if x.isnan().any():", '    raise E(f"bad image: {x.min()} {n}")'),
+            'torch._assert_async(torch.logical_not(x.isnan().any()), "bad image")',
+        ),
         (("if not math.isfinite(x.sum().item()):", '    raise E("no")'), 'torch._assert_async(torch.isfinite(x.sum()), "no")'),
         (('assert not torch.isnan(x).any(), f"{x}"',), 'assert torch.logical_not(torch.isnan(x).any()), "assertion failed"'),
     ],
@@ -158,6 +163,26 @@ def test_a_choice_between_values_of_one_shape_is_written_out(body, after):
     (advice,) = found.values()
     assert advice.after == after
     assert advice.before.splitlines()[0] in [one.removeprefix(">>> ") for one in body]
+
+
+@pytest.mark.parametrize(
+    ("handler", "body", "kept"),
+    [
+        ("ValueError", ("if x.isnan().any():", '    raise ValueError("nan")'), True),
+        ("(KeyError, Exception)", ("if x.isnan().any():", '    raise ValueError("nan")'), True),
+        ("errors.Own", ("if x.isnan().any():", '    raise ValueError("nan")'), True),
+        ("IndexError", ("if x.isnan().any():", '    raise ValueError("nan")'), False),
+        ("AssertionError", ('assert x.isnan().any(), f"{x}"',), True),
+        ("ValueError", ('assert x.isnan().any(), f"{x}"',), False),
+        ("ValueError", ("if x.mean() > 0:", "    x = x * 2", "return x"), False),
+    ],
+)
+def test_an_exception_that_a_caller_catches_is_not_replaced(handler, body, kept):
+    """The check raised a RuntimeError, which `except ValueError` let through: the program ended."""
+    caller = f"def g(x):\n    try:\n        return f(x)\n    except {handler}:\n        return f(-x)"
+    found, reason = said("GB0170", *body, caller=caller)
+    assert (found == {} and "catches" in (reason or "")) is kept
+    assert said("GB0170", *body, caller=f"def g(x):\n    y = f(x)\n    try:\n        return y\n    except {handler}:\n        pass")[0]
 
 
 @pytest.mark.parametrize(
@@ -193,6 +218,9 @@ def test_any_other_branch_is_left_as_it_is(body, why):
         (("return torch.masked_select(x, n).sum()",), ["mask-where", "shape-capture"]),
         (("return x[n > 0].sum()",), ["shape-capture"]),  # rows of x: a mask of another shape
         (("rows = x.nonzero()", "return x.index_add(0, rows, x)"), ["shape-capture"]),
+        (("rows = x.nonzero()", "return rows.float().mean()"), ["shape-capture"]),
+        (("rows = x.nonzero()", "return float(rows.sum())"), []),
+        (("rows = x.nonzero()", "return torch.split(rows, 2)"), []),
         (("rows = x.nonzero().tolist()", "return rows"), []),
         (("sizes = torch.bincount(x, minlength=4)", "for size in sizes:", "    x = x * size", "return x"), []),
         (("rows = x.nonzero()", "if len(rows) > 3:", "    x = x + 1", "return x"), []),
@@ -201,6 +229,11 @@ def test_any_other_branch_is_left_as_it_is(body, why):
 )
 def test_an_unknown_size_is_carried_where_only_torch_goes_on_with_it(body, slugs):
     assert list(said("GB0036", *body)[0]) == slugs
+
+
+def test_a_line_is_not_said_to_need_a_size_that_another_line_needs():
+    found, reason = said("GB0036", "return x[x > 0].mean()", others=(("GB0036", "rows = x.nonzero().tolist()"),))
+    assert found == {} and "behind another line" in reason
 
 
 @pytest.mark.parametrize(
@@ -290,3 +323,13 @@ def test_a_print_of_a_number_beside_others_is_left_out_at_most(arguments, moved)
     options = {**OPTIONS, "dynamo": OPTIONS["dynamo"] | {"reorderable_logging_functions"}}
     found, _ = said("GB0124", f"print({arguments})", "return x", options=options)
     assert list(found) == (["item-print"] if moved else ["print-guard"])
+
+
+def test_a_stream_that_is_written_to_and_flushed_is_printed_to_instead():
+    """Only the write became a print: the flush behind it broke at the same place."""
+    options = {**OPTIONS, "dynamo": OPTIONS["dynamo"] | {"reorderable_logging_functions"}}
+    write = 'sys.stdout.write(f"loss {n}\\n")'
+    for behind in ("sys.stdout.flush()", "return x"):
+        found, _ = said("GB0156", write, behind, "return x * 2", options=options)
+        assert found["write-print"].after == 'print(f"loss {n}")'
+        assert found["write-print"].before == (f"{write}\n{behind}" if "flush" in behind else write)

@@ -98,6 +98,14 @@ def test_a_print_of_a_constant_may_move_and_a_print_of_a_shape_is_formatted():
     assert "print-reorder" not in slugs(break_advice(shape, run_of()))
 
 
+def test_a_print_of_a_number_that_became_a_symbol_is_not_moved():
+    """The first version of the code was cured, the one for any number broke as before."""
+    kinds = ("constant.ConstantVariable", "tensor.SymNodeVariable")
+    events = [event("GB0059", 'print("bad", n)', context=f"builtin print [<class 'torch._dynamo.variables.{one}'>] False") for one in kinds]
+    run = dataclasses.replace(run_of(), breaks=tuple(events))
+    assert slugs(break_advice(events[0], run)) == ["print-guard"]
+
+
 def test_a_print_with_a_file_may_not_move():
     context = "builtin print [<class 'torch._dynamo.variables.constant.ConstantVariable'>] True"
     assert "print-reorder" not in slugs(break_advice(event("GB0059", 'print("a", file=log)', context=context), run_of()))
