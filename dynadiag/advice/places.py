@@ -120,6 +120,11 @@ class Place:
         shared = [given for one in self._nodes if isinstance(one, ast.Global | ast.Nonlocal) for given in one.names]
         return bool(self.values(name)) and name not in (*arguments, *shared)
 
+    def is_assigned(self, name: str) -> bool:
+        """Whether the name is the function's own and gets all its values from plain assignments: no loop, `with` or unpacking binds it."""
+        bound = [one for one in self._nodes if isinstance(one, ast.Name) and one.id == name and isinstance(one.ctx, ast.Store)]
+        return self.is_local(name) and len(bound) == len(self.values(name))
+
     def is_written(self, name: str) -> bool:
         """Whether the function changes this tensor in place behind the row, so that another tensor of the same memory changes with it."""
         for one in (*ast.walk(self.statement() or ast.Pass()), *self.behind()):
@@ -275,8 +280,9 @@ class Place:
             inner = node.args[0] if node.args else node.func.value if isinstance(node.func, ast.Attribute) else None
             return last == "item" or (inner is not None and last in _SINGLE_OF_SINGLE and self.is_single(inner, seen))
         name = node.id if isinstance(node, ast.Name) else None
-        values = () if name is None or name in seen or not self.is_local(name) else self.values(name)
-        return bool(values) and all(self.is_single(one, seen | {str(name)}) for one in values)
+        if name is None or name in seen:
+            return name is not None
+        return self.is_assigned(name) and all(self.is_single(one, seen | {name}) for one in self.values(name))
 
     def text(self, node: ast.AST) -> str:
         """The node as it is written."""

@@ -144,6 +144,7 @@ def test_an_option_for_the_whole_program_is_not_named_where_another_line_speaks_
     ("body", "after"),
     [
         (("if x.sum() > 0:", "    x = x + 1", "return x"), "x = torch.where(x.sum() > 0, x + 1, x)"),
+        (("s = (x * n).mean()", ">>> if s > 2.0:", "    s = s * 0.5", "return s"), "s = torch.where(s > 2.0, s * 0.5, s)"),
         (("if x.mean() > 0:", "    y = x * 2", "else:", "    y = -x", "return y"), "y = torch.where(x.mean() > 0, x * 2, -x)"),
         (("y = x * 2", ">>> if x.max() > 3: y += 1", "return y"), "y = torch.where(x.max() > 3, y + 1, y)"),
         (("if x.sum() > 0:", "    return x + 1", "return x - 1"), "return torch.where(x.sum() > 0, x + 1, x - 1)"),
@@ -190,6 +191,8 @@ def test_an_exception_that_a_caller_catches_is_not_replaced(handler, body, kept)
     [
         (("if x.sum() > 0:", "    x = torch.cat([x, x])", "return x.relu()"), "decides what Python does"),
         (("if x.norm() > 0:", "    x = x / x.norm()", "return x.relu()"), "decides what Python does"),  # gradients become nan
+        (("s = x * n", ">>> if s > 2.0:", "    s = s * 0.5", "return s"), "decides what Python does"),
+        (("for s in x.sum():", "    >>> if s > 2.0:", "        s = s * 0.5", "return s"), "decides what Python does"),
         (("if x.sum() > 0:", "    x += 1", "return x"), "decides what Python does"),  # the caller sees the tensor change
         (("if x.sum() > 0:", "    self.state = x * 2", "return x"), "decides what Python does"),
         (("if n > 3:", "    n = n + 1", "return x * n"), "decides what Python does"),  # a number for all that is shown
