@@ -40,6 +40,20 @@ def leaves(value):
     return [value]
 
 
+class Kept:
+    """Keeps an exception, without a `try` that the advice would see around every case."""
+
+    def __init__(self, kind):
+        self.kind, self.error = kind, None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, _, error, trace):
+        self.error = error
+        return isinstance(error, self.kind)
+
+
 def run(case, function, compiled, drives):
     """The result of one run from a fresh start; also the gradients of the inputs if the case asks for them."""
     torch.manual_seed(0)
@@ -48,11 +62,9 @@ def run(case, function, compiled, drives):
     arguments = getattr(case, "inputs", one_tensor)()
     if isinstance(function, Cure):
         function, drives = function.function, True
-    try:
+    with Kept(ValueError) as kept:  # the case that raises
         result = function(compiled, *arguments) if drives else compiled(function)(*arguments)
-    except ValueError as error:  # the case that raises
-        result = str(error)
-    found = leaves(result)
+    found = leaves(result if kept.error is None else str(kept.error))
     if getattr(case, "grads", False):
         total = sum(leaf.sum() for leaf in found if isinstance(leaf, torch.Tensor) and leaf.requires_grad)
         total.backward()
@@ -91,10 +103,9 @@ def _attempt(case, how: Cure, reference):
 
     with CONFIG.patch(**{name: kind() for name, kind in PATCHED.items() if hasattr(CONFIG, name)}):
         exec(how.setup, {"torch": torch, "logging": logging, "warnings": warnings})
-        try:
+        with Kept(Exception) as kept:
             return difference(case, reference, run(case, function, compiled, how.drives))
-        except Exception as error:
-            return f"{type(error).__name__}: {str(error)[:500]}"
+        return f"{type(kept.error).__name__}: {str(kept.error)[:500]}"
 
 
 def examine(case):
