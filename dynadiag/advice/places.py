@@ -92,6 +92,11 @@ class Place:
         around = {id(inner) for loop in loops for inner in ast.walk(loop)}
         yield from (one for one in self._nodes if getattr(one, "lineno", 0) > self.row or id(one) in around)
 
+    def returns_gradient(self) -> bool:
+        """Whether a `return` behind the row reads a `.grad`."""
+        returned = (inner for one in self.behind() if isinstance(one, ast.Return) for inner in ast.walk(one))
+        return any(isinstance(one, ast.Attribute) and one.attr == "grad" for one in returned)
+
     def catches(self, raised: str) -> bool:
         """Whether the row is in a `try` that may catch this exception: by its name, by a base, or by a class that is not known."""
         around = (one for one in self._nodes if isinstance(one, ast.Try) and one.lineno < self.row <= (one.body[-1].end_lineno or 0))

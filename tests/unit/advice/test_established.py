@@ -336,3 +336,10 @@ def test_a_stream_that_is_written_to_and_flushed_is_printed_to_instead():
         found, _ = said("GB0156", write, behind, "return x * 2", options=options)
         assert found["write-print"].after == 'print(f"loss {n}")'
         assert found["write-print"].before == (f"{write}\n{behind}" if "flush" in behind else write)
+
+
+def test_a_function_that_returns_a_gradient_is_no_train_step():
+    found, reason = said("GB0123", "out = x.sum()", ">>> out.backward()", "return x.grad.abs()")
+    assert not found and "returns a gradient" in reason
+    found, _ = said("GB0123", "loss = x.sum()", ">>> loss.backward()", "self.norm = x.grad.norm()", "return loss.detach()")
+    assert list(found) == ["compile-model-apart"]
