@@ -53,14 +53,14 @@ def failed_guards(text: str) -> tuple[FailedGuard, ...]:
 
 
 _CLOSURE_HINT = re.compile(r'guard on "(?P<name>\w+)"')
-_CELL = re.compile(r"(?P<function>.+)\.__closure__\[\d+\]\.cell_contents(?P<rest>.*)$")
+_CELL = re.compile(r"(?P<length>len\((?=.*\)$))?(?P<function>.+)\.__closure__\[\d+\]\.cell_contents(?P<rest>.*)$")
 
 
 def _closure_name(source: str, hint: str | None) -> str:
-    """`k (closure of f)` for a cell that torch's hint names."""
+    """`k (closure of f)`, or `len(k) (closure of f)`, for a cell that torch's hint names."""
     named = _CLOSURE_HINT.match(hint or "")
     cell = _CELL.match(source)
-    return f"{named['name']}{cell['rest']} (closure of {cell['function']})" if named and cell else source
+    return f"{cell['length'] or ''}{named['name']}{cell['rest']} (closure of {cell['function']})" if named and cell else source
 
 
 @lru_cache(maxsize=8192)

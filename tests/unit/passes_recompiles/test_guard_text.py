@@ -179,6 +179,8 @@ def test_hints_are_kept_apart():
 def test_a_closure_variable_has_its_name():
     failed = parse_reason("0/0: " + f"{'f.__closure__[0].cell_contents == 1':<60}" + '  # return t * k  # t.py:4 in h (HINT: guard on "k")')
     assert failed.source == "k (closure of f)"
+    length = parse_reason("5/1: len(G['f'].__closure__[0].cell_contents) == 1  # cache[key] = 1  # a.py:46 in f (HINT: guard on \"cache\")")
+    assert length.source == "len(cache) (closure of f)"
 
 
 def test_backend_objects_are_named_without_their_address():
