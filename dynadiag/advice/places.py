@@ -181,35 +181,41 @@ class Place:
         call = dotted(parent.func) or "" if isinstance(parent, ast.Call) and parent.args[:1] == [read] else ""
         return call.startswith(("torch.", "F.")) and isinstance(parent, ast.Call) and takes_tensors(parent, read)
 
-    def tensor_serves(self, node: ast.expr, seen: frozenset[str] = frozenset()) -> bool:
+    def tensor_serves(self, node: ast.expr) -> bool:
         """Whether all that becomes of this number is arithmetic that ends in tensors: a tensor in its place then changes no type."""
+        return self.number_use(node) is None
+
+    def number_use(self, node: ast.expr, seen: frozenset[str] = frozenset()) -> ast.AST | None:
+        """The first use of the number that is not known to do with a tensor in its place; None where `tensor_serves`."""
         top: ast.AST = node
         while isinstance(parent := self._parents.get(id(top)), ast.BinOp | ast.UnaryOp):
             if isinstance(parent, ast.BinOp):
                 if not isinstance(parent.op, _ARITHMETIC):
-                    return False
+                    return parent
                 if self.is_tensor(parent.right if parent.left is top else parent.left):
-                    return True
+                    return None
             top = parent
-        if isinstance(parent, ast.Call):
-            return top is not parent.func and self._takes_tensor(parent, top)
-        if isinstance(parent, ast.Compare):
-            return all(isinstance(op, ast.Lt | ast.LtE | ast.Gt | ast.GtE) for op in parent.ops) and any(
-                one is not top and self.is_tensor(one) for one in (parent.left, *parent.comparators)
-            )
-        if isinstance(parent, ast.Assign):
-            return all(isinstance(one, ast.Name) and self._name_serves(one.id, seen) for one in parent.targets)
+        if isinstance(parent, ast.Assign) and all(isinstance(one, ast.Name) for one in parent.targets):
+            uses = (self._name_use(one.id, seen, parent) for one in parent.targets if isinstance(one, ast.Name))
+            return next(filter(None, uses), None)
         if isinstance(parent, ast.AugAssign) and parent.value is top and isinstance(parent.op, _ARITHMETIC):
-            return self.is_tensor(parent.target) or (
-                isinstance(parent.target, ast.Name) and self.is_local(parent.target.id) and self._name_serves(parent.target.id, seen)
-            )
-        return False
+            if self.is_tensor(parent.target):
+                return None
+            return self._name_use(parent.target.id, seen, parent) if isinstance(parent.target, ast.Name) else parent
+        serves = (isinstance(parent, ast.Call) and top is not parent.func and self._takes_tensor(parent, top)) or (
+            isinstance(parent, ast.Compare)
+            and all(isinstance(op, ast.Lt | ast.LtE | ast.Gt | ast.GtE) for op in parent.ops)
+            and any(one is not top and self.is_tensor(one) for one in (parent.left, *parent.comparators))
+        )
+        return None if serves else parent or top
 
-    def _name_serves(self, name: str, seen: frozenset[str]) -> bool:
+    def _name_use(self, name: str, seen: frozenset[str], statement: ast.stmt) -> ast.AST | None:
         reads = self.reads(name)
-        if name in seen or not self.is_local(name):
-            return name in seen
-        return bool(reads) and len(seen) < _MOST_STEPS and all(self.tensor_serves(one, seen | {name}) for one in reads)
+        if name in seen:
+            return None
+        if not reads or len(seen) >= _MOST_STEPS or not self.is_local(name):
+            return statement
+        return next(filter(None, (self.number_use(one, seen | {name}) for one in reads)), None)
 
     def _takes_tensor(self, call: ast.Call, argument: ast.AST) -> bool:
         if isinstance(call.func, ast.Attribute) and call.func.attr in _TAKE_BOTH and self.is_tensor(call.func.value):
@@ -292,6 +298,13 @@ class Place:
     def text(self, node: ast.AST) -> str:
         """The node as it is written."""
         return ast.get_source_segment("\n".join(self.rows), node) or ""
+
+    def whole(self, node: ast.AST) -> str:
+        """The first row of the call or statement that the node is part of: a name or an f-string alone says little."""
+        outer: ast.AST | None = node
+        while outer is not None and not isinstance(outer, ast.Call | ast.stmt | ast.Compare | ast.Subscript | ast.BinOp):
+            outer = self._parents.get(id(outer))
+        return self.text(outer or node).split("\n")[0]
 
     def written(self, first: ast.stmt, last: ast.stmt) -> str:
         """The whole rows of the statements from the first to the last, without the margin."""

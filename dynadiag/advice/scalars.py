@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from dynadiag.advice.branches import branches
-from dynadiag.advice.break_context import BreakContext, Rule, Said, option, rewrite, withhold
+from dynadiag.advice.break_context import BreakContext, Rule, Said, option, quoted, rewrite, withhold
 from dynadiag.advice.conditions import condition_of, only_chosen, tensor_of
 from dynadiag.advice.math_calls import computed_with_torch, detached, math_call, of_math
 from dynadiag.advice.places import Place
@@ -34,7 +34,16 @@ def scalar_reads(context: BreakContext) -> Iterator[Said]:
         yield from prints(context)
     else:
         found = tuple(_kept(context, reads)) or tuple(_captured(context, reads))
-        yield from found or withhold(_NEEDED)
+        yield from found or withhold(_who_needs(context, reads))
+
+
+def _who_needs(context: BreakContext, reads: list[ast.Call]) -> str:
+    """The use that may need the number, where the function's source shows it."""
+    place = context.place
+    nodes = [] if place is None else [node for one in reads if (node := place.at(context.line, one)) is not None]
+    use = next(filter(None, (place.number_use(node) for node in nodes)), None) if place is not None else None
+    text = "" if use is None or place is None else place.whole(use)
+    return f"{quoted(text)} may need a Python number" if text else _NEEDED
 
 
 def _kept(context: BreakContext, reads: list[ast.Call]) -> Iterator[Advice]:

@@ -343,3 +343,18 @@ def test_a_function_that_returns_a_gradient_is_no_train_step():
     assert not found and "returns a gradient" in reason
     found, _ = said("GB0123", "loss = x.sum()", ">>> loss.backward()", "self.norm = x.grad.norm()", "return loss.detach()")
     assert list(found) == ["compile-model-apart"]
+
+
+@pytest.mark.parametrize(
+    ("body", "use"),
+    [
+        (("self.metrics.update(x.sum().item())", "return x"), "`self.metrics.update(x.sum().item())`"),
+        (("k = x.sum().item()", "m = k * 2", "return torch.arange(m)"), "`torch.arange(m)`"),
+        (("k = int(x.sum())", 'name = f"step {k}"', "return x, name"), '`name = f"step {k}"`'),
+        (("k = x.sum().item()", "for one in range(k):", "    x = x + one", "return x"), "`range(k)`"),
+        (("k = x.sum().item()", "return {'n': k * 2}"), "`return {'n': k * 2}`"),
+    ],
+)
+def test_the_use_that_may_need_the_number_is_named(body, use):
+    found, reason = said("GB0124", *body)
+    assert not found and reason == f"{use} may need a Python number"
