@@ -7,24 +7,24 @@ ids is looked up by the type's text as 2.11 and 2.15 write it. What is not estab
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 
 from dynadiag.advice import training
-from dynadiag.advice.break_context import BreakContext, Rule, Said, Withheld, break_context_of, leaves_out, line_name, say
+from dynadiag.advice.break_context import BreakContext, Rule, Said, Withheld, break_context_of, leaves_out, line_name, say, withhold
 from dynadiag.advice.calls import CALLS
-from dynadiag.advice.collectives import collective_advice, in_collective
 from dynadiag.advice.data_shapes import DATA_SHAPES
-from dynadiag.advice.ddp import ddp_advice, in_ddp
 from dynadiag.advice.gb_types import GB_TYPES, OLD_TYPES
 from dynadiag.advice.printing import PRINTING, in_logging, logging_functions
 from dynadiag.advice.reasons import REASONS
 from dynadiag.advice.scalars import SCALARS
 from dynadiag.advice.training import TRAINING
 from dynadiag.advice.values import VALUES
+from dynadiag.facts.lookups import kept_graphs
+from dynadiag.facts.user_frames import callers, of_last_run
 from dynadiag.model.location import Location
 from dynadiag.model.report import Advice, GraphBreak
-from dynadiag.model.run import BreakEvent, Run
+from dynadiag.model.run import BreakEvent, Frame, Run
 
 RULES: Mapping[str, tuple[Rule, ...]] = MappingProxyType({**SCALARS, **DATA_SHAPES, **PRINTING, **TRAINING, **CALLS, **VALUES})
 MOST_FIXES = 2
@@ -33,6 +33,13 @@ MOST_FIXES = 2
 _UNDECIDED = re.compile(
     r"could not (?:guard on|extract) .*data-dependent|consider annotating your code using torch\._check", re.IGNORECASE | re.DOTALL
 )
+_NOT_KNOWN = "no source change is known to remove this break"
+_ASYNC = re.compile(r"async_op|\(Work\)|\bWork\b.*\bwait\b")
+_DISTRIBUTED = re.compile(r"\btorch\.distributed\b|\bdistributed_c10d\b|[/\\]torch[/\\]distributed[/\\]")
+_WRITTEN = re.compile(r"\b(?:dist|distributed)\.\w+\(")
+_DDP = re.compile(r"[/\\]torch[/\\]nn[/\\]parallel[/\\]distributed\.py$")
+_ENTRY = re.compile(r"[/\\]torch[/\\]_dynamo[/\\]eval_frame\.py$")
+_OWN_CALLS = re.compile(r"\bDistributedDataParallel\._inside_ddp_forward\b")
 
 
 def break_advice(event: BreakEvent | GraphBreak, run: Run, own_frame: Location | None = None) -> tuple[Advice, ...]:
@@ -49,9 +56,6 @@ def advised(event: BreakEvent | GraphBreak, run: Run, own_frame: Location | None
     said = tuple(_said(break_context_of(event, run, own_frame), run))
     fixes = _unique(one for one in said if isinstance(one, Advice))[:MOST_FIXES]
     return fixes, "" if fixes else next((one.reason for one in said if isinstance(one, Withheld)), _NOT_KNOWN)
-
-
-_NOT_KNOWN = "no source change is known to remove this break"
 
 
 def _said(context: BreakContext, run: Run) -> Iterable[Said]:
@@ -146,3 +150,66 @@ def _unique(found: Iterable[Advice]) -> tuple[Advice, ...]:
     once = {(advice.slug if advice.after is None else "", advice.before, advice.after or ""): advice for advice in reversed(tuple(found))}
     found = tuple(once.values())[::-1]
     return tuple(advice for advice in found if not leaves_out(advice)) or found
+
+
+def in_collective(context: BreakContext) -> bool:
+    """Whether the break is at a call of `torch.distributed`, or at the handle that an asynchronous one returned."""
+    file = context.torch_frame.file if context.torch_frame is not None else ""
+    if context.library:
+        return False
+    return _waits(context) or any(_DISTRIBUTED.search(text) for text in (context.gb_context, file)) or bool(_calls(context))
+
+
+def collective_advice(context: BreakContext) -> Iterator[Said]:
+    """The form that Dynamo captures."""
+    if _waits(context):
+        yield from say(
+            "collective-sync",
+            "Remove `async_op=True` and the corresponding `wait()`: Dynamo captures `all_reduce` and `all_gather` in the form that waits",
+        )
+    yield from withhold("Dynamo does not trace this `torch.distributed` call, which every rank has to make")
+
+
+def _waits(context: BreakContext) -> bool:
+    return _ASYNC.search(f"{context.gb_type} {context.gb_context}") is not None and not context.library
+
+
+def _calls(context: BreakContext) -> re.Match[str] | None:
+    """Option objects of pybind11 have no module in torch 2.11's words; then the user's line tells."""
+    return _WRITTEN.search(context.line.code) if not context.editable or "pybind11" in context.gb_context else None
+
+
+def in_ddp(context: BreakContext) -> bool:
+    """Whether the break is in DDP's own code, not in the model that it calls."""
+    file = context.torch_frame.file if context.torch_frame is not None else ""
+    return not context.editable and (_DDP.search(file) is not None or _OWN_CALLS.search(context.gb_context) is not None)
+
+
+def ddp_advice(run: Run) -> Iterator[Advice]:
+    """What the break means and what avoids it; the same words for each line of DDP, so that one finding says them once."""
+    yield from say(
+        "ddp-compile-inside",
+        "To avoid these breaks, compile the inner model (adapt the names): `model = DDP(torch.compile(net))` instead of "
+        "`torch.compile(DDP(net))`. The graph is still split at DDP's buckets (`torch._dynamo.config.optimize_ddp`), so that gradients "
+        f"are reduced while the backward runs. {_inside(run)}",
+    )
+
+
+@of_last_run
+def _inside(run: Run) -> str:
+    graphs = kept_graphs(run)
+    if any(frame.id in graphs and _called_by_ddp(frame) for frame in run.frames):
+        return "The inner model is still compiled, as separate frames"
+    return (
+        "No graph of the inner model was captured: after the break, Dynamo starts no frame in torch's own classes such as `nn.Sequential`"
+    )
+
+
+def _called_by_ddp(frame: Frame) -> bool:
+    """Whether the compiled DDP module called this frame: no other compiled callable was entered in between."""
+    for caller in reversed(callers(frame)):
+        if _ENTRY.search(caller.file):
+            return False
+        if _DDP.search(caller.file):
+            return True
+    return False

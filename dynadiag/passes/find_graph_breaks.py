@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
+from dynadiag.advice.break_context import leaves_out
+from dynadiag.advice.graph_breaks import MOST_FIXES
 from dynadiag.advice.training import OWN_BREAK
 from dynadiag.facts.fingerprint import Subject, fingerprints
 from dynadiag.facts.lookups import problems_by_frame
@@ -21,7 +24,6 @@ from dynadiag.passes.break_costs import cost_notes
 from dynadiag.passes.break_sites import break_code, break_sites, more_sites
 from dynadiag.passes.compile_calls import CompileCalls
 from dynadiag.passes.fallback_entries import fallback_entries, first_sentence
-from dynadiag.passes.merged_fixes import merged_fixes
 from dynadiag.passes.train_steps import (
     is_step_alone,
     is_train_step,
@@ -281,3 +283,24 @@ def _evidence(group: Sequence[GraphBreak], skips: dict[str, str]) -> tuple[str, 
     fallbacks = [skips[site.id] for site in group if site.id in skips]
     others = [one for field in ("skipped_frames", "frames", "graphs_before", "graphs_after") for one in _ids(group, field)]
     return unique((*breaks, *fallbacks, *others))[:_EVIDENCE]
+
+
+def merged_fixes(sites: Sequence[GraphBreak]) -> tuple[Advice, ...]:
+    """The advice of all sites, two at most; a setting that serves several lines is told once, with the other lines named."""
+    found: dict[tuple[object, ...], list[tuple[Advice, GraphBreak]]] = {}
+    for site in sites:
+        for advice in site.advice:
+            found.setdefault(_change(advice), []).append((advice, site))
+    return tuple(sorted((_told_once(group) for group in found.values()), key=leaves_out))[:MOST_FIXES]
+
+
+def _change(advice: Advice) -> tuple[object, ...]:
+    """What makes two pieces of advice one: a setting is the same whatever line it is told for; a change of a line is of that line."""
+    is_setting = advice.before is None and advice.after is not None
+    return (advice.slug, advice.after, advice.options) if is_setting else (advice.slug, advice.text, advice.before)
+
+
+def _told_once(group: Sequence[tuple[Advice, GraphBreak]]) -> Advice:
+    advice = group[0][0]
+    others = unique(short_place(site.torch_frame) for one, site in group if one.text != advice.text)
+    return replace(advice, text=f"{advice.text}; the same for {listed(others)}") if others else advice

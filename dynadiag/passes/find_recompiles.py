@@ -21,17 +21,18 @@ from dynadiag.passes.base import Priority
 from dynadiag.passes.compile_calls import CompileCalls, calling_lines, input_roots, inputs_of
 from dynadiag.passes.other_modules import parameters, parts_with_parameters, told_apart
 from dynadiag.passes.recompile_causes import Facts, cause_of, is_library, is_module_entry
-from dynadiag.passes.recompile_codes import recompile_code
 from dynadiag.passes.recompile_fixes import counted_fixes, distinct, versions_needed
 from dynadiag.passes.recompile_limit import Limit, recompile_limit
-from dynadiag.passes.recompile_rows import row_text
+from dynadiag.passes.recompile_rows import Shapes, input_shapes, recompile_code, row_text, varying_sizes
 from dynadiag.passes.recompile_splits import Splits
 from dynadiag.passes.recompiled import Recompiled, followers, limit_text
 from dynadiag.passes.stack_values import ON_STACK, BrokenLines, broken_lines, written
 from dynadiag.passes.transitions import CodeObject, Row, changes, code_objects, known_values, rows, with_news
-from dynadiag.passes.varying_sizes import Shapes, input_shapes, varying_sizes
 
 _MOST_ADVISED = 3_000
+
+
+_NOTHING_KNOWN = "The recording does not show that a change would end this, so nothing is advised."
 
 
 def find_recompiles(run: Run) -> PassResult:
@@ -298,9 +299,6 @@ def _without_advice(group: Sequence[Recompiled], *, hit: bool) -> str:
     enough = told and not hit
     last = "Nothing has to change while there are fewer versions than the limit." if enough else _NOTHING_KNOWN
     return f" {' '.join((*unique(told)[:2], last))}"
-
-
-_NOTHING_KNOWN = "The recording does not show that a change would end this, so nothing is advised."
 
 
 def _two_states(row: Row) -> bool:

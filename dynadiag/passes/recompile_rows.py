@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
+
+from dynadiag.facts.guard_sources import readable
 from dynadiag.facts.wording import short_place
+from dynadiag.model import codes
+from dynadiag.model.run import Frame, Run
 from dynadiag.passes.transitions import Row
 
 # `get_and_maybe_log_recompilation_reasons` (torch/_dynamo/guards.py, 2.11 to 2.15) calls it a bug; threads at the compile lock do it too.
@@ -10,6 +16,42 @@ _UNEXPECTED = (
     "torch names no guard that failed: all of them pass when it checks again, as happens when another thread compiled the same code "
     "meanwhile; in a single-threaded program this is a bug in torch"
 )
+
+
+_READ = frozenset({"value", "none", "type", "length", "keys", "contains", "attribute", "identity", "function", "condition"})
+_CODES = {
+    "size": codes.SIZE,
+    "value": codes.VALUE_OR_TYPE,
+    "none": codes.VALUE_OR_TYPE,
+    "nan": codes.VALUE_OR_TYPE,
+    "type": codes.VALUE_OR_TYPE,
+    "module": codes.VALUE_OR_TYPE,
+    "function": codes.IDENTITY,
+    "identity": codes.IDENTITY,
+    "dtype": codes.TENSOR_PROPERTY,
+    "device": codes.TENSOR_PROPERTY,
+    "stride": codes.TENSOR_PROPERTY,
+    "rank": codes.TENSOR_PROPERTY,
+    "requires_grad": codes.TENSOR_PROPERTY,
+    "dispatch_keys": codes.TENSOR_PROPERTY,
+    "global_state": codes.GLOBAL_STATE,
+    "function_mode": codes.GLOBAL_STATE,
+    "length": codes.CONTAINER,
+    "keys": codes.CONTAINER,
+    "contains": codes.CONTAINER,
+    "attribute": codes.CONTAINER,
+    "backend": codes.BACKEND,
+    "condition": codes.CONDITION,
+    "zero_one": codes.CONDITION,
+    "duck_size": codes.CONDITION,
+    "aliasing": codes.SAME_TENSOR,
+    "invalidated": codes.FREED_OBJECT,
+    "dim_marking": codes.DIM_MARKING,
+}
+# By frame the shape of each tensor that is no parameter, by its readable source.
+Shapes = Mapping[str, Mapping[str, tuple[int, ...]]]
+# A view's base is no tensor of the program, nor is what torch made while it traced.
+_NOT_PASSED = re.compile(r"\._base\b|^__meta_utils")
 
 
 def row_text(row: Row) -> str:
@@ -35,12 +77,44 @@ def row_text(row: Row) -> str:
     return f"{said}{': ' + joined if joined else ' changed'}{dynamic}{_read_at(row)}"
 
 
-_READ = frozenset({"value", "none", "type", "length", "keys", "contains", "attribute", "identity", "function", "condition"})
-
-
 def _read_at(row: Row) -> str:
     """The line that the guard is for, as torch recorded it: ", read at model.py:12 (`if self.step > 3:`)"."""
     origin = next((guard.origin for guard in row.guards if guard.origin is not None), None) if row.kind in _READ else None
     if origin is None or not origin.code:
         return ""
     return f", read at {short_place(origin)} (`{origin.code}`)"
+
+
+def recompile_code(kind: str | None) -> str:
+    """The `DR…` code of a kind of change; None when no change could be read."""
+    return codes.UNKNOWN_REASON if kind is None else _CODES.get(kind, codes.UNKNOWN_REASON)
+
+
+def input_shapes(run: Run) -> Shapes:
+    """The shapes of all tensors that Dynamo met, in the call that each frame was compiled for."""
+    found: dict[str, dict[str, tuple[int, ...]]] = {}
+    for one in run.traced_inputs:
+        source = readable(one.source)
+        if not one.is_parameter and one.shape is not None and not _NOT_PASSED.search(source):
+            found.setdefault(one.frame, {})[source] = one.shape
+    return found
+
+
+def varying_sizes(frames: Sequence[Frame], rows: Sequence[Row], shapes: Shapes) -> tuple[tuple[str, int], ...]:
+    """The tensors and dimensions whose sizes differ between the calls; empty where marking them would not make all of them dynamic.
+
+    That is so where one of them was 0 or 1 in the first call (a later one has its own version, marked or not), or a constant to torch, and
+    where a tensor was not there in the first call, or with another number of dimensions: a size that was marked is tied to one that was
+    not then.
+    """
+    met = [shapes[frame.id] for frame in frames if frame.id in shapes]
+    if not met or frames[0].id not in shapes or any(row.kind == "size" and row.dynamic_since is None for row in rows):
+        return ()
+    first, found = met[0], dict.fromkeys(source for one in met for source in one)
+    varying: list[tuple[str, int]] = []
+    for source in found:
+        seen = [one[source] for one in met if source in one]
+        if source not in first or len({len(shape) for shape in seen}) > 1:
+            return ()
+        varying += [(source, index) for index, sizes in enumerate(zip(*seen, strict=False)) if len(set(sizes)) > 1]
+    return () if any(first[source][index] in (0, 1) for source, index in varying) else tuple(varying)

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dynadiag.advice.catalogue import page
-from dynadiag.advice.catalogue_slugs import described
+from dynadiag.advice.catalogue import described, page
 
 ROOT = Path(__file__).parents[3]
 TABLES = sorted((ROOT / "dynadiag" / "advice").glob("*.py"))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dynadiag.passes.varying_sizes import varying_sizes
+from dynadiag.passes.recompile_rows import varying_sizes
 
 BOTH = (("x", 0), ("x", 1))
 
