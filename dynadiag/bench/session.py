@@ -257,9 +257,9 @@ class Session:
         row.unit = facts.pop("unit")
         row.notes.extend(facts.pop("notes"))
         _fill(row, facts)
-        if runner.spec.kind != EAGER and not facts["graphs"]:
-            row.status, row.reason = "not_compiled", "no graph was captured: what was timed ran eagerly"
         if runner.spec.name != AGAIN:
+            if runner.spec.kind != EAGER and not facts["graphs"]:
+                row.status, row.reason = "not_compiled", "no graph was captured: what was timed ran eagerly"
             self._result.correctness.append(Correctness(arm=row.name, **outcome))
 
     def _phase(self, name: str) -> Callable[[str], None]:
