@@ -71,6 +71,7 @@ with torch.no_grad():
 """
 
 
+@pytest.mark.any_torch
 def test_a_script_without_a_mark_is_taken_over_and_compared_with_its_fix(tmp_path):
     (tmp_path / "script.py").write_text(SCRIPT)
     (tmp_path / "fixed.py").write_text(SCRIPT.replace("GELU", "ReLU"))
