@@ -92,10 +92,10 @@ class Place:
         around = {id(inner) for loop in loops for inner in ast.walk(loop)}
         yield from (one for one in self._nodes if getattr(one, "lineno", 0) > self.row or id(one) in around)
 
-    def returns_gradient(self) -> bool:
-        """Whether a `return` behind the row reads a `.grad`."""
-        returned = (inner for one in self.behind() if isinstance(one, ast.Return) for inner in ast.walk(one))
-        return any(isinstance(one, ast.Attribute) and one.attr == "grad" for one in returned)
+    def wants_gradient(self) -> bool:
+        """Whether the function makes a tensor require a gradient and reads a `.grad`: the gradient is what it computes."""
+        names = {one.attr for one in self._nodes if isinstance(one, ast.Attribute)}
+        return "grad" in names and not names.isdisjoint(("requires_grad_", "requires_grad"))
 
     def catches(self, raised: str) -> bool:
         """Whether the row is in a `try` that may catch this exception: by its name, by a base, or by a class that is not known."""

@@ -19,8 +19,8 @@ def train_step(context: BreakContext) -> Iterator[Said]:
         yield from withhold(OWN_BREAK)
     elif "add_param_group" in context.gb_context or re.search(r"\boptim\.[A-Z]\w*\(", context.line.code):
         yield from withhold("an optimizer is created inside the compiled function, which Dynamo does not trace")
-    elif context.place is not None and context.place.returns_gradient():
-        yield from withhold("the function returns a gradient that `backward()` computes, and Dynamo does not trace `backward()`")
+    elif context.place is not None and context.place.wants_gradient():
+        yield from withhold("the gradient is what the function computes, and Dynamo does not trace `backward()`")
     else:
         yield from say(
             "compile-model-apart",
