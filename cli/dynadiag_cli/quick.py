@@ -34,7 +34,9 @@ def reading(words: list[str]) -> Reading | None:
     rest = iter(words[1:])
     for word in rest:
         name, given, value = word.partition("=")
-        if word == "--no-pictures" and "renderer" not in options:
+        if word == "--full" and "full" not in options:
+            options["full"] = True
+        elif word == "--no-pictures" and "renderer" not in options:
             options["renderer"] = None
         elif name in _VALUES and _VALUES[name] not in options and (not given or name.startswith("--")):
             options[_VALUES[name]] = value if given else next(rest, "")

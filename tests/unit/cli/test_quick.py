@@ -15,6 +15,7 @@ from dynadiag_cli.app import app
 
 LINES = [
     (["explain", "LOG"], {}),
+    (["explain", "--full", "LOG"], {"full": True}),
     (["explain", "--format", "json", "-o", "report.json", "LOG"], {"format": "json", "output": "report.json"}),
     (["explain", "LOG", "--format=md", "--output=a=b"], {"format": "md", "output": "a=b"}),
     (["explain", "-o", "-", "LOG", "-f", "text", "--no-pictures"], {"output": "-", "format": "text", "renderer": None}),
@@ -34,6 +35,7 @@ NOT_OURS = [
     ["explain", "--form", "md", "LOG"],
     ["explain", "-fmd", "LOG"],
     ["explain", "LOG", "--limit", "3"],
+    ["explain", "LOG", "--full", "--full"],
     ["explain", "--", "LOG"],
     ["explain", "--help", "LOG"],
 ]
