@@ -175,21 +175,20 @@ def _print(report: Report, options: ShowOptions, *, default: IO[str], directory:
     text = io.StringIO()
     stream = text if into_file else sys.stdout if options.output == "-" else default
     console = Console(file=stream, highlight=False, width=_FILE_WIDTH if into_file else None, no_color=True if into_file else None)
-    full = options.full or options.show_free or options.mutations_only
-    usual = terminal.DEFAULT_LIMIT if full else terminal.BRIEF_LIMIT
-    limit = usual if options.limit is None else options.limit or None
-    if not full:
-        lines = terminal.BRIEF_LINES if options.limit is None else None
-        terminal.print_summary(report, console, limit=limit, lines=lines, directory=directory)
-    else:
+    limit = options.limit or None
+    if options.full or options.show_free or options.mutations_only:
         terminal.print_report(
             report,
             console,
-            limit=limit,
+            limit=terminal.DEFAULT_LIMIT if options.limit is None else limit,
             directory=directory,
             show_free=options.show_free,
             mutations_only=options.mutations_only,
         )
+    elif options.limit is None:
+        terminal.print_summary(report, console, directory=directory)
+    else:
+        terminal.print_summary(report, console, limit=limit, lines=None, directory=directory)
     if into_file:
         _emit(text.getvalue(), options.output, default)
 

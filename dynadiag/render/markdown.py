@@ -128,7 +128,7 @@ def _closing(report: Report, rows: int) -> Iterator[str]:
     if settings:
         body = table(("option", "value"), [(code(name, limit=100), code(value, limit=160)) for name, value in settings[:rows]])
         yield details(f"Non-default options ({len(settings):,})", "\n\n".join([body, *_hidden(settings, rows, "option")]))
-    notes = tuple(dict.fromkeys((*report.notes, *report.run.notes)))
+    notes = wording.notes(report)
     if notes:
         body = "\n".join(f"- {prose(note, limit=500)}" for note in notes[:rows])
         yield details(f"Notes ({len(notes):,})", "\n\n".join([body, *_hidden(notes, rows, "note")]))

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 from rich.console import Console
 from rich.text import Text
@@ -18,7 +19,7 @@ from rich.text import Text
 from dynadiag.facts.wording import script_arguments
 from dynadiag.masking import MASK
 from dynadiag.model import codes
-from dynadiag.model.report import Report
+from dynadiag.model.report import Finding, Report, Severity
 from dynadiag.render import mutation_words as words
 from dynadiag.render import parity_words, wording
 from dynadiag.render.completeness import completeness
@@ -69,7 +70,7 @@ def print_report(
     for one in (mutations if mutations_only else sections)(report, detail):
         page.section(one, limit=limit)
     _notes(report, page, limit, verbose)
-    _files(report, page, base, directory)
+    _files(report, page, _folder(report, base, directory))
 
 
 def print_summary(
@@ -106,14 +107,14 @@ def print_summary(
         page.line(clean(f"Parity: {parity_words.verdict(report.parity)}"))
     if report.replayed is not None:
         page.line(clean(f"Could happen: {parity_words.could_happen(report.replayed)}"))
-    notes = tuple(dict.fromkeys((*report.notes, *report.run.notes)))
+    notes = wording.notes(report)
     for note in notes[:_BRIEF_NOTES]:
         page.line(clean(note, limit=240), prefix="note: ")
-    _files(report, page, base, directory)
-    where = str(directory) if directory else report.run.info.directory
+    folder = _folder(report, base, directory)
+    _files(report, page, folder)
     hidden = list(_hidden(report, shown, len(notes) - _BRIEF_NOTES))
     if hidden:
-        full = "--full" if where is None else f"`{shlex.join(('dynadiag', 'explain', '--full', wording.path(where, base)))}`"
+        full = "--full" if folder is None else f"`{shlex.join(('dynadiag', 'explain', '--full', folder))}`"
         page.line(f"{full} also shows {', '.join(hidden)}.")
     _next(report, page)
 
@@ -140,8 +141,7 @@ def _present(report: Report) -> Iterator[str]:
 
 def _hidden(report: Report, shown: int, notes: int) -> Iterator[str]:
     """What the summary leaves out, each kind with its count."""
-    for severity, count in Counter(finding.severity for finding in report.findings[shown:]).items():
-        yield wording.plural(count, f"more {severity}")
+    yield from (wording.plural(count, f"more {name}") for name, count in _by_severity(report.findings[shown:]))
     tables = {
         "recompiled value": len(report.transitions),
         "fallback": len(report.fallbacks),
@@ -249,15 +249,19 @@ def _no_findings(report: Report, page: Page) -> None:
     page.line(text, style="bold" if wording.nothing_compiled(report) else "bold green")
 
 
+def _by_severity(findings: Sequence[Finding]) -> Iterator[tuple[str, int]]:
+    """The severities that occur, worst first, with their counts."""
+    counts = Counter(finding.severity for finding in findings)
+    return ((name, counts[name]) for name in get_args(Severity) if counts[name])
+
+
 def _severities(report: Report) -> str:
-    order = ("error", "warning", "note")
-    counts = {name: sum(finding.severity == name for finding in report.findings) for name in order}
-    parts = ", ".join(wording.plural(count, name) for name, count in counts.items() if count)
+    parts = ", ".join(wording.plural(count, name) for name, count in _by_severity(report.findings))
     return f"{wording.plural(len(report.findings), 'finding')}, most expensive first ({parts})"
 
 
 def _notes(report: Report, page: Page, limit: int | None, verbose: bool) -> None:
-    notes = tuple(dict.fromkeys((*report.notes, *report.run.notes)))
+    notes = wording.notes(report)
     if not notes:
         return
     page.blank()
@@ -270,11 +274,15 @@ def _notes(report: Report, page: Page, limit: int | None, verbose: bool) -> None
         page.line(f"{wording.plural(len(notes) - len(shown), 'more note')} in report.json", prefix="  ")
 
 
-def _files(report: Report, page: Page, base: Path, directory: Path | None) -> None:
+def _folder(report: Report, base: Path, directory: Path | None) -> str | None:
+    """Where the files of the report are, for people; None where none were written."""
     where = str(directory) if directory else report.run.info.directory
-    if where is None:
+    return None if where is None else wording.path(where, base)
+
+
+def _files(report: Report, page: Page, folder: str | None) -> None:
+    if folder is None:
         return
-    folder = wording.path(where, base)
     pictures = f", graphs/ ({wording.plural(len(report.pictures), 'picture')})" if report.pictures else ""
     page.blank()
     page.line(f"report.json, report.md{pictures}", prefix=Text(f"Files in {folder}/: ", style="bold"), hang="  ")

@@ -184,6 +184,11 @@ def frames_count(report: Report) -> str:
     return f"{summary.frames:,}: {summary.frames_compiled:,} compiled{partly}, {summary.frames_skipped:,} skipped{rest}"
 
 
+def notes(report: Report) -> tuple[str, ...]:
+    """The notes of the report and of its run, each once."""
+    return tuple(dict.fromkeys((*report.notes, *report.run.notes)))
+
+
 def evidence_breaks(report: Report) -> dict[str, GraphBreak]:
     """The graph breaks by id, to follow a finding's evidence."""
     return {site.id: site for site in report.graph_breaks}
