@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from dynadiag.compare.aliasing import is_plain
-from dynadiag.compare.measures import as_text, strides
+from dynadiag.compare.measures import as_text, on_fastest, strides
 from dynadiag.compare.rounding import Beside, Look, look_at
 from dynadiag.model.difference import Difference
 
@@ -121,8 +121,7 @@ class _Judging:
         if rule.plain_only and not (is_plain(eager) and is_plain(compiled)):
             return Judged(name=seen.name)
         if rule.anywhere:
-            device = _fastest_device()
-            eager, compiled = eager.to(device), compiled.to(device)
+            eager, compiled = (on_fastest(one) for one in (eager, compiled))
         found, comparable = _facts(seen, eager, compiled, rule)
         if not comparable or at in self.no_values or (rule.strided_only and eager.layout is not torch.strided):
             return Judged(name=seen.name, differences=tuple(found))
@@ -138,8 +137,11 @@ class _Judging:
         before = self.noise.before[at] if at < len(self.noise.before) else None
         if self.noise.exact or not isinstance(before, torch.Tensor) or not isinstance(seen.value, torch.Tensor):
             return False
-        same = before.shape == seen.value.shape and before.dtype == seen.value.dtype and before.device == seen.value.device
-        return same and seen.value.is_floating_point() and not torch.equal(before, seen.value)
+        value = seen.value
+        if self.rule.anywhere:
+            before, value = (on_fastest(one) for one in (before, value))
+        same = before.shape == value.shape and before.dtype == value.dtype and before.device == value.device
+        return same and value.is_floating_point() and not torch.equal(before, value)
 
     def _beside(self, at: int, *, number: bool) -> Beside:
         beside = self.noise.of(at, self.runs)
@@ -202,11 +204,6 @@ def sharing_differences(
         for pair in sorted(eager.keys() | compiled.keys())
         if eager.get(pair) != compiled.get(pair)
     ]
-
-
-def _fastest_device() -> str:
-    in_use = torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-    return "cuda" if in_use else "cpu"
 
 
 def _facts(seen: Seen, eager: torch.Tensor, compiled: torch.Tensor, rule: Rule) -> tuple[list[Difference], bool]:

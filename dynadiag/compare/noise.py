@@ -10,6 +10,7 @@ import torch
 from torch.fx import GraphModule
 
 from dynadiag.compare.aliasing import Change
+from dynadiag.compare.measures import on_fastest
 from dynadiag.torch_compat.dispatch.rounding import CoarsestRounding, NoisySums
 from dynadiag.torch_compat.pytree import tree_map_only
 
@@ -72,8 +73,8 @@ def loses_numbers(value: Any, exact: Any) -> bool:
     """Whether float64 has NaN or infinity where eager has a number."""
     if not (value.is_floating_point() or value.is_complex()) or value.layout != exact.layout:
         return False
-    value, exact = (one.to_dense() if one.is_sparse else one for one in (value, exact))
-    return bool((value.isfinite() & ~exact.to(value.device).isfinite()).any())
+    value, exact = (on_fastest(one.to_dense() if one.is_sparse else one) for one in (value, exact))
+    return bool((value.isfinite() & ~exact.isfinite()).any())
 
 
 def perturbing(seed: int, coarsest: torch.dtype | None = None) -> Change:

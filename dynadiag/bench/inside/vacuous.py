@@ -13,14 +13,16 @@ def why_vacuous(first: Mapping[str, Any], snapshot: Snapshot) -> str:
     outputs = {name: value for name, value in first.items() if name.startswith("output")}
     changed = [name for name, copy in snapshot.copies.items() if name in first and not same_bits(first[name], copy)]
     gradients = {name: value for name, value in first.items() if name.startswith("gradient of ")}
-    if gradients and not any(bool(value.count_nonzero()) for value in gradients.values()):
+    from dynadiag.compare.measures import on_fastest
+
+    if gradients and not any(bool(on_fastest(value).count_nonzero()) for value in gradients.values()):
         return "no gradient reaches the parameters: all are zero"
     if not outputs and not changed and not gradients:
         return "the step returns nothing and changes nothing"
     counted = {name for name, held in snapshot.state.held.items() if held.kind in ("scaler", "setting")}
     made = [first[name] for name in (*outputs, *gradients, *(name for name in changed if name not in counted))]
     made = [value for value in made if value.numel() and (value.is_floating_point() or value.is_complex())]
-    if made and not any(bool(value.isfinite().any()) for value in made):
+    if made and not any(bool(on_fastest(value).isfinite().any()) for value in made):
         return "everything that the step computes is NaN or infinite in eager"
     if outputs and not changed and not gradients and all(_constant(value) for value in outputs.values()):
         return "all outputs are constant"
@@ -35,7 +37,9 @@ def same_bits(value: Any, other: Any) -> bool:
     """Whether two tensors have the same values, shape and dtype."""
     import torch
 
-    return value.shape == other.shape and value.dtype == other.dtype and torch.equal(value, other.to(value.device))
+    from dynadiag.compare.measures import on_fastest
+
+    return value.shape == other.shape and value.dtype == other.dtype and torch.equal(on_fastest(value), on_fastest(other))
 
 
 def _constant(value: Any) -> bool:

@@ -39,6 +39,9 @@ def too_large():
         return torch.zeros(1 << 45, device="cuda") if torch.compiler.is_compiling() else x * 2
     return allocate, torch.randn(64, device="cuda")
 
+def large():
+    return lambda x: (x * 2, x + 1), torch.randn(40 << 20, device="cuda")
+
 kept = []
 def stale(graph, inputs):
     def run(*args):
@@ -72,6 +75,12 @@ def test_cuda_graphs_pass_and_a_stale_output_does_not(tmp_path):
     arms = by_name(document["arms"])
     assert arms["eager"]["device_samples_ms"] and arms["eager"]["peak_bytes"] > 0
     assert 0 < arms["eager"]["busy_share"] <= 1.1
+
+
+def test_results_that_are_kept_on_the_cpu_are_compared(tmp_path):
+    document = bench(tmp_path, "large", "eager,default,stale")
+    checks = {name: item["status"] for name, item in by_name(document["correctness"], "arm").items()}
+    assert checks == {"eager": "PASS", "default": "PASS", "stale": "WRONG"}, document["correctness"]
 
 
 def test_launches_are_counted(tmp_path):
