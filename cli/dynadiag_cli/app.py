@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import dynadiag
-from dynadiag_cli import verb_bench, verb_doctor, verb_explain, verb_graph, verb_minify, verb_parity
+from dynadiag_cli import verb_bench, verb_doctor, verb_explain, verb_graph, verb_minify, verb_parity, verb_rule
 from dynadiag_cli.command_line import TargetCommand
 
 app = typer.Typer(
@@ -38,4 +38,5 @@ app.command("graph", epilog=verb_graph.EXAMPLES)(verb_graph.graph)
 app.command("bench", epilog=verb_bench.EXAMPLES)(verb_bench.bench)
 app.command("minify", cls=TargetCommand, epilog=verb_minify.EXAMPLES)(verb_minify.minify)
 app.command("parity", cls=TargetCommand, epilog=verb_parity.EXAMPLES)(verb_parity.parity)
+app.command("rule", epilog=verb_rule.EXAMPLES)(verb_rule.rule)
 app.command("doctor", epilog=verb_doctor.EXAMPLES)(verb_doctor.doctor)

@@ -17,7 +17,8 @@ TABLE: dict[str, Code] = {}
 class Code:
     """One row: `what` says when it is given, in the words of its `page` below `docs/`.
 
-    `severity` is that of every finding with this code; None where it depends on what was seen.
+    Codes of mutations have a page of their own in `dynadiag/rules/pages`. `severity` is that of every finding with this code; None where
+    it depends on what was seen.
     """
 
     id: str
@@ -41,7 +42,7 @@ def title_of(code: str) -> str:
 
 
 def _row(code: str, title: str, what: str, severity: Severity | None = None) -> str:
-    page = f"mutations/{code}.md" if code.startswith("DM") else "findings.md" if code.startswith(("DB", "DF")) else "recompiles.md"
+    page = "mutations/README.md" if code.startswith("DM") else "findings.md" if code.startswith(("DB", "DF")) else "recompiles.md"
     TABLE[code] = Code(code, title, what, severity, page)
     return code
 

@@ -29,15 +29,15 @@ def test_the_table_of_a_page_has_the_words_of_its_rows(page):
 
 
 def test_each_mutation_has_a_page_of_its_own_and_each_page_a_row():
-    pages = {f"mutations/{page.name}" for page in (DOCS / "mutations").glob("D*.md")}
-    assert pages == {one.page for one in TABLE.values() if one.page.startswith("mutations/")}
+    pages = {page.stem: page for page in (ROOT / "dynadiag/rules/pages").iterdir()}
+    assert set(pages) == {one.id for one in TABLE.values() if one.page == "mutations/README.md"}
     index = (DOCS / "mutations" / "README.md").read_text()
     for one in TABLE.values():
-        if one.page in pages:
-            text = (DOCS / one.page).read_text()
+        if one.id in pages:
+            text = pages[one.id].read_text()
             assert text.startswith(f"# {one.id}: {one.title}\n") and all(part in text for part in ("**Why.**", "**Cost.**", "**Fix.**"))
             assert f"**What.** {one.what}" in text.replace("\n", " ")
-            assert f"| [{one.id}]({one.id}.md) | {one.title} |" in index
+            assert f"| [{one.id}](../../dynadiag/rules/pages/{one.id}.md) | {one.title} |" in index
 
 
 def test_every_row_is_used_and_no_module_spells_a_code_itself():

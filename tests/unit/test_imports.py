@@ -36,6 +36,7 @@ MAY_IMPORT = {
     "facts": {"errors", "model", "trace"},
     "advice": {"errors", "model", "trace", "facts"},
     "passes": {"errors", "model", "trace", "facts", "advice"},
+    "rules": {"errors", "model", "advice"},
     "report": {"errors", "model", "trace", "facts", "passes", "advice"},
     "render": {"errors", "json_lines", "masking", "files", "model", "trace", "facts"},
     "fx": {"errors", "files", "scratch", "model", "torch_compat", "trace"},
@@ -101,6 +102,7 @@ WITHOUT_TORCH = {
     "advice",
     "report",
     "render",
+    "rules",
     "__init__",
     "api",
 }

@@ -1,4 +1,4 @@
-"""The recipes of `docs/mutations`: each function before and after the fix, with inputs. `mutation_recipes.py FOLDER` records all.
+"""The recipes of `dynadiag/rules/pages`: each function before and after the fix, with inputs. `mutation_recipes.py FOLDER` records all.
 
 Every entry of `RECIPES` is (before, after, inputs); both get equal inputs of their own, and are called twice.
 """

@@ -1,0 +1,36 @@
+"""`dynadiag rule`: what a code of a report means."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+EXAMPLES = """Examples:
+
+  dynadiag rule GB0170 DM05
+
+  dynadiag rule | grep backward
+"""
+
+
+def rule(
+    codes: Annotated[
+        list[str] | None, typer.Argument(metavar="CODE", help="A code of a report, such as GB0170 or DM05 [default: list all].")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+) -> None:
+    """Explain codes of a report: torch's words for its graph breaks, why it costs something, and what to change.
+
+    Needs no run and no torch. Exit status 2 for a code that does not exist.
+    """
+    import json
+
+    from dynadiag.rules import rule as rules
+
+    found = [rules.find_rule(code) for code in codes or ()]
+    if found:
+        typer.echo(json.dumps([rules.as_dict(one) for one in found], indent=2) if as_json else "\n\n\n".join(map(rules.as_text, found)))
+    else:
+        rows = rules.listing()
+        typer.echo(json.dumps(dict(rows), indent=2) if as_json else "\n".join(f"{code}  {title}" for code, title in rows))

@@ -1,0 +1,101 @@
+"""`dynadiag rule`: what a code means, what torch says of it, and what dynadiag advises."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from dynadiag.advice.graph_breaks import RULES
+from dynadiag.advice.reasons import REASONS
+from dynadiag.errors import UsageError
+from dynadiag.model.codes import TABLE
+from dynadiag.rules.torch_breaks import torch_break, torch_ids
+
+_PAGES = Path(__file__).with_name("pages")
+# Where torch's own messages link to (`torch/_dynamo/exc.py`, 2.11 and 2.15).
+_SITE = "https://meta-pytorch.github.io/compile-graph-break-site/gb/gb{}.html"
+_GB = re.compile(r"(?:GB)?(\d{1,6})")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """A code: its title, what it is given for, in `sections` of a name and a text what is to be said of it, the address of its page."""
+
+    code: str
+    title: str
+    severity: str | None = None
+    sections: tuple[tuple[str, str], ...] = ()
+    address: str | None = None
+
+
+def find_rule(name: str) -> Rule:
+    """What is known of a code, in any case; `GB170` and `170` are GB0170. UsageError for an unknown one, with those that look like it."""
+    code = name.strip().upper()
+    if number := _GB.fullmatch(code):
+        code = f"GB{int(number[1]):04}"
+    if code in TABLE:
+        row = TABLE[code]
+        return Rule(code=code, title=row.title, severity=row.severity, sections=_page(code) or (("Given for", row.what),))
+    said = torch_break(code)
+    if said is None:
+        near = difflib.get_close_matches(code, [*TABLE, *torch_ids()], 3)
+        hint = f": did you mean {' or '.join(near)}?" if near else "; `dynadiag rule` lists all"
+        raise UsageError(f"no code {code[:40]!r}{hint}")
+    hints = "\n".join(f"- {hint}" for hint in said["hints"])
+    sections = [("torch says", said["explanation"]), ("Hints of torch", hints), ("dynadiag advises", _advised(code))]
+    return Rule(
+        code=code,
+        title=said["type"],
+        sections=tuple((title, text) for title, text in sections if text),
+        address=_SITE.format(code.removeprefix("GB")),
+    )
+
+
+def _page(code: str) -> tuple[tuple[str, str], ...]:
+    """The sections of a code's own page: What, Why, Cost, Fix with its code before and after; none when it has no page."""
+    path = _PAGES / f"{code}.md"
+    if not path.is_file():
+        return ()
+    body = path.read_text("utf-8").partition("\n")[2]
+    parts = re.split(r"^\*\*(\w+)\.\*\* ", body, flags=re.MULTILINE)[1:]
+    return tuple((title, _plain(text)) for title, text in zip(parts[::2], parts[1::2], strict=True))
+
+
+def _plain(text: str) -> str:
+    """Markdown without fences and links; code is indented."""
+    pieces = re.split(r"^```\w*\n(.*?)^```\n?", text, flags=re.MULTILINE | re.DOTALL)
+    code = ["".join(f"    {line}".rstrip() + "\n" for line in piece.splitlines()) for piece in pieces[1::2]]
+    words = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", piece) for piece in pieces[::2]]
+    woven = [words[0]] + [part for pair in zip(code, words[1:], strict=True) for part in pair]
+    return re.sub(r"\n{3,}", "\n\n", "".join(woven)).strip()
+
+
+def _advised(code: str) -> str:
+    if code in REASONS:
+        return f"Nothing: {REASONS[code]}."
+    return "\n".join((rule.__doc__ or "").strip().split("\n")[0] for rule in RULES.get(code, ()))
+
+
+def listing() -> list[tuple[str, str]]:
+    """All codes of ours with their titles, then torch's ids with their types."""
+    ours = [(row.id, row.title) for row in TABLE.values()]
+    return ours + [(gb_id, said["type"]) for gb_id in torch_ids() if (said := torch_break(gb_id))]
+
+
+def as_text(rule: Rule) -> str:
+    """For a terminal: no line of code is wrapped."""
+    lines = [f"{rule.code}  {rule.title}{f'  ({rule.severity})' if rule.severity else ''}"]
+    for title, text in rule.sections:
+        lines += ["", title, *(f"  {line}".rstrip() for line in text.splitlines())]
+    if rule.address:
+        lines += ["", rule.address]
+    return "\n".join(lines)
+
+
+def as_dict(rule: Rule) -> dict[str, Any]:
+    """As JSON has it."""
+    found = asdict(rule)
+    return {**found, "sections": [{"title": title, "text": text} for title, text in rule.sections]}
