@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import dynadiag
-from dynadiag_cli import verb_bench, verb_doctor, verb_explain, verb_graph, verb_minify, verb_parity, verb_rule
+from dynadiag_cli import verb_bench, verb_doctor, verb_explain, verb_graph, verb_minify, verb_parity, verb_rule, verb_runs
 from dynadiag_cli.command_line import TargetCommand
 
 app = typer.Typer(
@@ -33,10 +33,24 @@ def _root(
     """Explain where a torch.compile program breaks the graph, recompiles or falls back to eager, why, and what to change."""
 
 
-app.command("explain", cls=TargetCommand, epilog=verb_explain.EXAMPLES)(verb_explain.explain)
-app.command("graph", epilog=verb_graph.EXAMPLES)(verb_graph.graph)
-app.command("bench", epilog=verb_bench.EXAMPLES)(verb_bench.bench)
-app.command("minify", cls=TargetCommand, epilog=verb_minify.EXAMPLES)(verb_minify.minify)
-app.command("parity", cls=TargetCommand, epilog=verb_parity.EXAMPLES)(verb_parity.parity)
-app.command("rule", epilog=verb_rule.EXAMPLES)(verb_rule.rule)
-app.command("doctor", epilog=verb_doctor.EXAMPLES)(verb_doctor.doctor)
+app.command(
+    "explain",
+    short_help="Say what broke the graph, recompiled or ran eagerly, and the fix.",
+    cls=TargetCommand,
+    epilog=verb_explain.EXAMPLES,
+)(verb_explain.explain)
+app.command("graph", short_help="Write one captured graph as a script and as a picture.", epilog=verb_graph.EXAMPLES)(verb_graph.graph)
+app.command("bench", short_help="Say whether compiled code is faster on this machine, and right.", epilog=verb_bench.EXAMPLES)(
+    verb_bench.bench
+)
+app.command("minify", short_help="Reduce a failure to the smallest program that shows it.", cls=TargetCommand, epilog=verb_minify.EXAMPLES)(
+    verb_minify.minify
+)
+app.command(
+    "parity", short_help="Replay captured graphs on other calls, and compare with eager.", cls=TargetCommand, epilog=verb_parity.EXAMPLES
+)(verb_parity.parity)
+app.command("rule", short_help="Explain codes of a report, such as GB0170 and DM05.", epilog=verb_rule.EXAMPLES)(verb_rule.rule)
+app.command("runs", short_help="List run directories, or delete old ones.", epilog=verb_runs.EXAMPLES)(verb_runs.runs)
+app.command("doctor", short_help="Print versions, devices and tools, to paste into an issue.", epilog=verb_doctor.EXAMPLES)(
+    verb_doctor.doctor
+)

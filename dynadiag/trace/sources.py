@@ -99,7 +99,7 @@ def _from_folder(folder: Path) -> Sources:
     try:
         info, notes = _run_info(folder)
         found = list(islice(_files(folder, 0), _MOST_LISTED))
-        files = sorted(found, key=lambda file: (str(file.parent), _order(file.name)))
+        files = sorted(found, key=lambda file: (str(file.parent), name_order(file.name)))
     except OSError as error:
         raise UnreadableInputError(f"cannot read {shown(folder)}: {_why(error)}") from None
     runs = [] if info is not None else list(dict.fromkeys(file.parent for file in files if file.name == MARKER))
@@ -129,6 +129,12 @@ def _one_of(runs: list[Path], folder: Path) -> Sources:
 
 def _row(run: Path, folder: Path) -> str:
     """Which run, what it ran, when, how it ended."""
+    info, command, status = run_in_words(run)
+    return f"{run.relative_to(folder)}  {command}  {info.started_at or '-'}  {status}"
+
+
+def run_in_words(run: Path) -> tuple[RunInfo, str, str]:
+    """What is known of a run directory, what it ran in short, and how it ended."""
     try:
         info = _run_info(run)[0] or RunInfo()
     except OSError:
@@ -139,10 +145,10 @@ def _row(run: Path, folder: Path) -> str:
         status = f"exit {info.exit_status}" if info.exit_status is not None else "no exit status"
     command = " ".join(Path(word).name if number == 0 else word for number, word in enumerate(info.command or ())) or "-"
     short = command if len(command) <= _ROW_CHARACTERS else f"{command[:_ROW_CHARACTERS]}..."
-    return f"{run.relative_to(folder)}  {short}  {info.started_at or '-'}  {status}"
+    return info, short, status
 
 
-def _order(name: str) -> list[tuple[int, int, str]]:
+def name_order(name: str) -> list[tuple[int, int, str]]:
     """Sorts rank_2 before rank_10."""
     parts = re.split(r"(\d{1,17})", name)
     return [(0, int(part), "") if part.isascii() and part.isdigit() else (1, 0, part) for part in parts]

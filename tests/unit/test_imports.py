@@ -37,6 +37,7 @@ MAY_IMPORT = {
     "advice": {"errors", "model", "trace", "facts"},
     "passes": {"errors", "model", "trace", "facts", "advice"},
     "rules": {"errors", "model", "advice"},
+    "runs": {"errors", "model", "trace"},
     "report": {"errors", "model", "trace", "facts", "passes", "advice"},
     "render": {"errors", "json_lines", "masking", "files", "model", "trace", "facts"},
     "fx": {"errors", "files", "scratch", "model", "torch_compat", "trace"},
@@ -103,6 +104,7 @@ WITHOUT_TORCH = {
     "report",
     "render",
     "rules",
+    "runs",
     "__init__",
     "api",
 }

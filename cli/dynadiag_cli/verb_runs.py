@@ -1,0 +1,56 @@
+"""`dynadiag runs`: lists run directories, and removes old ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dynadiag.errors import UsageError
+from dynadiag_cli.command_line import LONGEST_S
+
+EXAMPLES = """Examples:
+
+  dynadiag runs
+
+  dynadiag runs --keep 5 --older-than 7
+"""
+
+
+def runs(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder that holds run directories.")] = Path("dynadiag-runs"),
+    keep: Annotated[int | None, typer.Option("--keep", metavar="N", min=0, help="Delete all but the newest N runs.")] = None,
+    older_than_days: Annotated[
+        float | None,
+        typer.Option("--older-than", metavar="DAYS", min=0, max=LONGEST_S, help="Delete only runs that began so many days ago."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be deleted, and delete nothing.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+) -> None:
+    """List the run directories of a folder, oldest first, or delete old ones.
+
+    Nothing is deleted without --keep or --older-than, nor a run that may still go on. Times are UTC. Exit status 5 when there is no run.
+    """
+    import json
+    from dataclasses import asdict
+
+    from dynadiag import runs as library
+    from dynadiag.render.sanitise import clean
+
+    found = library.runs_in(folder)
+    deletes = keep is not None or older_than_days is not None
+    if dry_run and not deletes:
+        raise UsageError("--dry-run needs --keep or --older-than")
+    chosen = library.to_remove(found, keep=keep, older_than_days=older_than_days) if deletes else found
+    if as_json:
+        typer.echo(json.dumps([asdict(run) for run in chosen], indent=2, default=str))
+    else:
+        for run in chosen:
+            row = (run.directory.name, f"{run.started_at:%Y-%m-%d %H:%M}", run.status, f"{run.size_bytes / 1e6:.1f} MB", run.command)
+            typer.echo("  ".join(clean(part) for part in row))
+    if deletes and not dry_run:
+        library.remove(chosen, folder)
+    if not as_json:
+        verb = "" if not deletes else "would be deleted, " if dry_run else "deleted, "
+        typer.echo(f"{len(chosen)} of {len(found)} runs: {verb}{sum(run.size_bytes for run in chosen) / 1e6:.1f} MB")

@@ -1,0 +1,97 @@
+"""`dynadiag runs`: the run directories of a folder, and how old ones are removed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from dynadiag.errors import NothingFoundError, OutputError, UnreadableInputError
+from dynadiag.trace.sources import MARKER, name_order, run_in_words, shown
+
+_UNTOLD = timedelta(hours=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunEntry:
+    """A run directory: what it ran, when it began, how it ended, what it takes on disk.
+
+    Where no start was recorded (a run of `bench` or `minify`), `started_at` is when the directory last changed. `ended` is False of a run
+    that may still be written: it goes on, ended elsewhere, or says nothing of its end and changed within the last hour.
+    """
+
+    directory: Path
+    command: str
+    started_at: datetime
+    status: str
+    size_bytes: int
+    ended: bool
+
+
+def runs_in(folder: Path) -> list[RunEntry]:
+    """The run directories in a folder, oldest first. Links and folders without a marker are none.
+
+    UnreadableInputError for a folder that cannot be read, NothingFoundError where it has no run.
+    """
+    try:
+        with os.scandir(folder) as entries:
+            found = [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except OSError as error:
+        raise UnreadableInputError(f"cannot read {shown(folder)}: {error.strerror}") from None
+    runs = [_entry(run) for run in sorted(found, key=lambda run: name_order(run.name)) if (run / MARKER).is_file()]
+    if not runs:
+        raise NothingFoundError(f"no run directory in {shown(folder)}: a run has the file {MARKER}")
+    return runs
+
+
+def to_remove(runs: Sequence[RunEntry], *, keep: int | None = None, older_than_days: float | None = None) -> list[RunEntry]:
+    """The ended runs that are neither among the newest `keep` nor younger than so many days."""
+    newest = {run.directory for run in runs[len(runs) - keep :]} if keep else set()
+    limit = None if older_than_days is None else datetime.now(UTC) - timedelta(days=older_than_days)
+    return [run for run in runs if run.ended and run.directory not in newest and (limit is None or run.started_at < limit)]
+
+
+def remove(runs: Sequence[RunEntry], folder: Path) -> None:
+    """Delete these directories, and a link `latest` that then leads nowhere. OutputError where one cannot be deleted."""
+    for run in runs:
+        try:
+            shutil.rmtree(run.directory)
+        except OSError as error:
+            raise OutputError(f"cannot delete {shown(run.directory)}: {error.strerror}") from None
+    latest = folder / "latest"
+    if latest.is_symlink() and not latest.exists():
+        latest.unlink()
+
+
+def _entry(run: Path) -> RunEntry:
+    info, command, status = run_in_words(run)
+    changed = datetime.fromtimestamp(run.lstat().st_mtime, UTC)
+    told = info.exit_status is not None or info.killed
+    return RunEntry(
+        directory=run,
+        command=command,
+        started_at=_time(info.started_at) or changed,
+        status=status,
+        size_bytes=sum(_sizes(run)),
+        ended=not (info.running or info.unended) and (told or datetime.now(UTC) - changed > _UNTOLD),
+    )
+
+
+def _sizes(folder: Path) -> Iterator[int]:
+    for place, _, names in os.walk(folder):
+        for name in names:
+            try:
+                yield os.lstat(os.path.join(place, name)).st_size  # noqa: PTH118 - a run may have 100,000 files
+            except OSError:
+                continue
+
+
+def _time(text: str | None) -> datetime | None:
+    try:
+        found = datetime.fromisoformat(text or "")
+    except ValueError:
+        return None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
