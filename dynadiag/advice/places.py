@@ -11,6 +11,7 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 
 from dynadiag.advice.function_source import parse_function
 from dynadiag.advice.source import SourceLine, dotted
@@ -45,6 +46,8 @@ _MODULES = frozenset(("F", "functools", "itertools", "math", "nn", "np", "numpy"
 _NOT_TENSORS = frozenset(
     ("torch.is_tensor", "torch.numel", "torch.equal", "torch.allclose", "torch.Size", "torch.device", "torch.Generator")
 )
+
+_NO_ROOTS: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,31 +248,35 @@ class Place:
         one, other = self._elements(first), self._elements(second)
         return one is not None and one == other
 
-    def _elements(self, node: ast.expr) -> str | None:
-        """The tensor that the expression computes on element by element, alone with numbers; None for any other expression."""
+    def _elements(self, node: ast.expr, roots: Mapping[str, str] = _NO_ROOTS) -> str | None:
+        """The tensor that the expression computes on element by element, alone with numbers; None for any other expression.
+
+        `roots` has what the names that are being looked up stand for, if their other values agree.
+        """
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub | ast.Mult):
             sides = [one for one in (node.left, node.right) if not _is_number(one)]
-            found = {self._elements(one) for one in sides}
+            found = {self._elements(one, roots) for one in sides}
             return found.pop() if len(found) == 1 else None
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
-            return self._elements(node.left) if _is_number(node.right) else None
+            return self._elements(node.left, roots) if _is_number(node.right) else None
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-            return self._elements(node.operand)
+            return self._elements(node.operand, roots)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _ELEMENTWISE:
             on = node.args if (dotted(node.func) or "").startswith(("torch.", "F.")) else [node.func.value, *node.args]
             numbers = (*on[1:], *(keyword.value for keyword in node.keywords))
-            return self._elements(on[0]) if on and all(map(_is_number, numbers)) else None
+            return self._elements(on[0], roots) if on and all(map(_is_number, numbers)) else None
         name = dotted(node)
-        return self._root(name) if name is not None and self.is_tensor(node) else None
+        return self._root(name, roots) if name is not None and self.is_tensor(node) else None
 
-    def _root(self, name: str) -> str:
+    def _root(self, name: str, roots: Mapping[str, str]) -> str:
         """The tensor that the name stands for (`y = x`), if that keeps its shape all the time; else the name."""
-        roots = {dotted(one) for one in self.values(name)[:1]} if self.is_local(name) else set()
-        root = next(iter(roots), None)
+        if name in roots:
+            return roots[name]
+        root = next((dotted(one) for one in self.values(name)[:1]), None) if self.is_local(name) else None
         if root is None or root == name or self.is_local(root):
             return name
         kept = (*self.values(name)[1:], *self.values(root))
-        return root if all(self._elements(one) == root for one in kept) else name
+        return root if all(self._elements(one, {**roots, name: root}) == root for one in kept) else name
 
     def is_single(self, node: ast.expr, seen: frozenset[str] = frozenset()) -> bool:
         """Whether the expression surely is one value: computed from sums over everything, numbers and other single values."""

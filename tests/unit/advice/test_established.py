@@ -1,6 +1,8 @@
 """A change is advised only where the recorded function shows that it does what it says; each refusal here once failed when followed."""
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dynadiag.advice.graph_breaks import advised
 from dynadiag.model.location import Location
@@ -358,3 +360,38 @@ def test_a_function_that_computes_a_gradient_is_no_train_step():
 def test_the_use_that_may_need_the_number_is_named(body, use):
     found, reason = said("GB0124", *body)
     assert not found and reason == f"{use} may need a Python number"
+
+
+def test_a_name_that_is_computed_from_itself_is_looked_up_once():
+    slugs, reason = said("GB0170", "w = self.weight", "std = w.std()", ">>> if std < 1e-4:", "    w = w + 1e-4", "return w @ x")
+    assert slugs or reason
+    slugs, reason = said("GB0170", "w = self.weight", "std = w.std()", ">>> if std < 1e-4:", "    w = w + 1e-4", "w = w[0]", "return w @ x")
+    assert slugs or reason
+
+
+NAMES = st.sampled_from(["x", "w", "h", "self.w", "self.h", "n"])
+EXPRESSIONS = st.recursive(
+    NAMES | st.sampled_from(["1e-4", "2"]),
+    lambda inner: st.one_of(
+        st.tuples(inner, st.sampled_from(["+", "*", "/", "@", "<", "and"]), inner).map(lambda parts: f"({' '.join(parts)})"),
+        st.tuples(inner, st.sampled_from([".sum()", ".item()", ".abs()", ".std()", "[0]", ".shape[0]"])).map("".join),
+        st.tuples(st.sampled_from(["torch.relu", "float", "self.net", "torch.zeros"]), inner).map(lambda parts: f"{parts[0]}({parts[1]})"),
+    ),
+    max_leaves=4,
+)
+ASSIGNED = st.tuples(NAMES, st.sampled_from([" = ", " += "]), EXPRESSIONS).map("".join)
+
+
+@given(
+    st.lists(ASSIGNED, max_size=4),
+    EXPRESSIONS,
+    st.lists(ASSIGNED, min_size=1, max_size=2),
+    st.lists(ASSIGNED, max_size=3),
+    st.sampled_from(["GB0170", "GB0124", "GB0036"]),
+    st.booleans(),
+)
+@settings(max_examples=150, deadline=None)
+def test_any_function_gets_an_advice_or_a_reason(before, test, inside, behind, gb_id, otherwise):
+    branch = [f">>> if {test}:", *(f"    {one}" for one in inside), *(["else:", f"    {inside[0]}"] if otherwise else [])]
+    lines = branch if gb_id == "GB0170" else [f">>> h = {test}"]
+    said(gb_id, *before, *lines, *behind, "return x + h")

@@ -308,4 +308,4 @@ def test_one_advice_costs_no_more_beside_many_other_breaks():
             break_advice(one, run)
         return time.process_time() - began
 
-    assert cost_s(30_000) < 4 * max(cost_s(300), 0.02)
+    assert cost_s(30_000) < 12 * max(cost_s(300), 0.02)  # a search of all others takes 100 times as long
