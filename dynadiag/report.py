@@ -65,6 +65,7 @@ def build(run: Run, passes: Sequence[Pass] = ALL_PASSES, *, replayed: Replayed |
         parity=next((result.parity for result in results if result.parity is not None), None),
         replayed=replayed,
         notes=tuple(dict.fromkeys((*run.notes, *notes, *(note for result in results for note in result.notes)))),
+        failed_passes=tuple(result.failed for result in results if result.failed is not None),
     )
 
 
@@ -73,7 +74,8 @@ def _guarded(one: Pass, run: Run) -> PassResult:
         return one(run)
     except Exception as error:  # noqa: BLE001 - border: one pass must not cost the report of the others
         last = " | ".join(line.strip() for line in traceback.format_exception(error)[-_TRACEBACK_LINES:])
-        return PassResult(notes=(f"internal error in pass {_name(one)}; its findings are missing: {' '.join(last.split())}",))
+        note = f"internal error in pass {_name(one)}; its findings are missing: {' '.join(last.split())}"
+        return PassResult(notes=(note,), failed=_name(one))
 
 
 def _name(one: Pass) -> str:

@@ -250,7 +250,10 @@ class Summary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassResult:
-    """What one pass found; `report` concatenates these. `left_out` counts by kind what is not among its entries."""
+    """What one pass found; `report` concatenates these. `left_out` counts by kind what is not among its entries.
+
+    `failed` names the pass where an error of dynadiag's own cost its findings.
+    """
 
     graph_breaks: tuple[GraphBreak, ...] = ()
     recompiles: tuple[Recompile, ...] = ()
@@ -264,6 +267,7 @@ class PassResult:
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
     left_out: Mapping[str, int] = field(default_factory=dict)
+    failed: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -285,3 +289,4 @@ class Report:
     pictures: Mapping[str, str] = field(default_factory=dict)
     parity: Parity | None = None
     replayed: Replayed | None = None
+    failed_passes: tuple[str, ...] = ()

@@ -126,6 +126,7 @@ def _parts(report: Report) -> Iterable[tuple[str, Any]]:
         "could_happen_why": _known(report.replayed, NO_REPLAY),
         "ranks": report.ranks,
         "notes": report.notes,
+        "failed_passes": report.failed_passes,
         "pictures": plain(dict(sorted(report.pictures.items()))),
     }
     return parts.items()

@@ -33,6 +33,8 @@ def render(report: Report) -> str:
 def _blocks(report: Report, rows: int) -> Iterator[str]:
     yield "# dynadiag report"
     yield _headline(report)
+    if failed := wording.failed_passes(report):
+        yield f"**{prose(failed)}**"
     if wording.nothing_compiled(report):
         yield f"**{wording.nothing_words(report)}.**"
     yield _counts(report)

@@ -188,6 +188,8 @@ def _opening(report: Report, page: Page) -> None:
     complete, why = completeness(report.run)
     if complete is False:
         page.line(f"The recording is cut short: {clean(why or '')}. Everything up to that point is below.", style="yellow")
+    if failed := wording.failed_passes(report):
+        page.line(failed, style="bold red")
     _loud(report, page)
 
 

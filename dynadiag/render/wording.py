@@ -194,6 +194,14 @@ def evidence_breaks(report: Report) -> dict[str, GraphBreak]:
     return {site.id: site for site in report.graph_breaks}
 
 
+def failed_passes(report: Report) -> str | None:
+    """What is said first where errors of dynadiag's own cost findings: the counts are too low then."""
+    if not report.failed_passes:
+        return None
+    names = ", ".join(report.failed_passes)
+    return f"INCOMPLETE: dynadiag failed in {names}. What that finds is missing below, also in the counts; the notes have the error."
+
+
 def nothing_compiled(report: Report) -> bool:
     """Whether the run compiled no graph at all, which is said before everything else."""
     return report.summary.graphs == 0 and report.summary.frames_compiled == 0

@@ -1,7 +1,13 @@
 """The report: passes merged, findings ranked, ids unique, counts of the headline, and a pass that fails costs only itself."""
 
+import io
+
+from rich.console import Console
+
 from dynadiag import report
 from dynadiag.model import CompileKey, CompileMetrics, Fallback, Finding, Frame, Graph, PassResult, Run, RunInfo
+from dynadiag.render import markdown
+from dynadiag.render.terminal import print_report, print_summary
 
 
 def _frame(number, outcome="compiled", seconds=None, attempts=1):
@@ -46,6 +52,14 @@ def test_a_pass_that_raises_becomes_a_note_and_the_others_go_on():
     assert "internal error in pass broken" in built.notes[0]
     assert "ValueError: no such thing" in built.notes[0]
     assert built.notes[1:] == ("said",)
+    assert built.failed_passes == ("broken",)
+    console = Console(file=io.StringIO(), width=200)
+    print_summary(built, console)
+    print_report(built, console)
+    page = console.file.getvalue()
+    assert page.count("INCOMPLETE: dynadiag failed in broken.") == 2
+    assert page.index("INCOMPLETE") < page.index("no graph breaks")
+    assert "**INCOMPLETE: dynadiag failed in broken" in markdown.render(built)
 
 
 def test_ids_that_two_passes_gave_twice_are_made_unique():
