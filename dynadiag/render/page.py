@@ -1,4 +1,4 @@
-"""Lines and tables on a rich console that never get wider than it, carry no markup and no trailing blanks."""
+"""Lines and tables on a rich console that never get wider than it, but for lines to copy; they carry no markup and no trailing blanks."""
 
 from __future__ import annotations
 
@@ -52,6 +52,10 @@ class Page:
         for number, row in enumerate(body.wrap(self.console, room, overflow="fold")):
             self._emit(Text.assemble(rest if number else first, row))
 
+    def whole(self, text: str, *, style: str = "", prefix: str | Text = "") -> None:
+        """A line to copy, which is never folded: a terminal that is too narrow folds it itself and still copies one line."""
+        self._emit(Text.assemble(prefix, (text, style)), whole=True)
+
     def table(self, columns: Sequence[Column], rows: Sequence[Sequence[str | Text]], *, indent: int = 2) -> None:
         """A table without borders; cells fold inside their column."""
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False)
@@ -94,10 +98,10 @@ class Page:
             if text:
                 self.line(text, prefix=f"       {column.label}", style="dim")
 
-    def _emit(self, row: Text) -> None:
+    def _emit(self, row: Text, *, whole: bool = False) -> None:
         self._written[0] += 1
         row.rstrip()
-        if row.cell_len > self.width:
+        if row.cell_len > self.width and not whole:
             row.truncate(self.width, overflow="crop")
         self.console.print(self._encodable(row), soft_wrap=True, highlight=False, markup=False, emoji=False)
 

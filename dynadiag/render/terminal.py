@@ -154,15 +154,15 @@ def _hidden(report: Report, shown: int, notes: int) -> Iterator[str]:
 
 
 def _next(report: Report, page: Page) -> None:
-    """The command to type after the findings were read; nothing where the recorded command line is not known or was masked."""
+    """The command to type after the findings were read; nothing where the recorded command line is not known, or not shown as it is."""
     command = script_arguments(report.run)
-    if not command or MASK in " ".join(command) or not report.findings:
+    script = shlex.join(command or ())
+    if not script or MASK in script or not report.findings or clean_block(script) != script:
         return
-    script = clean(shlex.join(command))
     if any(advice.slug == "minify" for finding in report.findings for advice in finding.fix):
-        page.line(f"dynadiag minify {script}", prefix=Text("next  ", style="bold"))
+        page.whole(f"dynadiag minify {script}", prefix=Text("next  ", style="bold"))
     elif any(finding.fix for finding in report.findings):
-        page.line(f"change a line, then dynadiag explain {script}", prefix=Text("next  ", style="bold"))
+        page.whole(f"change a line, then dynadiag explain {script}", prefix=Text("next  ", style="bold"))
 
 
 def _current_folder() -> Path:

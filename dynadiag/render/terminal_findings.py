@@ -119,7 +119,7 @@ def _advice(advice: Advice, page: Page) -> None:
     margin = " " * (_LABEL_WIDTH + 3)
     for sign, code, style in (("- ", advice.before, "red"), ("+ ", advice.after, "green")):
         for row in clean_block(code, lines=20).split("\n") if code else ():
-            page.line(row, style=style, prefix=Text(margin + sign, style=style), hang=margin + "  ")
+            page.whole(row, style=style, prefix=Text(margin + sign, style=style))
 
 
 def _evidence(finding: Finding, report: Report) -> str:

@@ -9,12 +9,26 @@ from dynadiag.model.run import CompileCall, RunInfo
 from dynadiag.render import markdown
 
 
+def folded(text):
+    """The lines but those to copy: changed code and the command to type."""
+    return [line for line in text.splitlines() if not line.lstrip().startswith(("+ ", "- ", "next  "))]
+
+
 @pytest.mark.parametrize("width", [10, 40, 80, 120])
 @pytest.mark.parametrize("which", ["sample_report", "hostile_report", "empty_report"])
 def test_no_line_is_wider_than_the_console(samples, show, width, which):
     for verbose in (False, True):
         text = show(getattr(samples, which)(), width=width, verbose=verbose)
-        assert max(map(cell_len, text.splitlines())) <= width
+        assert max(map(cell_len, folded(text))) <= width
+
+
+@pytest.mark.parametrize("summary", [False, True])
+def test_a_line_to_copy_is_never_folded(samples, show, summary):
+    report = samples.sample_report()
+    code = "torch._dynamo.config.reorderable_logging_functions.add(logging.Logger.info)  # of this program, before the first call"
+    finding = replace(report.findings[0], fix=(r.Advice(slug="a", text="Do this", before="x", after=code),))
+    text = show(replace(report, findings=(finding,)), width=40, summary=summary)
+    assert f"+ {code}\n" in text
 
 
 def test_without_a_terminal_there_is_no_escape_sequence_and_no_trailing_blank(samples, show):
@@ -174,7 +188,7 @@ def test_a_path_is_shown_from_the_folder_we_stand_in_unless_that_was_deleted(bas
 @pytest.mark.parametrize("which", ["sample_report", "hostile_report", "empty_report"])
 def test_the_summary_is_as_safe_and_narrow_as_the_report(samples, show, which, width):
     text = show(getattr(samples, which)(), width=width, summary=True)
-    assert max(map(cell_len, text.splitlines())) <= width
+    assert max(map(cell_len, folded(text))) <= width
     assert not {"\x1b", "\x00", "\u202e"}.intersection(text) and all(line == line.rstrip() for line in text.splitlines())
 
 
