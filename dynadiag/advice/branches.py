@@ -6,12 +6,13 @@ import ast
 import json
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from dynadiag.advice.break_context import BreakContext, Said, rewrite, withhold
+from dynadiag.advice.break_context import BreakContext, Said, quoted, rewrite, withhold
 from dynadiag.advice.conditions import condition_of, if_expression, negated, tensor_condition
 from dynadiag.advice.places import Place
 from dynadiag.advice.reads import DRAWN, draws
-from dynadiag.advice.source import dotted
+from dynadiag.advice.source import dotted, parse_line
 from dynadiag.model.report import Advice
 
 _BOTH = "both values are computed"
@@ -27,6 +28,19 @@ def branches(context: BreakContext, drop: ast.Call | None = None) -> Iterator[Sa
         return
     found = tuple(_choices(context, drop)) if context.editable else ()
     yield from found or withhold(_reason(context))
+
+
+def remains(context: BreakContext) -> str | None:
+    """Why one line is not enough: another decision in the same loop, for which nothing is advised, keeps the whole function eager."""
+    place = context.place
+    if place is None or not context.editable:
+        return None
+    for other in place.decided_in_loop():
+        there = replace(place, row=other.lineno)
+        line = parse_line(there.rows[other.lineno - 1])
+        if not any(isinstance(one, Advice) for one in branches(replace(context, line=line, place=there))):
+            return f"{quoted(line.code)} in the same loop breaks as well, and a break in a loop leaves the whole function eager"
+    return None
 
 
 def _raised(context: BreakContext) -> str | None:

@@ -14,8 +14,14 @@ from dynadiag.model.report import Advice
 # torch marks these as of unknown size for what they read, not for what they return: the option leaves the break where it is (torch 2.15).
 _READS_LENGTHS = re.compile(r"\bctc_loss\(")
 # Uses of what a size is unknown of that Python makes itself: lists, loops and numbers of unknown length end the program or break again.
-_METHODS = frozenset(("tolist", "item", "numpy", "unbind", "split"))
+_METHODS = frozenset(("tolist", "item", "numpy", "unbind", "split", "chunk"))
 _BY_PYTHON = frozenset(("len", "list", "int", "float", "bool", "range", "zip", "print", "enumerate", "torch.split", "torch.unbind"))
+
+_MAKE = frozenset(("torch.zeros", "torch.ones", "torch.empty", "torch.full", "torch.arange", "torch.linspace", "torch.eye"))
+_RESIZE = frozenset(("expand", "narrow", "new_empty", "new_ones", "new_zeros", "repeat", "reshape", "view"))
+_OF_SIZES = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv)
+# What needs a size that a graph does not know: the program ends, or breaks again.
+_ASKS = (ast.For, ast.While, ast.comprehension, ast.If, ast.IfExp, ast.Assert, ast.JoinedStr, ast.BoolOp, ast.Lambda, ast.With, ast.Yield)
 
 
 def data_shapes(context: BreakContext) -> Iterator[Said]:
@@ -49,6 +55,50 @@ def _carried(place: Place) -> bool:
         if isinstance(node, ast.For | ast.While | ast.comprehension | ast.If | ast.IfExp | ast.Assert | ast.JoinedStr):
             return False
     return not place.inside(ast.For, ast.While)
+
+
+def symbol_serves(place: Place, node: ast.expr, seen: frozenset[str] = frozenset()) -> bool:
+    """Whether all that becomes of the integer is sizes and slices of tensors, or a result: a graph has a symbol for each."""
+    top: ast.AST = node
+    sliced = False
+    while isinstance(parent := place.parent(top), ast.Tuple | ast.List | ast.Slice | ast.keyword | ast.BinOp):
+        if isinstance(parent, ast.BinOp) and not isinstance(parent.op, _OF_SIZES):
+            break
+        sliced, top = sliced or isinstance(parent, ast.Slice), parent
+    if isinstance(parent, ast.Subscript):
+        return sliced and (isinstance(parent.slice, ast.Tuple) or place.is_tensor(parent.value))
+    if isinstance(parent, ast.Call) and _takes_size(place, parent, top):
+        return True
+    if isinstance(parent, ast.Assign) and len(parent.targets) == 1 and isinstance(parent.targets[0], ast.Name) and top is parent.value:
+        name = parent.targets[0].id
+        reads = place.reads(name) if name not in seen and place.is_bound_once(name) and place.is_local(name) else ()
+        return bool(reads) and all(symbol_serves(place, one, seen | {name}) for one in reads)
+    return isinstance(parent, ast.Return) or place.tensor_serves(node)
+
+
+def _takes_size(place: Place, call: ast.Call, argument: ast.AST) -> bool:
+    """Whether the argument is a size, or a place, of the tensor that the call gives."""
+    name = dotted(call.func) or ""
+    if name.rpartition(".")[2] == "one_hot":
+        return argument is not call.args[0]
+    of_tensor = isinstance(call.func, ast.Attribute) and call.func.attr in _RESIZE and place.is_tensor(call.func.value)
+    return argument is not call.func and (name in _MAKE or of_tensor)
+
+
+def leaves_to_torch(place: Place) -> bool:
+    """Whether from the row on the function only calls torch, decides nothing and loops over nothing, so that no size need be known."""
+    first = place.statement()
+    if first is None or place.inside(ast.For, ast.While, ast.Try):
+        return False
+    return not any(_may_ask(place, one) for one in (*ast.walk(first), *place.behind()))
+
+
+def _may_ask(place: Place, node: ast.AST) -> bool:
+    if isinstance(node, ast.Call):
+        name = dotted(node.func) or ""
+        method = isinstance(node.func, ast.Attribute) and node.func.attr not in _METHODS - {"item"} and place.is_tensor(node.func.value)
+        return not (name.startswith(("torch.", "F.")) or name in ("int", "float") or method)
+    return isinstance(node, _ASKS)
 
 
 def _masked(context: BreakContext) -> Iterator[Advice]:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 
 from dynadiag.advice import training
+from dynadiag.advice.branches import remains
 from dynadiag.advice.break_context import BreakContext, Rule, Said, Withheld, break_context_of, leaves_out, line_name, say, withhold
 from dynadiag.advice.calls import CALLS
 from dynadiag.advice.data_shapes import DATA_SHAPES
@@ -69,6 +70,8 @@ def _said(context: BreakContext, run: Run) -> Iterable[Said]:
     if not rules:
         return (Withheld(_reason(context)),)
     ours = tuple(one for rule in rules for one in rule(context))
+    if any(isinstance(one, Advice) for one in ours) and (left := remains(context)) is not None:
+        return (Withheld(left),)
     if context.library and not any(isinstance(one, Advice) for one in ours) and training.OWN_BREAK not in _reasons(ours):
         return (Withheld(_library(context)),)
     return ours

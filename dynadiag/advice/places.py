@@ -14,6 +14,7 @@ from functools import cached_property
 from types import MappingProxyType
 
 from dynadiag.advice.function_source import parse_function
+from dynadiag.advice.reads import is_item
 from dynadiag.advice.source import SourceLine, dotted
 from dynadiag.advice.uses import takes_tensors
 from dynadiag.facts.user_frames import of_last_run
@@ -24,10 +25,11 @@ _MOST_STEPS = 6
 # What only tensors have: methods that give another tensor, and attributes.
 _TENSOR_METHODS = frozenset(
     (
-        "abs", "amax", "amin", "any", "all", "argmax", "argmin", "clamp", "clone", "contiguous", "cos", "cumsum", "detach", "diff",
-        "double", "exp", "flatten", "float", "half", "isfinite", "isnan", "log", "log1p", "log_softmax", "long", "matmul", "mean",
-        "norm", "permute", "pow", "prod", "relu", "reshape", "round", "sigmoid", "sin", "softmax", "sqrt", "square", "squeeze", "std",
-        "sum", "tanh", "to", "transpose", "unsqueeze", "var", "view",
+        "abs", "amax", "amin", "any", "all", "argmax", "argmin", "bmm", "clamp", "clone", "contiguous", "cos", "cumsum", "detach",
+        "diff", "double", "exp", "expand", "flatten", "float", "gather", "half", "index_add", "index_select", "isfinite", "isnan",
+        "log", "log1p", "log_softmax", "long", "masked_fill", "matmul", "mean", "norm", "permute", "pow", "prod", "relu", "reshape",
+        "round", "scatter_add", "sigmoid", "sin", "softmax", "sqrt", "square", "squeeze", "std", "sum", "tanh", "to", "transpose",
+        "unsqueeze", "var", "view",
     )
 )  # fmt: skip
 _REDUCTIONS = frozenset(
@@ -66,6 +68,10 @@ class Place:
     def _parents(self) -> Mapping[int, ast.AST]:
         return {id(child): node for node in self._nodes for child in ast.iter_child_nodes(node)}
 
+    def parent(self, node: ast.AST) -> ast.AST | None:
+        """The node that holds this one."""
+        return self._parents.get(id(node))
+
     def at(self, line: SourceLine, node: ast.AST) -> ast.expr | None:
         """The expression of the line in the function's tree; None where the row is not this line."""
         row = self.rows[self.row - 1] if self.row <= len(self.rows) else ""
@@ -83,6 +89,25 @@ class Place:
     def inside(self, *kinds: type[ast.AST]) -> bool:
         """Whether the row is inside a statement of one of these kinds, of the function itself."""
         return any(isinstance(one, kinds) for one in self._around(self.statement()))
+
+    def decided_in_loop(self) -> Iterator[ast.stmt]:
+        """The other statements of the loops around the row that decide by the value of a tensor."""
+        own = self.statement()
+        loops = [one for one in self._around(own) if isinstance(one, ast.For | ast.While)]
+        inside = {id(one): one for loop in loops for one in ast.walk(loop) if isinstance(one, ast.If | ast.While | ast.Assert)}
+        yield from (one for one in inside.values() if one is not own and self._decides(one.test))
+
+    def _decides(self, test: ast.expr, steps: int = 0) -> bool:
+        """Whether the function shows that the condition asks a tensor for its value."""
+        if isinstance(test, ast.UnaryOp | ast.BoolOp):
+            return any(self._decides(one, steps) for one in (test.values if isinstance(test, ast.BoolOp) else (test.operand,)))
+        if isinstance(test, ast.Compare):
+            values = not any(isinstance(op, ast.Is | ast.IsNot) for op in test.ops)
+            return values and any(self._decides(one, steps) for one in (test.left, *test.comparators))
+        if isinstance(test, ast.Call) and (is_item(test) or dotted(test.func) in ("bool", "float", "int")):
+            return is_item(test) or any(map(self.is_tensor, test.args))
+        named = self.values(test.id) if isinstance(test, ast.Name) and steps < _MOST_STEPS else ()
+        return self.is_tensor(test) or any(self._decides(one, steps + 1) for one in named)
 
     def _around(self, node: ast.AST | None) -> Iterator[ast.AST]:
         while node is not None and node is not self.node:

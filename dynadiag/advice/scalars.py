@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dynadiag.advice.branches import branches
 from dynadiag.advice.break_context import BreakContext, Rule, Said, option, quoted, rewrite, withhold
 from dynadiag.advice.conditions import condition_of, only_chosen, tensor_of
+from dynadiag.advice.data_shapes import leaves_to_torch, symbol_serves
 from dynadiag.advice.math_calls import computed_with_torch, detached, math_call, of_math
 from dynadiag.advice.places import Place
 from dynadiag.advice.printing import LOGGER_METHODS, loggers, prints
@@ -95,24 +96,24 @@ def _bounded(line: SourceLine, read: ast.Call) -> tuple[ast.Call, str] | None:
 
 
 def _captured(context: BreakContext, reads: list[ast.Call]) -> Iterator[Advice]:
-    """`capture_scalar_outputs`, which holds for the whole program: only where no number that any line reads decides or sizes anything."""
-    if not context.returns or not all(_symbol_serves(line, place, one) for line, place, one in (*context.reads, *_here(context, reads))):
+    """`capture_scalar_outputs`, which holds for the whole program: only where no number that any line reads decides anything."""
+    read = [(context.line, context.place, one) for one in reads]
+    if not context.returns or not all(_symbol_serves(context, *one) for one in (*context.reads, *read)):
         return
-    text = "Let Dynamo capture the number in the graph, which then returns it: the function does nothing else with it"
+    text = "Let Dynamo capture the number in the graph: the function does no more with it than return it, slice tensors and give them sizes"
     yield from option(context, "item-capture", "capture_scalar_outputs", " = True", text)
 
 
-def _here(context: BreakContext, reads: list[ast.Call]) -> Iterator[tuple[SourceLine, Place | None, ast.Call | None]]:
-    yield from ((context.line, context.place, one) for one in reads)
-
-
-def _symbol_serves(line: SourceLine, place: Place | None, read: ast.Call | None) -> bool:
+def _symbol_serves(context: BreakContext, line: SourceLine, place: Place | None, read: ast.Call | None) -> bool:
     node = None if place is None or read is None else place.at(line, read)
     if place is None or node is None:
         return False
     parent = line.parent(read) if read is not None else None
     cast = place.at(line, parent) if isinstance(parent, ast.Call) and dotted(parent.func) in ("float", "int") else None
-    return place.only_returned(node) or (cast is not None and place.only_returned(cast)) or place.tensor_serves(node)
+    if place.only_returned(node) or (cast is not None and place.only_returned(cast)) or place.tensor_serves(node):
+        return True
+    here = context.place is not None and context.place.rows == place.rows  # what another function returns may be asked for its size
+    return here and symbol_serves(place, node) and leaves_to_torch(place)
 
 
 def data_operators(context: BreakContext) -> Iterator[Said]:

@@ -136,6 +136,46 @@ def test_a_number_that_is_only_returned_is_captured(body):
     assert said("GB0124", *body, name="caller")[0] == {}  # what an inlined function returns goes to code that is compiled too
 
 
+@pytest.mark.parametrize(
+    ("body", "helps"),
+    [
+        (("k = x.max().item()", "return x[:, :k].cumsum(1)"), True),
+        (("k = int(x.max()) + 1", "out = torch.zeros(k, 4)", "return out.index_add(0, x, x)"), True),
+        (("k = int(x.max())", "m = torch.arange(k)[None] < x[:, None]", "return x.float()[:k].masked_fill(m, 0.0), k"), True),
+        (("k = x.max().item()", "return x[:, k]"), False),  # an index, not a slice: an exception
+        (("k = x.max().item()", "return x[:, :k] if n else x"), False),
+        (("k = x.max().item()", "y = x[:, :k]", "if y.numel() == 0:", "    return x", "return y"), False),
+        (("k = x.max().item()", "return [x[:, :i] for i in range(k)]"), False),
+        (("k = x.max().item()", "return self.encoder(x[:, :k])"), False),  # what it asks of the size is not known
+        (("k = x.max().item()", "return words[:k], x.relu()"), False),
+        (("k = int(x.max())", "return x.expand(k / 2)"), False),
+        (("k = int(x.max())", "k = k + 1", "return x[:, :k]"), False),
+        (("for _ in range(3):", "    >>> k = int(x.max())", "    x = x[:, :k]", "return x"), False),
+    ],
+)
+def test_a_number_that_is_only_a_size_is_captured(body, helps):
+    assert list(said("GB0124", *body)[0]) == (["item-capture"] if helps else [])
+    assert said("GB0124", *body, name="caller")[0] == {}
+
+
+@pytest.mark.parametrize(
+    ("other", "kept"),
+    [
+        (("    if x.norm() < 1e-3:", "        break"), False),
+        (("    small = x.abs().max() < 1e-3", "    if small:", "        continue"), False),
+        (("    if x.sum().item() > 3:", "        return x"), False),
+        (("    if x.dim() == 2 and n > 3:", "        break"), True),
+        (("    if x is None:", "        break"), True),
+        (("    if x.isinf().any():", '        raise E("inf")'), True),  # has an advice of its own
+    ],
+)
+def test_one_line_of_a_loop_is_not_changed_where_another_keeps_the_function_eager(other, kept):
+    body = ("for _ in range(9):", "    >>> if x.isnan().any():", '        raise E("nan")', *other, "    x = x * 2", "return x")
+    found, reason = said("GB0170", *body)
+    assert (list(found) == ["if-check"]) is kept
+    assert kept or f"`{other[-2].strip()}` in the same loop breaks as well" in reason
+
+
 def test_an_option_for_the_whole_program_is_not_named_where_another_line_speaks_against_it():
     """`confusion[t, p] += 1` ended the program with `capture_scalar_outputs`, asked for by another line."""
     for code in ("self.confusion[t, p] += 1", "best = row[:n].tolist()", "k = x.sum().item()"):
@@ -351,7 +391,7 @@ def test_a_function_that_computes_a_gradient_is_no_train_step():
     ("body", "use"),
     [
         (("self.metrics.update(x.sum().item())", "return x"), "`self.metrics.update(x.sum().item())`"),
-        (("k = x.sum().item()", "m = k * 2", "return torch.arange(m)"), "`torch.arange(m)`"),
+        (("k = x.sum().item()", "m = k * 2", "return torch.roll(x, m)"), "`torch.roll(x, m)`"),
         (("k = int(x.sum())", 'name = f"step {k}"', "return x, name"), '`name = f"step {k}"`'),
         (("k = x.sum().item()", "for one in range(k):", "    x = x + one", "return x"), "`range(k)`"),
         (("k = x.sum().item()", "return {'n': k * 2}"), "`return {'n': k * 2}`"),

@@ -314,6 +314,21 @@ class leaves_a_loop:
         return x
 
 
+class raises_in_a_loop_that_it_leaves:
+    """A check for the first line would leave the second, and the function eager."""
+
+    breaks = {"GB0170"}
+
+    def before(x):
+        for _ in range(4):
+            x = x * 2
+            if x.isnan().any():
+                raise ValueError("nan")
+            if x.max() > 10:
+                break
+        return x
+
+
 class skips_in_a_loop:
     breaks = {"GB0170"}
 

@@ -106,6 +106,8 @@ class names_a_size:
         n = segments.max().item() + 1
         return torch.zeros(n).scatter_add(0, segments, x)
 
+    item_capture = option(SCALARS)
+
 
 class looks_a_place_up:
     breaks = {"GB0036", "GB0124"}
@@ -257,6 +259,23 @@ class sizes_by_data:
 
     def before(x):
         return torch.zeros(int(x.max().item()) + 1)
+
+    item_capture = option(SCALARS)
+
+
+class cuts_off_the_padding:
+    breaks = {"GB0124"}
+
+    def inputs():
+        return torch.arange(6.0).reshape(2, 3), torch.tensor([1, 2])
+
+    def before(x, lengths):
+        longest = lengths.max().item()
+        x = x[:, :longest]
+        mask = torch.arange(longest)[None] < lengths[:, None]
+        return x.masked_fill(~mask, 0.0).sum(1)
+
+    item_capture = option(SCALARS)
 
 
 class indexes_by_data:
