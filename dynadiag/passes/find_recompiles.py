@@ -32,6 +32,7 @@ from dynadiag.passes.transitions import CodeObject, Row, changes, code_objects, 
 _MOST_ADVISED = 3_000
 
 
+_ENOUGH = "Nothing has to change while there are fewer versions than the limit."
 _NOTHING_KNOWN = "The recording does not show that a change would end this, so nothing is advised."
 
 
@@ -296,8 +297,10 @@ def _without_advice(group: Sequence[Recompiled], *, hit: bool) -> str:
         return " No change is needed: what changed is dynamic now, or has no third state."
     telling = {id(row) for row in _telling(group)}
     told = [why for one in group for row, why in zip(one.rows, one.reasons, strict=True) if id(row) in telling and why is not None]
-    enough = told and not hit
-    last = "Nothing has to change while there are fewer versions than the limit." if enough else _NOTHING_KNOWN
+    full = next((one.limit.value for one in group if one.limit.value is not None and one.limit.entries >= one.limit.value), None)
+    last = _NOTHING_KNOWN
+    if told and not hit:
+        last = f"All {full} versions are used: a call that fits none of them is not compiled again, and runs eagerly." if full else _ENOUGH
     return f" {' '.join((*unique(told)[:2], last))}"
 
 

@@ -376,6 +376,14 @@ def test_a_number_that_torch_turned_back_into_a_constant_is_to_be_multiplied(bui
     assert fix.text.endswith("This ends 1 of these 2 recompiles.") and fix.after == "x.add(x * k)"
 
 
+def test_a_full_cache_is_not_said_to_have_room(builders):
+    """With 8 of 8 versions a finding said that nothing has to change while there are fewer."""
+    steps = [[equals(n, "len(self.seen)", str(n)) for n in range(last + 1)][::-1] for last in range(7)]
+    finding = only(find_recompiles(builders.recompiled(*steps)).findings)
+    assert "8 of at most 8" in finding.why and finding.fix == ()
+    assert finding.why.endswith("All 8 versions are used: a call that fits none of them is not compiled again, and runs eagerly.")
+
+
 def test_a_finding_without_advice_says_so(builders):
     grown = "0/0: len(self.seen) == 2"
     for reason, symbols, said in (
