@@ -125,6 +125,8 @@ def train_step_advice(group: Sequence[GraphBreak]) -> tuple[Advice, ...]:
     what = _and([f"`{code}`" for code in unique(codes)]) or "the rest of the step"
     first = next(advice for site in group for advice in site.advice if advice.slug == _SLUG)
     text = (
-        f"Do not compile the whole train step: compile the model (or the function that computes the loss) and leave {what} in plain Python"
+        f"Do not compile the whole train step: leave {what} in plain Python, and compile the model in place (adapt the name, pass what "
+        "`torch.compile` was given), or the function that computes the loss. `torch.compile(model)` would be another object, with other "
+        "names in its `state_dict()`"
     )
     return (Advice(slug=_SLUG, text=text, after=first.after, options=first.options),)

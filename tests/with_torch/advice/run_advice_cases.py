@@ -11,6 +11,7 @@ import random
 import sys
 import warnings
 from pathlib import Path
+from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -101,7 +102,11 @@ def _attempt(case, how: Cure, reference):
     def compiled(f):
         return torch.compile(f, backend=getattr(case, "backend", "eager"))
 
-    with CONFIG.patch(**{name: kind() for name, kind in PATCHED.items() if hasattr(CONFIG, name)}):
+    def in_place(module):
+        module._compiled_call_impl = compiled(module._call_impl)  # what `nn.Module.compile` does, with the back end of the case
+
+    options = CONFIG.patch(**{name: kind() for name, kind in PATCHED.items() if hasattr(CONFIG, name)})
+    with options, mock.patch.object(torch.nn.Module, "compile", in_place):
         exec(how.setup, {"torch": torch, "logging": logging, "warnings": warnings})
         with Kept(Exception) as kept:
             return difference(case, reference, run(case, function, compiled, how.drives))
