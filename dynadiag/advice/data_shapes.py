@@ -21,6 +21,10 @@ _MAKE = frozenset(("torch.zeros", "torch.ones", "torch.empty", "torch.full", "to
 _RESIZE = frozenset(("expand", "narrow", "new_empty", "new_ones", "new_zeros", "repeat", "reshape", "view"))
 _OF_SIZES = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv)
 # What needs a size that a graph does not know: the program ends, or breaks again.
+_NUMBERS, _OF_PYTHON = (
+    frozenset(("int", "float")),
+    frozenset(("bool", "dict", "enumerate", "len", "list", "max", "min", "range", "tuple", "zip")),
+)
 _ASKS = (ast.For, ast.While, ast.comprehension, ast.If, ast.IfExp, ast.Assert, ast.JoinedStr, ast.BoolOp, ast.Lambda, ast.With, ast.Yield)
 
 
@@ -93,12 +97,21 @@ def leaves_to_torch(place: Place) -> bool:
     return not any(_may_ask(place, one) for one in (*ast.walk(first), *place.behind()))
 
 
+def calls_only_torch(place: Place) -> bool:
+    """Whether from the row on the function calls nothing else: what it calls may break the graph that now reaches it."""
+    return not any(_is_unknown(place, one) for one in (*ast.walk(place.statement() or ast.Pass()), *place.behind()))
+
+
 def _may_ask(place: Place, node: ast.AST) -> bool:
-    if isinstance(node, ast.Call):
-        name = dotted(node.func) or ""
-        method = isinstance(node.func, ast.Attribute) and node.func.attr not in _METHODS - {"item"} and place.is_tensor(node.func.value)
-        return not (name.startswith(("torch.", "F.")) or name in ("int", "float") or method)
-    return isinstance(node, _ASKS)
+    return isinstance(node, _ASKS) or _is_unknown(place, node) or (isinstance(node, ast.Call) and dotted(node.func) in _OF_PYTHON)
+
+
+def _is_unknown(place: Place, node: ast.AST) -> bool:
+    if not isinstance(node, ast.Call):
+        return False
+    name = dotted(node.func) or ""
+    method = isinstance(node.func, ast.Attribute) and node.func.attr not in _METHODS - {"item"} and place.is_tensor(node.func.value)
+    return not (name.startswith(("torch.", "F.")) or name in _NUMBERS or name in _OF_PYTHON or method)
 
 
 def _masked(context: BreakContext) -> Iterator[Advice]:

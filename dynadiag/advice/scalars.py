@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dynadiag.advice.branches import branches
 from dynadiag.advice.break_context import BreakContext, Rule, Said, option, quoted, rewrite, withhold
 from dynadiag.advice.conditions import condition_of, only_chosen, tensor_of
-from dynadiag.advice.data_shapes import leaves_to_torch, symbol_serves
+from dynadiag.advice.data_shapes import calls_only_torch, leaves_to_torch, symbol_serves
 from dynadiag.advice.math_calls import computed_with_torch, detached, math_call, of_math
 from dynadiag.advice.places import Place
 from dynadiag.advice.printing import LOGGER_METHODS, loggers, prints
@@ -98,7 +98,9 @@ def _bounded(line: SourceLine, read: ast.Call) -> tuple[ast.Call, str] | None:
 def _captured(context: BreakContext, reads: list[ast.Call]) -> Iterator[Advice]:
     """`capture_scalar_outputs`, which holds for the whole program: only where no number that any line reads decides anything."""
     read = [(context.line, context.place, one) for one in reads]
-    if not context.returns or not all(_symbol_serves(context, *one) for one in (*context.reads, *read)):
+    if not context.returns or context.place is None or not calls_only_torch(context.place):
+        return
+    if not all(_symbol_serves(context, *one) for one in (*context.reads, *read)):
         return
     text = "Let Dynamo capture the number in the graph: the function does no more with it than return it, slice tensors and give them sizes"
     yield from option(context, "item-capture", "capture_scalar_outputs", " = True", text)

@@ -176,6 +176,13 @@ def test_one_line_of_a_loop_is_not_changed_where_another_keeps_the_function_eage
     assert kept or f"`{other[-2].strip()}` in the same loop breaks as well" in reason
 
 
+def test_a_number_is_not_captured_where_the_graph_would_then_reach_other_code():
+    """The break went, and one in what the function calls behind it came."""
+    body = ("acc = x.mean().item()", "more = self.meter.compute()", "return acc, more")
+    assert said("GB0124", *body)[0] == {}
+    assert list(said("GB0124", "self.meter.reset()", ">>> acc = x.mean().item()", "return acc, x.sum()")[0]) == ["item-capture"]
+
+
 def test_an_option_for_the_whole_program_is_not_named_where_another_line_speaks_against_it():
     """`confusion[t, p] += 1` ended the program with `capture_scalar_outputs`, asked for by another line."""
     for code in ("self.confusion[t, p] += 1", "best = row[:n].tolist()", "k = x.sum().item()"):
