@@ -11,6 +11,7 @@ from dynadiag.advice.recompile_containers import container_at_call
 from dynadiag.advice.recompile_sizes import drop_dynamic_false
 from dynadiag.advice.source import SourceLine, dotted, parse_line
 from dynadiag.advice.written_call import the_call
+from dynadiag.facts.wording import listed
 from dynadiag.model.report import Advice
 
 _NUMBER = re.compile(r"-?(?:\d+(?:\.\d*)?(?:e[-+]?\d+)?|inf|nan)$")
@@ -114,17 +115,23 @@ def condition_advice(cause: Cause) -> Iterable[Advice]:
     known = cause.function is not None and cause.source in (cause.parameters or ()) and not cause.function.assigns(cause.source)
     if not known or " == " not in cause.text or any(isinstance(node, _QUESTIONS) for node in line.nodes):
         return
-    for node in line.nodes:
-        named = [one.id for one in ast.walk(node) if isinstance(one, ast.Name) and one.id != "math"]
-        called = isinstance(node, ast.Call) and (dotted(node.func) or "").startswith("math.") and set(named) == {cause.source}
-        if called and isinstance(line.parent(node), ast.BinOp):
-            done = line.text(node)
-            text = (
-                f"`{done}` needs the value of `{cause.source}`, so each value is compiled separately. Compute `torch.tensor({done})` "
-                f"before the call, pass it as one more argument, and use that in place of `{done}`."
-            )
-            yield Advice(slug="math-outside", text=text)
-            return
+    calls = [node for node in line.nodes if _of_math(node, cause.source)]
+    everywhere = sum(_of_math(node, cause.source) for node in ast.walk(cause.function.node)) if cause.function is not None else 0
+    alone = all({one.id for one in ast.walk(call) if isinstance(one, ast.Name)} == {cause.source, "math"} for call in calls)
+    if calls and alone and everywhere <= len(calls) and all(isinstance(line.parent(call), ast.BinOp) for call in calls):
+        done, *others = [line.text(call) for call in calls]
+        text = (
+            f"`{done}` needs the value of `{cause.source}`, so each value is compiled separately. Compute `torch.tensor({done})` "
+            f"before the call, pass it as one more argument, and use that in place of `{done}`."
+        )
+        text += f" Do the same with {listed([f'`{one}`' for one in others])}." if others else ""
+        yield Advice(slug="math-outside", text=text)
+
+
+def _of_math(node: ast.AST, source: str) -> bool:
+    """Whether this is a call of `math` that reads the number."""
+    called = isinstance(node, ast.Call) and (dotted(node.func) or "").startswith("math.")
+    return called and any(isinstance(one, ast.Name) and one.id == source for one in ast.walk(node))
 
 
 _QUESTIONS = (ast.Compare, ast.If, ast.IfExp, ast.While, ast.Assert, ast.BoolOp)

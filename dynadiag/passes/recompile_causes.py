@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from dynadiag.advice.function_source import FunctionSource, parse_function
 from dynadiag.advice.recompile_cause import Cause, Split
-from dynadiag.facts.user_frames import callers, is_generated, is_own_file, is_torchs_file, resume_line, source_function
+from dynadiag.facts.user_frames import callers, full_place, is_generated, is_own_file, is_torchs_file, resume_line, source_function
 from dynadiag.model.location import Location
 from dynadiag.model.run import Frame, Run
 from dynadiag.passes.compile_calls import Called
@@ -88,8 +88,10 @@ def _function(frame: Frame, origin: Location | None, parts: frozenset[str], run:
     found = None if found is None else replace(found, parts=parts)
     if found is None or frame.file is None or frame.line is None or origin is None or origin.line is None:
         return found
-    here = frame.file == origin.file or frame.file.replace("\\", "/").endswith(f"/{origin.file}")  # torch's comment may have the end only
-    return found if here and 0 <= origin.line - frame.line < (found.node.end_lineno or 0) else None
+    whole = full_place(origin, run)
+    return (
+        found if whole is not None and whole.file == frame.file and 0 <= origin.line - frame.line < (found.node.end_lineno or 0) else None
+    )
 
 
 # What a caller passes, and what can be asked of it: `x.size(0)`, `kwargs['ids'].dtype`; not what it holds inside.

@@ -246,6 +246,11 @@ def test_a_number_that_math_takes_is_computed_before_the_call():
     for other in ("angles = freqs * table[sigma]", "if math.log(sigma) > 4:"):
         assert not recompile_advice(replace(told, text="(0.001 + sigma) == 4.55", origin=replace(line, code=other)), EMPTY)
     assert not recompile_advice(replace(told, text="(0.001 + sigma) == 4.55", parameters=("x",)), EMPTY)
+    both = replace(line, code="return x * math.exp(-sigma) + math.cos(sigma)")  # one of the two alone would end nothing
+    (advice,) = recompile_advice(replace(told, text="((-1)*sigma) == (-0.1)", origin=both), EMPTY)
+    assert "use that in place of `math.exp(-sigma)`. Do the same with `math.cos(sigma)`." in advice.text
+    more = parse_function("def forward(self, x, sigma):\n    y = x * math.sin(sigma)\n    return y * math.log(sigma + 1e-3)")
+    assert not recompile_advice(replace(told, text="(0.001 + sigma) == 4.55", function=more), EMPTY)
 
 
 @pytest.mark.parametrize(

@@ -367,13 +367,25 @@ def test_any_reasons_are_taken(builders, events):
     assert counted == {one.id for one, reasons in zip(found.recompiles, events, strict=True) if reasons}
 
 
+SPECIALIZED = "_dynamo/output_graph.py:3552 in remove_tensorify_specialized_graphargs"
+
+
 def test_a_number_that_torch_turned_back_into_a_constant_is_to_be_multiplied(builders):
     first = equals(0, "k", "0.5").replace("t.py", "train.py")
-    specialized = "0/1: k == 0.25  # (_dynamo/output_graph.py:3552 in remove_tensorify_specialized_graphargs)"
+    specialized = f"0/1: k == 0.25  # ({SPECIALIZED})"
     run = builders.recompiled([first], [specialized, first])
     run = builders.replace(run, blocks={(builders.SCRIPT, 10): "def step(x, k):\n    return x.add(x, alpha=k)"})
     (fix,) = only(find_recompiles(run).findings).fix
     assert fix.text.endswith("This ends 1 of these 2 recompiles.") and fix.after == "x.add(x * k)"
+
+
+def test_a_file_whose_name_torch_cut_is_still_the_compiled_function(builders):
+    """torch writes so where a script shares only "/" with its own folder: the source was taken for another function's."""
+    first = equals(0, "k", "0.5").replace("t.py", "ome/me/project/train.py")
+    run = builders.recompiled([first], [f"0/1: k == 0.25  # ({SPECIALIZED})", first])
+    run = builders.replace(run, blocks={(builders.SCRIPT, 10): "def step(x, k):\n    return x.add(x, alpha=k)"})
+    (fix,) = only(find_recompiles(run).findings).fix
+    assert fix.after == "x.add(x * k)"
 
 
 def test_a_full_cache_is_not_said_to_have_room(builders):
