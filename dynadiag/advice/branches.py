@@ -8,13 +8,15 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from dynadiag.advice.break_context import BreakContext, Said, quoted, rewrite, withhold
+from dynadiag.advice.break_context import CHANGES, BreakContext, Said, quoted, rewrite, withhold
 from dynadiag.advice.conditions import condition_of, if_expression, negated, tensor_condition
 from dynadiag.advice.places import Place
+from dynadiag.advice.printing import LOGGER_METHODS
 from dynadiag.advice.reads import DRAWN, draws
 from dynadiag.advice.source import dotted, parse_line
 from dynadiag.model.report import Advice
 
+_LOGGER = re.compile(r"(?:^|[._])log(?:ger|ging)?$", re.IGNORECASE)
 _BOTH = "both values are computed"
 _SIGNS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*"}
 _UNKNOWN = "the value of a tensor decides what Python does here, and a graph cannot choose between statements"
@@ -56,6 +58,7 @@ def _raised(context: BreakContext) -> str | None:
 def _choices(context: BreakContext, drop: ast.Call | None) -> Iterator[Advice]:
     line, place = context.line, context.place
     test = condition_of(line)
+    yield from _left_out(context)
     text = None if test is None else tensor_condition(line, test, drop)
     if text is None:
         return
@@ -69,6 +72,38 @@ def _choices(context: BreakContext, drop: ast.Call | None) -> Iterator[Advice]:
         yield from _expression(context, place, choice, text)
     elif isinstance(statement := place.statement(), ast.If) and not line.code.startswith("elif"):
         yield from _statement(place, statement, text)
+
+
+def _left_out(context: BreakContext) -> Iterator[Advice]:
+    """A branch that only prints, logs or warns, whose condition only reads tensors: compiled calls can leave out both."""
+    line, place = context.line, context.place
+    whole = None if place is None else place.statement()
+    test = line.statement.test if isinstance(line.statement, ast.If) and not line.code.startswith("elif") else None
+    if place is None or test is None or not isinstance(whole, ast.If) or whole.orelse or not all(map(_only_says, whole.body)):
+        return
+    changes = any(isinstance(one, ast.NamedExpr | ast.Await) or _may_change(place, one) for one in ast.walk(whole.test))
+    if not changes and context.options.known("compiler", "is_compiling") != "no":
+        asked = f"({line.text(test)})" if isinstance(test, ast.BoolOp | ast.IfExp) else line.text(test)
+        after = line.replaced(test, f"not torch.compiler.is_compiling() and {asked}")
+        text = f"Exclude the branch, which only says something, from compiled code: {CHANGES}"
+        yield from rewrite(context, "branch-guard", after, text, options=("torch.compiler.is_compiling",))
+
+
+def _only_says(node: ast.stmt) -> bool:
+    call = node.value if isinstance(node, ast.Expr) else None
+    name = (dotted(call.func) or "") if isinstance(call, ast.Call) else ""
+    owner, _, method = name.rpartition(".")
+    return name in ("print", "warnings.warn") or (method in LOGGER_METHODS and _LOGGER.search(owner) is not None)
+
+
+def _may_change(place: Place, node: ast.AST) -> bool:
+    """Whether the node is a call of what may do more than compute."""
+    if not isinstance(node, ast.Call):
+        return False
+    name = dotted(node.func) or ""
+    known = name.startswith(("torch.", "math.")) or name in ("abs", "bool", "float", "int", "len", "max", "min")
+    of_tensor = isinstance(node.func, ast.Attribute) and place.is_tensor(node.func.value)
+    return name.endswith("_") or not (known or of_tensor)
 
 
 def _expression(context: BreakContext, place: Place, choice: ast.IfExp, condition: str) -> Iterator[Advice]:

@@ -183,6 +183,24 @@ def test_a_number_is_not_captured_where_the_graph_would_then_reach_other_code():
     assert list(said("GB0124", "self.meter.reset()", ">>> acc = x.mean().item()", "return acc, x.sum()")[0]) == ["item-capture"]
 
 
+@pytest.mark.parametrize(
+    ("body", "after"),
+    [
+        (("if x.sum() > 100:", '    print("large")'), "if not torch.compiler.is_compiling() and x.sum() > 100:"),
+        (("if x.isnan().any(): logger.warning(x)",), "if not torch.compiler.is_compiling() and x.isnan().any(): logger.warning(x)"),
+        (("if n or x.max() > 3:", '    warnings.warn("a")'), "if not torch.compiler.is_compiling() and (n or x.max() > 3):"),
+        (("if self.check(x) > 3:", '    print("large")'), None),  # what else it does is not known
+        (("if x.mul_(2).sum() > 3:", '    print("large")'), None),
+        (("if x.sum() > 3:", '    print("large")', "    self.n = 1"), None),
+        (("if x.sum() > 3:", '    print("large")', "else:", '    print("small")'), None),
+        (("if x.sum() > 3:", '    self.metrics.log("large")'), None),
+    ],
+)
+def test_a_branch_that_only_says_something_can_be_left_out(body, after):
+    found, _ = said("GB0170", *body, "return x.relu()")
+    assert {slug: one.after for slug, one in found.items()} == ({} if after is None else {"branch-guard": after})
+
+
 def test_an_option_for_the_whole_program_is_not_named_where_another_line_speaks_against_it():
     """`confusion[t, p] += 1` ended the program with `capture_scalar_outputs`, asked for by another line."""
     for code in ("self.confusion[t, p] += 1", "best = row[:n].tolist()", "k = x.sum().item()"):

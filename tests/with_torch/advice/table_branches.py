@@ -115,6 +115,12 @@ class branches_to_print:
             print("large")
         return y
 
+    def branch_guard(x):
+        y = x * 2
+        if not torch.compiler.is_compiling() and y.sum() > 100:
+            print("large")
+        return y
+
 
 class leaves_a_layer_out_at_random:
     breaks = {"GB0170"}
