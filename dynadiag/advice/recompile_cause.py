@@ -32,7 +32,8 @@ class Cause:
     code goes on after a graph break, `library` that it is no code of the user's, `foreign` that what changed is not the user's either (an
     attribute, an intermediate value of a library); `split` the graph break without which the code would be part of another graph.
     `dynamic` says whether torch made the source symbolic, None where the log has no symbols; `made_constant` that torch made a float that
-    had become symbolic a constant again. `origin` is the line that asked for the guard, `function` the compiled function as it is
+    had become symbolic a constant again; `one_group` that the tensors of an optimizer all come from
+    its first group. `origin` is the line that asked for the guard, `function` the compiled function as it is
     written, None where it was not recorded or another function than it asked.
     """
 
@@ -57,6 +58,7 @@ class Cause:
     split: Split | None = None
     dynamic: bool | None = None
     made_constant: bool = False
+    one_group: bool = False
     frame_name: str | None = None
     origin: Location | None = None
     function: FunctionSource | None = None

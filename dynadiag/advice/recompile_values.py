@@ -24,7 +24,7 @@ def value_advice(cause: Cause) -> Iterable[Advice]:
     if not is_number(cause):
         return ()
     if ".param_groups[" in cause.source:
-        return _learning_rate() if is_learning_rate(cause) else ()
+        return _learning_rate() if is_learning_rate(cause) and cause.one_group else ()
     if "allow_unspec_int_on_nn_module" in (cause.hint or ""):
         return _module_integer(cause)
     if cause.made_constant:
@@ -45,11 +45,14 @@ def is_learning_rate(cause: Cause) -> bool:
 
 
 def _learning_rate() -> Iterable[Advice]:
-    """The optimizers of torch read a tensor's value; other options of theirs must be numbers."""
+    """The optimizers of torch read a tensor's value; other options of theirs must be numbers.
+
+    Groups that take the default would share the tensor, and one with an `lr` of its own would have none.
+    """
     text = (
         "The learning rate is a Python number that changes between the steps. Where the optimizer is created, pass it as a tensor "
         "(`lr=torch.tensor(0.1)` for `lr=0.1`); torch's schedulers write into it. Where your own code sets it, write into it too "
-        '(`group["lr"].fill_(value)` for `group["lr"] = value`).'
+        '(`group["lr"].fill_(value)` for `group["lr"] = value`); where it keeps or records the rate, take `float(group["lr"])`.'
     )
     yield Advice(slug="lr-as-tensor", text=text)
 

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from dynadiag.advice.function_source import FunctionSource, parse_function
 from dynadiag.advice.recompile_cause import Cause, Split
-from dynadiag.facts.user_frames import callers, full_place, is_generated, is_own_file, is_torchs_file, resume_line, source_function
+from dynadiag.facts.user_frames import (
+    callers,
+    full_place,
+    is_generated,
+    is_own_file,
+    is_torchs_file,
+    of_last_run,
+    resume_line,
+    source_function,
+)
 from dynadiag.model.location import Location
 from dynadiag.model.run import Frame, Run
 from dynadiag.passes.compile_calls import Called
@@ -71,10 +81,24 @@ def cause_of(row: Row, code: CodeObject, facts: Facts, run: Run) -> Cause:
         on_parameter=any("Guard failed on a parameter" in guard.text for guard in row.guards),
         dynamic=False if made_constant else (row.dynamic_since is not None) if code.symbols else None,
         made_constant=made_constant,
+        one_group=set().union(*(_groups(run).get(frame.id, ()) for frame in code.frames)) == {"0"},
         origin=origin,
         function=_function(code.named, origin, facts.parts, run),
         frame_name=source_function(code.named.name),
     )
+
+
+@of_last_run
+def _groups(run: Run) -> Mapping[str, set[str]]:
+    """The numbers of the optimizer's groups whose tensors each frame was given."""
+    found: dict[str, set[str]] = {}
+    for one in run.traced_inputs:
+        if (group := _GROUP.search(one.source)) is not None:
+            found.setdefault(one.frame, set()).add(group[1])
+    return found
+
+
+_GROUP = re.compile(r"\.param_groups\[(\d+)\]")
 
 
 def _source(frame: Frame, run: Run) -> FunctionSource | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+from dynadiag.model.graph import TracedInput
 from dynadiag.model.location import Location
 from dynadiag.model.run import CompileKey, CompileMetrics, Frame, Process, RecompileEvent, Run, RunInfo, Symbol
 
@@ -57,6 +58,14 @@ def recompiled(*events, config=None, symbols=(), name="step", **frame_options):
         recompiles=tuple(RecompileEvent(frame=f"f{i}", reasons=tuple(reasons)) for i, reasons in enumerate(events, start=1)),
         symbols=tuple(Symbol(frame=f"f{i}", symbol="s0", source=source, value=value) for i, source, value in symbols),
     )
+
+
+def with_groups(run, *groups):
+    """The run with a parameter of each of these groups of an optimizer given to each frame."""
+    rest = {"stride": None, "dtype": None, "device": None, "requires_grad": True, "is_leaf": True, "is_parameter": True, "storage": None}
+    sources = [f"L['self'].param_groups[{group}]['params'][0]" for group in groups]
+    met = tuple(TracedInput(frame=one.id, source=source, shape=(2,), **rest) for one in run.frames for source in sources)
+    return replace(run, traced_inputs=met)
 
 
 def recorded(reasons_by_event, names):

@@ -129,8 +129,10 @@ def test_the_learning_rate_is_the_users_though_torch_reads_it(builders):
     reason = "0/0: self.param_groups[0]['lr'] == 0.1   # for group in self.param_groups:  # optim/adam.py:230 in step"
     run = builders.recompiled([reason], symbols=[(1, "L['self'].param_groups[0]['lr']", "0.05")], file=optimizer)
     callers = (Location(builders.SCRIPT, 7, "<module>", "step()"), Location(optimizer.replace("adam", "optimizer"), 78, "wrapper", "step"))
-    (finding,) = find_recompiles(replace(run, frames=tuple(replace(one, callers=callers) for one in run.frames))).findings
-    assert [advice.slug for advice in finding.fix] == ["lr-as-tensor"]
+    run = replace(run, frames=tuple(replace(one, callers=callers) for one in run.frames))
+    for groups, advised in (((0,), ["lr-as-tensor"]), ((0, 1), []), ((), [])):
+        (finding,) = find_recompiles(builders.with_groups(run, *groups)).findings
+        assert [advice.slug for advice in finding.fix] == advised  # `fill_` in one of two groups that share a tensor changed both
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def test_what_ends_nothing_by_itself_is_not_told(builders):
     """Followed on an optimizer's step: `lr` as a tensor ended nothing, the state had been filled in the same call."""
     rate = "self.param_groups[0]['lr']"
     run = builders.recompiled([equals(0, rate, "0.1")], symbols=[(1, f"L['{rate[:4]}']{rate[4:]}", "0.05")])
-    assert list(fixes(run)) == ["lr-as-tensor"]
+    assert list(fixes(builders.with_groups(run, 0))) == ["lr-as-tensor"]
     beside = builders.recompiled(["0/0: len(self.state) == 0"], symbols=[(1, f"L['{rate[:4]}']{rate[4:]}", "0.05")])
     assert fixes(beside) == {}
 
