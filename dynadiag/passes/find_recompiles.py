@@ -21,7 +21,7 @@ from dynadiag.passes.base import Priority
 from dynadiag.passes.compile_calls import CompileCalls, calling_lines, input_roots, inputs_of
 from dynadiag.passes.other_modules import parameters, parts_with_parameters, told_apart
 from dynadiag.passes.recompile_causes import Facts, cause_of, is_library, is_module_entry
-from dynadiag.passes.recompile_fixes import counted_fixes, distinct, versions_needed
+from dynadiag.passes.recompile_fixes import counted_fixes, distinct, restless, versions_needed
 from dynadiag.passes.recompile_limit import Limit, recompile_limit
 from dynadiag.passes.recompile_rows import Shapes, input_shapes, recompile_code, row_text, varying_sizes
 from dynadiag.passes.recompile_splits import Splits
@@ -32,6 +32,8 @@ from dynadiag.passes.transitions import CodeObject, Row, changes, code_objects, 
 _MOST_ADVISED = 3_000
 
 
+_FEW = 2
+_GROWS = "Each further value is one more version, until the limit is reached and such calls run eagerly."
 _ENOUGH = "Nothing has to change while there are fewer versions than the limit."
 _NOTHING_KNOWN = "The recording does not show that a change would end this, so nothing is advised."
 
@@ -300,7 +302,10 @@ def _without_advice(group: Sequence[Recompiled], *, hit: bool) -> str:
     full = next((one.limit.value for one in group if one.limit.value is not None and one.limit.entries >= one.limit.value), None)
     last = _NOTHING_KNOWN
     if told and not hit:
-        last = f"All {full} versions are used: a call that fits none of them is not compiled again, and runs eagerly." if full else _ENOUGH
+        grows = any(restless(row) and len(row.values) > _FEW for one in group for row in one.rows)
+        last = _GROWS if grows else _ENOUGH
+        if full:
+            last = f"All {full} versions are used: a call that fits none of them is not compiled again, and runs eagerly."
     return f" {' '.join((*unique(told)[:2], last))}"
 
 

@@ -65,7 +65,7 @@ def _states(row: Row) -> int | None:
     return len(row.values) if few and row.values else None
 
 
-def _restless(row: Row) -> bool:
+def restless(row: Row) -> bool:
     """Whether it is a number or a length that torch keeps constant: a count, a list that grows."""
     numbers = bool(row.values) and all(map(_NUMBER.match, row.values))
     return row.kind == "length" or (row.kind == "value" and numbers and row.dynamic_since is None)
@@ -86,7 +86,7 @@ class _Ended:
         self._rows: dict[tuple[str, str], dict[int, Row]] = {}  # that a change removes
         for row, advice in chosen:
             self._rows.setdefault(_change(advice), {})[id(row)] = row
-        self._restless = {id(row) for one in group for row in one.rows if _restless(row)}
+        self._restless = {id(row) for one in group for row in one.rows if restless(row)}
         self._of_step = Counter(step for one in group for row in one.rows for step in {step.id for step in row.steps})
 
     def by(self, fix: Advice) -> int:

@@ -394,6 +394,8 @@ def test_a_full_cache_is_not_said_to_have_room(builders):
     finding = only(find_recompiles(builders.recompiled(*steps)).findings)
     assert "8 of at most 8" in finding.why and finding.fix == ()
     assert finding.why.endswith("All 8 versions are used: a call that fits none of them is not compiled again, and runs eagerly.")
+    finding = only(find_recompiles(builders.recompiled(*steps[:3])).findings)
+    assert finding.why.endswith("Each further value is one more version, until the limit is reached and such calls run eagerly.")
 
 
 def test_a_finding_without_advice_says_so(builders):
