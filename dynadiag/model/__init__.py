@@ -47,6 +47,7 @@ from dynadiag.model.run import (
     RegistryEntry,
     Run,
     RunInfo,
+    SourceFunction,
     Symbol,
 )
 
@@ -90,6 +91,7 @@ __all__ = [
     "Run",
     "RunInfo",
     "Severity",
+    "SourceFunction",
     "Summary",
     "Symbol",
     "TracedInput",

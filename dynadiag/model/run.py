@@ -339,6 +339,16 @@ class RunInfo:
     stopped: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class SourceFunction:
+    """The source of a function of the user's, from its `def` on, dedented, as it was when it was compiled; `name` is qualified."""
+
+    file: str
+    line: int
+    name: str
+    text: str
+
+
 @dataclass(frozen=True, kw_only=True)  # no slots: it is referred to weakly, for which they need Python 3.11
 class Run:
     """Everything that could be read from a run directory, a log or a folder of logs.
@@ -367,6 +377,7 @@ class Run:
     site_prefixes: tuple[str, ...] = ()
     left_out: Mapping[str, int] = field(default_factory=dict)
     blocks: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    functions: tuple[SourceFunction, ...] = ()
 
     def frame(self, frame_id: str) -> Frame | None:
         """The frame with this id, or None."""

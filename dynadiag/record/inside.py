@@ -6,6 +6,7 @@ import atexit
 import logging
 import os
 import sys
+from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
 
@@ -61,6 +62,8 @@ class Recorder:
             keys = self._keys(context, compile_ids)
             for log in self.writers:
                 log.artifact(name, content, keys)
+                if name == "dynadiag_graph":
+                    self._functions(log, stacks.functions_named_in(content["strings"]))
         except Exception as error:  # noqa: BLE001 - border: in the user's process, where an import of torch may have called us
             self.failed(f"artifact {name}", error)
 
@@ -128,7 +131,7 @@ class Recorder:
                     self._precede(log, metadata, payload)
                 log.record(metadata, payload, record.pathname, record.lineno)
             if isinstance(metadata, dict) and "dynamo_start" in metadata:
-                self.artifact("dynadiag_entry", {"stack": stacks.entry_stack()})
+                self._entered(stacks.entry_stack())
         except Exception as error:  # noqa: BLE001 - border: our handler in the user's process
             self.failed("handler", error)
 
@@ -140,8 +143,7 @@ class Recorder:
                 log.artifact(
                     "dynadiag_config", options.describe(state, names=first, device=environment.device_name()), self._keys(True, None)
                 )
-            if metadata.get("frame_compile_id"):  # what is compiled again needs its source: advice asks how a value is used
-                self._function_again(log, metadata["dynamo_start"])
+            self._function_compiled(log, metadata["dynamo_start"], again=bool(metadata.get("frame_compile_id")))
             return
         if isinstance(payload, str) and ("artifact" in metadata or "compilation_metrics" in metadata):
             for entry in registry.entries_named_in(payload):
@@ -151,15 +153,28 @@ class Recorder:
                     if log.once(("source", block["file"], block["line"])):
                         log.artifact("dynadiag_source", block, {})
 
-    def _function_again(self, log: writer.TraceWriter, start: Any) -> None:
-        """The source of a function that is compiled again, once: advice on its recompiles asks how it uses what changed."""
+    def _function_compiled(self, log: writer.TraceWriter, start: Any, *, again: bool) -> None:
+        """The source of a function that is compiled, once; of one that is compiled again advice asks how it uses what changed."""
         stack = start.get("stack") if isinstance(start, dict) else None
         code = stack[-1] if stack else {}  # the frame itself (`log_dynamo_start`, torch/_dynamo/convert_frame.py, 2.6 to 2.15)
         number, line = code.get("filename"), code.get("line")
-        if isinstance(number, int) and isinstance(line, int) and log.once(("function", number, line)):
+        if isinstance(number, int) and isinstance(line, int) and log.once(("function", number, line, again)):
             file = next((text for text, one in structured.interned_strings().items() if one == number), "")
-            if text := stacks.function_at(file, line):
+            resumed = str(code.get("name")).startswith("torch_dynamo_resume_in_")  # its line is that of a break
+            self._functions(log, () if resumed or (whole := stacks.whole_function(file, line)) is None else (whole,))
+            if again and (text := stacks.function_at(file, line)):
                 log.artifact("dynadiag_source", {"file": file, "line": line, "text": text}, {})
+
+    def _entered(self, stack: list[dict[str, Any]]) -> None:
+        """The callers of the frame that is compiled, and the source of the innermost function of the user's among them."""
+        self.artifact("dynadiag_entry", {"stack": stack})
+        for log in self.writers:
+            self._functions(log, stacks.innermost_own_function(stack))
+
+    def _functions(self, log: writer.TraceWriter, found: Iterable[dict[str, Any]]) -> None:
+        for one in found:
+            if log.once(("whole function", one["file"], one["line"])):
+                log.artifact("dynadiag_function", one, {})
 
     def _introduce(self, log: writer.TraceWriter) -> None:
         """The first records of a log: who we are, and torch's string table when it was not empty."""

@@ -33,6 +33,11 @@ class Page:
         return self._width
 
     @property
+    def unicode(self) -> bool:
+        """Whether the console can show all characters."""
+        return self.console.encoding.startswith("utf")
+
+    @property
     def lines(self) -> int:
         """How many lines were written."""
         return self._written[0]

@@ -24,6 +24,8 @@ from dynadiag.render import mutation_words as words
 from dynadiag.render import parity_words, wording
 from dynadiag.render.completeness import completeness
 from dynadiag.render.json_report import NO_COMPILE_TIME, NO_MUTATION_PASS
+from dynadiag.render.ladder_builder import ladder
+from dynadiag.render.ladder_text import print_ladder
 from dynadiag.render.page import Page
 from dynadiag.render.sanitise import clean, clean_block
 from dynadiag.render.sections import Detail, mutations, sections
@@ -31,7 +33,7 @@ from dynadiag.render.terminal_findings import print_brief, print_finding
 
 DEFAULT_LIMIT = 10
 BRIEF_LIMIT = 3
-BRIEF_LINES = 24
+BRIEF_LINES = 30
 NOTES_LIMIT = 8
 _BRIEF_NOTES = 2
 
@@ -66,6 +68,9 @@ def print_report(
         known = {one.id for one in report.mutations}
         report = replace(report, findings=tuple(one for one in report.findings if known.intersection(one.evidence)))
     _headline(report, page)
+    if not mutations_only:
+        page.blank()
+        print_ladder(ladder(report), page, base=base, functions=limit, rows=None)
     _findings(report, page, limit, detail)
     for one in (mutations if mutations_only else sections)(report, detail):
         page.section(one, limit=limit)
@@ -91,6 +96,8 @@ def print_summary(
     _opening(report, page)
     page.line(", ".join(_present(report)) or "no graph breaks, recompiles or fallbacks", style="bold")
     page.blank()
+    if print_ladder(ladder(report), page, base=base):
+        page.blank()
     if not report.findings:
         _no_findings(report, page)
     else:

@@ -22,6 +22,7 @@ from dynadiag.model.run import (
     RecompileEvent,
     RegionCost,
     RegistryEntry,
+    SourceFunction,
     Symbol,
 )
 from dynadiag.trace.phases import PhaseClock
@@ -167,6 +168,7 @@ class RunBuilder:
     notes: dict[str, int] = field(default_factory=dict)
     site_prefixes: dict[str, None] = field(default_factory=dict)
     blocks: dict[tuple[str, int], str] = field(default_factory=dict)
+    functions: dict[tuple[str, int], SourceFunction] = field(default_factory=dict)
     shared: dict[Any, Any] = field(default_factory=dict)
     texts: dict[tuple[str, int], int] = field(default_factory=dict)
     graphs_seen: int = 0

@@ -52,6 +52,7 @@ def finish(run: RunBuilder, sources: Sources) -> Run:
         left_out=dict(run.room.left),
         site_prefixes=tuple(run.site_prefixes),
         blocks=run.blocks,
+        functions=tuple(run.functions.values()),
     )
 
 

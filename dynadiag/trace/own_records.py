@@ -10,7 +10,7 @@ from typing import Any
 from dynadiag.masking import masked_arguments, masked_setting
 from dynadiag.model.graph import Graph
 from dynadiag.model.location import Location, PayloadRef
-from dynadiag.model.run import CompileCall, Problem, RegionCost, RegistryEntry
+from dynadiag.model.run import CompileCall, Problem, RegionCost, RegistryEntry, SourceFunction
 from dynadiag.trace.builders import ProcessBuilder, RunBuilder, attempt_of
 from dynadiag.trace.parity_records import parity
 from dynadiag.trace.records import Record
@@ -26,6 +26,8 @@ _MOST_AREAS = 20
 _LONGEST = 100_000
 _MOST_BLOCKS = 2_000
 _LONGEST_BLOCK = 8_000
+_MOST_FUNCTIONS = 5_000
+_LONGEST_FUNCTION = 40_000
 _MOST_ENDED = 20  # exceptions that ended a process: one does, or one a thread
 
 
@@ -105,6 +107,16 @@ def source(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
         raise BadRecordError("source is mistyped")
     if len(run.blocks) < _MOST_BLOCKS and len(text) <= _LONGEST_BLOCK and run.room.take("settings"):
         run.blocks.setdefault((file, line), text)
+
+
+def function(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
+    """`dynadiag_function`: the source of a function of the user's that was compiled, or inlined."""
+    facts = record.object()
+    file, line, name, text = as_text(facts.get("file")), as_id(facts.get("line")), as_text(facts.get("name")), as_text(facts.get("text"))
+    if file is None or line is None or name is None or text is None:
+        raise BadRecordError("function is mistyped")
+    if len(run.functions) < _MOST_FUNCTIONS and len(text) <= _LONGEST_FUNCTION and run.room.take("settings", len(text)):
+        run.functions.setdefault((file, line), SourceFunction(file, line, name, text))
 
 
 def compile_call(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
@@ -300,6 +312,7 @@ BY_ARTIFACT: dict[str, Handler] = {
     "dynadiag_config": config,
     "dynadiag_registry": registry,
     "dynadiag_source": source,
+    "dynadiag_function": function,
     "dynadiag_compile_call": compile_call,
     "dynadiag_graph": graph,
     "dynadiag_problem": problem,

@@ -8,7 +8,7 @@ import os
 import re
 import tempfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -90,6 +90,10 @@ class NodeStacks:
             for node in as_list(details.get("nodes"))
             if type(node) is list and len(node) == 3 and type(node[0]) is str and type(node[2]) is int and 0 <= node[2] < count
         }
+
+    def all(self) -> Iterator[tuple[Location, ...]]:
+        """The different stacks, in order of appearance."""
+        return (printed_stack_of(self._strings[number]) for number in dict.fromkeys(self._numbers.values()))
 
     def get(self, name: str) -> tuple[Location, ...]:
         """The stack of a node, () when none was recorded."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import linecache
 import os
 import re
@@ -11,6 +12,7 @@ import stat
 import sys
 import tokenize
 import traceback
+from collections.abc import Iterable, Iterator, Sequence
 from types import CodeType, FrameType, TracebackType
 from typing import Any
 
@@ -64,20 +66,69 @@ def function_at(file: str, line: int) -> str:
     return "" if is_library(file) else _block_at(file, line, _LINES_OF_FUNCTION)
 
 
-def _function_around(file: str, line: int) -> int:
-    """The line of the innermost `def` around a line, by indentation; 0 where there is none."""
+def _function_around(file: str, line: int, most: int = _LINES_OF_FUNCTION) -> int:
+    """The line of the innermost `def` around a line, at most so many lines up; 0 where there is none."""
+    return next((number for number, text in _openers(file, line, most) if text.startswith(("def ", "async def "))), 0)
+
+
+def _openers(file: str, line: int, most: int) -> Iterator[tuple[int, str]]:
+    """The lines, innermost first, that open the blocks around a line, by indentation."""
     lines = _held_lines(file)
     if not 0 < line <= len(lines):
-        return 0
+        return
     margin = len(lines[line - 1]) - len(lines[line - 1].lstrip())
-    for number in range(line - 1, max(0, line - _LINES_OF_FUNCTION), -1):
+    for number in range(line - 1, max(0, line - most), -1):
         text = lines[number - 1].lstrip()
         own = len(lines[number - 1]) - len(text)
         if text.strip() and own < margin and not text.startswith((")", "]", "}", "#")):
-            if text.startswith(("def ", "async def ")):
-                return number
+            yield number, text
             margin = own
-    return 0
+
+
+_LINES_UP = 5_000
+_MOST_LINES = 400
+_MOST_FUNCTION_TEXT = 30_000
+_DEFINES = re.compile(r"(?:async\s+)?def\s+(\w+)|class\s+(\w+)")
+
+
+def functions_named_in(texts: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """The source {file, line, name, text} of each own function that a printed stack goes through; one entry a function."""
+    places = dict.fromkeys(place for text in texts for place in _NAMED_PLACE.findall(text))
+    begins = dict.fromkeys((file, _begin_around(file, int(number))) for file, number in places if not is_library(file))
+    return (one for file, line in begins if (one := whole_function(file, line)) is not None)
+
+
+def innermost_own_function(stack: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The source {file, line, name, text} of the function that the innermost own place of a stack is in; nothing for module code."""
+    place = next((one for one in reversed(stack) if not is_library(one["file"])), None)
+    if place is not None and (one := whole_function(place["file"], _begin_around(place["file"], place["line"]))) is not None:
+        yield one
+
+
+@functools.lru_cache(maxsize=4096)
+def _begin_around(file: str, line: int) -> int:
+    return _function_around(file, line, _LINES_UP)
+
+
+def whole_function(file: str, line: int) -> dict[str, Any] | None:
+    """The source {file, line, name, text} of the own function at a line, which may be its decorator's; at most 400 lines, dedented.
+
+    None for code of a library, for what is no `def`, and where the source cannot be read. `name` is qualified by the classes and functions
+    around it, as `__qualname__` is but without `<locals>`.
+    """
+    lines = [] if is_library(file) or line < 1 else _held_lines(file)
+    begin = next((at for at in range(max(line, 1), min(line + 50, len(lines) + 1)) if _DEFINES.match(lines[at - 1].lstrip())), 0)
+    if not begin or lines[begin - 1].lstrip().startswith("class"):
+        return None
+    own = len(lines[begin - 1]) - len(lines[begin - 1].lstrip())
+    try:
+        block = inspect.getblock(lines[begin - 1 : begin - 1 + _MOST_LINES])
+    except (SyntaxError, IndentationError, tokenize.TokenError):
+        return None
+    around = [text for _, text in _openers(file, begin, _LINES_UP)]
+    named = [match[1] or match[2] for text in (*reversed(around), lines[begin - 1].lstrip()) if (match := _DEFINES.match(text))]
+    text = "\n".join(one.rstrip()[own:] if not one[:own].strip() else one.strip() for one in block)
+    return {"file": file, "line": begin, "name": ".".join(named), "text": text[:_MOST_FUNCTION_TEXT]}
 
 
 def _block_at(file: str, line: int, after: int = _LINES_AFTER) -> str:

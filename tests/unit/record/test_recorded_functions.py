@@ -35,7 +35,7 @@ def start(number, line):
     return {"stack": [{"line": 1, "name": "<module>", "filename": 1, "loc": ""}, {"line": line, "name": "of_interest", "filename": number}]}
 
 
-def preceded(monkeypatch, *metadata):
+def preceded(monkeypatch, *metadata, kind="dynadiag_source"):
     monkeypatch.setattr(structured, "interned_strings", lambda: {"main.py": 1, HERE: 7})
     monkeypatch.setattr(stacks, "torch_folder", lambda: "/torch/")
     recorder, log = Recorder(None, "0"), Log()
@@ -43,7 +43,7 @@ def preceded(monkeypatch, *metadata):
     monkeypatch.setattr("dynadiag.record.inside.options.changes", dict)
     for one in metadata:
         recorder._precede(log, one, None)
-    return [payload for name, payload in log.written if name == "dynadiag_source"]
+    return [payload for name, payload in log.written if name == kind]
 
 
 def test_a_function_that_is_compiled_again_is_recorded_once(monkeypatch):
@@ -83,3 +83,40 @@ def test_a_record_that_torch_cannot_serialise_does_not_end_the_program(monkeypat
     assert files == [__file__]  # no file of ours in a stack that torch records
     ((hook, error),) = sink.errors
     assert hook == "trace_structured artifact" and "not JSON serializable" in error
+
+
+class Outer:
+    @staticmethod
+    def decorated(
+        x,
+        y=")",
+    ):
+        def inner(z):
+            return z
+
+        # the end
+        return inner(x)
+
+
+def test_a_function_is_recorded_whole_when_it_is_first_compiled(monkeypatch):
+    line = of_interest.__code__.co_firstlineno
+    first, again = ({"dynamo_start": start(7, line), "frame_id": 0, "frame_compile_id": number} for number in (0, 1))
+    (function,) = preceded(monkeypatch, first, again, kind="dynadiag_function")
+    assert (function["file"], function["line"], function["name"]) == (HERE, line, "of_interest")
+    assert function["text"].split("\n")[0].startswith("def of_interest") and function["text"].endswith("return y + 1")
+
+
+def test_a_function_begins_at_its_def_and_ends_where_it_ends(monkeypatch):
+    monkeypatch.setattr(stacks, "torch_folder", lambda: "/torch/")
+    begin = Outer.decorated.__code__.co_firstlineno
+    found = stacks.whole_function(HERE, begin)
+    assert found is not None and (found["line"], found["name"]) == (begin + 1, "Outer.decorated")
+    assert (found["text"].split("\n")[0], found["text"].split("\n")[-1]) == ("def decorated(", "    return inner(x)")
+    stack = f'  File "{HERE}", line {begin + 6}, in inner\n    return z\n  File "{HERE}", line {begin + 9}, in decorated\n'
+    assert [one["name"] for one in stacks.functions_named_in([stack, stack])] == ["Outer.decorated.inner", "Outer.decorated"]
+
+
+@pytest.mark.parametrize(("file", "line"), [(HERE, 0), (HERE, 10**9), ("/nowhere.py", 3), ("/torch/nn.py", 3), ("<string>", 1)])
+def test_what_is_no_own_function_is_not_recorded(monkeypatch, file, line):
+    monkeypatch.setattr(stacks, "torch_folder", lambda: "/torch/")
+    assert stacks.whole_function(file, line) is None

@@ -1,0 +1,95 @@
+"""The source ladder: the user's own functions line by line, with what became of each line; `ladder_builder` makes it of a report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+State = Literal["graph", "break", "eager", "unseen", "plain"]
+STATES: Mapping[State, str] = {
+    "graph": "compiled, in a graph",
+    "break": "graph break",
+    "eager": "ran in Python",
+    "unseen": "ran in Python, not analysed",
+    "plain": "no operator in a graph",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rung:
+    """One line: its text with the indentation inside the function, what became of it, and what is said at its right.
+
+    `graphs` are those that it is in, `breaks` the ids of the sites at it; `marks` are short (torch's ids), `notes` in words.
+    """
+
+    line: int
+    code: str
+    state: State
+    graphs: tuple[str, ...] = ()
+    breaks: tuple[str, ...] = ()
+    marks: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Function:
+    """One function: where it begins, how deep below the first compiled one, its lines, what is said of it as a whole.
+
+    `matters` unless all that is known of it is that it is in a graph.
+    """
+
+    name: str
+    file: str
+    line: int | None
+    depth: int
+    rungs: tuple[Rung, ...]
+    said: str
+    matters: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """Lines that are left out of a short ladder, all in one state."""
+
+    first: int
+    last: int
+    state: State
+
+
+@dataclass(frozen=True, slots=True)
+class Ladder:
+    """The functions, callers before what they call; `notes` say what is missing."""
+
+    functions: tuple[Function, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def that_matter(found: Ladder) -> list[Function]:
+    """The functions that a short ladder shows, the outermost of them at depth 0."""
+    shown = [one for one in found.functions if one.matters and one.rungs]
+    least = min((one.depth for one in shown), default=0)
+    return [replace(one, depth=one.depth - least) for one in shown]
+
+
+def folded(rungs: Sequence[Rung], *, keep: int = 1) -> Iterator[Rung | Fold]:
+    """A short ladder: of lines alike that follow each other the first `keep`, and a fold for the others; plain lines are left out.
+
+    Lines with something at their right always stay.
+    """
+    shown = [one for one in rungs if one.state != "plain" or one.notes]
+    run: list[Rung] = []
+    for one in shown:
+        if run and (one.state != run[0].state or one.graphs[:1] != run[0].graphs[:1] or one.notes or one.state == "break"):
+            yield from _run_of(run, keep)
+            run = []
+        run.append(one)
+    yield from _run_of(run, keep)
+
+
+def _run_of(run: Sequence[Rung], keep: int) -> Iterator[Rung | Fold]:
+    if len(run) <= keep + 1:
+        yield from run
+    else:
+        yield from run[:keep]
+        yield Fold(run[keep].line, run[-1].line, run[0].state)

@@ -1,0 +1,391 @@
+"""Builds the source ladder of a report from its graphs, breaks, recompiles and mutations.
+
+A line is in a graph if a node of the graph was traced at it. What was traced and left no node (`b, t = x.shape`) cannot be told from a
+branch that was not taken, and is plain. A line ran in Python if the whole frame that it belongs to was skipped; where Dynamo stopped in
+such a frame, the lines behind were not analysed.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import weakref
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from dynadiag.errors import DynadiagError
+from dynadiag.facts.lookups import kept_graphs
+from dynadiag.facts.user_frames import is_generated, is_own_file, own_entry, resume_line, source_function
+from dynadiag.facts.wording import short_place
+from dynadiag.model.graph import Graph
+from dynadiag.model.location import Location
+from dynadiag.model.report import GraphBreak, Report
+from dynadiag.model.run import Frame, Run, SourceFunction
+from dynadiag.render import wording
+from dynadiag.render.ladder import Function, Ladder, Rung, State
+from dynadiag.trace import NodeStacks, graph_details, read_payload
+
+DEEPEST = 3
+_MOST_FUNCTIONS = 300
+_MOST_BYTES = 64 << 20
+_PLACE_IN_TEXT = re.compile(r"^ *# *File: (.+?):(\d{1,9})(?: in (.+?))?(?:, code: (.*))?$", re.MULTILINE)
+# What Dynamo often breaks at (`torch/_dynamo/graph_break_registry.json`, 2.11 to 2.15); looked for in lines that it did not reach.
+_MAY_BREAK = re.compile(
+    r"\.(?:item|tolist|numpy|nonzero|masked_select|unique|backward|bincount)\(|(?<![\w.])(?:print|open|input|breakpoint)\("
+)
+
+
+_last: list[tuple[weakref.ref[Run], tuple[GraphBreak, ...], Ladder]] = []
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A function while evidence is collected: by line graphs, sites, codes, marks, notes and states."""
+
+    name: str
+    file: str
+    line: int | None
+    text: str | None = None
+    parent: _Draft | None = None
+    graphs: dict[int, dict[str, None]] = field(default_factory=lambda: defaultdict(dict))
+    breaks: dict[int, dict[str, GraphBreak]] = field(default_factory=lambda: defaultdict(dict))
+    inside: dict[int, dict[str, GraphBreak]] = field(default_factory=lambda: defaultdict(dict))
+    notes: dict[int, dict[str, None]] = field(default_factory=lambda: defaultdict(dict))
+    codes: dict[int, str] = field(default_factory=dict)
+    frames: list[Frame] = field(default_factory=list)
+    entered: dict[int, dict[str, None]] = field(default_factory=lambda: defaultdict(dict))
+    calls: dict[int, dict[str, None]] = field(default_factory=lambda: defaultdict(dict))
+
+    @property
+    def last(self) -> int | None:
+        """Its last line, where the source is known."""
+        return None if self.text is None or self.line is None else self.line + self.text.count("\n")
+
+
+def ladder(report: Report) -> Ladder:
+    """The ladder of a report. Reads the logs again for the lines of the graphs; what cannot be read is left out, and `notes` say so.
+
+    The last one is kept, because each renderer asks for it.
+    """
+    if not _last or _last[0][0]() is not report.run or _last[0][1] is not report.graph_breaks:
+        _last[:] = [(weakref.ref(report.run), report.graph_breaks, _Collector(report).collect())]
+    return _last[0][2]
+
+
+class _Collector:
+    def __init__(self, report: Report) -> None:
+        self.report = report
+        self.run = report.run
+        self.notes: list[str] = []
+        self.drafts: dict[tuple[str, int | None, str], _Draft] = {}
+        self.by_file: dict[str, list[SourceFunction]] = defaultdict(list)
+        for one in report.run.functions:
+            self.by_file[one.file].append(one)
+
+    def collect(self) -> Ladder:
+        for frame in self.run.frames:
+            self._frame(frame)
+        self._graphs()
+        for site in self.report.graph_breaks:
+            self._site(site)
+        self._versions()
+        self._writes()
+        for difference in self.report.ranks:
+            if difference.location is not None and (found := self._at(difference.location)) is not None:
+                found.notes[difference.location.line or 0][f"differs between ranks ({difference.id})"] = None
+        if self.drafts and not self.run.functions and not any(process.hooks for process in self.run.processes):
+            self.notes.append("the source was not recorded: only lines that the log names are shown")
+        ordered = list(_preorder(list(self.drafts.values())))
+        if len(ordered) > _MOST_FUNCTIONS:
+            self.notes.append(f"{_MOST_FUNCTIONS} of {len(ordered):,} functions are shown")
+        return Ladder(tuple(self._finished(one, depth) for one, depth in ordered[:_MOST_FUNCTIONS]), tuple(self.notes))
+
+    # -- evidence
+
+    def _at(self, place: Location | None, *, make: bool = False) -> _Draft | None:
+        """The function that a place of the user's own code is in; made where it is not known yet and `make` asks for it."""
+        if place is None or place.line is None or place.line < 1 or not is_own_file(place.file, self.run) or is_generated(place):
+            return None
+        around = [one for one in self.by_file[place.file] if one.line <= place.line <= one.line + one.text.count("\n")]
+        whole = max(around, key=lambda one: one.line, default=None)
+        name = source_function(place.function) or "<module>"
+        key = (place.file, None, name) if whole is None else (whole.file, whole.line, whole.name)
+        if key not in self.drafts and make:
+            self.drafts[key] = _Draft(key[2], key[0], key[1], None if whole is None else whole.text)
+        found = self.drafts.get(key)
+        if found is not None and place.code and whole is None:
+            found.codes.setdefault(place.line, place.code)
+        return found
+
+    def _frame(self, frame: Frame) -> None:
+        """A frame of the user's own, below the innermost own caller that is in the ladder; of a library's the line that called it."""
+        if frame.file is None or frame.line is None:
+            return
+        if not is_own_file(frame.file, self.run):
+            entry = own_entry(frame, self.run)
+            if entry is not None and (found := self._at(entry, make=True)) is not None:
+                found.entered[entry.line or 0][frame.id] = None
+            return
+        found = self._at(Location(frame.file, self._begin(frame), frame.name), make=True)
+        if found is None:
+            return
+        found.frames.append(frame)
+        if found.parent is None and len(found.frames) == 1:
+            for place in reversed(frame.callers or frame.stack[:-1]):
+                above = self._at(place)
+                if above is not None and above is not found:
+                    self._adopt(found, above)
+                    above.calls[place.line or 0][found.name] = None
+                    break
+
+    def _begin(self, frame: Frame) -> int:
+        """A line inside the frame's function: a decorated function begins at its decorator."""
+        line = resume_line(frame.name) or frame.line or 0
+        behind = [one.line for one in self.by_file[frame.file or ""] if line <= one.line <= line + 50]
+        known = any(one.line <= line <= one.line + one.text.count("\n") for one in self.by_file[frame.file or ""])
+        return min(behind) if behind and (not known or line in behind) else line
+
+    def _adopt(self, found: _Draft, parent: _Draft | None) -> None:
+        above = parent
+        while above is not None:
+            if above is found:
+                return
+            above = above.parent
+        found.parent = parent
+
+    def _graphs(self) -> None:
+        lines = {name: (draft, line) for draft in self.drafts.values() for line, names in draft.entered.items() for name in names}
+        kept = {name for names in kept_graphs(self.run).values() for name in names}
+        read, left = 0, 0
+        for graph in self.run.graphs:
+            if graph.kind != "dynamo" or (kept and graph.id not in kept):
+                continue
+            if graph.frame in lines:
+                draft, line = lines[graph.frame]
+                draft.graphs[line][graph.id] = None
+            ref = graph.details or graph.text
+            read += ref.length if ref is not None else 0
+            if read > _MOST_BYTES:
+                left += 1
+                continue
+            for stack in _stacks(graph):
+                self._traced(stack, graph)
+        if left:
+            self.notes.append(f"the lines of {wording.plural(left, 'graph')} were not read: the logs are too long")
+
+    def _traced(self, stack: Sequence[Location], graph: Graph) -> None:
+        above: _Draft | None = None
+        for place in stack:
+            found = self._at(place, make=True)
+            if found is None:
+                continue
+            found.graphs[place.line or 0][graph.id] = None
+            if found.parent is None and above is not None and above is not found and not found.frames:
+                self._adopt(found, above)
+            above = found
+
+    def _site(self, site: GraphBreak) -> None:
+        """The line that broke, and the calls that led to it from the frame that Dynamo compiled."""
+        names = {frame.id for frame in self.run.frames if frame.id in site.frames}
+        compiled = {(one.file, source_function(one.name)) for one in self.run.frames if one.id in names}
+        begins = [at for at, one in enumerate(site.stack) if (one.file, source_function(one.function)) in compiled]
+        stack = site.stack[begins[-1] :] if begins else ()
+        own = site.own_frame
+        for place in (*stack, *((own,) if own is not None else ())):
+            found = self._at(place, make=place is own)
+            if found is not None and place.line is not None:
+                innermost = own is not None and (place.file, place.line) == (own.file, own.line)
+                (found.breaks if innermost else found.inside)[place.line][site.id] = site
+
+    def _versions(self) -> None:
+        """Recompiles at the first line of the graph of the version that was compiled first."""
+        limits = {one.frame for one in self.report.fallbacks if one.kind == "recompile_limit"}
+        again: dict[tuple[object, ...], list[Frame]] = defaultdict(list)
+        for frame in self.run.frames:
+            again[frame.key.process, frame.key.epoch, frame.key.frame, frame.file, frame.name].append(frame)
+        recompiled = {one.frame for one in self.report.recompiles}
+        first_graphs: dict[str, str] = {}
+        for graph in self.run.graphs:
+            if graph.kind == "dynamo":
+                first_graphs.setdefault(graph.frame, graph.id)
+        for versions in again.values():
+            count = sum(one.id in recompiled for one in versions)
+            found = self._at(Location(versions[0].file or "", self._begin(versions[0]), versions[0].name))
+            if not count or found is None:
+                continue
+            graph_id = first_graphs.get(versions[0].id)
+            lines = sorted(line for line, graphs in found.graphs.items() if graph_id in graphs)
+            line = lines[0] if lines else (resume_line(versions[0].name) or found.line or versions[0].line or 0)
+            hit = ", limit hit: later calls run in Python" if any(one.id in limits for one in versions) else ""
+            found.notes[line][f"recompiled {'once' if count == 1 else f'{count:,} times'}{hit}"] = None
+
+    def _writes(self) -> None:
+        for one in self.report.mutations:
+            if not one.bytes_written_back:
+                continue
+            for site in one.sites[:4]:
+                file, line = site.get("file"), site.get("line")
+                if isinstance(file, str) and isinstance(line, int) and (found := self._at(Location(file, line))) is not None:
+                    found.notes[line][f"{one.bytes_written_back:,} B copied back"] = None
+
+    # -- rows
+
+    def _finished(self, draft: _Draft, depth: int) -> Function:
+        states = self._python_lines(draft)
+        texts = draft.text.split("\n") if draft.text is not None and draft.line is not None else []
+        known = {draft.line + at: text for at, text in enumerate(texts)} if draft.line is not None and texts else dict(draft.codes)
+        lines = sorted({*known, *draft.graphs, *draft.breaks, *draft.inside, *draft.entered})
+        rungs, said_graphs = [], set[str]()
+        for line in lines:
+            rung = self._rung(draft, line, known.get(line, ""), states)
+            new = [name for name in rung.graphs[:1] if name not in said_graphs] if rung.state == "graph" else []
+            said_graphs.update(new)
+            rungs.append(replace(rung, notes=(*self._sizes(new, draft), *rung.notes)))
+        return Function(
+            name=draft.name,
+            file=draft.file,
+            line=draft.line,
+            depth=min(depth, DEEPEST),
+            rungs=tuple(rungs),
+            said=self._said(draft, states),
+            matters=bool(draft.frames or draft.breaks or (draft.entered and draft.graphs)),
+        )
+
+    def _rung(self, draft: _Draft, line: int, code: str, states: Mapping[int, State]) -> Rung:
+        sites = draft.breaks.get(line, {})
+        inside = {name: site for name, site in draft.inside.get(line, {}).items() if name not in sites}
+        graphs = tuple(draft.graphs.get(line, ()))
+        marks = tuple(dict.fromkeys(site.gb_id or site.id for site in (*sites.values(), *inside.values())))
+        notes = [f"{site.reason}{_library_place(site)}" for site in sites.values()] + [
+            f"breaks in {_name_of(site.own_frame)}" for site in inside.values()
+        ]
+        measured = [wording.cost(site.cost) for site in sites.values() if site.cost and site.cost.basis.startswith("measured")]
+        calls = [f"calls {', '.join(names)}" for names in [draft.calls.get(line)] if names and not draft.frames]
+        state: State = "break" if sites or inside else "graph" if graphs else states.get(line, "plain")
+        return Rung(
+            line=line,
+            code=code,
+            state=state,
+            graphs=graphs,
+            breaks=(*sites, *inside),
+            marks=marks,
+            notes=(*dict.fromkeys((*notes, *measured, *calls)), *draft.notes.get(line, ()), *_suspects(code, state)),
+        )
+
+    def _sizes(self, names: Iterable[str], draft: _Draft) -> Iterator[str]:
+        """What a graph holds, where the function that Dynamo entered shows its first line."""
+        own = {frame.id for frame in draft.frames} | {name for names in draft.entered.values() for name in names}
+        for graph in self.run.graphs:
+            if graph.id in names:
+                count = sum(graph.ops.values())
+                yield f"{graph.id}, {wording.plural(count, 'operator')}" if graph.frame in own and count else graph.id
+
+    def _python_lines(self, draft: _Draft) -> dict[int, State]:
+        """The lines with statements that ran in Python, because every version of the frame that they belong to was skipped."""
+        states: dict[int, State] = {}
+        statements = _statement_lines(draft)
+        by_code: dict[str | None, list[Frame]] = defaultdict(list)
+        for frame in draft.frames:
+            by_code[frame.name].append(frame)
+        for name, frames in by_code.items():
+            stopped = [line for line, sites in draft.breaks.items() for site in sites.values() if self._ended(site, frames)]
+            stopped += [line for line, sites in draft.inside.items() for site in sites.values() if self._ended(site, frames)]
+            skipped = all(frame.outcome == "skipped" for frame in frames)
+            begin = resume_line(name) or draft.line or 0
+            reached = max((*stopped, *draft.graphs, *draft.breaks, *draft.inside), default=0)
+            for line in statements:
+                if stopped and line > reached:
+                    states[line] = "unseen"
+                elif skipped and line >= begin:
+                    states.setdefault(line, "eager")
+        return states
+
+    @staticmethod
+    def _ended(site: GraphBreak, frames: Sequence[Frame]) -> bool:
+        """Whether Dynamo went no further than this site in the frames: it skipped them, or raised an error."""
+        names = {frame.id for frame in frames}
+        return names.issubset(site.skipped_frames) or (site.fullgraph and names.issubset(site.frames))
+
+    def _said(self, draft: _Draft, states: Mapping[int, State]) -> str:
+        graphs = {name for names in draft.graphs.values() for name in names}
+        own = {frame.id for frame in draft.frames}
+        entered = {name for names in draft.entered.values() for name in names}
+        compiled = sum(graph.frame in own for graph in self.run.graphs if graph.id in graphs)
+        called = sum(graph.frame in entered for graph in self.run.graphs if graph.id in graphs)
+        breaks = {name for names in draft.breaks.values() for name in names}
+        parts = [wording.plural(compiled, "graph")] if compiled else []
+        parts += [f"calls {wording.plural(called, 'graph')} of libraries"] if called else []
+        parts = parts or ([f"inlined into {', '.join(sorted(graphs)[:3])}"] if graphs else [])
+        parts += [wording.plural(len(breaks), "graph break")] if breaks else []
+        if draft.frames and all(frame.outcome == "skipped" for frame in draft.frames):
+            parts = [*parts, "runs in Python"]
+        return " · ".join(parts)
+
+
+def _stacks(graph: Graph) -> Iterator[tuple[Location, ...]]:
+    """The different stacks at which the nodes of a graph were traced, outermost first; of a foreign log the places in the graph's text."""
+    try:
+        if graph.details is not None:
+            yield from NodeStacks(graph_details(graph.details)).all()
+        elif graph.text is not None:
+            for file, line, function, code in dict.fromkeys(_PLACE_IN_TEXT.findall(read_payload(graph.text))):
+                yield (Location(file, int(line), function or None, code or None),)
+    except DynadiagError:
+        return
+
+
+def _preorder(drafts: Sequence[_Draft]) -> Iterator[tuple[_Draft, int]]:
+    """Callers before what they call, else in order of appearance, with the depth."""
+    below: dict[int, list[_Draft]] = defaultdict(list)
+    for one in drafts:
+        below[id(one.parent)].append(one)
+    waiting = [(one, 0) for one in reversed(below[id(None)])]
+    while waiting:
+        one, depth = waiting.pop()
+        yield one, depth
+        waiting += [(inner, depth + 1) for inner in reversed(below.get(id(one), []))]
+
+
+def _name_of(place: Location | None) -> str:
+    return "a call" if place is None else wording.place(place, None) if not place.function else f"{source_function(place.function)}()"
+
+
+def _library_place(site: GraphBreak) -> str:
+    """Where Dynamo stopped, if that is not the own line itself."""
+    own, inner = site.own_frame, site.torch_frame
+    return f" in {short_place(inner)}" if inner is not None and own is not None and (own.file, own.line) != (inner.file, inner.line) else ""
+
+
+def _tree(text: str | None) -> ast.Module | None:
+    try:
+        return ast.parse(text) if text and "\0" not in text else None
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _statement_lines(draft: _Draft) -> list[int]:
+    """The lines of the function's body on which statements stand: of a compound one its head, no docstring, no comment."""
+    if draft.line is None or (tree := _tree(draft.text)) is None or not tree.body:
+        return []
+    found: set[int] = set()
+    waiting: list[ast.AST] = [*getattr(tree.body[0], "body", ())]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, ast.ExceptHandler | ast.match_case):
+            waiting += one.body
+        if not isinstance(one, ast.stmt) or (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant)):
+            continue
+        parts = [part for name in ("body", "orelse", "finalbody", "handlers", "cases") for part in getattr(one, name, ())]
+        inner = [part.lineno for part in parts if isinstance(part, ast.stmt)]
+        last = min(inner) - 1 if inner else one.end_lineno or one.lineno
+        found.update(range(one.lineno, max(one.lineno, last) + 1))
+        waiting += [] if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) else parts
+    return sorted(draft.line - 1 + line for line in found)
+
+
+def _suspects(code: str, state: State) -> Iterator[str]:
+    """What in a line that Dynamo did not reach often breaks a graph, told as what it is: read in the source, not seen."""
+    names = dict.fromkeys(f"{one})" for one in _MAY_BREAK.findall(code)) if state == "unseen" else ()
+    if names:
+        yield f"may break too: {', '.join(names)}"

@@ -1,0 +1,211 @@
+"""The source ladder: what became of each line of a function, and what is shown of it."""
+
+import io
+import json
+import textwrap
+import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from dynadiag.model import report as r
+from dynadiag.model import run as m
+from dynadiag.model.graph import Graph
+from dynadiag.model.location import Location, PayloadRef
+from dynadiag.render.ladder import Fold, folded
+from dynadiag.render.ladder_builder import ladder
+from dynadiag.render.ladder_svg import ladder_svg
+from dynadiag.render.ladder_text import print_ladder
+from dynadiag.render.page import Page
+
+FILE = "/home/me/proj/net.py"
+SOURCE = textwrap.dedent(
+    '''
+    def forward(self, x):
+        """Words."""
+        h = self.body(x)
+        h = h.relu()
+        # a comment
+        if h.sum() > 0:
+            h = h + 1
+        print("h", h.item())
+        for one in h:
+            self.log(one)
+        return h
+    '''
+).strip()
+FIRST = 10
+LINES = {text.strip(): FIRST + at for at, text in enumerate(SOURCE.split("\n"))}
+BRANCH, PRINT = LINES["if h.sum() > 0:"], LINES['print("h", h.item())']
+
+
+@pytest.fixture
+def made(tmp_path):
+    """A report on frames of `forward`: each (id, name, outcome, lines in its graph), with the sites given."""
+
+    def make(frames, sites, *, functions=True, **parts):
+        log = tmp_path / "log"
+        log.write_text("")
+        graphs, recorded = [], []
+        for number, (name, outcome, lines) in enumerate(frames):
+            frame = m.Frame(
+                id=f"f{number}", key=m.CompileKey(0, 0, number, 0), attempts=1, name=name, file=FILE, line=FIRST, outcome=outcome
+            )
+            recorded.append(frame)
+            stacks = [f'  File "{FILE}", line {line}, in {name}\n    code\n' for line in lines]
+            text = json.dumps({"strings": stacks, "nodes": [[f"n{at}", None, at] for at in range(len(stacks))]})
+            begin = log.stat().st_size
+            with log.open("a") as out:
+                out.write(f"\t{text}\n")
+            details = PayloadRef(str(log), begin, len(text) + 2)
+            if lines:
+                graphs.append(
+                    Graph(
+                        id=f"g{number}", frame=f"f{number}", kind="dynamo", attempt=0, nodes=9, ops={"add": 3}, text=None, details=details
+                    )
+                )
+        run = m.Run(
+            info=m.RunInfo(cwd="/home/me/proj"),
+            processes=(m.Process(index=0, log="log"),),
+            frames=tuple(recorded),
+            graphs=tuple(graphs),
+            functions=(m.SourceFunction(FILE, FIRST, "Net.forward", SOURCE),) if functions else (),
+        )
+        counts = {"frames": 1, "frames_compiled": 1, "frames_skipped": 0, "graphs": 1, "graph_break_sites": 1, "graph_break_events": 1}
+        summary = r.Summary(**counts, recompiles=0, fallbacks=0, mutations=0, compile_s=None)
+        empty = dict.fromkeys(("recompiles", "transitions", "fallbacks", "mutations", "guards", "ranks", "findings", "notes"), ())
+        return r.Report(run=run, summary=summary, graph_breaks=tuple(sites), compile_time=None, **{**empty, **parts})
+
+    return make
+
+
+def site(line, frames, *, skipped=(), resumed=(), **more):
+    place = Location(FILE, line, "forward", "code")
+    return r.GraphBreak(
+        id=f"b{line}", fingerprint="f", gb_id="GB0170", category="c", reason="Data-dependent branching", explanation=None, hints=(),
+        own_frame=place, torch_frame=place, stack=(place,), events=1, frames=frames, skipped_frames=skipped, resume_frames=resumed, **more,
+    )  # fmt: skip
+
+
+def states(report):
+    (function,) = ladder(report).functions
+    return {SOURCE.split("\n")[rung.line - FIRST].strip(): rung.state for rung in function.rungs if rung.state != "plain"}
+
+
+RESUME = f"torch_dynamo_resume_in_forward_at_{BRANCH}"
+
+
+def test_a_function_that_goes_on_after_its_break(made):
+    frames = [("forward", "broke", (FIRST + 2, FIRST + 3)), (RESUME, "compiled", (FIRST + 6, FIRST + 10))]
+    report = made(frames, [site(BRANCH, ("f0",), resumed=("f1",))])
+    assert states(report) == {
+        "h = self.body(x)": "graph",
+        "h = h.relu()": "graph",
+        "if h.sum() > 0:": "break",
+        "h = h + 1": "graph",
+        "return h": "graph",
+    }
+    (function,) = ladder(report).functions
+    assert (function.name, function.said) == ("Net.forward", "2 graphs · 1 graph break")
+    assert next(rung.notes for rung in function.rungs if rung.state == "graph") == ("g0, 3 operators",)
+
+
+def test_a_skipped_function_ran_in_python_and_is_not_analysed_behind_its_break(made):
+    report = made([("forward", "skipped", ())], [site(BRANCH, ("f0",), skipped=("f0",))])
+    assert states(report) == {
+        "h = self.body(x)": "eager",
+        "h = h.relu()": "eager",
+        "if h.sum() > 0:": "break",
+        "h = h + 1": "unseen",
+        'print("h", h.item())': "unseen",
+        "for one in h:": "unseen",
+        "self.log(one)": "unseen",
+        "return h": "unseen",
+    }
+    (function,) = ladder(report).functions
+    assert function.said == "1 graph break · runs in Python"
+    assert [rung.notes for rung in function.rungs if rung.line == PRINT] == [("may break too: print(), .item()",)]
+
+
+def test_nothing_is_called_not_analysed_before_a_line_that_was_reached(made):
+    sites = [site(BRANCH, ("f0",), skipped=("f0",)), site(PRINT, ("f0",), skipped=("f0",))]
+    found = states(made([("forward", "skipped", ())], sites))
+    assert (found["h = h + 1"], found["for one in h:"]) == ("eager", "unseen")
+
+
+def test_a_version_that_compiled_keeps_its_function_from_being_called_python(made):
+    found = states(made([("forward", "compiled", (FIRST + 2,)), ("forward", "skipped", ())], []))
+    assert found == {"h = self.body(x)": "graph"}
+
+
+def test_an_error_of_fullgraph_leaves_the_lines_behind_unseen(made):
+    found = states(made([("forward", "failed", ())], [site(BRANCH, ("f0",), fullgraph=True)]))
+    assert found["h = h + 1"] == "unseen" and "h = h.relu()" not in found
+
+
+def test_a_rest_that_was_skipped_ran_in_python(made):
+    frames = [("forward", "broke", (FIRST + 2,)), (RESUME, "skipped", ())]
+    found = states(made(frames, [site(BRANCH, ("f0",), resumed=("f1",)), site(PRINT, ("f1",), skipped=("f1",))]))
+    assert (found["h = h + 1"], found["return h"]) == ("eager", "unseen")
+    assert "h = h.relu()" not in found
+
+
+def test_without_the_source_the_lines_that_the_log_names_are_shown(made):
+    found = ladder(made([("forward", "broke", (FIRST + 2,))], [site(BRANCH, ("f0",))], functions=False))
+    rungs = [(rung.line, rung.code, rung.state) for rung in found.functions[0].rungs]
+    assert rungs == [(FIRST + 2, "code", "graph"), (BRANCH, "code", "break")]
+    assert found.notes == ("the source was not recorded: only lines that the log names are shown",)
+
+
+def test_a_source_that_is_no_python_still_makes_a_ladder(made):
+    report = made([("forward", "skipped", ())], [site(BRANCH, ("f0",), skipped=("f0",))])
+    broken = m.SourceFunction(FILE, FIRST, "forward", "def forward(\0 " + "(" * 400 + "\n" * 20)
+    (function,) = ladder(replace(report, run=replace(report.run, functions=(broken,)))).functions
+    assert [rung.line for rung in function.rungs if rung.state == "break"] == [BRANCH]
+
+
+def test_recompiles_and_writes_stand_at_their_lines(made):
+    again = r.Recompile(id="r0", fingerprint="f", frame="f1", reasons=(), changed=())
+    write = r.Mutation(
+        id="m0", fingerprint="f", code="DM01", frame="f0", input="L['x']", kind="data", effects=(), bytes_touched=64, bytes_written_back=64,
+        no_grad=None, static=None, aliases=(), sites=({"file": FILE, "line": FIRST + 3},),
+    )  # fmt: skip
+    frames = [("forward", "compiled", (FIRST + 2, FIRST + 3)), ("forward", "compiled", (FIRST + 2, FIRST + 3))]
+    report = made(frames, [], recompiles=(again,), mutations=(write,))
+    one_code = tuple(replace(frame, key=m.CompileKey(0, 0, 0, number)) for number, frame in enumerate(report.run.frames))
+    (function,) = ladder(replace(report, run=replace(report.run, frames=one_code))).functions
+    assert {rung.line: rung.notes for rung in function.rungs if rung.notes} == {
+        FIRST + 2: ("g0, 3 operators", "recompiled once"),
+        FIRST + 3: ("64 B copied back",),
+    }
+
+
+def test_lines_alike_are_folded_and_lines_with_words_are_not(made):
+    report = made([("forward", "skipped", ())], [site(BRANCH, ("f0",), skipped=("f0",))])
+    (function,) = ladder(report).functions
+    assert [(one.first, one.last, one.state) if isinstance(one, Fold) else one.line for one in folded(function.rungs)] == [
+        FIRST + 2, FIRST + 3, BRANCH, FIRST + 6, PRINT, (FIRST + 8, FIRST + 10, "unseen"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("width", "encoding"), [(30, "utf-8"), (80, "utf-8"), (80, "ascii"), (200, "utf-8")])
+def test_no_row_is_wider_than_the_terminal(made, width, encoding):
+    report = made([("forward", "skipped", ())], [site(BRANCH, ("f0",), skipped=("f0",))])
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding=encoding, newline="\n")
+    print_ladder(ladder(report), Page(Console(file=stream, width=width, force_terminal=False)), base=Path("/home/me/proj"))
+    stream.flush()
+    rows = raw.getvalue().decode(encoding).split("\n")
+    assert max(map(len, rows)) <= width
+    assert any(f"{BRANCH}" in row and ("◆" if encoding == "utf-8" else "*") in row for row in rows)
+
+
+def test_the_picture_is_well_formed_and_the_same_each_time(made):
+    report = made([("forward", "skipped", ())], [site(BRANCH, ("f0",), skipped=("f0",))])
+    once, again = (ladder_svg(ladder(report), "net.py", base=None) for _ in range(2))
+    assert once is not None and once == again
+    root = ElementTree.fromstring(once)
+    assert root.get("width") == "860" and "GB0170" in "".join(root.itertext())
+    assert ladder_svg(ladder(replace(report, run=m.Run(info=m.RunInfo()), graph_breaks=())), "x", base=None) is None
