@@ -10,6 +10,7 @@ import webbrowser
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from dynadiag.model import Report, Run
     from dynadiag.record import RecordResult
 
-FRAME_MAP = "frames"
 _FILE_WIDTH = 100
 
 
@@ -94,13 +94,13 @@ def explain_run(result: RecordResult, *, options: ShowOptions) -> int:
     return result.exit_status
 
 
-def open_frame_map(directory: Path) -> None:
-    """Show the frame map of a run in the system's viewer."""
-    pictures = sorted((directory / "graphs").glob(f"{FRAME_MAP}*.svg"))
-    if pictures:
-        webbrowser.open(pictures[0].resolve().as_uri())
+def open_page(directory: Path) -> None:
+    """Show the page of a run in the system's browser."""
+    page = directory / "report.html"
+    if page.is_file():
+        webbrowser.open(page.resolve().as_uri())
     else:
-        print(f"dynadiag: there is no picture to open in {directory / 'graphs'}", file=sys.stderr)
+        print(f"dynadiag: there is no page to open in {directory}", file=sys.stderr)
 
 
 def _load(path: Path) -> Run:
@@ -123,7 +123,14 @@ def _write_files(report: Report, directory: Path, options: ShowOptions) -> Repor
     if options.renderer is not None:
         report = _guarded(report, "pictures", lambda: _draw(report, directory, options.renderer or "auto"))
     report = _guarded(report, "report.md", lambda: _write(report, directory, "report.md", markdown.render))
+    report = _guarded(report, "report.html", lambda: _write(report, directory, "report.html", partial(_page, directory=directory)))
     return _guarded(report, "report.json", lambda: _write(report, directory, "report.json", json_report.dumps))
+
+
+def _page(report: Report, directory: Path) -> str:
+    from dynadiag.render.html import report_page
+
+    return report_page.render(report, directory)
 
 
 def _guarded(report: Report, what: str, step: Callable[[], Report]) -> Report:

@@ -82,7 +82,7 @@ def explain(
     renderer: Annotated[str, typer.Option("--renderer", metavar="NAME", help="Drawing back end: auto, wasi, dot, plain or text.")] = "auto",
     show_free: Annotated[bool, typer.Option("--show-free", help="Also list each mutation that costs nothing.")] = False,
     mutations_only: Annotated[bool, typer.Option("--mutations-only", help="Print only what concerns mutations.")] = False,
-    open_report: Annotated[bool, typer.Option("--open", help="Open the frame map in a viewer afterwards.")] = False,
+    open_report: Annotated[bool, typer.Option("--open", help="Open report.html in a browser afterwards.")] = False,
 ) -> None:
     """Say where the graph breaks, what recompiles, what ran eager, why, and what to change.
 
@@ -118,7 +118,7 @@ def explain(
         _probe(result.directory)
     status = showing.explain_run(result, options=show)
     if open_report and result.directory is not None:
-        showing.open_frame_map(result.directory)
+        showing.open_page(result.directory)
     sys.exit(status)
 
 
@@ -177,4 +177,4 @@ def _open(report: Report, directory: Path, wanted: bool) -> None:
     from dynadiag_cli import showing
 
     if wanted and report.pictures:
-        showing.open_frame_map(directory)
+        showing.open_page(directory)

@@ -294,4 +294,4 @@ def _files(report: Report, page: Page, folder: str | None) -> None:
         return
     pictures = f", graphs/ ({wording.plural(len(report.pictures), 'picture')})" if report.pictures else ""
     page.blank()
-    page.line(f"report.json, report.md{pictures}", prefix=Text(f"Files in {folder}/: ", style="bold"), hang="  ")
+    page.line(f"report.html, report.json, report.md{pictures}", prefix=Text(f"Files in {folder}/: ", style="bold"), hang="  ")

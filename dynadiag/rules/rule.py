@@ -11,12 +11,10 @@ from typing import Any
 from dynadiag.advice.graph_breaks import RULES
 from dynadiag.advice.reasons import REASONS
 from dynadiag.errors import UsageError
-from dynadiag.model.codes import TABLE
+from dynadiag.model.codes import TABLE, torch_page
 from dynadiag.rules.torch_breaks import torch_break, torch_ids
 
 _PAGES = Path(__file__).with_name("pages")
-# Where torch's own messages link to (`torch/_dynamo/exc.py`, 2.11 and 2.15).
-_SITE = "https://meta-pytorch.github.io/compile-graph-break-site/gb/gb{}.html"
 _GB = re.compile(r"(?:GB)?(\d{1,6})")
 
 
@@ -50,7 +48,7 @@ def find_rule(name: str) -> Rule:
         code=code,
         title=said["type"],
         sections=tuple((title, text) for title, text in sections if text),
-        address=_SITE.format(code.removeprefix("GB")),
+        address=torch_page(code),
     )
 
 

@@ -1,0 +1,227 @@
+"""`report.html`: the whole report as one page, in the order in which a person looks for a cause."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import dynadiag
+from dynadiag.model.codes import torch_page
+from dynadiag.model.location import Location
+from dynadiag.model.report import Advice, Finding, GraphBreak, Report
+from dynadiag.render import markdown, wording
+from dynadiag.render import mutation_words as words
+from dynadiag.render.completeness import completeness
+from dynadiag.render.html import page, tables
+from dynadiag.render.html.code import coloured
+from dynadiag.render.html.graphs import graphs as graphs_of
+from dynadiag.render.html.graphs import guard
+from dynadiag.render.html.tables import OURS, ROWS_AT_MOST, own_id
+from dynadiag.render.ladder import STATES, Ladder, Rung
+from dynadiag.render.ladder_builder import ladder
+from dynadiag.render.sanitise import clean, clean_block
+
+FINDINGS_AT_MOST = 200
+_MARKS = {"graph": "", "break": "◆", "eager": "", "unseen": "", "plain": ""}
+
+
+def render(report: Report, directory: Path | None = None) -> str:
+    """The page. `directory` is where the report's pictures are; without it, or where one cannot be read, there is none."""
+    base = Path(report.run.info.cwd) if report.run.info.cwd else None
+    found = ladder(report)
+    listed = tables.tables(report)
+    graphs, graph_notes = graphs_of(report, _rows_of(found), directory)
+    parts: dict[str, Any] = {
+        "findings": [_finding(one, base) for one in report.findings[:FINDINGS_AT_MOST]],
+        "functions": list(_functions(found, base)),
+        "breaks": [_break(one, base) for one in report.graph_breaks[:ROWS_AT_MOST]],
+        "matrices": list(tables.matrices(report)),
+        "bars": tables.bars(report),
+        "graphs": graphs,
+        "guards": [guard(one, report) for one in report.guards[:ROWS_AT_MOST]],
+    }
+    return page(
+        "report.html",
+        title=f"dynadiag: {wording.command(report)}",
+        version=dynadiag.__version__,
+        sections=list(_sections(parts, listed)),
+        verdict=_verdict(report),
+        command=wording.command(report),
+        facts=" · ".join(_facts(report)),
+        warnings=[text for text in (wording.failed_passes(report), _cut(report)) if text],
+        tiles=[{"name": name, "value": value} for name, value in _tiles(report)],
+        issue=markdown.render(report),
+        hidden_findings=max(0, len(report.findings) - FINDINGS_AT_MOST),
+        legend=list(STATES.items()),
+        ladder_notes=found.notes,
+        tables=listed,
+        graph_notes=graph_notes,
+        environment=tables.environment(report),
+        options=tables.options(report),
+        notes=[clean_block(note, limit=1200) for note in wording.notes(report)],
+        **parts,
+    )
+
+
+# -- the head
+
+
+def _verdict(report: Report) -> str:
+    if wording.nothing_compiled(report):
+        return wording.nothing_words(report)
+    summary = report.summary
+    counts = [
+        (summary.graph_break_sites, "graph break", "graph breaks"),
+        (summary.recompiles, "recompile", "recompiles"),
+        (summary.fallbacks, "fallback to eager", "fallbacks to eager"),
+    ]
+    said = [wording.plural(count, one, many) for count, one, many in counts if count]
+    graphs = f"{wording.graphs_count(report)} {'graph' if summary.graphs == 1 else 'graphs'}{wording.graphs_size(report)}"
+    return f"{graphs}, {', '.join(said)}" if said else f"{graphs}, no graph breaks, recompiles or fallbacks"
+
+
+def _facts(report: Report) -> Iterator[str]:
+    facts = wording.environment(report.run.processes)
+    yield wording.ending(report) or "how it ended is not known"
+    if facts.torch:
+        yield f"torch {facts.torch}"
+    if facts.python:
+        yield f"Python {facts.python}"
+    yield facts.device or "device not known"
+    yield wording.plural(facts.processes, "process", "processes")
+
+
+def _cut(report: Report) -> str | None:
+    complete, why = completeness(report.run)
+    return f"The recording is cut short: {clean(why or '')}. Everything up to that point is below." if complete is False else None
+
+
+def _tiles(report: Report) -> Iterator[tuple[str, str]]:
+    summary = report.summary
+    yield "graphs", wording.graphs_count(report)
+    yield f"graph break sites ({summary.graph_break_events:,} events)", f"{summary.graph_break_sites:,}"
+    yield "recompiles", f"{summary.recompiles:,}"
+    yield "fallbacks to eager", f"{summary.fallbacks:,}"
+    if summary.mutations is not None:
+        yield "mutations with a cost", f"{sum(not words.is_folded(one) for one in report.mutations):,}"
+    yield "compile time", wording.seconds(summary.compile_s)
+
+
+def _sections(parts: Mapping[str, Any], tables: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    yield "findings", "Findings"
+    yield "source", "Source"
+    if parts["breaks"]:
+        yield "breaks", "Graph breaks"
+    if parts["matrices"]:
+        yield "versions", "Versions"
+    if parts["bars"]:
+        yield "time", "Compile time"
+    yield from ((one["anchor"], one["title"]) for one in tables)
+    if parts["graphs"]:
+        yield "graphs", "Graphs"
+    if parts["guards"]:
+        yield "guards", "Guards"
+    yield "environment", "Environment"
+
+
+# -- findings and breaks
+
+
+def _finding(one: Finding, base: Path | None) -> dict[str, Any]:
+    names = [name for name in one.evidence if OURS.match(name)]
+    return {
+        "id": own_id(one.id, "n"),
+        "severity": one.severity if one.severity in ("error", "warning", "note") else "note",
+        "code": clean(one.code, limit=40),
+        "title": clean(one.title),
+        "place": wording.place(one.where, base) if one.where else "",
+        "source": coloured([one.where.code])[0] if one.where and one.where.code else "",
+        "why": clean_block(one.why, limit=2000),
+        "fix": list(map(_advice, one.fix)),
+        "cost": wording.cost(one.cost) if one.cost else "",
+        "evidence": names[:12],
+        "more": f" and {len(names) - 12} more" if len(names) > 12 else "",
+    }
+
+
+def _advice(one: Advice) -> dict[str, Any]:
+    before, after = (clean_block(text, lines=60).split("\n") if text else [] for text in (one.before, one.after))
+    return {"text": clean_block(one.text, limit=2000), "before": before, "after": after}
+
+
+def _break(one: GraphBreak, base: Path | None) -> dict[str, Any]:
+    where = one.own_frame or one.torch_frame
+    inner = one.torch_frame if one.torch_frame is not None and not _same(one.torch_frame, where) else None
+    return {
+        "id": own_id(one.id, "b"),
+        "gb": clean(one.gb_id or "no id", limit=20),
+        "address": torch_page(one.gb_id),
+        "reason": clean(one.reason),
+        "place": wording.place(where, base),
+        "inner": wording.place(inner, base) if inner else "",
+        "events": wording.plural(one.events, "event"),
+        "explanation": clean_block(one.explanation or ""),
+        "hints": [clean_block(hint) for hint in one.hints[:12]],
+        "fix": list(map(_advice, one.advice)),
+        "unadvised": clean(one.unadvised or "").rstrip("."),
+        "doubts": [clean_block(doubt) for doubt in one.doubts],
+        "graphs": [name for name in (*one.graphs_before, *one.graphs_after) if OURS.match(name)][:20],
+        "context": clean(one.context or "", limit=400),
+        "stack": "\n".join(f"{wording.place(place, base)}\n    {clean(place.code or '')}" for place in one.stack[-40:]),
+    }
+
+
+def _same(one: Location, other: Location | None) -> bool:
+    return other is not None and (one.file, one.line) == (other.file, other.line)
+
+
+# -- the ladder
+
+
+def _functions(found: Ladder, base: Path | None) -> Iterator[dict[str, Any]]:
+    for number, one in enumerate(found.functions):
+        if not one.rungs:
+            continue
+        texts = coloured([rung.code for rung in one.rungs])
+        yield {
+            "name": clean(one.name, limit=100),
+            "place": wording.path(one.file, base) + ("" if one.line is None else f":{one.line}"),
+            "said": clean(one.said),
+            "depth": one.depth,
+            "matters": one.matters,
+            "rows": [
+                {
+                    "at": f"{number}-{rung.line}",
+                    "line": rung.line,
+                    "state": rung.state,
+                    "means": STATES[rung.state],
+                    "mark": _MARKS[rung.state],
+                    "code": text,
+                    "said": clean(" · ".join(_without_graph(rung)), limit=240),
+                    "graphs": [name for name in rung.graphs[:3] if OURS.match(name)],
+                    "breaks": _chips(rung.breaks, rung.marks),
+                }
+                for rung, text in zip(one.rungs, texts, strict=True)
+            ],
+        }
+
+
+def _without_graph(rung: Rung) -> Iterator[str]:
+    """The notes without the name of the graph, which stands before them as a link."""
+    for note in rung.notes:
+        head, comma, rest = note.partition(", ")
+        if head not in rung.graphs:
+            yield note
+        elif comma:
+            yield rest
+
+
+def _chips(names: Sequence[str], marks: Sequence[str]) -> list[tuple[str, str]]:
+    """Each break of a line with its mark; equal marks are written once."""
+    shown = list(marks) + [""] * (len(names) - len(marks))
+    return [(own_id(name, "b"), clean(mark or name, limit=20)) for name, mark in zip(names, shown, strict=False)]
+
+
+def _rows_of(found: Ladder) -> dict[tuple[str, int], str]:
+    return {(one.file, rung.line): f"{number}-{rung.line}" for number, one in enumerate(found.functions) for rung in one.rungs}

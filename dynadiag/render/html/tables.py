@@ -1,0 +1,193 @@
+"""The tables and bars of a page: versions, frames, compile time, environment, and the sections that all renderers share."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from dynadiag.model.location import Location
+from dynadiag.model.report import Recompile, Report
+from dynadiag.render import wording
+from dynadiag.render.completeness import completeness
+from dynadiag.render.sanitise import clean
+from dynadiag.render.sections import Cell, Detail, Section, sections, without_empty
+
+ROWS_AT_MOST = 300
+OURS = re.compile(r"[a-z]{1,2}\d{1,9}(?:\.\d{1,9})?\Z")
+
+
+def own_id(name: str, kind: str) -> str:
+    """An id of ours as an anchor; what is none becomes one that nothing points to."""
+    return name if OURS.match(name) else f"{kind}-other"
+
+
+def matrices(report: Report) -> Iterator[dict[str, Any]]:
+    """By function a row for each recompile and a column for each value that changed: the changed cells are marked."""
+    groups: dict[tuple[str, str], list[Recompile]] = defaultdict(list)
+    for one in report.recompiles:
+        frame = report.run.frame(one.frame)
+        groups[
+            ("" if frame is None else f"{frame.key.process}/{frame.key.frame}", wording.frame_name(frame.name if frame else None))
+        ].append(one)
+    for (_, name), versions in list(groups.items())[:40]:
+        sources = list(dict.fromkeys(change.source for one in versions for change in one.changed))[:12]
+        if not sources:
+            continue
+        rows = [{"id": own_id(one.id, "r"), "cells": _version(one, sources)} for one in versions[:ROWS_AT_MOST]]
+        columns = [{"heading": "version", "numeric": False}, *({"heading": clean(text, limit=80), "numeric": False} for text in sources)]
+        yield {"title": f"{name}: {wording.plural(len(versions), 'recompile')} ({versions[0].frame})", "columns": columns, "rows": rows}
+
+
+def _version(one: Recompile, sources: Sequence[str]) -> list[dict[str, Any]]:
+    changes = {change.source: change for change in one.changed}
+    cells = [{"parts": [_part(f"{one.id} {one.frame}", code=True)], "numeric": False, "changed": False}]
+    for source in sources:
+        change = changes.get(source)
+        text = "" if change is None else f"{clean(change.old or '?', limit=60)} → {clean(change.new or '?', limit=60)}"
+        cells.append({"parts": [_part(text)], "numeric": False, "changed": change is not None})
+    return cells
+
+
+def _part(text: str, *, code: bool = False, before: str = "", href: str = "") -> dict[str, Any]:
+    return {"text": text, "code": code, "before": before, "href": href}
+
+
+def bars(report: Report) -> dict[str, Any] | None:
+    """One bar a frame, in the order of compilation, as long as its compile time; what restarts threw away in another colour."""
+    time = report.compile_time
+    if time is None or not time.frames or not time.total_s:
+        return None
+    longest = max(one.total_s for one in time.frames) or 1.0
+    shown = time.frames if len(time.frames) <= ROWS_AT_MOST else sorted(time.frames, key=lambda one: -one.total_s)[:ROWS_AT_MOST]
+    order = {frame.id: number for number, frame in enumerate(report.run.frames)}
+    rows = []
+    for number, one in enumerate(sorted(shown, key=lambda one: order.get(one.frame, 0))):
+        phases = sorted(one.phases.items(), key=lambda item: -item[1])[:8]
+        spent = ", ".join(f"{clean(name, limit=40)} {wording.seconds(value)}" for name, value in phases)
+        label = wording.frame_label(report, one.frame)
+        rows.append(
+            {
+                "y": number * 20,
+                "name": label if len(label) <= 38 else label[:37] + "…",
+                "tip": f"{label}: {spent}",
+                "width": round(400 * one.total_s / longest, 1),
+                "lost": round(400 * min(one.thrown_away_s or 0, one.total_s) / longest, 1),
+                "said": wording.seconds(one.total_s),
+            }
+        )
+    lost = f"; {wording.seconds(time.thrown_away_s)} of it thrown away by restarts" if time.thrown_away_s else ""
+    return {"said": f"{wording.seconds(time.total_s)} in all{lost}.", "rows": rows, "width": 760, "height": len(rows) * 20 + 4}
+
+
+def _frames(report: Report) -> dict[str, Any]:
+    """Each compilation of a frame: how it ended, in which time, with how many guards."""
+    frames = report.run.frames[:ROWS_AT_MOST]
+    spent = {one.frame: one.total_s for one in report.compile_time.frames} if report.compile_time else {}
+    rows = []
+    for one in frames:
+        time = wording.seconds(spent[one.id]) if one.id in spent else ""
+        place = "" if one.file is None else wording.place(Location(one.file, one.line), _base(report))
+        guards = f"{one.guards.count:,}" if one.guards else ""
+        rows.append(plain_row(one.id, one.key.text, wording.frame_name(one.name), one.outcome, place, time, guards, name=one.id))
+    headings = ("id", "compile id", "function", "outcome", "begins at", "compile time", "guards")
+    left = len(report.run.frames) - len(frames)
+    return {
+        "anchor": "frames",
+        "title": "Frames",
+        "said": wording.frames_count(report),
+        "lines": [],
+        "columns": [{"heading": name, "numeric": False} for name in headings],
+        "rows": rows,
+        "hidden": f"{left:,} more in report.json" if left else "",
+        "closing": "",
+    }
+
+
+def _base(report: Report) -> Path | None:
+    return Path(report.run.info.cwd) if report.run.info.cwd else None
+
+
+def tables(report: Report) -> list[dict[str, Any]]:
+    """The frames, and the sections of the other renderers but those that the page shows in its own way."""
+    detail = Detail(base=_base(report), verbose=True, show_free=True)
+    listed = (one for one in sections(report, detail) if one.title not in ("Captured graphs", "Compile time"))
+    found = [_table(one, number) for number, one in enumerate(listed)]
+    return [*found, *([_frames(report)] if report.run.frames else [])]
+
+
+def _table(one: Section, number: int) -> dict[str, Any]:
+    shown = one.items[:ROWS_AT_MOST]
+    cells = [one.row(item) for item in shown]
+    plain = [["x" if cell else "" for cell in row] for row in cells]
+    columns, _ = without_empty(one.columns, plain) if plain else ([], [])
+    used = [at for at, column in enumerate(one.columns) if column in columns]
+    left = len(one.items) - len(shown)
+    return {
+        "anchor": f"table-{number}",
+        "title": one.title,
+        "said": clean(one.said),
+        "lines": [clean(line, limit=2000) for line in one.lines],
+        "columns": [{"heading": column.heading, "numeric": column.numeric} for column in columns],
+        "rows": [{"id": _row_id(row), "cells": [_cell(row[at], numeric=one.columns[at].numeric) for at in used]} for row in cells],
+        "hidden": f"{left:,} more in report.json" if left else "",
+        "closing": clean(one.closing),
+    }
+
+
+def _row_id(row: Sequence[Cell]) -> str:
+    """The id of the entry that the row is about, as an anchor, where the first cell is one."""
+    text = row[0][0].text if row and row[0] and row[0][0].code else ""
+    return text if OURS.match(text) else ""
+
+
+def _cell(cell: Cell, *, numeric: bool = False) -> dict[str, Any]:
+    parts = []
+    for number, part in enumerate(cell):
+        text = clean(part.text, limit=part.limit)
+        href = f"#{text}" if part.code and OURS.match(text) and text[0] in "bg" else ""
+        parts.append(_part(text, code=part.code, before=part.before if number else "", href=href))
+    return {"parts": parts, "numeric": numeric, "changed": False}
+
+
+def _pairs(title: str, pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    rows = [plain_row(name, value) for name, value in pairs]
+    return {"title": title, "columns": [{"heading": "name", "numeric": False}, {"heading": "value", "numeric": False}], "rows": rows}
+
+
+def plain_row(*texts: str, name: str = "") -> dict[str, Any]:
+    """A row of plain texts; `name` is its anchor."""
+    return {"id": name if OURS.match(name) else "", "cells": [_cell_of(text) for text in texts]}
+
+
+def _cell_of(text: str) -> dict[str, Any]:
+    return {"parts": [_part(clean(text, limit=400))], "numeric": False, "changed": False}
+
+
+def environment(report: Report) -> dict[str, Any]:
+    """What ran, and how much of it was recorded."""
+    info, facts = report.run.info, wording.environment(report.run.processes)
+    complete, why = completeness(report.run)
+    pairs = {
+        "command": wording.command(report),
+        "working directory": info.cwd,
+        "started": info.started_at,
+        "ended": wording.ending(report),
+        "torch": facts.torch,
+        "Python": facts.python,
+        "device": facts.device,
+        "recorded by": f"dynadiag {info.dynadiag}" if info.dynadiag else None,
+        "complete": "yes" if complete else why,
+        "records": f"{sum(process.records for process in report.run.processes):,}",
+        "ranks": str(facts.ranks) if facts.ranks else None,
+    }
+    return _pairs("Environment", ((name, value or "not known") for name, value in pairs.items() if name != "ranks" or value))
+
+
+def options(report: Report) -> dict[str, Any]:
+    """The options that were not at their defaults, of the first process that has some."""
+    config = next((process.config for process in report.run.processes if process.config), {})
+    options = [(f"{area}.{name}", str(value)) for area, names in config.items() for name, value in sorted(names.items())]
+    return _pairs("Options", [one for one in options if one != ("torch.grad_mode", "True")][:ROWS_AT_MOST])

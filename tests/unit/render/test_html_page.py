@@ -1,0 +1,105 @@
+"""`report.html`: nothing from outside is live in it, its links lead somewhere, and it loads nothing."""
+
+import base64
+import dataclasses
+import hashlib
+import re
+from collections import Counter
+from html.parser import HTMLParser
+
+import pytest
+
+from dynadiag.render.html import graphs, report_page
+from tests.unit.render.test_every_string import HOSTILE, assert_plain, filled
+
+
+class Page(HTMLParser):
+    """The tags of a page with their attributes, and the text in its scripts and styles."""
+
+    def __init__(self, text):
+        super().__init__(convert_charrefs=True)
+        self.tags, self.raw, self._inside = [], {"script": [], "style": []}, None
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        self._inside = tag if tag in self.raw else None
+
+    def handle_endtag(self, tag):
+        self._inside = None
+
+    def handle_data(self, data):
+        if self._inside:
+            self.raw[self._inside].append(data)
+
+    def all(self, name):
+        return [attributes[name] for _, attributes in self.tags if name in attributes]
+
+
+@pytest.fixture
+def page(samples):
+    return Page(report_page.render(samples.sample_report()))
+
+
+def allowed(page):
+    """What the policy lets run, by kind."""
+    (policy,) = [value for value in page.all("content") if "default-src" in value]
+    return {name: set(rest) for name, *rest in (part.split() for part in policy.split(";"))}
+
+
+def test_every_link_leads_to_a_place_in_the_page(page):
+    anchors = Counter(page.all("id"))
+    assert [name for name, count in anchors.items() if count > 1] == []
+    inner = [href for href in page.all("href") if href.startswith("#")]
+    assert {"#findings", "#b0", "#g0"} <= set(inner)
+    assert [href for href in inner if href[1:] not in anchors] == []
+
+
+def test_the_policy_lets_only_our_style_and_scripts_in(page):
+    rules = allowed(page)
+    assert rules["default-src"] == {"'none'"} and rules["img-src"] == {"data:"}
+
+    def hashes(texts):
+        return {f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in texts}
+
+    assert rules["style-src"] == hashes(page.raw["style"]) and rules["script-src"] == hashes(page.raw["script"])
+    assert not [name for name in page.all("src") if not name.startswith("data:")]
+    assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on") or name == "style"]
+
+
+@pytest.mark.parametrize("number", range(len(HOSTILE)))
+def test_what_a_log_says_is_text(samples, number):
+    ordinary = Page(report_page.render(samples.sample_report()))
+    text = report_page.render(filled(samples.sample_report(), HOSTILE[number], but=("id", "evidence", "severity", "outcome", "kind")))
+    found = Page(text)
+    assert {tag for tag, _ in found.tags} <= {tag for tag, _ in ordinary.tags} | {"ul", "li", "table", "code", "span"}
+    assert len(found.raw["script"]) == 2 and found.raw["script"] == ordinary.raw["script"]
+    assert not [href for href in found.all("href") if not href.startswith("#")]
+    assert not [name for _, attributes in found.tags for name in attributes if name.startswith("on") or name == "style"]
+    assert_plain(re.sub(r"[\t\r]", "", text))
+
+
+def test_only_torchs_own_pages_are_linked(samples):
+    report = samples.sample_report()
+    sites = tuple(
+        dataclasses.replace(report.graph_breaks[0], id=f"b{at}", gb_id=name) for at, name in enumerate(("GB0123", "GB1/../x", "GBabcd"))
+    )
+    found = Page(report_page.render(dataclasses.replace(report, graph_breaks=sites)))
+    outside = [href for href in found.all("href") if not href.startswith("#")]
+    assert outside == ["https://meta-pytorch.github.io/compile-graph-break-site/gb/gb0123.html"]
+
+
+def test_pictures_and_texts_have_limits(samples, tmp_path, monkeypatch):
+    report = dataclasses.replace(samples.sample_report(), pictures={"g0": "graphs/a.svg", "g1": "graphs/b.svg", "g3": "../c.svg"})
+    (tmp_path / "graphs").mkdir()
+    for name in ("a", "b"):
+        (tmp_path / "graphs" / f"{name}.svg").write_text("<svg/>" + " " * 200)
+    monkeypatch.setattr(graphs, "PICTURE_BYTES", 400)
+    found = Page(report_page.render(report, tmp_path))
+    assert len([value for value in found.all("src") if value.startswith("data:image/svg+xml;base64,")]) == 1
+
+
+def test_a_run_that_compiled_nothing_has_a_page(samples):
+    text = report_page.render(samples.empty_report())
+    assert "No line of your own is known" in text and "None." in text
