@@ -13,6 +13,7 @@ from dynadiag.render.completeness import completeness
 from dynadiag.render.json_report import DEVICE_WHY, NO_COMPILE_TIME, NO_MUTATION_PASS
 from dynadiag.render.markdown_text import code, details, fenced, prose, section, table
 from dynadiag.render.sections import Detail, graph_breaks, sections
+from dynadiag.render.verdict import ending, verdict
 
 MAX_CHARACTERS = 60_000
 """GitHub refuses an issue body over 65,536 characters."""
@@ -37,6 +38,8 @@ def _blocks(report: Report, rows: int) -> Iterator[str]:
         yield f"**{prose(failed)}**"
     if wording.nothing_compiled(report):
         yield f"**{wording.nothing_words(report)}.**"
+    elif (said := verdict(report)) is not None:
+        yield f"**{prose(said)}.**"
     yield _counts(report)
     yield "## Findings"
     yield from _findings(report, rows)
@@ -49,7 +52,7 @@ def _headline(report: Report) -> str:
     complete, why = completeness(report.run)
     lines = {
         "command": code(wording.command(report)),
-        "ended": prose(wording.ending(report) or "not known (foreign log)"),
+        "ended": prose(ending(report) or "not known (foreign log)"),
         "torch": prose(facts.torch or "not known"),
         "Python": prose(facts.python or "not known"),
         "device": prose(facts.device or f"not known: {DEVICE_WHY}"),

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import get_args
 
 from dynadiag.facts.wording import NO_RECORDS
 from dynadiag.model import codes
 from dynadiag.model.location import Location
-from dynadiag.model.report import Cost, GraphBreak, Report, Summary
+from dynadiag.model.report import Cost, Finding, GraphBreak, Report, Severity, Summary
 from dynadiag.model.run import Process
 from dynadiag.render.sanitise import clean
 
@@ -212,6 +214,12 @@ def nothing_words(report: Report) -> str:
     told = (finding.title for finding in report.findings if finding.code == codes.NOTHING_COMPILED)
     unseen = any(title.startswith(NO_RECORDS) for title in told)
     return NO_RECORDS if unseen else "Nothing was compiled"
+
+
+def by_severity(findings: Iterable[Finding]) -> Iterator[tuple[str, int]]:
+    """The severities that occur, worst first, with their counts."""
+    counts = Counter(finding.severity for finding in findings)
+    return ((name, counts[name]) for name in get_args(Severity) if counts[name])
 
 
 def top_ops(ops: Mapping[str, int], count: int) -> str:
