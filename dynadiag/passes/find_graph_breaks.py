@@ -286,12 +286,21 @@ def _evidence(group: Sequence[GraphBreak], skips: dict[str, str]) -> tuple[str, 
 
 
 def merged_fixes(sites: Sequence[GraphBreak]) -> tuple[Advice, ...]:
-    """The advice of all sites, two at most; a setting that serves several lines is told once, with the other lines named."""
+    """The advice of all sites, two at most; a setting that serves several lines is told once, with the other lines named.
+
+    What cures a site that nothing before it cures is needed as well.
+    """
     found: dict[tuple[object, ...], list[tuple[Advice, GraphBreak]]] = {}
     for site in sites:
         for advice in site.advice:
             found.setdefault(_change(advice), []).append((advice, site))
-    return tuple(sorted((_told_once(group) for group in found.values()), key=leaves_out))[:MOST_FIXES]
+    fixes: list[Advice] = []
+    cured: set[str] = set()
+    for group in sorted(found.values(), key=lambda group: leaves_out(group[0][0]))[:MOST_FIXES]:
+        cures = {site.id for _, site in group}
+        fixes.append(replace(_told_once(group), follows=bool(fixes) and not cures & cured))
+        cured |= cures
+    return tuple(fixes)
 
 
 def _change(advice: Advice) -> tuple[object, ...]:

@@ -96,16 +96,18 @@ def _finding(number: int, finding: Finding, report: Report) -> Iterator[str]:
         if finding.where.code:
             yield fenced(finding.where.code, language="python", lines=3)
     yield prose(finding.why, limit=1200)
-    for advice in finding.fix:
-        yield from _advice(advice)
+    for label, advice in wording.advice_labels(finding.fix):
+        yield from _advice(label, advice)
     cost = prose(wording.cost(finding.cost)) if finding.cost else "not known"
     more = "" if len(finding.evidence) <= 8 else f" and {len(finding.evidence) - 8} more"
     yield f"Cost: {cost}. Evidence: {', '.join(code(name) for name in finding.evidence[:8]) or 'none'}{more}."
 
 
-def _advice(advice: Advice) -> Iterator[str]:
-    yield f"**Fix:** {prose(advice.text, limit=1200)}"
+def _advice(label: str, advice: Advice) -> Iterator[str]:
+    yield f"**{label.capitalize()}:** {prose(advice.text, limit=1200)}"
     change = [f"{sign} {line}" for sign, text in (("-", advice.before), ("+", advice.after)) for line in (text or "").splitlines()]
+    if advice.imports:
+        yield f"Needs {', '.join(code(one) for one in advice.imports)}."
     if change:
         yield fenced("\n".join(change), language="diff")
 
