@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import io
+import os
 import sys
 import traceback
 import webbrowser
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 FRAME_MAP = "frames"
 _FILE_WIDTH = 100
+_NO_LINKS = (None, "dumb", "linux")  # terminals that do not know OSC 8, or take it for something else
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,6 +178,7 @@ def _print(report: Report, options: ShowOptions, *, default: IO[str], directory:
     stream = text if into_file else sys.stdout if options.output == "-" else default
     console = Console(file=stream, highlight=False, width=_FILE_WIDTH if into_file else None, no_color=True if into_file else None)
     limit = options.limit or None
+    links = not into_file and stream.isatty() and os.environ.get("TERM") not in _NO_LINKS
     if options.full or options.show_free or options.mutations_only:
         terminal.print_report(
             report,
@@ -184,11 +187,12 @@ def _print(report: Report, options: ShowOptions, *, default: IO[str], directory:
             directory=directory,
             show_free=options.show_free,
             mutations_only=options.mutations_only,
+            links=links,
         )
     elif options.limit is None:
-        terminal.print_summary(report, console, directory=directory)
+        terminal.print_summary(report, console, directory=directory, links=links)
     else:
-        terminal.print_summary(report, console, limit=limit, lines=None, directory=directory)
+        terminal.print_summary(report, console, limit=limit, lines=None, directory=directory, links=links)
     if into_file:
         _emit(text.getvalue(), options.output, default)
 

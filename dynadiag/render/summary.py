@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.text import Text
 
-from dynadiag.facts.wording import script_arguments
+from dynadiag.facts.wording import script_arguments, unique
 from dynadiag.masking import MASK
 from dynadiag.model import codes
 from dynadiag.model.report import Finding, Report
@@ -19,6 +19,7 @@ from dynadiag.render.page import Page
 from dynadiag.render.sanitise import clean, clean_block
 from dynadiag.render.terminal_findings import print_brief
 from dynadiag.render.verdict import ending, verdict
+from dynadiag.rules.rule import is_known
 
 BRIEF_LIMIT = 3
 BRIEF_LINES = 24
@@ -145,6 +146,9 @@ def _closing(report: Report, page: Page, *, shown: int, folder: str | None) -> N
         page.line(row, prefix=label)
     write_files(report, page, folder)
     hidden = list(_hidden(report, shown, len(notes) - _BRIEF_NOTES))
+    looked_up = tuple(unique(finding.code for finding in report.findings[:shown] if is_known(finding.code)))
+    if looked_up:
+        page.whole(f"dynadiag rule {' '.join(looked_up)}", prefix="more on a code: ")
     if hidden:
         full = "--full" if folder is None else f"`{shlex.join(('dynadiag', 'explain', '--full', folder))}`"
         page.line(f"{full} also shows {', '.join(hidden)}.")

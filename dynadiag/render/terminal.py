@@ -49,6 +49,7 @@ def print_report(
     directory: Path | None = None,
     show_free: bool = False,
     mutations_only: bool = False,
+    links: bool = False,
 ) -> None:
     """Print the whole report.
 
@@ -61,10 +62,11 @@ def print_report(
         directory: where report.json, report.md and graphs/ were written; the run directory when None.
         show_free: list mutations that cost nothing one by one.
         mutations_only: only the headline and what concerns mutations.
+        links: torch's ids are links to torch's pages (OSC 8), for a terminal.
     """
     base = base or _current_folder()
     detail = Detail(base=base, verbose=verbose, show_free=show_free, mutation_advice=mutations_only)
-    page = Page(console)
+    page = Page(console, links=links)
     if mutations_only:
         known = {one.id for one in report.mutations}
         report = replace(report, findings=tuple(one for one in report.findings if known.intersection(one.evidence)))
@@ -84,13 +86,14 @@ def print_summary(
     lines: int | None = BRIEF_LINES,
     base: Path | None = None,
     directory: Path | None = None,
+    links: bool = False,
 ) -> None:
     """Print what to know first: the counts that are not zero, the most expensive findings, what is left out, and what to type next.
 
     The parameters are those of `print_report`, and `lines`: after so many lines no further finding begins.
     """
     base = base or _current_folder()
-    write_summary(report, Page(console), limit=limit, lines=lines, base=base, folder=_folder(report, base, directory))
+    write_summary(report, Page(console, links=links), limit=limit, lines=lines, base=base, folder=_folder(report, base, directory))
 
 
 def _current_folder() -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from rich.style import Style
 from rich.text import Text
 
 from dynadiag.model.location import Location
@@ -12,6 +13,7 @@ from dynadiag.model.report import Advice, Finding, GraphBreak, Report
 from dynadiag.render import wording
 from dynadiag.render.page import Page
 from dynadiag.render.sanitise import clean, clean_block, clean_code
+from dynadiag.rules.rule import page_address
 
 SEVERITY_STYLES = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
 _LABEL_WIDTH = 6
@@ -64,9 +66,9 @@ def print_finding(finding: Finding, report: Report, page: Page, *, verbose: bool
 
 def _head(finding: Finding, report: Report, page: Page, *, base: Path | None, limit: int | None, verbose: bool = False) -> None:
     style = SEVERITY_STYLES.get(finding.severity, "bold")
-    head = Text.assemble(
-        (f"{clean(finding.severity, limit=20)} {clean(finding.code, limit=40)}", style), "  ", (clean(finding.title), "bold")
-    )
+    address = page_address(finding.code) if page.links else None
+    code = Text(clean(finding.code, limit=40), style=Style.parse(style) + Style(link=address))
+    head = Text.assemble((f"{clean(finding.severity, limit=20)} ", style), code, "  ", (clean(finding.title), "bold"))
     page.line(head, hang="    ")
     _source_line(finding.where, page, base)
     _inner_sites(finding, report, page, base=None if verbose else base, limit=limit)

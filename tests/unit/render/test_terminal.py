@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -288,3 +289,19 @@ def test_the_exception_of_a_started_process_is_named_with_its_rank_only_where_th
 
     assert "exit 1 (OSError at train.py:7: a)" in shown(child, own)
     assert "exit 1 (KeyError at train.py:9 on rank 1: b)" in shown(launcher, child)
+
+
+def test_ids_of_torch_are_links_to_torchs_pages_where_asked_and_codes_can_be_looked_up(samples, show):
+    report = samples.sample_report()
+    codes = ("GB0170", "DR02", "GB9999", "GB0170\x1b]8;;http://evil.example\x1b\\", "GB0170/../x")
+    findings = tuple(replace(report.findings[0], code=code, title="t") for code in codes)
+    report = replace(report, findings=findings)
+    console = {"force_terminal": True, "color_system": "standard"}
+    linked = show(report, summary=True, width=120, limit=None, lines=None, links=True, console=console)
+    assert re.findall(r"\x1b\]8;[^;]*;([^\x1b]+)", linked) == ["https://meta-pytorch.github.io/compile-graph-break-site/gb/gb0170.html"]
+    for text in (
+        show(report, summary=True, width=120, limit=None, lines=None, console=console),
+        show(report, summary=True, width=120, limit=None, lines=None, links=True),
+    ):
+        assert "\x1b]8" not in text and "more on a code: dynadiag rule GB0170 DR02\n" in text
+    assert "more on a code" not in show(replace(report, findings=findings[2:]), summary=True, limit=None, lines=None)
