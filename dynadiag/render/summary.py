@@ -31,15 +31,20 @@ def write_summary(
     report: Report, page: Page, *, limit: int | None = BRIEF_LIMIT, lines: int | None = BRIEF_LINES, base: Path, folder: str | None
 ) -> None:
     """Write the parts in their order; after `lines` lines no further finding begins. `folder` is where the report's files are."""
+    write_opening(report, page)
+    page.blank()
+    shown = _findings(report, page, limit=limit, lines=lines, base=base)
+    _closing(report, page, shown=shown, folder=folder)
+
+
+def write_opening(report: Report, page: Page) -> None:
+    """The verdict, the counts that are not zero, and how the program ended."""
     write_failed_passes(report, page)
     write_verdict(report, page)
     counts = ", ".join(_present(report, told=verdict(report) is not None))
     if counts or not wording.nothing_compiled(report):
         page.line(counts or "no graph breaks, recompiles or fallbacks", style="bold")
     _circumstances(report, page)
-    page.blank()
-    shown = _findings(report, page, limit=limit, lines=lines, base=base)
-    _closing(report, page, shown=shown, folder=folder)
 
 
 def write_verdict(report: Report, page: Page) -> None:

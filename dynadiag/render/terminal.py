@@ -29,6 +29,7 @@ from dynadiag.render.summary import (
     write_cut_short,
     write_failed_passes,
     write_files,
+    write_opening,
     write_summary,
     write_verdict,
 )
@@ -94,6 +95,16 @@ def print_summary(
     """
     base = base or _current_folder()
     write_summary(report, Page(console, links=links), limit=limit, lines=lines, base=base, folder=_folder(report, base, directory))
+
+
+def print_verdict(report: Report, console: Console) -> None:
+    """Print only what was compiled, the counts that are not zero, how the program ended, and how many findings there are."""
+    page = Page(console)
+    write_opening(report, page)
+    if report.findings:
+        page.line(severities(report))
+    else:
+        no_findings(report, page)
 
 
 def _current_folder() -> Path:
