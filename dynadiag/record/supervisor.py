@@ -27,6 +27,7 @@ from dynadiag.record import directory as run_directory
 from dynadiag.record import processes
 from dynadiag.record.environment import working_directory
 from dynadiag.record.guardian import Guardian, guarded
+from dynadiag.record.project import project_of
 from dynadiag.record.settings import VARIABLE, Settings
 from dynadiag.record.stability import StabilityWatch
 from dynadiag.record.target import RecordOptions, Target, command_of
@@ -146,6 +147,7 @@ def record(target: Target, options: RecordOptions) -> RecordResult:
     after `stop_when_stable_s`.
     """
     command = command_of(target, options.python)
+    project = project_of(Path(target.argv[0]).absolute() if target.kind == "script" else None)
     progress = _Progress()
     directory = _make_directory(target, options, progress)
     if options.announce and directory is not None:
@@ -157,6 +159,8 @@ def record(target: Target, options: RecordOptions) -> RecordResult:
         cwd=working_directory(),
         started_at=_now(),
         running=True,
+        own=project.own,
+        libraries=project.libraries,
     )
     _write_info(directory, info, progress)
     mark = None if directory is None else _settings(directory, options).dumps()

@@ -166,6 +166,7 @@ class RunBuilder:
     parity: list[ParityCall] = field(default_factory=list)
     notes: dict[str, int] = field(default_factory=dict)
     site_prefixes: dict[str, None] = field(default_factory=dict)
+    libraries: dict[str, None] = field(default_factory=dict)
     blocks: dict[tuple[str, int], str] = field(default_factory=dict)
     shared: dict[Any, Any] = field(default_factory=dict)
     texts: dict[tuple[str, int], int] = field(default_factory=dict)
