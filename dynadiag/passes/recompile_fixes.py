@@ -13,6 +13,7 @@ from dynadiag.passes.recompiled import Recompiled
 from dynadiag.passes.transitions import Row
 
 _SHOWN = 2
+_BOTH = " This ends both recompiles."
 _SEVERAL = 4
 _MOST_VERSIONS = 64
 # With them torch makes dynamic what has changed once.
@@ -38,7 +39,7 @@ def counted_fixes(group: Sequence[Recompiled], events: int, *, hit: bool) -> tup
 
 
 def _said(count: int, events: int) -> str:
-    return f" This ends {count if count < events else 'all'} of these {events} recompiles."
+    return f" This ends {f'{count} of these' if count < events else 'all'} {events} recompiles." if (count, events) != (2, 2) else _BOTH
 
 
 def distinct(advice: Iterable[Advice]) -> tuple[Advice, ...]:

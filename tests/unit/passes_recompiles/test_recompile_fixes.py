@@ -58,6 +58,9 @@ def test_a_change_for_another_cause_is_needed_too_and_one_for_the_same_cause_is_
         return [(fix.slug, fix.follows) for fix in counted_fixes(group, 9, hit=False)]
 
     a, b = (Advice(slug=slug, text=slug) for slug in "ab")
+    group = [SimpleNamespace(rows=[row(number) for number in range(2)], advice=((a,), (a,)))]
+    assert [fix.text for fix in counted_fixes(group, 2, hit=False)] == ["a This ends both recompiles."]
+    assert [fix.text for fix in counted_fixes(group, 3, hit=False)] == ["a This ends 2 of these 3 recompiles."]
     assert slugs((a,), (b,)) == [("a", False), ("b", True)]
     assert slugs((a, b)) == [("a", False), ("b", False)]
 
