@@ -55,7 +55,9 @@ def write_verdict(report: Report, page: Page) -> None:
     page.line(loudly, style="bold red")
     if not wording.nothing_compiled(report) or any(finding.code == codes.NOTHING_COMPILED for finding in report.findings):
         return
-    reasons = [f"{wording.FALLBACK_KINDS.get(item.kind, clean(item.kind))}: {clean(item.reason)}" for item in report.fallbacks]
+    told = {name for finding in report.findings for name in finding.evidence}
+    left = [item for item in report.fallbacks if item.id not in told]
+    reasons = [f"{wording.FALLBACK_KINDS.get(item.kind, clean(item.kind))}: {clean(item.reason)}" for item in left]
     if not report.run.compile_calls and not reasons:
         reasons = ["no call of torch.compile was recorded"]
     for reason in dict.fromkeys(reasons):

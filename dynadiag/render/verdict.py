@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dynadiag.facts.almost_nothing import almost_nothing
+from dynadiag.facts.almost_nothing import AlmostNothing, almost_nothing
 from dynadiag.facts.user_frames import own_frame
 from dynadiag.facts.wording import rank_text, short_place
 from dynadiag.model import codes
+from dynadiag.model.location import Location
 from dynadiag.model.report import Finding, Report
 from dynadiag.model.run import Problem, Run
 from dynadiag.render import wording
@@ -24,15 +25,20 @@ def verdict(report: Report) -> str | None:
     if wording.nothing_compiled(report):
         told = next((finding.title for finding in report.findings if finding.code == codes.NOTHING_COMPILED), "")
         opening = wording.nothing_words(report)
-        return _loud(clean(told) if told.startswith(opening) else opening)
+        found = None if told else almost_nothing(report.run)
+        return _loud(clean(told)) if told.startswith(opening) else f"{opening.upper()}{f': {_in_python(found)}' if found else ''}"
     found = almost_nothing(report.run)
     if found is None:
         return None
-    in_python = f"{_and(found.in_python)} run{'s' if len(found.in_python) == 1 else ''} in Python"
+    in_python = _in_python(found)
     if not found.graphs:
         return f"NO GRAPH IS COMPILED: {in_python}"
     graphs = wording.plural(found.graphs, "graph")
     return f"ALMOST NOTHING IS COMPILED: {wording.plural(found.operators, 'operator')} in {graphs}; {in_python}"
+
+
+def _in_python(found: AlmostNothing) -> str:
+    return f"{_and(found.in_python)} run{'s' if len(found.in_python) == 1 else ''} in Python"
 
 
 def _and(names: Sequence[str]) -> str:
@@ -61,7 +67,7 @@ def raised(report: Report) -> str | None:
     problem = _raised(report)
     if problem is None:
         return None
-    name, colon, message = " ".join(problem.text.split()).partition(": ")
+    name, colon, message = " ".join(problem.text.strip().split("\n")[0].split()).partition(": ")
     name = name.rpartition(".")[2]
     if not name.isidentifier():
         return None
@@ -69,7 +75,7 @@ def raised(report: Report) -> str | None:
     place = f" at {short_place(where)}" if where is not None else ""
     on = rank_text(report.run, (problem.process,)) if problem.process in _started(report.run) else ""
     text = f"{name}{place}{f' on {on}' if on else ''}"
-    return clean(text if not colon or _told(message, report.findings) else f"{text}: {message[:_LONGEST_MESSAGE]}")
+    return clean(text if not colon or _told(message, where, report.findings) else f"{text}: {message[:_LONGEST_MESSAGE]}")
 
 
 def _raised(report: Report) -> Problem | None:
@@ -86,5 +92,9 @@ def _started(run: Run) -> set[int]:
     return {process.index for process in run.processes if process.parent_pid in pids}
 
 
-def _told(message: str, findings: tuple[Finding, ...]) -> bool:
+def _told(message: str, where: Location | None, findings: tuple[Finding, ...]) -> bool:
+    """Whether a finding says it: with its words, or as the error at its line."""
+    errors = [finding.where for finding in findings if finding.severity == "error" and finding.where is not None]
+    if where is not None and any((one.file, one.line) == (where.file, where.line) for one in errors):
+        return True
     return len(message) >= _SHORTEST and any(message[:_TELLING] in " ".join(finding.why.split()) for finding in findings)
