@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import re
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,14 @@ _PYDANTIC = (
     (re.compile(r"^Input should be a valid number\b.*"), "not a number."),
     (re.compile(r"^Input should be "), "should be "),
 )
+
+
+class Color(enum.StrEnum):
+    """When the text has colours."""
+
+    auto = "auto"
+    always = "always"
+    never = "never"
 
 
 class Command(TyperCommand):

@@ -180,15 +180,15 @@ def _print(report: Report, options: ShowOptions, *, default: IO[str], directory:
     into_file = options.output not in (None, "-")
     text = io.StringIO()
     stream = text if into_file else sys.stdout if options.output == "-" else default
-    console = _console(stream, options, into_file)
+    page = _console(stream, options, into_file)
     limit = options.limit or None
     links = not into_file and options.color != "never" and stream.isatty() and os.environ.get("TERM") not in _NO_LINKS
     if options.quiet:
-        terminal.print_verdict(report, console)
+        terminal.print_verdict(report, page)
     elif options.full or options.verbose or options.show_free or options.mutations_only:
         terminal.print_report(
             report,
-            console,
+            page,
             limit=terminal.DEFAULT_LIMIT if options.limit is None else limit,
             verbose=options.verbose,
             directory=directory,
@@ -197,21 +197,26 @@ def _print(report: Report, options: ShowOptions, *, default: IO[str], directory:
             links=links,
         )
     elif options.limit is None:
-        terminal.print_summary(report, console, directory=directory, links=links)
+        terminal.print_summary(report, page, directory=directory, links=links)
     else:
-        terminal.print_summary(report, console, limit=limit, lines=None, directory=directory, links=links)
+        terminal.print_summary(report, page, limit=limit, lines=None, directory=directory, links=links)
     if into_file:
         _emit(text.getvalue(), options.output, default)
+
+
+def console(stream: IO[str], color: str) -> Console:
+    """Where text goes; `color` is auto, always or never."""
+    from rich.console import Console
+
+    if color == "always":
+        return Console(file=stream, highlight=False, force_terminal=True, color_system="standard", no_color=False)
+    return Console(file=stream, highlight=False, no_color=True if color == "never" else None)
 
 
 def _console(stream: IO[str], options: ShowOptions, into_file: bool) -> Console:
     from rich.console import Console
 
-    if into_file:
-        return Console(file=stream, highlight=False, width=_FILE_WIDTH, no_color=True)
-    if options.color == "always":
-        return Console(file=stream, highlight=False, force_terminal=True, color_system="standard", no_color=False)
-    return Console(file=stream, highlight=False, no_color=True if options.color == "never" else None)
+    return Console(file=stream, highlight=False, width=_FILE_WIDTH, no_color=True) if into_file else console(stream, options.color)
 
 
 def _emit(text: str, output: str | None, default: IO[str]) -> None:

@@ -11,7 +11,7 @@ import typer
 
 from dynadiag.errors import UsageError
 from dynadiag.trace.sources import is_recording, recording_at
-from dynadiag_cli.command_line import ANALYSIS, MODE, RECORDING, REPORT
+from dynadiag_cli.command_line import ANALYSIS, MODE, RECORDING, REPORT, Color
 
 if TYPE_CHECKING:
     from dynadiag.model import Report
@@ -31,14 +31,6 @@ class Format(enum.StrEnum):
     text = "text"
     json = "json"
     md = "md"
-
-
-class Color(enum.StrEnum):
-    """When the text has colours."""
-
-    auto = "auto"
-    always = "always"
-    never = "never"
 
 
 def explain(
