@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
+from dynadiag.advice.imports import with_imports
 from dynadiag.facts.lookups import kept_graphs
 from dynadiag.model import codes
 from dynadiag.model.parity import Replayed
@@ -61,7 +62,7 @@ def build(run: Run, passes: Sequence[Pass] = ALL_PASSES, *, replayed: Replayed |
         guards=_joined(results, lambda result: result.guards),
         compile_time=compile_time,
         ranks=_joined(results, lambda result: result.ranks),
-        findings=_ranked(_explained(tuple(finding for result in results for finding in result.findings))),
+        findings=_ranked(_copyable(one, run) for one in _explained(tuple(finding for result in results for finding in result.findings))),
         parity=next((result.parity for result in results if result.parity is not None), None),
         replayed=replayed,
         notes=tuple(dict.fromkeys((*run.notes, *notes, *(note for result in results for note in result.notes)))),
@@ -114,6 +115,15 @@ def _explained(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """Without the failed compilations that another error explains: a write that makes torch fail is told with its line, once."""
     blamed = {one for finding in findings if finding.code in _REFUSED_WRITES and finding.severity == "error" for one in finding.evidence}
     return tuple(one for one in findings if one.code != codes.COMPILATION_FAILED or not one.evidence or not blamed.issuperset(one.evidence))
+
+
+def _copyable(finding: Finding, run: Run) -> Finding:
+    """The finding with each change once, and with the imports that its code needs."""
+    if not finding.fix:
+        return finding
+    once = {(advice.before, advice.after) if advice.after else advice.text: advice for advice in reversed(finding.fix)}
+    kept = [with_imports(advice, finding.where, run) for advice in finding.fix if any(advice is one for one in once.values())]
+    return replace(finding, fix=(replace(kept[0], follows=False), *kept[1:]))
 
 
 def _ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -8,7 +8,7 @@ import typer
 
 import dynadiag
 from dynadiag_cli import verb_bench, verb_doctor, verb_explain, verb_graph, verb_minify, verb_parity, verb_rule, verb_runs
-from dynadiag_cli.command_line import TargetCommand
+from dynadiag_cli.command_line import Command, TargetCommand
 
 app = typer.Typer(
     name="dynadiag",
@@ -39,8 +39,10 @@ app.command(
     cls=TargetCommand,
     epilog=verb_explain.EXAMPLES,
 )(verb_explain.explain)
-app.command("graph", short_help="Write one captured graph as a script and as a picture.", epilog=verb_graph.EXAMPLES)(verb_graph.graph)
-app.command("bench", short_help="Say whether compiled code is faster on this machine, and right.", epilog=verb_bench.EXAMPLES)(
+app.command("graph", short_help="Write one captured graph as a script and as a picture.", cls=Command, epilog=verb_graph.EXAMPLES)(
+    verb_graph.graph
+)
+app.command("bench", short_help="Say whether compiled code is faster on this machine, and right.", cls=Command, epilog=verb_bench.EXAMPLES)(
     verb_bench.bench
 )
 app.command("minify", short_help="Reduce a failure to the smallest program that shows it.", cls=TargetCommand, epilog=verb_minify.EXAMPLES)(
@@ -49,8 +51,10 @@ app.command("minify", short_help="Reduce a failure to the smallest program that 
 app.command(
     "parity", short_help="Replay captured graphs on other calls, and compare with eager.", cls=TargetCommand, epilog=verb_parity.EXAMPLES
 )(verb_parity.parity)
-app.command("rule", short_help="Explain codes of a report, such as GB0170 and DM05.", epilog=verb_rule.EXAMPLES)(verb_rule.rule)
-app.command("runs", short_help="List run directories, or delete old ones.", epilog=verb_runs.EXAMPLES)(verb_runs.runs)
-app.command("doctor", short_help="Print versions, devices and tools, to paste into an issue.", epilog=verb_doctor.EXAMPLES)(
+app.command("rule", short_help="Explain codes of a report, such as GB0170 and DM05.", cls=Command, epilog=verb_rule.EXAMPLES)(
+    verb_rule.rule
+)
+app.command("runs", short_help="List run directories, or delete old ones.", cls=Command, epilog=verb_runs.EXAMPLES)(verb_runs.runs)
+app.command("doctor", short_help="Print versions, devices and tools, to paste into an issue.", cls=Command, epilog=verb_doctor.EXAMPLES)(
     verb_doctor.doctor
 )

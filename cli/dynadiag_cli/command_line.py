@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import enum
+import re
 from pathlib import Path
 from typing import Any
 
+import typer
 from typer.core import TyperCommand
 
 from dynadiag.errors import DynadiagError, UsageError
@@ -15,7 +18,64 @@ LONGEST_S = 2_000_000
 """For options in seconds: poll(2) counts milliseconds in 31 bits, 24 days."""
 
 
-class TargetCommand(TyperCommand):
+RECORDING, REPORT, ANALYSIS = "Recording", "What is printed", "What is analysed"
+"""Headings of `--help` under which options stand (`rich_help_panel`); those without one come first."""
+_PYDANTIC = (
+    (re.compile(r"^Value error, "), ""),
+    (re.compile(r"^Input should be a valid integer\b.*"), "not a whole number."),
+    (re.compile(r"^Input should be a valid number\b.*"), "not a number."),
+    (re.compile(r"^Input should be "), "should be "),
+)
+
+
+class Color(enum.StrEnum):
+    """When the text has colours."""
+
+    auto = "auto"
+    always = "always"
+    never = "never"
+
+
+class Command(TyperCommand):
+    """A command whose help has its options under headings, and whose help and errors name no types of Python."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As Typer, in words for people."""
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            for pattern, words in _PYDANTIC:
+                error.message = pattern.sub(words, error.message)
+            raise
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """The line "Usage:" with our own names of the arguments, which say what may be left out and repeated."""
+        arguments = [one for one in self.get_params(ctx) if one.param_type_name == "argument"]
+        return [str(self.options_metavar), *(_named(one) for one in arguments)]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """The arguments, then the options by heading."""
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is None:
+                continue
+            if parameter.param_type_name == "argument":
+                text = re.sub(r"\s*\[required\]$", "", record[1])
+                groups.setdefault("Arguments", []).append((_named(parameter), text))
+            else:
+                groups.setdefault(getattr(parameter, "rich_help_panel", None) or "Options", []).append(record)
+        for heading, rows in groups.items():
+            with formatter.section(heading):
+                formatter.write_dl(rows)
+
+
+def _named(argument: Any) -> str:
+    name = argument.metavar or str(argument.name).upper()
+    return name if argument.required or name.startswith("[") else f"[{name}]"
+
+
+class TargetCommand(Command):
     """A command whose options stop at its target, so that `explain --cost train.py --lr 3` gives `--lr 3` to the script.
 
     `ctx.meta[MODE]` says what the target is: "path", "module" (after `-m`, as in `python -m`) or "command" (after `--`).

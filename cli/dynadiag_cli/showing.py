@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import io
+import os
 import sys
 import traceback
 import webbrowser
@@ -20,23 +21,30 @@ from dynadiag.files import write_file, write_inside
 from dynadiag_cli.progress import progress
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from dynadiag.model import Report, Run
     from dynadiag.record import RecordResult
 
 _FILE_WIDTH = 100
+_NO_LINKS = (None, "dumb", "linux")  # terminals that do not know OSC 8, or take it for something else
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShowOptions:
     """How to show a report: `format` text, json or md; `output` a file, "-" or None; `renderer` None draws nothing.
 
-    `full` prints the tables too; `limit` findings (0 all, None as many as usual); `show_free` lists mutations that cost nothing;
+    `full` prints the tables too, `verbose` torch's explanations as well, `quiet` only the verdict; `color` is auto, always or never;
+    `limit` findings (0 all, None as many as usual); `show_free` lists mutations that cost nothing;
     `mutations_only` leaves out the rest of the text.
     """
 
     format: str = "text"
     output: str | None = None
     full: bool = False
+    quiet: bool = False
+    verbose: bool = False
+    color: str = "auto"
     limit: int | None = None
     renderer: str | None = "auto"
     show_free: bool = False
@@ -174,30 +182,48 @@ def _print(report: Report, options: ShowOptions, *, default: IO[str], directory:
 
         _emit(markdown.render(report), options.output, default)
         return
-    from rich.console import Console
-
     from dynadiag.render import terminal
 
     into_file = options.output not in (None, "-")
     text = io.StringIO()
     stream = text if into_file else sys.stdout if options.output == "-" else default
-    console = Console(file=stream, highlight=False, width=_FILE_WIDTH if into_file else None, no_color=True if into_file else None)
+    page = _console(stream, options, into_file)
     limit = options.limit or None
-    if options.full or options.show_free or options.mutations_only:
+    links = not into_file and options.color != "never" and stream.isatty() and os.environ.get("TERM") not in _NO_LINKS
+    if options.quiet:
+        terminal.print_verdict(report, page)
+    elif options.full or options.verbose or options.show_free or options.mutations_only:
         terminal.print_report(
             report,
-            console,
+            page,
             limit=terminal.DEFAULT_LIMIT if options.limit is None else limit,
+            verbose=options.verbose,
             directory=directory,
             show_free=options.show_free,
             mutations_only=options.mutations_only,
+            links=links,
         )
     elif options.limit is None:
-        terminal.print_summary(report, console, directory=directory)
+        terminal.print_summary(report, page, directory=directory, links=links)
     else:
-        terminal.print_summary(report, console, limit=limit, lines=None, directory=directory)
+        terminal.print_summary(report, page, limit=limit, lines=None, directory=directory, links=links)
     if into_file:
         _emit(text.getvalue(), options.output, default)
+
+
+def console(stream: IO[str], color: str) -> Console:
+    """Where text goes; `color` is auto, always or never."""
+    from rich.console import Console
+
+    if color == "always":
+        return Console(file=stream, highlight=False, force_terminal=True, color_system="standard", no_color=False)
+    return Console(file=stream, highlight=False, no_color=True if color == "never" else None)
+
+
+def _console(stream: IO[str], options: ShowOptions, into_file: bool) -> Console:
+    from rich.console import Console
+
+    return Console(file=stream, highlight=False, width=_FILE_WIDTH, no_color=True) if into_file else console(stream, options.color)
 
 
 def _emit(text: str, output: str | None, default: IO[str]) -> None:

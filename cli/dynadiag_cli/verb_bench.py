@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dynadiag.errors import OutputError, UsageError
-from dynadiag_cli.command_line import LONGEST_S
+from dynadiag_cli.command_line import LONGEST_S, Color
 from dynadiag_cli.progress import StatusLine, on_one_line
 
 if TYPE_CHECKING:
@@ -106,6 +106,7 @@ def bench(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace DIR if dynadiag created it.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print bench.json instead of the table.")] = False,
+    color: Annotated[Color, typer.Option("--color", help="When to colour the table.")] = Color.auto,
 ) -> None:
     """Tell whether the compiled step is faster on this machine, and whether its results are still correct.
 
@@ -157,7 +158,7 @@ def bench(
         _write(result, directory)
         print(f"dynadiag: wrote {directory / 'bench.json'} and bench.svg", file=sys.stderr)
     finally:
-        _print(result, as_json)
+        _print(result, as_json, color)
     worse = base is not None and not result.interrupted and _regressed(result, base)
     raise typer.Exit(1 if worse else result.exit_status)
 
@@ -308,15 +309,14 @@ def _write(result: BenchResult, directory: Path) -> None:
         raise OutputError(f"{directory} cannot be written: {error.strerror}") from None
 
 
-def _print(result: BenchResult, as_json: bool) -> None:
-    from rich.console import Console
-
+def _print(result: BenchResult, as_json: bool, color: Color) -> None:
     from dynadiag.bench import json_result, show
+    from dynadiag_cli.showing import console
 
     if as_json:
         print(json_result.dumps(result), end="")
     else:
-        show.print_result(result, Console())
+        show.print_result(result, console(sys.stdout, color))
 
 
 def _regressed(result: BenchResult, base: object) -> bool:

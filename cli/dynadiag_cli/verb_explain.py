@@ -11,7 +11,7 @@ import typer
 
 from dynadiag.errors import UsageError
 from dynadiag.trace.sources import is_recording, recording_at
-from dynadiag_cli.command_line import MODE
+from dynadiag_cli.command_line import ANALYSIS, MODE, RECORDING, REPORT, Color
 
 if TYPE_CHECKING:
     from dynadiag.model import Report
@@ -44,45 +44,106 @@ def explain(
         ),
     ],
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="The run directory [default: dynadiag-runs/NNNN-<script>].")
+        Path | None,
+        typer.Option("--out", rich_help_panel=RECORDING, metavar="DIR", help="The run directory [default: dynadiag-runs/NNNN-<script>]."),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace DIR if dynadiag created it.")] = False,
+    force: Annotated[bool, typer.Option("--force", rich_help_panel=RECORDING, help="Replace DIR if dynadiag created it.")] = False,
     python: Annotated[
-        str | None, typer.Option("--python", metavar="PATH", help="The script's Python interpreter; dynadiag need not be installed there.")
+        str | None,
+        typer.Option(
+            "--python",
+            rich_help_panel=RECORDING,
+            metavar="PATH",
+            help="The script's Python interpreter; dynadiag need not be installed there.",
+        ),
     ] = None,
     timeout_s: Annotated[
-        float | None, typer.Option("--timeout", metavar="S", min=0, help="End the script's processes after S seconds, and still report.")
+        float | None,
+        typer.Option(
+            "--timeout", rich_help_panel=RECORDING, metavar="S", min=0, help="End the script's processes after S seconds, and still report."
+        ),
     ] = None,
     stop_when_stable_s: Annotated[
         float | None,
-        typer.Option("--stop-when-stable", metavar="S", min=0, help="End the script once nothing new has compiled for S seconds."),
+        typer.Option(
+            "--stop-when-stable",
+            rich_help_panel=RECORDING,
+            metavar="S",
+            min=0,
+            help="End the script once nothing new has compiled for S seconds.",
+        ),
     ] = None,
-    log_cap_mib: Annotated[int, typer.Option("--log-cap", metavar="MIB", min=1, help="Size limit for the log of one process.")] = 1024,
+    log_cap_mib: Annotated[
+        int, typer.Option("--log-cap", rich_help_panel=RECORDING, metavar="MIB", min=1, help="Size limit for the log of one process.")
+    ] = 1024,
     cost: Annotated[
-        bool, typer.Option("--cost", help="Also profile warmed-up calls, to give graph breaks a cost in milliseconds.")
+        bool,
+        typer.Option("--cost", rich_help_panel=ANALYSIS, help="Also profile warmed-up calls, to give graph breaks a cost in milliseconds."),
     ] = False,
     parity: Annotated[
-        bool, typer.Option("--parity", help="Also repeat calls of compiled graphs in eager, on copies of the inputs, and compare.")
+        bool,
+        typer.Option(
+            "--parity",
+            rich_help_panel=ANALYSIS,
+            help="Also repeat calls of compiled graphs in eager, on copies of the inputs, and compare.",
+        ),
     ] = False,
     parity_calls: Annotated[
-        int, typer.Option("--parity-calls", metavar="N", min=1, help="Compare the first N calls of each graph (with --parity).")
+        int,
+        typer.Option(
+            "--parity-calls", rich_help_panel=ANALYSIS, metavar="N", min=1, help="Compare the first N calls of each graph (with --parity)."
+        ),
     ] = 3,
     parity_cap_mib: Annotated[
-        int, typer.Option("--parity-cap", metavar="MIB", min=1, help="Memory limit for copies of one call's inputs (with --parity).")
+        int,
+        typer.Option(
+            "--parity-cap",
+            rich_help_panel=ANALYSIS,
+            metavar="MIB",
+            min=1,
+            help="Memory limit for copies of one call's inputs (with --parity).",
+        ),
     ] = 4096,
-    output_format: Annotated[Format, typer.Option("--format", "-f", help="Output format.")] = Format.text,
-    output: Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Write the report to FILE (- is stdout).")] = None,
-    full: Annotated[bool, typer.Option("--full", help="Print all of why, and the tables of recompiles, mutations, graphs, ...")] = False,
+    output_format: Annotated[Format, typer.Option("--format", "-f", rich_help_panel=REPORT, help="Output format.")] = Format.text,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", rich_help_panel=REPORT, metavar="FILE", help="Write the report to FILE (- is stdout).")
+    ] = None,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", rich_help_panel=REPORT, help="Print only the verdict, the counts, and how the program ended.")
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", rich_help_panel=REPORT, help="As --full, with torch's explanations and all stacks.")
+    ] = False,
+    color: Annotated[Color, typer.Option("--color", rich_help_panel=REPORT, help="When to colour the text.")] = Color.auto,
+    full: Annotated[
+        bool, typer.Option("--full", rich_help_panel=REPORT, help="Print all of why, and the tables of recompiles, mutations, graphs, ...")
+    ] = False,
     limit: Annotated[
         int | None,
-        typer.Option("--limit", metavar="N", min=0, help="Show the N most expensive findings (0: all) [default: 3; 10 with --full]."),
+        typer.Option(
+            "--limit",
+            rich_help_panel=REPORT,
+            metavar="N",
+            min=0,
+            help="Show the N most expensive findings (0: all) [default: 3; 10 with --full].",
+        ),
     ] = None,
-    probe: Annotated[bool, typer.Option("--probe/--no-probe", help="Afterwards analyse what the graphs mutate.")] = True,
-    pictures: Annotated[bool, typer.Option("--pictures/--no-pictures", help="Draw graphs/*.svg into the run directory.")] = True,
-    renderer: Annotated[str, typer.Option("--renderer", metavar="NAME", help="Drawing back end: auto, wasi, dot, plain or text.")] = "auto",
-    show_free: Annotated[bool, typer.Option("--show-free", help="Also list each mutation that costs nothing.")] = False,
-    mutations_only: Annotated[bool, typer.Option("--mutations-only", help="Print only what concerns mutations.")] = False,
-    open_report: Annotated[bool, typer.Option("--open", help="Open report.html in a browser afterwards.")] = False,
+    probe: Annotated[
+        bool, typer.Option("--probe/--no-probe", rich_help_panel=ANALYSIS, help="Afterwards analyse what the graphs mutate.")
+    ] = True,
+    pictures: Annotated[
+        bool, typer.Option("--pictures/--no-pictures", rich_help_panel=REPORT, help="Draw graphs/*.svg into the run directory.")
+    ] = True,
+    renderer: Annotated[
+        str, typer.Option("--renderer", rich_help_panel=REPORT, metavar="NAME", help="Drawing back end: auto, wasi, dot, plain or text.")
+    ] = "auto",
+    show_free: Annotated[
+        bool, typer.Option("--show-free", rich_help_panel=REPORT, help="Also list each mutation that costs nothing.")
+    ] = False,
+    mutations_only: Annotated[
+        bool, typer.Option("--mutations-only", rich_help_panel=REPORT, help="Print only what concerns mutations.")
+    ] = False,
+    open_report: Annotated[bool, typer.Option("--open", rich_help_panel=REPORT, help="Open report.html in a browser afterwards.")] = False,
 ) -> None:
     """Say where the graph breaks, what recompiles, what ran eager, why, and what to change.
 
@@ -96,6 +157,9 @@ def explain(
         format=output_format.value,
         output=output,
         full=full,
+        quiet=quiet,
+        verbose=verbose,
+        color=color.value,
         limit=limit,
         renderer=renderer if pictures else None,
         show_free=show_free,
@@ -113,7 +177,19 @@ def explain(
         _open(report, out or recorded, open_report)
         raise typer.Exit(0)
     comparing = (parity_calls if parity else 0, parity_cap_mib << 20)
-    result = _record(mode, target, out, force, python, timeout_s, stop_when_stable_s, log_cap_mib, cost, comparing)
+    result = _record(
+        mode,
+        target,
+        out,
+        force,
+        python,
+        timeout_s,
+        stop_when_stable_s,
+        log_cap_mib,
+        cost,
+        comparing,
+        announce=not quiet and output_format is Format.text,
+    )
     if probe and result.directory is not None:
         _probe(result.directory)
     status = showing.explain_run(result, options=show)
@@ -142,6 +218,8 @@ def _record(
     log_cap_mib: int,
     cost: bool,
     parity: tuple[int, int],
+    *,
+    announce: bool,
 ) -> RecordResult:
     from dynadiag import record
 
@@ -155,6 +233,7 @@ def _record(
         cost=cost,
         parity_calls=parity[0],
         parity_cap_bytes=parity[1],
+        announce=announce,
     )
     kinds = {"module": "module", "command": "command"}
     return record.record(record.Target(kind=kinds.get(mode, "script"), argv=tuple(target)), options)  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dynadiag.facts.guard_sources import readable
 from dynadiag.model import codes
 from dynadiag.model.report import Advice
 
@@ -45,7 +46,7 @@ def parity_advice(code: str, name: str | None, shared: bool, undeclared: str | N
 
 def undeclared_write(operator: str, name: str) -> Advice:
     """The way out of a write that an operator does not declare."""
-    text = f"{operator} writes {name} without declaring it: name the argument in mutates_args, or mark it (a!) in the schema."
+    text = f"{operator} writes {readable(name)} without declaring it: name the argument in mutates_args, or mark it (a!) in the schema."
     return Advice(slug="declare-the-write", text=text)
 
 
@@ -80,10 +81,13 @@ def _own(code: str, name: str | None, shared: bool, undeclared: str | None) -> t
     if undeclared is not None:
         return (undeclared_write(undeclared, str(name)),)
     if code in (codes.WRONG_INPUT, codes.RAISES_WHERE_EAGER_DOES_NOT) and name is not None and shared:
-        text = f"Never pass {name} overlapping another argument: clone one of the two, or pass their base and slice inside."
+        text = f"Never pass {readable(name)} overlapping another argument: clone one of the two, or pass their base and slice inside."
         return (Advice(slug="no-shared-memory", text=text),)
     if code == codes.WRONG_INPUT:
-        text = f"Return the new value instead of writing {name} in place. A custom operator that returns its argument must return a clone."
+        written = readable(str(name))
+        text = (
+            f"Return the new value instead of writing {written} in place. A custom operator that returns its argument must return a clone."
+        )
         return (Advice(slug="out-of-place", text=text),)
     if code == codes.OVERWRITTEN_LATER:
         text = (

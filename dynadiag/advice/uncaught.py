@@ -41,7 +41,7 @@ def failure_advice(text: str, kind: str, run: Run, frame: Frame) -> tuple[Advice
             "Mark it with `torch._dynamo.maybe_mark_dynamic` instead of `mark_dynamic`: the size is then compiled in as a constant, "
             "without an error."
         )
-        keep = "Or avoid decisions based on that size (a comparison with a number, a parameter of a fixed shape): it then stays dynamic."
+        keep = "Avoid decisions based on that size (a comparison with a number, a parameter of a fixed shape): it then stays dynamic."
         return Advice(slug="maybe-mark-dynamic", text=maybe), Advice(slug="keep-size-open", text=keep)
     if (missing := _NO_FAKE.search(text)) is not None:
         decorator = f"@{missing['name']}.register_fake" if missing["name"] else f'@torch.library.register_fake("{missing["custom"]}")'
@@ -58,7 +58,7 @@ def failure_advice(text: str, kind: str, run: Run, frame: Frame) -> tuple[Advice
     eager = (_COMPARE,) if kind == "TorchRuntimeError" else ()
     command = minify_command(run, frame)
     shows = f"`{command}` finds the smallest program that fails in this way and the compiler layer that fails."
-    return eager if command is None else (*eager, Advice(slug="minify", text=shows))
+    return eager if command is None else (*eager, Advice(slug="minify", text=shows, follows=bool(eager)))
 
 
 def minify_command(run: Run, frame: Frame) -> str | None:
@@ -85,7 +85,7 @@ def _chosen(text: str) -> Iterator[Advice]:
         )
         yield Advice(
             slug="backend-without-aot",
-            text='Or compile this function with `backend="eager"`: Dynamo\'s graph then runs on plain autograd, which can do it.',
+            text='Compile this function with `backend="eager"`: Dynamo\'s graph then runs on plain autograd, which can do it.',
         )
         return
     yield _COMPARE

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from dynadiag.model.location import Location
 from dynadiag.model.run import Frame, Run
@@ -45,6 +45,15 @@ _RESUME = re.compile(r"^(?P<outer>(?:\S*\.)?)torch_dynamo_resume_in_(?P<name>.+)
 Answer = TypeVar("Answer")
 
 
+class _Places(NamedTuple):
+    """What decides whose a file is: folders of libraries, the folders that the project names as its own, the programs that were started."""
+
+    libraries: tuple[str, ...]
+    own: tuple[str, ...]
+    programs: frozenset[str]
+    cwd: str
+
+
 def of_last_run(find: Callable[[Run], Answer]) -> Callable[[Run], Answer]:
     """`find` with its answer for the last run kept, where many places ask the same of one run; the run itself is not kept."""
     last: list[tuple[weakref.ref[Run], Answer]] = []
@@ -66,24 +75,50 @@ def normal_path(path: str) -> str:
 def is_own_file(file: str, run: Run) -> bool:
     """True if the file is neither installed, nor of the standard library, nor torch's, nor ours.
 
-    The recorded prefixes of the interpreter decide first; the general patterns cover logs without them and further environments.
+    The recorded prefixes of the interpreter decide first, and the packages that were found elsewhere; the general patterns cover logs
+    without them and further environments. Where the project names its own folders (`[tool.dynadiag]`), the user's code is what lies in them
+    and in no library below them, and the program itself.
     """
-    return _judge(run.site_prefixes)(file)
+    return _judge(_places(run))(file)
+
+
+@of_last_run
+def _places(run: Run) -> _Places:
+    programs = (normal_path((process.argv or ("",))[0]) for process in run.processes[:_MOST_ROOTS]) if run.info.own else ()
+    return _Places(
+        libraries=tuple(map(_folder, (*run.site_prefixes, *run.libraries, *run.info.libraries))),
+        own=tuple(map(_folder, run.info.own)),
+        programs=frozenset(programs) - {"", "-c", "-m"},
+        cwd=_folder(run.info.cwd or ""),
+    )
+
+
+def _folder(path: str) -> str:
+    return normal_path(path).rstrip("/")
 
 
 @functools.lru_cache(maxsize=16)
-def _judge(prefixes: tuple[str, ...]) -> Callable[[str], bool]:
-    """`is_own_file` for runs with these prefixes; the same few files are asked for tens of thousands of times."""
-    return functools.lru_cache(maxsize=4096)(lambda file: _is_own(normal_path(file), prefixes))
+def _judge(places: _Places) -> Callable[[str], bool]:
+    """`is_own_file` for runs with these places; the same few files are asked for tens of thousands of times."""
+    return functools.lru_cache(maxsize=4096)(lambda file: _is_own(normal_path(file), places))
 
 
-def _is_own(path: str, prefixes: tuple[str, ...]) -> bool:
+def _is_own(path: str, places: _Places) -> bool:
     if not path or path.startswith("<"):
         return bool(_TYPED.match(path))
-    if any(_below(path, normal_path(prefix)) for prefix in prefixes):
-        return False
+    if not places.own:
+        return not any(_below(path, one) for one in places.libraries) and not _looks_foreign(path)
+    whole = path if path.startswith("/") or path[1:2] == ":" else f"{places.cwd}/{path}"
+    named = max((len(one) for one in places.own if _below(whole, one)), default=0)
+    installed = max((len(one) for one in places.libraries if _below(whole, one)), default=0)
+    if named:
+        return named >= installed and not _looks_foreign(whole[named:])
+    return (path in places.programs or whole in places.programs) and not installed and not _looks_foreign(whole)
+
+
+def _looks_foreign(path: str) -> bool:
     slashed = path if path.startswith("/") else f"/{path}"
-    return not any(pattern.search(slashed) for pattern in (_PACKAGES, _STANDARD, _TORCH_TREE, _OURSELVES, _GENERATED))
+    return any(pattern.search(slashed) for pattern in (_PACKAGES, _STANDARD, _TORCH_TREE, _OURSELVES, _GENERATED))
 
 
 def is_generated(place: Location) -> bool:
@@ -110,7 +145,7 @@ def _below(path: str, prefix: str) -> bool:
 
 def own_frame(stack: Sequence[Location], run: Run) -> Location | None:
     """The innermost frame of the user's own code (stacks run from the outermost frame to the innermost), or None if there is none."""
-    is_own = _judge(run.site_prefixes)
+    is_own = _judge(_places(run))
     for location in reversed(stack):
         if is_own(location.file):
             return location

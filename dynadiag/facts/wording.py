@@ -21,6 +21,11 @@ def plural(count: int, singular: str, many: str | None = None) -> str:
     return f"{count} {singular if count == 1 else many or singular + 's'}"
 
 
+def times(count: int) -> str:
+    """`once`, `2 times`."""
+    return "once" if count == 1 else plural(count, "time")
+
+
 def base_name(path: str) -> str:
     """The last part of a path of any system: logs come from foreign machines."""
     return path.replace("\\", "/").rstrip("/").rpartition("/")[2] or path

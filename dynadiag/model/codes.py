@@ -6,7 +6,6 @@ carry that (`GB0170`); all others are rows of this table.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from dynadiag.model.report import Severity
@@ -35,12 +34,6 @@ def severity_of(code: str) -> Severity:
     if severity is None:
         raise ValueError(f"the severity of {code} depends on what was seen")
     return severity
-
-
-def torch_page(gb_id: str | None) -> str | None:
-    """The address of torch's page on a graph-break id, to which its own messages link (`torch/_dynamo/exc.py`, 2.11 to 2.15)."""
-    found = re.fullmatch(r"GB(\d{4,6})", gb_id or "")
-    return f"https://meta-pytorch.github.io/compile-graph-break-site/gb/gb{found[1]}.html" if found else None
 
 
 def title_of(code: str) -> str:

@@ -17,13 +17,19 @@ Severity = Literal["error", "warning", "note"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """One concrete change: `text` for a person, optional code before and after, and the torch options that it names."""
+    """One concrete change: `text` for a person, optional code before and after, and the torch options that it names.
+
+    `follows`: it is needed as well as the advice before it in the list; else it is another way to the same end. `imports` are the
+    statements that `after` needs and that the program's recorded source does not show to be there.
+    """
 
     slug: str
     text: str
     before: str | None = None
     after: str | None = None
     options: tuple[str, ...] = ()
+    follows: bool = False
+    imports: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

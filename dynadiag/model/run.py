@@ -318,7 +318,8 @@ class RunInfo:
 
     `running` says that the recording dynadiag runs at this moment on this machine, `killed` that it ended without writing how the script
     went, `unended` that it had not when the directory was copied or the machine restarted. `observed` says that the program recorded itself
-    (`dynadiag.observe`). `stopped` has a line for each process whose recording ended before the process did.
+    (`dynadiag.observe`). `stopped` has a line for each process whose recording ended before the process did. `own` are the folders that
+    `[tool.dynadiag]` named as the user's code; `libraries` are folders and files with installed packages that were found in the project.
     """
 
     directory: str | None = None
@@ -337,6 +338,8 @@ class RunInfo:
     unended: bool = False
     observed: bool = False
     stopped: tuple[str, ...] = ()
+    own: tuple[str, ...] = ()
+    libraries: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,6 +357,7 @@ class Run:
     """Everything that could be read from a run directory, a log or a folder of logs.
 
     `left_out` tells by kind how many more there were than are kept here (`trace.room`).
+    `site_prefixes` are folders with the standard library, installed packages and torch; `libraries` packages that were found elsewhere.
     `blocks` holds the source from a line that broke down to the end of its block, as recorded, by file and line.
     """
 
@@ -375,6 +379,7 @@ class Run:
     parity: tuple[ParityCall, ...] = ()
     notes: tuple[str, ...] = ()
     site_prefixes: tuple[str, ...] = ()
+    libraries: tuple[str, ...] = ()
     left_out: Mapping[str, int] = field(default_factory=dict)
     blocks: Mapping[tuple[str, int], str] = field(default_factory=dict)
     functions: tuple[SourceFunction, ...] = ()

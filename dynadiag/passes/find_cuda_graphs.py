@@ -10,7 +10,7 @@ from dynadiag.facts.fingerprint import fingerprint
 from dynadiag.facts.guard_sources import readable
 from dynadiag.facts.lookups import traced_by_frame
 from dynadiag.facts.user_frames import own_entry, own_frame
-from dynadiag.facts.wording import frame_text, listed, plural, unique
+from dynadiag.facts.wording import frame_text, listed, plural, times, unique
 from dynadiag.model import codes
 from dynadiag.model.location import Location
 from dynadiag.model.report import Advice, Cost, Finding, PassResult
@@ -142,7 +142,7 @@ def _again(group: Sequence[Problem], run: Run) -> Finding:
     said = reason if reason.startswith(("another", "it follows")) else f"torch: {reason}"
     again = f"{plural(len(group), 'more recording')} after the first: {said}."
     why = f"{again} Each recording runs the kernels once and keeps memory."
-    title = f"CUDA graphs were re-recorded: {plural(len(group), 'time')}"
+    title = f"CUDA graphs were re-recorded: {times(len(group))}"
     return _made(codes.CUDA_GRAPH_AGAIN, title, _where(group[-1], run), why, rerecord_advice(reason), group, run)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from dynadiag.advice.fallbacks import why_nothing
 from dynadiag.facts.fingerprint import fingerprint
@@ -66,11 +67,17 @@ def _nothing(run: Run, entries: Sequence[Fallback]) -> Iterable[Finding]:
         title=_NOTHING_TITLES.get(nothing.slug, "Nothing was compiled: the whole program ran eagerly"),
         where=nothing.where,
         why=f"{nothing.reason}.",
-        fix=fix or tuple(advice for entry in entries for advice in entry.advice)[:3],
+        fix=fix or _of_all(entries),
         cost=Cost(value=float(len(run.frames)), unit="frames skipped", basis="counted") if run.frames else None,
         evidence=(*(entry.id for entry in entries), *(frame.id for frame in run.frames))[:20],
         rank=(float(Priority.NOTHING_COMPILED),),
     )
+
+
+def _of_all(entries: Sequence[Fallback]) -> tuple[Advice, ...]:
+    """The advice of several fallbacks: each of them has to go."""
+    given = [one for entry in entries for one in (replace(advice, follows=advice is entry.advice[0]) for advice in entry.advice)]
+    return tuple(replace(advice, follows=advice.follows and number > 0) for number, advice in enumerate(given))[:3]
 
 
 def _entries(run: Run, entries: Iterable[Fallback]) -> Iterable[Finding]:

@@ -125,7 +125,8 @@ def _finding(
 
 
 def _severity(group: Sequence[GraphBreak]) -> Severity:
-    return "note" if all(site.category == USER_INSERTED and not site.skipped_frames for site in group) else "warning"
+    meant = all(site.category == USER_INSERTED and not site.skipped_frames for site in group)
+    return "note" if meant or is_step_alone(group) or all(site.unadvised == OWN_BREAK for site in group) else "warning"
 
 
 def _rank(group: Sequence[GraphBreak]) -> tuple[float, ...]:
@@ -158,13 +159,20 @@ def _title(run: Run, group: Sequence[GraphBreak]) -> str:
         return f"Compilation failed: graph break {_where_forbidden(run, main)} ({main.category}: {_short(main.reason)})"
     eager = unique(frame for site in group for frame in site.skipped_frames)
     if eager:
-        return f"{_function(run, eager[0])} runs eagerly: a graph break that Dynamo cannot resume from ({main.category}: {main.reason})"
+        return f"{_function(run, eager[0])} runs eagerly: a graph break that Dynamo cannot resume from ({_kind(main, ': ')})"
     reasons = unique(site.reason for site in group)
     if len(group) > 1 and len(reasons) == 1:
-        return f"{len(group)} graph breaks with one cause: {main.category} ({reasons[0]})"
+        return f"{len(group)} graph breaks with one cause: {_kind(main)}"
     if len(group) > 1:
         return f"{len(group)} graph breaks from one line ({listed(unique(site.category for site in group))})"
-    return f"Graph break: {main.category} ({main.reason})"
+    return f"Graph break: {_kind(main)}"
+
+
+def _kind(site: GraphBreak, between: str = "") -> str:
+    """The category and torch's reason; once where both are the same words."""
+    if site.category.casefold() == site.reason.casefold():
+        return site.category
+    return f"{site.category}{between}{site.reason}" if between else f"{site.category} ({site.reason})"
 
 
 def _short(reason: str) -> str:
@@ -202,7 +210,8 @@ def _why(run: Run, group: Sequence[GraphBreak], beside: Sequence[str], fix: Sequ
     parts.extend(_consequence(run, group, no_graph=no_graph))
     parts.extend(f"also on this line: {listed(site.other_reasons)}" for site in group if site.other_reasons)
     if len(beside) > 1 and not is_train_step(group):
-        parts.append(f"one of {len(beside)} causes behind this line ({listed(unique(beside), limit=8)})")
+        others = listed(unique(beside), limit=8)
+        parts.append(f"one of {len(beside)} causes behind this line" + (f" ({others})" if len(set(beside)) > 1 else f", all {others}"))
     parts.extend(unique(doubt for site in group for doubt in site.doubts))
     if not fix:
         reason = OWN_BREAK if is_step_alone(group) else listed(unique(site.unadvised for site in group if site.unadvised))
@@ -286,12 +295,21 @@ def _evidence(group: Sequence[GraphBreak], skips: dict[str, str]) -> tuple[str, 
 
 
 def merged_fixes(sites: Sequence[GraphBreak]) -> tuple[Advice, ...]:
-    """The advice of all sites, two at most; a setting that serves several lines is told once, with the other lines named."""
+    """The advice of all sites, two at most; a setting that serves several lines is told once, with the other lines named.
+
+    What cures a site that nothing before it cures is needed as well.
+    """
     found: dict[tuple[object, ...], list[tuple[Advice, GraphBreak]]] = {}
     for site in sites:
         for advice in site.advice:
             found.setdefault(_change(advice), []).append((advice, site))
-    return tuple(sorted((_told_once(group) for group in found.values()), key=leaves_out))[:MOST_FIXES]
+    fixes: list[Advice] = []
+    cured: set[str] = set()
+    for group in sorted(found.values(), key=lambda group: leaves_out(group[0][0]))[:MOST_FIXES]:
+        cures = {site.id for _, site in group}
+        fixes.append(replace(_told_once(group), follows=bool(fixes) and not cures & cured))
+        cured |= cures
+    return tuple(fixes)
 
 
 def _change(advice: Advice) -> tuple[object, ...]:

@@ -7,6 +7,7 @@ from itertools import islice
 
 from dynadiag.advice.parity import parity_advice
 from dynadiag.facts.fingerprint import fingerprint
+from dynadiag.facts.guard_sources import readable
 from dynadiag.facts.user_frames import source_function
 from dynadiag.facts.wording import frame_location, plural, unique
 from dynadiag.model import codes
@@ -107,8 +108,10 @@ def _title(group: Sequence[Wrong], name: str) -> str:
     if _only_strides(wrong) and outputs > 1:
         return f"{outputs} outputs have different strides than in eager"
     if wrong.code == codes.WRONG_INPUT and wrong.difference.where == "output":
-        return f"Silently wrong: output {wrong.difference.index}, which depends on memory shared with the written {wrong.input}"
-    title = TITLES[wrong.code].format(what=name, kind=wrong.difference.kind.replace("_", " "))
+        return (
+            f"Silently wrong: output {wrong.difference.index}, which depends on memory shared with the written {readable(str(wrong.input))}"
+        )
+    title = TITLES[wrong.code].format(what=readable(name), kind=wrong.difference.kind.replace("_", " "))
     return title[:1].upper() + title[1:]
 
 
@@ -135,7 +138,7 @@ def _why(group: Sequence[Wrong], frame: Frame | None) -> str:
     sharing = sharing_in_words(first.call)
     how = "" if sharing is None else f" In that call {sharing}."
     hidden = _undeclared(first)
-    lies = "" if hidden is None else f" {hidden} writes {first.input} without declaring it."
+    lies = "" if hidden is None else f" {hidden} writes {readable(str(first.input))} without declaring it."
     part = "the backward of " if first.call.backward else ""
     return f"In {part}{calls_in_words(wrong.call for wrong in group)}{whose}: {'; '.join(told)}{rest}.{how}{lies}"
 

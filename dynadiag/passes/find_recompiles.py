@@ -12,7 +12,7 @@ from dynadiag.advice.recompile_reasons import reason, split_reason
 from dynadiag.advice.recompiles import limit_advice, recompile_advice
 from dynadiag.facts.fingerprint import Subject, fingerprints
 from dynadiag.facts.user_frames import entry_stack, is_generated, is_own_file, own_frame, resume_line, source_function
-from dynadiag.facts.wording import frame_text, listed, plural, rank_text, short_place, unique
+from dynadiag.facts.wording import frame_text, listed, plural, rank_text, short_place, times, unique
 from dynadiag.model import codes
 from dynadiag.model.location import Location
 from dynadiag.model.report import Advice, Cost, Finding, PassResult, Recompile, Transition
@@ -267,14 +267,16 @@ def _finding(number: int, group: Sequence[Recompiled], inside: Sequence[Recompil
     needed = versions_needed(row for one in everything for row in one.rows)
     if hit and not fixes and needed is not None and all(one.split is None for one in group):
         fixes = limit_advice(group[0].code.key[0], group[0].limit.value, needed, run)
+    left = "" if fixes else _without_advice(everything, hit=hit)
+    quiet = _settled(everything) or left.endswith(_ENOUGH)
     return Finding(
         id=f"n{number}",
         fingerprint=mark,
         code=_finding_code(group),
-        severity="error" if hit else ("note" if _settled(everything) else "warning"),
+        severity="error" if hit else ("note" if quiet else "warning"),
         title=_title(group, inside, events, hit),
         where=None if (call := group[0].call) is None else replace(call, function=source_function(call.function)),
-        why=_why(group, inside, seconds, run) + ("" if fixes else _without_advice(everything, hit=hit)),
+        why=_why(group, inside, seconds, run) + left,
         fix=fixes,
         cost=Cost(value=float(events), unit="recompiles", basis="counted"),
         evidence=(
@@ -302,11 +304,18 @@ def _without_advice(group: Sequence[Recompiled], *, hit: bool) -> str:
     full = next((one.limit.value for one in group if one.limit.value is not None and one.limit.entries >= one.limit.value), None)
     last = _NOTHING_KNOWN
     if told and not hit:
-        grows = any(restless(row) and len(row.values) > _FEW for one in group for row in one.rows)
+        grows = any(_goes_on(row) for one in group for row in one.rows)
         last = _GROWS if grows else _ENOUGH
         if full:
             last = f"All {full} versions are used: a call that fits none of them is not compiled again, and runs eagerly."
     return f" {' '.join((*unique(told)[:2], last))}"
+
+
+def _goes_on(row: Row) -> bool:
+    """Whether it had more than two values, each with a version of its own, and nothing says that these are all."""
+    others = sum(value.startswith("another ") for value in row.values)
+    different = others + len({value for value in row.values if not value.startswith("another ")})
+    return (restless(row) or (row.dynamic_since is None and not _two_states(row))) and different > _FEW
 
 
 def _two_states(row: Row) -> bool:
@@ -338,9 +347,9 @@ def _title(group: Sequence[Recompiled], inside: Sequence[Recompiled], events: in
         value = "" if one.limit.value is None else f" ({one.limit.value})"
         return f"{name} hit the recompile limit{value}" + (f" because of {causes}" if causes else "")
     if inside:
-        name += f" and {plural(len(_names(inside)), 'function')} that it calls were recompiled, {plural(events, 'time')} in all,"
+        name += f" and {plural(len(_names(inside)), 'function')} that it calls were recompiled, {times(events)} in all,"
         return name + (f" because of {causes}" if causes else "")
-    return f"{name} was recompiled {plural(events, 'time')}" + (f" because of {causes}" if causes else "")
+    return f"{name} was recompiled {times(events)}" + (f" because of {causes}" if causes else "")
 
 
 def _names(group: Sequence[Recompiled]) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from dynadiag.facts.guard_sources import readable
 from dynadiag.facts.lookups import process_of, traced_by_frame
 from dynadiag.facts.user_frames import normal_path, of_last_run, resume_line, source_function
 from dynadiag.facts.wording import short_place
@@ -43,7 +44,7 @@ def with_effects(fact: Fact, view: GraphView, run: Run) -> Fact:
         unknown = {**fact.unknown, "where": why, "bytes_written_back": why}
         fact = replace(fact, where=None, bytes_written_back=None, unknown=unknown)
     if fact.known_as is not None:
-        said = f"(compiled autograd passes it as {fact.input})"
+        said = f"(compiled autograd passes it as {readable(fact.input)})"
         found = [replace(effect, detail=f"{effect.detail} {said}") for effect in found]
     return replace(fact, code=code, input=fact.known_as or fact.input, effects=tuple(found))
 

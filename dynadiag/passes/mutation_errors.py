@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from dynadiag.advice.mutation_lines import written_tensor
 from dynadiag.advice.source import dotted, parse_line
+from dynadiag.facts.guard_sources import readable
 from dynadiag.facts.lookups import frames_by_process, problems_by_frame, traced_by_frame
 from dynadiag.facts.user_frames import of_last_run, own_frame
 from dynadiag.model import codes
@@ -300,7 +301,8 @@ def _uncaught(problem: Problem, frame: Frame, guilty: tuple[Fact, Site] | None, 
     doubt = "the line is where the program failed; autograd does not name the line that wrote"
     if guilty is not None:
         own = guilty[1].where
-        doubt = f"autograd does not name the write; this is the only one recorded of an input with these sizes ({guilty[0].input})"
+        name = readable(guilty[0].input)
+        doubt = f"autograd does not name the write; this is the only one recorded of an input with these sizes ({name})"
     what = "a tensor that autograd saved for the backward" if _SAVED in problem.text else "a tensor made in inference mode"
     return Fact(
         code=codes.AUTOGRAD_REFUSED_WRITE,

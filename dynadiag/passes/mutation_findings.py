@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from dynadiag.advice.mutations import why_nothing
 from dynadiag.facts.fingerprint import fingerprint
+from dynadiag.facts.guard_sources import readable
 from dynadiag.facts.lookups import config_value
 from dynadiag.facts.user_frames import of_last_run
 from dynadiag.facts.wording import listed, plural, unique
@@ -124,7 +125,7 @@ def _title(kind: str, group: Sequence[Mutation]) -> str:
         kind = "cudagraph_skip seen"
     if kind == "error" and group[0].code == codes.SIZES_CHANGED:
         kind = "error of sizes"
-    return _TITLES[kind].format(inputs=listed([one.input for one in group]))
+    return _TITLES[kind].format(inputs=listed([readable(one.input) for one in group]))
 
 
 def _was_seen(mutation: Mutation) -> bool:

@@ -171,7 +171,8 @@ def _with_recompiles(fact: Fact, changed: Sequence[Changed]) -> Fact:
 
 def _recompile(changed: Sequence[Changed]) -> Effect:
     guard = changed[0].guard
-    said = f"{guard.source} was {guard.expected}" if guard.expected is not None else f"the guard on {guard.source} failed"
+    source = readable(guard.source)
+    said = f"{source} was {guard.expected}" if guard.expected is not None else f"the guard on {source} failed"
     detail = f"a guard depends on the changed object ({said}): {plural(len(changed), 'recompile')} in this run"
     return Effect("recompile", "observed", detail)
 

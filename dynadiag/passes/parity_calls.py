@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from dynadiag.facts.guard_sources import readable
 from dynadiag.facts.user_frames import own_frame
 from dynadiag.facts.wording import listed, plural, unique
 from dynadiag.model import codes
@@ -71,7 +72,7 @@ def _line(write: ParityWrite, run: Run) -> Location | None:
 
 def in_words(one: Difference) -> str:
     """The difference as a sentence without its end: what eager gives and what the compiled call gave."""
-    subject = {"input": one.name, "gradient": f"the gradient of {one.name}"}.get(one.where, f"output {one.index}")
+    subject = {"input": readable(one.name), "gradient": f"the gradient of {readable(one.name)}"}.get(one.where, f"output {one.index}")
     after = " after the call" if one.where == "input" else ""
     if one.kind == "raises":
         return f"the compiled call raised {one.compiled}; in eager it does not"
@@ -105,5 +106,5 @@ def calls_in_words(calls: Iterable[ParityCall]) -> str:
 
 def sharing_in_words(call: ParityCall) -> str | None:
     """How the inputs of the call shared memory; None when they did not."""
-    found = [f"{one} and {other} ({how})" for one, other, how in call.shared]
+    found = [f"{readable(one)} and {readable(other)} ({how})" for one, other, how in call.shared]
     return None if not found else f"inputs shared memory: {listed(found)}"

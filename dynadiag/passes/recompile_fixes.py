@@ -13,6 +13,7 @@ from dynadiag.passes.recompiled import Recompiled
 from dynadiag.passes.transitions import Row
 
 _SHOWN = 2
+_BOTH = " This ends both recompiles."
 _SEVERAL = 4
 _MOST_VERSIONS = 64
 # With them torch makes dynamic what has changed once.
@@ -33,11 +34,12 @@ def counted_fixes(group: Sequence[Recompiled], events: int, *, hit: bool) -> tup
     ended = _Ended(group, chosen)
     counted = [(fix, ended.by(fix)) for fix in distinct(advice for _, advice in chosen)]
     best = sorted((one for one in counted if one[1] and (not hit or 2 * one[1] > events)), key=lambda one: -one[1])[:_SHOWN]
-    return tuple(fix if events == 1 else replace(fix, text=f"{fix.text}{_said(count, events)}") for fix, count in best)
+    shown = tuple(fix if events == 1 else replace(fix, text=f"{fix.text}{_said(count, events)}") for fix, count in best)
+    return tuple(replace(fix, follows=number > 0 and ended.apart(best[0][0], best[number][0])) for number, fix in enumerate(shown))
 
 
 def _said(count: int, events: int) -> str:
-    return f" This ends {count if count < events else 'all'} of these {events} recompiles."
+    return f" This ends {f'{count} of these' if count < events else 'all'} {events} recompiles." if (count, events) != (2, 2) else _BOTH
 
 
 def distinct(advice: Iterable[Advice]) -> tuple[Advice, ...]:
@@ -88,6 +90,10 @@ class _Ended:
             self._rows.setdefault(_change(advice), {})[id(row)] = row
         self._restless = {id(row) for one in group for row in one.rows if restless(row)}
         self._of_step = Counter(step for one in group for row in one.rows for step in {step.id for step in row.steps})
+
+    def apart(self, one: Advice, other: Advice) -> bool:
+        """Whether the two changes remove different things that changed, so that both are needed."""
+        return not self._rows.get(_change(one), {}).keys() & self._rows.get(_change(other), {}).keys()
 
     def by(self, fix: Advice) -> int:
         """How many recompiles had, as far as torch records it, no other cause than those that this change removes.

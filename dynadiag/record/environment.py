@@ -10,6 +10,7 @@ import time
 from typing import Any
 
 from dynadiag.masking import masked_arguments, masked_settings
+from dynadiag.record import packages
 
 _PREFIXES = ("TORCH", "PYTORCH", "CUDA", "OMP_")
 # torch reads CI: under it an alias that an operator does not declare is an error (torch/_functorch/config.py, 2.11 to 2.15).
@@ -38,6 +39,7 @@ def describe_process(dynadiag: str, rank: int | None, started_by: str) -> dict[s
         "platform": f"{platform.system()}-{platform.machine()}",
         "env": _chosen_variables(),
         "site_prefixes": site_prefixes(),
+        "libraries": libraries(),
         "started_by": started_by,
     }
 
@@ -61,6 +63,17 @@ def site_prefixes() -> list[str]:
         found += [os.path.dirname(torch), os.path.dirname(os.path.dirname(torch))]  # noqa: PTH120
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
     return list(dict.fromkeys(path for path in [*found, package] if path))
+
+
+def libraries() -> list[str]:
+    """What is installed outside of these folders: into a folder of the search path (`pip install --target`), or editable elsewhere."""
+    prefixes = [f"{prefix}{os.sep}" for prefix in site_prefixes()]
+    searched = [os.path.abspath(entry or ".") for entry in sys.path if isinstance(entry, str)]  # noqa: PTH100
+    targets = [path for entry in searched if not f"{entry}{os.sep}".startswith(tuple(prefixes)) for path in packages.packages_in(entry)]
+    script = getattr(sys.modules.get("__main__"), "__file__", None)
+    here = [script] if isinstance(script, str) else []
+    editable = packages.editable_packages(searched, [*here, working_directory() or ""])
+    return list(dict.fromkeys([*packages.apart_from(here, targets), *editable]))
 
 
 def _chosen_variables() -> dict[str, str]:

@@ -17,6 +17,7 @@ from dynadiag.process_identity import identity
 from dynadiag.record import directory as run_directory
 from dynadiag.record import inside, writer
 from dynadiag.record.environment import working_directory
+from dynadiag.record.project import project_of
 from dynadiag.record.target import DEFAULT_LOG_CAP_BYTES, DEFAULT_PARITY_CAP_BYTES
 
 
@@ -36,6 +37,7 @@ def observe(
     that many calls of each graph compiled in the block are compared with eager, as `explain --parity` does, if copies of their inputs take
     at most `parity_cap_bytes`.
     """
+    project = project_of(None)
     info = RunInfo(
         directory=str(Path(directory).absolute()),
         dynadiag=dynadiag.__version__,
@@ -44,6 +46,8 @@ def observe(
         started_at=_now(),
         running=True,
         observed=True,
+        own=project.own,
+        libraries=project.libraries,
     )
     target = _prepare(Path(directory), force, info)
     recorder = inside.active(dynadiag.__version__)

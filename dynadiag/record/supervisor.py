@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import signal
 import stat
 import subprocess
@@ -26,6 +27,7 @@ from dynadiag.record import directory as run_directory
 from dynadiag.record import processes
 from dynadiag.record.environment import working_directory
 from dynadiag.record.guardian import Guardian, guarded
+from dynadiag.record.project import project_of
 from dynadiag.record.settings import VARIABLE, Settings
 from dynadiag.record.stability import StabilityWatch
 from dynadiag.record.target import RecordOptions, Target, command_of
@@ -118,7 +120,7 @@ class _Progress:
             self.interrupted_at = now
         elif self.interrupts == 1 and now - (self.interrupted_at or now) >= _LOOK_S:
             self.interrupted_at = float("inf")
-            self._say("the script continues after Ctrl-C; a second one ends it")
+            self.say("the script continues after Ctrl-C; a second one ends it")
 
     def over(self) -> None:
         """The program has ended."""
@@ -127,9 +129,9 @@ class _Progress:
 
     def warn(self, text: str) -> None:
         self.warnings.append(text)
-        self._say(text)
+        self.say(text)
 
-    def _say(self, text: str) -> None:
+    def say(self, text: str) -> None:
         """The terminal may belong to the program now, and `stty tostop` stops whoever else writes there."""
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})
         with contextlib.suppress(OSError, ValueError):  # a closed descriptor, a terminal that hung up
@@ -145,8 +147,11 @@ def record(target: Target, options: RecordOptions) -> RecordResult:
     after `stop_when_stable_s`.
     """
     command = command_of(target, options.python)
+    project = project_of(Path(target.argv[0]).absolute() if target.kind == "script" else None)
     progress = _Progress()
     directory = _make_directory(target, options, progress)
+    if options.announce and directory is not None:
+        progress.say(f"recording to {_from_here(directory)}/")
     info = RunInfo(
         directory=None if directory is None else str(directory),
         dynadiag=dynadiag.__version__,
@@ -154,6 +159,8 @@ def record(target: Target, options: RecordOptions) -> RecordResult:
         cwd=working_directory(),
         started_at=_now(),
         running=True,
+        own=project.own,
+        libraries=project.libraries,
     )
     _write_info(directory, info, progress)
     mark = None if directory is None else _settings(directory, options).dumps()
@@ -166,6 +173,14 @@ def record(target: Target, options: RecordOptions) -> RecordResult:
         finally:
             progress.over()
     return _finish(child, directory, info, progress)
+
+
+def _from_here(directory: Path) -> str:
+    """The directory as somebody in the current folder types it."""
+    here = working_directory()
+    near = here is not None and directory.is_relative_to(here)
+    name = str(directory.relative_to(here) if near and here is not None else directory)
+    return shlex.quote(name) if name.isprintable() else ascii(name)
 
 
 def _make_directory(target: Target, options: RecordOptions, progress: _Progress) -> Path | None:

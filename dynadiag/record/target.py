@@ -35,6 +35,7 @@ class RecordOptions:
 
     With `parity_calls` above 0 that many calls of each compiled graph are compared with eager, if copies of their inputs take at most
     `parity_cap_bytes`. What the program prints goes into the file `output`, where one is given; it gets further variables by `environment`.
+    `announce`: say on stderr where the recording goes.
     """
 
     out: Path | None = None
@@ -48,6 +49,7 @@ class RecordOptions:
     parity_cap_bytes: int = DEFAULT_PARITY_CAP_BYTES
     output: Path | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
+    announce: bool = False
 
 
 def command_of(target: Target, python: str | None) -> list[str]:

@@ -13,6 +13,7 @@ from dynadiag.render.completeness import completeness
 from dynadiag.render.json_report import DEVICE_WHY, NO_COMPILE_TIME, NO_MUTATION_PASS
 from dynadiag.render.markdown_text import code, details, fenced, prose, section, table
 from dynadiag.render.sections import Detail, graph_breaks, sections
+from dynadiag.render.verdict import ending, verdict
 
 MAX_CHARACTERS = 60_000
 """GitHub refuses an issue body over 65,536 characters."""
@@ -37,6 +38,8 @@ def _blocks(report: Report, rows: int) -> Iterator[str]:
         yield f"**{prose(failed)}**"
     if wording.nothing_compiled(report):
         yield f"**{wording.nothing_words(report)}.**"
+    elif (said := verdict(report)) is not None:
+        yield f"**{prose(said)}.**"
     yield _counts(report)
     yield "## Findings"
     yield from _findings(report, rows)
@@ -49,7 +52,7 @@ def _headline(report: Report) -> str:
     complete, why = completeness(report.run)
     lines = {
         "command": code(wording.command(report)),
-        "ended": prose(wording.ending(report) or "not known (foreign log)"),
+        "ended": prose(ending(report) or "not known (foreign log)"),
         "torch": prose(facts.torch or "not known"),
         "Python": prose(facts.python or "not known"),
         "device": prose(facts.device or f"not known: {DEVICE_WHY}"),
@@ -93,16 +96,18 @@ def _finding(number: int, finding: Finding, report: Report) -> Iterator[str]:
         if finding.where.code:
             yield fenced(finding.where.code, language="python", lines=3)
     yield prose(finding.why, limit=1200)
-    for advice in finding.fix:
-        yield from _advice(advice)
+    for label, advice in wording.advice_labels(finding.fix):
+        yield from _advice(label, advice)
     cost = prose(wording.cost(finding.cost)) if finding.cost else "not known"
     more = "" if len(finding.evidence) <= 8 else f" and {len(finding.evidence) - 8} more"
     yield f"Cost: {cost}. Evidence: {', '.join(code(name) for name in finding.evidence[:8]) or 'none'}{more}."
 
 
-def _advice(advice: Advice) -> Iterator[str]:
-    yield f"**Fix:** {prose(advice.text, limit=1200)}"
+def _advice(label: str, advice: Advice) -> Iterator[str]:
+    yield f"**{label.capitalize()}:** {prose(advice.text, limit=1200)}"
     change = [f"{sign} {line}" for sign, text in (("-", advice.before), ("+", advice.after)) for line in (text or "").splitlines()]
+    if advice.imports:
+        yield f"Needs {', '.join(code(one) for one in advice.imports)}."
     if change:
         yield fenced("\n".join(change), language="diff")
 

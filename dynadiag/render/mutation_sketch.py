@@ -104,7 +104,7 @@ def _op(target: str) -> str:
 def _input_box(one: Mutation) -> Box:
     kind = "values" if one.kind == "data" else one.kind
     static = "keeps its address" if one.static else "no fixed address" if one.static is False else "address not known"
-    return Box(lines=(clean(one.input, limit=_LABEL), f"{kind}, {static}"), look="mutated", tip=words.effects(one))
+    return Box(lines=(words.source(one, limit=_LABEL), f"{kind}, {static}"), look="mutated", tip=words.effects(one))
 
 
 def _node_box(node: Node, writes: bool) -> Box:

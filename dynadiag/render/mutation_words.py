@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dynadiag.facts.guard_sources import readable
 from dynadiag.model import codes
 from dynadiag.model.location import Location
 from dynadiag.model.report import Mutation, Report
@@ -43,25 +44,25 @@ def is_folded(mutation: Mutation) -> bool:
 
 
 def source(mutation: Mutation, limit: int = 120) -> str:
-    """Dynamo's name of the input, `list(dict.keys(d))[0]` shortened to `key 0`: an optimizer's state has nothing but such names."""
+    """The input as people write it, `list(dict.keys(d))[0]` shortened to `key 0`: an optimizer's state has nothing but such names."""
     text, before = mutation.input[:4000], ""
     while text != before:
         before, text = text, _KEY.sub(r"key \1", text)
-    return clean(text, limit=limit)
+    return clean(readable(text), limit=limit)
 
 
 def verdict(report: Report) -> str:
     """The plain answer: whether a mutation forces an eager fallback."""
     refused = [one for one in report.mutations if any(effect.get("kind") == "eager_fallback" for effect in one.effects)]
     if refused:
-        inputs = ", ".join(clean(one.input, limit=80) for one in refused[:3])
+        inputs = ", ".join(clean(readable(one.input), limit=80) for one in refused[:3])
         ran = any(effect.get("kind") == "eager_fallback" and effect.get("basis") == "observed" for one in refused for effect in one.effects)
         outcome = "the frame ran eagerly" if ran else "the program got the error; with suppress_errors the frame would run eagerly"
         return f"AOTAutograd refused a graph because of {inputs}: {outcome}."
     unknown = sum(not one.effects for one in report.mutations)
     errors = [one for one in report.mutations if one.worst == "error"]
     if errors:
-        inputs = ", ".join(clean(one.input, limit=80) for one in errors[:3])
+        inputs = ", ".join(clean(readable(one.input), limit=80) for one in errors[:3])
         return f"The mutation of {inputs} ends in an error; none {'is known to force' if unknown else 'forces'} an eager fallback."
     if unknown:
         costs = wording.plural(unknown, "of them costs", "of them cost")

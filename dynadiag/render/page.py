@@ -18,9 +18,13 @@ _LINES_LIMIT = 2000
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Writes to `console`; `encoding` is what the console can show, other characters become "?"."""
+    """Writes to `console`, whose encoding decides what it can show: other characters become "?".
+
+    `links`: codes are links to their pages, for a terminal (OSC 8).
+    """
 
     console: Console
+    links: bool = False
     _width: int = field(init=False)
     _written: list[int] = field(init=False, default_factory=lambda: [0])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from rich.style import Style
 from rich.text import Text
 
 from dynadiag.model.location import Location
@@ -12,6 +13,7 @@ from dynadiag.model.report import Advice, Finding, GraphBreak, Report
 from dynadiag.render import wording
 from dynadiag.render.page import Page
 from dynadiag.render.sanitise import clean, clean_block, clean_code
+from dynadiag.rules.rule import page_address
 
 SEVERITY_STYLES = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
 _LABEL_WIDTH = 6
@@ -29,8 +31,8 @@ def print_brief(finding: Finding, report: Report, page: Page, *, base: Path | No
     site = _site(finding, report)
     unadvised = f" Nothing is advised: {site.unadvised}." if site is not None and site.unadvised and not finding.fix else ""
     _labelled(page, "why", clean_block(f"{_beginning(finding.why)}{unadvised}", lines=6))
-    for advice in finding.fix:
-        _advice(advice, page)
+    for label, advice in wording.advice_labels(finding.fix):
+        _advice(label, advice, page)
     if finding.cost is not None and finding.cost.basis.startswith("measured"):
         _labelled(page, "cost", wording.cost(finding.cost))
 
@@ -51,8 +53,8 @@ def print_finding(finding: Finding, report: Report, page: Page, *, verbose: bool
     _head(finding, report, page, base=base, limit=None if verbose else _SITE_LIMIT, verbose=verbose)
     site = _site(finding, report)
     _labelled(page, "why", clean_block(finding.why, lines=40 if verbose else 12))
-    for advice in finding.fix:
-        _advice(advice, page)
+    for label, advice in wording.advice_labels(finding.fix):
+        _advice(label, advice, page)
     for doubt in site.doubts if site is not None else ():
         _labelled(page, "unsure", clean_block(doubt, lines=6))
     if finding.cost is not None:
@@ -64,9 +66,9 @@ def print_finding(finding: Finding, report: Report, page: Page, *, verbose: bool
 
 def _head(finding: Finding, report: Report, page: Page, *, base: Path | None, limit: int | None, verbose: bool = False) -> None:
     style = SEVERITY_STYLES.get(finding.severity, "bold")
-    head = Text.assemble(
-        (f"{clean(finding.severity, limit=20)} {clean(finding.code, limit=40)}", style), "  ", (clean(finding.title), "bold")
-    )
+    address = page_address(finding.code) if page.links else None
+    code = Text(clean(finding.code, limit=40), style=Style.parse(style) + Style(link=address))
+    head = Text.assemble((f"{clean(finding.severity, limit=20)} ", style), code, "  ", (clean(finding.title), "bold"))
     page.line(head, hang="    ")
     _source_line(finding.where, page, base)
     _inner_sites(finding, report, page, base=None if verbose else base, limit=limit)
@@ -114,9 +116,11 @@ def _labelled(page: Page, label: str, text: str) -> None:
         page.line(row, prefix=" " * prefix.cell_len if number else prefix)
 
 
-def _advice(advice: Advice, page: Page) -> None:
-    _labelled(page, "fix", clean_block(advice.text, lines=12))
+def _advice(label: str, advice: Advice, page: Page) -> None:
+    _labelled(page, label, clean_block(advice.text, lines=12))
     margin = " " * (_LABEL_WIDTH + 3)
+    for statement in advice.imports:
+        page.whole(clean(statement), style="green", prefix=Text.assemble((f"{'needs':>{_LABEL_WIDTH}}", "bold"), ("   + ", "green")))
     for sign, code, style in (("- ", advice.before, "red"), ("+ ", advice.after, "green")):
         for row in clean_block(code, lines=20).split("\n") if code else ():
             page.whole(row, style=style, prefix=Text(margin + sign, style=style))

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import get_args
 
 from dynadiag.facts.wording import NO_RECORDS
 from dynadiag.model import codes
 from dynadiag.model.location import Location
-from dynadiag.model.report import Cost, GraphBreak, Report, Summary
+from dynadiag.model.report import Advice, Cost, Finding, GraphBreak, Report, Severity, Summary
 from dynadiag.model.run import Process
 from dynadiag.render.sanitise import clean
 
@@ -212,6 +214,18 @@ def nothing_words(report: Report) -> str:
     told = (finding.title for finding in report.findings if finding.code == codes.NOTHING_COMPILED)
     unseen = any(title.startswith(NO_RECORDS) for title in told)
     return NO_RECORDS if unseen else "Nothing was compiled"
+
+
+def advice_labels(fix: Sequence[Advice]) -> Iterator[tuple[str, Advice]]:
+    """Each advice with its label: `fix`, then `or` for another way to the same end, `then` for what is needed as well."""
+    for number, advice in enumerate(fix):
+        yield ("then" if advice.follows else "or") if number else "fix", advice
+
+
+def by_severity(findings: Iterable[Finding]) -> Iterator[tuple[str, int]]:
+    """The severities that occur, worst first, with their counts."""
+    counts = Counter(finding.severity for finding in findings)
+    return ((name, counts[name]) for name in get_args(Severity) if counts[name])
 
 
 def top_ops(ops: Mapping[str, int], count: int) -> str:

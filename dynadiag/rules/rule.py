@@ -11,10 +11,13 @@ from typing import Any
 from dynadiag.advice.graph_breaks import RULES
 from dynadiag.advice.reasons import REASONS
 from dynadiag.errors import UsageError
-from dynadiag.model.codes import TABLE, torch_page
+from dynadiag.model.codes import TABLE
 from dynadiag.rules.torch_breaks import torch_break, torch_ids
 
 _PAGES = Path(__file__).with_name("pages")
+# Where torch's own messages link to (`torch/_dynamo/exc.py`, 2.11 and 2.15).
+_SITE = "https://meta-pytorch.github.io/compile-graph-break-site/gb/gb{}.html"
+_TORCHS = re.compile(r"GB[0-9]{4}")
 _GB = re.compile(r"(?:GB)?(\d{1,6})")
 
 
@@ -48,8 +51,18 @@ def find_rule(name: str) -> Rule:
         code=code,
         title=said["type"],
         sections=tuple((title, text) for title, text in sections if text),
-        address=torch_page(code),
+        address=page_address(code),
     )
+
+
+def is_known(code: str) -> bool:
+    """Whether `dynadiag rule` has this code, written as it is written there."""
+    return code in TABLE or torch_break(code) is not None
+
+
+def page_address(code: str) -> str | None:
+    """The address of torch's page for an id of torch's that is known; made of its four digits and nothing else."""
+    return _SITE.format(code.removeprefix("GB")) if _TORCHS.fullmatch(code) and torch_break(code) is not None else None
 
 
 def _page(code: str) -> tuple[tuple[str, str], ...]:

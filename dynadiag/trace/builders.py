@@ -167,6 +167,7 @@ class RunBuilder:
     parity: list[ParityCall] = field(default_factory=list)
     notes: dict[str, int] = field(default_factory=dict)
     site_prefixes: dict[str, None] = field(default_factory=dict)
+    libraries: dict[str, None] = field(default_factory=dict)
     blocks: dict[tuple[str, int], str] = field(default_factory=dict)
     functions: dict[tuple[str, int], SourceFunction] = field(default_factory=dict)
     shared: dict[Any, Any] = field(default_factory=dict)

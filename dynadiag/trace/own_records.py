@@ -51,9 +51,10 @@ def environment(run: RunBuilder, process: ProcessBuilder, record: Record) -> Non
         },
     }
     process.facts.update({name: value for name, value in found.items() if value is not None})
-    for prefix in as_texts(facts.get("site_prefixes"))[:_MOST_PREFIXES]:
-        if len(run.site_prefixes) < _MOST_PREFIXES:
-            run.site_prefixes[prefix] = None
+    for name, kept in (("site_prefixes", run.site_prefixes), ("libraries", run.libraries)):
+        for prefix in as_texts(facts.get(name))[:_MOST_PREFIXES]:
+            if len(kept) < _MOST_PREFIXES:
+                kept[prefix] = None
 
 
 def config(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:

@@ -34,6 +34,7 @@ _POINTER_BYTES = 4096
 _MOST_STOPPED = 100
 _MOST_ROWS = 40
 _ROW_CHARACTERS = 80
+_MOST_FOLDERS = 1000
 _STOPPED_NAME = re.compile(r"^stopped_(\d{1,7})_([A-Z0-9]{2,16})$")
 
 _PROGRAM_SUFFIXES = frozenset({".py", ".pyw", ".pyc", ".pyz", ".zip"})
@@ -196,6 +197,8 @@ def _info(folder: Path, values: Mapping[str, Any]) -> RunInfo:
         command=masked_arguments(as_texts(values.get("command"))) or None,
         exit_status=as_int(values.get("exit_status")),
         stopped=tuple(dict.fromkeys((*as_texts(values.get("stopped"))[:_MOST_STOPPED], *_stopped(folder)))),
+        own=as_texts(values.get("own"))[:_MOST_FOLDERS],
+        libraries=as_texts(values.get("libraries"))[:_MOST_FOLDERS],
         **found,
     )
 

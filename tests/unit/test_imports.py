@@ -39,7 +39,7 @@ MAY_IMPORT = {
     "rules": {"errors", "model", "advice"},
     "runs": {"errors", "model", "trace"},
     "report": {"errors", "model", "trace", "facts", "passes", "advice"},
-    "render": {"errors", "json_lines", "masking", "files", "model", "trace", "facts"},
+    "render": {"errors", "json_lines", "masking", "files", "model", "trace", "facts", "rules"},
     "fx": {"errors", "files", "scratch", "model", "torch_compat", "trace"},
     "doctor": {"errors", "torch_compat", "masking"},
     "bootstrap": {"record", "capture"},

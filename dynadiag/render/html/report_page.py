@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import dynadiag
-from dynadiag.model.codes import torch_page
 from dynadiag.model.location import Location
 from dynadiag.model.report import Advice, Finding, GraphBreak, Report
 from dynadiag.render import markdown, wording
 from dynadiag.render import mutation_words as words
-from dynadiag.render.completeness import completeness
 from dynadiag.render.html import page, tables
 from dynadiag.render.html.code import coloured
 from dynadiag.render.html.graphs import graphs as graphs_of
@@ -21,6 +19,9 @@ from dynadiag.render.html.tables import OURS, ROWS_AT_MOST, own_id
 from dynadiag.render.ladder import STATES, Ladder, Rung
 from dynadiag.render.ladder_builder import ladder
 from dynadiag.render.sanitise import clean, clean_block
+from dynadiag.render.summary import circumstances, cut_short, present
+from dynadiag.render.verdict import verdict
+from dynadiag.rules.rule import page_address
 
 FINDINGS_AT_MOST = 200
 _MARKS = {"graph": "", "break": "◆", "eager": "", "unseen": "", "plain": ""}
@@ -46,10 +47,10 @@ def render(report: Report, directory: Path | None = None) -> str:
         title=f"dynadiag: {wording.command(report)}",
         version=dynadiag.__version__,
         sections=list(_sections(parts, listed)),
-        verdict=_verdict(report),
+        verdict=verdict(report) or ", ".join(present(report, told=False)) or "No graph breaks, recompiles or fallbacks",
         command=wording.command(report),
-        facts=" · ".join(_facts(report)),
-        warnings=[text for text in (wording.failed_passes(report), _cut(report)) if text],
+        facts=" · ".join(circumstances(report)),
+        warnings=[text for text in (wording.failed_passes(report), cut_short(report)) if text],
         tiles=[{"name": name, "value": value} for name, value in _tiles(report)],
         issue=markdown.render(report),
         hidden_findings=max(0, len(report.findings) - FINDINGS_AT_MOST),
@@ -65,36 +66,6 @@ def render(report: Report, directory: Path | None = None) -> str:
 
 
 # -- the head
-
-
-def _verdict(report: Report) -> str:
-    if wording.nothing_compiled(report):
-        return wording.nothing_words(report)
-    summary = report.summary
-    counts = [
-        (summary.graph_break_sites, "graph break", "graph breaks"),
-        (summary.recompiles, "recompile", "recompiles"),
-        (summary.fallbacks, "fallback to eager", "fallbacks to eager"),
-    ]
-    said = [wording.plural(count, one, many) for count, one, many in counts if count]
-    graphs = f"{wording.graphs_count(report)} {'graph' if summary.graphs == 1 else 'graphs'}{wording.graphs_size(report)}"
-    return f"{graphs}, {', '.join(said)}" if said else f"{graphs}, no graph breaks, recompiles or fallbacks"
-
-
-def _facts(report: Report) -> Iterator[str]:
-    facts = wording.environment(report.run.processes)
-    yield wording.ending(report) or "how it ended is not known"
-    if facts.torch:
-        yield f"torch {facts.torch}"
-    if facts.python:
-        yield f"Python {facts.python}"
-    yield facts.device or "device not known"
-    yield wording.plural(facts.processes, "process", "processes")
-
-
-def _cut(report: Report) -> str | None:
-    complete, why = completeness(report.run)
-    return f"The recording is cut short: {clean(why or '')}. Everything up to that point is below." if complete is False else None
 
 
 def _tiles(report: Report) -> Iterator[tuple[str, str]]:
@@ -156,7 +127,7 @@ def _break(one: GraphBreak, base: Path | None) -> dict[str, Any]:
     return {
         "id": own_id(one.id, "b"),
         "gb": clean(one.gb_id or "no id", limit=20),
-        "address": torch_page(one.gb_id),
+        "address": page_address(one.gb_id or ""),
         "reason": clean(one.reason),
         "place": wording.place(where, base),
         "inner": wording.place(inner, base) if inner else "",

@@ -1,6 +1,9 @@
 """Where our options end and the script's begin."""
 
+import re
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -138,3 +141,43 @@ def test_parity_that_is_told_to_end_replays_nothing(tmp_path, monkeypatch):
     done = CliRunner().invoke(dynadiag, ["parity", "--out", "run", "train.py"])
     assert done.exit_code == 128 + signal.SIGTERM
     assert "nothing was replayed" in done.stderr
+
+
+@pytest.mark.parametrize("verb", sorted(str(command.name) for command in dynadiag.registered_commands))
+def test_help_and_usage_errors_name_no_types_of_python(verb):
+    text = CliRunner().invoke(dynadiag, [verb, "--help"]).output
+    assert "list[" not in text and "<path>" not in text and "{" not in text.splitlines()[0]
+    assert text.index("Usage:") < text.index("Options:") < text.index("Examples:")
+
+
+def test_the_options_of_explain_stand_under_headings():
+    text = CliRunner().invoke(dynadiag, ["explain", "--help"]).output
+    parts = re.split(r"^(\w[\w ]*):$", text, flags=re.MULTILINE)
+    groups = dict(zip(parts[1::2], parts[2::2], strict=True))
+    assert "--out DIR" in groups["Recording"] and "--cost" in groups["What is analysed"] and "--quiet" in groups["What is printed"]
+    assert re.findall(r"^  (-\S+)", groups["Options"], re.MULTILINE) == ["-h,"]
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        (("--format", "xx"), "'xx' is not one of 'text', 'json', 'md'."),
+        (("--limit", "x"), "not a whole number."),
+        (("--timeout", "x"), "not a number."),
+        (("--limit", "-3"), "should be greater than or equal to 0"),
+    ],
+)
+def test_a_wrong_value_is_said_in_words_for_people(option, said):
+    found = CliRunner().invoke(dynadiag, ["explain", *option, "x.log"])
+    assert found.exit_code == 2 and f"Invalid value for '{option[0]}'" in found.output.replace("--format' / '-f'", "--format'")
+    assert "Value error" not in found.output and "Input should" not in found.output
+    assert said in found.output or found.output.count("is not") == 1  # older Typer has words of its own
+
+
+@pytest.mark.parametrize("line", [["rule"], ["explain", "--help"]])
+def test_a_reader_that_has_read_enough_is_no_error(line):
+    writer = [sys.executable, "-c", "from dynadiag_cli.main import main; main()", *line]
+    child = subprocess.Popen(writer, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    child.stdout.close()
+    assert (child.stderr.read(), child.wait()) == (b"", 0)
+    child.stderr.close()

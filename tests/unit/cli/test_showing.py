@@ -57,3 +57,14 @@ def test_latest_as_a_text_file_is_a_recording_for_every_verb(tmp_path, monkeypat
     else:
         assert "0001-x" in str(found.exception)
         assert "graph" in str(found.exception)
+
+
+def test_quiet_verbose_and_color(tmp_path):
+    (tmp_path / "dynadiag-run.json").write_text('{"format": 1, "dynadiag": "0", "command": ["x"], "exit_status": 0}')
+
+    def shown(*options):
+        return CliRunner().invoke(app, ["explain", "--no-pictures", *options, str(tmp_path)]).output
+
+    assert len(shown("-q").splitlines()) < 6 < len(shown().splitlines()) < len(shown("-v").splitlines())
+    assert "Files in" not in shown("-q") and shown("-q").startswith("NO")
+    assert "\x1b[" in shown("--color", "always") and "\x1b[" not in shown() + shown("--color", "never")

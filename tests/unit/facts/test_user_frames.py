@@ -52,6 +52,40 @@ def test_own_files(file, own):
     assert is_own_file(file, RUN) is own
 
 
+PROJECT = replace(RUN, info=RunInfo(cwd="/home/me/proj", own=("/home/me/proj/src", "/opt/env/lib/python3.12/site-packages/mine")))
+
+
+@pytest.mark.parametrize(
+    ("file", "own"),
+    [
+        ("/home/me/proj/src/net.py", True),
+        ("src/net.py", True),
+        ("/home/me/proj/tools/train.py", True),  # the program
+        ("tools/train.py", True),
+        ("/home/me/proj/tools/helper.py", False),
+        ("/home/me/proj/src2/net.py", False),
+        ("/home/me/proj/src/_vendor/six.py", False),
+        ("/home/me/proj/src/.venv/lib/python3.12/site-packages/numpy/core.py", False),
+        ("/home/me/proj/src/.venv/lib/python3.12/ast.py", False),
+        ("/opt/env/lib/python3.12/site-packages/mine/net.py", True),
+        ("/opt/env/lib/python3.12/site-packages/other/net.py", False),
+        ("/usr/lib/python3.12/contextlib.py", False),
+        ("<stdin>", True),
+    ],
+)
+def test_the_folders_that_a_project_names_are_what_is_its_own(file, own):
+    info = replace(PROJECT.info, libraries=("/home/me/proj/src/_vendor/six.py",))
+    process = Process(index=0, log="a", argv=("/home/me/proj/tools/train.py",))
+    prefixes = ("/usr/lib/python3.12", "/opt/env/lib/python3.12/site-packages")
+    assert is_own_file(file, replace(PROJECT, info=info, processes=(process,), site_prefixes=prefixes)) is own
+
+
+def test_a_package_that_was_found_outside_of_site_packages_is_a_library():
+    run = replace(RUN, libraries=("/home/me/proj/deps/lib",), info=replace(RUN.info, libraries=("/home/me/proj/_vendor/six.py",)))
+    files = ("deps/lib/a.py", "deps/library.py", "_vendor/six.py", "_vendor/x.py")
+    assert [file for file in files if is_own_file(f"/home/me/proj/{file}", run)] == ["deps/library.py", "_vendor/x.py"]
+
+
 def test_the_innermost_own_frame_wins_and_none_is_said():
     stack = (Location("/home/me/proj/a.py", 1), Location("/home/me/proj/b.py", 2), Location("/x/site-packages/lib.py", 3))
     assert own_frame(stack, RUN) == stack[1]
@@ -104,6 +138,7 @@ def test_project_paths_do_not_name_the_machine(file, expected):
 def test_any_text_is_a_path(file, prefixes):
     run = Run(info=RunInfo(cwd=file), site_prefixes=tuple(prefixes))
     assert is_own_file(file, run) in (True, False)
+    assert is_own_file(file, replace(run, info=RunInfo(cwd=file, own=tuple(prefixes), libraries=(file,)))) in (True, False)
     assert isinstance(project_path(file, run), str)
 
 

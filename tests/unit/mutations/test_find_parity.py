@@ -81,7 +81,7 @@ def test_an_input_is_told_with_its_write_and_takes_the_outputs_with_it():
     writes = (ParityWrite(input="L['y']", declared=False, op="lib.bump", stack=(WRITE,)),)
     (one,) = find_parity(run(different(AFTER, VALUE, writes=writes), different(AFTER, writes=writes))).findings
     assert (one.code, one.where, one.cost.value) == ("DM40", WRITE, 1)
-    assert "lib.bump writes L['y'] without declaring it" in one.why
+    assert "lib.bump writes y without declaring it" in one.why
     assert "output 0 at [0]: 4 in eager, 3 compiled" in one.why
     assert one.fix[0].slug == "declare-the-write"
 

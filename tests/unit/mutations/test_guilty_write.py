@@ -35,7 +35,7 @@ def told(text, *written):
 def test_the_only_write_with_these_sizes_is_shown():
     fact = told(NAMED, ("L['x']", (8, 16), 51), ("L['ema']", (16, 16), 27))
     assert (fact.code, fact.sites[0].where.line) == ("DM23", 51)
-    assert "the only one recorded of an input with these sizes (L['x'])" in fact.doubts[0]
+    assert "the only one recorded of an input with these sizes (x)" in fact.doubts[0]
 
 
 @pytest.mark.parametrize(

@@ -325,3 +325,18 @@ def test_a_graph_that_the_back_end_refused_says_what_it_raised(maker, at, said, 
     problems = (Problem(kind="backend_error", process=0, text=recorded, frame=frame),) if recorded else ()
     (finding,) = find_graph_breaks(maker.run(problems=problems)).findings
     assert told in finding.why if told else "raised" not in finding.why
+
+
+@pytest.mark.parametrize("skips", [False, True])
+def test_a_category_that_says_torchs_words_is_said_once(maker, at, skips):
+    maker.breaks_at(maker.frame("step", line=1), at(8), gb_id="GB0036", gb_type="Dynamic shape operator", skips_frame=skips)
+    (finding,) = find_graph_breaks(maker.run()).findings
+    assert finding.title.lower().count("dynamic shape operator") == 1
+
+
+def test_other_causes_behind_a_line_are_named_once_where_they_have_one_code(maker, at, library):
+    frame = maker.frame("step", line=1)
+    for line, name in ((70, "lib.a"), (90, "lib.b")):
+        maker.breaks_at(frame, at(8), library(line), context=f"qualname: {name}")
+    whys = [finding.why for finding in find_graph_breaks(maker.run()).findings]
+    assert len(whys) == 2 and all("one of 2 causes behind this line, all GB0170;" in why for why in whys)

@@ -301,8 +301,8 @@ def test_resume_functions_belong_to_their_function(builders):
     ]
     found = find_recompiles(Run(info=Info(), processes=(Process(index=0, log="a"),), frames=tuple(frames), recompiles=tuple(events)))
     assert sorted(finding.title for finding in found.findings) == [
-        "`step` was recompiled 1 time because of `x.size(0)`",
         "`step` was recompiled 2 times because of `x.size(0)`",
+        "`step` was recompiled once because of `x.size(0)`",
     ]
 
 
@@ -322,7 +322,7 @@ def test_a_compiled_module_is_named_as_such(builders):
     run = builders.recompiled(["0/0: fn._modules['1'].training == True" + " " * 30 + "  # return F.dropout  # d.py:3 in forward"], **entry)
     found = find_recompiles(run)
     assert only(found.transitions).source == "module[1].training"
-    assert only(found.findings).title.startswith("The compiled module or callable was recompiled 1 time")
+    assert only(found.findings).title.startswith("The compiled module or callable was recompiled once")
     assert only(found.findings).where == Location(builders.SCRIPT, 40, "main", "loss = step(x)")
 
 
@@ -407,3 +407,15 @@ def test_a_finding_without_advice_says_so(builders):
     ):
         finding = only(find_recompiles(builders.recompiled([reason], symbols=symbols)).findings)
         assert finding.fix == () and said in finding.why
+
+
+def test_what_has_to_change_for_nothing_is_a_note_and_what_goes_on_changing_is_not(builders):
+    """Each object and each mode takes a version of its own, as the numbers do that go on changing; a flag has two."""
+
+    def found(*values):
+        return only(find_recompiles(builders.recompiled(*([equals(n, "mode", value)] for n, value in enumerate(values)))).findings)
+
+    going_on = found("'kl'", "'mse'", "'cos'")
+    assert going_on.severity == "warning" and going_on.why.endswith("until the limit is reached and such calls run eagerly.")
+    enough = found("'kl'")
+    assert enough.severity == "note" and enough.why.endswith("Nothing has to change while there are fewer versions than the limit.")

@@ -1,10 +1,13 @@
 """What the fixes of a finding on recompiles promise: how many are theirs, and nothing that fails when it is followed."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
+from dynadiag.model.report import Advice
 from dynadiag.passes.find_recompiles import find_recompiles
+from dynadiag.passes.recompile_fixes import counted_fixes
 
 GROWN = "Guard failed on a parameter, consider using torch._dynamo.config.force_parameter_static_shapes = False to allow dynamism"
 
@@ -44,6 +47,22 @@ def test_what_ends_nothing_by_itself_is_not_told(builders):
     assert list(fixes(builders.with_groups(run, 0))) == ["lr-as-tensor"]
     beside = builders.recompiled(["0/0: len(self.state) == 0"], symbols=[(1, f"L['{rate[:4]}']{rate[4:]}", "0.05")])
     assert fixes(beside) == {}
+
+
+def test_a_change_for_another_cause_is_needed_too_and_one_for_the_same_cause_is_an_alternative():
+    def row(number):
+        return SimpleNamespace(steps=(SimpleNamespace(id=f"r{number}"),), kind="size", values=(), dynamic_since=None)
+
+    def slugs(*given):
+        group = [SimpleNamespace(rows=[row(number) for number in range(len(given))], advice=given)]
+        return [(fix.slug, fix.follows) for fix in counted_fixes(group, 9, hit=False)]
+
+    a, b = (Advice(slug=slug, text=slug) for slug in "ab")
+    group = [SimpleNamespace(rows=[row(number) for number in range(2)], advice=((a,), (a,)))]
+    assert [fix.text for fix in counted_fixes(group, 2, hit=False)] == ["a This ends both recompiles."]
+    assert [fix.text for fix in counted_fixes(group, 3, hit=False)] == ["a This ends 2 of these 3 recompiles."]
+    assert slugs((a,), (b,)) == [("a", False), ("b", True)]
+    assert slugs((a, b)) == [("a", False), ("b", False)]
 
 
 def limited(builders, *events, **options):

@@ -64,7 +64,7 @@ def test_the_report_says_it_and_keeps_torchs_name_for_programs(builders):
     found = find_recompiles(run)
     words = "the value of `h.norm().item()` computed before the break at line 13"
     (finding,) = found.findings
-    assert finding.title == f"`step` was recompiled 1 time because of {words}"
+    assert finding.title == f"`step` was recompiled once because of {words}"
     assert f"T{words[1:]}: 0.5 -> 0.25" in finding.why
     assert "___stack" not in repr((finding, found.transitions))
     assert found.transitions[0].source == words.replace("`", "")

@@ -226,6 +226,13 @@ def test_a_directory_that_cannot_be_written_gives_one_warning_and_the_script_run
     assert "runs unrecorded, without a report" in result.warnings[0]
 
 
+def test_it_says_where_it_records_before_the_program_runs_where_asked(capfd):
+    run("import sys; print('first', file=sys.stderr)", out=Path("my run"), announce=True)
+    assert capfd.readouterr().err == "dynadiag: recording to 'my run'/\nfirst\n"
+    run("import sys; print('first', file=sys.stderr)", out=Path("other"))
+    assert capfd.readouterr().err == "first\n"
+
+
 def test_only_an_earlier_run_is_replaced():
     out = Path("out")
     first = run("pass", out=out)

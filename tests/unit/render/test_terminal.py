@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -5,8 +6,10 @@ import pytest
 from rich.cells import cell_len
 
 from dynadiag.model import report as r
-from dynadiag.model.run import CompileCall, RunInfo
+from dynadiag.model.location import Location
+from dynadiag.model.run import BreakEvent, CompileCall, Problem, RunInfo
 from dynadiag.render import markdown
+from tests.gold.sample_report import HOSTILE
 
 
 def folded(text):
@@ -233,3 +236,72 @@ def test_the_summary_says_why_nothing_is_advised(samples, show):
     finding = replace(report.findings[1], why=why, fix=(), evidence=("b7",))
     text = show(replace(report, findings=(finding,), graph_breaks=(site,)), summary=True)
     assert "why   3 break events at 1 site. Nothing is advised: it has no clock." in text
+
+
+def test_the_verdict_comes_first_and_says_what_is_not_in_the_counts(samples, show):
+    report = samples.sample_report()
+    graphs = tuple(replace(graph, ops={"torch.sin": 1}, why_not=None) for graph in report.run.graphs)
+    stack = (Location("/home/me/proj/train.py", 60, "log_metrics"),)
+    broke = BreakEvent(
+        frame="f4", attempt=0, gb_id=None, gb_type="t", explanation=None, hints=(), context=None, stack=stack, torch_frame=None
+    )
+    report = replace(report, run=replace(report.run, graphs=graphs, breaks=(broke,)))
+    words = "ALMOST NOTHING IS COMPILED: 3 operators in 3 graphs; log_metrics() runs in Python"
+    text = show(report, summary=True, width=120)
+    assert text.startswith(f"{words}\n2 graph breaks (6 events)") and "4 graphs" not in text
+    assert f"\n\n{words}\n\n  frames " in show(report, width=120)
+    assert f"**{words}.**" in markdown.render(report).replace("\\", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("ValueError: no such file", "exit 1 (ValueError at train.py:7: no such file) |"),
+        (
+            "torch._dynamo.exc.Unsupported: Dynamo does not trace loss.backward(); the graph ends here",
+            "exit 1 (Unsupported at train.py:7) |",
+        ),
+        ("KeyboardInterrupt", "exit 1 (KeyboardInterrupt at train.py:7) |"),
+        ("what is this: x", "exit 1 |"),
+        (HOSTILE, "exit 1 |"),
+    ],
+)
+def test_an_exit_status_names_the_exception_and_its_line(samples, show, text, shown):
+    report = samples.sample_report()
+    stack = (Location("/home/me/proj/train.py", 7, "<module>"), Location("/opt/env/lib/python3.12/site-packages/torch/x.py", 9, "f"))
+    problem = Problem(kind="uncaught", process=0, text=text, stack=stack)
+    run = replace(report.run, problems=(problem,), info=replace(report.run.info, exit_status=1))
+    assert shown in show(replace(report, run=run), summary=True, width=140)
+    assert "train.py:7" not in show(replace(report, run=replace(run, info=report.run.info)), summary=True, width=140)  # exit 0
+
+
+def test_the_exception_of_a_started_process_is_named_with_its_rank_only_where_the_program_has_none_of_its_own(samples, show):
+    report = samples.sample_report()
+    started = replace(report.run.processes[0], index=1, pid=5, parent_pid=report.run.processes[0].pid, rank=1)
+    own = Problem(kind="uncaught", process=0, text="OSError: a", stack=(Location("/home/me/proj/train.py", 7, "<module>"),))
+    child = replace(own, process=1, text="KeyError: b", stack=(Location("/home/me/proj/train.py", 9, "<module>"),))
+    launcher = replace(own, text="ChildFailedError: c", stack=(Location("/opt/env/lib/python3.12/site-packages/torch/run.py", 9, "f"),))
+
+    def shown(*problems):
+        info = replace(report.run.info, exit_status=1)
+        run = replace(report.run, processes=(*report.run.processes, started), problems=problems, info=info)
+        return show(replace(report, run=run), summary=True, width=140)
+
+    assert "exit 1 (OSError at train.py:7: a)" in shown(child, own)
+    assert "exit 1 (KeyError at train.py:9 on rank 1: b)" in shown(launcher, child)
+
+
+def test_ids_of_torch_are_links_to_torchs_pages_where_asked_and_codes_can_be_looked_up(samples, show):
+    report = samples.sample_report()
+    codes = ("GB0170", "DR02", "GB9999", "GB0170\x1b]8;;http://evil.example\x1b\\", "GB0170/../x")
+    findings = tuple(replace(report.findings[0], code=code, title="t") for code in codes)
+    report = replace(report, findings=findings)
+    console = {"force_terminal": True, "color_system": "standard"}
+    linked = show(report, summary=True, width=120, limit=None, lines=None, links=True, console=console)
+    assert re.findall(r"\x1b\]8;[^;]*;([^\x1b]+)", linked) == ["https://meta-pytorch.github.io/compile-graph-break-site/gb/gb0170.html"]
+    for text in (
+        show(report, summary=True, width=120, limit=None, lines=None, console=console),
+        show(report, summary=True, width=120, limit=None, lines=None, links=True),
+    ):
+        assert "\x1b]8" not in text and "more on a code: dynadiag rule GB0170 DR02\n" in text
+    assert "more on a code" not in show(replace(report, findings=findings[2:]), summary=True, limit=None, lines=None)

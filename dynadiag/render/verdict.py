@@ -1,0 +1,100 @@
+"""What is said before everything else: that nothing, or next to nothing, was compiled, and with which exception the program ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dynadiag.facts.almost_nothing import AlmostNothing, almost_nothing
+from dynadiag.facts.user_frames import own_frame
+from dynadiag.facts.wording import rank_text, short_place
+from dynadiag.model import codes
+from dynadiag.model.location import Location
+from dynadiag.model.report import Finding, Report
+from dynadiag.model.run import Problem, Run
+from dynadiag.render import wording
+from dynadiag.render.sanitise import clean
+
+_LONGEST_MESSAGE = 160
+_TELLING = 40
+_SHORTEST = 8
+_MOST_NAMES = 3
+
+
+def verdict(report: Report) -> str | None:
+    """The sentence of a run that compiled nothing or next to nothing, None for all others; sanitised."""
+    if wording.nothing_compiled(report):
+        told = next((finding.title for finding in report.findings if finding.code == codes.NOTHING_COMPILED), "")
+        opening = wording.nothing_words(report)
+        found = None if told else almost_nothing(report.run)
+        return _loud(clean(told)) if told.startswith(opening) else f"{opening.upper()}{f': {_in_python(found)}' if found else ''}"
+    found = almost_nothing(report.run)
+    if found is None:
+        return None
+    in_python = _in_python(found)
+    if not found.graphs:
+        return f"NO GRAPH IS COMPILED: {in_python}"
+    graphs = wording.plural(found.graphs, "graph")
+    return f"ALMOST NOTHING IS COMPILED: {wording.plural(found.operators, 'operator')} in {graphs}; {in_python}"
+
+
+def _in_python(found: AlmostNothing) -> str:
+    return f"{_and(found.in_python)} run{'s' if len(found.in_python) == 1 else ''} in Python"
+
+
+def _and(names: Sequence[str]) -> str:
+    shown = [clean(name, limit=100) for name in names[:_MOST_NAMES]]
+    more = len(names) - len(shown)
+    *first, last = [*shown, *([f"{more} more"] if more else [])]
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _loud(sentence: str) -> str:
+    """Its first clause in capitals."""
+    first, colon, rest = sentence.partition(": ")
+    return f"{first.upper()}{colon}{rest}"
+
+
+def ending(report: Report) -> str | None:
+    """How the program ended and with which exception: `exit 1 (ValueError at train.py:7)`; None for a foreign log."""
+    how, error = wording.ending(report), raised(report)
+    return f"{how} ({error})" if how and error else how
+
+
+def raised(report: Report) -> str | None:
+    """`ValueError at train.py:7`, the exception that ended the program; with its message where no finding has it."""
+    if not report.run.info.exit_status:
+        return None
+    problem = _raised(report)
+    if problem is None:
+        return None
+    name, colon, message = " ".join(problem.text.strip().split("\n")[0].split()).partition(": ")
+    name = name.rpartition(".")[2]
+    if not name.isidentifier():
+        return None
+    where = own_frame(problem.stack, report.run) or next(iter(problem.stack[-1:]), None)
+    place = f" at {short_place(where)}" if where is not None else ""
+    on = rank_text(report.run, (problem.process,)) if problem.process in _started(report.run) else ""
+    text = f"{name}{place}{f' on {on}' if on else ''}"
+    return clean(text if not colon or _told(message, where, report.findings) else f"{text}: {message[:_LONGEST_MESSAGE]}")
+
+
+def _raised(report: Report) -> Problem | None:
+    """The one of the program itself; of the processes that it started where it has none on a line of the user's (`torchrun`)."""
+    run = report.run
+    started = _started(run)
+    found = [problem for problem in run.problems if problem.kind == "uncaught"]
+    return min(found, key=lambda one: (own_frame(one.stack, run) is None, one.process in started), default=None)
+
+
+def _started(run: Run) -> set[int]:
+    """The processes that another recorded one started."""
+    pids = {process.pid for process in run.processes if process.pid is not None}
+    return {process.index for process in run.processes if process.parent_pid in pids}
+
+
+def _told(message: str, where: Location | None, findings: tuple[Finding, ...]) -> bool:
+    """Whether a finding says it: with its words, or as the error at its line."""
+    errors = [finding.where for finding in findings if finding.severity == "error" and finding.where is not None]
+    if where is not None and any((one.file, one.line) == (where.file, where.line) for one in errors):
+        return True
+    return len(message) >= _SHORTEST and any(message[:_TELLING] in " ".join(finding.why.split()) for finding in findings)
