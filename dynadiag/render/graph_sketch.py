@@ -19,6 +19,7 @@ from dynadiag.model.graph import Node
 from dynadiag.render import wording
 from dynadiag.render.sanitise import clean, clean_code
 from dynadiag.render.sketch import Arrow, Box, Look, Sketch, depth
+from dynadiag.trace import argument_names
 
 BOXES_AT_MOST = 300
 DEPTH_AT_MOST = 80
@@ -26,7 +27,6 @@ _BOXES_AT_LEAST = 8
 _WINDOWS = 40
 _LABEL = 40
 _TIP_LINES = 12
-_NAME = re.compile(r"[A-Za-z_]\w*")
 _SHAPE = re.compile(r"[A-Za-z]\w*\[[^\]]*\]")
 _STATE = re.compile(r"_(parameters|buffers)_")
 _KEYWORDS = frozenset({"and_", "or_", "not_", "is_"})
@@ -107,11 +107,11 @@ def _wires(nodes: Sequence[Node]) -> _Wires:
     positions = {node.name: number for number, node in enumerate(drawn)}
     sources, inputs = [], []
     for number, node in enumerate(drawn):
-        names = list(dict.fromkeys(_NAME.findall(" ".join(node.args))))
+        names = argument_names(node.args)
         sources.append(tuple(positions[name] for name in names if positions.get(name, number) < number))
         uses = (hidden.get(name) or hidden.get(_folded(name)) for name in names if name not in positions)
         inputs.append(tuple(name for name in uses if name))
-    ends = _NAME.findall(" ".join(text for node in nodes if node.op == "output" for text in node.args))
+    ends = argument_names(text for node in nodes if node.op == "output" for text in node.args)
     outputs = frozenset(positions[name] for name in ends if name in positions)
     return _Wires(drawn, tuple(sources), tuple(inputs), outputs, len(nodes) - len(drawn))
 
