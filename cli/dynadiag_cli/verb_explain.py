@@ -79,7 +79,7 @@ def explain(
     ] = None,
     probe: Annotated[bool, typer.Option("--probe/--no-probe", help="Afterwards analyse what the graphs mutate.")] = True,
     pictures: Annotated[bool, typer.Option("--pictures/--no-pictures", help="Draw graphs/*.svg into the run directory.")] = True,
-    renderer: Annotated[str, typer.Option("--renderer", metavar="NAME", help="Drawing back end: auto, wasi, dot, plain or text.")] = "auto",
+    renderer: Annotated[str, typer.Option("--renderer", metavar="NAME", help="How pictures are written: auto, svg or text.")] = "auto",
     show_free: Annotated[bool, typer.Option("--show-free", help="Also list each mutation that costs nothing.")] = False,
     mutations_only: Annotated[bool, typer.Option("--mutations-only", help="Print only what concerns mutations.")] = False,
     open_report: Annotated[bool, typer.Option("--open", help="Open the frame map in a viewer afterwards.")] = False,
@@ -123,9 +123,7 @@ def explain(
 
 
 def _check_renderer(name: str) -> None:
-    if name == "auto":  # not even looked up: the back ends import networkx and graphviz, half of the time that a small log takes
-        return
-    from dynadiag.render.backends import RENDERERS
+    from dynadiag.render.drawing import RENDERERS
 
     if name not in RENDERERS:
         raise UsageError(f"--renderer {name!r} is unknown: choose {', '.join(RENDERERS)}")

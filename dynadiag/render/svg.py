@@ -6,6 +6,7 @@ import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 
+from dynadiag.render import palette
 from dynadiag.render.sanitise import REPLACEMENT, without_unseen, xml_text
 from dynadiag.render.sketch import Sketch
 
@@ -15,6 +16,10 @@ _SHAPES = frozenset({"svg", "g", "polygon", "polyline", "path", "ellipse", "text
 _ATTRIBUTES = frozenset(
     {"width", "height", "viewBox", "class", "transform", "fill", "stroke", "stroke-width", "stroke-dasharray", "fill-opacity", "role"}
     | {"stroke-opacity", "points", "d", "cx", "cy", "rx", "ry", "x", "y", "text-anchor", "font-family", "font-size", "font-weight"}
+)
+_SEALED = frozenset({"svg", "g", "rect", "path", "polygon", "line", "text", "title"})
+_SEALED_ATTRIBUTES = frozenset(
+    {"width", "height", "viewBox", "class", "points", "d", "x", "y", "x1", "x2", "y1", "y2", "rx", "text-anchor"}
 )
 _NODE_NAME = re.compile(r"n(\d+)\Z")
 
@@ -73,3 +78,23 @@ def _title(text: str) -> ElementTree.Element:
     element = ElementTree.Element("title")
     element.text = xml_text(text)
     return element
+
+
+def sealed(root: ElementTree.Element, title: str, description: str) -> str:
+    """The SVG text of a drawing of ours, with title, description and the palette's style sheet; nothing else is let through.
+
+    Raises `ValueError` for an element, an attribute or a class that is not on our lists: no text from a log can become one, and an error
+    of ours shall not make one.
+    """
+    used: set[str] = set()
+    for element in root.iter():
+        names = element.get("class", "").split()
+        if element.tag not in _SEALED or not _SEALED_ATTRIBUTES.issuperset(element.attrib) or not palette.CLASSES.keys() >= set(names):
+            raise ValueError(f"a drawing may not contain {element.tag} {sorted(element.attrib.items())}"[:200])
+        used.update(names)
+    style, described = ElementTree.Element("style"), ElementTree.Element("desc")
+    style.text, described.text = palette.style(used), xml_text(description)
+    root[:0] = [_title(title), described, style]
+    root.set("role", "img")
+    root.set("xmlns", NAMESPACE)
+    return without_unseen(ElementTree.tostring(root, encoding="unicode"), REPLACEMENT) + "\n"

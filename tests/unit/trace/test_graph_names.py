@@ -4,7 +4,8 @@ import pytest
 
 from dynadiag.facts.graph_writes import is_write, text_writes
 from dynadiag.model.graph import Node
-from dynadiag.render.graph_sketch import graph_sketch
+from dynadiag.render.graph_picture import graph_picture
+from dynadiag.render.recorded_graph import RecordedGraph
 from dynadiag.trace import argument_names
 
 
@@ -48,8 +49,9 @@ def test_no_edge_and_no_write_comes_from_a_number_a_text_or_a_keyword():
     write = made("w", "operator.setitem", "buffer[1e-05]", "'mean'", "loss")
     nodes = [first, second, out, loss, write]
     assert not text_writes(nodes).inputs
-    assert {(arrow.tail, arrow.head) for arrow in graph_sketch(nodes, title=()).arrows} == {(0, 1), (0, 2), (1, 2)}
-    assert not [box for box in graph_sketch(nodes, title=()).boxes if any("in:" in line for line in box.lines)]
+    picture = graph_picture(RecordedGraph(nodes=nodes), title="")
+    assert {(link.tail, link.head) for link in picture.links} == {(0, 1), (0, 2), (1, 2)}
+    assert not [row for row in picture.rows if row.kind == "input"]
 
 
 @pytest.mark.parametrize("operator", ["and_", "or_", "not_", "is_"])
