@@ -10,7 +10,7 @@ from dynadiag.render.sanitise import REPLACEMENT, without_unseen, xml_text
 FONTS = "Arial,Helvetica,sans-serif"
 NAMESPACE = "http://www.w3.org/2000/svg"
 _ELEMENTS = frozenset({"svg", "g", "rect", "path", "polygon", "line", "text", "title"})
-_ATTRIBUTES = frozenset("width height viewBox class points d x y x1 x2 y1 y2 rx text-anchor".split())
+_ATTRIBUTES = frozenset(["width", "height", "viewBox", "class", "points", "d", "x", "y", "x1", "x2", "y1", "y2", "rx", "text-anchor"])
 
 
 def sealed(root: ElementTree.Element, title: str, description: str) -> str:
