@@ -135,7 +135,7 @@ def explain(
         bool, typer.Option("--pictures/--no-pictures", rich_help_panel=REPORT, help="Draw graphs/*.svg into the run directory.")
     ] = True,
     renderer: Annotated[
-        str, typer.Option("--renderer", rich_help_panel=REPORT, metavar="NAME", help="Drawing back end: auto, wasi, dot, plain or text.")
+        str, typer.Option("--renderer", rich_help_panel=REPORT, metavar="NAME", help="How pictures are written: auto, svg or text.")
     ] = "auto",
     show_free: Annotated[
         bool, typer.Option("--show-free", rich_help_panel=REPORT, help="Also list each mutation that costs nothing.")
@@ -199,9 +199,7 @@ def explain(
 
 
 def _check_renderer(name: str) -> None:
-    if name == "auto":  # not even looked up: the back ends import networkx and graphviz, half of the time that a small log takes
-        return
-    from dynadiag.render.backends import RENDERERS
+    from dynadiag.render.drawing import RENDERERS
 
     if name not in RENDERERS:
         raise UsageError(f"--renderer {name!r} is unknown: choose {', '.join(RENDERERS)}")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """Examples:
 
-  dynadiag graph dynadiag-runs/latest g3
+  dynadiag graph dynadiag-runs/latest g3 --svg
 
   dynadiag graph trace.log#g0 --device cpu -o graphs
 """
@@ -45,6 +45,7 @@ def graph(
         float, typer.Option("--timeout", metavar="S", min=1, max=LONGEST_S, help="Time limit for that run, in seconds.")
     ] = 120.0,
     picture: Annotated[bool, typer.Option("--picture/--no-picture", help="Also draw the graph.")] = True,
+    svg: Annotated[bool, typer.Option("--svg", help="Only draw the graph; needs no torch.")] = False,
 ) -> None:
     """Write one captured graph as a Python script that needs only torch, and as a picture.
 
@@ -60,8 +61,10 @@ def graph(
     with without_gc():  # half the time of a graph of 50,000 nodes, which is a million objects that stay
         loaded, chosen = _find(path, wanted)
         _make_folder(output)
-        if picture:
-            _draw(loaded, chosen, output)
+        if (picture or svg) and not _draw(loaded, chosen, output) and svg:
+            raise typer.Exit(1)
+        if svg:
+            return
         tried = _is_ours(path) if try_it is None else try_it
         made = _standalone(loaded, chosen, device, timeout_s if tried else None)
     target = output / f"{chosen.id}.py"
@@ -175,23 +178,17 @@ def _may_be_replaced(target: Path) -> bool:
         return False
 
 
-def _draw(run: Run, chosen: Graph, output: Path) -> None:
-    """The graph as an SVG beside the script; a picture that cannot be drawn is said in one line and stops nothing."""
-    from dynadiag import trace
-    from dynadiag.render.backends import draw
-    from dynadiag.render.graph_sketch import graph_sketch
+def _draw(run: Run, chosen: Graph, output: Path) -> bool:
+    """The graph as an SVG beside the script; whether it was drawn. A picture that cannot be drawn is said in one line and stops nothing."""
+    from dynadiag.render import pictures
+    from dynadiag.render.drawing import drawn
 
-    frame = run.frame(chosen.frame)
     try:
-        nodes = trace.graph_nodes(_text(chosen))
-        if not nodes:
-            raise DynadiagError("its text contains no graph")
-        title = [f"{chosen.id}: {chosen.kind} graph of {(frame.name if frame else None) or 'an unknown frame'}, {len(nodes)} nodes"]
-        base = Path(run.info.cwd) if run.info.cwd else None
-        drawing = next(iter(draw([graph_sketch(nodes, title=title, base=base)], renderer="auto")))
-        target = output / f"{chosen.id}{drawing.suffix}"
+        drawing = drawn(pictures.picture_of_graph(chosen, run))
+        target = output / f"{pictures.file_stem(chosen, run)}{drawing.suffix}"
         write_inside(output, target.name, drawing.text)
     except (DynadiagError, OSError) as error:
         print(f"dynadiag: {chosen.id} was not drawn: {error}", file=sys.stderr)
-        return
+        return False
     print(f"dynadiag: wrote {target}", file=sys.stderr)
+    return True

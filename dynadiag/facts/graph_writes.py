@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 
 from dynadiag.model.graph import Node
 from dynadiag.model.location import Location
-from dynadiag.trace.values import NAME
+from dynadiag.trace.graph_names import argument_names
 
-_NAME = re.compile(NAME)
 # Methods and functions whose result shares memory with their first argument (torch's view operators and `detach`).
 _VIEWS = frozenset((
     "view", "view_as", "reshape", "select", "narrow", "t", "transpose", "permute", "squeeze", "unsqueeze", "expand", "expand_as", "detach",
@@ -24,6 +23,8 @@ INPLACE_SYMBOLS = {
     "operator.imod": " %= ", "operator.ipow": " **= ", "operator.iand": " &= ", "operator.ior": " |= ", "operator.ixor": " ^= ",
     "operator.ilshift": " <<= ", "operator.irshift": " >>= ", "operator.imatmul": " @= ",
 }  # fmt: skip
+# Python's operators whose names end in an underscore only because they are keywords: `x & y` is `operator.and_`.
+_READING = frozenset({"operator.and_", "operator.or_", "operator.not_", "operator.is_", "operator.is_not"})
 PRIVATE_OPERATOR = re.compile(r"^torch\.ops\.(?!aten\b|prims\b|prim\b|higher_order\b|inductor\b)\w+\.\w+")
 
 
@@ -68,8 +69,7 @@ def _note(found: TextWrites, node: Node, roots: frozenset[str]) -> None:
 
 
 def _reached(arguments: Sequence[str], roots: dict[str, frozenset[str]]) -> frozenset[str]:
-    names = {name for argument in arguments for name in _NAME.findall(argument)}
-    return frozenset(root for name in names for root in roots.get(name, ()))
+    return frozenset(root for name in argument_names(arguments) for root in roots.get(name, ()))
 
 
 def _last(target: str) -> str:
@@ -87,13 +87,11 @@ def names_write(op: str) -> bool:
     """Whether a function or method of this name (one of `Graph.ops`) writes in place."""
     name = _last(op)
     by_name = name.endswith("_") and not name.endswith("__") and len(name) > 1
-    return by_name or op == "operator.setitem" or op in INPLACE_SYMBOLS
+    return (by_name and op not in _READING) or op == "operator.setitem" or op in INPLACE_SYMBOLS
 
 
 def _is_view(node: Node) -> bool:
-    return _last(node.target) in _VIEWS or (
-        node.target == "getattr" and any(name in _VIEWS for name in _NAME.findall(" ".join(node.args[1:])))
-    )
+    return _last(node.target) in _VIEWS or (node.target == "getattr" and node.args[1:2] != () and node.args[1].strip("'\"") in _VIEWS)
 
 
 def place(node: Node) -> tuple[Location, ...]:

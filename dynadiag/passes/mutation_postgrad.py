@@ -12,7 +12,7 @@ from dynadiag.model.run import Frame, Run
 from dynadiag.passes.mutation_errors import inner_name
 from dynadiag.passes.mutation_facts import Effect, Fact, site_of, size_text
 from dynadiag.passes.mutation_graphs import GraphView, read_nodes
-from dynadiag.trace.values import NAME
+from dynadiag.trace import argument_names
 
 _INFERENCE = re.compile(r"^arg(\d{1,6})_1$")
 _TRAINING = re.compile(r"^primals_(\d{1,6})$")
@@ -24,7 +24,6 @@ _VIEW = re.compile(r"\.(?:as_strided|view|reshape|select|slice|permute|t|transpo
 _COPY = re.compile(r"\.copy_\.")
 _CLONE = re.compile(r"\.clone\.")
 _INPLACE = re.compile(r"_\.\w+$")
-_NAME = re.compile(NAME)
 
 
 def whole_copies(view: GraphView) -> frozenset[int]:
@@ -83,7 +82,7 @@ def missed_reinplacing(view: GraphView, run: Run) -> Iterator[Fact]:
 def _users(nodes: Sequence[Node]) -> Mapping[str, list[Node]]:
     found: dict[str, list[Node]] = {}
     for node in nodes:
-        for name in {name for argument in node.args for name in _NAME.findall(argument)}:
+        for name in argument_names(node.args):
             found.setdefault(name, []).append(node)
     return found
 

@@ -15,6 +15,7 @@ from dynadiag.model.graph import Graph
 from dynadiag.model.report import GraphBreak, Report
 from dynadiag.model.run import Frame
 from dynadiag.render import wording
+from dynadiag.render.picture import Row
 from dynadiag.render.sanitise import clean, clean_code
 from dynadiag.render.sketch import Arrow, Box, Look, Sketch
 
@@ -163,6 +164,15 @@ def break_box(site: GraphBreak, base: Path | None) -> Box:
     )
     tip = "\n".join(line for line in (clean(site.reason), place, clean(site.explanation or "")) if line)
     return Box(lines=tuple(line for line in lines if line), look="break", tip=tip)
+
+
+def break_row(site: GraphBreak, base: Path | None) -> Row:
+    """The same as a row behind the outputs of the graph that it ended."""
+    where = site.own_frame or site.torch_frame
+    code = clean_code(where.code, limit=_LABEL) if where and where.code else "graph break"
+    reason = f"{site.id} {clean(site.gb_id or '', limit=12)}".strip() + f": {clean(site.reason, limit=2 * _LABEL)}"
+    place = _end(wording.place(where, base, function=False), _LABEL)
+    return Row(kind="break", name=code, note=place, below=(reason,), alarm=True, tip=break_box(site, base).tip)
 
 
 def _ending(site: GraphBreak) -> str:

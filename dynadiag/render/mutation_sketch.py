@@ -13,12 +13,12 @@ from dynadiag.render import mutation_words as words
 from dynadiag.render import wording
 from dynadiag.render.sanitise import clean, clean_code
 from dynadiag.render.sketch import Arrow, Box, Sketch
+from dynadiag.trace import argument_names
 
 INPUTS_AT_MOST = 12
 NODES_AT_MOST = 60
 _STEPS = 2
 _LABEL = 40
-_NAME = re.compile(r"[A-Za-z_]\w*")
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9]+")
 
 
@@ -76,7 +76,7 @@ def _window(nodes: Sequence[Node], mutations: Sequence[Mutation]) -> _Window:
 
 
 def _uses(node: Node) -> set[str]:
-    return {name for argument in node.args for name in _NAME.findall(argument)}
+    return set(argument_names(node.args))
 
 
 def _writes(node: Node, nodes: Sequence[Node], mutations: Sequence[Mutation]) -> bool:

@@ -55,6 +55,7 @@ CLASSES: Mapping[str, tuple[Mapping[str, str], str]] = {
     "dd-inner": ({"fill": "inner", "stroke": "rule"}, ""),
     "dd-rule": ({"stroke": "rule"}, ""),
     "dd-box": ({"stroke": "line"}, "stroke-width:1"),
+    "dd-ends": ({"stroke": "ink"}, "stroke-width:2"),
     "dd-edge": ({"stroke": "line"}, "fill:none"),
     "dd-tip": ({"fill": "line"}, ""),
     "dd-strong": ({"stroke": "broken"}, "fill:none;stroke-width:2"),
@@ -63,6 +64,7 @@ CLASSES: Mapping[str, tuple[Mapping[str, str], str]] = {
     "dd-s": ({"fill": "dim"}, f"font:11px {SANS}"),
     "dd-m": ({"fill": "ink"}, f"font:600 12px {MONO}"),
     "dd-o": ({"fill": "ink"}, f"font:12px {MONO}"),
+    "dd-faint": ({"fill": "dim"}, f"font:12px {MONO}"),
     "dd-tag": ({"fill": "accent"}, f"font:600 12px {SANS}"),
     "dd-warn": ({"fill": "broken"}, f"font:600 11px {SANS}"),
     "dd-chip": ({"fill": "broken"}, ""),
@@ -76,7 +78,9 @@ CLASSES: Mapping[str, tuple[Mapping[str, str], str]] = {
     "dd-compiled": ({"fill": "compiled_fill", "stroke": "compiled"}, ""),
     "dd-partly": ({"fill": "partly_fill", "stroke": "accent"}, ""),
     "dd-broken": ({"fill": "broken_fill", "stroke": "broken"}, "stroke-width:1.5"),
+    "dd-break": ({"fill": "ground", "stroke": "broken"}, "stroke-width:1.5"),
     "dd-eager": ({"fill": "eager_fill", "stroke": "eager"}, "stroke-dasharray:4 2"),
+    "dd-gone": ({"fill": "panel", "stroke": "rule"}, ""),
     "dd-folded": ({"fill": "folded_fill"}, ""),
 }
 

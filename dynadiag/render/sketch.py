@@ -1,43 +1,27 @@
-"""A picture before anybody has laid it out: boxes and arrows, drawn by Graphviz, by our own layouter, or as text."""
+"""Boxes and arrows without an order: the frame map and the pictures of mutations, before `picture_of` puts them into rows."""
 
 from __future__ import annotations
 
-import textwrap
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-_TITLE_WIDTH = 90
+from dynadiag.render.picture import Link, Picture, Row
 
-Look = Literal[
-    "plain", "input", "output", "inplace", "folded", "compiled", "broke", "eager", "failed", "graph", "break", "mutated", "writeback"
-]
+Look = Literal["plain", "inplace", "compiled", "broke", "eager", "failed", "graph", "break", "mutated", "writeback"]
 
-
-@dataclass(frozen=True, slots=True)
-class Style:
-    """Colours of one look; all are readable on the white ground that every picture brings along."""
-
-    fill: str
-    line: str
-    dashed: bool = False
-    bold: bool = False
-    meaning: str = ""
-
-
-STYLES: dict[Look, Style] = {
-    "plain": Style("#f6f8fa", "#57606a"),
-    "input": Style("#ddf4ff", "#0969da", meaning="uses a graph input"),
-    "output": Style("#f6f8fa", "#1f2328", bold=True, meaning="graph output"),
-    "inplace": Style("#ffeff7", "#bf3989", meaning="writes in place, judging by its name"),
-    "folded": Style("#fbefff", "#8250df", meaning="several nodes folded"),
-    "compiled": Style("#dafbe1", "#1a7f37", meaning="compiled"),
-    "broke": Style("#fff8c5", "#9a6700", meaning="compiled up to a graph break"),
-    "eager": Style("#ffe3d3", "#bc4c00", dashed=True, meaning="ran eagerly"),
-    "failed": Style("#ffebe9", "#cf222e", bold=True, meaning="failed to compile"),
-    "graph": Style("#ddf4ff", "#0969da", meaning="FX graph"),
-    "break": Style("#ffffff", "#bc4c00", meaning="graph break: why, where"),
-    "mutated": Style("#ffd8eb", "#bf3989", bold=True, meaning="mutated input"),
-    "writeback": Style("#fff1e5", "#bc4c00", dashed=True, meaning="what happens to the written value"),
+# By look: the class of the palette, and what it means.
+LOOKS: Mapping[Look, tuple[str, str]] = {
+    "plain": ("pointwise", ""),
+    "inplace": ("write", "writes in place"),
+    "compiled": ("compiled", "compiled"),
+    "broke": ("partly", "compiled up to a graph break"),
+    "eager": ("eager", "ran eagerly"),
+    "failed": ("broken", "failed to compile"),
+    "graph": ("matrix", "FX graph"),
+    "break": ("break", "graph break: why, where"),
+    "mutated": ("input", "mutated input"),
+    "writeback": ("eager", "what happens to the written value"),
 }
 
 
@@ -67,36 +51,44 @@ class Sketch:
     boxes: tuple[Box, ...]
     arrows: tuple[Arrow, ...]
 
-    @property
-    def legend(self) -> tuple[str, ...]:
-        """What the colours in this picture mean, in lines of at most about 90 characters."""
-        used = dict.fromkeys(box.look for box in self.boxes)
-        parts = [f"{COLOUR_NAMES[look]}: {STYLES[look].meaning}" for look in STYLES if look in used and STYLES[look].meaning]
-        words = "; ".join(part.replace(" ", "\N{NO-BREAK SPACE}") for part in parts)
-        return tuple(line.replace("\N{NO-BREAK SPACE}", " ") for line in textwrap.wrap(words, _TITLE_WIDTH))
+
+def picture_of(sketch: Sketch) -> Picture:
+    """The sketch in rows: each box after those that lead to it, and as soon after the last of them as can be."""
+    order = _order(sketch)
+    place = {number: at for at, number in enumerate(order)}
+    rows = tuple(_row(sketch.boxes[number]) for number in order)
+    found = {(place[arrow.tail], place[arrow.head]): arrow.strong for arrow in sketch.arrows if arrow.tail != arrow.head}
+    links = tuple(Link(tail=tail, head=head, strong=strong) for (tail, head), strong in sorted(found.items()))
+    used = {box.look for box in sketch.boxes}
+    legend = tuple(LOOKS[look] for look in LOOKS if look in used and LOOKS[look][1])
+    title, *summary = sketch.title or ("",)
+    none = (Row(kind="pointwise", name="nothing to draw"),)
+    return Picture(title=title, summary=tuple(summary), rows=rows or none, panels=(), links=links, legend=legend)
 
 
-COLOUR_NAMES: dict[Look, str] = {
-    "plain": "grey",
-    "input": "blue",
-    "output": "thick border",
-    "inplace": "pink",
-    "folded": "violet",
-    "compiled": "green",
-    "broke": "yellow",
-    "eager": "orange, dashed",
-    "failed": "red",
-    "graph": "blue",
-    "break": "white",
-    "mutated": "pink, thick border",
-    "writeback": "cream, dashed",
-}
+def _row(box: Box) -> Row:
+    first, *rest = box.lines or ("",)
+    return Row(kind=LOOKS[box.look][0], name=first, below=tuple(rest), tip=box.tip)
 
 
-def depth(count: int, arrows: tuple[tuple[int, int], ...]) -> int:
-    """Boxes on the longest path, counting only arrows that go forward (tail before head)."""
-    levels = [1] * count
-    for tail, head in sorted(arrows, key=lambda arrow: arrow[1]):
-        if tail < head:
-            levels[head] = max(levels[head], levels[tail] + 1)
-    return max(levels, default=0)
+def _order(sketch: Sketch) -> list[int]:
+    """Box numbers, depth first: what an arrow leads to follows when nothing else leads to it any more; cycles are cut."""
+    heads: dict[int, list[int]] = {}
+    waiting = dict.fromkeys(range(len(sketch.boxes)), 0)
+    for arrow in sketch.arrows:
+        if arrow.tail != arrow.head:
+            heads.setdefault(arrow.tail, []).append(arrow.head)
+            waiting[arrow.head] += 1
+    found: dict[int, None] = {}
+    for first in sorted(waiting, key=lambda number: (waiting[number] > 0, number)):
+        stack = [first]
+        while stack:
+            number = stack.pop()
+            if number in found:
+                continue
+            found[number] = None
+            for head in reversed(heads.get(number, ())):
+                waiting[head] -= 1
+                if waiting[head] <= 0:
+                    stack.append(head)
+    return list(found)

@@ -1,5 +1,6 @@
 """Reads torch's structured trace and text logs into a `Run`, without torch."""
 
+from dynadiag.trace.graph_names import argument_names
 from dynadiag.trace.graph_nodes import graph_nodes
 from dynadiag.trace.graph_text import signature
 from dynadiag.trace.load import load
@@ -8,6 +9,7 @@ from dynadiag.trace.payloads import NodeStacks, aot_metadata, graph_details, pro
 __all__ = [
     "NodeStacks",
     "aot_metadata",
+    "argument_names",
     "graph_details",
     "graph_nodes",
     "load",

@@ -12,10 +12,13 @@ from rich.console import Console
 
 from dynadiag.model.graph import Node
 from dynadiag.model.location import Location
-from dynadiag.render import dot, json_report, markdown
+from dynadiag.render import json_report, markdown
+from dynadiag.render.draw import draw_picture
 from dynadiag.render.frame_map import frame_map
-from dynadiag.render.graph_sketch import graph_sketch
-from dynadiag.render.layered import describe
+from dynadiag.render.graph_picture import graph_picture
+from dynadiag.render.picture import describe
+from dynadiag.render.recorded_graph import RecordedGraph
+from dynadiag.render.sketch import picture_of
 from dynadiag.render.terminal import print_report, print_summary
 from tests.gold import sample_report as samples
 
@@ -28,23 +31,22 @@ COLOUR = {"force_terminal": True, "color_system": "standard", "legacy_windows": 
 def terminal(report, width, **options):
     stream = io.StringIO()
     console = {"force_terminal": False} | options.pop("console", {})
-    (print_summary if options.pop("summary", False) else print_report)(report, Console(file=stream, width=width, **console), base=BASE, **options)
+    show = print_summary if options.pop("summary", False) else print_report
+    show(report, Console(file=stream, width=width, **console), base=BASE, **options)
     return stream.getvalue()
 
 
 def graph():
     line = Location("/home/me/proj/train.py", 40, "train_step", "y = self.fc(x)")
-    return graph_sketch(
-        [
-            Node(name="L_x_", op="placeholder", target="L_x_", annotation=SHAPE),
-            Node(name="w", op="placeholder", target="l_self_modules_fc_parameters_weight_"),
-            Node(name="y", op="call_function", target="torch._C._nn.linear", args=("l_x_", "w"), annotation=SHAPE, location=line),
-            Node(name="add_", op="call_method", target="add_", args=("y", "1"), location=line),
-            Node(name="output", op="output", target="output", args=("add_",)),
-        ],
-        title=("g0: dynamo graph of train_step [0/0]",),
-        base=BASE,
-    )
+    nodes = [
+        Node(name="L_x_", op="placeholder", target="L_x_", annotation=SHAPE),
+        Node(name="w", op="placeholder", target="l_self_modules_fc_parameters_weight_"),
+        Node(name="y", op="call_function", target="torch._C._nn.linear", args=("l_x_", "w"), annotation=SHAPE, location=line),
+        Node(name="add_", op="call_method", target="add_", args=("L_x_", "y"), annotation=SHAPE, location=line),
+        Node(name="output", op="output", target="output", args=("add_",)),
+    ]
+    made = RecordedGraph(nodes=nodes, labels={"L_x_": "batch"})
+    return graph_picture(made, title="g0  train_step", summary=["captured by Dynamo"], base=BASE)
 
 
 CASES = {
@@ -61,10 +63,11 @@ CASES = {
     "report.md": lambda: markdown.render(samples.sample_report()),
     "report-nothing.md": lambda: markdown.render(samples.empty_report()),
     "report.json": lambda: json_report.dumps(samples.sample_report()),
-    "frames.dot": lambda: dot.source(frame_map(samples.sample_report())),
-    "frames-hostile.dot": lambda: dot.source(frame_map(samples.hostile_report())),
-    "frames.txt": lambda: describe(frame_map(samples.sample_report())),
-    "graph.dot": lambda: dot.source(graph()),
+    "frames.svg": lambda: draw_picture(picture_of(frame_map(samples.sample_report()))),
+    "frames-hostile.svg": lambda: draw_picture(picture_of(frame_map(samples.hostile_report()))),
+    "frames.txt": lambda: describe(picture_of(frame_map(samples.sample_report()))),
+    "graph.svg": lambda: draw_picture(graph()),
+    "graph.txt": lambda: describe(graph()),
 }
 
 

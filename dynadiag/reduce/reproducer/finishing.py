@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dynadiag.model.graph import Node
 from dynadiag.reduce.graphs.candidate import Candidate, own_copy
 from dynadiag.reduce.graphs.reduction import Reduction
 from dynadiag.reduce.graphs.setting import compiler_name
@@ -17,8 +16,9 @@ from dynadiag.reduce.reproducer.bug_report import BugReport, about_graph, render
 from dynadiag.reduce.reproducer.graph_outcome import Papers, Written, flaky_note, story_of
 from dynadiag.reduce.reproducer.machine_facts import machine_facts
 from dynadiag.reduce.reproducer.result_files import write_text
-from dynadiag.render.backends import draw
-from dynadiag.render.graph_sketch import graph_sketch
+from dynadiag.render.drawing import drawn
+from dynadiag.render.graph_picture import graph_picture
+from dynadiag.render.recorded_graph import RecordedGraph
 from dynadiag.trace import graph_nodes
 
 
@@ -38,13 +38,11 @@ class FinishOptions:
 
 
 def finish(reduction: Reduction, written: Written, out: Path, options: FinishOptions) -> Papers:
-    """Write `before.svg`, `after.svg` and `report.md` into `out`. What fails costs only itself: its reason is in the result."""
+    """Write `before.svg`, `after.svg`, `kept.svg` and `report.md` into `out`. What fails costs only itself: its reason is in the result."""
     why: dict[str, str] = {}
-    pictures: dict[str, str | None] = {"before": None, "after": None}
+    pictures: dict[str, str | None] = {"before": None, "after": None, "kept": None}
     with _border("pictures", why):
-        names, reason = _draw_both(reduction.original, reduction.best, out)
-        pictures |= names
-        why |= {"pictures": reason} if reason else {}
+        pictures |= _draw_all(reduction.original, reduction.best, out)
     cells = _cells(reduction, options)
     report = None
     with _border("report", why):
@@ -99,29 +97,26 @@ def _proof_note(reproduced: int, runs: int) -> str:
     return f"{sentence}." if reproduced == runs > 0 else f"{sentence}: it is not proven."
 
 
-def _draw_both(before: Candidate, after: Candidate, out: Path) -> tuple[Mapping[str, str | None], str | None]:
-    """Write `before.svg` and `after.svg`; gives their names by "before" and "after", None for one that could not be drawn,
-    and then the reason.
-    """
-    titles = (f"before: {before.nodes} nodes", f"after: {after.nodes} nodes")
-    sketches = [graph_sketch(_nodes(one), title=[title]) for one, title in zip((before, after), titles, strict=True)]
-    names: dict[str, str | None] = {}
-    why = None
-    for name, drawing in zip(("before", "after"), draw(sketches), strict=True):
-        if drawing.suffix != ".svg":
-            names[name], why = None, "; ".join(drawing.falls)
-            continue
-        write_text(drawing.text, out / f"{name}.svg")
-        names[name] = f"{name}.svg"
-    return names, why
+def _draw_all(before: Candidate, after: Candidate, out: Path) -> Mapping[str, str | None]:
+    """Write `before.svg`, `after.svg`, and `kept.svg`, the original with what is kept in colour; gives their names."""
+    original, rest = _graph(before), _graph(after)
+    left = {(node.name, node.target) for node in rest.nodes}
+    pictures = {
+        "before": graph_picture(original, title=f"before: {before.nodes} nodes"),
+        "after": graph_picture(rest, title=f"after: {after.nodes} nodes"),
+        "kept": graph_picture(original, title="What is left of the graph, in colour", kept=left),
+    }
+    for name, picture in pictures.items():
+        write_text(drawn(picture).text, out / f"{name}.svg")
+    return {name: f"{name}.svg" for name in pictures}
 
 
-def _nodes(candidate: Candidate) -> tuple[Node, ...]:
-    """The nodes as the text of the graph shows them, with the modules that the capture knew."""
+def _graph(candidate: Candidate) -> RecordedGraph:
+    """The graph as its text shows it, with the modules that the capture knew."""
     module = own_copy(candidate.module)
     text = module.print_readable(print_output=False, include_stride=True, include_device=True)
     modules = {node.name: _modules(node.meta.get("dynadiag_module_stack")) for node in candidate.module.graph.nodes}
-    return tuple(replace(node, modules=modules.get(node.name, ())) for node in graph_nodes(text))
+    return RecordedGraph(nodes=tuple(replace(node, modules=modules.get(node.name, ())) for node in graph_nodes(text)))
 
 
 def _modules(stack: object) -> tuple[str, ...]:

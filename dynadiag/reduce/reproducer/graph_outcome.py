@@ -200,7 +200,7 @@ def _guilty(reduction: Reduction, guilty: GuiltyLayer) -> dict[str, Any]:
 
 def _papers(papers: Papers) -> dict[str, Any]:
     return {
-        "pictures": {"before": papers.pictures.get("before"), "after": papers.pictures.get("after")},
+        "pictures": {name: papers.pictures.get(name) for name in ("before", "after", "kept")},
         "pictures_why": papers.why.get("pictures"),
         "report": papers.report,
         "report_why": papers.why.get("report"),

@@ -152,7 +152,7 @@ def to_json(reduction: ScriptReduction, written: Written, *, wall_s: float, leve
         "almost_why": written.almost_why,
         "almost_differs": written.almost_differs,
         "left_out": list(confirmed.dropped),
-        "pictures": {"before": None, "after": None},
+        "pictures": {"before": None, "after": None, "kept": None},
         "pictures_why": _NO_GRAPH,
         "report": "report.md",
         "report_why": None,

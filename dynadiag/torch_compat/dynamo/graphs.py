@@ -64,6 +64,7 @@ def _describe(names: Names, output_graph: Any, module: Any, inputs: Any) -> dict
         "operators": operator_schemas(module),
         "nodes": [_describe_node(node, strings) for node in module.graph.nodes],
         "strings": list(strings),
+        "classes": _classes(module),
         "grad": bool(torch.is_grad_enabled()),
         "inference": bool(torch.is_inference_mode_enabled()),
         "autocast": {device: bool(torch.is_autocast_enabled(device)) for device in ("cpu", "cuda")},
@@ -109,6 +110,12 @@ def _describe_node(node: Any, strings: dict[str, int]) -> list[Any]:
     stack = node.meta.get("stack_trace")
     module_text = " > ".join(str(entry[0]) for entry in modules.values()) if modules else None
     return [node.name, _intern(module_text, strings), _intern(stack, strings)]
+
+
+def _classes(module: Any) -> dict[str, str]:
+    """The class names of the modules that the nodes are in, by path; an entry of a stack is a path and a class, or the class's name."""
+    stacks = [node.meta.get("nn_module_stack") or {} for node in module.graph.nodes]
+    return {str(path): str(getattr(kind, "__name__", kind)).rpartition(".")[2] for stack in stacks for path, kind in stack.values()}
 
 
 def _intern(text: str | None, strings: dict[str, int]) -> int | None:

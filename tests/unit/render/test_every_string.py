@@ -94,7 +94,7 @@ def test_json(hostile):
 
 
 def test_pictures(hostile, tmp_path):
-    _, _ = pictures.write(hostile[1], tmp_path, renderer="plain")
+    _, _ = pictures.write(hostile[1], tmp_path, renderer="svg")
     for path in tmp_path.rglob("*"):
         if path.is_file():
             text = path.read_text("utf-8")
@@ -236,7 +236,7 @@ def test_secrets_are_masked_in_each_report(samples, show, tmp_path):
     """As an exception's message brings them, or a source line."""
     ids = {"id", "frame"}  # ours, such as "f0"
     report = filled(samples.sample_report(), SECRETS, but=ids)
-    pictures.write(report, tmp_path, renderer="plain")
+    pictures.write(report, tmp_path, renderer="svg")
     bench, parity = bench_result(SECRETS), parity_result(SECRETS)
     texts = [json_report.dumps(report), markdown.render(report), show(report), *(one.read_text() for one in tmp_path.rglob("*.svg"))]
     texts += [bug_page(SECRETS), bug_page(SECRETS, detail=False), bench_text(bench), json_result.dumps(bench), picture.draw(bench)]

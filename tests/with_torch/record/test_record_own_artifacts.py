@@ -143,6 +143,7 @@ def _check_graphs(outcome):
     assert (x["shape"], x["dtype"], x["device"], x["stride"]) == ([8], "torch.float32", "cpu", [1])
     linear = next(node for node in graph["nodes"] if node[1] is not None)
     assert "inner" in graph["strings"][linear[1]]
+    assert set(graph["classes"]) == set(graph["strings"][linear[1]].split(" > ")) and "Linear" in graph["classes"].values()
     assert "script.py" in graph["strings"][linear[2]]
 
 

@@ -137,7 +137,7 @@ print(json.dumps({
     "python_rng": digest(repr(random.getstate()).encode()),
     "path": sys.path,
     "warned": sorted(str(key) for key in getattr(sys.modules["__main__"], "__warningregistry__", {})),
-    "foreign": sorted({"rich", "typer", "graphviz", "dynadiag_cli"} & set(sys.modules)),
+    "foreign": sorted({"rich", "typer", "dynadiag_cli"} & set(sys.modules)),
 }))
 '''
 )

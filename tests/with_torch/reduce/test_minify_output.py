@@ -85,7 +85,10 @@ def test_the_report_and_the_pictures_are_written(tmp_path):
         path=tmp_path / "repro_min.py", proof=Proof(runs=3, reproduced=2), almost=tmp_path / "almost.py", almost_differs="it lacks relu"
     )
     papers = finishing.finish(reduced(RELU, failed=4, of=10), written, tmp_path, finishing.FinishOptions())
-    assert papers.pictures == {"before": "before.svg", "after": "after.svg"} and papers.report == "report.md" and not papers.why
+    assert (
+        papers.pictures == {name: f"{name}.svg" for name in ("before", "after", "kept")} and papers.report == "report.md" and not papers.why
+    )
+    assert ">removed<" in (tmp_path / "kept.svg").read_text() and "1 kept" in (tmp_path / "kept.svg").read_text()
     assert (tmp_path / "after.svg").read_text().startswith("<svg") and "tanh" in (tmp_path / "before.svg").read_text()
     text = (tmp_path / "report.md").read_text()
     headings = [line for line in text.splitlines() if line.startswith("#") and "fence" not in line]
@@ -102,10 +105,10 @@ def test_the_report_and_the_pictures_are_written(tmp_path):
 
 
 def test_what_cannot_be_drawn_costs_only_itself(tmp_path, monkeypatch):
-    monkeypatch.setattr(finishing, "_draw_both", lambda *_: 1 / 0)
+    monkeypatch.setattr(finishing, "_draw_all", lambda *_: 1 / 0)
     written = Written(path=None, proof=Proof(runs=0, reproduced=0), why_not="no spelling")
     papers = finishing.finish(reduced(RELU), written, tmp_path, finishing.FinishOptions())
-    assert papers.pictures == {"before": None, "after": None} and papers.why == {"pictures": "ZeroDivisionError: division by zero"}
+    assert set(papers.pictures.values()) == {None} and papers.why == {"pictures": "ZeroDivisionError: division by zero"}
     assert "There is none: no spelling." in (tmp_path / "report.md").read_text()
     data = to_json(reduced(RELU), LADDER, written, wall_s=1.0, level="dynamo", papers=papers)
     jsonschema.Draft202012Validator(SCHEMA).validate(json.loads(json.dumps(data)))

@@ -64,7 +64,7 @@ def test_a_script_that_dies_ends_as_one_proven_file(tmp_path):
     source = (tmp_path / "out" / "repro_min.py").read_text()
     assert "import dynadiag" not in source and "def has_relu" in source and "LIMIT = 3" in source
     assert result["almost"] == "almost.py" and "almost.py does not fail: " + result["almost_differs"] in done.stderr
-    for name in ("almost.py", "before.svg", "after.svg", "report.md"):
+    for name in ("almost.py", "before.svg", "after.svg", "kept.svg", "report.md"):
         assert (tmp_path / "out" / name).stat().st_size > 0
     assert not list((tmp_path / "out").glob("*.tmp"))
 

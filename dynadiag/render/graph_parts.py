@@ -1,0 +1,252 @@
+"""Cuts a graph into parts for a picture: repeated blocks drawn once, modules as panels nested two deep, and units of equal operators.
+
+A *unit* is one node, or several equal ones that follow one another. All numbers of units are positions in `Parts.units`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from dynadiag.model.graph import Node
+from dynadiag.render.graph_view import GraphView
+from dynadiag.render.periods import Repeat, repeats
+
+SMALL = 24
+"""A graph of so few operators is drawn as it is: nothing is joined."""
+
+OUTER_AT_MOST = 14
+_LARGE_PANEL = 20
+_PANEL_AT_LEAST = 3
+
+
+@dataclass(slots=True)
+class Part:
+    """Units that follow one another in one panel. `copies` are the numbers of nodes' units by which further blocks lie behind these."""
+
+    units: list[int]
+    outer: int | None = None
+    inner: int | None = None
+    offsets: tuple[int, ...] = (0,)
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A panel: the units of its first block, how often they come, and how many operators a block has."""
+
+    first: tuple[int, ...]
+    offsets: tuple[int, ...]
+    depth: int
+    """How many modules deep it is; 0 for a panel that is no module."""
+
+    within: int | None = None
+    """The panel around it."""
+
+
+@dataclass(slots=True)
+class Parts:
+    """The graph cut up: `frames` are the panels that `Part.outer` and `Part.inner` number."""
+
+    view: GraphView
+    units: list[range]
+    parts: list[Part] = field(default_factory=list)
+    frames: list[Frame] = field(default_factory=list)
+
+    def nodes(self, units: Iterable[int]) -> Iterator[Node]:
+        """The nodes of these units."""
+        return (self.view.drawn[position] for unit in units for position in self.units[unit])
+
+
+def uncut(view: GraphView) -> Parts:
+    """The graph as one part: what is left when it has more parts than a picture has room for."""
+    made = Parts(view, [range(i, i + 1) for i in range(len(view.drawn))])
+    made.parts.append(Part(list(range(len(made.units)))))
+    return made
+
+
+def cut(view: GraphView, marks: Sequence[bool] | None = None) -> Parts:
+    """The parts of a graph in order. `marks` may set nodes apart (those that a reduction keeps): equal operators are joined only where
+    their marks are equal, too.
+    """
+    made = Parts(view, _units(view, marks) if len(view.drawn) > SMALL else [range(i, i + 1) for i in range(len(view.drawn))])
+    sources = _unit_sources(made)
+    found = repeats(_tokens(made, marks), sources, _Phase(made, sources).score) if len(view.drawn) > SMALL else []
+    room = max(2, OUTER_AT_MOST // (len(found) + 1))
+    position = 0
+    for one in [*found, Repeat(len(made.units), 0, 0)]:
+        _plain(made, list(range(position, one.start)), room)
+        if one.count:
+            _repeated(made, one, sources, marks)
+        position = one.end
+    return made
+
+
+def _key(node: Node) -> Hashable:
+    return node.op, node.target
+
+
+def _units(view: GraphView, marks: Sequence[bool] | None) -> list[range]:
+    found, start = [], 0
+    keys = [(_key(node), marks[number] if marks else None) for number, node in enumerate(view.drawn)]
+    for _, members in groupby(range(len(keys)), key=keys.__getitem__):
+        length = len(list(members))
+        same = {view.drawn[position].modules[:-1] for position in (start, start + length - 1)}
+        if len(same) == 1:
+            found.append(range(start, start + length))
+        else:
+            found += [range(position, position + 1) for position in range(start, start + length)]
+        start += length
+    return found
+
+
+def _unit_sources(made: Parts) -> list[tuple[int, ...]]:
+    owner = [number for number, unit in enumerate(made.units) for _ in unit]
+    return [
+        tuple(sorted({owner[source] for position in unit for source in made.view.sources[position]} - {number}))
+        for number, unit in enumerate(made.units)
+    ]
+
+
+def _tokens(made: Parts, marks: Sequence[bool] | None) -> list[Hashable]:
+    return [(_key(made.view.drawn[unit[0]]), len(unit), marks[unit[0]] if marks else None) for unit in made.units]
+
+
+def common_modules(nodes: Iterable[Node]) -> tuple[str, ...]:
+    """The modules that all these nodes are in, outermost first."""
+    shared: tuple[str, ...] | None = None
+    for node in nodes:
+        if shared is None:
+            shared = node.modules
+        else:
+            length = next((index for index, (a, b) in enumerate(zip(shared, node.modules, strict=False)) if a != b), len(node.modules))
+            shared = shared[: min(length, len(shared))]
+        if not shared:
+            return ()
+    return shared or ()
+
+
+@dataclass(slots=True)
+class _Phase:
+    """Where a repeated block begins best: as deep inside one module as can be, then where little crosses, then at its first line."""
+
+    made: Parts
+    sources: Sequence[Sequence[int]]
+
+    def score(self, first: int, length: int) -> tuple[float, ...]:
+        inside = range(first, first + length)
+        depth = len(common_modules(self.made.nodes(inside)))
+        behind = self.sources[first + length : first + 2 * length]
+        crossing = len({source for sources in behind for source in sources if source in inside})
+        line = self.made.view.drawn[self.made.units[first][0]].location
+        return (-depth, crossing, (line.line or 0) if line is not None else 0)
+
+
+def _repeated(made: Parts, one: Repeat, sources: Sequence[Sequence[int]], marks: Sequence[bool] | None) -> None:
+    """The panel of a repeated block, with what repeats inside it as a panel of its own."""
+    offsets = tuple(block * one.length for block in range(one.count))
+    body = list(range(one.start, one.start + one.length))
+    outer = _frame(made, body, offsets, len(common_modules(made.nodes(body))))
+    inside = [tuple(source - one.start for source in sources[unit] if source >= one.start) for unit in body]
+    tokens = _tokens(made, marks)
+    phase = _Phase(made, sources)
+    found = repeats([tokens[unit] for unit in body], inside, lambda first, length: phase.score(one.start + first, length), least=4)
+    position = 0
+    for part in [*found, Repeat(len(body), 0, 0)]:
+        _modules_inside(made, body[position : part.start], outer, offsets)
+        if part.count:
+            first = body[part.start : part.start + part.length]
+            steps = tuple(block * part.length for block in range(part.count))
+            inner = _frame(made, first, steps, len(common_modules(made.nodes(first))), outer)
+            made.parts.append(Part(first, outer, inner, tuple(a + b for a in offsets for b in steps)))
+        position = part.end
+
+
+def _frame(made: Parts, units: Sequence[int], offsets: tuple[int, ...], depth: int, within: int | None = None) -> int:
+    made.frames.append(Frame(tuple(units), offsets, depth, within))
+    return len(made.frames) - 1
+
+
+def _plain(made: Parts, units: list[int], room: int) -> None:
+    """The panels of what does not repeat: modules, or functions where no module is known."""
+    if not units:
+        return
+    groups = (_opened if any(node.modules for node in made.nodes(units)) else _functions)(made, units, room)
+    for members, depth in groups:
+        if depth is None or len(members) < _PANEL_AT_LEAST:
+            made.parts.append(Part(members))
+        else:
+            _modules_inside(made, members, _frame(made, members, (0,), depth), (0,))
+
+
+def _functions(made: Parts, units: list[int], room: int) -> list[tuple[list[int], int | None]]:
+    def place(unit: int) -> Hashable:
+        where = made.view.drawn[made.units[unit][0]].location
+        return where and (where.file, where.function)
+
+    groups = [(key, list(members)) for key, members in groupby(units, key=place)]
+    if len(groups) > room or (len(groups) == 1 and not made.frames and len(units) == len(made.units)):
+        return [(units, None)]
+    return [(members, 0 if key else None) for key, members in groups]
+
+
+def _opened(made: Parts, units: list[int], room: int) -> list[tuple[list[int], int | None]]:
+    """Groups of units by module: large ones are opened, level by level, while there is room for their children."""
+    root = len(common_modules(node for node in made.view.drawn if node.modules))
+    groups: list[tuple[list[int], int | None]] = list(_children(made, units, root - 1)) if root else [(units, 0)]
+    closed: set[int] = set()
+    while len(groups) < room:
+        large = [
+            (len(members) if depth > root else len(made.units), -at)
+            for at, (members, depth) in enumerate(groups)
+            if depth is not None and members[0] not in closed
+        ]
+        size, at = max(large, default=(0, 0))
+        members, depth = groups[-at]
+        if size == 0 or depth is None or (size <= _LARGE_PANEL and depth > root):
+            break
+        children = list(_children(made, members, depth))
+        if len(children) == 1 and children[0][1] is not None:
+            groups[-at] = children[0]
+        elif len(groups) + len(children) > room + 1 or not any(deeper is not None for _, deeper in children):
+            closed.add(members[0])
+        else:
+            groups[-at : -at + 1] = children
+    return [(members, depth if depth and depth > root else None) for members, depth in groups]
+
+
+def _children(made: Parts, units: Sequence[int], depth: int) -> Iterator[tuple[list[int], int | None]]:
+    """Runs of units by their module one level deeper; those that are in none there have no depth."""
+
+    def module(unit: int) -> tuple[str, ...] | None:
+        stack = made.view.drawn[made.units[unit][0]].modules
+        return stack[: depth + 1] if len(stack) > depth else None
+
+    for key, members in groupby(units, key=module):
+        yield list(members), depth + 1 if key else None
+
+
+def _modules_inside(made: Parts, units: list[int], outer: int, offsets: tuple[int, ...]) -> None:
+    """Parts of one outer panel: modules one level deeper than what its units share, and what is between them."""
+    if not units:
+        return
+    depth = max(len(common_modules(made.nodes(units))), made.frames[outer].depth)
+    for members, deeper in _children(made, units, depth):
+        if deeper is None or len(members) < _PANEL_AT_LEAST or len(members) == len(made.frames[outer].first):
+            made.parts.append(Part(members, outer, None, offsets))
+        else:
+            made.parts.append(Part(members, outer, _frame(made, members, (0,), deeper, outer), offsets))
+    _joined(made)
+
+
+def _joined(made: Parts) -> None:
+    """Parts without an inner panel that follow one another in one outer panel become one."""
+    joined: list[Part] = []
+    for part in made.parts:
+        last = joined[-1] if joined else None
+        alike = last is not None and (last.outer, last.inner, last.offsets) == (part.outer, None, part.offsets)
+        if last is not None and alike and part.outer is not None and part.inner is None:
+            last.units = [*last.units, *part.units]
+        else:
+            joined.append(part)
+    made.parts[:] = joined

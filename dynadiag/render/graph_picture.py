@@ -1,0 +1,231 @@
+"""One captured graph as a picture that fits a bug report: modules as panels, what repeats drawn once, at most about 100 boxes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path, PurePath
+
+from dynadiag.render import wording
+from dynadiag.render.graph_parts import Frame, Parts, common_modules, cut, uncut
+from dynadiag.render.graph_rows import ROWS_AT_MOST, bytes_text, end_of, fold, legend, row_of
+from dynadiag.render.graph_view import GraphView, graph_view, tensor
+from dynadiag.render.picture import Link, Panel, Picture, Row
+from dynadiag.render.recorded_graph import RecordedGraph
+from dynadiag.render.sanitise import clean
+
+INPUTS_AT_MOST = 8
+_TITLE = 40
+_HALF = 20
+_OPTIMIZER = re.compile(r"_single_tensor_(\w{1,30})\Z")
+_Flow = tuple[str, str, int | None]
+"""The dtype of a tensor, that of what is made of it, and its bytes."""
+
+_Inputs = tuple[Row, list[str]]
+_NUMBER = re.compile(r"\d+")
+
+
+def graph_picture(
+    graph: RecordedGraph,
+    *,
+    title: str,
+    summary: Sequence[str] = (),
+    base: Path | None = None,
+    ending: Row | None = None,
+    kept: Collection[tuple[str, str]] | None = None,
+) -> Picture:
+    """The picture of a graph.
+
+    Args:
+        graph: the graph with what was recorded of it.
+        title: the head line, sanitised.
+        summary: lines under it, sanitised; how many operators it has is added.
+        base: user lines below this absolute folder are named relative to it.
+        ending: a box after the graph's outputs, for the graph break that ended it.
+        kept: names and targets of the nodes that a reduction keeps: all others are grey.
+    """
+    label = graph.label
+    view = graph_view(graph.nodes, label, graph.writes)
+    marks = None if kept is None else [(node.name, node.target) in kept for node in view.drawn]
+    made = cut(view, marks)
+    rows, owner = _rows(made, base, marks)
+    if len(rows) > ROWS_AT_MOST + INPUTS_AT_MOST:
+        made = uncut(view)
+        rows, owner = _rows(made, base, marks)
+    rows, owner = _with_inputs(rows, owner, made, label)
+    links = _links(made, owner, rows)
+    if ending is not None:
+        tails = [number for number, row in enumerate(rows) if row.ends][-3:] or [len(rows) - 1][: len(rows)]
+        links += [Link(tail=tail, head=len(rows), strong=True) for tail in tails]
+        rows.append(ending)
+    rows = rows or [Row(kind="pointwise", name="no operators: inputs and output only")]
+    panels = tuple(_panel(frame, made, graph.classes) for frame in made.frames)
+    return Picture(
+        title=title,
+        summary=(" · ".join([*summary[:1], _counts(made), *([f"{sum(marks):,} kept"] if marks is not None else [])]), *summary[1:]),
+        rows=tuple(rows),
+        panels=panels,
+        links=tuple(links),
+        legend=legend(rows),
+    )
+
+
+def _counts(made: Parts) -> str:
+    """`134 operators, 1 repeated block`; and when several operators share a box, so."""
+    blocks = sum(len(frame.offsets) > 1 for frame in made.frames)
+    return wording.plural(len(made.view.drawn), "operator") + (f", {wording.plural(blocks, 'repeated block')} drawn once" if blocks else "")
+
+
+def _rows(made: Parts, base: Path | None, marks: Sequence[bool] | None) -> tuple[list[Row], list[int]]:
+    """The rows in order, and by unit the row that it is in; units of further blocks are in those of the first."""
+    rows: list[Row] = []
+    owner = [0] * len(made.units)
+
+    def mark(unit: int) -> bool | None:
+        return None if marks is None else marks[made.units[unit][0]]
+
+    for part, folded in zip(made.parts, fold(made, mark), strict=True):
+        for units in folded:
+            for offset in part.offsets:
+                for unit in units:
+                    owner[unit + offset] = len(rows)
+            row = row_of(made, part, units, base)
+            if marks is not None:
+                here = [marks[position] for offset in part.offsets for unit in units for position in made.units[unit + offset]]
+                row = _marked(row, sum(here), len(here))
+            rows.append(row)
+    return rows, owner
+
+
+def _marked(row: Row, kept: int, count: int) -> Row:
+    """The row of a reduction's picture: grey when nothing of it is kept, and told when a part is."""
+    if not kept:
+        return replace(row, kind="gone", below=(), alarm=False)
+    return row if kept == count else replace(row, below=(*row.below, f"{kept:,} of {count:,} kept"))
+
+
+def _with_inputs(rows: list[Row], owner: list[int], made: Parts, label: Callable[[str], str]) -> tuple[list[Row], list[int]]:
+    """The rows with a box for each input of the user's before the panel that uses it first, or one box for all when there are many.
+
+    `owner` grows by one entry for each input, in the order of `GraphView.shown_inputs`.
+    """
+    view = made.view
+    first: dict[str, int] = {}
+    for unit, members in enumerate(made.units):
+        for position in members:
+            for name in view.inputs[position]:
+                first.setdefault(name, owner[unit])
+    used = [name for name in view.shown_inputs if name in first]
+    before: dict[int, list[_Inputs]] = {}
+    if len(used) > INPUTS_AT_MOST:
+        names = [clean(label(name), limit=40) for name in used]
+        box = Row(kind="input", name=f"{len(used):,} inputs", note=clean(", ".join(names), limit=34), tip="\n".join(names[:12]))
+        before[0] = [(box, used)]
+    else:
+        for name in used:
+            made_of = tensor(view.given[name].annotation)
+            shown = end_of(clean(label(name), limit=400), _TITLE)
+            note = clean(made_of.text, limit=40) if made_of else ""
+            box = Row(kind="input", name=shown, note=note, half=len(shown) <= _HALF and len(note) <= _HALF)
+            before.setdefault(_start(rows, first[name]), []).append((box, [name]))
+    return _inserted(rows, owner, before, used)
+
+
+def _start(rows: Sequence[Row], number: int) -> int:
+    """The first row of the panel that this row is in."""
+    while number and rows[number].outer is not None and rows[number - 1].outer == rows[number].outer:
+        number -= 1
+    return number
+
+
+def _inserted(rows: list[Row], owner: list[int], before: Mapping[int, list[_Inputs]], used: Sequence[str]) -> tuple[list[Row], list[int]]:
+    result: list[Row] = []
+    moved: list[int] = []
+    places: dict[str, int] = {}
+    for number, row in enumerate(rows):
+        for box, names in before.get(number, ()):
+            places |= dict.fromkeys(names, len(result))
+            result.append(box)
+        moved.append(len(result))
+        result.append(row)
+    return result, [*(moved[number] for number in owner), *(places[name] for name in used)]
+
+
+def _links(made: Parts, owner: Sequence[int], rows: Sequence[Row]) -> list[Link]:
+    """Arrows between rows, each once, with what flows along the first of them; none inside a row or back to an earlier block."""
+    view = made.view
+    unit_of = [number for number, unit in enumerate(made.units) for _ in unit]
+    used = {name for names in view.inputs for name in names}
+    places = dict(zip([name for name in view.shown_inputs if name in used], owner[len(made.units) :], strict=True))
+    flows: dict[tuple[int, int], set[_Flow]] = {}
+    for position, sources in enumerate(view.sources):
+        head = owner[unit_of[position]]
+        for source in sources:
+            tail = owner[unit_of[source]]
+            if tail < head:
+                flows.setdefault((tail, head), set()).add(_flow(view, source, position))
+        for name in view.inputs[position]:
+            if name in places and places[name] < head:
+                flows.setdefault((places[name], head), set())
+    return [Link(tail=tail, head=head, label=_flow_text(flow)) for (tail, head), flow in sorted(flows.items())]
+
+
+def _flow(view: GraphView, source: int, position: int) -> _Flow:
+    made, result = view.tensors[source], view.tensors[position]
+    return (made.dtype, result.dtype if result is not None else made.dtype, made.size) if made is not None else ("", "", None)
+
+
+def _flow_text(flows: set[_Flow]) -> str:
+    """`32 KiB`, `f32 → bf16 · 32 KiB`: what flows along an arrow, and the dtype that it becomes; only what all edges have in common."""
+    changes = {(before, after) for before, after, _ in flows}
+    sizes = {size for _, _, size in flows}
+    before, after = changes.pop() if len(changes) == 1 else ("", "")
+    change = f"{clean(before, limit=12)} → {clean(after, limit=12)}" if before != after else ""
+    size = sizes.pop() if len(sizes) == 1 else None
+    return " · ".join(part for part in (change, bytes_text(size) if size is not None else "") if part)
+
+
+def _panel(frame: Frame, made: Parts, classes: Mapping[str, str]) -> Panel:
+    """`encoder.layer.0 … 11` and `×12 BertLayer, 53 operators`; without modules the function and its lines."""
+    nodes = list(made.nodes(frame.first))
+    stack = common_modules(nodes)
+    count = len(frame.offsets)
+    operators = wording.plural(len(nodes), "operator")
+    if stack and frame.depth:
+        path = stack[frame.depth - 1] if count == 1 else stack[-1]
+        last = common_modules(made.nodes(unit + frame.offsets[-1] for unit in frame.first)) if count > 1 else stack
+        outside = common_modules(made.nodes(made.frames[frame.within].first))[-1:] if frame.within is not None else ()
+        title, kind = _range(_within(path), _within(last[-1] if last else "")), clean(classes.get(path, ""), limit=40)
+        title = title.removeprefix(f"{_within(outside[0])}.") if outside else title
+        return Panel(title=title, tag=f"×{count:,} {kind}".strip() + f", {operators}" if count > 1 else kind)
+    places = [node.location for node in nodes if node.location is not None]
+    functions = {(place.file, place.function) for place in places}
+    if len(functions) != 1 or len(places) != len(nodes):
+        return Panel(title="repeated block" if count > 1 else "", tag=f"×{count:,}, {operators}" if count > 1 else operators)
+    ((file, function),) = functions
+    lines = sorted(place.line for place in places if place.line is not None)
+    where = f"{PurePath(clean(file)).name}:{lines[0]}" + (f"\N{EN DASH}{lines[-1]}" if lines[-1] != lines[0] else "") if lines else ""
+    optimizer = _OPTIMIZER.search(function or "") if count > 1 and "/torch/optim/" in file.replace("\\", "/") else None
+    title = f"{clean(optimizer[1]).capitalize()} update of one parameter" if optimizer else clean(function or "?", limit=_TITLE)
+    return Panel(title=title, tag=f"×{count:,}, {operators}" if count > 1 else where)
+
+
+def _within(path: str) -> str:
+    """A module path without the variable that holds the model, which is no name of a module."""
+    root = re.match(r"L\[(['\"])\w+\1\]|G\[(['\"])\w+\2\]", path)
+    if root is None:
+        return clean(path, limit=400)
+    rest = path[root.end() :]
+    rest = re.sub(r"\A(?:\.__closure__\[\d+\]\.cell_contents|\.__dict__|\._modules)+", "", rest).lstrip(".")
+    return clean(rest, limit=400) or clean(path, limit=_TITLE)
+
+
+def _range(first: str, last: str) -> str:
+    """`layer.0 … 11` for `layer.0` and `layer.11`: paths that differ in one number."""
+    a, b = first.split("."), last.split(".")
+    apart = [at for at, (one, other) in enumerate(zip(a, b, strict=False)) if one != other]
+    if first == last or len(a) != len(b) or len(apart) != 1 or not (_NUMBER.fullmatch(a[apart[0]]) and _NUMBER.fullmatch(b[apart[0]])):
+        return end_of(first, _TITLE)
+    a[apart[0]] += f" … {b[apart[0]]}"
+    return end_of(".".join(a), _TITLE)
