@@ -1,4 +1,4 @@
-"""Writes the pictures of a run into `graphs/`: the frame map, the graphs next to a finding, and the writes that cost something.
+"""Writes the pictures of a run into `graphs/`: the source ladder, the frame map, the graphs next to a finding, and writes that cost something.
 
 File names are ids of ours plus slugs, never a name from a log. All other graphs are drawn on demand (`dynadiag graph RUN g7 --svg`).
 """
@@ -21,6 +21,8 @@ from dynadiag.render import wording
 from dynadiag.render.drawing import checked_renderer, drawn
 from dynadiag.render.frame_map import break_row, frame_map
 from dynadiag.render.graph_picture import graph_picture
+from dynadiag.render.ladder_builder import ladder
+from dynadiag.render.ladder_svg import ladder_svg
 from dynadiag.render.mutation_sketch import drawn_graphs, mutation_sketch
 from dynadiag.render.picture import Picture
 from dynadiag.render.recorded_graph import recorded_graph
@@ -28,12 +30,13 @@ from dynadiag.render.sanitise import clean, slug
 from dynadiag.render.sketch import picture_of
 
 FOLDER = "graphs"
+SOURCE = "source"
 FRAME_MAP = "frames"
 GRAPHS_AT_MOST = 40
 BUDGET_S = 120.0
 """Wall time after which no further picture is begun."""
 
-_OURS = re.compile(r"(?:frames|g\d+-[a-z0-9-]+)\.(?:svg|txt)\Z")
+_OURS = re.compile(r"(?:source|frames|g\d+-[a-z0-9-]+)\.(?:svg|txt)\Z")
 _KINDS = {"dynamo": "", "aot_inference": "inference", "aot_forward": "forward", "aot_backward": "backward", "aot_joint": "joint",
           "post_grad": "post-grad"}  # fmt: skip
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(.+)_at_(\d+)")
@@ -52,7 +55,7 @@ class _Plan:
 def write(
     report: Report, directory: Path, *, renderer: str = "auto", progress: Progress | None = None, limit: int = GRAPHS_AT_MOST
 ) -> tuple[Mapping[str, str], tuple[str, ...]]:
-    """The pictures written, by "frames" or graph id, as paths relative to `directory`; and notes on what was not drawn.
+    """The pictures written, by "source", "frames" or graph id, as paths relative to `directory`; and notes on what was not drawn.
 
     Args:
         report: the diagnosis; its run's log is read again for the texts of the graphs.
@@ -73,7 +76,7 @@ def write(
         _Plan(graph.id, file_stem(graph, report.run), partial(picture_of_graph, graph, report.run, report)) for graph in ranked[:limit]
     ]
     notes: list[str] = []
-    written: dict[str, str] = {}
+    written = _ladder(report, directory) if renderer != "text" else {}
     begun = time.monotonic()
     for number, plan in enumerate(plans):
         if time.monotonic() - begun > BUDGET_S:
@@ -91,6 +94,14 @@ def write(
     if len(ranked) > limit:
         notes.append(f"{limit} of {len(ranked):,} graphs next to a finding drawn")
     return written, tuple(notes)
+
+
+def _ladder(report: Report, directory: Path) -> dict[str, str]:
+    text = ladder_svg(ladder(report), wording.command(report), base=Path(report.run.info.cwd) if report.run.info.cwd else None)
+    if text is None:
+        return {}
+    write_inside(directory, f"{FOLDER}/{SOURCE}.svg", text)
+    return {SOURCE: f"{FOLDER}/{SOURCE}.svg"}
 
 
 def _ranked(report: Report, graphs: Sequence[Graph]) -> list[Graph]:

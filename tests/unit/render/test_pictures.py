@@ -110,6 +110,7 @@ def test_the_style_sheet_is_ours_alone():
 def test_every_picture_of_a_run_is_written_and_named_by_us(report, tmp_path):
     written, notes = pictures.write(report, tmp_path / "run")
     assert dict(written) == {
+        "source": "graphs/source.svg",
         "frames": "graphs/frames.svg",
         "g0": "graphs/g0-train-step-line-38.svg",
         "g1": "graphs/g1-train-step-line-41.svg",
@@ -138,11 +139,11 @@ def named(report, *graphs):
 
 
 def test_graphs_next_to_a_finding_are_drawn_up_to_a_limit(report, tmp_path):
-    assert list(pictures.write(named(report, "g3", "g0"), tmp_path)[0]) == ["frames", "g0", "g3"]
-    assert list(pictures.write(named(report, report.graph_breaks[0].id), tmp_path)[0]) == ["frames", "g0", "g1"]
-    assert list(pictures.write(named(report), tmp_path)[0]) == ["frames"]
+    assert list(pictures.write(named(report, "g3", "g0"), tmp_path)[0]) == ["source", "frames", "g0", "g3"]
+    assert list(pictures.write(named(report, report.graph_breaks[0].id), tmp_path)[0]) == ["source", "frames", "g0", "g1"]
+    assert list(pictures.write(named(report), tmp_path)[0]) == ["source", "frames"]
     written, notes = pictures.write(named(report, "g0", "g1", "g2"), tmp_path, limit=2)
-    assert (list(written), notes) == (["frames", "g0", "g1"], ("2 of 3 graphs next to a finding drawn",))
+    assert (list(written), notes) == (["source", "frames", "g0", "g1"], ("2 of 3 graphs next to a finding drawn",))
 
 
 def test_a_file_is_named_by_function_line_and_kind(report):
@@ -163,7 +164,7 @@ def test_a_log_that_is_gone_or_too_long_costs_its_picture_only(report, tmp_path)
     empty = replace(report.run.graphs[3], text=PayloadRef(str(tmp_path / "trace.log"), 0, 0))
     run = replace(report.run, graphs=(gone, huge, report.run.graphs[2], empty))
     written, notes = pictures.write(named(replace(report, run=run), "g0", "g1", "g2", "g3"), tmp_path, renderer="svg")
-    assert list(written) == ["frames", "g2"]
+    assert list(written) == ["source", "frames", "g2"]
     assert [note.split(":")[0] for note in notes] == ["g0 was not drawn", "g1 was not drawn", "g3 was not drawn"]
 
 
