@@ -20,7 +20,7 @@ _FROM = {"aot_autograd(": "from torch._dynamo.backends.common import aot_autogra
 def with_imports(advice: Advice, where: Location | None, run: Run) -> Advice:
     """The advice with the imports of what its new code names and neither its old code nor the file's recorded source does."""
     needed = tuple(_needed(advice, _source(where, run)))
-    return replace(advice, imports=needed) if needed else advice
+    return replace(advice, imports=(*advice.imports, *needed)) if needed else advice
 
 
 def _needed(advice: Advice, known: str) -> Iterator[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from dynadiag.facts.lookups import kept_graphs
-from dynadiag.facts.user_frames import callers, is_own_file, source_function
+from dynadiag.facts.user_frames import is_own_file, source_function
 from dynadiag.facts.wording import short_place, unique
 from dynadiag.model.location import Location
 from dynadiag.model.run import BreakEvent, Frame, Run
@@ -14,6 +14,7 @@ from dynadiag.model.run import BreakEvent, Frame, Run
 FEW_OPERATORS = 2
 """A graph of so few is next to nothing."""
 _LINES_AN_OPERATOR = 5
+_MOST_CALLERS = 100  # that `dynadiag_entry` records
 _UNTOLD = ("frames", "graphs", "graph break sites", "graph break events")
 
 
@@ -74,6 +75,8 @@ def _modules_in_python(run: Run) -> Iterator[str]:
     """Calls of a library's module on a line of the user's at which Dynamo stopped, where nothing under the call has a graph."""
     kept = kept_graphs(run)
     compiled = [frame for frame in run.frames if frame.id in kept]
+    if not all(0 < len(frame.callers) < _MOST_CALLERS for frame in compiled):
+        return  # a stack that is cut short, or torch's without the innermost, may not show the call
     for event in run.breaks:
         call = _module_call(event, run)
         if call is not None and not any(_entered_from(call, frame) for frame in compiled):
@@ -94,7 +97,7 @@ def _entered_from(call: Location, frame: Frame) -> bool:
     """Whether a compiled frame was entered under the call; what goes on after it in the same function was not."""
     if (frame.file, source_function(frame.name)) == (call.file, source_function(call.function)):
         return False
-    return any((one.file, one.line) == (call.file, call.line) for one in callers(frame))
+    return any((one.file, one.line) == (call.file, call.line) for one in frame.callers)
 
 
 def _lines(frame: Frame, run: Run) -> int:

@@ -72,7 +72,7 @@ def _circumstances(report: Report, page: Page) -> None:
     """What ran and how it ended, in one line."""
     command = script_arguments(report.run)
     name = clean(" ".join(command)) if command else wording.command(report)
-    page.line(" | ".join(circumstances(report)), prefix=Text(f"{name}  ", style="bold cyan"), hang="  ")
+    page.line(Text.assemble((name, "bold cyan"), "  ", " | ".join(circumstances(report))), hang="  ")
     write_cut_short(report, page)
 
 

@@ -79,4 +79,7 @@ def test_a_module_of_a_library_in_python_unless_something_under_its_call_has_a_g
     )
     assert almost_nothing(run) == AlmostNothing(2, 1, ("the module called at detect.py:15",))
     assert almost_nothing(replace(run, graphs=(graph(0, "f2", 2),))) is None
+    for callers in ((), (line,) * 100):
+        unsure = replace(run.frames[1], callers=callers)
+        assert almost_nothing(replace(run, frames=(run.frames[0], unsure, run.frames[2]))) is None
     assert almost_nothing(replace(run, breaks=(broke("f0", line, Location(LIBRARY, 9, "nms")),))) is None
