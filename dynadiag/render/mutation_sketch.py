@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dynadiag.facts.graph_writes import text_writes
+from dynadiag.facts.guard_sources import readable
 from dynadiag.model.graph import Node
 from dynadiag.model.report import Mutation, Report
 from dynadiag.render import mutation_words as words
@@ -104,7 +105,7 @@ def _op(target: str) -> str:
 def _input_box(one: Mutation) -> Box:
     kind = "values" if one.kind == "data" else one.kind
     static = "keeps its address" if one.static else "no fixed address" if one.static is False else "address not known"
-    return Box(lines=(clean(one.input, limit=_LABEL), f"{kind}, {static}"), look="mutated", tip=words.effects(one))
+    return Box(lines=(clean(readable(one.input), limit=_LABEL), f"{kind}, {static}"), look="mutated", tip=words.effects(one))
 
 
 def _node_box(node: Node, writes: bool) -> Box:
