@@ -14,7 +14,7 @@ from dynadiag.render.picture import Link, Picture, Row
 MONO = 7.3
 SANS = 6.2
 BOLD = 7.1
-WARN = 6.9
+WARN = 7.2
 """How wide a character is at most, in the fonts of names (12 px), of notes (11 px), of bold tags (12 px) and of bold notes (11 px)."""
 
 MARGIN = 16.0

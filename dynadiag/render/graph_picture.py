@@ -198,6 +198,8 @@ def _panel(frame: Frame, made: Parts, classes: Mapping[str, str]) -> Panel:
         outside = common_modules(made.nodes(made.frames[frame.within].first))[-1:] if frame.within is not None else ()
         title, kind = _range(_within(path), _within(last[-1] if last else "")), clean(classes.get(path, ""), limit=40)
         title = title.removeprefix(f"{_within(outside[0])}.") if outside else title
+        if count > 1 and last[-1:] == stack[-1:]:  # it repeats inside one module: not the module does
+            title, kind = f"in {title}", ""
         return Panel(title=title, tag=f"×{count:,} {kind}".strip() + f", {operators}" if count > 1 else kind)
     places = [node.location for node in nodes if node.location is not None]
     functions = {(place.file, place.function) for place in places}

@@ -34,7 +34,7 @@ Units = list[int]
 def fold(made: Parts, apart: Callable[[int], Hashable] = lambda unit: None) -> list[list[Units]]:
     """For each part its rows, each a list of units. Units for which `apart` differs never share a row, except in windows of equal size."""
     total = sum(len(part.units) for part in made.parts)
-    levels = [0 if total <= DETAILED else 1] * len(made.parts)
+    levels = [_start(part, total, apart) for part in made.parts]
     rows = [_folded(made, part, level, apart, 1) for part, level in zip(made.parts, levels, strict=True)]
     while sum(map(len, rows)) > ROWS_AT_MOST:
         open_parts = [number for number, level in enumerate(levels) if level < _LEVELS and len(rows[number]) > 1]
@@ -45,6 +45,13 @@ def fold(made: Parts, apart: Callable[[int], Hashable] = lambda unit: None) -> l
         room = max(2, ROWS_AT_MOST * len(made.parts[number].units) // total - len(made.parts) // 2)
         rows[number] = _folded(made, made.parts[number], levels[number], apart, room)
     return rows
+
+
+def _start(part: Part, total: int, apart: Callable[[int], Hashable]) -> int:
+    """The level to begin with; a part of which a reduction keeps nothing is one box."""
+    if all(apart(unit) is False for unit in part.units):
+        return _LEVELS
+    return 0 if total <= DETAILED else 1
 
 
 def _folded(made: Parts, part: Part, level: int, apart: Callable[[int], Hashable], room: int) -> list[Units]:

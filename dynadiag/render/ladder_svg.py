@@ -78,7 +78,7 @@ class _Drawing:
 
     def _head(self, one: Function) -> None:
         x, y = _EDGE + one.depth * _INDENT, self.y
-        self._add("line", None, {"class": "rule", "x1": x, "x2": WIDTH - _EDGE, "y1": y + 8, "y2": y + 8})
+        self._add("path", None, {"class": "rule", "d": f"M{x:g} {y + 8:g}H{WIDTH - _EDGE:g}"})
         name = _text(one.name, 60)
         place = wording.path(one.file, self.base) + ("" if one.line is None else f":{one.line}")
         self._add("text", name, {"class": "h", "x": x, "y": y + 28})

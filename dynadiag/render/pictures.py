@@ -1,4 +1,4 @@
-"""Writes the pictures of a run into `graphs/`: the source ladder, the frame map, the graphs next to a finding, and writes that cost something.
+"""Writes the pictures of a run into `graphs/`: source ladder, frame map, the graphs next to a finding, and writes that cost something.
 
 File names are ids of ours plus slugs, never a name from a log. All other graphs are drawn on demand (`dynadiag graph RUN g7 --svg`).
 """

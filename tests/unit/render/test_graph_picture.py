@@ -90,6 +90,16 @@ def test_repeated_layers_are_drawn_once_with_their_class_and_count():
     assert picture.summary == ("62 operators, 1 repeated block drawn once",)
 
 
+def test_what_repeats_inside_one_module_is_not_called_that_module():
+    inside = ("L['self']", "L['self'].attention")
+    nodes = [node("x", op="placeholder")]
+    for part in range(10):
+        for step, target in enumerate(("torch.linear", "view", "transpose")):
+            nodes.append(node(f"n{part}_{step}", target, (f"n{part}_{step - 1}" if step else "x",), modules=inside))
+    (panel,) = made(nodes, classes={"L['self'].attention": "Attention"}).panels
+    assert (panel.title, panel.tag) == ("in attention", "×10, 3 operators")
+
+
 def test_a_block_without_modules_is_called_by_its_function():
     place = [Location("/env/site-packages/torch/optim/adam.py", 400 + i, "_single_tensor_adam", "") for i in range(4)]
     nodes = [
@@ -110,6 +120,12 @@ def test_modules_are_panels_two_deep_under_their_own_names():
     assert [panel.title for panel in picture.panels] == ["encoder", "attention", "mlp", "decoder", "attention", "mlp"]
     deep = {(picture.panels[row.outer].title, picture.panels[row.inner].title) for row in picture.rows if row.outer is not None}
     assert len(deep) == 4
+
+
+def test_a_panel_is_called_by_the_one_module_that_all_its_operators_are_in():
+    deep = ("L['self']", "L['self'].a", "L['self'].a.b", "L['self'].a.b.c")
+    nodes = [*chain(9, modules=lambda i: deep if i < 6 else ("L['self']", "L['self'].d"))]
+    assert [panel.title for panel in made(nodes).panels] == ["a.b.c", "d"]
 
 
 def test_equal_operators_in_a_row_share_a_box():
@@ -258,7 +274,7 @@ def test_what_a_reduction_keeps_is_in_colour_inside_the_grey_original():
     nodes = chain(60, ops=("torch.matmul", "torch.sin"))
     picture = made(nodes, kept={("a30", "torch.matmul"), ("a31", "torch.sin")})
     assert [row.kind for row in picture.rows if row.kind != "gone"] == ["input", "matrix", "pointwise"]
-    assert sum(row.kind == "gone" for row in picture.rows) == 4  # a block and a rest on either side of what is kept
+    assert sum(row.kind == "gone" for row in picture.rows) == 2  # a repeated block on either side of what is kept
     assert "2 kept" in picture.summary[0] and ("gone", "removed") in picture.legend
 
 
