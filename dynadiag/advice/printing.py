@@ -167,11 +167,7 @@ def _logged_kinds(context: str) -> set[str]:
 
 def _needs_import(context: BreakContext, target: str) -> str:
     """Words for an option that names `logging` in a program that may not import it: a library logs there."""
-    return (
-        " (after the imports of the libraries and `import logging`)"
-        if target.startswith("logging.") and not (context.editable or context.direct)
-        else ""
-    )
+    return " (after the imports of the libraries)" if target.startswith("logging.") and not (context.editable or context.direct) else ""
 
 
 def _logs_later(context: BreakContext) -> bool:

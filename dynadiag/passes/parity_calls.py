@@ -77,11 +77,11 @@ def in_words(one: Difference) -> str:
     if one.kind == "raises":
         return f"the compiled call raised {one.compiled}; in eager it does not"
     if one.kind == "accepts":
-        return f"in eager it {one.eager}; the compiled call {one.compiled}"
+        return f"in eager it {one.eager}; the compiled call {readable(one.compiled)}"
     if one.kind == "overwritten":
         return f"{one.name}{_at(one)}, still held: {one.eager} before this call, {one.compiled} after it{_count(one)}"
     if one.kind == "alias":
-        return f"{subject} and {one.name}: {one.eager} in eager, {one.compiled} compiled"
+        return f"{subject} and {readable(one.name)}: {one.eager} in eager, {one.compiled} compiled"
     if one.kind == "missing" and one.where == "gradient":
         return f"{subject}: {one.eager} in eager, {one.compiled} compiled"
     if one.kind != "value":

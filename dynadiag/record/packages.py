@@ -6,6 +6,7 @@ Runs in the user's process as well, on Python 3.9; it only lists folders and rea
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import os
 import re
@@ -13,7 +14,9 @@ from collections.abc import Iterable, Iterator
 from urllib.parse import unquote, urlparse
 
 _MOST_BYTES = 4 << 20
-_MOST_FOLDERS = 2000
+_MOST_ENTRIES = 50_000
+_MOST_IN_FOLDER = 10_000
+_FOLDER_COUNTS = 20  # opening a folder takes as long as so many entries
 _DEEPEST = 5
 _NOT_SEARCHED = frozenset({"node_modules", "__pycache__", "site-packages", "dist-packages", "dynadiag-runs"})
 
@@ -34,20 +37,35 @@ def packages_below(root: str) -> list[str]:
     """The same for a folder and the folders in it, as far as a bounded search gets; a virtual environment is not searched."""
     found: dict[str, None] = {}
     waiting = [(root, 0)]
-    seen = 0
-    while waiting and seen < _MOST_FOLDERS:
+    left = _MOST_ENTRIES
+    while waiting and left > 0:
         folder, depth = waiting.pop(0)
-        seen += 1
-        names = _names(folder)
-        if "pyvenv.cfg" in names:
+        folders, is_environment, seen = _folders(folder)
+        left -= seen + _FOLDER_COUNTS
+        if is_environment:
             continue
-        if any(name.endswith(".dist-info") for name in names):
+        if any(name.endswith(".dist-info") for name in folders):
             found.update(dict.fromkeys(packages_in(folder)))
-        for name in names if depth < _DEEPEST else ():
-            path = os.path.join(folder, name)  # noqa: PTH118
-            if not name.startswith(".") and name not in _NOT_SEARCHED and os.path.isdir(path) and not os.path.islink(path):  # noqa: PTH112, PTH114
-                waiting.append((path, depth + 1))
+        for name in folders if depth < _DEEPEST else ():
+            if not name.startswith(".") and name not in _NOT_SEARCHED and not name.endswith(".dist-info"):
+                waiting.append((os.path.join(folder, name), depth + 1))  # noqa: PTH118
     return list(found)
+
+
+def _folders(folder: str) -> tuple[list[str], bool, int]:
+    """The folders in a folder, whether it is a virtual environment, and how many entries were looked at: data sets have millions."""
+    found: list[str] = []
+    seen, environment = 0, False
+    try:
+        with os.scandir(folder) as entries:
+            for entry in itertools.islice(entries, _MOST_IN_FOLDER):
+                seen += 1
+                environment = environment or entry.name == "pyvenv.cfg"
+                if entry.is_dir(follow_symlinks=False):
+                    found.append(entry.name)
+    except (OSError, ValueError):
+        pass
+    return sorted(found), environment, seen
 
 
 def editable_packages(folders: Iterable[str], here: Iterable[str]) -> list[str]:
@@ -93,7 +111,8 @@ def _top_names(dist_info: str) -> Iterator[str]:
 
 def _names(folder: str) -> list[str]:
     try:
-        return sorted(os.listdir(folder or "."))  # noqa: PTH208
+        with os.scandir(folder or ".") as entries:
+            return sorted(entry.name for entry in itertools.islice(entries, _MOST_IN_FOLDER))
     except (OSError, ValueError):
         return []
 
