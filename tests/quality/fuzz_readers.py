@@ -96,7 +96,7 @@ def warm(recording: Path, folder: Path) -> None:
     shutil.copytree(recording, copy)
     for form in ("text", "md", "json"):
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-            options = showing.ShowOptions(format=form, output="-", renderer="plain")
+            options = showing.ShowOptions(format=form, output="-", renderer="svg")
             showing.explain_recording(copy, out=None, force=False, options=options)
 
 
@@ -107,7 +107,7 @@ def explain(path: Path, _: Path, chance: random.Random) -> str | None:
         format=form,
         output="-",
         limit=chance.choice((0, 10)),
-        renderer=chance.choice((None, None, None, "plain")),
+        renderer=chance.choice((None, None, None, "svg")),
         show_free=chance.random() < 0.5,
     )
     told, errors = io.StringIO(), io.StringIO()

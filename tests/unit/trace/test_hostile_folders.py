@@ -91,7 +91,7 @@ def test_explain_follows_no_link_out_of_the_folder_and_shows_no_file_that_a_log_
     for name in (".report.md.part", ".report.json.part", ".parity.json.part", "dynadiag-run.json.tmp", "report.md", "report.json"):
         (folder / name).symlink_to(outside / "file")
     (folder / "graphs").symlink_to(outside)
-    done = explained(folder, "explain", "--renderer", "plain", str(folder))
+    done = explained(folder, "explain", str(folder))
     assert done.returncode == 0 and "it is a link, which is not followed" in done.stderr, done.stderr
     shown = done.stdout + (folder / "report.md").read_text() + (folder / "report.json").read_text()
     assert "precious" not in shown and not (folder / "report.md").is_symlink()
