@@ -119,8 +119,10 @@ class _Flow:
     width: float
     texts: dict[int, list[str]]
     wanted: dict[tuple[int, int], bool] = field(default_factory=dict)
+    heights: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.heights = [max(map(self.row_height, line)) for line in self.lines]
         line_of = {number: at for at, line in enumerate(self.lines) for number in line}
         for link in self.picture.links:
             if line_of[link.head] == line_of[link.tail] + 1:
@@ -187,7 +189,7 @@ class _Flow:
 
     def _line(self, layout: Layout, left: float, y: float, at: int) -> float:
         line = self.lines[at]
-        height = max(map(self.row_height, line))
+        height = self.heights[at]
         x = left + GUTTER + 6
         half = self.picture.rows[line[0]].half
         width = (self.room - 12) / 2 if half else self.room

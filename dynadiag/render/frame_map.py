@@ -20,6 +20,7 @@ from dynadiag.render.sanitise import clean, clean_code
 from dynadiag.render.sketch import Arrow, Box, Look, Sketch
 
 FRAMES_AT_MOST = 100
+BREAKS_AT_MOST = 100
 _LABEL = 44
 _LOOKS: Mapping[str, Look] = {"compiled": "compiled", "broke": "broke", "skipped": "eager", "failed": "failed"}
 _OUTCOMES = {"compiled": "compiled", "broke": "broke", "skipped": "ran eagerly", "failed": "failed, ran eagerly"}
@@ -53,9 +54,15 @@ def frame_map(report: Report) -> Sketch:
         if group.graphs:
             arrows.append(Arrow(tail=numbers[group.first.id], head=len(boxes)))
             boxes.append(_graph_box(group.graphs))
-    for site in report.graph_breaks:
+    for site in _telling_breaks(report):
         _add_break(site, numbers, boxes, arrows, base)
     return Sketch(title=_title(report, groups, shown), boxes=tuple(boxes), arrows=tuple(arrows))
+
+
+def _telling_breaks(report: Report) -> list[GraphBreak]:
+    """The breaks with the most events, in recorded order."""
+    order = sorted(range(len(report.graph_breaks)), key=lambda index: (-report.graph_breaks[index].events, index))
+    return [report.graph_breaks[index] for index in sorted(order[:BREAKS_AT_MOST])]
 
 
 def _groups(report: Report) -> list[_Group]:
@@ -92,6 +99,8 @@ def _title(report: Report, groups: Sequence[_Group], shown: Sequence[_Group]) ->
     lines = [clean(f"Frame map of {wording.command(report)}", limit=100), counts]
     if len(shown) < len(groups):
         lines.append(f"not drawn: {wording.plural(len(groups) - len(shown), 'code object')} compiled without a graph break")
+    if len(report.graph_breaks) > BREAKS_AT_MOST:
+        lines.append(f"not drawn: {wording.plural(len(report.graph_breaks) - BREAKS_AT_MOST, 'break site')} with the fewest events")
     if wording.nothing_compiled(report):
         lines.append(wording.nothing_words(report).lower())
     return tuple(lines)

@@ -9,8 +9,9 @@ from collections.abc import Callable, Hashable, Sequence
 from itertools import groupby
 from pathlib import Path
 
+from dynadiag.model.graph import Node
 from dynadiag.render import wording
-from dynadiag.render.graph_parts import Part, Parts
+from dynadiag.render.graph_parts import Part, Parts, common_modules
 from dynadiag.render.operator_classes import MEANINGS, WEIGHT, short_name
 from dynadiag.render.picture import Row
 from dynadiag.render.sanitise import clean, clean_code
@@ -20,7 +21,9 @@ DETAILED = 40
 OUTPUTS_AT_MOST = 8
 """Where a graph has more outputs, as the forward graph of a training step has, they are not marked."""
 
+_WINDOWS = 5
 _LEVELS = 6
+_TELLING = 10
 _NAME = 44
 _MANY = 6
 _WRITES_SHOWN = 2
@@ -43,7 +46,11 @@ def fold(made: Parts, apart: Callable[[int], Hashable] = lambda unit: None) -> l
         number = max(open_parts, key=lambda one: (len(rows[one]), -one))
         levels[number] += 1
         room = max(2, ROWS_AT_MOST * len(made.parts[number].units) // total - len(made.parts) // 2)
-        rows[number] = _folded(made, made.parts[number], levels[number], apart, room)
+        folded = _folded(made, made.parts[number], levels[number], apart, room)
+        if levels[number] < _WINDOWS and len(folded) < min(_TELLING, room // 4):  # from too many rows to hardly any: windows tell more
+            levels[number] = _WINDOWS
+            folded = _folded(made, made.parts[number], _WINDOWS, apart, room)
+        rows[number] = folded
     return rows
 
 
@@ -57,8 +64,8 @@ def _start(part: Part, total: int, apart: Callable[[int], Hashable]) -> int:
 def _folded(made: Parts, part: Part, level: int, apart: Callable[[int], Hashable], room: int) -> list[Units]:
     """One part at a level: each unit; views joined; classes joined; source lines joined; windows; one row."""
     classes = [made.view.classes[made.units[unit][0]] for unit in part.units]
-    if level >= 5:
-        size = len(part.units) if level > 5 else math.ceil(len(part.units) / room)
+    if level >= _WINDOWS:
+        size = len(part.units) if level > _WINDOWS else math.ceil(len(part.units) / room)
         return [part.units[start : start + size] for start in range(0, len(part.units), size)]
 
     def key(at: int) -> Hashable:
@@ -87,7 +94,7 @@ def row_of(made: Parts, part: Part, units: Units, base: Path | None) -> Row:
     below = _written(made, every)
     return Row(
         kind=kind,
-        name=_name(made, units, first),
+        name=_name(made, units, first, part.outer is None),
         note=_note(made, first, every),
         below=below,
         alarm=bool(below),
@@ -98,7 +105,7 @@ def row_of(made: Parts, part: Part, units: Units, base: Path | None) -> Row:
     )
 
 
-def _name(made: Parts, units: Units, positions: Sequence[int]) -> str:
+def _name(made: Parts, units: Units, positions: Sequence[int], loose: bool) -> str:
     nodes = [made.view.drawn[position] for position in positions]
     if len(units) > 1 and len({(node.location.file, node.location.line) if node.location else None for node in nodes}) == 1:
         place = nodes[0].location
@@ -109,14 +116,30 @@ def _name(made: Parts, units: Units, positions: Sequence[int]) -> str:
         ((name, count),) = names.items()
         return f"{clean(name, limit=_NAME - 8)} ×{count:,}"
     if len(nodes) > _MANY:
-        return clean(f"{len(nodes):,} operators", limit=_NAME)
+        return _modules_of(nodes, loose) or clean(f"{len(nodes):,} operators", limit=_NAME)
     listed = [f"{name} ×{count}" if count > 1 else name for name, count in names.items()]
     return clean(", ".join(listed), limit=_NAME)
+
+
+def _modules_of(nodes: Sequence[Node], loose: bool = False) -> str:
+    """`layer.3 … layer.5` for operators of several modules; nothing where the first or the last is in none, or both are in one.
+
+    In a panel they are called without the module around them, which the panel names.
+    """
+    shared = common_modules(nodes)
+    if min(len(nodes[0].modules), len(nodes[-1].modules)) <= len(shared):
+        return ""
+    ends = [node.modules[len(shared)] for node in (nodes[0], nodes[-1])]
+    around = shared[:-1] if loose else shared
+    names = [end_of(clean(name.removeprefix(f"{around[-1]}." if around else ""), limit=200), _NAME // 2 - 2) for name in ends]
+    return " … ".join(names) if names[0] != names[1] else ""
 
 
 def _note(made: Parts, positions: Sequence[int], every: Sequence[int]) -> str:
     """The tensor that leaves the row, where all copies make the same one; of a large row the operators."""
     view = made.view
+    if len(positions) > _MANY and _modules_of([view.drawn[position] for position in positions]):
+        return f"{len(positions):,} operators"
     if len(positions) > _MANY and len({view.drawn[position].target for position in positions}) > 1:
         return clean(wording.top_ops(Counter(short_name(view.drawn[position].target) for position in positions), 3), limit=_NAME)
     step = 1 if len({view.drawn[position].target for position in positions}) == 1 else len(positions)

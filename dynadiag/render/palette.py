@@ -34,7 +34,7 @@ COLOURS: Mapping[str, tuple[str, str]] = {
     "partly_fill": ("#fff8c5", "#3a2d05"),
     "broken_fill": ("#ffebe9", "#3c1618"),
     "eager_fill": ("#fff1e5", "#3d2108"),
-    "folded_fill": ("#fbefff", "#2b1f3d"),
+    "folded_fill": ("#f3ece0", "#2e271c"),
     # Classes of operators.
     "matrix": ("#ddf4ff", "#0c2d4a"),
     "attention": ("#c9d6ff", "#24306f"),

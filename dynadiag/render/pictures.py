@@ -150,6 +150,8 @@ def picture_of_graph(graph: Graph, run: Run, report: Report | None = None) -> Pi
     before = next((site for site in breaks if graph.id in site.graphs_before), None)
     kind = _KINDS.get(graph.kind, graph.kind) or "captured by Dynamo"
     summary = [f"{kind} graph" if graph.kind != "dynamo" else kind, *([_goes_on(after)] if after else [])]
+    if graph.kind == "aot_backward":
+        summary.append("functions and source lines are those of the forward")
     return graph_picture(
         recorded_graph(graph),
         title=f"{graph.id}  {wording.frame_name(frame.name) if frame else 'an unknown frame'}",

@@ -381,6 +381,12 @@ def test_no_graph_exceeds_the_limits_or_gets_a_backward_arrow(spec):
     assert size(draw_picture(picture))[0] <= 860
 
 
+def test_a_graph_of_many_modules_without_repeats_is_cut_into_windows_named_by_their_modules():
+    picture = made(chain(5000, ops=[f"torch.op{i * i % 997}" for i in range(997)], modules=lambda i: ("m", "m.l", f"m.l.{i // 3}")))
+    assert 40 < len(picture.rows) <= ROWS_AT_MOST + 1
+    assert (picture.rows[1].name, picture.rows[1].note) == ("l.0 … l.20", "63 operators")
+
+
 def test_fifty_thousand_operators_are_a_picture_in_seconds():
     nodes = chain(50_000, ops=[f"torch.op{i * i % 1009}" for i in range(1009)], line=lambda i: i % 700)
     begun = time.process_time()

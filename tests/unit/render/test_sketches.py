@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynadiag.render.frame_map import FRAMES_AT_MOST, frame_map
+from dynadiag.render.frame_map import BREAKS_AT_MOST, FRAMES_AT_MOST, frame_map
 from dynadiag.render.sketch import LOOKS, Arrow, Box, Sketch, picture_of
 
 
@@ -36,6 +36,16 @@ def test_the_frame_map_of_a_huge_run_keeps_the_frames_that_matter(samples):
     assert sum(name.startswith("quiet") for name in names) < FRAMES_AT_MOST
     assert {"train_step", "log_metrics"} <= set(names)
     assert any("not drawn" in line for line in sketch.title)
+
+
+def test_the_frame_map_keeps_the_breaks_with_the_most_events(samples):
+    report = samples.sample_report()
+    first = report.graph_breaks[0]
+    many = tuple(replace(first, id=f"b{index}", events=index) for index in range(BREAKS_AT_MOST + 7))
+    sketch = frame_map(replace(report, graph_breaks=many))
+    drawn = [box.lines[0].split()[0] for box in sketch.boxes if box.look == "break"]
+    assert drawn == [f"b{index}" for index in range(7, BREAKS_AT_MOST + 7)]
+    assert "not drawn: 7 break sites with the fewest events" in sketch.title
 
 
 def test_the_frame_map_says_when_nothing_was_compiled(samples):
