@@ -20,7 +20,7 @@ from dynadiag.model.run import Frame, Run
 from dynadiag.passes.base import Priority
 from dynadiag.passes.compile_calls import CompileCalls, calling_lines, input_roots, inputs_of
 from dynadiag.passes.other_modules import parameters, parts_with_parameters, told_apart
-from dynadiag.passes.recompile_causes import Facts, cause_of, is_library, is_module_entry
+from dynadiag.passes.recompile_causes import Facts, cause_of, has_one_group, is_library, is_module_entry
 from dynadiag.passes.recompile_fixes import counted_fixes, distinct, restless, versions_needed
 from dynadiag.passes.recompile_limit import Limit, recompile_limit
 from dynadiag.passes.recompile_rows import Shapes, input_shapes, recompile_code, row_text, varying_sizes
@@ -89,6 +89,7 @@ def _read(code: CodeObject, run: Run, context: _Context) -> Recompiled:
         varying=varying_sizes(code.frames, table, context.shapes),
         called=context.calls.of(code.key[0], code.named),
         split=context.splits.of(step.frame for step in code.steps),
+        one_group=has_one_group(code, run),
     )
     causes = tuple(cause_of(row, code, facts, run) for row in table)
     advice = tuple(() if next(context.room, None) is None else recompile_advice(cause, run) for cause in causes)

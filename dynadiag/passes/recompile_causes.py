@@ -42,6 +42,7 @@ class Facts:
     varying: tuple[tuple[str, int], ...]
     called: Called
     split: Split | None
+    one_group: bool
 
 
 def is_library(frame: Frame, run: Run) -> bool:
@@ -81,11 +82,17 @@ def cause_of(row: Row, code: CodeObject, facts: Facts, run: Run) -> Cause:
         on_parameter=any("Guard failed on a parameter" in guard.text for guard in row.guards),
         dynamic=False if made_constant else (row.dynamic_since is not None) if code.symbols else None,
         made_constant=made_constant,
-        one_group=set().union(*(_groups(run).get(frame.id, ()) for frame in code.frames)) == {"0"},
+        one_group=facts.one_group,
         origin=origin,
         function=_function(code.named, origin, facts.parts, run),
         frame_name=source_function(code.named.name),
     )
+
+
+def has_one_group(code: CodeObject, run: Run) -> bool:
+    """Whether the code object was given tensors of the optimizer's first parameter group and of no other one."""
+    groups = _groups(run)
+    return set().union(*(groups.get(frame.id, ()) for frame in code.frames)) == {"0"}
 
 
 @of_last_run

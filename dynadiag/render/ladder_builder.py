@@ -11,7 +11,7 @@ import ast
 import re
 import weakref
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dynadiag.errors import DynadiagError
@@ -82,6 +82,8 @@ class _Collector:
         self.by_file: dict[str, list[SourceFunction]] = defaultdict(list)
         for one in report.run.functions:
             self.by_file[one.file].append(one)
+        self.frames = {one.id: one for one in report.run.frames}
+        self.graphs = {one.id: one for one in report.run.graphs}
 
     def collect(self) -> Ladder:
         for frame in self.run.frames:
@@ -187,8 +189,8 @@ class _Collector:
 
     def _site(self, site: GraphBreak) -> None:
         """The line that broke, and the calls that led to it from the frame that Dynamo compiled."""
-        names = {frame.id for frame in self.run.frames if frame.id in site.frames}
-        compiled = {(one.file, source_function(one.name)) for one in self.run.frames if one.id in names}
+        entered = (self.frames[name] for name in site.frames if name in self.frames)
+        compiled = {(one.file, source_function(one.name)) for one in entered}
         begins = [at for at, one in enumerate(site.stack) if (one.file, source_function(one.function)) in compiled]
         stack = site.stack[begins[-1] :] if begins else ()
         own = site.own_frame
@@ -273,13 +275,12 @@ class _Collector:
             notes=(*dict.fromkeys((*notes, *measured, *calls)), *draft.notes.get(line, ()), *_suspects(code, state)),
         )
 
-    def _sizes(self, names: Iterable[str], draft: _Draft) -> Iterator[str]:
+    def _sizes(self, names: Sequence[str], draft: _Draft) -> Iterator[str]:
         """What a graph holds, where the function that Dynamo entered shows its first line."""
         own = {frame.id for frame in draft.frames} | {name for names in draft.entered.values() for name in names}
-        for graph in self.run.graphs:
-            if graph.id in names:
-                count = sum(graph.ops.values())
-                yield f"{graph.id}, {wording.plural(count, 'operator')}" if graph.frame in own and count else graph.id
+        for graph in (self.graphs[name] for name in names):
+            count = sum(graph.ops.values())
+            yield f"{graph.id}, {wording.plural(count, 'operator')}" if graph.frame in own and count else graph.id
 
     def _python_lines(self, draft: _Draft) -> dict[int, State]:
         """The lines with statements that ran in Python, because every version of the frame that they belong to was skipped."""
@@ -311,8 +312,8 @@ class _Collector:
         graphs = {name for names in draft.graphs.values() for name in names}
         own = {frame.id for frame in draft.frames}
         entered = {name for names in draft.entered.values() for name in names}
-        compiled = sum(graph.frame in own for graph in self.run.graphs if graph.id in graphs)
-        called = sum(graph.frame in entered for graph in self.run.graphs if graph.id in graphs)
+        compiled = sum(self.graphs[name].frame in own for name in graphs)
+        called = sum(self.graphs[name].frame in entered for name in graphs)
         breaks = {name for names in draft.breaks.values() for name in names}
         parts = [wording.plural(compiled, "graph")] if compiled else []
         parts += [f"calls {wording.plural(called, 'graph')} of libraries"] if called else []

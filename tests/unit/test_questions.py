@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -15,11 +16,15 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from benchmarks.hostile_logs import ATTACKS, artifact, problem, start
 from dynadiag import report, trace
+from dynadiag.model.report import Report
 from dynadiag.model.run import CompileKey, Run
-from dynadiag.render import json_report
+from dynadiag.render import json_report, markdown
+from dynadiag.render.html import report_page
+from dynadiag.render.terminal import print_report, print_summary
 from dynadiag.trace import payloads
 from dynadiag.trace.text_prefix import split_line, strip_prefixes
 
@@ -50,9 +55,18 @@ def _readings(log: Path, blocks: int) -> Counter[str]:
     counts: Counter[str] = Counter()
     counted = {one.name: _Counted(value, one.name, counts) for one in fields(Run) if type(value := getattr(run, one.name)) is tuple}
     found = report.build(replace(run, **counted))
+    _render(found)
     assert not any("internal error" in note for note in found.notes), found.notes
     assert {finding.code[:2] for finding in found.findings} >= {"DF", "DM", "DC", "DR", "GB"}
     return counts
+
+
+def _render(found: Report) -> None:
+    """All that a person is shown of a report."""
+    print_report(found, Console(file=io.StringIO(), width=100))
+    print_summary(found, Console(file=io.StringIO(), width=100))
+    markdown.render(found)
+    report_page.render(found)
 
 
 class _Counted(tuple[Any, ...]):
@@ -71,7 +85,9 @@ class _Counted(tuple[Any, ...]):
         return super().__iter__()
 
 
-@pytest.mark.parametrize("attack", ["mixed", "recompiles", "side_effects_frames", "errors", "text_breaks_ids"])
+@pytest.mark.parametrize(
+    "attack", ["mixed", "recompiles", "recompile_sources", "break_sites", "side_effects_frames", "errors", "text_breaks_ids"]
+)
 def test_no_function_is_called_more_often_than_the_log_is_longer(tmp_path: Path, attack: str) -> None:
     small, large = (_calls(tmp_path / f"{blocks}.log", attack, blocks) for blocks in (_SMALL, _LARGE))
     more = {
@@ -92,7 +108,9 @@ def _calls(log: Path, attack: str, blocks: int) -> Counter[str]:
     before = sys.getprofile()
     sys.setprofile(count)
     try:
-        json_report.dumps(report.build(trace.load(log)))
+        found = report.build(trace.load(log))
+        json_report.dumps(found)
+        _render(found)
     finally:
         sys.setprofile(before)
     return Counter({name: number for name, number in counts.items() if "/dynadiag/" in name})
