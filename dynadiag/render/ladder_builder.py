@@ -11,7 +11,7 @@ import ast
 import re
 import weakref
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from dynadiag.errors import DynadiagError
@@ -39,7 +39,7 @@ _MAY_BREAK = re.compile(
 _last: list[tuple[weakref.ref[Run], tuple[GraphBreak, ...], Ladder]] = []
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Draft:
     """A function while evidence is collected: by line graphs, sites, codes, marks, notes and states."""
 
@@ -208,6 +208,7 @@ class _Collector:
             again[frame.key.process, frame.key.epoch, frame.key.frame, frame.file, frame.name].append(frame)
         recompiled = {one.frame for one in self.report.recompiles}
         first_graphs: dict[str, str] = {}
+        begins: dict[_Draft, dict[str, int]] = {}
         for graph in self.run.graphs:
             if graph.kind == "dynamo":
                 first_graphs.setdefault(graph.frame, graph.id)
@@ -217,8 +218,9 @@ class _Collector:
             if not count or found is None:
                 continue
             graph_id = first_graphs.get(versions[0].id)
-            lines = sorted(line for line, graphs in found.graphs.items() if graph_id in graphs)
-            line = lines[0] if lines else (resume_line(versions[0].name) or found.line or versions[0].line or 0)
+            if found not in begins:
+                begins[found] = {name: line for line in sorted(found.graphs, reverse=True) for name in found.graphs[line]}
+            line = begins[found].get(graph_id or "") or resume_line(versions[0].name) or found.line or versions[0].line or 0
             hit = ", limit hit: later calls run in Python" if any(one.id in limits for one in versions) else ""
             found.notes[line][f"recompiled {'once' if count == 1 else f'{count:,} times'}{hit}"] = None
 
@@ -239,11 +241,12 @@ class _Collector:
         known = {draft.line + at: text for at, text in enumerate(texts)} if draft.line is not None and texts else dict(draft.codes)
         lines = sorted({*known, *draft.graphs, *draft.breaks, *draft.inside, *draft.entered})
         rungs, said_graphs = [], set[str]()
+        own = {frame.id for frame in draft.frames} | {name for names in draft.entered.values() for name in names}
         for line in lines:
             rung = self._rung(draft, line, known.get(line, ""), states)
             new = [name for name in rung.graphs[:1] if name not in said_graphs] if rung.state == "graph" else []
             said_graphs.update(new)
-            rungs.append(replace(rung, notes=(*self._sizes(new, draft), *rung.notes)))
+            rungs.append(replace(rung, notes=(*self._sizes(new, own), *rung.notes)))
         return Function(
             name=draft.name,
             file=draft.file,
@@ -275,9 +278,8 @@ class _Collector:
             notes=(*dict.fromkeys((*notes, *measured, *calls)), *draft.notes.get(line, ()), *_suspects(code, state)),
         )
 
-    def _sizes(self, names: Sequence[str], draft: _Draft) -> Iterator[str]:
-        """What a graph holds, where the function that Dynamo entered shows its first line."""
-        own = {frame.id for frame in draft.frames} | {name for names in draft.entered.values() for name in names}
+    def _sizes(self, names: Sequence[str], own: Set[str]) -> Iterator[str]:
+        """What a graph holds, where the function that Dynamo entered (`own` are its frames) shows its first line."""
         for graph in (self.graphs[name] for name in names):
             count = sum(graph.ops.values())
             yield f"{graph.id}, {wording.plural(count, 'operator')}" if graph.frame in own and count else graph.id
@@ -289,24 +291,18 @@ class _Collector:
         by_code: dict[str | None, list[Frame]] = defaultdict(list)
         for frame in draft.frames:
             by_code[frame.name].append(frame)
+        reached = max((*draft.graphs, *draft.breaks, *draft.inside), default=0)
+        ended = _ended(draft)
         for name, frames in by_code.items():
-            stopped = [line for line, sites in draft.breaks.items() for site in sites.values() if self._ended(site, frames)]
-            stopped += [line for line, sites in draft.inside.items() for site in sites.values() if self._ended(site, frames)]
+            stopped = bool(set[str].intersection(*(ended.get(frame.id, set()) for frame in frames)))
             skipped = all(frame.outcome == "skipped" for frame in frames)
             begin = resume_line(name) or draft.line or 0
-            reached = max((*stopped, *draft.graphs, *draft.breaks, *draft.inside), default=0)
             for line in statements:
                 if stopped and line > reached:
                     states[line] = "unseen"
                 elif skipped and line >= begin:
                     states.setdefault(line, "eager")
         return states
-
-    @staticmethod
-    def _ended(site: GraphBreak, frames: Sequence[Frame]) -> bool:
-        """Whether Dynamo went no further than this site in the frames: it skipped them, or raised an error."""
-        names = {frame.id for frame in frames}
-        return names.issubset(site.skipped_frames) or (site.fullgraph and names.issubset(site.frames))
 
     def _said(self, draft: _Draft, states: Mapping[int, State]) -> str:
         graphs = {name for names in draft.graphs.values() for name in names}
@@ -322,6 +318,16 @@ class _Collector:
         if draft.frames and all(frame.outcome == "skipped" for frame in draft.frames):
             parts = [*parts, "runs in Python"]
         return " · ".join(parts)
+
+
+def _ended(draft: _Draft) -> dict[str, set[str]]:
+    """For each frame the breaks of the function at which Dynamo went no further in it: it skipped the frame, or raised an error."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for sites in (*draft.breaks.values(), *draft.inside.values()):
+        for site in sites.values():
+            for frame in (*site.skipped_frames, *(site.frames if site.fullgraph else ())):
+                found[frame].add(site.id)
+    return found
 
 
 def _stacks(graph: Graph) -> Iterator[tuple[Location, ...]]:
