@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import ctypes  # noqa: F401  imported late, its first `dlopen` would be taken for one of a case
 import functools
 import io
 import json
@@ -19,10 +20,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 from dynadiag.errors import DynadiagError
+from dynadiag.render.html import report_page
 from dynadiag_cli import showing
 
 Reader = Callable[[Path, Path, random.Random], "str | None"]
@@ -115,9 +118,40 @@ def explain(path: Path, _: Path, chance: random.Random) -> str | None:
         report = showing.explain_recording(path, out=None, force=False, options=options)
     if form == "json":
         json.loads(told.getvalue(), parse_constant=_no_constant)
+    if form == "text" and (alive := _alive(report_page.render(report))):
+        return alive
     told.getvalue().encode("utf-8")
     said = [*report.notes, errors.getvalue()]
     return next((f"{note}" for note in said if "internal error" in note or "please report this" in note), None)
+
+
+class _Tags(HTMLParser):
+    """The first thing in a page that could act and that we do not write."""
+
+    found: str | None = None
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        bad = [f"<{tag} {name}={value}>" for name, value in attrs if _acts(name, value or "")]
+        if tag in ("iframe", "object", "embed", "base", "form", "animate", "set", "foreignobject"):
+            bad.append(f"<{tag}>")
+        self.found = self.found or next(iter(bad), None)
+
+
+def _acts(name: str, value: str) -> bool:
+    return (
+        name.startswith("on")
+        or (name == "src" and not value.startswith("data:image/"))
+        or (name in ("href", "xlink:href") and not value.startswith(("#", "https://")))
+        or (name == "http-equiv" and value.lower() != "content-security-policy")
+    )
+
+
+def _alive(page: str) -> str | None:
+    """What in a page could act: a handler, an address that is no link, a script that is not at its end."""
+    tags = _Tags()
+    tags.feed(page)
+    body = page.lower().partition("<body")[2].rpartition("</main>")[0]
+    return tags.found or ("a script in the body" if not body or "<script" in body else None)
 
 
 def graph(path: Path, _: Path, chance: random.Random) -> str | None:
