@@ -54,7 +54,10 @@ class RegistryEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """One recorded process: who it was and how much of its log could be used."""
+    """One recorded process: who it was and how much of its log could be used.
+
+    `calls` is how often it called what `torch.compile` gave.
+    """
 
     index: int
     log: str
@@ -75,6 +78,7 @@ class Process:
     registry: Mapping[str, RegistryEntry] = field(default_factory=dict)
     hooks: Mapping[str, str] = field(default_factory=dict)
     counters: Mapping[str, Mapping[str, int]] | None = None
+    calls: int | None = None
     finished: bool = False
 
 
@@ -277,6 +281,7 @@ class Frame:
     """One compilation of one frame (code object): entered at `stack`, tried `attempts` times, ended in `outcome`.
 
     `callers` is the whole stack above it as we recorded it; torch's `stack` leaves the two innermost callers out.
+    `call` is the number, from 1, of the call in its process of something compiled during which it was compiled.
     """
 
     id: str
@@ -288,6 +293,7 @@ class Frame:
     outcome: Outcome
     stack: tuple[Location, ...] = ()
     callers: tuple[Location, ...] = ()
+    call: int | None = None
     metrics: CompileMetrics | None = None
     guards: GuardSet | None = None
     error: str | None = None

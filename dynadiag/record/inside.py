@@ -15,7 +15,7 @@ from dynadiag.import_watcher import ImportWatcher
 from dynadiag.record import environment, settings, writer
 from dynadiag.torch_compat import versions
 from dynadiag.torch_compat.dispatch import library_kernels
-from dynadiag.torch_compat.dynamo import counters, frames, graphs, options, registry, switches
+from dynadiag.torch_compat.dynamo import compiled_calls, counters, frames, graphs, options, registry, switches
 from dynadiag.torch_compat.inductor import cudagraph_skips
 from dynadiag.torch_compat.trace import context, stacks, structured
 from dynadiag.torch_compat.trace.cost import CostMeter
@@ -30,6 +30,7 @@ class Recorder:
     def __init__(self, supervisor_pid: int | None, dynadiag: str, *, cost: bool = False, parity: tuple[int, int] = (0, 0)) -> None:
         self.writers: list[writer.TraceWriter] = []
         self.hooks = Hooks(self)
+        self.calls = compiled_calls.CallCounter()
         self._dynadiag = dynadiag
         self._started_by = "main" if supervisor_pid in (None, os.getppid()) else "child"
         self._pid = os.getpid()
@@ -42,7 +43,7 @@ class Recorder:
                 "torch._logging._internal": self._on_trace_log,
                 "torch.library": self._on_library,
                 "torch": lambda torch: switches.watch_compile(torch, self.hooks),
-                "torch._dynamo.eval_frame": lambda module: switches.watch_stance(module, self.hooks),
+                "torch._dynamo.eval_frame": self._on_eval_frame,
                 "torch._dynamo.decorators": lambda module: switches.watch_disable(module, self.hooks),
                 "torch._dynamo.convert_frame": lambda module: frames.watch_frames(module, self.hooks),
                 "torch._dynamo.package": lambda module: switches.watch_code_cache(module, self.hooks),
@@ -167,7 +168,7 @@ class Recorder:
 
     def _entered(self, stack: list[dict[str, Any]]) -> None:
         """The callers of the frame that is compiled, and the source of the innermost function of the user's among them."""
-        self.artifact("dynadiag_entry", {"stack": stack})
+        self.artifact("dynadiag_entry", {"stack": stack, "call": self.calls.begun})
         for log in self.writers:
             self._functions(log, stacks.innermost_own_function(stack))
 
@@ -191,7 +192,12 @@ class Recorder:
 
     def _say_goodbye(self, log: writer.TraceWriter) -> None:
         log.artifact("dynadiag_hooks", dict(self.hooks.health), {}, beyond_cap=True)
-        log.artifact("dynadiag_exit", {"counters": counters.snapshot(), "device": environment.device_name()}, {}, beyond_cap=True)
+        log.artifact(
+            "dynadiag_exit",
+            {"counters": counters.snapshot(), "device": environment.device_name(), "calls": self.calls.begun},
+            {},
+            beyond_cap=True,
+        )
 
     def _keys(self, with_context: bool, compile_ids: dict[str, Any] | None) -> dict[str, Any]:
         rank = context.current_rank()
@@ -227,6 +233,10 @@ class Recorder:
 
         options = ShadowOptions(calls=self._parity_calls, cap_bytes=self._parity_cap_bytes)
         Shadow(self, options, lambda: self._epoch).watch(output_graph, self.hooks)
+
+    def _on_eval_frame(self, eval_frame: ModuleType) -> None:
+        switches.watch_stance(eval_frame, self.hooks)
+        self.calls.watch(eval_frame, self.hooks)
 
     def _on_dynamo(self, dynamo: ModuleType) -> None:
         """Dynamo was imported: the process gets a log even when nothing compiles, so that this can be said."""

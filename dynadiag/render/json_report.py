@@ -233,6 +233,7 @@ def _process(process: Process) -> dict[str, Any]:
         "config": plain(process.config),
         "hooks": plain(process.hooks),
         "counters": plain(process.counters),
+        "calls": process.calls,
         "finished": process.finished,
     }
 
@@ -266,6 +267,7 @@ def _frame(frame: Frame, graphs: list[str], breaks: list[str]) -> dict[str, Any]
         "epoch": frame.key.epoch,
         "attempt": max(frame.attempts - 1, 0),
         "attempts": frame.attempts,
+        "call": frame.call,
         "name": frame.name,
         "file": frame.file,
         "line": frame.line,

@@ -70,7 +70,7 @@ def _counts(report: Report) -> str:
         ("frames", wording.frames_count(report)),
         ("graphs", wording.graphs_count(report) + wording.graphs_size(report)),
         ("graph breaks", wording.breaks_count(summary)),
-        ("recompiles", f"{summary.recompiles:,}"),
+        ("recompiles", wording.recompiles_count(report)),
         ("fallbacks (ran eagerly)", f"{summary.fallbacks:,}"),
         ("mutations", prose(words.count(report)) if summary.mutations is not None else f"not known: {NO_MUTATION_PASS}"),
         (

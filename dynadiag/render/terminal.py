@@ -140,7 +140,7 @@ def _counts(report: Report) -> Sequence[tuple[str, str]]:
         ("frames", wording.frames_count(report)),
         ("graphs", wording.graphs_count(report) + wording.graphs_size(report)),
         ("graph breaks", wording.breaks_count(summary)),
-        ("recompiles", f"{summary.recompiles:,}"),
+        ("recompiles", wording.recompiles_count(report)),
         ("ran eagerly", wording.plural(summary.fallbacks, "fallback")),
         ("mutations", words.count(report) if summary.mutations is not None else f"not known: {NO_MUTATION_PASS}"),
         (

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import get_args
 
-from dynadiag.facts.wording import NO_RECORDS
+from dynadiag.facts.wording import NO_RECORDS, rank_text
 from dynadiag.model import codes
 from dynadiag.model.location import Location
 from dynadiag.model.report import Advice, Cost, Finding, GraphBreak, Report, Severity, Summary
@@ -104,6 +104,37 @@ def graphs_size(report: Report) -> str:
 def breaks_count(summary: Summary) -> str:
     """Both numbers of the graph breaks: `3 sites, 7 events`."""
     return f"{plural(summary.graph_break_sites, 'site')}, {plural(summary.graph_break_events, 'event')}"
+
+
+def recompiles_count(report: Report) -> str:
+    """`7 (stable since call 15 of 36)`: how many there were, and whether they have ended, where calls were counted."""
+    since = recompiles_since(report)
+    return f"{report.summary.recompiles:,}{f' ({since})' if since else ''}"
+
+
+def recompiles_since(report: Report) -> str:
+    """`stable since call 15 of 36`, for the process that recompiled last by its share of calls; empty where calls were not counted."""
+    run, again, last = report.run, {one.frame for one in report.recompiles}, dict[int, int]()
+    recompiled: dict[int, int] = {}
+    for frame in run.frames:
+        if frame.call is not None:
+            last[frame.key.process] = max(last.get(frame.key.process, 0), frame.call)
+            if frame.id in again:
+                recompiled[frame.key.process] = max(recompiled.get(frame.key.process, 0), frame.call)
+    if len(again) < report.summary.recompiles or not recompiled:
+        return ""
+    calls = {process.index: process.calls for process in run.processes if process.calls}
+    latest = max(recompiled, key=lambda one: recompiled[one] / calls.get(one, recompiled[one]))
+    call, total, on = recompiled[latest], calls.get(latest), rank_text(run, (latest,))
+    if total is None or total < last[latest]:
+        said = f"the last in call {call:,}"
+    elif call == total:
+        said = f"still recompiling in call {call:,} of {total:,}"
+    elif last[latest] < total:
+        said = f"stable since call {last[latest] + 1:,} of {total:,}"
+    else:
+        said = f"the last in call {call:,} of {total:,}"
+    return f"{said} on {clean(on)}" if on else said
 
 
 def distinct(values: Iterable[str | None]) -> str | None:

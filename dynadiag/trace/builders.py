@@ -50,6 +50,7 @@ class FrameBuilder:
     line: int | None = None
     stack: tuple[Location, ...] = ()
     callers: tuple[Location, ...] = ()
+    call: int | None = None
     metrics: CompileMetrics | None = None
     guards: GuardSet | None = None
     error: str | None = None
@@ -103,6 +104,7 @@ class ProcessBuilder:
     contexts: dict[tuple[int, bytes], FrameBuilder] = field(default_factory=dict)
     devices: set[str] = field(default_factory=set)
     counters: dict[str, Mapping[str, int]] | None = None
+    calls: int | None = None
     event_context: bytes | None = None
     event_epoch: int = -1
     event_frame: str | None = None
@@ -137,6 +139,7 @@ class ProcessBuilder:
             registry=self.registry,
             hooks=self.hooks,
             counters=self.counters,
+            calls=self.calls,
             finished=self.finished,
             **self.facts,
         )

@@ -221,6 +221,7 @@ def _frame(run: RunBuilder, builder: FrameBuilder) -> Frame:
         outcome=outcome,
         stack=builder.stack,
         callers=builder.callers,
+        call=builder.call,
         metrics=builder.metrics,
         guards=builder.guards,
         error=UNFINISHED if cut else builder.error,

@@ -57,8 +57,10 @@ def _ends(record: Record) -> Mapping[str, Any] | None:
 def entry(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
     """`dynadiag_entry`: the callers of a frame that is being compiled, the innermost ones included, which `dynamo_start` leaves out."""
     frame = run.frame_of(process, record.header)
+    facts = record.object()
+    frame.call = as_id(facts.get("call")) or None
     if run.room.take("call stacks"):
-        frame.callers = run.share(named_stack(record.object().get("stack")))
+        frame.callers = run.share(named_stack(facts.get("stack")))
 
 
 BY_KEY: dict[str, Handler] = {"describe_tensor": tensor, "describe_source": source}

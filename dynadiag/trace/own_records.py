@@ -299,6 +299,7 @@ def leave(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
     """`dynadiag_exit`: the interpreter ended normally; Dynamo's counters as they were then."""
     process.finished = True
     _name_device(process, record.object())
+    process.calls = as_id(record.object().get("calls"))
     counters = as_dict(record.object().get("counters"))
     process.counters = {
         group: {

@@ -72,7 +72,8 @@ def _tiles(report: Report) -> Iterator[tuple[str, str]]:
     summary = report.summary
     yield "graphs", wording.graphs_count(report)
     yield f"graph break sites ({summary.graph_break_events:,} events)", f"{summary.graph_break_sites:,}"
-    yield "recompiles", f"{summary.recompiles:,}"
+    since = wording.recompiles_since(report)
+    yield f"recompiles ({since})" if since else "recompiles", f"{summary.recompiles:,}"
     yield "fallbacks to eager", f"{summary.fallbacks:,}"
     if summary.mutations is not None:
         yield "mutations with a cost", f"{sum(not words.is_folded(one) for one in report.mutations):,}"

@@ -305,3 +305,33 @@ def test_ids_of_torch_are_links_to_torchs_pages_where_asked_and_codes_can_be_loo
     ):
         assert "\x1b]8" not in text and "more on a code: dynadiag rule GB0170 DR02\n" in text
     assert "more on a code" not in show(replace(report, findings=findings[2:]), summary=True, limit=None, lines=None)
+
+
+@pytest.mark.parametrize(
+    ("recompiled", "later", "calls", "said"),
+    [
+        (5, 6, 36, "1 recompile (stable since call 7 of 36)"),
+        (36, 36, 36, "1 recompile (still recompiling in call 36 of 36)"),
+        (5, 36, 36, "1 recompile (the last in call 5 of 36)"),
+        (5, 6, None, "1 recompile (the last in call 5)"),
+        (5, 6, 4, "1 recompile (the last in call 5)"),
+        (None, None, 36, "1 recompile,"),
+    ],
+)
+def test_recompiles_say_since_which_call_nothing_was_compiled(samples, show, recompiled, later, calls, said):
+    report = samples.sample_report()
+    first, *frames = report.run.frames
+    frames = (replace(first, call=later), *(replace(one, call=recompiled) if one.id == "f3" else one for one in frames))
+    run = replace(report.run, frames=frames, processes=(replace(report.run.processes[0], calls=calls),))
+    assert said in show(replace(report, run=run), width=120, summary=True)
+
+
+def test_of_several_ranks_the_one_that_recompiled_last_is_named(samples, show):
+    report = samples.sample_report()
+    frames = tuple(replace(one, call=5) if one.id == "f3" else one for one in report.run.frames)
+    other = replace(frames[3], id="f9", key=frames[3].key._replace(process=1), call=30)
+    ranks = tuple(replace(report.run.processes[0], index=one, rank=one, calls=36) for one in (0, 1))
+    recompiles = (*report.recompiles, replace(report.recompiles[0], id="r1", frame="f9"))
+    changed = replace(report, run=replace(report.run, frames=(*frames, other), processes=ranks), recompiles=recompiles)
+    changed = replace(changed, summary=replace(report.summary, recompiles=2))
+    assert "2 recompiles (stable since call 31 of 36 on rank 1)" in show(changed, width=120, summary=True)

@@ -128,6 +128,9 @@ def _check_calls(outcome):
     assert [call["backend"] for call in calls] == ["eager", "failing_backend", "eager", None, "aot_eager"]
     assert [call["definition"] is None for call in calls] == [False, False, False, False, True]
     assert calls[0]["definition"]["file"].endswith("script.py")
+    assert outcome.named("dynadiag_exit")[0].content["calls"] == 7, "four of `limited`, one of each other that is compiled"
+    during = [record.content["call"] for record in outcome.named("dynadiag_entry")]
+    assert (during[:2], during[-1]) == ([1, 2], 7)
     assert calls[0]["dynamic"] is False
     assert [call["disable"] for call in calls] == [False, False, False, True, False]
     assert calls[2]["fullgraph"] is True

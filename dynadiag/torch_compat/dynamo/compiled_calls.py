@@ -1,0 +1,37 @@
+"""Counting the calls of what `torch.compile` gave, so that a compilation can be told by the call that caused it."""
+
+from __future__ import annotations
+
+import functools
+from types import ModuleType
+from typing import Any
+
+from dynadiag.torch_compat.trace.hooks import Hooks, disguise
+
+_NAME = "_callback_from_stance"
+
+
+class CallCounter:
+    """How many calls of compiled functions and modules of this process have begun; None until they are counted."""
+
+    def __init__(self) -> None:
+        self.begun: int | None = None
+
+    def watch(self, eval_frame: ModuleType, hooks: Hooks) -> None:
+        """Count from now on; `eval_frame` is `torch._dynamo.eval_frame`.
+
+        Each such call asks once which callback the stance asks for, with Dynamo's callback off (`compile_wrapper` and `__enter__` in
+        `torch/_dynamo/eval_frame.py`, 2.6 to 2.15); so does a call of what `torch.compiler.disable` gave, with None.
+        """
+        hooks.install("compiled_calls", lambda: self._count(eval_frame, hooks))
+
+    def _count(self, eval_frame: ModuleType, hooks: Hooks) -> None:
+        original = getattr(eval_frame, _NAME)
+        self.begun = 0
+
+        def dynadiag_stance(callback: Any) -> Any:
+            if callback is not None and callback is not False:
+                self.begun = (self.begun or 0) + 1
+            return original(callback)
+
+        hooks.replace(eval_frame, _NAME, functools.wraps(original)(disguise(dynadiag_stance, eval_frame.__file__)))
