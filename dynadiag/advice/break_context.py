@@ -11,6 +11,7 @@ from typing import Literal
 
 from dynadiag.advice.places import Place, function_around
 from dynadiag.advice.reads import scalar_calls
+from dynadiag.advice.replayed import unheard
 from dynadiag.advice.source import SourceLine, parse_line
 from dynadiag.facts.lookups import compiled_in_epochs, process_of
 from dynadiag.facts.user_frames import (
@@ -63,7 +64,8 @@ class BreakContext:
     program. `depth`: how many calls below the user's line the break is. `entered`: the file of the function that Dynamo compiled when it
     broke, unless the user's function breaks on
     that line as well. `resumed`: the code goes on after another break. `callers`: the recorded functions on the stack, each at its row.
-    `all_contexts`: what torch said of the arguments each time that the line broke.
+    `all_contexts`: what torch said of the arguments each time that the line broke. `unheard`: what Dynamo would lose if it were to say it
+    after the graph (`replayed.unheard`).
     """
 
     gb_id: str | None
@@ -92,6 +94,7 @@ class BreakContext:
     resumed: bool = False
     callers: tuple[Place, ...] = ()
     all_contexts: str = ""
+    unheard: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def where(self) -> str:
@@ -165,6 +168,7 @@ def break_context_of(event: BreakEvent | GraphBreak, run: Run, own: Location | N
         or (own is not None and _epoch(event, run) in _all_breaks(run).packing),
         resumed=_is_resumed(event, run),
         all_contexts="\n".join((event.context or "", *_all_breaks(run).contexts.get((event.gb_id, torch_frame), ()))),
+        unheard=unheard(event, run),
         callers=tuple(place for one in stack if (place := function_around(run, one.file, one.line)) is not None),
     )
 
