@@ -275,8 +275,10 @@ def _guarded(context: BreakContext, slug: str, name: str) -> Iterator[Advice]:
 
 
 def _not_later(context: BreakContext, name: str, found: Iterator[Advice]) -> Iterator[Advice]:
-    """The advice with the reason why the option that torch names is none."""
-    function = _unheard(context, name)
+    """The advice with the reason why the option that torch names is none, where Dynamo would take these arguments."""
+    kinds = _argument_kinds(context.all_contexts) if name in ("print", "warn") else _logged_kinds(context.gb_context)
+    takes = kinds <= _REORDERABLE and (name in ("print", "warn") or _logs_later(context))
+    function = _unheard(context, name) if takes else None
     why = f". `reorderable_logging_functions` would lose it: Dynamo inlines {quoted(function)}" if function else ""
     yield from (replace(one, text=f"{one.text}{why}") for one in found)
 

@@ -17,6 +17,7 @@ SAYS = {
     "warn": ("GB0007", 'warnings.warn("a")', "module: _warnings, qualname: warn, skip reason: builtin", ""),
     "log": ("GB0291", 'log.info("a")', "method: <Logger lm (INFO)>.info, args: [ConstantVariable(str: 'a')], kwargs: {}", "reorderable"),
 }
+MESSAGES = {**SAYS, "tuple": (*SAYS["print"][:2], SAYS["print"][2].replace("constant.Constant", "lists.Tuple"), "")}
 
 
 def at(line, function, code="y = f(x)"):
@@ -33,11 +34,11 @@ def slugs(*breaks, compiled=("step",)):
         BreakEvent(
             frame=f"f{number}",
             attempt=0,
-            gb_id=SAYS[what][0],
+            gb_id=MESSAGES[what][0],
             gb_type="?",
-            explanation=SAYS[what][3],
+            explanation=MESSAGES[what][3],
             hints=(),
-            context=SAYS[what][2],
+            context=MESSAGES[what][2],
             stack=stack,
             torch_frame=stack[-1],
         )
@@ -70,6 +71,12 @@ def test_what_an_inlined_function_says_is_not_said_later(what, stack, frame):
     found = slugs((what, frame, stack), compiled=("step", "report"))
     assert found and not any(slug.endswith("-reorder") for slug in found)
     assert "would lose it: Dynamo inlines" in " ".join(one.text for one in found.values())
+
+
+def test_nothing_is_said_of_a_message_that_dynamo_would_not_take():
+    """A tuple breaks the graph once more instead of being lost."""
+    found = slugs(("tuple", 0, (at(9, "<module>"), at(3, "step"), at(6, "report", 'print("a", x)'))))
+    assert found and "lose" not in found["print-guard"].text
 
 
 def test_an_option_that_would_lose_another_line_is_not_named():
