@@ -65,7 +65,7 @@ class BreakContext:
     broke, unless the user's function breaks on
     that line as well. `resumed`: the code goes on after another break. `callers`: the recorded functions on the stack, each at its row.
     `all_contexts`: what torch said of the arguments each time that the line broke. `unheard`: what Dynamo would lose if it were to say it
-    after the graph (`replayed.unheard`).
+    after the graph (`replayed.unheard`). `reads_here`: the line broke because it reads a number, now or at another time.
     """
 
     gb_id: str | None
@@ -95,6 +95,7 @@ class BreakContext:
     callers: tuple[Place, ...] = ()
     all_contexts: str = ""
     unheard: Mapping[str, str] = field(default_factory=dict)
+    reads_here: bool = False
 
     @property
     def where(self) -> str:
@@ -169,6 +170,7 @@ def break_context_of(event: BreakEvent | GraphBreak, run: Run, own: Location | N
         resumed=_is_resumed(event, run),
         all_contexts="\n".join((event.context or "", *_all_breaks(run).contexts.get((event.gb_id, torch_frame), ()))),
         unheard=unheard(event, run),
+        reads_here=shown is not None and (shown.file, shown.line) in _all_breaks(run).places.get((_epoch(event, run), _READS), {}),
         callers=tuple(place for one in stack if (place := function_around(run, one.file, one.line)) is not None),
     )
 

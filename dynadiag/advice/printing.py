@@ -298,7 +298,7 @@ def _reads_a_clock(context: BreakContext) -> bool:
 
 def _reads(context: BreakContext) -> bool:
     """Whether the line reads values out of tensors, which breaks by itself before anything is printed."""
-    return next(context.caller.methods("item", "tolist"), None) is not None
+    return context.reads_here or next(context.caller.methods("item", "tolist"), None) is not None
 
 
 def _logger_function(context: BreakContext) -> str | None:
