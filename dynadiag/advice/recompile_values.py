@@ -59,8 +59,10 @@ def _learning_rate() -> Iterable[Advice]:
 
 def _module_integer(cause: Cause) -> Iterable[Advice]:
     """An integer attribute of a module, where the whole function only counts it or does arithmetic with tensors with it."""
-    function = None if cause.resumed else cause.function
-    if function is None or not (function.only_counts(cause.source) or function.symbol_would_do(cause.source)):
+    function, name = None if cause.resumed else cause.function, cause.source
+    if function is None:
+        function, name = cause.reader, f"self.{cause.source.rpartition('.')[2]}"
+    if function is None or not (function.only_counts(name) or function.symbol_would_do(name)):
         return
     option = f"{CONFIG}allow_unspec_int_on_nn_module"
     yield Advice(
