@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal
 
+from dynadiag.advice.given_tensors import with_given
 from dynadiag.advice.places import Place, function_around
 from dynadiag.advice.reads import scalar_calls
 from dynadiag.advice.replayed import unheard
@@ -161,7 +162,7 @@ def break_context_of(event: BreakEvent | GraphBreak, run: Run, own: Location | N
         options=TorchOptions() if process is None else TorchOptions(process.option_names),
         trains=_epoch(event, run) in _all_breaks(run).training,
         torch=_version(process),
-        place=function_around(run, shown.file, shown.line) if editable and shown is not None else None,
+        place=with_given(function_around(run, shown.file, shown.line), shown, run) if editable and shown is not None else None,
         reads=_other_reads(event, shown, run),
         sizes=tuple(function_around(run, file, line) for file, line, _ in _others(event, shown, run, _SIZES)),
         returns=editable and _returns(event, run),

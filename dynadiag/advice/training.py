@@ -60,7 +60,7 @@ def delayed(context: BreakContext) -> Iterator[Said]:
 def rnn(context: BreakContext) -> Iterator[Said]:
     """An LSTM, GRU or RNN module."""
     if context.packs:
-        yield from withhold("Dynamo does not trace packed sequences (not with `allow_rnn` either)")
+        yield from withhold("the program packs sequences for an RNN, which Dynamo does not trace, and `allow_rnn` applies to every RNN")
         return
     yield from option(context, "rnn-allow", "allow_rnn", " = True", "Let Dynamo trace RNN, GRU and LSTM modules (not on packed sequences)")
 
