@@ -19,6 +19,10 @@ from dynadiag.model.report import Advice
 _LOGGER = re.compile(r"(?:^|[._])log(?:ger|ging)?$", re.IGNORECASE)
 _BOTH = "both values are computed"
 _SIGNS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*"}
+_NO_CHOICE = (
+    "the value of a tensor decides what Python does here; `torch.where` computes both values, which must have one shape, and a gradient "
+    "even where one is not chosen: the recording does not show that it would be the same"
+)
 _UNKNOWN = "the value of a tensor decides what Python does here, and a graph cannot choose between statements"
 
 
@@ -172,7 +176,8 @@ def _assigned(place: Place, node: ast.stmt) -> tuple[str, ast.expr, str] | None:
     """The name, the new value and its text of `x = e`, or of `x += e` where no other name can have the tensor that it changes."""
     if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and type(node.op) in _SIGNS:
         values = place.values(node.target.id)
-        fresh = place.is_local(node.target.id) and all(isinstance(one, ast.BinOp | ast.UnaryOp) for one in values)
+        made = (isinstance(one, ast.BinOp | ast.UnaryOp) or _is_new(one) for one in values)
+        fresh = place.is_local(node.target.id) and all(made)
         text = place.text(node.value)
         text = text if isinstance(node.value, ast.Name | ast.Constant | ast.Call | ast.Attribute | ast.Subscript) else f"({text})"
         value = ast.BinOp(left=ast.Name(id=node.target.id, ctx=ast.Load()), op=node.op, right=node.value)
@@ -180,6 +185,10 @@ def _assigned(place: Place, node: ast.stmt) -> tuple[str, ast.expr, str] | None:
     if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
         return node.targets[0].id, node.value, place.text(node.value)
     return None
+
+
+def _is_new(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and dotted(node.func) in ("torch.tensor", "torch.zeros", "torch.ones", "torch.full")
 
 
 def _message(place: Place, node: ast.Raise) -> str | None:
@@ -215,4 +224,6 @@ def _reason(context: BreakContext) -> str:
     if block and all(isinstance(one, ast.Expr) for one in block):
         called = dotted(block[0].value.func) if isinstance(block[0], ast.Expr) and isinstance(block[0].value, ast.Call) else None
         return f"the branch makes calls ({f'`{called}`' if called else 'in its first line'}), which a graph cannot make conditionally"
+    if block and all(isinstance(one, ast.Assign | ast.AugAssign) for one in block):
+        return _NO_CHOICE
     return _UNKNOWN

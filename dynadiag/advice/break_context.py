@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal
 
+from dynadiag.advice.given_tensors import with_given
 from dynadiag.advice.places import Place, function_around
 from dynadiag.advice.reads import scalar_calls
+from dynadiag.advice.replayed import unheard
 from dynadiag.advice.source import SourceLine, parse_line
 from dynadiag.facts.lookups import compiled_in_epochs, process_of
 from dynadiag.facts.user_frames import (
@@ -63,7 +65,8 @@ class BreakContext:
     program. `depth`: how many calls below the user's line the break is. `entered`: the file of the function that Dynamo compiled when it
     broke, unless the user's function breaks on
     that line as well. `resumed`: the code goes on after another break. `callers`: the recorded functions on the stack, each at its row.
-    `all_contexts`: what torch said of the arguments each time that the line broke.
+    `all_contexts`: what torch said of the arguments each time that the line broke. `unheard`: what Dynamo would lose if it were to say it
+    after the graph (`replayed.unheard`). `reads_here`: the line broke because it reads a number, now or at another time.
     """
 
     gb_id: str | None
@@ -92,6 +95,8 @@ class BreakContext:
     resumed: bool = False
     callers: tuple[Place, ...] = ()
     all_contexts: str = ""
+    unheard: Mapping[str, str] = field(default_factory=dict)
+    reads_here: bool = False
 
     @property
     def where(self) -> str:
@@ -157,7 +162,7 @@ def break_context_of(event: BreakEvent | GraphBreak, run: Run, own: Location | N
         options=TorchOptions() if process is None else TorchOptions(process.option_names),
         trains=_epoch(event, run) in _all_breaks(run).training,
         torch=_version(process),
-        place=function_around(run, shown.file, shown.line) if editable and shown is not None else None,
+        place=with_given(function_around(run, shown.file, shown.line), shown, run) if editable and shown is not None else None,
         reads=_other_reads(event, shown, run),
         sizes=tuple(function_around(run, file, line) for file, line, _ in _others(event, shown, run, _SIZES)),
         returns=editable and _returns(event, run),
@@ -165,6 +170,8 @@ def break_context_of(event: BreakEvent | GraphBreak, run: Run, own: Location | N
         or (own is not None and _epoch(event, run) in _all_breaks(run).packing),
         resumed=_is_resumed(event, run),
         all_contexts="\n".join((event.context or "", *_all_breaks(run).contexts.get((event.gb_id, torch_frame), ()))),
+        unheard=unheard(event, run),
+        reads_here=shown is not None and (shown.file, shown.line) in _all_breaks(run).places.get((_epoch(event, run), _READS), {}),
         callers=tuple(place for one in stack if (place := function_around(run, one.file, one.line)) is not None),
     )
 

@@ -31,6 +31,8 @@ Rules of the advice:
   sides are certain to have the same shape.
 - An option is named only if the torch of the recorded run has it. Where that was not recorded (a log from elsewhere) the advice says
   "if your torch has this option". An option applies to the whole program: it is named only if no other line that broke rules it out.
+- A message is said after the graph (`reorderable_logging_functions`) only where the compiled function itself says it, since Dynamo loses
+  what an inlined function says in this way.
 - A change is shown as code only where it is the whole new line. Comments are left out.
 - A line of a library is not rewritten.
 - Ids are torch's (`torch/_dynamo/graph_break_registry.json`); a log without ids is looked up by the type's text.

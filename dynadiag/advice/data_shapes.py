@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from dynadiag.advice.break_context import BreakContext, Rule, Said, line_name, option, rewrite, withhold
+from dynadiag.advice.break_context import BreakContext, Rule, Said, line_name, option, quoted, rewrite, withhold
 from dynadiag.advice.places import Place
 from dynadiag.advice.source import dotted
 from dynadiag.model.report import Advice
@@ -37,6 +37,8 @@ def data_shapes(context: BreakContext) -> Iterator[Said]:
     yield from _masked(context)
     if _READS_LENGTHS.search(context.line.code):
         yield from withhold("the operator reads lengths on the host, and no option lets a graph contain it")
+    elif (asked := _of_numpy(place)) is not None:
+        yield from withhold(f"{quoted(place.whole(asked))} may decide something by the size, which only the values tell")
     elif not _carried(place):
         yield from withhold("Python continues with the result itself (a list, a loop, a number), whose size a graph does not know")
     elif not all(one is not None and _carried(one) for one in context.sizes):
@@ -59,6 +61,12 @@ def _carried(place: Place) -> bool:
         if isinstance(node, ast.For | ast.While | ast.comprehension | ast.If | ast.IfExp | ast.Assert | ast.JoinedStr):
             return False
     return not place.inside(ast.For, ast.While)
+
+
+def _of_numpy(place: Place) -> ast.Call | None:
+    """The first call of NumPy's from the row on: torch's own versions ask for sizes (`np.bincount` for an empty one, torch 2.15)."""
+    found = (one for one in (*ast.walk(place.statement() or ast.Pass()), *place.behind()) if isinstance(one, ast.Call))
+    return next((one for one in found if (dotted(one.func) or "").startswith(("np.", "numpy."))), None)
 
 
 def symbol_serves(place: Place, node: ast.expr, seen: frozenset[str] = frozenset()) -> bool:

@@ -16,34 +16,22 @@ from types import MappingProxyType
 from dynadiag.advice.function_source import parse_function
 from dynadiag.advice.reads import is_item
 from dynadiag.advice.source import SourceLine, dotted
+from dynadiag.advice.tensor_names import (
+    ELEMENTWISE,
+    IN_PLACE,
+    REDUCTIONS,
+    SINGLE_OF_SINGLE,
+    TAKE_BOTH,
+    TENSOR_ATTRIBUTES,
+    TENSOR_METHODS,
+    WITHOUT_GRADIENT,
+)
 from dynadiag.advice.uses import takes_tensors
 from dynadiag.facts.user_frames import of_last_run
 from dynadiag.model.run import Run
 
 _ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow)
 _MOST_STEPS = 6
-# What only tensors have: methods that give another tensor, and attributes.
-_TENSOR_METHODS = frozenset(
-    (
-        "abs", "amax", "amin", "any", "all", "argmax", "argmin", "bmm", "clamp", "clone", "contiguous", "cos", "cumsum", "detach",
-        "diff", "double", "exp", "expand", "flatten", "float", "gather", "half", "index_add", "index_select", "isfinite", "isnan",
-        "log", "log1p", "log_softmax", "long", "masked_fill", "matmul", "mean", "norm", "permute", "pow", "prod", "relu", "reshape",
-        "round", "scatter_add", "sigmoid", "sin", "softmax", "sqrt", "square", "squeeze", "std", "sum", "tanh", "to", "transpose",
-        "unsqueeze", "var", "view",
-    )
-)  # fmt: skip
-_REDUCTIONS = frozenset(
-    ("amax", "amin", "argmax", "argmin", "count_nonzero", "max", "mean", "median", "min", "norm", "prod", "std", "sum", "var")
-)
-_IN_PLACE = frozenset(("add_", "clamp_", "copy_", "div_", "fill_", "lerp_", "mul_", "sub_", "zero_"))
-_TENSOR_ATTRIBUTES = frozenset(("device", "dim", "dtype", "grad", "requires_grad", "shape", "size", "numel", "item", "tolist"))
-# Methods of a tensor that compute with a number as they do with a tensor of no dimensions.
-_TAKE_BOTH = frozenset(("add", "add_", "sub", "sub_", "mul", "mul_", "div", "div_", "pow"))
-_ELEMENTWISE = frozenset(
-    (
-        "abs", "clamp", "clone", "cos", "detach", "neg", "ones_like", "relu", "round", "sigmoid", "sin", "square", "tanh", "zeros_like",
-    )
-)  # fmt: skip
 _MODULES = frozenset(("F", "functools", "itertools", "math", "nn", "np", "numpy", "operator", "os", "random", "time", "torch"))
 _NOT_TENSORS = frozenset(
     ("torch.is_tensor", "torch.numel", "torch.equal", "torch.allclose", "torch.Size", "torch.device", "torch.Generator")
@@ -54,11 +42,18 @@ _NO_ROOTS: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, eq=False)
 class Place:
-    """One row (from 1) of a function as it is written."""
+    """One row (from 1) of a function as it is written.
+
+    `tensors`: the names of the function that the recorded graphs take as tensors, `singles` those of them without dimensions;
+    `no_gradient`: all that these graphs take are floats that require no gradient.
+    """
 
     node: ast.FunctionDef | ast.AsyncFunctionDef
     rows: tuple[str, ...]
     row: int
+    tensors: frozenset[str] = frozenset()
+    singles: frozenset[str] = frozenset()
+    no_gradient: bool = False
 
     @cached_property
     def _nodes(self) -> tuple[ast.AST, ...]:
@@ -188,22 +183,22 @@ class Place:
         name = dotted(call.func) or ""
         if name.startswith(("torch.", "F.")):
             return name not in _NOT_TENSORS and name.count(".") == 1
-        if isinstance(call.func, ast.Attribute) and call.func.attr in _TENSOR_METHODS | _REDUCTIONS:
-            return call.func.attr in _TENSOR_METHODS or self.is_tensor(call.func.value, steps + 1)
+        if isinstance(call.func, ast.Attribute) and call.func.attr in TENSOR_METHODS | REDUCTIONS:
+            return call.func.attr in TENSOR_METHODS or self.is_tensor(call.func.value, steps + 1)
         # A module that computes from a tensor; were it a tuple, no arithmetic would be done with it.
         return name.startswith("self.") and any(self.is_tensor(one, steps + 1) for one in call.args)
 
     def _named_tensor(self, name: str, steps: int) -> bool:
         if name.partition(".")[0] in _MODULES:
             return False
-        if any(self.is_tensor(value, steps + 1) for value in self.values(name)):
+        if name in self.tensors or any(self.is_tensor(value, steps + 1) for value in self.values(name)):
             return True
         return any(self._used_as_tensor(one) for one in self.reads(name))
 
     def _used_as_tensor(self, read: ast.expr) -> bool:
         parent = self._parents.get(id(read))
         if isinstance(parent, ast.Attribute):
-            return parent.attr in _IN_PLACE or parent.attr in _TENSOR_METHODS | _REDUCTIONS | _TENSOR_ATTRIBUTES
+            return parent.attr in IN_PLACE or parent.attr in TENSOR_METHODS | REDUCTIONS | TENSOR_ATTRIBUTES
         if isinstance(parent, ast.BinOp):
             return isinstance(parent.op, ast.MatMult)
         call = dotted(parent.func) or "" if isinstance(parent, ast.Call) and parent.args[:1] == [read] else ""
@@ -246,7 +241,7 @@ class Place:
         return next(filter(None, (self.number_use(one, seen | {name}) for one in reads)), None)
 
     def _takes_tensor(self, call: ast.Call, argument: ast.AST) -> bool:
-        if isinstance(call.func, ast.Attribute) and call.func.attr in _TAKE_BOTH and self.is_tensor(call.func.value):
+        if isinstance(call.func, ast.Attribute) and call.func.attr in TAKE_BOTH and self.is_tensor(call.func.value):
             return argument in call.args
         others = [one for one in call.args if one is not argument]
         name = dotted(call.func) or ""
@@ -279,19 +274,27 @@ class Place:
         `roots` has what the names that are being looked up stand for, if their other values agree.
         """
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub | ast.Mult):
-            sides = [one for one in (node.left, node.right) if not _is_number(one)]
+            sides = [one for one in (node.left, node.right) if not self._is_number(one)]
             found = {self._elements(one, roots) for one in sides}
             return found.pop() if len(found) == 1 else None
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
-            return self._elements(node.left, roots) if _is_number(node.right) else None
+            # By zero the other side has no gradient, not even where it is not chosen.
+            single = self.no_gradient and isinstance(node.right, ast.Call | ast.Name) and self.is_single(node.right)
+            return self._elements(node.left, roots) if single or self._is_number(node.right) else None
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
             return self._elements(node.operand, roots)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _ELEMENTWISE:
+        elementwise = ELEMENTWISE | WITHOUT_GRADIENT if self.no_gradient else ELEMENTWISE
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in elementwise:
             on = node.args if (dotted(node.func) or "").startswith(("torch.", "F.")) else [node.func.value, *node.args]
             numbers = (*on[1:], *(keyword.value for keyword in node.keywords))
-            return self._elements(on[0], roots) if on and all(map(_is_number, numbers)) else None
+            return self._elements(on[0], roots) if on and all(map(self._is_number, numbers)) else None
         name = dotted(node)
         return self._root(name, roots) if name is not None and self.is_tensor(node) else None
+
+    def _is_number(self, node: ast.expr) -> bool:
+        """Whether this is a plain number, or a name of the function that has no other values."""
+        named = isinstance(node, ast.Name) and self.is_assigned(node.id) and all(map(_is_number, self.values(node.id)))
+        return named or _is_number(node)
 
     def _root(self, name: str, roots: Mapping[str, str]) -> str:
         """The tensor that the name stands for (`y = x`), if that keeps its shape all the time; else the name."""
@@ -318,12 +321,12 @@ class Place:
         if isinstance(node, ast.Call):
             last = node.func.attr if isinstance(node.func, ast.Attribute) else dotted(node.func)
             of_torch = (dotted(node.func) or "").startswith("torch.")
-            if last in _REDUCTIONS | {"any", "all"} and not node.keywords and len(node.args) == of_torch:
+            if last in REDUCTIONS | {"any", "all"} and not node.keywords and len(node.args) == of_torch:
                 return True
             inner = node.args[0] if node.args else node.func.value if isinstance(node.func, ast.Attribute) else None
-            return last == "item" or (inner is not None and last in _SINGLE_OF_SINGLE and self.is_single(inner, seen))
+            return last == "item" or (inner is not None and last in SINGLE_OF_SINGLE and self.is_single(inner, seen))
         name = node.id if isinstance(node, ast.Name) else None
-        if name is None or name in seen:
+        if name is None or name in seen or (name in self.singles and not self.values(name)):
             return name is not None
         return self.is_assigned(name) and all(self.is_single(one, seen | {name}) for one in self.values(name))
 
@@ -350,9 +353,6 @@ class Place:
             if isinstance(block, list) and statement in block:
                 return next(iter(block[block.index(statement) + 1 :]), None)
         return None
-
-
-_SINGLE_OF_SINGLE = frozenset(("isnan", "isinf", "isfinite", "abs", "sqrt", "exp", "log", "float", "int", "bool", "logical_not", "detach"))
 
 
 def _may_catch(handler: str | None, raised: str) -> bool:

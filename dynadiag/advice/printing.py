@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from dynadiag.advice.break_context import CHANGES, BreakContext, Rule, Said, guarded, option, rewrite, withhold
+from dynadiag.advice.break_context import CHANGES, BreakContext, Rule, Said, guarded, option, quoted, rewrite, withhold
 from dynadiag.advice.conditions import tensor_of
 from dynadiag.advice.reads import scalar_calls
+from dynadiag.advice.replayed import THIS_LINE
 from dynadiag.advice.source import dotted
 from dynadiag.model.report import Advice
 
@@ -28,7 +29,9 @@ def prints(context: BreakContext) -> Iterator[Said]:
     call = next(context.caller.calls("print"), None)
     kinds = _argument_kinds(context.all_contexts)
     has_keywords = context.gb_context.rstrip().endswith("True") if call is None else bool(call.keywords)
-    if _reads(context):
+    if _unheard(context, "print") is not None:
+        pass
+    elif _reads(context):
         yield from _printed(context)
     elif kinds <= _REORDERABLE and not has_keywords and not _reads_a_clock(context):
         yield from option(
@@ -45,10 +48,11 @@ def prints(context: BreakContext) -> Iterator[Said]:
 
 def quiet_print(context: BreakContext) -> Iterator[Said]:
     """A print that Dynamo cannot move: skip it while compiling, or drop all prints in compiled code where the line is a library's."""
-    yield from guarded(context, "print-guard")
-    if not (context.editable or context.direct):
+    guard = tuple(_guarded(context, "print-guard", "print"))
+    yield from guard
+    if not guard and (_unheard(context, "print") is not None or not (context.editable or context.direct)):
         text = f"Drop every print inside compiled code without editing it: {CHANGES}"
-        yield from ignored(context, "print-ignore", "print", text)
+        yield from _not_later(context, "print", ignored(context, "print-ignore", "print", text))
     yield from withhold("a graph cannot print, and this print is part of a longer line")
 
 
@@ -114,7 +118,7 @@ def reordered_print(context: BreakContext) -> Iterator[Said]:
     if "Logger" in context.gb_context:
         yield from loggers(context)
         return
-    if not re.search(r"kwargs: \{.+\}", context.gb_context):
+    if not re.search(r"kwargs: \{.+\}", context.gb_context) and _unheard(context, "print") is None:
         yield from print_formatted(context)
     yield from quiet_print(context)
 
@@ -129,7 +133,7 @@ def loggers(context: BreakContext) -> Iterator[Said]:
         return
     if not ((context.editable or context.direct) and _reads(context)):
         yield from _configured(context)
-    yield from guarded(context, "logger-guard")
+    yield from _guarded(context, "logger-guard", _logged_by(context))
     yield from withhold("Dynamo does not trace into loggers, and this call is part of a longer line")
 
 
@@ -138,7 +142,7 @@ def _configured(context: BreakContext) -> Iterator[Advice]:
     if not target:
         return
     texts_only = _logged_kinds(context.gb_context) <= _TEXTS and re.search(r"kwargs: \{\}", context.gb_context)
-    if texts_only and _logs_later(context):
+    if texts_only and _logs_later(context) and _unheard(context, _logged_by(context)) is None:
         yield from option(
             context,
             "logger-reorder",
@@ -182,7 +186,8 @@ def logging_functions(context: BreakContext) -> Iterator[Said]:
     if call is None or name is None or not name.startswith("logging.") or _compiled_alone(context):
         yield from loggers(context)
         return
-    if not call.keywords and all(isinstance(argument, ast.Constant) for argument in call.args):
+    moves = not call.keywords and all(isinstance(argument, ast.Constant) for argument in call.args)
+    if moves and _unheard(context, name.rpartition(".")[2]) is None:
         yield from option(
             context,
             "logging-reorder",
@@ -191,13 +196,14 @@ def logging_functions(context: BreakContext) -> Iterator[Said]:
             f"Keep {context.called} and let Dynamo log after the graph has run",
         )
     yield from ignored(context, "logging-ignore", name, f"Exclude `{name}` from compiled code without editing it: {CHANGES}")
-    yield from guarded(context, "logger-guard")
+    yield from _guarded(context, "logger-guard", name.rpartition(".")[2])
 
 
 def warn(context: BreakContext) -> Iterator[Said]:
     """`warnings.warn(...)`: with one text it can come after the graph, otherwise it has to be left out of compiled code."""
     call = next(context.line.calls("warnings.warn", "warn"), None)
-    if call is not None and context.editable and len(call.args) == 1 and not call.keywords:
+    moves = call is not None and context.editable and len(call.args) == 1 and not call.keywords
+    if moves and _unheard(context, "warn") is None:
         yield from option(
             context,
             "warn-reorder",
@@ -205,7 +211,7 @@ def warn(context: BreakContext) -> Iterator[Said]:
             ".add(warnings.warn)",
             f"Keep {context.called} and let Dynamo warn after the graph has run",
         )
-    guard = tuple(guarded(context, "warn-guard"))
+    guard = tuple(_guarded(context, "warn-guard", "warn"))
     yield from guard
     if not guard:
         inside = f" (this one is in {context.where}, where you cannot edit it)" if context.where and not context.direct else ""
@@ -240,7 +246,8 @@ def streams(context: BreakContext) -> Iterator[Said]:
     text = context.line.text(call.args[0]) if call is not None and len(call.args) == 1 and not _reads(context) else ""
     ending = re.fullmatch(r"""(f?(['"])[^'"]*)\\n\2""", text)
     full = "torch._dynamo.config.reorderable_logging_functions"
-    if call is not None and ending is not None and context.options.known("dynamo", "reorderable_logging_functions") != "no":
+    heard = _unheard(context, "print") is None
+    if heard and call is not None and ending is not None and context.options.known("dynamo", "reorderable_logging_functions") != "no":
         said = f"Print instead, and call `{full}.add(print)` once before the first call: Dynamo then prints after the graph has run"
         after = context.line.replaced(call, f"print({ending[1]}{ending[2]})")
         for one in rewrite(context, "write-print", after, said, options=(full,)):
@@ -258,6 +265,28 @@ def _with_flush(context: BreakContext) -> str | None:
     return place.written(first, second) if place is not None and first is not None and second is not None and flushes else None
 
 
+def _unheard(context: BreakContext, name: str) -> str | None:
+    """The inlined function in which `name` (`print`, `warn`, a logger's method) says something; None where Dynamo can say it later."""
+    return context.unheard.get(THIS_LINE, context.unheard.get(name))
+
+
+def _guarded(context: BreakContext, slug: str, name: str) -> Iterator[Advice]:
+    return _not_later(context, name, guarded(context, slug))
+
+
+def _not_later(context: BreakContext, name: str, found: Iterator[Advice]) -> Iterator[Advice]:
+    """The advice with the reason why the option that torch names is none, where Dynamo would take these arguments."""
+    kinds = _argument_kinds(context.all_contexts) if name in ("print", "warn") else _logged_kinds(context.gb_context)
+    takes = kinds <= _REORDERABLE and (name in ("print", "warn") or _logs_later(context))
+    function = _unheard(context, name) if takes else None
+    why = f". `reorderable_logging_functions` would lose it: Dynamo inlines {quoted(function)}" if function else ""
+    yield from (replace(one, text=f"{one.text}{why}") for one in found)
+
+
+def _logged_by(context: BreakContext) -> str:
+    return (_logger_function(context) or "").rpartition(".")[2]
+
+
 def _argument_kinds(context: str) -> set[str]:
     return set(re.findall(r"\b(\w+Variable)\b", context))
 
@@ -269,7 +298,7 @@ def _reads_a_clock(context: BreakContext) -> bool:
 
 def _reads(context: BreakContext) -> bool:
     """Whether the line reads values out of tensors, which breaks by itself before anything is printed."""
-    return next(context.caller.methods("item", "tolist"), None) is not None
+    return context.reads_here or next(context.caller.methods("item", "tolist"), None) is not None
 
 
 def _logger_function(context: BreakContext) -> str | None:

@@ -34,7 +34,8 @@ class Cause:
     `dynamic` says whether torch made the source symbolic, None where the log has no symbols; `made_constant` that torch made a float that
     had become symbolic a constant again; `one_group` that the tensors of an optimizer all come from
     its first group. `origin` is the line that asked for the guard, `function` the compiled function as it is
-    written, None where it was not recorded or another function than it asked.
+    written, None where it was not recorded or another function than it asked; `reader` is the inlined function with that line, None
+    where another recorded function has an attribute of that name too.
     """
 
     kind: str
@@ -62,6 +63,7 @@ class Cause:
     frame_name: str | None = None
     origin: Location | None = None
     function: FunctionSource | None = None
+    reader: FunctionSource | None = None
 
     @property
     def line(self) -> SourceLine:

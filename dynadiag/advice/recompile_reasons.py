@@ -12,14 +12,18 @@ from dynadiag.facts.wording import short_place
 # Around an optimizer's step torch breaks on purpose: nobody can cure that (2.11 to 2.15).
 _TORCHS_OWN_BREAK = re.compile(r"/torch/(?:optim/optimizer|_dynamo/external_utils)\.py$")
 _TRAINER = re.compile(r"(?:^|/)(?:lightning|pytorch_lightning)/")
+_NUMBER = re.compile(r"-?\d[\d.e+-]*$")
 _EACH = "takes its own compiled version"
 
 
 def split_reason(cause: Cause) -> str | None:
     """The break without which the code would have no versions of its own, unless it is one that torch makes on purpose.
 
-    Established: each of its recompiles was entered from code that a break ended at that call, or that runs eager because of a break.
+    Established: each of its recompiles was entered from code that a break ended at that call, or that runs eager because of a break. A
+    number of the program's own, such as a count, would recompile the outer code as well.
     """
+    if cause.kind == "value" and not cause.source.startswith("___") and cause.values and all(map(_NUMBER.match, cause.values)):
+        return None
     split = cause.split
     place = None if split is None else split.place
     if split is None or (place is not None and _TORCHS_OWN_BREAK.search(place.file.replace("\\", "/"))):

@@ -11,6 +11,7 @@ from dynadiag.advice.recompile_containers import container_at_call
 from dynadiag.advice.recompile_sizes import drop_dynamic_false
 from dynadiag.advice.source import SourceLine, dotted, parse_line
 from dynadiag.advice.written_call import the_call
+from dynadiag.facts.guard_sources import is_global
 from dynadiag.facts.wording import listed
 from dynadiag.model.report import Advice
 
@@ -58,9 +59,16 @@ def _learning_rate() -> Iterable[Advice]:
 
 
 def _module_integer(cause: Cause) -> Iterable[Advice]:
-    """An integer attribute of a module, where the whole function only counts it or does arithmetic with tensors with it."""
-    function = None if cause.resumed else cause.function
-    if function is None or not (function.only_counts(cause.source) or function.symbol_would_do(cause.source)):
+    """An integer attribute of a module, where the whole function only counts it or does arithmetic with tensors with it.
+
+    The option leaves those constant that torch reaches through a global (`G['net'].step`, torch 2.15).
+    """
+    if is_global(cause.raw_source):
+        return
+    function, name = None if cause.resumed else cause.function, cause.source
+    if function is None:
+        function, name = cause.reader, f"self.{cause.source.rpartition('.')[2]}"
+    if function is None or not (function.only_counts(name) or function.symbol_would_do(name)):
         return
     option = f"{CONFIG}allow_unspec_int_on_nn_module"
     yield Advice(

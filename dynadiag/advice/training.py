@@ -26,7 +26,8 @@ def train_step(context: BreakContext) -> Iterator[Said]:
             "compile-model-apart",
             "Do not compile the whole train step: remove `torch.compile` from the function that calls the optimizer or `backward`, and "
             "compile the model once after it is created (adapt the name, pass what `torch.compile` was given): `model.compile()` leaves it "
-            "the same object with the same `state_dict()`, as `torch.compile(model)` does not; the train step itself stays plain Python",
+            "the same object with the same `state_dict()`, as `torch.compile(model)` does not; other calls of the model, such as those "
+            "under `no_grad`, are then compiled too; the train step itself stays plain Python",
             after="model.compile()",
         )
 
@@ -59,7 +60,7 @@ def delayed(context: BreakContext) -> Iterator[Said]:
 def rnn(context: BreakContext) -> Iterator[Said]:
     """An LSTM, GRU or RNN module."""
     if context.packs:
-        yield from withhold("Dynamo does not trace packed sequences (not with `allow_rnn` either)")
+        yield from withhold("the program packs sequences for an RNN, which Dynamo does not trace, and `allow_rnn` applies to every RNN")
         return
     yield from option(context, "rnn-allow", "allow_rnn", " = True", "Let Dynamo trace RNN, GRU and LSTM modules (not on packed sequences)")
 

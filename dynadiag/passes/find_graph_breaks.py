@@ -72,15 +72,17 @@ def _own_line(site: GraphBreak) -> tuple[object, ...]:
 def _by_cause(group: Sequence[GraphBreak]) -> list[list[GraphBreak]]:
     """The sites behind one own line, those of one cause together: torch's id and the function that it refused, or one change that ends all.
 
-    A break on the line itself stands alone. The words of an advice that is the same for several sites name none of them: it cures all.
+    A break on the line itself stands alone, with those of its id that the same changes end. The words of an advice that is the same for
+    several sites name none of them: it cures all.
     """
     cures = Counter(_cure(site) for site in group)
+    own = {(site.gb_id, _changes(site)) for site in group if _is_own(site) and site.advice}
     found: dict[tuple[object, ...], list[GraphBreak]] = {}
     for site in group:
         cure = _cure(site)
         refused = re.search(r"qualname: ([\w.<>]+)", site.context or "")
         name = (site.gb_id or site.reason, refused[1] if refused else None)
-        key = ("own",) if _is_own(site) else ("cure", cure) if cure is not None and cures[cure] > 1 else name
+        key = ("own",) if _is_own(site) or (site.gb_id, _changes(site)) in own else ("cure", cure) if cure is not None and cures[cure] > 1 else name
         found.setdefault(key, []).append(site)
     return list(found.values())
 
@@ -88,6 +90,10 @@ def _by_cause(group: Sequence[GraphBreak]) -> list[list[GraphBreak]]:
 def _cure(site: GraphBreak) -> tuple[str, str] | None:
     first = site.advice[0] if site.advice else None
     return None if first is None or _is_own(site) else (first.slug, first.text)
+
+
+def _changes(site: GraphBreak) -> tuple[tuple[str, str | None, str | None], ...]:
+    return tuple((one.slug, one.before, one.after) for one in site.advice)
 
 
 def _main(group: Sequence[GraphBreak]) -> GraphBreak:

@@ -264,7 +264,8 @@ def _finding(number: int, group: Sequence[Recompiled], inside: Sequence[Recompil
     seconds = _seconds(everything)
     refused = tuple(frame for one in group for frame in one.limit.hit)
     hit = bool(refused)
-    fixes = counted_fixes(group, sum(len(one.code.steps) for one in group), hit=hit)
+    own = sum(len(one.code.steps) for one in group)
+    fixes = counted_fixes(group, own, hit=hit, followed=events - own)
     needed = versions_needed(row for one in everything for row in one.rows)
     if hit and not fixes and needed is not None and all(one.split is None for one in group):
         fixes = limit_advice(group[0].code.key[0], group[0].limit.value, needed, run)

@@ -220,4 +220,4 @@ def _dynamo_name(guard: FailedGuard) -> str:
     """`L['m'].t` for torch's `m.t`: recompile reasons leave out the `L[...]` of local variables."""
     raw = re.sub(r"^(?:len\((.*)\)|keys of (.*)|.* in (.*))$", lambda found: found[1] or found[2] or found[3] or "", guard.raw_source)
     match = re.match(r"^([A-Za-z_]\w*)(.*)$", raw)
-    return raw if match is None or re.match(r"^[LG]\[", raw) or "(" in match[1] else f"L['{match[1]}']{match[2]}"
+    return raw if match is None or re.match(r"^[LG]\[", raw) or "(" in f"{match[1]}{match[2][:1]}" else f"L['{match[1]}']{match[2]}"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from dynadiag.advice.function_source import FunctionSource, parse_function
 from dynadiag.advice.recompile_cause import Cause, Split
+from dynadiag.facts.guard_sources import stripped
 from dynadiag.facts.user_frames import (
     callers,
     full_place,
@@ -60,6 +61,7 @@ def cause_of(row: Row, code: CodeObject, facts: Facts, run: Run) -> Cause:
     guard = row.guards[0]
     origin = next((guard.origin for guard in row.guards if guard.origin is not None), None)
     # Where torch 2.15 turns a float that had become symbolic back into a constant (`_dynamo/output_graph.py`).
+    parts = facts.parts | _children(run).get(stripped(guard.raw_source).rpartition(".")[0], frozenset())
     made_constant = any("remove_tensorify_specialized_graphargs" in f"{one.text} {one.origin}" for one in row.guards)
     return Cause(
         kind="module" if row.source == "module" and is_module_entry(code.named) else row.kind,
@@ -84,7 +86,8 @@ def cause_of(row: Row, code: CodeObject, facts: Facts, run: Run) -> Cause:
         made_constant=made_constant,
         one_group=facts.one_group,
         origin=origin,
-        function=_function(code.named, origin, facts.parts, run),
+        function=_function(code.named, origin, parts, run),
+        reader=_reader(row.source.rpartition(".")[2], origin, parts, run),
         frame_name=source_function(code.named.name),
     )
 
@@ -93,6 +96,32 @@ def has_one_group(code: CodeObject, run: Run) -> bool:
     """Whether the code object was given tensors of the optimizer's first parameter group and of no other one."""
     groups = _groups(run)
     return set().union(*(groups.get(frame.id, ()) for frame in code.frames)) == {"0"}
+
+
+@of_last_run
+def _children(run: Run) -> Mapping[str, frozenset[str]]:
+    """The attributes of each object that are modules with parameters, by its source in any frame: `lin` of `self`."""
+    found: dict[str, set[str]] = {}
+    for one in run.traced_inputs:
+        for match in _CHILD.finditer(source := stripped(one.source)):
+            found.setdefault(source[: match.start()], set()).add(match[1])
+    return {owner: frozenset(names) for owner, names in found.items()}
+
+
+# torch writes `L['self'].__dict__['_modules']['lin']` for a module that counts its calls, since such an attribute changes.
+_CHILD = re.compile(r"(?:\.__dict__\['_modules'\]|\._modules)\['(\w+)'\]")
+
+
+def _reader(attribute: str, origin: Location | None, parts: frozenset[str], run: Run) -> FunctionSource | None:
+    """The recorded function with the line that read the attribute, if no other one has an attribute of the name."""
+    place = None if origin is None or origin.line is None else full_place(origin, run)
+    if place is None or place.line is None:
+        return None
+    named = re.compile(rf"\.{re.escape(attribute)}\b(?!\()")
+    having = [one for one in run.functions if named.search(one.text)]
+    inside = len(having) == 1 and having[0].file == place.file and 0 <= place.line - having[0].line <= having[0].text.count("\n")
+    found = parse_function(having[0].text) if inside else None
+    return None if found is None else replace(found, parts=parts)
 
 
 @of_last_run

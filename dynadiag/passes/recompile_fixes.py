@@ -22,8 +22,10 @@ _TWO_STATES = frozenset({"none", "requires_grad", "dispatch_keys", "global_state
 _NAMED_STATES = frozenset({"dtype", "device", "rank", "type", "value", "module"})
 
 
-def counted_fixes(group: Sequence[Recompiled], events: int, *, hit: bool) -> tuple[Advice, ...]:
+def counted_fixes(group: Sequence[Recompiled], events: int, *, hit: bool, followed: int = 0) -> tuple[Advice, ...]:
     """The advice for the causes with how many of the recompiles each ends; what ends none by itself is left out.
+
+    `followed` are recompiles of the same finding in what the code calls: the change reaches into it, how far is not recorded.
 
     Where the recompile limit was hit, a recompile that ends makes room for one that was refused: only what ends most of them is told.
 
@@ -34,12 +36,17 @@ def counted_fixes(group: Sequence[Recompiled], events: int, *, hit: bool) -> tup
     ended = _Ended(group, chosen)
     counted = [(fix, ended.by(fix)) for fix in distinct(advice for _, advice in chosen)]
     best = sorted((one for one in counted if one[1] and (not hit or 2 * one[1] > events)), key=lambda one: -one[1])[:_SHOWN]
-    shown = tuple(fix if events == 1 else replace(fix, text=f"{fix.text}{_said(count, events)}") for fix, count in best)
+    total = events + followed
+    shown = tuple(fix if total == 1 else replace(fix, text=f"{fix.text}{_said(count, total)}") for fix, count in best)
     return tuple(replace(fix, follows=number > 0 and ended.apart(best[0][0], best[number][0])) for number, fix in enumerate(shown))
 
 
 def _said(count: int, events: int) -> str:
-    return f" This ends {f'{count} of these' if count < events else 'all'} {events} recompiles." if (count, events) != (2, 2) else _BOTH
+    return (
+        f" This ends {f'at least {count} of these' if count < events else 'all'} {events} recompiles."
+        if (count, events) != (2, 2)
+        else _BOTH
+    )
 
 
 def distinct(advice: Iterable[Advice]) -> tuple[Advice, ...]:

@@ -126,7 +126,7 @@ def train_step_advice(group: Sequence[GraphBreak]) -> tuple[Advice, ...]:
     first = next(advice for site in group for advice in site.advice if advice.slug == _SLUG)
     text = (
         f"Do not compile the whole train step: leave {what} in plain Python, and compile the model in place (adapt the name, pass what "
-        "`torch.compile` was given), or the function that computes the loss. `torch.compile(model)` would be another object, with other "
-        "names in its `state_dict()`"
+        "`torch.compile` was given), or the function that computes the loss. Other calls of the model, such as those under `no_grad`, are "
+        "then compiled too. `torch.compile(model)` would be another object, with other names in its `state_dict()`"
     )
     return (Advice(slug=_SLUG, text=text, after=first.after, options=first.options),)

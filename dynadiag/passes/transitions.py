@@ -6,6 +6,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from dynadiag.facts.guard_sources import dimension, named_in, readable, stripped
 from dynadiag.facts.wording import unique
@@ -222,13 +223,16 @@ def with_news(code: CodeObject, known: Known) -> CodeObject:
 
     torch lists one failed guard for each version in the cache, and a version fails again on what it failed on before. Only the newest
     version's failure is news, unless what came had been seen before (`training` back to True) or is another object (the newest version
-    was made for another layer, say); then an older version's failure on something that no version had seen is.
+    was made for another layer, say); then an older version's failure on something that no version had seen is. Where the newest
+    version has only another setting of torch, one that had been seen, some version has the right one: another object came to that.
     """
     seen: dict[tuple[str, str], set[str]] = {}
     steps = []
     for step in code.steps:
         failed = sorted((guard for guard in step.guards if guard.entry is not None), key=_newest_first)
-        chosen = next((guard for guard in failed if _is_new(guard, step, known, seen)), None) or next(iter(failed), None)
+        new = (guard for guard in failed if _is_new(guard, step, known, seen))
+        objects = (guard for guard in failed if family(guard) == "object" and failed[0].kind == "global_state")
+        chosen = next(chain(new, objects, failed), None)
         entry = None if chosen is None else chosen.entry
         news = tuple(guard for guard in step.guards if guard.entry in (entry, None))
         # Of the settings that differ from a version, those that some version has are no news.

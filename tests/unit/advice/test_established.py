@@ -33,7 +33,9 @@ def broken(gb_id, stack, context="", explanation="", frame="f0"):
     )
 
 
-def said(gb_id, *body, context="", below=(), explanation="", others=(), compiled=FILE, name="f", recorded=True, options=OPTIONS, caller=""):
+def said(
+    gb_id, *body, context="", below=(), explanation="", others=(), compiled=FILE, name="f", recorded=True, options=OPTIONS, caller="", at=90
+):
     """The advice by slug and the reason; the line that breaks is the one that begins with ">>> ", else the first."""
     row = next((number for number, one in enumerate(body) if one.lstrip().startswith(">>> ")), 0)
     rows = ["def f(self, x, n):", *(f"    {one.replace('>>> ', '')}" for one in body)]
@@ -49,7 +51,7 @@ def said(gb_id, *body, context="", below=(), explanation="", others=(), compiled
         processes=(Process(index=0, log="a.log", torch="2.15.0", option_names=options),),
         frames=frames,
         blocks={(FILE, 10): "\n".join(rows), (FILE, 200): caller} if recorded else {},
-        breaks=(event, *(broken(other, (Location(FILE, 90, "f", code),), frame="f1") for other, code in others)),
+        breaks=(event, *(broken(other, (Location(FILE, at, "f", code),), frame="f1") for other, code in others)),
     )
     fixes, reason = advised(event, run)
     assert len(fixes) <= 2 and bool(fixes) is not bool(reason)
@@ -295,6 +297,8 @@ def test_any_other_branch_is_left_as_it_is(body, why):
         (("sizes = torch.bincount(x, minlength=4)", "for size in sizes:", "    x = x * size", "return x"), []),
         (("rows = x.nonzero()", "if len(rows) > 3:", "    x = x + 1", "return x"), []),
         (("return F.ctc_loss(x, n, lengths, sizes)",), []),
+        (("return np.bincount(x[x > 0], minlength=4)",), []),  # breaks at the same place: `Could not guard on Eq(u0, 0)`
+        (("rows = x[x > 0]", "h = np.bincount(rows)", "return h"), []),
     ],
 )
 def test_an_unknown_size_is_carried_where_only_torch_goes_on_with_it(body, slugs):
@@ -393,6 +397,16 @@ def test_a_print_of_a_number_beside_others_is_left_out_at_most(arguments, moved)
     options = {**OPTIONS, "dynamo": OPTIONS["dynamo"] | {"reorderable_logging_functions"}}
     found, _ = said("GB0124", f"print({arguments})", "return x", options=options)
     assert list(found) == (["item-print"] if moved else ["print-guard"])
+
+
+def test_a_print_that_casts_a_tensor_is_not_moved():
+    """The cast breaks the graph, before the print and after it was moved."""
+    options = {**OPTIONS, "dynamo": OPTIONS["dynamo"] | {"reorderable_logging_functions"}}
+    line, tensor, constant = 'print("loss", round(float(n), 3))', "call_method TensorVariable() item () {}", "builtin print [] False"
+    assert list(said("GB0124", line, context=tensor, options=options)[0]) == ["print-guard"]
+    twice = {"others": (("GB0124", line),), "options": options}
+    assert list(said("GB0059", line, context=constant, **twice, at=11)[0]) == ["print-guard"]
+    assert list(said("GB0059", line, context=constant, **twice)[0]) == ["print-reorder"]  # another line
 
 
 def test_a_stream_that_is_written_to_and_flushed_is_printed_to_instead():

@@ -50,6 +50,27 @@ class prints_a_tensor:
     print_reorder = option(PRINT)
 
 
+class prints_in_an_inlined_function:
+    """Said later, it would be lost: `test_what_an_inlined_function_says_later_is_lost`."""
+
+    breaks = {"GB0059"}
+
+    def before(x):
+        def report(x):
+            print("a")
+            return x + 1
+
+        return report(x) * 2
+
+    def print_guard(x):
+        def report(x):
+            if not torch.compiler.is_compiling():
+                print("a")
+            return x + 1
+
+        return report(x) * 2
+
+
 class prints_a_shape:
     breaks = {"GB0059"}
 

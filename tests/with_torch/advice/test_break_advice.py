@@ -171,3 +171,22 @@ def test_only_options_of_the_torch_that_ran_are_named(recorded):
                 area = "dynamo" if option.startswith("torch._dynamo.config.") else "compiler"
                 assert option.rpartition(".")[2] in process.option_names[area]
             assert "if your torch has" not in advice.text
+
+
+def test_what_an_inlined_function_says_later_is_lost(recorded, capsys):
+    """Dynamo replays what the compiled function itself says, and nothing that it inlines: there the option is not advised."""
+    import torch
+
+    def report(x):
+        print("inlined")
+        return x + 1
+
+    def step(x):
+        print("itself")
+        return report(x)
+
+    with torch._dynamo.config.patch(reorderable_logging_functions={print}):
+        torch.compile(step, backend="eager")(torch.ones(2))
+    assert capsys.readouterr().out == "itself\n"
+    given = recorded.advice(recorded.cases["table_printing-prints_in_an_inlined_function"])
+    assert {one.slug for one in given} == {"print-guard"}
