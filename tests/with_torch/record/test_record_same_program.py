@@ -161,7 +161,7 @@ def test_a_recorded_program_computes_prints_and_counts_the_same(run_plain, run_r
 
 
 def _check_steady_step(plain, recorded):
-    """Once everything has compiled, recording only counts calls of what was compiled: a step calls the same functions as often without us."""
+    """Once everything has compiled, recording only counts the calls of what was compiled; else a step calls the same functions."""
     assert sum(plain.values()) > 300, "the step must have been watched"
     counted = [recorded.pop(name) for name in list(recorded) if name.endswith("eval_frame.py:dynadiag_stance")]
     assert counted == [number for name, number in plain.items() if name.endswith("eval_frame.py:_callback_from_stance")]
