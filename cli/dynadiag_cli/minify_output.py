@@ -58,6 +58,23 @@ class Terminal:
             line.wipe()
 
 
+class Quiet:
+    """Shows nothing."""
+
+    def say(self, text: str) -> None:
+        """Nothing."""
+
+    @contextmanager
+    def capturing(self) -> Iterator[Callable[[str], None]]:
+        """Nothing."""
+        yield lambda _: None
+
+    @contextmanager
+    def searching(self, unit: Unit) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+        """Nothing."""
+        yield lambda _: None
+
+
 def report(done: Minified) -> None:
     """Say what was found; the path of the reproducer goes to stdout."""
     if not done.result["complete"]:

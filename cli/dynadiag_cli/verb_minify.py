@@ -111,6 +111,7 @@ def minify(
             "--timeout", metavar="S", min=1, max=LONGEST_S, help="Seconds for the script, and for its graph; longer counts as a hang."
         ),
     ] = 300.0,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only what came of it, nothing of how far it is.")] = False,
 ) -> None:
     """Find the failing compile or call of a script and reduce its graph to the smallest reproducer.
 
@@ -122,7 +123,7 @@ def minify(
     from dynadiag.record.guardian import guarded
     from dynadiag.reduce.minification import minify_target
     from dynadiag.reduce.session import SessionOptions
-    from dynadiag_cli.minify_output import Terminal, report
+    from dynadiag_cli.minify_output import Quiet, Terminal, report
 
     guarded()
     options = SessionOptions(
@@ -140,6 +141,6 @@ def minify(
         capture_always=capture is Capture.always,
     )
     program = Target("module" if ctx.meta.get(MODE) == "module" else "script", tuple(target))
-    done = minify_target(program, out=out, force=force, options=options, watch=Terminal())
+    done = minify_target(program, out=out, force=force, options=options, watch=Quiet() if quiet else Terminal())
     report(done)
     sys.exit(done.exit_code)

@@ -59,6 +59,7 @@ def parity(
     ] = 60.0,
     output_format: Annotated[Format, typer.Option("--format", "-f", help="Output format.")] = Format.text,
     output: Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Write to FILE (- is stdout).")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Of the text only what happened and what could, a line each.")] = False,
 ) -> None:
     """Replay each captured graph, compiled and uncompiled, over calls that a user could make, and say what would differ.
 
@@ -96,7 +97,7 @@ def parity(
     with progress("replaying graphs") as advance:
         result = replay_recording(directory, options, advance=advance)
     _write(result, directory)
-    _print(result, output_format, output, default_is_stderr=recording is None)
+    _print(result, output_format, output, quiet=quiet, default_is_stderr=recording is None)
     if result.wrong:
         raise typer.Exit(1)
     if not result.compared and not result.calls_compared:
@@ -175,10 +176,10 @@ def _json(result: ParityResult) -> str:
     return finite_json.dumps(result.to_json(dynadiag.__version__), indent=2) + "\n"
 
 
-def _print(result: ParityResult, output_format: Format, output: str | None, *, default_is_stderr: bool) -> None:
-    from dynadiag.parity.showing import as_markdown, as_text
+def _print(result: ParityResult, output_format: Format, output: str | None, *, quiet: bool, default_is_stderr: bool) -> None:
+    from dynadiag.parity.showing import as_markdown, as_text, verdict
 
-    text = {Format.text: as_text, Format.md: as_markdown, Format.json: _json}[output_format](result)
+    text = {Format.text: verdict if quiet else as_text, Format.md: as_markdown, Format.json: _json}[output_format](result)
     if output is None or output == "-":
         (sys.stderr if output is None and default_is_stderr else sys.stdout).write(text)
         return

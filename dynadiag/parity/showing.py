@@ -26,6 +26,11 @@ def as_text(result: ParityResult) -> str:
     return "".join(f"{' ' * (len(line) - len(line.lstrip(' ')))}{clean(line, limit=_WIDTH)}\n" for line in _text(result))
 
 
+def verdict(result: ParityResult) -> str:
+    """What happened, if that was compared, and what could happen, a line each."""
+    return "".join(f"{line}\n" for line in as_text(result).splitlines() if line.startswith(("Happened: ", "Could happen: ")))
+
+
 def _text(result: ParityResult) -> Iterator[str]:
     if result.happened is not None:
         yield f"Happened: {result.happened['verdict']}"

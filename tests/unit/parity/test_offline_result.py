@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 
 from dynadiag.parity.result import ParityResult, findings_of
-from dynadiag.parity.showing import as_markdown, as_text
+from dynadiag.parity.showing import as_markdown, as_text, headline, verdict
 
 SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "parity.schema.json").read_text())
 PAIR = ["L['x']", "L['self'].cache"]
@@ -91,6 +91,7 @@ def test_what_happened_is_kept_apart_from_what_could():
     jsonschema.validate(json.loads(json.dumps(both.to_json("0.1"))), SCHEMA)
     text = as_text(both)
     assert text.index("error DM40 Silently wrong: x") < text.index("Could happen: ") < text.index("warning DM30")
+    assert verdict(both) == f"Happened: 2 calls compared\nCould happen: {headline(both)}\n"
     assert "## Happened" in as_markdown(both)
     assert replace(both, findings=()).wrong
 
