@@ -19,6 +19,7 @@ _LONGEST = 60_000
 _LONGEST_LINE = 2000
 _CLASSES = {Token.Keyword: "k", Token.Literal.String: "s", Token.Comment: "c", Token.Name.Function: "nf", Token.Literal.Number: "mi"}
 _DEFINED = re.compile(r' *(\w{1,200})(?:: "[^"]*")? = ')
+_PLACE = re.compile(r"\s*# (?:Backward of forward node: )?File: (.*?)\s*\Z")
 _NAMES = re.compile(r" *# Topologically Sorted Source Nodes: \[([^\]]*)\]")
 _ENDS = ("'''", "return ", "return(", "async_compile.wait", "def ", "class ", "del ")
 
@@ -74,9 +75,9 @@ def rows_of_names(text: str, at: Mapping[tuple[str, int], str], limit: int) -> d
 def _rows(lines: Iterable[str], at: Mapping[tuple[str, int], str]) -> Iterator[tuple[str | None, str]]:
     row: str | None = None
     for line in lines:
-        stripped = line.strip()
-        if stripped.startswith("# File: "):
-            place = stripped.removeprefix("# File: ").split(" in ")[0].split(", code:")[0]
+        found = _PLACE.match(line)
+        if found is not None:
+            place = found[1].split(" in ")[0].split(", code:")[0]
             file, _, number = place.rpartition(":")
             row = at.get((file, int(number))) if number.isdecimal() and len(number) < 10 else None
         yield row, line

@@ -20,13 +20,14 @@ from dynadiag.model.location import PayloadRef
 from dynadiag.model.report import GuardReport, Report
 from dynadiag.render import wording
 from dynadiag.render.html.code import graph_text, output_code, rows_of_names
-from dynadiag.render.html.tables import own_id, plain_row
+from dynadiag.render.html.guard_tree import tree
+from dynadiag.render.html.tables import ROWS_AT_MOST, own_id, plain_row
 from dynadiag.render.sanitise import clean
 from dynadiag.trace import read_payload
 
 GRAPHS_AT_MOST = 500
-PICTURE_BYTES, TEXT_BYTES = 900_000, 700_000
-"""How much of pictures and of graph texts the page holds; the graphs next to a graph break come first."""
+PICTURE_BYTES, TEXT_BYTES, TREE_BYTES = 900_000, 700_000, 250_000
+"""How much of pictures, of graph texts and of guard trees the page holds; the graphs next to a graph break come first."""
 
 _LONGEST_TEXT = 60_000
 _AOT_ID = re.compile(r"# AOT ID: \['(\w{1,40})'\]")
@@ -128,9 +129,11 @@ def graphs(report: Report, rows: Mapping[tuple[str, int], str], directory: Path 
     if count := sum(not one["pictures"] for one in made.values()):
         notes.append(f"{wording.plural(count, 'graph')} without picture in this page; `dynadiag graph RUN ID --svg` draws each")
     left = [name for one in made.values() for name in one["left"]]
-    if left or any(form["cut"] for one in made.values() for form in one["forms"]):
-        said = f"{wording.plural(len(left), 'text')} of graphs and output code are not in this page, long ones are cut"
-        notes.append(f"{said}; `dynadiag graph RUN ID --text` prints each")
+    cut = any(form["cut"] for one in made.values() for form in one["forms"])
+    if left or cut:
+        said = [f"{wording.plural(len(left), 'text')} not in this page"] if left else []
+        said += [f"{'l' if left else 'L'}ong texts are cut"] if cut else []
+        notes.append(f"{', '.join(said)}; `dynadiag graph RUN ID --text` prints each")
     return [made[graph.id] for graph in own[:GRAPHS_AT_MOST]], notes
 
 
@@ -143,7 +146,26 @@ def _read(ref: PayloadRef | None) -> str | None:
         return None
 
 
-def guard(one: GuardReport, report: Report) -> dict[str, Any]:
+def guards(report: Report) -> list[dict[str, Any]]:
+    """The guards of each frame, with the tree of them as long as there is room."""
+    trees = {one.frame: one for one in report.run.listings if one.kind == "guards"}
+    room, made = TREE_BYTES, []
+    for one in report.guards[:ROWS_AT_MOST]:
+        listing = trees.get(one.frame)
+        shown = _guard(one, report)
+        text = _read(listing.text) if listing is not None and room > 0 else None
+        if listing is not None:
+            shown["tree_of"] = clean(listing.id, limit=20)
+        if text is not None:
+            html, lines, of = tree(text)
+            if lines and len(html) <= room:
+                room -= len(html)
+                shown |= {"tree": html, "tree_said": "" if lines == of else f"The first {lines:,} of {of:,} lines."}
+        made.append(shown)
+    return made
+
+
+def _guard(one: GuardReport, report: Report) -> dict[str, Any]:
     """The guards of one frame: their number, kinds and cost, the most expensive and unusual ones, and those that failed."""
     latency = "" if one.latency_us is None else f", {one.latency_us:,.1f} µs a check"
     kinds = ", ".join(f"{clean(kind, limit=40)} {count:,}" for kind, count in sorted(one.by_kind.items(), key=lambda item: -item[1]))
@@ -155,5 +177,8 @@ def guard(one: GuardReport, report: Report) -> dict[str, Any]:
         "said": f"{wording.plural(one.count, 'guard')}{latency}",
         "kinds": kinds,
         "rows": {"title": f"Guards of {one.frame}", "columns": columns, "rows": rows} if rows else None,
+        "tree": "",
+        "tree_of": "",
+        "tree_said": "",
         "failed": [clean(text, limit=400) for text in one.failed[:20]],
     }

@@ -14,7 +14,7 @@ from dynadiag.render import mutation_words as words
 from dynadiag.render.html import page, tables
 from dynadiag.render.html.code import coloured
 from dynadiag.render.html.graphs import graphs as graphs_of
-from dynadiag.render.html.graphs import guard
+from dynadiag.render.html.graphs import guards
 from dynadiag.render.html.tables import OURS, ROWS_AT_MOST, own_id
 from dynadiag.render.ladder import STATES, Ladder, Rung
 from dynadiag.render.ladder_builder import ladder
@@ -40,7 +40,7 @@ def render(report: Report, directory: Path | None = None) -> str:
         "matrices": list(tables.matrices(report)),
         "bars": tables.bars(report),
         "graphs": graphs,
-        "guards": [guard(one, report) for one in report.guards[:ROWS_AT_MOST]],
+        "guards": guards(report),
     }
     return page(
         "report.html",
