@@ -16,6 +16,7 @@ from dynadiag.render.html.code import coloured
 from dynadiag.render.html.graphs import graphs as graphs_of
 from dynadiag.render.html.graphs import guards
 from dynadiag.render.html.tables import OURS, ROWS_AT_MOST, own_id
+from dynadiag.render.html.timeline import times
 from dynadiag.render.ladder import STATES, Ladder, Rung
 from dynadiag.render.ladder_builder import ladder
 from dynadiag.render.sanitise import clean, clean_block
@@ -39,6 +40,7 @@ def render(report: Report, directory: Path | None = None) -> str:
         "breaks": [_break(one, base) for one in report.graph_breaks[:ROWS_AT_MOST]],
         "matrices": list(tables.matrices(report)),
         "bars": tables.bars(report),
+        "times": times(report),
         "graphs": graphs,
         "guards": guards(report),
     }
@@ -86,7 +88,7 @@ def _sections(parts: Mapping[str, Any], tables: Sequence[Mapping[str, Any]]) -> 
         yield "breaks", "Graph breaks"
     if parts["matrices"]:
         yield "versions", "Versions"
-    if parts["bars"]:
+    if parts["bars"] or parts["times"]:
         yield "time", "Compile time"
     yield from ((one["anchor"], one["title"]) for one in tables)
     if parts["graphs"]:

@@ -153,8 +153,13 @@ def _cell(cell: Cell, *, numeric: bool = False) -> dict[str, Any]:
 
 
 def _pairs(title: str, pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
-    rows = [plain_row(name, value) for name, value in pairs]
-    return {"title": title, "columns": [{"heading": "name", "numeric": False}, {"heading": "value", "numeric": False}], "rows": rows}
+    return plain_table(title, ("name", "value"), pairs)
+
+
+def plain_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> dict[str, Any]:
+    """A table of plain texts."""
+    columns = [{"heading": name, "numeric": False} for name in headings]
+    return {"title": title, "columns": columns, "rows": [plain_row(*row) for row in rows]}
 
 
 def plain_row(*texts: str, name: str = "") -> dict[str, Any]:

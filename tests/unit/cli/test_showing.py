@@ -1,5 +1,6 @@
 """What our own part does when it fails: the script's exit status stays, and no half of a file is left."""
 
+import json
 import os
 
 import pytest
@@ -68,3 +69,19 @@ def test_quiet_verbose_and_color(tmp_path):
     assert len(shown("-q").splitlines()) < 6 < len(shown().splitlines()) < len(shown("-v").splitlines())
     assert "Files in" not in shown("-q") and shown("-q").startswith("NO")
     assert "\x1b[" in shown("--color", "always") and "\x1b[" not in shown() + shown("--color", "never")
+
+
+def test_the_trace_file_is_written_where_phases_were_timed(tmp_path, capsys):
+    head = 'V0101 10:00:00.000000 7 torch/_dynamo/x.py:1] {{{}, "frame_id": 0, "frame_compile_id": 0}}\n'
+    log = tmp_path / "a.log"
+    log.write_text(head.format('"dynamo_start": {"stack": []}'))
+    assert CliRunner().invoke(app, ["explain", str(log), "-q", "--trace", str(tmp_path / "t.json")]).exit_code == 0
+    assert not (tmp_path / "t.json").exists()
+    with log.open("a") as more:
+        for kind, at in (("B", 100), ("E", 350)):
+            more.write(head.format('"chromium_event": {}, "has_payload": "x"'))
+            event = {"name": "dynamo", "ts": at, "args": {}, "ph": kind, "cat": "dynamo_timed", "tid": 0, "pid": 0}
+            more.write("\t" + json.dumps(event, indent=0).replace("\n", "\n\t") + "\n")
+    assert CliRunner().invoke(app, ["explain", str(log), "-q", "--trace", str(tmp_path / "t.json")]).exit_code == 0
+    phases = [event for event in json.loads((tmp_path / "t.json").read_text())["traceEvents"] if event["ph"] == "X"]
+    assert [(one["name"], one["ts"], one["dur"]) for one in phases] == [("dynamo", 0, 250)]
