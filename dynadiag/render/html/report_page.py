@@ -11,7 +11,7 @@ from dynadiag.model.location import Location
 from dynadiag.model.report import Advice, Finding, GraphBreak, Report
 from dynadiag.render import markdown, wording
 from dynadiag.render import mutation_words as words
-from dynadiag.render.html import page, tables
+from dynadiag.render.html import compilations, page, tables
 from dynadiag.render.html.code import coloured
 from dynadiag.render.html.graphs import graphs as graphs_of
 from dynadiag.render.html.graphs import guards
@@ -43,6 +43,10 @@ def render(report: Report, directory: Path | None = None) -> str:
         "times": times(report),
         "graphs": graphs,
         "guards": guards(report),
+        "stacks": compilations.stacks(report),
+        "shapes": compilations.shapes(report),
+        "caches": compilations.caches(report),
+        "metrics": compilations.metrics(report),
     }
     return page(
         "report.html",
@@ -95,6 +99,9 @@ def _sections(parts: Mapping[str, Any], tables: Sequence[Mapping[str, Any]]) -> 
         yield "graphs", "Graphs"
     if parts["guards"]:
         yield "guards", "Guards"
+    for name, title in (("stacks", "Stacks"), ("shapes", "Shapes"), ("caches", "Caches"), ("metrics", "Metrics")):
+        if parts[name]:
+            yield name, title
     yield "environment", "Environment"
 
 
