@@ -13,6 +13,7 @@ from dynadiag.render import markdown, wording
 from dynadiag.render import mutation_words as words
 from dynadiag.render.html import compilations, page, tables
 from dynadiag.render.html.code import coloured
+from dynadiag.render.html.filters import Filters
 from dynadiag.render.html.graphs import graphs as graphs_of
 from dynadiag.render.html.graphs import guards
 from dynadiag.render.html.tables import OURS, ROWS_AT_MOST, own_id
@@ -34,10 +35,12 @@ def render(report: Report, directory: Path | None = None) -> str:
     found = ladder(report)
     listed = tables.tables(report)
     graphs, graph_notes = graphs_of(report, _rows_of(found), directory)
+    filters = Filters(report)
     parts: dict[str, Any] = {
-        "findings": [_finding(one, base) for one in report.findings[:FINDINGS_AT_MOST]],
+        "findings": [{**_finding(one, base), "of": filters.of_finding(one)} for one in report.findings[:FINDINGS_AT_MOST]],
         "functions": list(_functions(found, base)),
-        "breaks": [_break(one, base) for one in report.graph_breaks[:ROWS_AT_MOST]],
+        "breaks": [{**_break(one, base), "of": filters.of_break(one)} for one in report.graph_breaks[:ROWS_AT_MOST]],
+        "choices": filters.choices(),
         "matrices": list(tables.matrices(report)),
         "bars": tables.bars(report),
         "times": times(report),
