@@ -154,7 +154,7 @@ def _text(value: Any, indent: int | None = None) -> str:
     quick = finite_json.encoded(value, _ENCODER) if indent is None else None
     if quick is None:
         return json_escaped(finite_json.dumps(plain(value), indent=indent, ensure_ascii=False))
-    return quick if quick.isascii() else json_escaped(encodable(quick))
+    return json_escaped(encodable(quick))
 
 
 def dumps(report: Report) -> str:
