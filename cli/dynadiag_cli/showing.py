@@ -124,7 +124,16 @@ def _load(path: Path) -> Run:
 def _build(run: Run, path: Path) -> Report:
     from dynadiag import report
 
-    return report.build_with_replay(run, path)
+    return replace(report.build_with_replay(run, path), changed_sources=_changed_sources(run, path))
+
+
+def _changed_sources(run: Run, path: Path) -> tuple[str, ...]:
+    """What changed since; asked only of a run that this user recorded here: no file that a stranger's log names is opened."""
+    from dynadiag.record.changed_sources import changed_sources
+    from dynadiag.record.directory import is_ours
+    from dynadiag.trace.sources import find_sources
+
+    return changed_sources(run) if path.is_dir() and run.functions and is_ours(path, find_sources(path).logs) else ()
 
 
 def _write_files(report: Report, directory: Path, options: ShowOptions) -> Report:

@@ -35,10 +35,13 @@ def render(report: Report, directory: Path | None = None) -> str:
     found = ladder(report)
     listed = tables.tables(report)
     graphs, graph_notes = graphs_of(report, _rows_of(found), directory)
-    filters = Filters(report)
+    filters, changed = Filters(report), frozenset(report.changed_sources)
     parts: dict[str, Any] = {
-        "findings": [{**_finding(one, base), "of": filters.of_finding(one)} for one in report.findings[:FINDINGS_AT_MOST]],
-        "functions": list(_functions(found, base)),
+        "findings": [
+            {**_finding(one, base), "of": filters.of_finding(one), "changed": one.where is not None and one.where.file in changed}
+            for one in report.findings[:FINDINGS_AT_MOST]
+        ],
+        "functions": [{**one, "changed": file in changed} for file, one in _functions(found, base)],
         "breaks": [{**_break(one, base), "of": filters.of_break(one)} for one in report.graph_breaks[:ROWS_AT_MOST]],
         "choices": filters.choices(),
         "matrices": list(tables.matrices(report)),
@@ -59,7 +62,7 @@ def render(report: Report, directory: Path | None = None) -> str:
         verdict=verdict(report) or ", ".join(present(report, told=False)) or "No graph breaks, recompiles or fallbacks",
         command=wording.command(report),
         facts=" · ".join(circumstances(report)),
-        warnings=[text for text in (wording.failed_passes(report), cut_short(report)) if text],
+        warnings=[text for text in (wording.failed_passes(report), cut_short(report), *wording.changed_sources(report)) if text],
         tiles=[{"name": name, "value": value} for name, value in _tiles(report)],
         issue=markdown.render(report),
         hidden_findings=max(0, len(report.findings) - FINDINGS_AT_MOST),
@@ -162,32 +165,36 @@ def _same(one: Location, other: Location | None) -> bool:
 # -- the ladder
 
 
-def _functions(found: Ladder, base: Path | None) -> Iterator[dict[str, Any]]:
+def _functions(found: Ladder, base: Path | None) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each function with the file that it is in."""
     for number, one in enumerate(found.functions):
         if not one.rungs:
             continue
         texts = coloured([rung.code for rung in one.rungs])
-        yield {
-            "name": clean(one.name, limit=100),
-            "place": wording.path(one.file, base) + ("" if one.line is None else f":{one.line}"),
-            "said": clean(one.said),
-            "depth": one.depth,
-            "matters": one.matters,
-            "rows": [
-                {
-                    "at": f"{number}-{rung.line}",
-                    "line": rung.line,
-                    "state": rung.state,
-                    "means": STATES[rung.state],
-                    "mark": _MARKS[rung.state],
-                    "code": text,
-                    "said": clean(" · ".join(_without_graph(rung)), limit=240),
-                    "graphs": [name for name in rung.graphs[:3] if OURS.match(name)],
-                    "breaks": _chips(rung.breaks, rung.marks),
-                }
-                for rung, text in zip(one.rungs, texts, strict=True)
-            ],
-        }
+        yield (
+            one.file,
+            {
+                "name": clean(one.name, limit=100),
+                "place": wording.path(one.file, base) + ("" if one.line is None else f":{one.line}"),
+                "said": clean(one.said),
+                "depth": one.depth,
+                "matters": one.matters,
+                "rows": [
+                    {
+                        "at": f"{number}-{rung.line}",
+                        "line": rung.line,
+                        "state": rung.state,
+                        "means": STATES[rung.state],
+                        "mark": _MARKS[rung.state],
+                        "code": text,
+                        "said": clean(" · ".join(_without_graph(rung)), limit=240),
+                        "graphs": [name for name in rung.graphs[:3] if OURS.match(name)],
+                        "breaks": _chips(rung.breaks, rung.marks),
+                    }
+                    for rung, text in zip(one.rungs, texts, strict=True)
+                ],
+            },
+        )
 
 
 def _without_graph(rung: Rung) -> Iterator[str]:
