@@ -43,9 +43,9 @@ def _lines(source: str) -> list[Markup]:
     return [Markup("".join(row)) for row in rows]
 
 
-def _coloured(lines: Sequence[str]) -> list[Markup]:
+def _coloured(lines: Sequence[str], *, colour: bool = True) -> list[Markup]:
     """The sanitised lines, coloured unless they are so long that it would take a while."""
-    if sum(map(len, lines)) <= _LONGEST and all(len(line) <= _LONGEST_LINE for line in lines):
+    if colour and sum(map(len, lines)) <= _LONGEST and all(len(line) <= _LONGEST_LINE for line in lines):
         rows = _lines("\n".join(lines))
         if len(rows) == len(lines):
             return rows
@@ -61,10 +61,10 @@ def _cleaned(text: str, limit: int) -> list[str]:
     return clean_block(text, limit=limit, lines=20_000).split("\n")
 
 
-def graph_text(text: str, at: Mapping[tuple[str, int], str], limit: int) -> Iterator[tuple[str | None, Markup]]:
+def graph_text(text: str, at: Mapping[tuple[str, int], str], limit: int, *, colour: bool = True) -> Iterator[tuple[str | None, Markup]]:
     """The text of a graph cut where its comments name another source line: (the line's row in the ladder, the text)."""
     lines = _cleaned(text, limit)
-    return _parts((row for row, _ in _rows(lines, at)), _coloured(lines))
+    return _parts((row for row, _ in _rows(lines, at)), _coloured(lines, colour=colour))
 
 
 def rows_of_names(text: str, at: Mapping[tuple[str, int], str], limit: int) -> dict[str, str]:
@@ -83,10 +83,10 @@ def _rows(lines: Iterable[str], at: Mapping[tuple[str, int], str]) -> Iterator[t
         yield row, line
 
 
-def output_code(text: str, rows: Mapping[str, str], limit: int) -> Iterator[tuple[str | None, Markup]]:
+def output_code(text: str, rows: Mapping[str, str], limit: int, *, colour: bool = True) -> Iterator[tuple[str | None, Markup]]:
     """Inductor's output code, cut where its comments name other nodes of the graph; `rows` are the source lines of those nodes."""
     lines = _cleaned(text, limit)
-    return _parts(_code_rows(lines, rows), _coloured(lines))
+    return _parts(_code_rows(lines, rows), _coloured(lines, colour=colour))
 
 
 def _code_rows(lines: Iterable[str], rows: Mapping[str, str]) -> Iterator[str | None]:

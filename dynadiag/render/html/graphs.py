@@ -28,6 +28,8 @@ from dynadiag.trace import read_payload
 GRAPHS_AT_MOST = 500
 PICTURE_BYTES, TEXT_BYTES, TREE_BYTES = 900_000, 700_000, 250_000
 """How much of pictures, of graph texts and of guard trees the page holds; the graphs next to a graph break come first."""
+COLOURED_BYTES = 250_000
+"""How much of the texts is coloured, which takes a second for each megabyte."""
 
 _LONGEST_TEXT = 60_000
 _AOT_ID = re.compile(r"# AOT ID: \['(\w{1,40})'\]")
@@ -43,6 +45,7 @@ class _Maker:
     directory: Path | None
     picture_room: int
     text_room: int
+    colour_room: int
 
     def graph(self, graph: Graph, lowered: Sequence[Graph], listings: Sequence[Listing]) -> dict[str, Any]:
         """One graph with what there still is room for: its own text and what became of it."""
@@ -67,7 +70,13 @@ class _Maker:
             return None
         names.update(rows_of_names(text, self.rows, _LONGEST_TEXT))
         order = tuple(_FORMS).index(one.kind) if one.kind in _FORMS else len(_FORMS)
-        return self._shown(one.id, _FORMS.get(one.kind, clean(one.kind, limit=40)), text, graph_text(text, self.rows, _LONGEST_TEXT), order)
+        return self._shown(
+            one.id,
+            _FORMS.get(one.kind, clean(one.kind, limit=40)),
+            text,
+            graph_text(text, self.rows, _LONGEST_TEXT, colour=self._colour(text)),
+            order,
+        )
 
     def _code(self, one: Listing, names: Mapping[str, str]) -> dict[str, Any] | None:
         text = self._text(one.text)
@@ -75,7 +84,11 @@ class _Maker:
             return None
         found = _AOT_ID.match(text)
         title = f"Inductor's output code{f' of {found[1]}' if found else ''}"
-        return self._shown(one.id, title, text, output_code(text, names, _LONGEST_TEXT), len(_FORMS) + 1)
+        return self._shown(one.id, title, text, output_code(text, names, _LONGEST_TEXT, colour=self._colour(text)), len(_FORMS) + 1)
+
+    def _colour(self, text: str) -> bool:
+        self.colour_room -= min(len(text), _LONGEST_TEXT)
+        return self.colour_room >= 0
 
     def _text(self, ref: PayloadRef | None) -> str | None:
         """A text as far as the page shows it, if there is room for that much."""
@@ -118,7 +131,7 @@ def graphs(report: Report, rows: Mapping[tuple[str, int], str], directory: Path 
         if listing.kind == "output_code":
             listings[listing.frame].append(listing)
     near = {name for site in report.graph_breaks for name in (*site.graphs_before, *site.graphs_after)}
-    maker = _Maker(report, rows, directory, PICTURE_BYTES, TEXT_BYTES)
+    maker = _Maker(report, rows, directory, PICTURE_BYTES, TEXT_BYTES, COLOURED_BYTES)
     made = {
         graph.id: maker.graph(
             graph, *((lowered.pop(graph.frame, ()), listings.pop(graph.frame, ())) if graph.kind == "dynamo" else ((), ()))
@@ -158,8 +171,8 @@ def guards(report: Report) -> list[dict[str, Any]]:
             shown["tree_of"] = clean(listing.id, limit=20)
         if text is not None:
             html, lines, of = tree(text)
-            if lines and len(html) <= room:
-                room -= len(html)
+            room -= len(html)
+            if lines and room >= 0:
                 shown |= {"tree": html, "tree_said": "" if lines == of else f"The first {lines:,} of {of:,} lines."}
         made.append(shown)
     return made

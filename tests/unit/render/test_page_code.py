@@ -51,6 +51,13 @@ def test_without_room_the_page_says_which_texts_it_lacks(tmp_path, monkeypatch):
     assert [form["title"] for form in first["forms"]] == ["Dynamo (g0)"] and first["left"] == ["o0", "g2"]
 
 
+def test_colour_is_bounded_apart_from_the_text(tmp_path, monkeypatch):
+    monkeypatch.setattr(graphs, "COLOURED_BYTES", len(DYNAMO))
+    (first, *_), _ = graphs.graphs(rich_report(tmp_path), AT, None)
+    dynamo, code = ("".join(part for _, part in form["parts"]) for form in first["forms"])
+    assert "<span" in dynamo and "<span" not in code and "1 &lt; 2" in code
+
+
 def test_a_text_that_is_cut_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(graphs, "_LONGEST_TEXT", 60)
     (first, *_), _ = graphs.graphs(rich_report(tmp_path), AT, None)
