@@ -28,7 +28,7 @@ from dynadiag.trace import read_payload
 GRAPHS_AT_MOST = 500
 PICTURE_BYTES, TEXT_BYTES, TREE_BYTES = 900_000, 700_000, 250_000
 """How much of pictures, of graph texts and of guard trees the page holds; the graphs next to a graph break come first."""
-COLOURED_BYTES = 250_000
+COLOURED_BYTES = 160_000
 """How much of the texts is coloured, which takes a second for each megabyte."""
 
 _LONGEST_TEXT = 60_000
@@ -50,7 +50,11 @@ class _Maker:
     def graph(self, graph: Graph, lowered: Sequence[Graph], listings: Sequence[Listing]) -> dict[str, Any]:
         """One graph with what there still is room for: its own text and what became of it."""
         names: dict[str, str] = {}
-        forms = [self._form(graph, names), *(self._code(one, names) for one in listings), *(self._form(one, {}) for one in lowered)]
+        forms = [
+            self._form(graph, names if listings else None),
+            *(self._code(one, names) for one in listings),
+            *(self._form(one) for one in lowered),
+        ]
         wanted = [graph.id, *(one.id for one in listings), *(one.id for one in lowered)]
         shown = [form for form in forms if form is not None]
         count = sum(graph.ops.values())
@@ -63,12 +67,13 @@ class _Maker:
             "left": [clean(name, limit=20) for name, form in zip(wanted, forms, strict=True) if form is None],
         }
 
-    def _form(self, one: Graph, names: dict[str, str]) -> dict[str, Any] | None:
+    def _form(self, one: Graph, names: dict[str, str] | None = None) -> dict[str, Any] | None:
         """The text of a graph; the rows of its nodes go to `names`."""
         text = self._text(one.text)
         if text is None:
             return None
-        names.update(rows_of_names(text, self.rows, _LONGEST_TEXT))
+        if names is not None:
+            names.update(rows_of_names(text, self.rows, _LONGEST_TEXT))
         order = tuple(_FORMS).index(one.kind) if one.kind in _FORMS else len(_FORMS)
         return self._shown(
             one.id,
