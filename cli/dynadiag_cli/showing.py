@@ -36,7 +36,7 @@ class ShowOptions:
 
     `full` prints the tables too, `verbose` torch's explanations as well, `quiet` only the verdict; `color` is auto, always or never;
     `limit` findings (0 all, None as many as usual); `show_free` lists mutations that cost nothing;
-    `mutations_only` leaves out the rest of the text.
+    `mutations_only` leaves out the rest of the text; `trace` is a file for the compile phases in Chrome's trace format.
     """
 
     format: str = "text"
@@ -49,6 +49,7 @@ class ShowOptions:
     renderer: str | None = "auto"
     show_free: bool = False
     mutations_only: bool = False
+    trace: str | None = None
 
 
 def explain_recording(path: Path, *, out: Path | None, force: bool, options: ShowOptions) -> Report:
@@ -58,6 +59,7 @@ def explain_recording(path: Path, *, out: Path | None, force: bool, options: Sho
         report = _build(_load(path), path)
         if directory is not None:
             report = _write_files(report, directory, options)
+        _write_trace(report, options)
         _print(report, options, default=sys.stdout, directory=directory)
     return report
 
@@ -91,6 +93,7 @@ def explain_run(result: RecordResult, *, options: ShowOptions) -> int:
         return result.exit_status
     try:
         report = _write_files(_build(_load(result.directory), result.directory), result.directory, options)
+        _write_trace(report, options)
         _print(report, options, default=sys.stderr, directory=result.directory)
     except DynadiagError as error:
         print(f"dynadiag: {error.message}", file=sys.stderr)
@@ -121,7 +124,16 @@ def _load(path: Path) -> Run:
 def _build(run: Run, path: Path) -> Report:
     from dynadiag import report
 
-    return report.build_with_replay(run, path)
+    return replace(report.build_with_replay(run, path), changed_sources=_changed_sources(run, path))
+
+
+def _changed_sources(run: Run, path: Path) -> tuple[str, ...]:
+    """What changed since; asked only of a run that this user recorded here: no file that a stranger's log names is opened."""
+    from dynadiag.record.changed_sources import changed_sources
+    from dynadiag.record.directory import is_ours
+    from dynadiag.trace.sources import find_sources
+
+    return changed_sources(run) if path.is_dir() and run.functions and is_ours(path, find_sources(path).logs) else ()
 
 
 def _write_files(report: Report, directory: Path, options: ShowOptions) -> Report:
@@ -133,6 +145,18 @@ def _write_files(report: Report, directory: Path, options: ShowOptions) -> Repor
     report = _guarded(report, "report.md", lambda: _write(report, directory, "report.md", markdown.render))
     report = _guarded(report, "report.html", lambda: _write(report, directory, "report.html", partial(_page, directory=directory)))
     return _guarded(report, "report.json", lambda: _write(report, directory, "report.json", json_report.dumps))
+
+
+def _write_trace(report: Report, options: ShowOptions) -> None:
+    """The compile phases in Chrome's trace format, where they were asked for and recorded."""
+    from dynadiag.render import chrome_trace
+
+    if options.trace is None:
+        return
+    if report.run.spans:
+        _emit(chrome_trace.dumps(report), options.trace, sys.stdout)
+    else:
+        print(f"dynadiag: {options.trace} is not written: this log has no timed phases", file=sys.stderr)
 
 
 def _page(report: Report, directory: Path) -> str:

@@ -143,6 +143,15 @@ def explain(
     mutations_only: Annotated[
         bool, typer.Option("--mutations-only", rich_help_panel=REPORT, help="Print only what concerns mutations.")
     ] = False,
+    trace: Annotated[
+        str | None,
+        typer.Option(
+            "--trace",
+            rich_help_panel=REPORT,
+            metavar="FILE",
+            help="Also write the compile phases to FILE, for Perfetto and chrome://tracing.",
+        ),
+    ] = None,
     open_report: Annotated[bool, typer.Option("--open", rich_help_panel=REPORT, help="Open report.html in a browser afterwards.")] = False,
 ) -> None:
     """Say where the graph breaks, what recompiles, what ran eager, why, and what to change.
@@ -164,6 +173,7 @@ def explain(
         renderer=renderer if pictures else None,
         show_free=show_free,
         mutations_only=mutations_only,
+        trace=trace,
     )
     mode = ctx.meta.get(MODE, "path")
     recorded = Path(target[0])

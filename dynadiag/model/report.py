@@ -278,7 +278,10 @@ class PassResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """The whole diagnosis: what `report.json` holds and every renderer shows."""
+    """The whole diagnosis: what `report.json` holds and every renderer shows.
+
+    `changed_sources` are files of the user's that are no longer as they were recorded; all lines shown are the recorded ones.
+    """
 
     run: Run
     summary: Summary
@@ -296,3 +299,4 @@ class Report:
     parity: Parity | None = None
     replayed: Replayed | None = None
     failed_passes: tuple[str, ...] = ()
+    changed_sources: tuple[str, ...] = ()

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from dynadiag.model.compiled import Listing, ShapeFact, Span
 from dynadiag.model.graph import Graph, MutationRecord, TracedInput
 from dynadiag.model.location import Location
 
@@ -389,6 +390,9 @@ class Run:
     left_out: Mapping[str, int] = field(default_factory=dict)
     blocks: Mapping[tuple[str, int], str] = field(default_factory=dict)
     functions: tuple[SourceFunction, ...] = ()
+    listings: tuple[Listing, ...] = ()
+    spans: tuple[Span, ...] = ()
+    shape_facts: tuple[ShapeFact, ...] = ()
 
     def frame(self, frame_id: str) -> Frame | None:
         """The frame with this id, or None."""

@@ -22,7 +22,7 @@ from dynadiag.model.report import (
     Transition,
 )
 from dynadiag.model.run import Frame, Process
-from dynadiag.render import finite_json
+from dynadiag.render import finite_json, wording
 from dynadiag.render.completeness import completeness, not_ended
 from dynadiag.render.mutation_entries import mutation_entry
 from dynadiag.render.sanitise import encodable, json_escaped
@@ -125,7 +125,7 @@ def _parts(report: Report) -> Iterable[tuple[str, Any]]:
         "could_happen": _could_happen(report),
         "could_happen_why": _known(report.replayed, NO_REPLAY),
         "ranks": report.ranks,
-        "notes": report.notes,
+        "notes": (*wording.changed_sources(report), *report.notes),
         "failed_passes": report.failed_passes,
         "pictures": plain(dict(sorted(report.pictures.items()))),
     }
@@ -154,7 +154,7 @@ def _text(value: Any, indent: int | None = None) -> str:
     quick = finite_json.encoded(value, _ENCODER) if indent is None else None
     if quick is None:
         return json_escaped(finite_json.dumps(plain(value), indent=indent, ensure_ascii=False))
-    return quick if quick.isascii() else json_escaped(encodable(quick))
+    return json_escaped(encodable(quick))
 
 
 def dumps(report: Report) -> str:

@@ -93,7 +93,7 @@ def without_unseen(text: str, replacement: str = "") -> str:
 
 def json_escaped(text: str) -> str:
     """JSON text with those characters, which can stand in its strings only, escaped: it means the same."""
-    return text if text.isascii() else _UNSEEN.sub(_escape, text)
+    return text if text.isascii() and "\x7f" not in text else _UNSEEN.sub(_escape, text)
 
 
 def _escape(match: re.Match[str]) -> str:

@@ -219,7 +219,18 @@ def frames_count(report: Report) -> str:
 
 def notes(report: Report) -> tuple[str, ...]:
     """The notes of the report and of its run, each once."""
-    return tuple(dict.fromkeys((*report.notes, *report.run.notes)))
+    return tuple(dict.fromkeys((*changed_sources(report), *report.notes, *report.run.notes)))
+
+
+def changed_sources(report: Report) -> tuple[str, ...]:
+    """One sentence on files that changed since the recording, or nothing."""
+    if not report.changed_sources:
+        return ()
+    base = Path(report.run.info.cwd) if report.run.info.cwd else None
+    names = [path(file, base) for file in report.changed_sources[:4]]
+    more = len(report.changed_sources) - len(names)
+    files = ", ".join([*names, *([f"{more:,} more"] if more else [])])
+    return (f"{files} changed since this was recorded: the lines shown, and their numbers, are those of the recording",)
 
 
 def evidence_breaks(report: Report) -> dict[str, GraphBreak]:

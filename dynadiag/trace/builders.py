@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from dynadiag.model.compiled import Listing, ShapeFact
 from dynadiag.model.graph import Graph, MutationRecord, TracedInput
 from dynadiag.model.location import Location
 from dynadiag.model.parity import ParityCall
@@ -173,6 +174,8 @@ class RunBuilder:
     libraries: dict[str, None] = field(default_factory=dict)
     blocks: dict[tuple[str, int], str] = field(default_factory=dict)
     functions: dict[tuple[str, int], SourceFunction] = field(default_factory=dict)
+    listings: list[Listing] = field(default_factory=list)
+    shape_facts: dict[ShapeFact, None] = field(default_factory=dict)
     shared: dict[Any, Any] = field(default_factory=dict)
     texts: dict[tuple[str, int], int] = field(default_factory=dict)
     graphs_seen: int = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from dynadiag.model.compiled import ShapeFact
 from dynadiag.model.location import Location
 from dynadiag.model.run import (
     BREAK_ERRORS,
@@ -54,6 +55,9 @@ def finish(run: RunBuilder, sources: Sources) -> Run:
         libraries=tuple(run.libraries),
         blocks=run.blocks,
         functions=tuple(run.functions.values()),
+        listings=tuple(run.listings),
+        spans=tuple(span for process in run.processes for span in process.clock.timed(process.index)),
+        shape_facts=_shape_facts(run),
     )
 
 
@@ -241,3 +245,11 @@ def _symbols(run: RunBuilder) -> tuple[Symbol, ...]:
     for frame, attempt, _ in run.symbols:
         last[frame] = max(attempt, last.get(frame, 0))
     return tuple(found for (frame, attempt, _), found in run.symbols.items() if attempt == last[frame])
+
+
+def _shape_facts(run: RunBuilder) -> tuple[ShapeFact, ...]:
+    """The facts of each frame's last attempt that has some."""
+    last: dict[str, int] = {}
+    for fact in run.shape_facts:
+        last[fact.frame] = max(fact.attempt, last.get(fact.frame, 0))
+    return tuple(fact for fact in run.shape_facts if fact.attempt == last[fact.frame])

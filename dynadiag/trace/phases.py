@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from dynadiag.model.compiled import Span
 from dynadiag.model.run import Phase
 from dynadiag.trace.room import Room
 
@@ -26,6 +27,7 @@ class PhaseClock:
 
     open: list[_Open] = field(default_factory=list)
     done: dict[tuple[str | None, str], list[float]] = field(default_factory=dict)
+    spans: list[tuple[str | None, str, float, float, int]] = field(default_factory=list)
 
     def begin(self, name: str, at_us: float) -> None:
         """A phase begins inside the one that is open."""
@@ -44,6 +46,8 @@ class PhaseClock:
             return
         if self.open:
             self.open[-1].inside_us += took
+        if room.take("timed phases"):
+            self.spans.append((frame, name, phase.began_us, max(0.0, took), position))
         entry = self.done.get((frame, name))
         if entry is None:
             if not room.take("compile phases"):
@@ -52,6 +56,10 @@ class PhaseClock:
         entry[0] += took
         entry[1] += max(0.0, took - phase.inside_us)
         entry[2] += 1
+
+    def timed(self, process: int) -> tuple[Span, ...]:
+        """Each finished phase that there was room for, in the order in which they ended."""
+        return tuple(Span(process, *one) for one in self.spans)
 
     def phases(self) -> tuple[Phase, ...]:
         """The sums of all finished phases in seconds, in the order in which they first ended."""

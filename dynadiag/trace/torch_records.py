@@ -10,6 +10,7 @@ from typing import Any
 from dynadiag.model.graph import Graph, GraphKind
 from dynadiag.model.location import PayloadRef
 from dynadiag.model.run import SOFT_ERRORS, BreakEvent, CacheEvent, CompileMetrics, Problem, RecompileEvent, Symbol
+from dynadiag.trace import compiled_records
 from dynadiag.trace.break_text import BreakText, last_exception, parse_break, parse_reason
 from dynadiag.trace.builders import FrameBuilder, ProcessBuilder, RunBuilder, attempt_of, key_of
 from dynadiag.trace.graph_text import count_graph
@@ -215,6 +216,7 @@ def guards(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
     if found is not None:
         frame.guards = run.shared_guards(found)
     frame.latency_us = latency
+    compiled_records.listing("guards", run, process, record)
 
 
 def symbol(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
@@ -237,6 +239,7 @@ def specialization(run: RunBuilder, process: ProcessBuilder, record: Record) -> 
     key = (frame.id, attempt_of(record.header), as_text(as_dict(record.value).get("symbol")) or "")
     if key in run.symbols:
         run.symbols[key] = replace(run.symbols[key], specialized=True)
+    compiled_records.specialized(run, process, record)
 
 
 def phase(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
@@ -308,7 +311,10 @@ BY_KEY: dict[str, Handler] = {
     "dynamo_cpp_guards_str": guards,
     "create_symbol": symbol,
     "symbolic_shape_specialization": specialization,
+    "guard_added_fast": compiled_records.guard_added,
+    "create_unbacked_symbol": compiled_records.unbacked,
     "chromium_event": phase,
+    "inductor_output_code": compiled_records.output_code,
     "dynamo_output_graph": _graph("dynamo"),
     "aot_joint_graph": _graph("aot_joint"),
     "aot_forward_graph": _graph("aot_forward"),

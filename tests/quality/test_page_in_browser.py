@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dynadiag.render.html import report_page
-from tests.gold import sample_report
+from tests.unit.render.page_samples import rich_report
 from tests.unit.render.test_every_string import HOSTILE, filled
 
 CHROMIUM = next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)
@@ -42,8 +42,8 @@ def with_scripts(page, *scripts):
 
 @pytest.mark.parametrize(("width", "scheme", "hostile"), [(500, "light", False), (860, "dark", True), (1400, "light", False)])
 def test_the_page(tmp_path, width, scheme, hostile):
-    report = sample_report.sample_report()
-    report = filled(report, HOSTILE[0] + "W" * 400, but=("id", "evidence", "severity", "outcome", "kind")) if hostile else report
+    report = rich_report(tmp_path)
+    report = filled(report, HOSTILE[0] + "W" * 400, but=("id", "evidence", "severity", "outcome", "kind", "log")) if hostile else report
     file = tmp_path / "report.html"
     file.write_text(with_scripts(report_page.render(report), AXE, PROBE), "utf-8")
     dark = ["--blink-settings=preferredColorScheme=0"] if scheme == "dark" else []

@@ -12,6 +12,7 @@ import jinja2
 from markupsafe import Markup
 
 from dynadiag.render import palette
+from dynadiag.render.html.filters import RULES
 from dynadiag.render.sanitise import REPLACEMENT, without_unseen
 
 _FOLDER = Path(__file__).parent
@@ -22,7 +23,7 @@ def page(template: str, **values: Any) -> str:
 
     `title`, `version` and `sections` (anchors and their names) are always needed.
     """
-    style = palette.custom_properties() + _text("page.css")
+    style = palette.custom_properties() + _text("page.css") + RULES
     scripts = (_text("panzoom.min.js"), _text("page.js"))
     html = (
         _templates()

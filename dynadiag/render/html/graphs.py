@@ -5,26 +5,34 @@ from __future__ import annotations
 import base64
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
+
 from dynadiag.errors import DynadiagError
 from dynadiag.files import read_small
+from dynadiag.model.compiled import Listing
 from dynadiag.model.graph import Graph
+from dynadiag.model.location import PayloadRef
 from dynadiag.model.report import GuardReport, Report
 from dynadiag.render import wording
-from dynadiag.render.html.code import graph_text
-from dynadiag.render.html.tables import own_id, plain_row
+from dynadiag.render.html.code import graph_text, output_code, rows_of_names
+from dynadiag.render.html.guard_tree import tree
+from dynadiag.render.html.tables import ROWS_AT_MOST, own_id, plain_row
 from dynadiag.render.sanitise import clean
 from dynadiag.trace import read_payload
 
 GRAPHS_AT_MOST = 500
-PICTURE_BYTES, TEXT_BYTES = 900_000, 600_000
-"""How much of pictures and of graph texts the page holds; the graphs next to a graph break come first."""
+PICTURE_BYTES, TEXT_BYTES, TREE_BYTES = 900_000, 700_000, 250_000
+"""How much of pictures, of graph texts and of guard trees the page holds; the graphs next to a graph break come first."""
+COLOURED_BYTES = 160_000
+"""How much of the texts is coloured, which takes a second for each megabyte."""
 
 _LONGEST_TEXT = 60_000
+_AOT_ID = re.compile(r"# AOT ID: \['(\w{1,40})'\]")
 _PICTURE = re.compile(r"graphs/[a-z0-9-]+\.svg\Z")
 _FORMS = {"dynamo": "Dynamo", "aot_joint": "AOTAutograd, joint", "aot_forward": "AOTAutograd, forward",
           "aot_backward": "AOTAutograd, backward", "aot_inference": "AOTAutograd", "post_grad": "post-grad"}  # fmt: skip
@@ -37,25 +45,66 @@ class _Maker:
     directory: Path | None
     picture_room: int
     text_room: int
+    colour_room: int
 
-    def graph(self, graph: Graph, forms: Sequence[Graph]) -> dict[str, Any]:
-        """One graph with what there still is room for."""
+    def graph(self, graph: Graph, lowered: Sequence[Graph], listings: Sequence[Listing]) -> dict[str, Any]:
+        """One graph with what there still is room for: its own text and what became of it."""
+        names: dict[str, str] = {}
+        forms = [
+            self._form(graph, names if listings else None),
+            *(self._code(one, names) for one in listings),
+            *(self._form(one) for one in lowered),
+        ]
+        wanted = [graph.id, *(one.id for one in listings), *(one.id for one in lowered)]
+        shown = [form for form in forms if form is not None]
         count = sum(graph.ops.values())
         return {
             "id": own_id(graph.id, "g"),
             "title": wording.frame_label(self.report, graph.frame),
             "said": f"{wording.plural(count, 'operator')}: {wording.top_ops(graph.ops, 6)}" if count else clean(graph.why_not or ""),
             "pictures": list(self._pictures(graph)),
-            "forms": [form for one in forms if (form := self._form(one)) is not None],
+            "forms": sorted(shown, key=lambda form: form["order"]),
+            "left": [clean(name, limit=20) for name, form in zip(wanted, forms, strict=True) if form is None],
         }
 
-    def _form(self, one: Graph) -> dict[str, Any] | None:
-        text = _read(one)
-        if text is None or len(text) > self.text_room:
+    def _form(self, one: Graph, names: dict[str, str] | None = None) -> dict[str, Any] | None:
+        """The text of a graph; the rows of its nodes go to `names`."""
+        text = self._text(one.text)
+        if text is None:
             return None
-        self.text_room -= min(len(text), _LONGEST_TEXT)
-        title = f"{_FORMS.get(one.kind, clean(one.kind, limit=40))} ({clean(one.id, limit=20)})"
-        return {"id": f"text-{own_id(one.id, 'g')}", "title": title, "parts": list(graph_text(text, self.rows, _LONGEST_TEXT))}
+        if names is not None:
+            names.update(rows_of_names(text, self.rows, _LONGEST_TEXT))
+        order = tuple(_FORMS).index(one.kind) if one.kind in _FORMS else len(_FORMS)
+        return self._shown(
+            one.id,
+            _FORMS.get(one.kind, clean(one.kind, limit=40)),
+            text,
+            graph_text(text, self.rows, _LONGEST_TEXT, colour=self._colour(text)),
+            order,
+        )
+
+    def _code(self, one: Listing, names: Mapping[str, str]) -> dict[str, Any] | None:
+        text = self._text(one.text)
+        if text is None:
+            return None
+        found = _AOT_ID.match(text)
+        title = f"Inductor's output code{f' of {found[1]}' if found else ''}"
+        return self._shown(one.id, title, text, output_code(text, names, _LONGEST_TEXT, colour=self._colour(text)), len(_FORMS) + 1)
+
+    def _colour(self, text: str) -> bool:
+        self.colour_room -= min(len(text), _LONGEST_TEXT)
+        return self.colour_room >= 0
+
+    def _text(self, ref: PayloadRef | None) -> str | None:
+        """A text as far as the page shows it, if there is room for that much."""
+        text = _read(ref) if self.text_room >= min(ref.length if ref else 0, _LONGEST_TEXT) else None
+        return None if text is None or len(text[:_LONGEST_TEXT]) > self.text_room else text
+
+    def _shown(self, name: str, title: str, text: str, parts: Iterable[tuple[str | None, Markup]], order: int) -> dict[str, Any]:
+        made = list(parts)
+        self.text_room -= sum(len(part) for _, part in made)
+        cut = f"The first {_LONGEST_TEXT:,} of {len(text):,} characters." if len(text) > _LONGEST_TEXT else ""
+        return {"id": f"text-{own_id(name, 'g')}", "title": f"{title} ({clean(name, limit=20)})", "parts": made, "cut": cut, "order": order}
 
     def _pictures(self, graph: Graph) -> Iterator[dict[str, str]]:
         for key in (graph.id, f"{graph.id}-mutations"):
@@ -82,30 +131,59 @@ def graphs(report: Report, rows: Mapping[tuple[str, int], str], directory: Path 
     for graph in report.run.graphs:
         if graph.kind != "dynamo":
             lowered[graph.frame].append(graph)
+    listings: dict[str, list[Listing]] = defaultdict(list)
+    for listing in report.run.listings:
+        if listing.kind == "output_code":
+            listings[listing.frame].append(listing)
     near = {name for site in report.graph_breaks for name in (*site.graphs_before, *site.graphs_after)}
-    maker = _Maker(report, rows, directory, PICTURE_BYTES, TEXT_BYTES)
+    maker = _Maker(report, rows, directory, PICTURE_BYTES, TEXT_BYTES, COLOURED_BYTES)
     made = {
-        graph.id: maker.graph(graph, [graph, *(lowered.pop(graph.frame, ()) if graph.kind == "dynamo" else ())])
+        graph.id: maker.graph(
+            graph, *((lowered.pop(graph.frame, ()), listings.pop(graph.frame, ())) if graph.kind == "dynamo" else ((), ()))
+        )
         for graph in sorted(own[:GRAPHS_AT_MOST], key=lambda graph: graph.id not in near)
     }
     notes = [f"{GRAPHS_AT_MOST} of {len(own):,} graphs are listed"] if len(own) > GRAPHS_AT_MOST else []
-    without = sum(not one["pictures"] for one in made.values()), sum(not one["forms"] for one in made.values())
-    for count, what in zip(without, ("picture", "text"), strict=True):
-        if count:
-            notes.append(f"{wording.plural(count, 'graph')} without {what} in this page; `dynadiag graph` shows each")
+    if count := sum(not one["pictures"] for one in made.values()):
+        notes.append(f"{wording.plural(count, 'graph')} without picture in this page; `dynadiag graph RUN ID --svg` draws each")
+    left = [name for one in made.values() for name in one["left"]]
+    cut = any(form["cut"] for one in made.values() for form in one["forms"])
+    if left or cut:
+        said = [f"{wording.plural(len(left), 'text')} not in this page"] if left else []
+        said += [f"{'l' if left else 'L'}ong texts are cut"] if cut else []
+        notes.append(f"{', '.join(said)}; `dynadiag graph RUN ID --text` prints each")
     return [made[graph.id] for graph in own[:GRAPHS_AT_MOST]], notes
 
 
-def _read(graph: Graph) -> str | None:
-    if graph.text is None or graph.text.length > 4 * _LONGEST_TEXT:
+def _read(ref: PayloadRef | None) -> str | None:
+    if ref is None or ref.length > 8 * _LONGEST_TEXT:
         return None
     try:
-        return read_payload(graph.text)
+        return read_payload(ref)
     except DynadiagError:
         return None
 
 
-def guard(one: GuardReport, report: Report) -> dict[str, Any]:
+def guards(report: Report) -> list[dict[str, Any]]:
+    """The guards of each frame, with the tree of them as long as there is room."""
+    trees = {one.frame: one for one in report.run.listings if one.kind == "guards"}
+    room, made = TREE_BYTES, []
+    for one in report.guards[:ROWS_AT_MOST]:
+        listing = trees.get(one.frame)
+        shown = _guard(one, report)
+        text = _read(listing.text) if listing is not None and room > 0 else None
+        if listing is not None:
+            shown["tree_of"] = clean(listing.id, limit=20)
+        if text is not None:
+            html, lines, of = tree(text)
+            room -= len(html)
+            if lines and room >= 0:
+                shown |= {"tree": html, "tree_said": "" if lines == of else f"The first {lines:,} of {of:,} lines."}
+        made.append(shown)
+    return made
+
+
+def _guard(one: GuardReport, report: Report) -> dict[str, Any]:
     """The guards of one frame: their number, kinds and cost, the most expensive and unusual ones, and those that failed."""
     latency = "" if one.latency_us is None else f", {one.latency_us:,.1f} µs a check"
     kinds = ", ".join(f"{clean(kind, limit=40)} {count:,}" for kind, count in sorted(one.by_kind.items(), key=lambda item: -item[1]))
@@ -117,5 +195,8 @@ def guard(one: GuardReport, report: Report) -> dict[str, Any]:
         "said": f"{wording.plural(one.count, 'guard')}{latency}",
         "kinds": kinds,
         "rows": {"title": f"Guards of {one.frame}", "columns": columns, "rows": rows} if rows else None,
+        "tree": "",
+        "tree_of": "",
+        "tree_said": "",
         "failed": [clean(text, limit=400) for text in one.failed[:20]],
     }

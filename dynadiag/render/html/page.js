@@ -24,7 +24,7 @@ let lit = [];
 for (const row of document.querySelectorAll("tr[data-at]")) {
   row.addEventListener("mouseenter", () => {
     for (const one of lit) one.classList.remove("lit");
-    lit = [...document.querySelectorAll(`span[data-at="${row.dataset.at}"]`)];
+    lit = [...document.querySelectorAll(`span[data-at~="${row.dataset.at}"]`)];
     for (const one of lit) one.classList.add("lit");
   });
 }

@@ -11,11 +11,13 @@ from dynadiag.model.location import Location
 from dynadiag.model.report import Advice, Finding, GraphBreak, Report
 from dynadiag.render import markdown, wording
 from dynadiag.render import mutation_words as words
-from dynadiag.render.html import page, tables
+from dynadiag.render.html import compilations, page, tables
 from dynadiag.render.html.code import coloured
+from dynadiag.render.html.filters import Filters
 from dynadiag.render.html.graphs import graphs as graphs_of
-from dynadiag.render.html.graphs import guard
+from dynadiag.render.html.graphs import guards
 from dynadiag.render.html.tables import OURS, ROWS_AT_MOST, own_id
+from dynadiag.render.html.timeline import times
 from dynadiag.render.ladder import STATES, Ladder, Rung
 from dynadiag.render.ladder_builder import ladder
 from dynadiag.render.sanitise import clean, clean_block
@@ -33,14 +35,24 @@ def render(report: Report, directory: Path | None = None) -> str:
     found = ladder(report)
     listed = tables.tables(report)
     graphs, graph_notes = graphs_of(report, _rows_of(found), directory)
+    filters, changed = Filters(report), frozenset(report.changed_sources)
     parts: dict[str, Any] = {
-        "findings": [_finding(one, base) for one in report.findings[:FINDINGS_AT_MOST]],
-        "functions": list(_functions(found, base)),
-        "breaks": [_break(one, base) for one in report.graph_breaks[:ROWS_AT_MOST]],
+        "findings": [
+            {**_finding(one, base), "of": filters.of_finding(one), "changed": one.where is not None and one.where.file in changed}
+            for one in report.findings[:FINDINGS_AT_MOST]
+        ],
+        "functions": [{**one, "changed": file in changed} for file, one in _functions(found, base)],
+        "breaks": [{**_break(one, base), "of": filters.of_break(one)} for one in report.graph_breaks[:ROWS_AT_MOST]],
+        "choices": filters.choices(),
         "matrices": list(tables.matrices(report)),
         "bars": tables.bars(report),
+        "times": times(report),
         "graphs": graphs,
-        "guards": [guard(one, report) for one in report.guards[:ROWS_AT_MOST]],
+        "guards": guards(report),
+        "stacks": compilations.stacks(report),
+        "shapes": compilations.shapes(report),
+        "caches": compilations.caches(report),
+        "metrics": compilations.metrics(report),
     }
     return page(
         "report.html",
@@ -50,7 +62,7 @@ def render(report: Report, directory: Path | None = None) -> str:
         verdict=verdict(report) or ", ".join(present(report, told=False)) or "No graph breaks, recompiles or fallbacks",
         command=wording.command(report),
         facts=" · ".join(circumstances(report)),
-        warnings=[text for text in (wording.failed_passes(report), cut_short(report)) if text],
+        warnings=[text for text in (wording.failed_passes(report), cut_short(report), *wording.changed_sources(report)) if text],
         tiles=[{"name": name, "value": value} for name, value in _tiles(report)],
         issue=markdown.render(report),
         hidden_findings=max(0, len(report.findings) - FINDINGS_AT_MOST),
@@ -87,13 +99,16 @@ def _sections(parts: Mapping[str, Any], tables: Sequence[Mapping[str, Any]]) -> 
         yield "breaks", "Graph breaks"
     if parts["matrices"]:
         yield "versions", "Versions"
-    if parts["bars"]:
+    if parts["bars"] or parts["times"]:
         yield "time", "Compile time"
     yield from ((one["anchor"], one["title"]) for one in tables)
     if parts["graphs"]:
         yield "graphs", "Graphs"
     if parts["guards"]:
         yield "guards", "Guards"
+    for name, title in (("stacks", "Stacks"), ("shapes", "Shapes"), ("caches", "Caches"), ("metrics", "Metrics")):
+        if parts[name]:
+            yield name, title
     yield "environment", "Environment"
 
 
@@ -151,32 +166,36 @@ def _same(one: Location, other: Location | None) -> bool:
 # -- the ladder
 
 
-def _functions(found: Ladder, base: Path | None) -> Iterator[dict[str, Any]]:
+def _functions(found: Ladder, base: Path | None) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each function with the file that it is in."""
     for number, one in enumerate(found.functions):
         if not one.rungs:
             continue
         texts = coloured([rung.code for rung in one.rungs])
-        yield {
-            "name": clean(one.name, limit=100),
-            "place": wording.path(one.file, base) + ("" if one.line is None else f":{one.line}"),
-            "said": clean(one.said),
-            "depth": one.depth,
-            "matters": one.matters,
-            "rows": [
-                {
-                    "at": f"{number}-{rung.line}",
-                    "line": rung.line,
-                    "state": rung.state,
-                    "means": STATES[rung.state],
-                    "mark": _MARKS[rung.state],
-                    "code": text,
-                    "said": clean(" · ".join(_without_graph(rung)), limit=240),
-                    "graphs": [name for name in rung.graphs[:3] if OURS.match(name)],
-                    "breaks": _chips(rung.breaks, rung.marks),
-                }
-                for rung, text in zip(one.rungs, texts, strict=True)
-            ],
-        }
+        yield (
+            one.file,
+            {
+                "name": clean(one.name, limit=100),
+                "place": wording.path(one.file, base) + ("" if one.line is None else f":{one.line}"),
+                "said": clean(one.said),
+                "depth": one.depth,
+                "matters": one.matters,
+                "rows": [
+                    {
+                        "at": f"{number}-{rung.line}",
+                        "line": rung.line,
+                        "state": rung.state,
+                        "means": STATES[rung.state],
+                        "mark": _MARKS[rung.state],
+                        "code": text,
+                        "said": clean(" · ".join(_without_graph(rung)), limit=240),
+                        "graphs": [name for name in rung.graphs[:3] if OURS.match(name)],
+                        "breaks": _chips(rung.breaks, rung.marks),
+                    }
+                    for rung, text in zip(one.rungs, texts, strict=True)
+                ],
+            },
+        )
 
 
 def _without_graph(rung: Rung) -> Iterator[str]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from dynadiag.model.location import Location
 from dynadiag.model.report import Recompile, Report
+from dynadiag.model.run import Frame
 from dynadiag.render import wording
 from dynadiag.render.completeness import completeness
 from dynadiag.render.sanitise import clean
@@ -25,30 +26,50 @@ def own_id(name: str, kind: str) -> str:
 
 
 def matrices(report: Report) -> Iterator[dict[str, Any]]:
-    """By function a row for each recompile and a column for each value that changed: the changed cells are marked."""
-    groups: dict[tuple[str, str], list[Recompile]] = defaultdict(list)
+    """By function a row for each version and a column for each value that changed: the changed cells are marked.
+
+    Of the first version only what the first recompile found changed is known; a cell is empty where the record says nothing.
+    """
+    groups: dict[tuple[int, ...], list[Recompile]] = defaultdict(list)
+    known: dict[tuple[int, ...], list[Frame]] = defaultdict(list)
+    for frame in report.run.frames:
+        known[_code_of(frame)].append(frame)
     for one in report.recompiles:
-        frame = report.run.frame(one.frame)
-        groups[
-            ("" if frame is None else f"{frame.key.process}/{frame.key.frame}", wording.frame_name(frame.name if frame else None))
-        ].append(one)
-    for (_, name), versions in list(groups.items())[:40]:
+        found = report.run.frame(one.frame)
+        groups[(-1,) if found is None else _code_of(found)].append(one)
+    for key, versions in list(groups.items())[:40]:
         sources = list(dict.fromkeys(change.source for one in versions for change in one.changed))[:12]
         if not sources:
             continue
-        rows = [{"id": own_id(one.id, "r"), "cells": _version(one, sources)} for one in versions[:ROWS_AT_MOST]]
+        frames = known.get(key, [])
+        name = wording.frame_name(frames[0].name if frames else None)
+        rows = [_version(one, report, sources) for one in versions[:ROWS_AT_MOST]]
+        if len(frames) > 1 and frames[1].id == versions[0].frame:
+            before = {change.source: clean(change.old or "?", limit=60) for change in versions[0].changed}
+            cells = [_cell_of(_version_name(report, frames[0].id)), *(_cell_of(before.get(source, "")) for source in sources)]
+            rows.insert(0, {"id": "", "cells": cells})
         columns = [{"heading": "version", "numeric": False}, *({"heading": clean(text, limit=80), "numeric": False} for text in sources)]
         yield {"title": f"{name}: {wording.plural(len(versions), 'recompile')} ({versions[0].frame})", "columns": columns, "rows": rows}
 
 
-def _version(one: Recompile, sources: Sequence[str]) -> list[dict[str, Any]]:
+def _code_of(frame: Frame) -> tuple[int, ...]:
+    """What all versions of one compiled code object have in common."""
+    return tuple(-1 if part is None else part for part in (frame.key.process, frame.key.epoch, frame.key.frame, frame.key.autograd))
+
+
+def _version_name(report: Report, frame_id: str) -> str:
+    frame = report.run.frame(frame_id)
+    return frame_id if frame is None else f"{frame.id} [{frame.key.text}]"
+
+
+def _version(one: Recompile, report: Report, sources: Sequence[str]) -> dict[str, Any]:
     changes = {change.source: change for change in one.changed}
-    cells = [{"parts": [_part(f"{one.id} {one.frame}", code=True)], "numeric": False, "changed": False}]
+    cells = [{"parts": [_part(f"{_version_name(report, one.frame)} {one.id}", code=True)], "numeric": False, "changed": False}]
     for source in sources:
         change = changes.get(source)
         text = "" if change is None else f"{clean(change.old or '?', limit=60)} → {clean(change.new or '?', limit=60)}"
         cells.append({"parts": [_part(text)], "numeric": False, "changed": change is not None})
-    return cells
+    return {"id": own_id(one.id, "r"), "cells": cells}
 
 
 def _part(text: str, *, code: bool = False, before: str = "", href: str = "") -> dict[str, Any]:
@@ -153,8 +174,13 @@ def _cell(cell: Cell, *, numeric: bool = False) -> dict[str, Any]:
 
 
 def _pairs(title: str, pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
-    rows = [plain_row(name, value) for name, value in pairs]
-    return {"title": title, "columns": [{"heading": "name", "numeric": False}, {"heading": "value", "numeric": False}], "rows": rows}
+    return plain_table(title, ("name", "value"), pairs)
+
+
+def plain_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> dict[str, Any]:
+    """A table of plain texts."""
+    columns = [{"heading": name, "numeric": False} for name in headings]
+    return {"title": title, "columns": columns, "rows": [plain_row(*row) for row in rows]}
 
 
 def plain_row(*texts: str, name: str = "") -> dict[str, Any]:

@@ -1,12 +1,16 @@
 """What our own part does when it fails: the script's exit status stays, and no half of a file is left."""
 
+import json
 import os
 
 import pytest
 from typer.testing import CliRunner
 
 from dynadiag.errors import UnreadableInputError
+from dynadiag.model.run import Run, RunInfo, SourceFunction
 from dynadiag.record import RecordResult
+from dynadiag.render import json_report
+from dynadiag.render.html import report_page
 from dynadiag_cli import showing
 from dynadiag_cli.app import app
 
@@ -68,3 +72,34 @@ def test_quiet_verbose_and_color(tmp_path):
     assert len(shown("-q").splitlines()) < 6 < len(shown().splitlines()) < len(shown("-v").splitlines())
     assert "Files in" not in shown("-q") and shown("-q").startswith("NO")
     assert "\x1b[" in shown("--color", "always") and "\x1b[" not in shown() + shown("--color", "never")
+
+
+def test_the_trace_file_is_written_where_phases_were_timed(tmp_path, capsys):
+    head = 'V0101 10:00:00.000000 7 torch/_dynamo/x.py:1] {{{}, "frame_id": 0, "frame_compile_id": 0}}\n'
+    log = tmp_path / "a.log"
+    log.write_text(head.format('"dynamo_start": {"stack": []}'))
+    assert CliRunner().invoke(app, ["explain", str(log), "-q", "--trace", str(tmp_path / "t.json")]).exit_code == 0
+    assert not (tmp_path / "t.json").exists()
+    with log.open("a") as more:
+        for kind, at in (("B", 100), ("E", 350)):
+            more.write(head.format('"chromium_event": {}, "has_payload": "x"'))
+            event = {"name": "dynamo", "ts": at, "args": {}, "ph": kind, "cat": "dynamo_timed", "tid": 0, "pid": 0}
+            more.write("\t" + json.dumps(event, indent=0).replace("\n", "\n\t") + "\n")
+    assert CliRunner().invoke(app, ["explain", str(log), "-q", "--trace", str(tmp_path / "t.json")]).exit_code == 0
+    phases = [event for event in json.loads((tmp_path / "t.json").read_text())["traceEvents"] if event["ph"] == "X"]
+    assert [(one["name"], one["ts"], one["dur"]) for one in phases] == [("dynamo", 0, 250)]
+
+
+def test_only_files_of_an_own_run_are_compared(tmp_path, monkeypatch):
+    """A log that somebody mailed names files; none of them is opened."""
+    source = tmp_path / "train.py"
+    source.write_text("def f():\n    return 2\n")
+    function = SourceFunction(str(source), 1, "f", "def f():\n    return 1")
+    run = Run(info=RunInfo(directory=str(tmp_path)), functions=(function,))
+    (tmp_path / "dynadiag-run.json").write_text('{"format": 1}')
+    assert showing._build(run, tmp_path).changed_sources == ()
+    monkeypatch.setattr("dynadiag.record.directory.is_ours", lambda *_: True)
+    report = showing._build(run, tmp_path)
+    assert report.changed_sources == (str(source),)
+    assert "train.py changed since this was recorded" in report_page.render(report)
+    assert "train.py changed since this was recorded" in json_report.dumps(report)

@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from dynadiag.render.html import graphs, report_page
+from dynadiag.render.html import graphs, report_page, tables
 from tests.unit.render.test_every_string import HOSTILE, assert_plain, filled
 
 
@@ -98,6 +98,19 @@ def test_pictures_and_texts_have_limits(samples, tmp_path, monkeypatch):
     monkeypatch.setattr(graphs, "PICTURE_BYTES", 400)
     found = Page(report_page.render(report, tmp_path))
     assert len([value for value in found.all("src") if value.startswith("data:image/svg+xml;base64,")]) == 1
+
+
+def test_versions_are_rows_and_guarded_values_are_columns(samples):
+    report = samples.sample_report()
+    first, second = report.run.frames[2:4]
+    second = dataclasses.replace(second, key=first.key._replace(compile=1))
+    run = dataclasses.replace(report.run, frames=(*report.run.frames[:3], second, report.run.frames[4]))
+    (matrix,) = tables.matrices(dataclasses.replace(report, run=run))
+    assert [column["heading"] for column in matrix["columns"]] == ["version", "L['scale']"]
+    shown = [[(cell["parts"][0]["text"], cell["changed"]) for cell in row["cells"]] for row in matrix["rows"]]
+    assert shown == [[("f2 [2/0]", False), ("1.0", False)], [("f3 [2/1] r0", False), ("1.0 → 2.0", True)]]
+    (matrix,) = tables.matrices(report)  # the first version is not in the log: nothing is said of it
+    assert [row["id"] for row in matrix["rows"]] == ["r0"]
 
 
 def test_a_run_that_compiled_nothing_has_a_page(samples):

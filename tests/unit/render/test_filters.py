@@ -1,0 +1,37 @@
+"""Findings of the own code, of libraries and of ranks can be told apart, with style rules alone."""
+
+from dataclasses import replace
+
+from dynadiag.render.html import filters, report_page
+from tests.unit.render.test_html_page import Page
+
+
+def classes(page):
+    return {attributes["id"]: attributes.get("class", "") for tag, attributes in page.tags if tag == "article"}
+
+
+def test_a_break_is_a_librarys_where_dynamo_stopped_in_one(samples):
+    page = Page(report_page.render(samples.sample_report()))
+    assert classes(page) == {"n0": "mine", "n1": "library", "n2": "mine", "b0": "library", "b1": "mine"}
+    assert {"only-all", "only-mine", "only-library"} <= set(page.all("id"))
+    (style,) = page.raw["style"]
+    assert "main:has(#only-mine:checked) article.library{display:none}" in style
+
+
+def test_what_has_no_line_is_never_hidden(samples):
+    report = samples.sample_report()
+    lost = replace(report.findings[2], where=None, evidence=())
+    page = Page(report_page.render(replace(report, findings=(lost,), graph_breaks=report.graph_breaks[:1])))
+    assert classes(page) == {"n2": "", "b0": "library"}
+    assert "only-mine" not in page.all("id")  # there is nothing to choose
+
+
+def test_ranks_can_be_chosen_where_there_are_several(samples):
+    report = samples.sample_report()
+    first = replace(report.run.processes[0], rank=0)
+    frames = (*report.run.frames[:3], *(replace(one, key=one.key._replace(process=1)) for one in report.run.frames[3:]))
+    run = replace(report.run, processes=(first, replace(first, index=1, rank=1)), frames=frames)
+    page = Page(report_page.render(replace(report, run=run)))
+    assert classes(page)["n1"] == "library ranked rank-0" and classes(page)["b1"] == "mine ranked rank-1"
+    assert [name for name in page.all("id") if name.startswith("rank-")] == ["rank-all", "rank-0", "rank-1"]
+    assert all(f"#rank-{rank}:checked" in filters.RULES for rank in range(filters.RANKS_AT_MOST))

@@ -1,0 +1,71 @@
+"""Texts in a page: coloured, cut at source lines, and all forms of a graph beside each other."""
+
+from html import unescape
+
+import pytest
+
+from dynadiag.render.html import code, graphs
+from dynadiag.trace import read_payload
+from tests.unit.render.page_samples import CODE, DYNAMO, rich_report
+
+AT = {("/home/me/proj/train.py", 41): "0-41", ("/home/me/proj/train.py", 23): "0-23"}
+
+
+def test_a_graph_is_cut_where_its_comments_name_another_line():
+    parts = list(code.graph_text(DYNAMO, AT, 10_000))
+    assert [row for row, _ in parts] == [None, "0-41", "0-23"]
+    assert "torch._C._nn.linear" in parts[1][1] and '<span class="c"># File:' in parts[1][1]
+
+
+def test_output_code_is_lit_where_its_comments_name_nodes_of_the_graph():
+    names = code.rows_of_names(DYNAMO, AT, 10_000)
+    assert names == {"y": "0-41", "z": "0-23"}
+    parts = list(code.output_code(CODE, names, 10_000))
+    assert [row for row, _ in parts] == [None, "0-41 0-23", None]
+    assert "cpp_fused_0(buf0)" in parts[1][1]
+
+
+@pytest.mark.parametrize(
+    "text", ["<script>x</script>\n'''<b>\n&amp;", "f'{" * 3000, '"""' * 5000, "\\\n" * 2000, "\t\0\x1b[31m\n\ud800<i>", ""]
+)
+def test_any_text_stays_text(text):
+    made = "".join(part for _, part in code.graph_text(text, {}, 60_000))
+    bare = made.replace("</span>", "")
+    for name in ("k", "s", "c", "nf", "mi"):
+        bare = bare.replace(f'<span class="{name}">', "")
+    assert "<" not in bare and unescape(bare) == code.clean_block(text, limit=60_000, lines=20_000)
+
+
+def test_the_forms_of_a_graph_stand_side_by_side(tmp_path):
+    report = rich_report(tmp_path)
+    assert read_payload(report.run.listings[0].text) == CODE
+    (first, *_), notes = graphs.graphs(report, AT, None)
+    assert [form["title"] for form in first["forms"]] == ["Dynamo (g0)", "Inductor's output code of 0_forward (o0)"]
+    assert first["left"] == ["g2"]
+    assert any("`dynadiag graph RUN ID --text` prints each" in note for note in notes)
+
+
+def test_without_room_the_page_says_which_texts_it_lacks(tmp_path, monkeypatch):
+    monkeypatch.setattr(graphs, "TEXT_BYTES", len(DYNAMO) + 300)
+    (first, *_), _ = graphs.graphs(rich_report(tmp_path), AT, None)
+    assert [form["title"] for form in first["forms"]] == ["Dynamo (g0)"] and first["left"] == ["o0", "g2"]
+
+
+def test_colour_is_bounded_apart_from_the_text(tmp_path, monkeypatch):
+    monkeypatch.setattr(graphs, "COLOURED_BYTES", len(DYNAMO))
+    (first, *_), _ = graphs.graphs(rich_report(tmp_path), AT, None)
+    dynamo, code = ("".join(part for _, part in form["parts"]) for form in first["forms"])
+    assert "<span" in dynamo and "<span" not in code and "1 &lt; 2" in code
+
+
+def test_a_text_that_is_cut_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(graphs, "_LONGEST_TEXT", 60)
+    (first, *_), _ = graphs.graphs(rich_report(tmp_path), AT, None)
+    assert first["forms"][0]["cut"] == f"The first 60 of {len(DYNAMO):,} characters."
+
+
+def test_a_log_that_is_gone_leaves_the_texts_out(tmp_path):
+    report = rich_report(tmp_path)
+    (tmp_path / "log").unlink()
+    (first, *_), _ = graphs.graphs(report, AT, None)
+    assert first["forms"] == [] and first["left"] == ["g0", "o0", "g2"]
