@@ -17,6 +17,12 @@ sys.dont_write_bytecode = False
 settings.load_profile("ci")
 
 
+def pytest_collection_modifyitems(items):
+    """Modules with a slow test first, each in one piece: at the end two workers share what is short."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
+
+
 @pytest.fixture(autouse=True)
 def environment_as_before():
     """What a test leaves in the environment is gone after it: an emitted test turned inductor's caches off for all later ones."""
