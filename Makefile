@@ -25,7 +25,7 @@ demo: setup
 	.venv/bin/dynadiag explain samples/bert_train_step.py $(DEMO_ARGS)
 
 test: setup
-	$(python) -m pytest -n $(WORKERS) $(PYTEST_ARGS)
+	$(python) -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 lint: setup
 	$(python) -m ruff check .

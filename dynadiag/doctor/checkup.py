@@ -37,7 +37,10 @@ _MEBIBYTE = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TorchFacts:
-    """What the inspected interpreter says of itself and its torch; `problem` is why there is no torch to use."""
+    """What the inspected interpreter says of itself and its torch; `problem` is why there is no torch to use.
+
+    `keeps_bytecode` is False where torch's sources have none and Python may write none: each process then compiles them anew.
+    """
 
     python: str | None = None
     executable: str | None = None
@@ -49,6 +52,7 @@ class TorchFacts:
     cuda_available: bool | None = None
     devices: tuple[Mapping[str, Any], ...] = ()
     triton: str | None = None
+    keeps_bytecode: bool | None = None
     problem: str | None = None
 
     @property
@@ -194,7 +198,11 @@ def _version_rows(checkup: Checkup) -> list[tuple[str, str]]:
         ("script's Python", f"{torch.python or 'not known'} ({torch.executable or 'not known'})"),
         ("torch", _torch_version(checkup)),
         ("triton", torch.triton or "not installed"),
+        *([("bytecode", _NO_BYTECODE)] if torch.keeps_bytecode is False else []),
     ]
+
+
+_NO_BYTECODE = "torch has none and Python is told to write none: each process compiles torch's sources again"
 
 
 def _torch_version(checkup: Checkup) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import platform
 import sys
@@ -43,6 +44,7 @@ def torch_facts() -> dict[str, Any]:
         "cuda_available": available,
         "devices": devices_of(torch) if available else [],
         "triton": version_of("triton"),
+        "keeps_bytecode": not sys.dont_write_bytecode or Path(importlib.util.cache_from_source(torch.__file__)).is_file(),
     }
 
 

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PROGRAM = Path(__file__).with_name("parity_program.py")
 # A loaded machine must not end a scenario.
 LIMITS = ("--timeout", "900", "--budget", "3000")
@@ -20,6 +22,7 @@ TRUTH = {
 }
 
 
+@pytest.mark.slow
 def test_what_is_found_is_the_truth(tmp_path):
     inductor = ["--inductor"] if shutil.which("g++") or shutil.which("clang++") else []
     command = [sys.executable, "-m", "dynadiag", "parity", "--out", tmp_path / "run", *LIMITS, "--load", PROGRAM, PROGRAM, *inductor]

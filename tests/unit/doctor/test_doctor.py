@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import py_compile
 import re
 import stat
 import subprocess
@@ -100,6 +101,25 @@ def test_the_text_is_one_fence_that_no_value_can_end(interpreter, monkeypatch):
     text = doctor.as_text(doctor.examine(interpreter(answer(torch="2.15.0`"))))
     assert text.startswith("```text\n") and text.endswith("\n```")
     assert text.count("`") == 6 and "\x1b" not in text and "\n#" not in text
+
+
+@pytest.mark.parametrize(("keeps", "told"), [(False, True), (True, False), (None, False)])
+def test_missing_bytecode_is_told_where_it_stays_missing(interpreter, keeps, told):
+    text = doctor.as_text(doctor.examine(interpreter(answer(torch="2.15.0", keeps_bytecode=keeps))))
+    assert ("each process compiles torch's sources again" in text) is told
+
+
+STAND_IN = "class version: git_version = cuda = hip = None\nclass cuda: is_available = staticmethod(bool)\n__version__ = '2.15.0'\n"
+
+
+@pytest.mark.parametrize(("writes", "compiled"), [(True, False), (False, True), (False, False)])
+def test_bytecode_is_looked_for_beside_torch(tmp_path, writes, compiled):
+    (tmp_path / "torch.py").write_text(STAND_IN)
+    if compiled:
+        py_compile.compile(str(tmp_path / "torch.py"))
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), **({} if writes else {"PYTHONDONTWRITEBYTECODE": "1"})}
+    done = subprocess.run([sys.executable, checkups.probe.__file__], env=environment, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout.partition(MARKER)[2])["keeps_bytecode"] is (writes or compiled)
 
 
 def test_only_settings_of_torch_and_the_compiler_are_shown(interpreter, monkeypatch):

@@ -42,6 +42,7 @@ def by_name(items, key):
     return {item[key]: item for item in items}
 
 
+@pytest.mark.slow
 def test_a_fix_is_compared_with_what_it_fixes_and_a_wrong_one_is_caught(tmp_path):
     (tmp_path / "program.py").write_text(WRONG)
     for name in ("user.name", "user.email"):

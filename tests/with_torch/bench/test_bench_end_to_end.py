@@ -25,6 +25,7 @@ def bench(folder, *arguments):
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=1500)
 
 
+@pytest.mark.slow
 @pytest.mark.any_torch
 def test_each_arm_has_its_row_and_a_crash_stops_no_other(tmp_path):
     done = bench(tmp_path, PROGRAM, "--arms", "eager,aot_eager,planted_crash,planted_wrong")
@@ -71,6 +72,7 @@ with torch.no_grad():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.any_torch
 def test_a_script_without_a_mark_is_taken_over_and_compared_with_its_fix(tmp_path):
     (tmp_path / "script.py").write_text(SCRIPT)
@@ -101,6 +103,7 @@ for number in range(int(sys.argv[1])):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.any_torch
 def test_variants_of_a_script_are_timed_by_their_loop(tmp_path):
     (tmp_path / "script.py").write_text(LOOP)

@@ -8,9 +8,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.with_torch.compare.four_verbs import verdicts
 from tests.with_torch.compare.triples import all_triples
 
+pytestmark = [pytest.mark.any_torch, pytest.mark.slow]
 HERE = Path(__file__).parent
 GOLDEN = HERE / "golden_verdicts.json"
 VERBS = ("explain --parity", "parity", "minify", "bench")

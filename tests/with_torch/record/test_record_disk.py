@@ -1,9 +1,12 @@
 """A log that cannot be written or grows too large costs one warning and nothing else."""
 
+import pytest
+
 from dynadiag.render.completeness import completeness
 from dynadiag.report import build
 from dynadiag.trace import load
 
+pytestmark = pytest.mark.any_torch
 PROGRAM = """
 import resource, sys, torch
 if len(sys.argv) > 1:

@@ -50,6 +50,7 @@ def minify(folder, script, *arguments, options=()):
 
 
 @pytest.mark.slow
+@pytest.mark.any_torch
 def test_a_script_that_dies_ends_as_one_proven_file(tmp_path):
     done = minify(tmp_path, CRASHING, "crash", options=["--no-ablation"])
     assert done.returncode == 0, done.stderr

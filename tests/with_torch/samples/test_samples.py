@@ -91,6 +91,7 @@ for options in {ways!r}:
 
 
 @pytest.mark.slow
+@pytest.mark.any_torch
 def test_bert_trains_in_every_variant_and_precision():
     ways = [["--variant", variant] for variant in VARIANTS] + [
         ["--precision", name, "--variant", "base"] for name in ("tf32", "bf16", "fp16")
