@@ -19,6 +19,7 @@ from dynadiag.advice.source import SourceLine, dotted
 from dynadiag.advice.tensor_names import (
     ELEMENTWISE,
     IN_PLACE,
+    NO_TENSORS,
     REDUCTIONS,
     SINGLE_OF_SINGLE,
     TAKE_BOTH,
@@ -44,8 +45,7 @@ _NO_ROOTS: Mapping[str, str] = MappingProxyType({})
 class Place:
     """One row (from 1) of a function as it is written.
 
-    `tensors`: the names of the function that the recorded graphs take as tensors, `singles` those of them without dimensions;
-    `no_gradient`: all that these graphs take are floats that require no gradient.
+    `tensors` are the names that recorded graphs take as tensors, `singles` those without dimensions; `no_gradient`: all are floats without.
     """
 
     node: ast.FunctionDef | ast.AsyncFunctionDef
@@ -191,7 +191,9 @@ class Place:
     def _named_tensor(self, name: str, steps: int) -> bool:
         if name.partition(".")[0] in _MODULES:
             return False
-        if name in self.tensors or any(self.is_tensor(value, steps + 1) for value in self.values(name)):
+        if name in self.tensors and not any(map(_leaves_tensors, self.values(name))):
+            return True
+        if any(self.is_tensor(value, steps + 1) for value in self.values(name)):
             return True
         return any(self._used_as_tensor(one) for one in self.reads(name))
 
@@ -358,6 +360,12 @@ class Place:
 def _may_catch(handler: str | None, raised: str) -> bool:
     caught, kind = (getattr(builtins, name or "", None) for name in (handler, raised))
     return not (isinstance(caught, type) and isinstance(kind, type)) or issubclass(kind, caught)
+
+
+def _leaves_tensors(value: ast.expr) -> bool:
+    """Whether the value may be no tensor, though it is computed from one: `x = x.shape[0]`."""
+    names = (dotted(one) or "" for one in ast.walk(value) if isinstance(one, ast.Attribute | ast.Name))
+    return any(name.rpartition(".")[2] in NO_TENSORS for name in names)
 
 
 def _is_number(node: ast.expr) -> bool:

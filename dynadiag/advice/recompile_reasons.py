@@ -25,12 +25,18 @@ def split_reason(cause: Cause) -> str | None:
     if cause.kind == "value" and not cause.source.startswith("___") and cause.values and all(map(_NUMBER.match, cause.values)):
         return None
     split = cause.split
-    place = None if split is None else split.place
-    if split is None or (place is not None and _TORCHS_OWN_BREAK.search(place.file.replace("\\", "/"))):
+    if split is None or not is_split(cause):
         return None
+    place = split.place
     break_ = "a graph break" if split.gb_id is None else f"{split.gb_id}"
     at = "" if place is None else f" at {short_place(place)}"
     return f"This code has its own versions only because {break_}{at} ends the graph of `{split.outer}`: fix that break first."
+
+
+def is_split(cause: Cause) -> bool:
+    """Whether a break that somebody can end gives the code its own versions."""
+    place = None if cause.split is None else cause.split.place
+    return cause.split is not None and not (place is not None and _TORCHS_OWN_BREAK.search(place.file.replace("\\", "/")))
 
 
 def reason(cause: Cause) -> str | None:

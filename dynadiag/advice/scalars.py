@@ -44,6 +44,8 @@ def _who_needs(context: BreakContext, reads: list[ast.Call]) -> str:
     nodes = [] if place is None else [node for one in reads if (node := place.at(context.line, one)) is not None]
     use = next(filter(None, (place.number_use(node) for node in nodes)), None) if place is not None else None
     text = "" if use is None or place is None else place.whole(use)
+    if isinstance(use, ast.Call) and (dotted(use.func) or "").rpartition(".")[2] in ("clamp", "clip"):
+        return f"{quoted(text)} takes two numbers or two tensors, and this line reads one of the two"
     return f"{quoted(text)} may need a Python number" if text else _NEEDED
 
 

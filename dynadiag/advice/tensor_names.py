@@ -27,3 +27,9 @@ ELEMENTWISE = frozenset(
 # Elsewhere their gradient is infinite, and so `nan` where `torch.where` did not choose them.
 WITHOUT_GRADIENT = frozenset(("exp", "log", "log1p", "pow", "reciprocal", "rsqrt", "sqrt"))
 SINGLE_OF_SINGLE = frozenset(("isnan", "isinf", "isfinite", "abs", "sqrt", "exp", "log", "float", "int", "bool", "logical_not", "detach"))
+NO_TENSORS = frozenset(
+    (
+        "shape", "size", "item", "tolist", "numpy", "numel", "dim", "ndim", "dtype", "device", "stride", "data_ptr", "len", "int", "float",
+        "bool", "str", "list", "tuple", "dict",
+    )
+)  # fmt: skip

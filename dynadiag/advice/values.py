@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from dynadiag.advice.break_context import BreakContext, Rule, Said, option, rewrite, say, withhold
+from dynadiag.advice.source import dotted
 
 _PYTHON_VALUE = "the call returns a Python value that a graph does not have"
 
@@ -79,7 +80,8 @@ def set_data(context: BreakContext) -> Iterator[Said]:
     target = statement.targets[0] if isinstance(statement, ast.Assign) and len(statement.targets) == 1 else None
     if isinstance(statement, ast.Assign) and isinstance(target, ast.Attribute) and target.attr == "data" and place is not None:
         found = place.statement()
-        if isinstance(found, ast.Assign) and place.same_shape(found.value, found.targets[0]):
+        itself = any(dotted(one) == dotted(target) for one in ast.walk(statement.value))
+        if itself and isinstance(found, ast.Assign) and place.same_shape(found.value, found.targets[0]):
             name = context.line.text(target.value)
             after = f"with torch.no_grad():\n    {name}.copy_({context.line.text(statement.value)})"
             yield from rewrite(context, "data-copy", after, "Write the new values into the tensor instead of replacing its memory")

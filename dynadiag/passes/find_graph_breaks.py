@@ -82,13 +82,8 @@ def _by_cause(group: Sequence[GraphBreak]) -> list[list[GraphBreak]]:
         cure = _cure(site)
         refused = re.search(r"qualname: ([\w.<>]+)", site.context or "")
         name = (site.gb_id or site.reason, refused[1] if refused else None)
-        key = (
-            ("own",)
-            if _is_own(site) or (site.gb_id, _changes(site)) in own
-            else ("cure", cure)
-            if cure is not None and cures[cure] > 1
-            else name
-        )
+        as_own = _is_own(site) or (site.gb_id, _changes(site)) in own
+        key = ("own",) if as_own else ("cure", cure) if cure is not None and cures[cure] > 1 else name
         found.setdefault(key, []).append(site)
     return list(found.values())
 

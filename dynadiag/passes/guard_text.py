@@ -19,7 +19,7 @@ from dynadiag.passes.tensor_guards import tensor, tensor_type
 _ENTRY = re.compile(r"^(?P<entry>!?\d+(?:/\d+){1,2}(?:_\d+)?): (?P<rest>.*)$", re.DOTALL)
 _STACK_TITLE = "\nUser stack trace:\n"
 _STACK_LINE = re.compile(r'^ {2}File "(?P<file>.*)", line (?P<line>\d+), in (?P<function>.+)$')
-_COMMENT_PLACE = re.compile(r"# (?:(?P<code>.*)  # )?(?P<file>[^#\n]+?):(?P<line>\d+) in (?P<function>\S+)")
+_COMMENT_PLACE = re.compile(r"# (?:(?P<code>.*)  # )?\(?(?P<file>[^#\n]+?):(?P<line>\d+) in (?P<function>[^\s)]+)")
 _TEXT_LIMIT = 8_000
 _COMMENT_LIMIT = 3_000  # torch leaves the source line out when the comment gets longer than 1,024 characters
 

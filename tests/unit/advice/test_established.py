@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dynadiag.advice.graph_breaks import advised
+from dynadiag.model.graph import TracedInput
 from dynadiag.model.location import Location
 from dynadiag.model.run import BreakEvent, CompileKey, Frame, Process, Run, RunInfo
 
@@ -33,15 +34,32 @@ def broken(gb_id, stack, context="", explanation="", frame="f0"):
     )
 
 
+def taken(name, shape, requires_grad=False, dtype="torch.float32"):
+    rest = {"stride": None, "device": None, "is_leaf": True, "is_parameter": False, "storage": None}
+    return TracedInput(frame="f0", source=f"L['{name}']", shape=shape, requires_grad=requires_grad, dtype=dtype, **rest)
+
+
 def said(
-    gb_id, *body, context="", below=(), explanation="", others=(), compiled=FILE, name="f", recorded=True, options=OPTIONS, caller="", at=90
+    gb_id,
+    *body,
+    context="",
+    below=(),
+    explanation="",
+    others=(),
+    compiled=FILE,
+    name="f",
+    recorded=True,
+    options=OPTIONS,
+    caller="",
+    at=90,
+    took=(),
 ):
     """The advice by slug and the reason; the line that breaks is the one that begins with ">>> ", else the first."""
     row = next((number for number, one in enumerate(body) if one.lstrip().startswith(">>> ")), 0)
     rows = ["def f(self, x, n):", *(f"    {one.replace('>>> ', '')}" for one in body)]
     own = Location(FILE, 11 + row, "f", rows[row + 1].strip())
     frames = tuple(
-        Frame(id=f"f{number}", key=CompileKey(0, 0, number, 0), attempts=1, name=name, file=file, line=1, outcome="broke")
+        Frame(id=f"f{number}", key=CompileKey(0, 0, number, 0), attempts=1, name=name, file=file, line=10, outcome="broke")
         for number, file in enumerate((compiled, FILE))
     )
     calls = [Location(FILE, 200 + number, "g", one.strip()) for number, one in enumerate(caller.split("\n")) if "f(x)" in one]
@@ -51,6 +69,7 @@ def said(
         processes=(Process(index=0, log="a.log", torch="2.15.0", option_names=options),),
         frames=frames,
         blocks={(FILE, 10): "\n".join(rows), (FILE, 200): caller} if recorded else {},
+        traced_inputs=tuple(taken(*one) for one in took),
         breaks=(event, *(broken(other, (Location(FILE, at, "f", code),), frame="f1") for other, code in others)),
     )
     fixes, reason = advised(event, run)
@@ -283,6 +302,29 @@ def test_any_other_branch_is_left_as_it_is(body, why):
     assert found == {} and why in reason
 
 
+FREE, TRAINED, SMALL = ("x", (4, 4)), ("x", (4, 4), True), ("n", ())
+
+
+@pytest.mark.parametrize(
+    ("body", "took", "after"),
+    [
+        (("if n > 0:", "    y = x * 2", "else:", "    y = x - 1", "return y"), (TRAINED, SMALL), "y = torch.where(n > 0, x * 2, x - 1)"),
+        (("if n > 0:", "    y = x * 2", "else:", "    y = x - 1", "return y"), (TRAINED, ("n", (1, 1))), None),  # of which shape is `y`?
+        (("if n > 0:", "    y = x * 2", "else:", "    y = x - 1", "return y"), (), None),
+        (("g = 0.8", ">>> if x.mean() < 0.5:", "    x = x.pow(g)", "return x"), (FREE,), "x = torch.where(x.mean() < 0.5, x.pow(g), x)"),
+        (("g = 0.8", ">>> if x.mean() < 0.5:", "    x = x.pow(g)", "return x"), (TRAINED,), None),  # the gradient of 0 ** 0.8 is not finite
+        (("m = x.norm()", ">>> if m > 1.0:", "    x = x / m", "return x"), (FREE,), "x = torch.where(m > 1.0, x / m, x)"),
+        (("m = x.norm()", ">>> if m > 1.0:", "    x = x / m", "return x"), (TRAINED,), None),
+        (("m = x.norm()", ">>> if m > 1.0:", "    x = x / m", "return x"), (("x", (4,), False, "torch.int64"),), None),  # of two types
+        (("s = torch.tensor(1.0)", ">>> if n > 0:", "    s *= 0.5", "return s"), (SMALL,), "s = torch.where(n > 0, s * 0.5, s)"),
+    ],
+)
+def test_what_the_recorded_graphs_took_decides_on_a_choice(body, took, after):
+    found, reason = said("GB0170", *body, took=took)
+    assert [one.after for one in found.values()] == ([] if after is None else [after])
+    assert found or "`torch.where` computes both values" in reason
+
+
 @pytest.mark.parametrize(
     ("body", "slugs"),
     [
@@ -387,6 +429,7 @@ def test_new_memory_is_copied_into_where_the_value_has_the_tensors_shape():
     found, _ = said("GB0056", "n.data = n.data * 0.9", "return x")
     assert found["data-copy"].after == "with torch.no_grad():\n    n.copy_(n.data * 0.9)"
     assert said("GB0056", "n.data = x", "return n")[0] == {}
+    assert said("GB0056", "n.data = x", "return n", took=(FREE,))[0] == {}  # of another shape
 
 
 @pytest.mark.parametrize(
@@ -439,6 +482,11 @@ def test_a_function_that_computes_a_gradient_is_no_train_step():
 def test_the_use_that_may_need_the_number_is_named(body, use):
     found, reason = said("GB0124", *body)
     assert not found and reason == f"{use} may need a Python number"
+
+
+def test_a_bound_is_not_said_to_need_a_number_where_both_could_be_tensors():
+    found, reason = said("GB0124", ">>> hi = x.max().item()", "lo = x.min().item()", "return torch.clamp(x, lo, hi)")
+    assert not found and reason == "`torch.clamp(x, lo, hi)` takes two numbers or two tensors, and this line reads one of the two"
 
 
 def test_a_name_that_is_computed_from_itself_is_looked_up_once():

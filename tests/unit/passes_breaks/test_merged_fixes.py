@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from dynadiag.model.location import Location
 from dynadiag.passes.find_graph_breaks import find_graph_breaks
 
 CONSTANT = "builtin print [<class 'torch._dynamo.variables.constant.ConstantVariable'>] False"
@@ -32,3 +33,14 @@ def test_changes_of_different_lines_stay_apart(maker, at):
         )
     texts = [advice.text for finding in find_graph_breaks(maker.run()).findings for advice in finding.fix]
     assert any("print(a)" in text for text in texts) and any("print(b)" in text for text in texts)
+
+
+def test_a_logger_call_that_breaks_on_its_line_and_inside_is_one_finding(maker, at):
+    frame, line = maker.frame("step", line=1), at(3, "step", 'log.info("%s", x)')
+    inside = Location("/usr/lib/python3.12/logging/__init__.py", 1488, "info", "if self.isEnabledFor(INFO):")
+    said = {"gb_id": "GB0291", "gb_type": "logging.Logger method not supported for non-export cases"}
+    method = "method: <Logger lm (INFO)>.{}, args: [TensorVariable()], kwargs: {{}}"
+    maker.breaks_at(frame, line, context=method.format("info"), **said)
+    maker.breaks_at(frame, line, inside, context=method.format("isEnabledFor"), **said)
+    (finding,) = find_graph_breaks(maker.run()).findings
+    assert finding.cost.value == 2 and [one.slug for one in finding.fix] == ["logger-ignore", "logger-guard"]

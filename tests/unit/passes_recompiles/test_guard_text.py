@@ -235,3 +235,9 @@ def test_texts_near_the_grammar_are_taken(text):
 def test_string_values_come_back_exactly(value):
     failed = parse_reason("0/0: " + padded(f"mode == {value!r}"))
     assert (failed.kind, failed.source, failed.expected) == ("value", "mode", repr(value))
+
+
+def test_the_place_of_a_guard_of_torchs_own_stands_in_brackets():
+    file = "fx/passes/_tensorify_python_scalars.py"
+    origin = parse_reason(f"0/0: ___stack1.item() == 0.5  # ({file}:443 in _tensorify_impl)").origin
+    assert (origin.file, origin.line, origin.function) == (file, 443, "_tensorify_impl")

@@ -30,6 +30,34 @@ class branches_on_data:
         return x * 2
 
 
+class branches_to_divide:
+    """No gradient flows: the division that is not chosen can be by zero."""
+
+    breaks = {"GB0170"}
+
+    def before(x):
+        n = x.norm()
+        if n > 1.0:
+            x = x / n
+        return x * 2
+
+    def if_where(x):
+        n = x.norm()
+        x = torch.where(n > 1.0, x / n, x)
+        return x * 2
+
+
+class branches_to_divide_what_is_trained:
+    breaks = {"GB0170"}
+    inputs = leaf
+
+    def before(x):
+        n = x.norm()
+        if n > 1.0:
+            x = x / n
+        return x * 2
+
+
 class branches_to_call:
     breaks = {"GB0170"}
 
