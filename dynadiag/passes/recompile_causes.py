@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dynadiag.advice.function_source import FunctionSource, parse_function
@@ -20,7 +20,7 @@ from dynadiag.facts.user_frames import (
     source_function,
 )
 from dynadiag.model.location import Location
-from dynadiag.model.run import Frame, Run
+from dynadiag.model.run import Frame, Run, SourceFunction
 from dynadiag.passes.compile_calls import Called
 from dynadiag.passes.stack_values import ON_STACK
 from dynadiag.passes.transitions import CodeObject, Row
@@ -114,14 +114,26 @@ _CHILD = re.compile(r"(?:\.__dict__\['_modules'\]|\._modules)\['(\w+)'\]")
 
 def _reader(attribute: str, origin: Location | None, parts: frozenset[str], run: Run) -> FunctionSource | None:
     """The recorded function with the line that read the attribute, if no other one has an attribute of the name."""
-    place = None if origin is None or origin.line is None else full_place(origin, run)
+    having = _readers(run).get(attribute, ())
+    place = full_place(origin, run) if len(having) == 1 and origin is not None and origin.line is not None else None
     if place is None or place.line is None:
         return None
-    named = re.compile(rf"\.{re.escape(attribute)}\b(?!\()")
-    having = [one for one in run.functions if named.search(one.text)]
-    inside = len(having) == 1 and having[0].file == place.file and 0 <= place.line - having[0].line <= having[0].text.count("\n")
+    inside = having[0].file == place.file and 0 <= place.line - having[0].line <= having[0].text.count("\n")
     found = parse_function(having[0].text) if inside else None
     return None if found is None else replace(found, parts=parts)
+
+
+@of_last_run
+def _readers(run: Run) -> Mapping[str, Sequence[SourceFunction]]:
+    """The recorded functions that name an attribute without calling it, by its name."""
+    found: dict[str, list[SourceFunction]] = {}
+    for one in run.functions:
+        for name in set(_ATTRIBUTE.findall(one.text)):
+            found.setdefault(name, []).append(one)
+    return found
+
+
+_ATTRIBUTE = re.compile(r"\.(\w+)\b(?!\()")
 
 
 @of_last_run
