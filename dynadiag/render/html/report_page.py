@@ -125,16 +125,17 @@ def _finding(one: Finding, base: Path | None) -> dict[str, Any]:
         "place": wording.place(one.where, base) if one.where else "",
         "source": coloured([one.where.code])[0] if one.where and one.where.code else "",
         "why": clean_block(one.why, limit=2000),
-        "fix": list(map(_advice, one.fix)),
+        "fix": [_advice(*each) for each in wording.advice_labels(one.fix)],
         "cost": wording.cost(one.cost) if one.cost else "",
         "evidence": names[:12],
         "more": f" and {len(names) - 12} more" if len(names) > 12 else "",
     }
 
 
-def _advice(one: Advice) -> dict[str, Any]:
+def _advice(label: str, one: Advice) -> dict[str, Any]:
+    imports = [clean(text) for text in one.imports]
     before, after = (clean_block(text, lines=60).split("\n") if text else [] for text in (one.before, one.after))
-    return {"text": clean_block(one.text, limit=2000), "before": before, "after": after}
+    return {"label": label.capitalize(), "text": clean_block(one.text, limit=2000), "before": before, "after": after, "imports": imports}
 
 
 def _break(one: GraphBreak, base: Path | None) -> dict[str, Any]:
@@ -150,7 +151,7 @@ def _break(one: GraphBreak, base: Path | None) -> dict[str, Any]:
         "events": wording.plural(one.events, "event"),
         "explanation": clean_block(one.explanation or ""),
         "hints": [clean_block(hint) for hint in one.hints[:12]],
-        "fix": list(map(_advice, one.advice)),
+        "fix": [_advice(*each) for each in wording.advice_labels(one.advice)],
         "unadvised": clean(one.unadvised or "").rstrip("."),
         "doubts": [clean_block(doubt) for doubt in one.doubts],
         "graphs": [name for name in (*one.graphs_before, *one.graphs_after) if OURS.match(name)][:20],

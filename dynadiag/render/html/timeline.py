@@ -101,7 +101,7 @@ def _said(found: Sequence[_Compilation], length: float) -> str:
     later = f" and {wording.plural(backwards, 'backward')} compiled later" if backwards else ""
     return (
         f"{wording.plural(len(found) - backwards, 'compilation')}{later}, in {wording.seconds(length)} from the first to the last. "
-        "Calls of compiled functions are not recorded: the gaps are whatever else the program did."
+        "When calls of compiled functions ran is not recorded: the gaps are whatever else the program did."
     )
 
 

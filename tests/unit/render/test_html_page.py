@@ -116,3 +116,23 @@ def test_versions_are_rows_and_guarded_values_are_columns(samples):
 def test_a_run_that_compiled_nothing_has_a_page(samples):
     text = report_page.render(samples.empty_report())
     assert "No line of your own is known" in text and "None." in text
+
+
+def test_each_advice_has_its_label_and_its_imports(samples):
+    report = samples.sample_report()
+    first = report.findings[0].fix[0]
+    fix = (
+        first,
+        dataclasses.replace(first, text="Another way."),
+        dataclasses.replace(first, text="Needed too.", follows=True, imports=("import x",)),
+    )
+    text = report_page.render(dataclasses.replace(report, findings=(dataclasses.replace(report.findings[0], fix=fix),)))
+    assert re.findall(r"<p><b>(\w+):</b> (?:Another way|Needed too)", text) == ["Or", "Then"]
+    assert "Needs <code>import x</code>." in text
+
+
+def test_of_a_long_table_the_first_rows_are_open(samples):
+    report = samples.sample_report()
+    frames = tuple(dataclasses.replace(report.run.frames[0], id=f"f{number}") for number in range(30))
+    text = report_page.render(dataclasses.replace(report, run=dataclasses.replace(report.run, frames=frames)))
+    assert "<details><summary>10 more</summary>" in text and text.count('id="f29"') == 1

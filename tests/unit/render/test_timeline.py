@@ -32,7 +32,9 @@ def test_each_compilation_is_where_it_ran(report):
         (898.9, 56.2, "again"),
         (988.8, 11.2, "gone"),
     ]
-    assert shown["said"].startswith("3 compilations, in 8.90 s from the first to the last. Calls of compiled functions are not recorded")
+    assert shown["said"].startswith(
+        "3 compilations, in 8.90 s from the first to the last. When calls of compiled functions ran is not recorded"
+    )
 
 
 def test_the_flame_graph_nests_phases_below_functions(report):
