@@ -18,8 +18,15 @@ def verdict(parity: Parity) -> str:
     backwards = f"; gradients of {plural(gradients, 'call')}: {parity.gradients_equal} equal, {parity.gradients_different} different"
     return (
         f"{plural(total, 'call')} of {plural(parity.graphs_compared, 'graph')} compared with eager: "
-        f"{parity.calls_equal} equal, {parity.calls_different} different{backwards if gradients else ''}"
+        f"{parity.calls_equal} equal, {parity.calls_different} different{_strides(parity)}{backwards if gradients else ''}"
     )
+
+
+def _strides(parity: Parity) -> str:
+    """Of how many different calls all values are eager's."""
+    calls = [call for call in parity.different if not call.backward and not call.more_differences]
+    only = sum({one.kind for one in call.differences} == {"stride"} for call in calls)
+    return "" if not only else " in strides only" if only == parity.calls_different else f", {only} of them in strides only"
 
 
 def could_happen(replayed: Replayed) -> str:

@@ -18,7 +18,7 @@ from dynadiag.model.parity import ParityCall, ParityWrite
 from dynadiag.model.run import CompileKey, Frame, Process, Run, RunInfo
 from dynadiag.passes.find_mutations import find_mutations
 from dynadiag.passes.find_parity import find_parity
-from dynadiag.render import json_report, markdown
+from dynadiag.render import json_report, markdown, parity_words
 from dynadiag.trace.builders import ProcessBuilder, RunBuilder
 from dynadiag.trace.parity_records import parity
 from dynadiag.trace.values import BadRecordError
@@ -98,6 +98,16 @@ def test_outputs_that_only_lie_otherwise_in_memory_are_one_warning():
     assert [advice.slug for advice in one.fix] == ["ask-for-the-layout"]
     (alone,) = find_parity(run(different(others[0]))).findings
     assert alone.title == "Output 0 has a different stride than in eager"
+
+
+def test_the_verdict_says_of_how_many_different_calls_the_values_are_those_of_eager():
+    stride = replace(VALUE, kind="stride")
+    for calls, said in {
+        (EQUAL, different(stride), different(stride, stride)): "1 equal, 2 different in strides only",
+        (different(stride), different(VALUE), different(stride, VALUE)): "0 equal, 3 different, 1 of them in strides only",
+        (different(stride, more_differences=1), different()): "0 equal, 2 different",
+    }.items():
+        assert parity_words.verdict(report.build(run(*calls)).parity) == f"{len(calls)} calls of 1 graph compared with eager: {said}"
 
 
 def test_it_comes_first_and_fits_the_schema():
