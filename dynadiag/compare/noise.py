@@ -22,6 +22,7 @@ DOUBLES = {
 }
 """The dtypes that are computed in double precision instead. Eight-bit floats are left out: they are scaled by the program."""
 T = TypeVar("T")
+_SAME = 2
 SMALLEST_NUDGE = 2.0**-18
 """What a value that is changed to see how stable a result is may be off by is half a rounding of its dtype, or half of this."""
 
@@ -89,22 +90,27 @@ def perturbing(seed: int, coarsest: torch.dtype | None = None) -> Change:
     return change
 
 
-def noisy_runs(run: Callable[[int, Change], T], count: int, coarsest: torch.dtype | None = None) -> tuple[list[T], CoarsestRounding]:
-    """What `run(seed, change)` gives with noisy sums on values that are a bit off, for seeds from 1; and what it computes in.
+def noisy_runs(
+    run: Callable[[int, Change], T], count: int, coarsest: torch.dtype | None = None
+) -> tuple[list[T], list[T], CoarsestRounding]:
+    """What `run(seed, change)` gives with noisy sums: on values that are a bit off, for `count` seeds from 1; on the same values, for two
+    more; and what it computes in.
 
     That is learnt from a run without noise, seed 0, that is not among them. One that does not run is left out.
     """
-    seen, found = CoarsestRounding(), []
-    for seed in range(count + 1):
+    seen, further, same = CoarsestRounding(), list[T](), list[T]()
+    for seed in range(count + 1 + _SAME):
         # TF32 has the ten bits of float16.
-        change = perturbing(seed, coarsest or seen.half or (torch.float16 if seen.tf32 else None)) if seed else _unchanged
+        off = 0 < seed <= count
+        change = perturbing(seed, coarsest or seen.half or (torch.float16 if seen.tf32 else None)) if off else _unchanged
         try:
             with NoisySums(seed) if seed else seen:
                 results = run(seed, change)
         except Exception:  # noqa: BLE001 - the border around a candidate: it may not take such values
             continue
-        found += [results] if seed else []
-    return found, seen
+        if seed:
+            (further if off else same).append(results)
+    return further, same, seen
 
 
 def _unchanged(memory: torch.Tensor) -> torch.Tensor:

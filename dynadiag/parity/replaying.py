@@ -188,9 +188,9 @@ def _more_runs(inputs: _Inputs, number: int, setting: Setting) -> Runs:
         seen = _anchor(of, inputs, number, setting, change)
         return [] if seen is None else [one.value for one in seen.seen]
 
-    further, seen = noisy_runs(lambda _, change: values(copy.deepcopy(module), change), _PERTURBATIONS)
+    further, same, seen = noisy_runs(lambda _, change: values(copy.deepcopy(module), change), _PERTURBATIONS)
     exact = values(widen(copy.deepcopy(module)), wider)
-    return Runs(exact=exact, further=[one for one in further if one], coarsest=seen.half, tf32=seen.tf32)
+    return Runs(exact=exact, further=[one for one in further if one], same=[one for one in same if one], coarsest=seen.half, tf32=seen.tf32)
 
 
 def _anchor(module: GraphModule, inputs: _Inputs, number: int, setting: Setting, change: Change) -> Call | None:

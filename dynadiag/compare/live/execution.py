@@ -247,7 +247,7 @@ def noise_anchors(
     wide: bool = True,
 ) -> list[Runs]:
     """What `call(inputs, how)` gives where only noise differs, for each of its `parts`: in float64, and on inputs changed in their last
-    digits with noisy sums.
+    digits with noisy sums, and on the same inputs with noisy sums.
 
     They fill unwritten memory with other values, one with NaN: what depends on it may be anything. A call that does not run is left out,
     and the one in float64 without `wide`: it would draw other random numbers.
@@ -261,8 +261,14 @@ def noise_anchors(
         # The border around a candidate: a graph that names its dtypes may not run in float64.
         with contextlib.suppress(Exception):
             exact = call(snapshot(pristine, wider), How(filling=3.0, wide=True, indices=indices))
-    further, seen = noisy_runs(noisy, _NOISY_RUNS, coarsest)
+    further, same, seen = noisy_runs(noisy, _NOISY_RUNS, coarsest)
     return [
-        Runs(exact=exact[at] if exact else (), further=[one[at] for one in further], coarsest=seen.half, tf32=seen.tf32)
+        Runs(
+            exact=exact[at] if exact else (),
+            further=[one[at] for one in further],
+            same=[one[at] for one in same],
+            coarsest=seen.half,
+            tf32=seen.tf32,
+        )
         for at in range(parts)
     ]

@@ -99,8 +99,8 @@ def _exact(candidate: Candidate, setting: Setting) -> list[Any] | None:
 
 def _more_runs(candidate: Candidate, setting: Setting) -> Runs:
     """The results of uncompiled runs with noisy sums on inputs that are a bit off; a run that fails is left out."""
-    further, seen = noisy_runs(lambda _, change: run(candidate, setting, own_copy(candidate.module), change=change), _PERTURBED)
-    return Runs(further=further, coarsest=seen.half, tf32=seen.tf32)
+    further, same, seen = noisy_runs(lambda _, change: run(candidate, setting, own_copy(candidate.module), change=change), _PERTURBED)
+    return Runs(further=further, same=same, coarsest=seen.half, tf32=seen.tf32)
 
 
 def _subject(candidate: Candidate, setting: Setting, expected: Expected, tell: Tell) -> dict[str, Any]:

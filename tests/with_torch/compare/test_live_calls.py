@@ -14,6 +14,7 @@ import dynadiag
 from dynadiag.passes.find_mutations import find_mutations
 from dynadiag.passes.find_parity import find_parity
 from dynadiag.trace import load
+from tests.corpus.planted_faults import backends
 
 
 @pytest.fixture
@@ -88,6 +89,16 @@ def test_a_lost_write_is_found_with_input_and_line(compared):
     assert findings(run) == [("DM40", "x.add_(1)")]
     (mutation,) = [one for one in find_mutations(run).mutations if one.worst == "silent_wrong"]
     assert (mutation.input, mutation.effects[0]["basis"], mutation.sites[0]["code"]) == ("L['x']", "observed", "x.add_(1)")
+
+
+@pytest.mark.parametrize(("fault", "codes"), [("one_by_one", set()), ("means_off", {"DM40"})])
+def test_a_mean_that_is_rounding_may_be_added_up_in_another_order(compared, fault, codes):
+    """MobileNet-v2 was called wrong: the mean of what is centred already is nothing but rounding (Inductor on a CPU, torch 2.11)."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.BatchNorm2d(4), nn.Conv2d(4, 48, 1, bias=False), nn.BatchNorm2d(48))
+    x = torch.randn(2, 4, 32, 32)
+    run = compared(lambda: torch.compile(net, backend=getattr(backends, fault))(x))
+    assert {one.code for one in find_parity(run).findings} == codes
 
 
 def test_what_eager_refuses_and_compiled_code_writes(compared):

@@ -80,7 +80,8 @@ def test_noisy_runs_tell_what_they_compute_in_and_leave_out_what_fails():
             raise ValueError("not with these values")
         return change(torch.linspace(1, 2, 100)).half()
 
-    found, seen = noisy_runs(run, 3)
-    assert len(found) == 2
+    found, same, seen = noisy_runs(run, 3)
+    assert (len(found), len(same)) == (2, 2)
+    assert torch.equal(*same), "the same values, and nothing here is added up"
     assert (seen.half, seen.tf32) == (torch.float16, False)
     assert not torch.equal(*found)
