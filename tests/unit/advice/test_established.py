@@ -386,6 +386,14 @@ def test_a_delayed_break_is_read_by_its_reason():
     }
 
 
+def test_an_rnn_is_not_traced_where_sizes_vary():
+    """Ten lengths: 2 recompiles became 8, and the limit was hit, since Dynamo unrolls the RNN."""
+    several = [("x", (4, 8, 3)), ("x", (4, 9, 3))]
+    fixes, why = said("GB0148", "h, _ = self.rnn(x)", explanation=RNN, took=several)
+    assert fixes == {} and "compiles each length anew" in why
+    assert list(said("GB0148", "h, _ = self.rnn(x)", explanation=RNN, took=several[:1])[0]) == ["rnn-allow"]
+
+
 def test_a_logger_that_is_compiled_on_its_own_is_not_told_options_that_reach_only_its_caller():
     """`ignore_logging_functions` and `is_compiling()` changed nothing: the function around the call ran eager already."""
     below = (Location(LOGGING, 1489, "info", "self._log(INFO, msg, args)"),)
