@@ -55,10 +55,7 @@ class RegistryEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """One recorded process: who it was and how much of its log could be used.
-
-    `calls` is how often it called what `torch.compile` gave.
-    """
+    """One recorded process: who it was, how much of its log could be used, and how many `calls` it made of what `torch.compile` gave."""
 
     index: int
     log: str
