@@ -128,6 +128,8 @@ def recompiles_since(report: Report) -> str:
     call, total, on = recompiled[latest], calls.get(latest), rank_text(run, (latest,))
     if total is None or total < last[latest]:
         said = f"the last in call {call:,}"
+    elif any(one.kind == "recompile_limit" for one in report.fallbacks):
+        said = f"the last in call {call:,} of {total:,}, then the limit was hit"
     elif call == total:
         said = f"still recompiling in call {call:,} of {total:,}"
     elif last[latest] < total:

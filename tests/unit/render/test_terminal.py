@@ -326,6 +326,15 @@ def test_recompiles_say_since_which_call_nothing_was_compiled(samples, show, rec
     assert said in show(replace(report, run=run), width=120, summary=True)
 
 
+def test_what_hits_the_limit_is_not_called_stable(samples, show):
+    report = samples.sample_report()
+    frames = tuple(replace(one, call=8) if one.id == "f3" else one for one in report.run.frames)
+    run = replace(report.run, frames=frames, processes=(replace(report.run.processes[0], calls=14),))
+    limit = replace(report.fallbacks[0], kind="recompile_limit")
+    text = show(replace(report, run=run, fallbacks=(limit,)), width=120, summary=True)
+    assert "1 recompile (the last in call 8 of 14, then the limit was hit)" in text
+
+
 def test_of_several_ranks_the_one_that_recompiled_last_is_named(samples, show):
     report = samples.sample_report()
     frames = tuple(replace(one, call=5) if one.id == "f3" else one for one in report.run.frames)
