@@ -41,7 +41,7 @@ class _Group:
 
 def frame_map(report: Report) -> Sketch:
     """The picture of a whole run, at most about `FRAMES_AT_MOST` frame boxes; those with breaks, fallbacks and failures go first."""
-    base = Path(report.run.info.cwd) if report.run.info.cwd else None
+    base = wording.base_folder(report.run)
     groups = _groups(report)
     shown = _chosen(groups, report)
     boxes: list[Box] = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from dynadiag.model.location import Location
 from dynadiag.model.report import Advice, Finding, Report
@@ -113,7 +112,7 @@ def _advice(label: str, advice: Advice) -> Iterator[str]:
 
 
 def _place(location: Location | None, report: Report) -> str:
-    base = Path(report.run.info.cwd) if report.run.info.cwd else None
+    base = wording.base_folder(report.run)
     return code(wording.place(location, base)) if location else "no line known"
 
 
@@ -123,7 +122,7 @@ def _hidden(items: Sequence[object], rows: int, what: str) -> Iterator[str]:
 
 
 def _tables(report: Report, rows: int) -> Iterator[str]:
-    detail = Detail(base=Path(report.run.info.cwd) if report.run.info.cwd else None, every_graph=True)
+    detail = Detail(base=wording.base_folder(report.run), every_graph=True)
     for one in (*graph_breaks(report, detail), *sections(report, detail)):
         yield section(one, rows=rows)
 

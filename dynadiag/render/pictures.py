@@ -97,7 +97,7 @@ def write(
 
 
 def _ladder(report: Report, directory: Path) -> dict[str, str]:
-    text = ladder_svg(ladder(report), wording.command(report), base=Path(report.run.info.cwd) if report.run.info.cwd else None)
+    text = ladder_svg(ladder(report), wording.command(report), base=wording.base_folder(report.run))
     if text is None:
         return {}
     write_inside(directory, f"{FOLDER}/{SOURCE}.svg", text)
@@ -143,7 +143,7 @@ def _mutation_picture(graph: Graph, mutations: Sequence[Mutation], report: Repor
 
 def picture_of_graph(graph: Graph, run: Run, report: Report | None = None) -> Picture:
     """The picture of one graph, with the breaks beside it where a report tells them; raises `DynadiagError` when it cannot be read."""
-    base = Path(run.info.cwd) if run.info.cwd else None
+    base = wording.base_folder(run)
     frame = run.frame(graph.frame)
     breaks = report.graph_breaks if report is not None else ()
     after = next((site for site in breaks if graph.id in site.graphs_after), None)

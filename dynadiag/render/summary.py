@@ -115,8 +115,8 @@ def present(report: Report, *, told: bool) -> Iterator[str]:
         sites = wording.plural(summary.graph_break_sites, "graph break")
         yield f"{sites} ({wording.plural(summary.graph_break_events, 'event')})"
     if summary.recompiles:
-        count, _, since = wording.recompiles_count(report).partition(" ")
-        yield " ".join(filter(None, (count, "recompile" if summary.recompiles == 1 else "recompiles", since)))
+        since = wording.recompiles_since(report)
+        yield wording.plural(summary.recompiles, "recompile") + (f" ({since})" if since else "")
     if summary.fallbacks and not (told and report.fallbacks and all(one.breaks for one in report.fallbacks)):
         yield wording.plural(summary.fallbacks, "fallback to eager", "fallbacks to eager")
     costly = sum(not words.is_folded(one) for one in report.mutations)

@@ -13,7 +13,7 @@ from dynadiag.facts.wording import NO_RECORDS, rank_text
 from dynadiag.model import codes
 from dynadiag.model.location import Location
 from dynadiag.model.report import Advice, Cost, Finding, GraphBreak, Report, Severity, Summary
-from dynadiag.model.run import Process
+from dynadiag.model.run import Process, Run
 from dynadiag.render.sanitise import clean
 
 PATH_LIMIT = 120
@@ -31,6 +31,11 @@ FALLBACK_KINDS: Mapping[str, str] = {
     "env_disabled": "switched off by environment",
     "nothing_compiled": "nothing compiled",
 }
+
+
+def base_folder(run: Run) -> Path | None:
+    """The folder that the files of a report are named relative to: where the program ran, if that is known."""
+    return Path(run.info.cwd) if run.info.cwd else None
 
 
 def path(file: str, base: Path | None) -> str:
@@ -228,7 +233,7 @@ def changed_sources(report: Report) -> tuple[str, ...]:
     """One sentence on files that changed since the recording, or nothing."""
     if not report.changed_sources:
         return ()
-    base = Path(report.run.info.cwd) if report.run.info.cwd else None
+    base = base_folder(report.run)
     names = [path(file, base) for file in report.changed_sources[:4]]
     more = len(report.changed_sources) - len(names)
     files = ", ".join([*names, *([f"{more:,} more"] if more else [])])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from dynadiag.model.compiled import ShapeFact
@@ -241,15 +242,18 @@ def _recompiles(run: RunBuilder) -> tuple[RecompileEvent, ...]:
 
 def _symbols(run: RunBuilder) -> tuple[Symbol, ...]:
     """The symbols of each frame's last attempt: an attempt that is thrown away makes them again."""
-    last: dict[str, int] = {}
-    for frame, attempt, _ in run.symbols:
-        last[frame] = max(attempt, last.get(frame, 0))
+    last = _last_attempts((frame, attempt) for frame, attempt, _ in run.symbols)
     return tuple(found for (frame, attempt, _), found in run.symbols.items() if attempt == last[frame])
 
 
 def _shape_facts(run: RunBuilder) -> tuple[ShapeFact, ...]:
     """The facts of each frame's last attempt that has some."""
-    last: dict[str, int] = {}
-    for fact in run.shape_facts:
-        last[fact.frame] = max(fact.attempt, last.get(fact.frame, 0))
+    last = _last_attempts((fact.frame, fact.attempt) for fact in run.shape_facts)
     return tuple(fact for fact in run.shape_facts if fact.attempt == last[fact.frame])
+
+
+def _last_attempts(attempts: Iterable[tuple[str, int]]) -> dict[str, int]:
+    last: dict[str, int] = {}
+    for frame, attempt in attempts:
+        last[frame] = max(attempt, last.get(frame, 0))
+    return last

@@ -298,9 +298,10 @@ def _ends(value: object) -> tuple[float, float] | None:
 def leave(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
     """`dynadiag_exit`: the interpreter ended normally; Dynamo's counters as they were then."""
     process.finished = True
-    _name_device(process, record.object())
-    process.calls = as_id(record.object().get("calls"))
-    counters = as_dict(record.object().get("counters"))
+    facts = record.object()
+    _name_device(process, facts)
+    process.calls = as_id(facts.get("calls"))
+    counters = as_dict(facts.get("counters"))
     process.counters = {
         group: {
             name: number for name, number in as_dict(values).items() if as_id(number) is not None and run.room.take("settings", len(name))

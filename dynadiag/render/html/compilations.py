@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
@@ -21,11 +20,6 @@ from dynadiag.render.sanitise import clean
 
 NODES_AT_MOST = 1500
 DEEPEST = 24
-
-
-def base_of(report: Report) -> Path | None:
-    """The folder that paths are written relative to."""
-    return Path(report.run.info.cwd) if report.run.info.cwd else None
 
 
 # -- the stack trie
@@ -89,7 +83,7 @@ def _stack_list(node: _Place, report: Report, linked: frozenset[str], depth: int
 
 def _stack_line(place: Location | None, report: Report) -> Markup:
     code = "" if place is None or not place.code else clean(place.code, limit=160)
-    return Markup("<span class='dim'>{}</span> <code>{}</code>").format(wording.place(place, base_of(report)), code)
+    return Markup("<span class='dim'>{}</span> <code>{}</code>").format(wording.place(place, wording.base_folder(report.run)), code)
 
 
 # -- symbolic shapes
@@ -156,7 +150,7 @@ def _asked(report: Report, stack: Sequence[Location]) -> str:
     place = own_frame(list(stack), report.run) or (stack[-1] if stack else None)
     if place is None:
         return "no line of the program"
-    return f"{wording.place(place, base_of(report))}{f': {place.code}' if place.code else ''}"
+    return f"{wording.place(place, wording.base_folder(report.run))}{f': {place.code}' if place.code else ''}"
 
 
 # -- caches and metrics

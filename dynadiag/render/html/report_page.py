@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ _MARKS = {"graph": "", "break": "◆", "eager": "", "unseen": "", "plain": ""}
 
 def render(report: Report, directory: Path | None = None) -> str:
     """The page. `directory` is where the report's pictures are; without it, or where one cannot be read, there is none."""
-    base = Path(report.run.info.cwd) if report.run.info.cwd else None
+    base = wording.base_folder(report.run)
     found = ladder(report)
     listed = tables.tables(report)
     graphs, graph_notes = graphs_of(report, _rows_of(found), directory)
@@ -41,7 +41,7 @@ def render(report: Report, directory: Path | None = None) -> str:
             {**_finding(one, base), "of": filters.of_finding(one), "changed": one.where is not None and one.where.file in changed}
             for one in report.findings[:FINDINGS_AT_MOST]
         ],
-        "functions": [{**one, "changed": file in changed} for file, one in _functions(found, base)],
+        "functions": list(_functions(found, base, changed)),
         "breaks": [{**_break(one, base), "of": filters.of_break(one)} for one in report.graph_breaks[:ROWS_AT_MOST]],
         "choices": filters.choices(),
         "matrices": list(tables.matrices(report)),
@@ -167,36 +167,33 @@ def _same(one: Location, other: Location | None) -> bool:
 # -- the ladder
 
 
-def _functions(found: Ladder, base: Path | None) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each function with the file that it is in."""
+def _functions(found: Ladder, base: Path | None, changed: Set[str]) -> Iterator[dict[str, Any]]:
     for number, one in enumerate(found.functions):
         if not one.rungs:
             continue
         texts = coloured([rung.code for rung in one.rungs])
-        yield (
-            one.file,
-            {
-                "name": clean(one.name, limit=100),
-                "place": wording.path(one.file, base) + ("" if one.line is None else f":{one.line}"),
-                "said": clean(one.said),
-                "depth": one.depth,
-                "matters": one.matters,
-                "rows": [
-                    {
-                        "at": f"{number}-{rung.line}",
-                        "line": rung.line,
-                        "state": rung.state,
-                        "means": STATES[rung.state],
-                        "mark": _MARKS[rung.state],
-                        "code": text,
-                        "said": clean(" · ".join(_without_graph(rung)), limit=240),
-                        "graphs": [name for name in rung.graphs[:3] if OURS.match(name)],
-                        "breaks": _chips(rung.breaks, rung.marks),
-                    }
-                    for rung, text in zip(one.rungs, texts, strict=True)
-                ],
-            },
-        )
+        yield {
+            "name": clean(one.name, limit=100),
+            "place": wording.path(one.file, base) + ("" if one.line is None else f":{one.line}"),
+            "said": clean(one.said),
+            "changed": one.file in changed,
+            "depth": one.depth,
+            "matters": one.matters,
+            "rows": [
+                {
+                    "at": f"{number}-{rung.line}",
+                    "line": rung.line,
+                    "state": rung.state,
+                    "means": STATES[rung.state],
+                    "mark": _MARKS[rung.state],
+                    "code": text,
+                    "said": clean(" · ".join(_without_graph(rung)), limit=240),
+                    "graphs": [name for name in rung.graphs[:3] if OURS.match(name)],
+                    "breaks": _chips(rung.breaks, rung.marks),
+                }
+                for rung, text in zip(one.rungs, texts, strict=True)
+            ],
+        }
 
 
 def _without_graph(rung: Rung) -> Iterator[str]:

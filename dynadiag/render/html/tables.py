@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from dynadiag.model.location import Location
@@ -110,7 +109,7 @@ def _frames(report: Report) -> dict[str, Any]:
     rows = []
     for one in frames:
         time = wording.seconds(spent[one.id]) if one.id in spent else ""
-        place = "" if one.file is None else wording.place(Location(one.file, one.line), _base(report))
+        place = "" if one.file is None else wording.place(Location(one.file, one.line), wording.base_folder(report.run))
         guards = f"{one.guards.count:,}" if one.guards else ""
         rows.append(plain_row(one.id, one.key.text, wording.frame_name(one.name), one.outcome, place, time, guards, name=one.id))
     headings = ("id", "compile id", "function", "outcome", "begins at", "compile time", "guards")
@@ -127,13 +126,9 @@ def _frames(report: Report) -> dict[str, Any]:
     }
 
 
-def _base(report: Report) -> Path | None:
-    return Path(report.run.info.cwd) if report.run.info.cwd else None
-
-
 def tables(report: Report) -> list[dict[str, Any]]:
     """The frames, and the sections of the other renderers but those that the page shows in its own way."""
-    detail = Detail(base=_base(report), verbose=True, show_free=True)
+    detail = Detail(base=wording.base_folder(report.run), verbose=True, show_free=True)
     listed = (one for one in sections(report, detail) if one.title not in ("Captured graphs", "Compile time"))
     found = [_table(one, number) for number, one in enumerate(listed)]
     return [*found, *([_frames(report)] if report.run.frames else [])]
