@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from dynadiag.advice.imports import with_imports
+from dynadiag.facts.fingerprint import numbered
 from dynadiag.facts.lookups import kept_graphs
 from dynadiag.model import codes
 from dynadiag.model.parity import Replayed
@@ -129,7 +130,8 @@ def _copyable(finding: Finding, run: Run) -> Finding:
 def _ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Numbered `n1`, `n2`, ..., most expensive first; ties go by code, place and fingerprint, so that a run gives one list."""
     ordered = sorted(findings, key=_order)
-    return tuple(replace(finding, id=f"n{number}") for number, finding in enumerate(ordered, start=1))
+    marks = numbered([(finding.fingerprint, finding.where) for finding in ordered])
+    return tuple(replace(one, id=f"n{at}", fingerprint=mark) for at, (one, mark) in enumerate(zip(ordered, marks, strict=True), start=1))
 
 
 def _order(finding: Finding) -> tuple[tuple[float, ...], str, str, int, str]:

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from dynadiag.advice.source import dotted, parsed_module
+from dynadiag.advice.source import dotted
 from dynadiag.advice.uses import takes_tensors
+from dynadiag.facts.statements import parsed_module
 
 _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div)
 _LONGEST = 8_000

@@ -8,10 +8,11 @@ from __future__ import annotations
 import ast
 import io
 import tokenize
-import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+
+from dynadiag.facts.statements import parsed_module
 
 _MAX_CHARACTERS = 1_000
 _MAX_OPEN_BRACKETS = 40
@@ -175,13 +176,3 @@ def _closers(text: str) -> str | None:
         if len(open_brackets) > _MAX_OPEN_BRACKETS:
             return None
     return "".join(reversed(open_brackets))
-
-
-def parsed_module(text: str) -> ast.Module | None:
-    """The syntax tree of text that a log quoted, None where it is not Python; what Python warns of in it is not shown."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None

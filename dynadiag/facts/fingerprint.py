@@ -1,71 +1,146 @@
-"""Names for findings that stay the same when lines move, torch is updated or the project is checked out elsewhere."""
+"""Names for findings that stay the same when lines move, torch is updated or the project is checked out elsewhere.
+
+A fingerprint consists of five short digests and perhaps a number, joined by "-". So two fingerprints can be compared part by part, which
+finds a finding again whose function was renamed since (`matched`).
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
-from dynadiag.facts.user_frames import project_path, source_function
+from dynadiag.facts.statements import NOTHING, function_at, statement_at
+from dynadiag.facts.user_frames import is_own_file, of_last_run, project_path, source_function
 from dynadiag.model.location import Location
 from dynadiag.model.run import Run
-
-_STRING_OR_COMMENT = re.compile(r"""(?P<string>"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')|\#.*""", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
     """What a fingerprint is made of: a code ("GB0170", "DR01"), a place, and optionally a name at that place (an input, a guard source).
 
-    Message texts must not be put into `name`: they change between torch versions.
+    `function` is the name of another function that belongs to it, such as the one that is called there. Message texts must not be put
+    into `name`: they change between torch versions.
     """
 
     code: str
     where: Location | None
     name: str = ""
+    function: str = ""
+
+
+class _Parts(NamedTuple):
+    """A fingerprint taken apart: the digests in their order, and the ordinal."""
+
+    code: str
+    subject: str
+    function: str
+    statement: str
+    names: str
+    ordinal: int
+
+
+_LENGTHS = 5, 8, 6, 6, 6
+"""Digits of the digests."""
 
 
 def fingerprints(subjects: Sequence[Subject], run: Run) -> tuple[str, ...]:
-    """One fingerprint of 16 hex digits a subject, in the same order, all different.
+    """One fingerprint a subject, in the same order, all different.
 
-    Made of code, project-relative path, function, normalised source line and an ordinal. Subjects that agree in all of these are numbered
-    by their line, so that both keep their fingerprint when lines above them come or go.
+    Made of the code, the project-relative path with the name, the function, what the statement does, the names in it, and an ordinal.
+    Subjects that agree in all of these are numbered by their line, so that both keep their fingerprint when lines above them come or go.
     """
-    keys = [_key(subject, run) for subject in subjects]
-    order = sorted(range(len(keys)), key=lambda i: (keys[i], _line(subjects[i]), i))
-    result = [""] * len(keys)
-    seen: dict[tuple[str, ...], int] = {}
+    return numbered([(fingerprint(subject, run), subject.where) for subject in subjects])
+
+
+def numbered(entries: Sequence[tuple[str, Location | None]]) -> tuple[str, ...]:
+    """The fingerprints of entries, in the same order; equal ones are numbered by their lines."""
+    order = sorted(range(len(entries)), key=lambda i: (entries[i][0], _line(entries[i][1]), i))
+    result = [""] * len(entries)
+    seen: dict[str, int] = {}
     for i in order:
-        ordinal = seen[keys[i]] = seen.get(keys[i], -1) + 1
-        result[i] = _digest((*keys[i], str(ordinal)))
+        key = entries[i][0]
+        ordinal = seen[key] = seen.get(key, -1) + 1
+        result[i] = f"{key}-{ordinal}" if ordinal else key
     return tuple(result)
 
 
-def fingerprint(code: str, where: Location | None, run: Run, *, name: str = "", ordinal: int = 0) -> str:
-    """The fingerprint of one subject whose ordinal is known."""
-    return _digest((*_key(Subject(code, where, name), run), str(ordinal)))
-
-
-def _key(subject: Subject, run: Run) -> tuple[str, ...]:
+def fingerprint(subject: Subject, run: Run) -> str:
+    """The fingerprint of a subject that is the only one of its kind."""
     where = subject.where
-    if where is None:
-        return subject.code, "", "", "", subject.name
-    return subject.code, project_path(where.file, run), source_function(where.function) or "", normal_source(where.code or ""), subject.name
+    path = "" if where is None else project_path(where.file, run)
+    function = "" if where is None else function_at(where, run).name
+    shape, names = NOTHING if where is None else statement_at(where, run)
+    parts = (subject.code, (path, subject.name), function, shape, (*names, _plain_name(subject.function)))
+    return "-".join(_digest(part, length) for part, length in zip(parts, _LENGTHS, strict=False))
 
 
-def _line(subject: Subject) -> int:
-    return -1 if subject.where is None or subject.where.line is None else subject.where.line
+def _plain_name(function: str) -> str:
+    return (source_function(function) or "").rpartition(".")[2]
 
 
-def _digest(parts: Sequence[str]) -> str:
-    text = json.dumps(list(parts), ensure_ascii=True)
-    return hashlib.sha256(text.encode("ascii")).hexdigest()[:16]
+def _line(where: Location | None) -> int:
+    return -1 if where is None or where.line is None else where.line
 
 
-@lru_cache(maxsize=4096)
-def normal_source(code: str) -> str:
-    """A source line without its comment and with single spaces, the same under every Python version."""
-    return " ".join(_STRING_OR_COMMENT.sub(lambda match: match["string"] or "", code).split())
+@lru_cache(maxsize=8192)
+def _digest(part: str | tuple[str, ...], length: int) -> str:
+    return hashlib.sha256(json.dumps(part, ensure_ascii=True).encode("ascii")).hexdigest()[:length]
+
+
+@of_last_run
+def functions_of(run: Run) -> frozenset[str]:
+    """What `matched` needs to know which functions are still there: digests of the names of all own functions that a run shows."""
+    names = {one.name for one in run.functions}
+    names |= {source_function(frame.name) or "" for frame in run.frames if frame.file is not None and is_own_file(frame.file, run)}
+    return frozenset(_digest(one, _LENGTHS[2]) for one in names | {one.rpartition(".")[2] for one in names})
+
+
+def matched(old: Sequence[str], new: Sequence[str], *, there: Set[str], other_torch: bool = False) -> dict[int, int]:
+    """Which of the new fingerprints (by position) is which of the old ones; what is not in it has come or gone.
+
+    Equal ones first, then those that differ in one respect that an edit may change, and of which exactly one is left on both sides:
+    how many equal lines stand above; the names of variables; the name of the function, when no function of the old name is `there`
+    (`functions_of` the new run) any more; with another torch the id of the break.
+    """
+    left_old = {number: _parts(one) for number, one in enumerate(old)}
+    left_new = {number: _parts(one) for number, one in enumerate(new)}
+    found: dict[int, int] = {}
+    steps: list[tuple[Callable[[_Parts], object], bool]] = [
+        (lambda one: one, True),
+        (lambda one: one[:5], True),
+        (lambda one: (one.code, one.subject, one.function, one.statement), False),
+        (lambda one: (one.code, one.subject, one.statement, one.names), False),
+        (lambda one: (one.code, one.subject, one.statement), False),
+    ]
+    if other_torch:
+        steps.append((lambda one: one[1:], False))
+    for number, (key, in_order) in enumerate(steps):
+        renamed = number in (3, 4)
+        was = _by_key(((n, one) for n, one in left_old.items() if not renamed or one.function not in there), key)
+        now = _by_key(left_new.items(), key)
+        for same in was.keys() & now.keys():
+            pairs = list(zip(now[same], was[same], strict=False)) if in_order or len(was[same]) == len(now[same]) == 1 else []
+            for to, of in pairs:
+                found[to] = of
+                del left_old[of], left_new[to]
+    return found
+
+
+def _parts(text: str) -> _Parts:
+    parts = text.split("-")
+    if len(parts) not in (5, 6) or not all(parts) or (len(parts) == 6 and not parts[5].isdecimal()):
+        return _Parts(text, "", "", "", "", 0)
+    code, subject, function, statement, names = parts[:5]
+    return _Parts(code, subject, function, statement, names, int(parts[5]) if len(parts) == 6 else 0)
+
+
+def _by_key(entries: Iterable[tuple[int, _Parts]], key: Callable[[_Parts], object]) -> dict[object, list[int]]:
+    found: dict[object, list[int]] = {}
+    for number, one in sorted(entries, key=lambda entry: (entry[1].ordinal, entry[0])):
+        found.setdefault(key(one), []).append(number)
+    return found

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from dynadiag.advice.uncaught import failure_advice
-from dynadiag.facts.fingerprint import fingerprint
+from dynadiag.facts.fingerprint import Subject, fingerprint
 from dynadiag.facts.guard_sources import readable
 from dynadiag.facts.lookups import problems_by_process
 from dynadiag.facts.user_frames import callers, normal_path, of_last_run, own_entry, own_frame
@@ -180,7 +180,7 @@ def _finding(
     why = f"{frame_text(known)}: {message.rstrip('.')}; {plural(len(frames), 'compilation')} failed."
     return Finding(
         id="",
-        fingerprint=fingerprint(codes.COMPILATION_FAILED, where, run, name=kind),
+        fingerprint=fingerprint(Subject(codes.COMPILATION_FAILED, where, kind), run),
         code=codes.COMPILATION_FAILED,
         severity=codes.severity_of(codes.COMPILATION_FAILED),
         title=title,

@@ -89,12 +89,17 @@ def fallback_entries(run: Run) -> Entries:
         else:
             groups.setdefault((entry.kind, *entry.key), []).append(entry)
     ordered = list(groups.values()) or _nothing(run)
-    prints = fingerprints([Subject(CODES[group[0].kind], group[0].where, group[0].name) for group in ordered], run)
+    prints = fingerprints([_subject(group[0]) for group in ordered], run)
     shown = (
         _entry(f"x{number}", fingerprint, group, run)
         for number, (group, fingerprint) in enumerate(zip(ordered, prints, strict=True), start=1)
     )
     return Entries(tuple(shown), more)
+
+
+def _subject(entry: _Entry) -> Subject:
+    named = entry.kind in ("env_disabled", "nothing_compiled")  # the others are named after a function
+    return Subject(CODES[entry.kind], entry.where, entry.name if named else "", "" if named else entry.name)
 
 
 def _entry(identifier: str, fingerprint: str, group: Sequence[_Entry], run: Run) -> Fallback:

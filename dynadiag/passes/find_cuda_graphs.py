@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from dynadiag.advice.cuda_graphs import partition_advice, rerecord_advice, skip_advice
-from dynadiag.facts.fingerprint import fingerprint
+from dynadiag.facts.fingerprint import Subject, fingerprint
 from dynadiag.facts.guard_sources import readable
 from dynadiag.facts.lookups import traced_by_frame
 from dynadiag.facts.user_frames import own_entry, own_frame
@@ -81,7 +81,7 @@ def _operators(problem: Problem) -> list[tuple[str, str]]:
 def _made(code: str, title: str, where: Location | None, why: str, fix: tuple[Advice, ...], group: Sequence[Problem], run: Run) -> Finding:
     return Finding(
         id="",
-        fingerprint=fingerprint(code, where, run, name=title.partition(":")[0]),
+        fingerprint=fingerprint(Subject(code, where, title.partition(":")[0]), run),
         code=code,
         severity=codes.severity_of(code),
         title=title,

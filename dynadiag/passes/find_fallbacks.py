@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from dynadiag.advice.fallbacks import why_nothing
-from dynadiag.facts.fingerprint import fingerprint
+from dynadiag.facts.fingerprint import Subject, fingerprint
 from dynadiag.facts.lookups import code_key
 from dynadiag.facts.wording import NO_RECORDS, frame_text, listed, plural
 from dynadiag.model import codes
@@ -61,7 +61,7 @@ def _nothing(run: Run, entries: Sequence[Fallback]) -> Iterable[Finding]:
     fix = () if nothing.advice is None else (Advice(slug=f"nothing-{nothing.slug}", text=nothing.advice),)
     yield Finding(
         id="",
-        fingerprint=fingerprint(codes.NOTHING_COMPILED, nothing.where, run, name=nothing.slug),
+        fingerprint=fingerprint(Subject(codes.NOTHING_COMPILED, nothing.where, nothing.slug), run),
         code=codes.NOTHING_COMPILED,
         severity=codes.severity_of(codes.NOTHING_COMPILED),
         title=_NOTHING_TITLES.get(nothing.slug, "Nothing was compiled: the whole program ran eagerly"),

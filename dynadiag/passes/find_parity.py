@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from dynadiag.advice.parity import parity_advice
-from dynadiag.facts.fingerprint import fingerprint
+from dynadiag.facts.fingerprint import Subject, fingerprint
 from dynadiag.facts.guard_sources import readable
 from dynadiag.facts.user_frames import source_function
 from dynadiag.facts.wording import frame_location, plural, unique
@@ -83,7 +83,7 @@ def _finding(group: Sequence[Wrong], run: Run) -> Finding:
     name = first.input or (first.difference.name if first.code == codes.OVERWRITTEN_LATER else f"output {first.difference.index}")
     return Finding(
         id="",
-        fingerprint=fingerprint(first.code, where, run, name=name),
+        fingerprint=fingerprint(Subject(first.code, where, name), run),
         code=first.code,
         severity="warning" if _only_strides(first) else "error",
         title=_title(group, name),

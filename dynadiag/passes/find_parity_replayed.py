@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from dynadiag.advice.parity import replay_advice
-from dynadiag.facts.fingerprint import fingerprint
+from dynadiag.facts.fingerprint import Subject, fingerprint
 from dynadiag.facts.wording import frame_location, plural
 from dynadiag.model import codes
 from dynadiag.model.graph import Graph
@@ -37,7 +37,7 @@ def _finding(one: CouldDiffer, graph: Graph | None, at: int, run: Run) -> Findin
     test = f" A test that shows it: {one.test}." if one.test else ""
     return Finding(
         id="",
-        fingerprint=fingerprint(one.code, where, run, name=one.source or f"{one.where} {one.aspect}"),
+        fingerprint=fingerprint(Subject(one.code, where, one.source or f"{one.where} {one.aspect}"), run),
         code=one.code,
         severity="warning",
         title=f"Could happen: {codes.TABLE[one.code].title if one.code in codes.TABLE else one.title}",

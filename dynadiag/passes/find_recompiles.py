@@ -222,7 +222,7 @@ def _findings(found: Sequence[Recompiled], run: Run) -> tuple[Finding, ...]:
         inside[outer] += all_groups[followed]
     members = [group for index, group in enumerate(all_groups) if index not in follows]
     inner = [there for index, there in enumerate(inside) if index not in follows]
-    subjects = [Subject(_finding_code(group), group[0].call, source_function(group[0].code.named.name) or "") for group in members]
+    subjects = [Subject(_finding_code(group), group[0].call, function=group[0].code.named.name or "") for group in members]
     marks = fingerprints(subjects, run)
     return tuple(_finding(number, *each, run) for number, each in enumerate(zip(members, inner, marks, strict=True), start=1))
 

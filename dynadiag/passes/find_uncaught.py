@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from dynadiag.advice.uncaught import uncaught_advice
-from dynadiag.facts.fingerprint import fingerprint
+from dynadiag.facts.fingerprint import Subject, fingerprint
 from dynadiag.facts.user_frames import normal_path, own_frame
 from dynadiag.facts.wording import rank_text, short_place
 from dynadiag.model import codes
@@ -48,7 +48,7 @@ def _finding(problem: Problem, run: Run) -> Finding:
     on = rank_text(run, (problem.process,))
     return Finding(
         id="",
-        fingerprint=fingerprint(codes.UNCAUGHT, where, run, name=raised.function or ""),
+        fingerprint=fingerprint(Subject(codes.UNCAUGHT, where, function=raised.function or ""), run),
         code=codes.UNCAUGHT,
         severity=codes.severity_of(codes.UNCAUGHT),
         title=codes.title_of(codes.UNCAUGHT),

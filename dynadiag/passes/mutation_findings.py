@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from dynadiag.advice.mutations import why_nothing
-from dynadiag.facts.fingerprint import fingerprint
+from dynadiag.facts.fingerprint import Subject, fingerprint
 from dynadiag.facts.guard_sources import readable
 from dynadiag.facts.lookups import config_value
 from dynadiag.facts.user_frames import of_last_run
@@ -54,7 +54,7 @@ def _finding(group: Sequence[Mutation], run: Run) -> Finding:
     severity = _severity(kind, size, group, run)
     return Finding(
         id="",
-        fingerprint=fingerprint(first.code, where, run, name=kind),
+        fingerprint=fingerprint(Subject(first.code, where, kind), run),
         code=first.code,
         severity=severity,
         title=_title(kind, group),
