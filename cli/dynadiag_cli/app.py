@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import dynadiag
-from dynadiag_cli import verb_bench, verb_doctor, verb_explain, verb_graph, verb_minify, verb_parity, verb_rule, verb_runs
+from dynadiag_cli import verb_bench, verb_check, verb_doctor, verb_explain, verb_graph, verb_minify, verb_parity, verb_rule, verb_runs
 from dynadiag_cli.command_line import Command, TargetCommand
 
 app = typer.Typer(
@@ -51,6 +51,9 @@ app.command("minify", short_help="Reduce a failure to the smallest program that 
 app.command(
     "parity", short_help="Replay captured graphs on other calls, and compare with eager.", cls=TargetCommand, epilog=verb_parity.EXAMPLES
 )(verb_parity.parity)
+app.command("check", short_help="Fail on graph breaks, recompiles and fallbacks, for CI.", cls=TargetCommand, epilog=verb_check.EXAMPLES)(
+    verb_check.check
+)
 app.command("rule", short_help="Explain codes of a report, such as GB0170 and DM05.", cls=Command, epilog=verb_rule.EXAMPLES)(
     verb_rule.rule
 )

@@ -114,6 +114,18 @@ def open_page(directory: Path) -> None:
         print(f"dynadiag: there is no page to open in {directory}", file=sys.stderr)
 
 
+def read_report(path: Path) -> Report:
+    """The report on a run directory or a log; nothing is written."""
+    with without_gc():
+        return _build(_load(path), path)
+
+
+def write_reports(report: Report, directory: Path) -> None:
+    """Write what `explain` writes into a run directory, the pictures as well."""
+    with without_gc():
+        _write_files(report, directory, ShowOptions())
+
+
 def _load(path: Path) -> Run:
     from dynadiag import trace
 
@@ -128,12 +140,18 @@ def _build(run: Run, path: Path) -> Report:
 
 
 def _changed_sources(run: Run, path: Path) -> tuple[str, ...]:
-    """What changed since; asked only of a run that this user recorded here: no file that a stranger's log names is opened."""
+    """What changed since; asked only of a run that this user recorded here."""
     from dynadiag.record.changed_sources import changed_sources
+
+    return changed_sources(run) if run.functions and recorded_here(path) else ()
+
+
+def recorded_here(path: Path) -> bool:
+    """Whether this user recorded a run on this machine: no file that a stranger's log names is opened."""
     from dynadiag.record.directory import is_ours
     from dynadiag.trace.sources import find_sources
 
-    return changed_sources(run) if path.is_dir() and run.functions and is_ours(path, find_sources(path).logs) else ()
+    return path.is_dir() and is_ours(path, find_sources(path).logs)
 
 
 def _write_files(report: Report, directory: Path, options: ShowOptions) -> Report:

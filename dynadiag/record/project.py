@@ -1,8 +1,10 @@
-"""`[tool.dynadiag]` in the `pyproject.toml` of the program's folder or of a folder above it: what counts as the user's own code."""
+"""`[tool.dynadiag]` in the `pyproject.toml` of the program's folder or of a folder above it; of its settings what counts as own code."""
 
 from __future__ import annotations
 
+import difflib
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ _MOST_BYTES = 1 << 20
 _MOST_FOLDERS = 64
 _MOST_LIBRARIES = 500
 _TABLE = "[tool.dynadiag]"
+_SETTINGS = ("own", "check")
 
 
 @dataclass(frozen=True)
@@ -41,11 +44,27 @@ def own_folders(start: Path) -> tuple[str, ...]:
 
     Raises UsageError for a setting that cannot be meant.
     """
+    found = settings_of(start)
+    return () if found is None else _own(*found)
+
+
+def settings_of(start: Path) -> tuple[dict[str, Any], Path] | None:
+    """The nearest table of ours above a folder, and the folder that its file is in. Raises UsageError for a setting that there is not."""
     for folder in (start, *start.parents):
         settings = _settings(folder / "pyproject.toml")
         if settings is not None:
-            return _own(settings, folder)
-    return ()
+            refuse_unknown(settings, _SETTINGS, f"{folder / 'pyproject.toml'}: {_TABLE}")
+            return settings, folder
+    return None
+
+
+def refuse_unknown(settings: Iterable[str], known: Iterable[str], where: str) -> None:
+    """Raise UsageError for a name that is not known, with the nearest one that is."""
+    known = sorted(known)
+    for name in sorted(set(settings) - set(known)):
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+        meant = f"did you mean {near[0]!r}?" if near else f"it has: {', '.join(known)}"
+        raise UsageError(f"{where} has no setting {name!r}; {meant}")
 
 
 def _project_folder(start: Path) -> Path:
@@ -75,9 +94,6 @@ def _settings(file: Path) -> dict[str, Any] | None:
 
 def _own(settings: dict[str, Any], folder: Path) -> tuple[str, ...]:
     where = f"{folder / 'pyproject.toml'}: {_TABLE}"
-    unknown = sorted(settings.keys() - {"own"})
-    if unknown:
-        raise UsageError(f"{where} has no setting {unknown[0]!r}; it has: own")
     named = settings.get("own", [])
     if not isinstance(named, list) or not all(isinstance(one, str) and one.strip() for one in named) or len(named) > _MOST_FOLDERS:
         raise UsageError(f'{where}: own has to be a list of folders, such as own = ["src"]')

@@ -39,6 +39,7 @@ MAY_IMPORT = {
     "rules": {"errors", "model", "advice"},
     "runs": {"errors", "model", "trace"},
     "report": {"errors", "model", "trace", "facts", "passes", "advice"},
+    "gate": {"errors", "files", "model", "record", "facts", "render"},
     "render": {"errors", "json_lines", "masking", "files", "model", "trace", "facts", "rules"},
     "fx": {"errors", "files", "scratch", "model", "torch_compat", "trace"},
     "doctor": {"errors", "torch_compat", "masking"},
@@ -105,6 +106,7 @@ WITHOUT_TORCH = {
     "render",
     "rules",
     "runs",
+    "gate",
     "__init__",
     "api",
 }

@@ -91,7 +91,7 @@ def test_a_file_that_does_not_speak_of_us_is_not_our_business(tmp_path, text):
         ('[tool.dynadiag]\nown = ["src", 3]\n', "own has to be a list of folders"),
         ('[tool.dynadiag]\nown = [""]\n', "own has to be a list of folders"),
         ('[tool.dynadiag]\nown = ["none"]\n', "own names 'none', which is no folder"),
-        ("[tool.dynadiag]\nowm = []\n", "has no setting 'owm'; it has: own"),
+        ("[tool.dynadiag]\nowm = []\n", "has no setting 'owm'; did you mean 'own'?"),
         ("[tool]\ndynadiag = 3\n", "has to be a table"),
         ("[tool.dynadiag\n", "is not valid TOML"),
     ],

@@ -1,0 +1,205 @@
+"""The outcome as text: one line a problem for people and editors, GitHub's annotations, Markdown, JSON; SARIF and JUnit are beside it.
+
+Everything that comes from a log or a source is cleaned and then escaped as the format wants it: none may end a line or begin a command.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import dynadiag
+from dynadiag.gate.result import GateResult, Problem
+from dynadiag.model import codes
+from dynadiag.render import finite_json
+from dynadiag.render.markdown_text import code, prose, table
+from dynadiag.render.sanitise import clean, encodable, json_escaped
+
+_LONGEST_MESSAGE = 400
+_OF_GITHUB = {"error": "error", "warning": "warning", "note": "notice"}
+_OWN_CODES = {
+    "max-breaks": "More graph breaks than allowed",
+    "max-recompiles": "More recompiles than allowed",
+    "max-fallbacks": "More fallbacks to eager than allowed",
+    "no-mutation-copy": "A written input is copied",
+    "min-graphs": "Fewer graphs than wanted",
+    "exit-status": "The program failed",
+    "unused-allow": "A comment allows what does not happen",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """An outcome with what names its files: the folders that paths are shown relative to, the nearest first, and `target` for no place."""
+
+    result: GateResult
+    roots: tuple[str, ...]
+    target: str
+
+    def file(self, problem: Problem) -> str:
+        """The file of a problem below the first root that holds it, else as recorded; the target where there is no place."""
+        if problem.where is None:
+            return self.target
+        path = problem.where.file
+        for root in self.roots:
+            if path.startswith(f"{root.rstrip('/')}/"):
+                return os.path.relpath(path, root)
+        return path
+
+    @property
+    def told(self) -> tuple[Problem, ...]:
+        """What is told in any case: what fails, then remarks."""
+        return (*self.result.failed, *self.result.remarks)
+
+
+def roots_of(run_cwd: str | None) -> tuple[str, ...]:
+    """The workspace of a GitHub job, the current folder, and the folder that the program ran in."""
+    here = str(Path.cwd())
+    return tuple(dict.fromkeys(one for one in (os.environ.get("GITHUB_WORKSPACE"), here, run_cwd) if one and one != "/"))
+
+
+def message(problem: Problem) -> str:
+    """The title and the change to make, on one line."""
+    text = problem.title if problem.fix is None else f"{problem.title}. Fix: {problem.fix}"
+    return clean(text, limit=_LONGEST_MESSAGE)
+
+
+def concise(shown: Shown) -> str:
+    """`file:line:col: CODE message`, a line each. Torch records lines only, so the column is always 1."""
+    lines = []
+    for one in shown.told:
+        line = (one.where.line or 1) if one.where is not None else 1
+        file = clean(shown.file(one), limit=1000)
+        # A line that begins with "::" is a command to GitHub's runner.
+        lines.append(f"{'./' if file.startswith(':') else ''}{file}:{line}:1: {clean(one.code)} {message(one)}\n")
+    return "".join(lines)
+
+
+def summary(shown: Shown) -> str:
+    """What came out, on one line."""
+    result = shown.result
+    parts = [f"{len(result.failed)} failed" if result.failed else "passed"]
+    parts += [
+        f"{count} {words}"
+        for status, words in (("known", "in the baseline"), ("allowed", "allowed by a comment"))
+        if (count := _n(result, status))
+    ]
+    counts = [f"{one.name} {one.counted - one.excused} of {one.limit}" for one in result.limits]
+    return f"check: {', '.join(parts)}" + (f" ({', '.join(counts)})" if counts else "")
+
+
+def _n(result: GateResult, status: str) -> int:
+    return sum(one.status == status for one in result.problems)
+
+
+def github(shown: Shown) -> str:
+    """Workflow commands, which GitHub shows as annotations of the lines (`actions/toolkit`, `command.ts`: what is escaped, and how)."""
+    lines = []
+    for one in shown.told:
+        place = {} if one.where is None else {"file": clean(shown.file(one), limit=1000), "line": str(one.where.line or 1)}
+        fields = {**place, "title": f"dynadiag {clean(one.code)}"}
+        properties = ",".join(f"{name}={_property(value)}" for name, value in fields.items())
+        lines.append(f"::{_OF_GITHUB[one.severity]} {properties}::{_data(message(one))}\n")
+    return "".join(lines)
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")
+
+
+def markdown(shown: Shown) -> str:
+    """A summary and a table, for a pull request or a job's page."""
+    result = shown.result
+    named = prose(result.program or shown.target)
+    head = f"### dynadiag check: {'failed' if result.failed else 'passed'}\n\n{named}: {prose(summary(shown).removeprefix('check: '))}.\n"
+    parts = [head]
+    if shown.told:
+        rows = [[_place(shown, one), code(one.code), prose(one.title), prose(one.fix or "")] for one in shown.told]
+        parts.append(table(["Place", "Code", "Problem", "Fix"], rows) + "\n")
+    through = [one for one in result.problems if one.status in ("known", "allowed")]
+    if through:
+        rows = [[_place(shown, one), code(one.code), prose(one.title), prose(one.reason or "in the baseline")] for one in through]
+        parts.append("Let through:\n\n" + table(["Place", "Code", "Problem", "Why"], rows) + "\n")
+    parts += [prose(note, limit=_LONGEST_MESSAGE) + ".\n" for note in result.notes]
+    return "\n".join(parts)
+
+
+def _place(shown: Shown, problem: Problem) -> str:
+    line = problem.where.line if problem.where is not None else None
+    return code(shown.file(problem) if line is None else f"{shown.file(problem)}:{line}")
+
+
+def as_json(shown: Shown) -> str:
+    """The whole outcome (`docs/check.schema.json`)."""
+    return json_escaped(finite_json.dumps(_document(shown), indent=1)) + "\n"
+
+
+def as_json_lines(shown: Shown) -> str:
+    """One JSON object a line: each problem and remark, then the totals."""
+    document = _document(shown)
+    problems, remarks = document.pop("problems"), document.pop("remarks")
+    rows = [
+        *({"type": "problem", **one} for one in problems),
+        *({"type": "remark", **one} for one in remarks),
+        {"type": "result", **document},
+    ]
+    return "".join(f"{json_escaped(finite_json.dumps(row))}\n" for row in rows)
+
+
+def _document(shown: Shown) -> dict[str, Any]:
+    result = shown.result
+    return {
+        "schema_version": 1,
+        "dynadiag": dynadiag.__version__,
+        "program": encodable(result.program),
+        "torch": result.torch,
+        "passed": not result.failed,
+        "exit_status": result.exit_status,
+        "counts": {status: _n(result, status) for status in ("failed", "known", "allowed", "passed")} | {"gone": result.gone},
+        "limits": [asdict(one) for one in result.limits],
+        "notes": list(result.notes),
+        "problems": [_entry(shown, one) for one in result.problems],
+        "remarks": [_entry(shown, one) for one in result.remarks],
+    }
+
+
+def _entry(shown: Shown, problem: Problem) -> dict[str, Any]:
+    where = problem.where
+    return {
+        "code": problem.code,
+        "severity": problem.severity,
+        "status": problem.status,
+        "fingerprint": problem.fingerprint,
+        "file": None if where is None else encodable(shown.file(problem)),
+        "line": None if where is None else where.line,
+        "function": None if where is None or where.function is None else encodable(where.function),
+        "source": None if where is None or where.code is None else encodable(where.code),
+        "title": encodable(problem.title),
+        "why": encodable(problem.why),
+        "fix": None if problem.fix is None else encodable(problem.fix),
+        "reason": None if problem.reason is None else encodable(problem.reason),
+        "evidence": list(problem.evidence),
+    }
+
+
+def rules(result: GateResult) -> Mapping[str, tuple[str, str]]:
+    """A title and a sentence for each code among the problems."""
+    return dict(sorted(_rules(result)))
+
+
+def _rules(result: GateResult) -> Iterator[tuple[str, tuple[str, str]]]:
+    for one in (*result.problems, *result.remarks):
+        row = codes.TABLE.get(one.code)
+        if one.code in _OWN_CODES:
+            yield one.code, (_OWN_CODES[one.code], f"A limit of dynadiag check: {one.code}.")
+        elif row is not None:
+            yield one.code, (row.title, row.what)
+        else:
+            yield one.code, (f"Graph break {one.code}", f"A graph break with an id of torch's own: dynadiag rule {one.code} explains it.")

@@ -1,0 +1,256 @@
+"""What of a report fails: its findings and counts against the limits, less what a comment allows and what the baseline knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from dynadiag.errors import NothingFoundError, UnreadableInputError
+from dynadiag.facts.fingerprint import functions_of, matched
+from dynadiag.facts.statements import statement_lines
+from dynadiag.facts.user_frames import project_path
+from dynadiag.facts.wording import listed, plural, script_arguments, unique
+from dynadiag.gate.baseline import Entry, Known
+from dynadiag.gate.comments import Allowance, allowances
+from dynadiag.gate.options import FAIL_ON, GateOptions
+from dynadiag.gate.result import GateResult, Limit, Problem
+from dynadiag.model.location import Location
+from dynadiag.model.report import Finding, Mutation, Report
+from dynadiag.render.completeness import completeness
+
+_SEVERITIES = ("note", "warning", "error")
+_BREAKS, _RECOMPILES, _COPIES = ("GB", "DB"), ("DR",), frozenset({"copy_back", "extra_copy"})
+
+
+def judge(report: Report, options: GateOptions, *, known: Known | None, sources: Mapping[str, str]) -> GateResult:
+    """The outcome for a report. `known` is the program's part of the baseline, `sources` the own files that are as recorded.
+
+    Raises NothingFoundError when nothing was compiled, UnreadableInputError for a recording that is not complete, UsageError for a
+    comment without a reason.
+    """
+    _refuse_incomplete(report)
+    comments = allowances(report.run, sources)
+    found, used = _with_comments(report, [*map(_of_finding, report.findings), *_copies(report)], comments)
+    found, gone, moved = _with_baseline(report, found, known)
+    limits = tuple(_limits(report, options, found))
+    problems = tuple(_judged(one, options, limits) for one in found)
+    needless = [one for number, one in enumerate(comments) if one.judged and number not in used]
+    place = _program_place(report)
+    return GateResult(
+        program=program_of(report),
+        torch=next((process.torch for process in report.run.processes if process.torch), None),
+        problems=(*problems, *(_of_limit(one, place) for one in limits if not one.holds), *_ended(report, place)),
+        limits=limits,
+        remarks=tuple(map(_needless, needless)),
+        notes=tuple(_notes(report, known, gone, moved)),
+        gone=len(gone),
+    )
+
+
+def entries_for(report: Report, result: GateResult, known: Known | None) -> tuple[Entry, ...]:
+    """What the baseline is to hold of this program from now on: of one that it knows only what it knows, else all that fails."""
+    kept = ("known",) if known is not None else ("failed",)
+    return tuple(
+        Entry(
+            fingerprint=one.fingerprint,
+            code=one.code,
+            file="" if one.where is None else project_path(one.where.file, report.run),
+            function="" if one.where is None else one.where.function or "",
+            source="" if one.where is None else one.where.code or "",
+            title=one.title,
+        )
+        for one in result.problems
+        if one.status in kept and one.fingerprint is not None
+    )
+
+
+def program_of(report: Report) -> str:
+    """The program's name in a baseline: its script as the project names it, or `-m MODULE`; "" for a log that does not tell."""
+    words = script_arguments(report.run)
+    if words[:1] == ("-m",):
+        return " ".join(words[:2])
+    return project_path(words[0], report.run) if words else ""
+
+
+def _refuse_incomplete(report: Report) -> None:
+    """A gate must not pass because records are missing."""
+    info = report.run.info
+    complete, why = completeness(report.run)
+    by_its_end = info.timed_out or info.stopped_stable or info.signal is not None or info.exit_status not in (None, 0)
+    if complete is False and (not by_its_end or info.running or info.interrupted):
+        raise UnreadableInputError(f"the recording is not complete, so nothing was checked: {why}; record the program again")
+    if report.failed_passes:
+        raise UnreadableInputError(f"a part of the analysis failed, so nothing was checked: {', '.join(report.failed_passes)}")
+    if not report.run.frames:
+        raise NothingFoundError("nothing was compiled, so there is nothing to check")
+    cut = next((frame for frame in report.run.frames if frame.unfinished), None)
+    if cut is not None and info.exit_status is None:
+        raise UnreadableInputError(f"the log ends while {cut.name or 'a frame'} is compiled, so nothing was checked: pass the whole log")
+
+
+def _of_finding(finding: Finding) -> Problem:
+    return Problem(
+        code=finding.code,
+        severity=finding.severity,
+        status="passed",
+        title=finding.title,
+        where=finding.where,
+        fingerprint=finding.fingerprint,
+        why=finding.why,
+        fix=finding.fix[0].text if finding.fix else None,
+        evidence=finding.evidence,
+    )
+
+
+def _is_copied(mutation: Mutation) -> bool:
+    return any(effect["kind"] in _COPIES and "condition" not in effect for effect in mutation.effects)
+
+
+def _copies(report: Report) -> Iterator[Problem]:
+    """The written inputs that are copied and that no finding tells of: for `--no-mutation-copy`."""
+    told = {one for finding in report.findings for one in finding.evidence}
+    for mutation in report.mutations:
+        if _is_copied(mutation) and mutation.id not in told:
+            site = next((one for one in mutation.sites if isinstance(one.get("file"), str)), None)
+            yield Problem(
+                code=mutation.code,
+                severity="note",
+                status="passed",
+                title=f"{mutation.input} is written by compiled code and copied back",
+                where=None if site is None else Location(site["file"], site.get("line"), site.get("function"), site.get("code")),
+                fingerprint=mutation.fingerprint,
+                fix=mutation.advice[0].text if mutation.advice else None,
+                evidence=(mutation.id,),
+            )
+
+
+def _with_comments(report: Report, found: list[Problem], comments: Sequence[Allowance]) -> tuple[list[Problem], set[int]]:
+    """The problems with those allowed that a comment allows, and which comments were used."""
+    used: set[int] = set()
+    by_file: dict[str, list[tuple[int, Allowance]]] = {}
+    for number, one in enumerate(comments):
+        by_file.setdefault(one.file, []).append((number, one))
+    result = []
+    for problem in found:
+        here = by_file.get(problem.where.file, []) if problem.where is not None else []
+        lines = statement_lines(problem.where, report.run) if here and problem.where is not None else range(0)
+        fits = [(n, one) for n, one in here if problem.code in one.codes and one.of_line in lines]
+        used.update(n for n, _ in fits)
+        result.append(replace(problem, status="allowed", reason=fits[0][1].reason) if fits else problem)
+    return result, used
+
+
+def _with_baseline(report: Report, found: list[Problem], known: Known | None) -> tuple[list[Problem], list[Entry], int]:
+    """The problems with those known that the baseline has; what of it is gone; and how many were found again by other names."""
+    if known is None:
+        return found, [], 0
+    marks = [one.fingerprint or "" for one in found]
+    torch = next((process.torch for process in report.run.processes if process.torch), None)
+    pairs = matched(
+        [one.fingerprint for one in known.entries], marks, there=functions_of(report.run), other_torch=bool(torch) and torch != known.torch
+    )
+    result = [replace(one, status="known") if n in pairs and one.status != "allowed" else one for n, one in enumerate(found)]
+    gone = [entry for number, entry in enumerate(known.entries) if number not in pairs.values()]
+    return result, gone, sum(marks[to] != known.entries[of].fingerprint for to, of in pairs.items())
+
+
+def _limits(report: Report, options: GateOptions, found: Sequence[Problem]) -> Iterator[Limit]:
+    """The limits that were asked for. What a comment or the baseline lets through is not counted."""
+    summary = report.summary
+    excused = [one for one in found if one.status != "passed"]
+    kinds = (
+        ("max-breaks", "graph break site", options.max_breaks, summary.graph_break_sites, report.graph_breaks),
+        ("max-recompiles", "recompile", options.max_recompiles, summary.recompiles, report.recompiles),
+        ("max-fallbacks", "fallback to eager", options.max_fallbacks, summary.fallbacks, report.fallbacks),
+        ("no-mutation-copy", "copied input", 0 if options.no_mutation_copy else None, None, list(filter(_is_copied, report.mutations))),
+    )
+    for name, what, most, total, entries in kinds:
+        if most is not None:
+            counted = len(entries) if total is None else total
+            through = _excused([entry.id for entry in entries], [entry.fingerprint for entry in entries], excused)
+            yield Limit(name=name, what=what, counted=counted, excused=through, limit=most, holds=counted - through <= most)
+    if options.min_graphs is not None:
+        holds = summary.graphs >= options.min_graphs
+        yield Limit(name="min-graphs", what="graph", counted=summary.graphs, excused=0, limit=options.min_graphs, holds=holds)
+
+
+def _excused(ids: Sequence[str], marks: Sequence[str], excused: Sequence[Problem]) -> int:
+    """How many entries belong to problems that are let through."""
+    through = {one for problem in excused for one in problem.evidence}
+    known = {problem.fingerprint for problem in excused}
+    return sum(identity in through or mark in known for identity, mark in zip(ids, marks, strict=True))
+
+
+def _judged(problem: Problem, options: GateOptions, limits: Sequence[Limit]) -> Problem:
+    """A finding of a kind that has a limit fails with the limit, every other by its severity; an error fails in any case."""
+    if problem.status != "passed":
+        return problem
+    names = {one.name: one for one in limits}
+    limit = next((names[name] for name in _kinds(problem) if name in names), None)
+    fails = _SEVERITIES.index(problem.severity) >= _SEVERITIES.index(options.fail_on if options.fail_on in FAIL_ON else "warning")
+    if limit is not None and problem.severity != "error":
+        fails = not limit.holds
+    return replace(problem, status="failed") if fails else problem
+
+
+def _kinds(problem: Problem) -> Iterator[str]:
+    """The limits that count what a problem tells of."""
+    if problem.code.startswith(_BREAKS):
+        yield "max-breaks"
+    if problem.code.startswith(_RECOMPILES):
+        yield "max-recompiles"
+    if problem.code.startswith("DF") and any(one.startswith("x") for one in problem.evidence):
+        yield "max-fallbacks"
+    if problem.code.startswith("DM"):
+        yield "no-mutation-copy"
+
+
+def _of_limit(limit: Limit, place: Location | None) -> Problem:
+    if limit.name == "min-graphs":
+        title = f"{plural(limit.counted, 'graph')}, at least {limit.limit} wanted"
+    else:
+        many = "fallbacks to eager" if limit.what == "fallback to eager" else None
+        told = plural(limit.counted - limit.excused, limit.what, many)
+        title = f"{told}, at most {limit.limit} allowed" + (f" (not counting {limit.excused} let through)" if limit.excused else "")
+    return Problem(code=limit.name, severity="error", status="failed", title=title, where=place)
+
+
+def _ended(report: Report, place: Location | None) -> Iterator[Problem]:
+    """The program's own failure, which is no finding: what comes behind it was not checked."""
+    info = report.run.info
+    if info.stopped_stable or info.timed_out or info.exit_status in (None, 0):
+        return
+    how = f"was killed by {info.signal}" if info.signal is not None else f"ended with exit status {info.exit_status}"
+    yield Problem(code="exit-status", severity="error", status="failed", title=f"The program {how}", where=place)
+
+
+def _program_place(report: Report) -> Location | None:
+    """The first line of the script, for problems that have no line."""
+    words = script_arguments(report.run)
+    if not words or words[0] == "-m":
+        return None
+    path = Path(words[0])
+    return Location(str(path if path.is_absolute() or report.run.info.cwd is None else Path(report.run.info.cwd) / path), 1)
+
+
+def _needless(comment: Allowance) -> Problem:
+    return Problem(
+        code="unused-allow",
+        severity="note",
+        status="passed",
+        title=f"allow[{', '.join(comment.codes)}] is not needed: this run has no such finding here",
+        where=Location(comment.file, comment.line),
+    )
+
+
+def _notes(report: Report, known: Known | None, gone: Sequence[Entry], moved: int) -> Iterator[str]:
+    if gone:
+        named = listed(unique(f"{one.code} in {one.function or one.file or 'the program'}" for one in gone))
+        yield f"gone from what the baseline lists: {plural(len(gone), 'problem')} ({named}); --update-baseline takes out what is gone"
+    if moved:
+        yield f"{plural(moved, 'problem')} of the baseline found again under another name; --update-baseline writes it down"
+    if report.run.info.exit_status is None and known is None and report.run.info.command is None:
+        yield "the log does not say whether the program ran to its end"
+    if report.run.info.timed_out:
+        yield "the time limit ended the program: what it would have compiled later was not checked"

@@ -1,0 +1,58 @@
+"""What the gate lets through: limits from the command line and from `[tool.dynadiag.check]`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from dynadiag.errors import UsageError
+from dynadiag.record.project import refuse_unknown, settings_of
+
+BASELINE = "dynadiag-baseline.json"
+"""The name of a baseline that `--update-baseline` writes when no other is given."""
+FAIL_ON = ("error", "warning")
+_COUNTS = ("max-breaks", "max-recompiles", "max-fallbacks", "min-graphs")
+_SETTINGS = (*_COUNTS, "no-mutation-copy", "fail-on", "baseline")
+_TABLE = "[tool.dynadiag.check]"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateOptions:
+    """The limits; None is no limit. `fail_on` is the lowest severity that fails where no limit says otherwise."""
+
+    max_breaks: int | None = None
+    max_recompiles: int | None = None
+    max_fallbacks: int | None = None
+    min_graphs: int | None = None
+    no_mutation_copy: bool = False
+    fail_on: str = "warning"
+    baseline: Path | None = None
+
+    def changed(self, **given: Any) -> GateOptions:
+        """These options with those that are not None in place of their own."""
+        return replace(self, **{name: value for name, value in given.items() if value is not None})
+
+
+def configured(start: Path) -> GateOptions:
+    """The settings of the nearest `pyproject.toml` above a folder that has our table. Raises UsageError for one that cannot be meant."""
+    found = settings_of(start)
+    if found is None or "check" not in found[0]:
+        return GateOptions()
+    table, folder = found[0]["check"], found[1]
+    where = f"{folder / 'pyproject.toml'}: {_TABLE}"
+    if not isinstance(table, dict):
+        raise UsageError(f"{where} has to be a table")
+    refuse_unknown(table, _SETTINGS, where)
+    for name in _COUNTS:
+        if name in table and (type(table[name]) is not int or table[name] < 0):
+            raise UsageError(f"{where}: {name} has to be a whole number, not {table[name]!r:.40}")
+    if type(table.get("no-mutation-copy", False)) is not bool:
+        raise UsageError(f"{where}: no-mutation-copy has to be true or false")
+    if table.get("fail-on", "warning") not in FAIL_ON:
+        raise UsageError(f"{where}: fail-on has to be one of: {', '.join(FAIL_ON)}")
+    baseline = table.get("baseline")
+    if baseline is not None and (not isinstance(baseline, str) or not baseline.strip()):
+        raise UsageError(f"{where}: baseline has to be the name of a file")
+    given = {name.replace("-", "_"): value for name, value in table.items() if name != "baseline"}
+    return GateOptions().changed(**given, baseline=None if baseline is None else folder / baseline)

@@ -1,0 +1,172 @@
+"""`dynadiag check` from its command line: what it reads and writes, its exit status, and bad input in one line."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from dynadiag.errors import DynadiagError
+from dynadiag_cli.app import app
+from tests.unit.trace.conftest import LogBuilder
+
+BREAK = (
+    "Graph break in user code at {0}:5\nGraph Break Reason: Encountered graph break when attempting to trace CALL: a function call:\n\n"
+    "Failed to trace builtin operator\n  Explanation: Dynamo does not know how to trace builtin operator `print`\n"
+    "  Hint: Avoid calling builtin `print`.\n\n  Developer debug context: builtin print [<class 'X'>] False\n\n"
+    " For more details about this graph break, please visit: https://meta-pytorch.github.io/compile-graph-break-site/gb/gb0059.html\n"
+    'User code traceback:\n  File "{0}", line 9, in <module>\n    f(x)\n  File "{0}", line 5, in f\n    print("x")\n'
+)
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A folder with `train.py` and a run of it that has one graph break in line 5."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text('import torch\n\ndef f(x):\n    x = x + 1\n    print("x")\n    return x\n')
+    record(tmp_path, tmp_path / "run")
+    return tmp_path
+
+
+def record(project, folder, *, broken=True, text=None, **facts):
+    script = str(project / "train.py")
+    log = LogBuilder().intern(script).start(0)
+    if broken:
+        log.artifact("dynamo_graph_break_reason", BREAK.format(script), frame=0)
+    log.artifact(
+        "dynadiag_function",
+        {"file": script, "line": 3, "name": "f", "text": text or 'def f(x):\n    x = x + 1\n    print("x")\n    return x'},
+    )
+    log.metrics(0, attempt=1 if broken else 0, co_filename=script)
+    log.artifact("dynadiag_exit", {"counters": {}, "device": "cpu", "calls": 1})
+    folder.mkdir(exist_ok=True)
+    log.write(folder)
+    known = {"format": 1, "dynadiag": "0", "command": ["python", "train.py"], "cwd": str(project), "exit_status": 0}
+    (folder / "dynadiag-run.json").write_text(json.dumps({**known, **facts}))
+
+
+def check(*words):
+    found = CliRunner().invoke(app, ["check", *map(str, words)])
+    if isinstance(found.exception, DynadiagError):
+        return found.exception.exit_code, found.stdout, found.exception.message
+    assert found.exception is None or isinstance(found.exception, SystemExit), found.exception
+    return found.exit_code, found.stdout, found.stderr
+
+
+def test_a_break_fails_and_is_one_line(project):
+    status, out, err = check("run")
+    assert status == 1
+    assert out.startswith("train.py:5:1: GB0059 Graph break: ") and out.count("\n") == 1
+    assert err == "dynadiag: check: 1 failed\n"
+    assert check("-q", "--max-breaks", 1, "run") == (0, "", "")
+    record(project, project / "cured", broken=False)
+    assert check("cured")[:2] == (0, "")
+
+
+def test_settings_are_read_and_the_command_line_goes_first(project):
+    (project / "pyproject.toml").write_text("[tool.dynadiag.check]\nmax-breaks = 1\n")
+    assert check("run")[0] == 0
+    assert check("--max-breaks", 0, "run")[0] == 1
+    (project / "pyproject.toml").write_text("[tool.dynadiag.check]\nmax-brakes = 1\n")
+    status, _, said = check("run")
+    assert status == 2 and said.endswith("has no setting 'max-brakes'; did you mean 'max-breaks'?")
+
+
+def test_the_ratchet(project):
+    assert check("--update-baseline", "run")[0] == 0
+    text = (project / "dynadiag-baseline.json").read_text()
+    assert '"GB0059"' in text
+    assert check("--baseline", "dynadiag-baseline.json", "run")[0] == 0
+    record(project, project / "cured", broken=False)
+    status, _, err = check("--baseline", "dynadiag-baseline.json", "cured")
+    assert status == 0 and "gone from what the baseline lists: 1 problem (GB0059 in f)" in err
+    assert (project / "dynadiag-baseline.json").read_text() == text
+    assert check("--update-baseline", "cured")[0] == 0
+    assert check("--update-baseline", "run")[0] == 1  # what was cured may not come back
+    assert "GB0059" not in (project / "dynadiag-baseline.json").read_text()
+
+
+def test_another_program_in_the_baseline_stays(project):
+    check("--update-baseline", "run")
+    record(project, project / "other", broken=False, command=["python", "-m", "pkg.eval"])
+    assert check("--update-baseline", "other")[0] == 0
+    assert list(json.loads((project / "dynadiag-baseline.json").read_text())["programs"]) == ["-m pkg.eval", "train.py"]
+
+
+@pytest.mark.parametrize("rows", [["x = x + 1", 'print("x")  # {}'], ["# {}", 'print("x")']])
+def test_a_comment_counts_as_it_was_recorded(project, rows):
+    text = "\n    ".join(["def f(x):", *rows, "return x"]).format("dynadiag: allow[GB0059] once a run")
+    record(project, project / "run", text=text)
+    assert check("run") == (0, "", "dynadiag: check: passed, 1 allowed by a comment\n")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words", "said"),
+    [
+        (lambda at: (at / "b.json").write_text("{"), ["--baseline", "b.json", "run"], "the baseline b.json is not JSON (line 1)"),
+        (lambda at: None, ["--baseline", "b.json", "run"], "there is no baseline b.json: --update-baseline makes it"),
+        (lambda at: None, ["--update-baseline", "--baseline", "no/b.json", "run"], "there is no folder no"),
+        (lambda at: None, ["-o", "no/out.txt", "run"], "cannot write no/out.txt: there is no folder no"),
+        (lambda at: None, ["-o", ".", "run"], "cannot write .: it is a folder"),
+        (lambda at: (at / "run/dynadiag-run.json").write_text('{"form'), ["run"], "dynadiag-run.json is damaged, so nothing was checked"),
+        (lambda at: record(at, at / "run", exit_status=None, stopped=["the disk was full"]), ["run"], "the recording is not complete"),
+        (lambda at: None, ["run", "extra"], "no such file or folder: extra"),
+        (lambda at: None, ["nowhere.py"], "nowhere.py"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_line_and_exit_2(project, spoil, words, said):
+    spoil(project)
+    before = {path: path.read_bytes() for path in project.rglob("*") if path.is_file()}
+    status, out, message = check(*words)
+    assert (status, out) == (2, "") and said in message and "\n" not in message
+    assert {path: path.read_bytes() for path in project.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_report_that_may_not_be_written_is_one_line(project):
+    (project / "locked").mkdir(mode=0o500)
+    status, _, message = check("-o", "locked/out.txt", "run")
+    assert status == 2 and message.startswith("cannot write locked/out.txt")
+
+
+def test_a_full_disk_is_one_line_and_the_baseline_stays(project, monkeypatch):
+    check("--update-baseline", "run")
+    text = (project / "dynadiag-baseline.json").read_text()
+    record(project, project / "cured", broken=False)
+
+    def full(*arguments, **keywords):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    status, _, message = check("--update-baseline", "cured")
+    assert (status, message) == (2, "the baseline dynadiag-baseline.json cannot be written: No space left on device")
+    assert (project / "dynadiag-baseline.json").read_text() == text
+
+
+def test_a_run_of_a_stranger_opens_no_file_that_it_names(project, monkeypatch):
+    """The run is not sealed as this user's, so only what was recorded counts."""
+    (project / "train.py").write_text("\n\n\n\nprint('x')  # dynadiag: allow[GB0059] not read\n")
+    assert check("run")[0] == 1
+
+
+def test_a_log_in_which_nothing_was_compiled_is_5(project):
+    (project / "empty").mkdir()
+    LogBuilder().intern("a").artifact("dynadiag_exit", {"counters": {}, "calls": 0}).write(project / "empty")
+    assert check("empty")[0] == 5
+
+
+@pytest.mark.parametrize("form", ["concise", "json", "jsonl", "junit", "github", "sarif", "md"])
+def test_every_format_goes_to_stdout_or_a_file(project, form):
+    status, out, _ = check("-f", form, "run")
+    assert status == 1 and "GB0059" in out
+    assert check("-f", form, "-o", "out.txt", "run")[1] == ""
+    assert (project / "out.txt").read_text() == out
+
+
+def test_it_is_a_program(project):
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(str(Path(__file__).parents[3] / part) for part in (".", "cli"))}
+    done = subprocess.run([sys.executable, "-m", "dynadiag", "check", "run"], capture_output=True, text=True, env=environment)
+    assert (done.returncode, done.stdout.split(" ")[0]) == (1, "train.py:5:1:")
