@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import io
 import os
+import shlex
 import sys
 import traceback
 import webbrowser
@@ -18,6 +19,7 @@ from typing import IO, TYPE_CHECKING
 import dynadiag
 from dynadiag.errors import DynadiagError, OutputError
 from dynadiag.files import write_file, write_inside
+from dynadiag.masking import masked_arguments
 from dynadiag_cli.progress import progress
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
     from dynadiag.model import Report, Run
     from dynadiag.record import RecordResult
+    from dynadiag.render.document import Document
 
 _FILE_WIDTH = 100
 _NO_LINKS = (None, "dumb", "linux")  # terminals that do not know OSC 8, or take it for something else
@@ -105,9 +108,9 @@ def explain_run(result: RecordResult, *, options: ShowOptions) -> int:
     return result.exit_status
 
 
-def open_page(directory: Path) -> None:
-    """Show the page of a run in the system's browser."""
-    page = directory / "report.html"
+def open_page(directory: Path, name: str = "report.html") -> None:
+    """Show a page of a run in the system's browser."""
+    page = directory / name
     if page.is_file():
         webbrowser.open(page.resolve().as_uri())
     else:
@@ -124,6 +127,34 @@ def write_reports(report: Report, directory: Path) -> None:
     """Write what `explain` writes into a run directory, the pictures as well."""
     with without_gc():
         _write_files(report, directory, ShowOptions())
+
+
+def command_line() -> str:
+    """What was typed, to be typed again; what looks like a secret is masked."""
+    return shlex.join(masked_arguments(["dynadiag", *sys.argv[1:]]))
+
+
+def write_page(told: Callable[[], Document], directory: Path, name: str = "report.html") -> None:
+    """Write the page of a result. What fails there costs the page alone, and is said."""
+    from dynadiag.render.html import result_page
+
+    try:
+        write_inside(directory, name, result_page.render(told()))
+    except OSError as error:
+        print(f"dynadiag: {directory / name} could not be written: {error.strerror or error}", file=sys.stderr)
+    except Exception:  # noqa: BLE001  the border around one renderer
+        print(f"dynadiag: {name} failed; please report this:\n{traceback.format_exc()}", file=sys.stderr)
+
+
+def show(told: Document, output: str | None, *, default: IO[str], color: str = "auto", quiet: bool = False) -> None:
+    """Print a document as text: to a file, "-" (stdout), or where it goes by default. `quiet` prints its headlines only."""
+    from dynadiag.render.page import Page, text_of
+
+    if output is not None and output != "-":
+        emit(text_of(told, headlines_only=quiet), output, default)
+        return
+    page = Page(console(sys.stdout if output else default, color))
+    (page.headlines if quiet else page.document)(told)
 
 
 def _load(path: Path) -> Run:
@@ -172,7 +203,7 @@ def _write_trace(report: Report, options: ShowOptions) -> None:
     if options.trace is None:
         return
     if report.run.spans:
-        _emit(chrome_trace.dumps(report), options.trace, sys.stdout)
+        emit(chrome_trace.dumps(report), options.trace, sys.stdout)
     else:
         print(f"dynadiag: {options.trace} is not written: this log has no timed phases", file=sys.stderr)
 
@@ -217,12 +248,12 @@ def _print(report: Report, options: ShowOptions, *, default: IO[str], directory:
         if options.output in (None, "-"):
             json_report.write(report, sys.stdout if options.output else default)
         else:
-            _emit(json_report.dumps(report), options.output, default)
+            emit(json_report.dumps(report), options.output, default)
         return
     if options.format == "md":
         from dynadiag.render import markdown
 
-        _emit(markdown.render(report), options.output, default)
+        emit(markdown.render(report), options.output, default)
         return
     from dynadiag.render import terminal
 
@@ -250,7 +281,7 @@ def _print(report: Report, options: ShowOptions, *, default: IO[str], directory:
     else:
         terminal.print_summary(report, page, limit=limit, lines=None, directory=directory, links=links)
     if into_file:
-        _emit(text.getvalue(), options.output, default)
+        emit(text.getvalue(), options.output, default)
 
 
 def console(stream: IO[str], color: str) -> Console:
@@ -268,7 +299,8 @@ def _console(stream: IO[str], options: ShowOptions, into_file: bool) -> Console:
     return Console(file=stream, highlight=False, width=_FILE_WIDTH, no_color=True) if into_file else console(stream, options.color)
 
 
-def _emit(text: str, output: str | None, default: IO[str]) -> None:
+def emit(text: str, output: str | None, default: IO[str]) -> None:
+    """Write a text to a file, "-" (stdout), or where it goes by default."""
     if output is None or output == "-":
         stream = sys.stdout if output else default
         stream.write(text if text.endswith("\n") else text + "\n")

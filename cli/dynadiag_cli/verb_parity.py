@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dynadiag.errors import NothingFoundError, OutputError, UsageError
-from dynadiag.files import write_file, write_inside
+from dynadiag.files import write_inside
 from dynadiag.trace.sources import is_recording, recording_at
 from dynadiag_cli.command_line import LONGEST_S, MODE
 
@@ -24,7 +24,7 @@ EXAMPLES = """Examples:
 
   dynadiag parity --emit-test tests/parity dynadiag-runs/latest
 """
-_FILE = "parity.json"
+_FILE, _PAGE = "parity.json", "parity.html"
 _REAL_CALLS = 3
 
 
@@ -60,6 +60,7 @@ def parity(
     output_format: Annotated[Format, typer.Option("--format", "-f", help="Output format.")] = Format.text,
     output: Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Write to FILE (- is stdout).")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Of the text only what happened and what could, a line each.")] = False,
+    open_report: Annotated[bool, typer.Option("--open", help="Open parity.html in a browser afterwards.")] = False,
 ) -> None:
     """Replay each captured graph, compiled and uncompiled, over calls that a user could make, and say what would differ.
 
@@ -72,6 +73,7 @@ def parity(
     from dynadiag.record.guardian import guarded
     from dynadiag.torch_compat.versions import require, require_in
     from dynadiag_cli.progress import progress
+    from dynadiag_cli.showing import open_page
 
     guarded()
     if python is None:
@@ -98,6 +100,8 @@ def parity(
         result = replay_recording(directory, options, advance=advance)
     _write(result, directory)
     _print(result, output_format, output, quiet=quiet, default_is_stderr=recording is None)
+    if open_report:
+        open_page(directory, _PAGE)
     if result.wrong:
         raise typer.Exit(1)
     if not result.compared and not result.calls_compared:
@@ -158,8 +162,10 @@ def _check_output(output: str | None) -> None:
 
 
 def _write(result: ParityResult, directory: Path) -> None:
-    """`parity.json` into a run directory of ours; a foreign log stays as it is."""
+    """`parity.json` and its page into a run directory of ours; a foreign log stays as it is."""
+    from dynadiag.parity.showing import document_of
     from dynadiag.record.directory import is_run_directory
+    from dynadiag_cli.showing import command_line, write_page
 
     if not is_run_directory(directory):
         return
@@ -167,6 +173,7 @@ def _write(result: ParityResult, directory: Path) -> None:
         write_inside(directory, _FILE, _json(result))
     except OSError as error:
         print(f"dynadiag: {directory / _FILE} could not be written: {error.strerror}", file=sys.stderr)
+    write_page(lambda: document_of(result, command_line()), directory, _PAGE)
 
 
 def _json(result: ParityResult) -> str:
@@ -177,13 +184,14 @@ def _json(result: ParityResult) -> str:
 
 
 def _print(result: ParityResult, output_format: Format, output: str | None, *, quiet: bool, default_is_stderr: bool) -> None:
-    from dynadiag.parity.showing import as_markdown, as_text, verdict
+    from dynadiag.parity.showing import document_of
+    from dynadiag.render.markdown_text import document
+    from dynadiag_cli.showing import emit, show
 
-    text = {Format.text: verdict if quiet else as_text, Format.md: as_markdown, Format.json: _json}[output_format](result)
-    if output is None or output == "-":
-        (sys.stderr if output is None and default_is_stderr else sys.stdout).write(text)
-        return
-    try:
-        write_file(Path(output), text)
-    except OSError as error:
-        raise OutputError(f"cannot write {output}: {error.strerror or error}") from error
+    default = sys.stderr if default_is_stderr else sys.stdout
+    if output_format is Format.json:
+        emit(_json(result), output, default)
+    elif output_format is Format.md:
+        emit(document(document_of(result)), output, default)
+    else:
+        show(document_of(result), output, default=default, quiet=quiet)

@@ -11,9 +11,9 @@ from dynadiag.bench.judging import ONE_PROCESS
 from dynadiag.bench.outcome import ArmResult, BenchResult, Comparison, Correctness
 from dynadiag.bench.show_shapes import among_shapes, print_shapes
 from dynadiag.bench.verdict import Verdict
+from dynadiag.render.document import Column
 from dynadiag.render.page import Page
 from dynadiag.render.sanitise import clean
-from dynadiag.render.sections import Column
 
 _STYLES = {
     Verdict.FASTER: "bold green",

@@ -6,9 +6,9 @@ from collections import Counter
 
 from dynadiag.bench.outcome import BenchResult, Comparison, ShapeResult, ShapeStudy
 from dynadiag.bench.verdict import Verdict
+from dynadiag.render.document import Column
 from dynadiag.render.page import Page
 from dynadiag.render.sanitise import clean
-from dynadiag.render.sections import Column
 
 _NAMED = 3
 

@@ -1,14 +1,13 @@
-"""A `ParityResult` as text for a terminal and as Markdown."""
+"""A `ParityResult` as the document that terminal, Markdown and page show."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dynadiag.parity.result import LIMITS, ParityFinding, ParityResult
 from dynadiag.passes.find_parity_replayed import plain_source, tensor_in_words
-from dynadiag.render.markdown_text import prose
-from dynadiag.render.sanitise import clean
+from dynadiag.render.document import Cell, Column, Document, Headline, Part, Section, Tone, cells
 
 _WIDTH = 400
 _KINDS = {
@@ -19,45 +18,30 @@ _KINDS = {
     "apart_later": "sharing memory, then apart",
     "disk_cache": "warm on-disk cache",
 }
+_TONES: Mapping[str, Tone] = {"error": "bad", "warning": "unclear", "differs": "bad", "equal": "good"}
+_FOUND = (Column("code"), Column("finding"), Column("line", label="--> "))
 
 
-def as_text(result: ParityResult) -> str:
-    """The findings, then what was tried and what not, for each graph."""
-    return "".join(f"{' ' * (len(line) - len(line.lstrip(' ')))}{clean(line, limit=_WIDTH)}\n" for line in _text(result))
-
-
-def verdict(result: ParityResult) -> str:
-    """What happened, if that was compared, and what could happen, a line each."""
-    return "".join(f"{line}\n" for line in as_text(result).splitlines() if line.startswith(("Happened: ", "Could happen: ")))
-
-
-def _text(result: ParityResult) -> Iterator[str]:
-    if result.happened is not None:
-        yield f"Happened: {result.happened['verdict']}"
-        for found in result.happened["findings"]:
-            yield from _happened(found)
-        yield ""
-    yield f"Could happen: {headline(result)}"
-    for finding in result.findings:
-        yield ""
-        yield f"{finding.severity} {finding.code}  {finding.title} ({finding.graph})"
-        yield from (f"    {line}" for line in _about(finding))
-    yield ""
-    yield "Tried"
-    for graph in result.graphs:
-        yield from (f"  {line}" for line in _graph(graph))
-    yield ""
-    yield from (f"note: {note}" for note in result.notes)
-    yield f"note: {LIMITS}"
-
-
-def _happened(found: Mapping[str, Any]) -> Iterator[str]:
-    where = found["where"]
-    yield ""
-    yield f"{found['severity']} {found['code']}  {found['title']}"
-    if where is not None:
-        yield f"    --> {where['file']}:{where['line']} in {where['function']}: {where['code']}"
-    yield f"    {found['why']}"
+def document_of(result: ParityResult, command: str = "") -> Document:
+    """What happened and what could, first in a line each, then with values and lines; what was tried, and what was not and why."""
+    happened = result.happened
+    lines = [Headline(word="Could happen", what=headline(result), tone=_tone(bool(result.findings), bool(result.compared)))]
+    figures = [("graphs replayed", f"{result.compared} of {len(result.graphs)}"), ("ways to go wrong", f"{len(result.findings)}")]
+    if happened is not None:
+        tone = _tone(bool(happened["findings"]), bool(happened["calls_compared"]))
+        lines.insert(0, Headline(word="Happened", what=happened["verdict"], tone=tone))
+        figures[:0] = [("calls compared", f"{happened['calls_compared']}"), ("errors that happened", f"{len(happened['findings'])}")]
+    return Document(
+        title=f"dynadiag parity {result.recording}",
+        facts=(
+            f"replayed with torch {result.torch or 'of an unknown version'}, recorded with {', '.join(result.recorded_torch) or 'one'}",
+        ),
+        command=command,
+        headlines=tuple(lines),
+        figures=tuple(figures),
+        sections=tuple(_sections(result)),
+        name="parity.json",
+    )
 
 
 def headline(result: ParityResult) -> str:
@@ -69,64 +53,88 @@ def headline(result: ParityResult) -> str:
     return f"{graphs}, {found} {'way' if found == 1 else 'ways'} to go wrong" if found else f"{graphs}, no difference"
 
 
-def _about(finding: ParityFinding) -> Iterator[str]:
-    where = finding.where
-    if where is not None:
-        yield f"--> {where['file']}:{where['line']} in {where['function']}: {where['code']}"
-    yield finding.would
-    if finding.also:
-        yield f"also      {', '.join(' and '.join(map(plain_source, pair)) for pair in finding.also)}"
-    more = f"; {finding.others} more" if finding.others else ""
-    yield f"differs   {tensor_in_words(finding.tensor)}{more}"
-    yield f"layer     {finding.layer}"
-    if finding.test:
-        yield f"test      {finding.test}"
+def _tone(differs: bool, compared: bool) -> Tone:
+    return "bad" if differs else "good" if compared else "unclear"
 
 
-def _graph(graph: Mapping[str, Any]) -> Iterator[str]:
-    name = f"{graph['graph']} {graph['function'] or 'unknown function'}"
-    if graph["status"] == "skipped":
-        yield f"{name}: not compared: {graph['why_not']}"
-        return
-    yield f"{name} [{graph['backend']}]"
-    for tried in graph["tried"]:
-        yield f"  {tried_in_words(tried)}"
-    if graph["skipped"]:
-        yield f"  not tried: {'; '.join(_not_tried(graph['skipped']))}"
-    yield from (f"  note: {note}" for note in graph["notes"])
+def _sections(result: ParityResult) -> Iterator[Section]:
+    if result.happened is not None and result.happened["findings"]:
+        yield Section(
+            title="What happened", columns=(*_FOUND, Column("why")), items=result.happened["findings"], row=_happened, as_entries=True
+        )
+    if result.findings:
+        labels = (("other inputs", "also "), ("difference", "differs "), ("layer", "layer "), ("test", "test "))
+        found = (*_FOUND, Column("when"), *(Column(name, label=label) for name, label in labels))
+        yield Section(title="What could happen", columns=found, items=result.findings, row=_could, as_entries=True)
+    tried = [(graph, one) for graph in result.graphs if graph["status"] != "skipped" for one in graph["tried"]]
+    if tried:
+        columns = tuple(map(Column, ("graph", "function", "back end", "calls", "inputs", "outcome", "not compared")))
+        yield Section(title="Tried", columns=columns, items=tried, row=lambda one: _tried(*one))
+    if differences := [(graph, one) for graph in result.graphs for one in graph["differences"]]:
+        columns = tuple(map(Column, ("graph", "calls", "tensor", "layer", "eager", "compiled", "wrong elements", "line")))
+        yield Section(title="Differences", columns=columns, items=differences, row=lambda one: _difference(*one), brief=False)
+    if left := [*_not_tried(result)]:
+        columns = tuple(map(Column, ("graph", "function", "calls", "reason")))
+        yield Section(title="Not compared", columns=columns, items=left)
+    notes = (f"{graph['graph']}: {note}" for graph in result.graphs for note in graph["notes"])
+    while_recorded = () if result.happened is None else result.happened["notes"]
+    yield Section(title="Notes", points=tuple(dict.fromkeys((*notes, *result.notes, *while_recorded, LIMITS))))
 
 
-def _not_tried(skipped: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Each reason once, with the scenarios that it holds for."""
-    by_reason: dict[str, list[str]] = {}
-    for one in skipped:
-        by_reason.setdefault(one["reason"], []).append(_KINDS[one["kind"]])
-    return (f"{' and '.join(kinds)} ({reason})" for reason, kinds in by_reason.items())
+def _happened(found: Mapping[str, Any]) -> tuple[Cell, ...]:
+    return *_head(found["code"], found["severity"], found["title"], found["where"]), (Part(found["why"], _WIDTH),)
 
 
-def tried_in_words(tried: Mapping[str, Any]) -> str:
-    """One scenario and its outcome."""
-    pair = f" {' and '.join(map(plain_source, tried['pair']))}" if tried["pair"] else ""
+def _could(one: ParityFinding) -> tuple[Cell, ...]:
+    also = ", ".join(" and ".join(map(plain_source, pair)) for pair in one.also)
+    differs = tensor_in_words(one.tensor) + (f"; {one.others} more" if one.others else "")
+    head = _head(one.code, one.severity, f"{one.title} ({one.graph})", one.where)
+    return *head, *cells(*(Part(text, _WIDTH) if text else None for text in (one.would, also, differs, one.layer, one.test)))
+
+
+def _head(code: str, severity: str, title: str, where: Mapping[str, Any] | None) -> tuple[Cell, ...]:
+    tone = _TONES.get(severity, "plain")
+    return (Part(code, code=True),), (Part(severity, tone=tone), Part(title, before=": ")), _place(where)
+
+
+def _place(where: Mapping[str, Any] | None) -> Cell:
+    if where is None:
+        return ()
+    return Part(f"{where['file']}:{where['line']} in {where['function']}"), Part(where["code"] or "", _WIDTH, code=True, before=": ")
+
+
+def _tried(graph: Mapping[str, Any], tried: Mapping[str, Any]) -> tuple[Cell, ...]:
     outcome = {"equal": "equal", "differs": "DIFFERS", "not_judged": f"no verdict: {tried['why_not']}"}[tried["outcome"]]
-    random = "" if tried["values_compared"] or tried["outcome"] == "not_judged" else " (values not compared: random or undefined)"
-    gradients = f" (without gradients: {tried['gradients_why_not']})" if tried["gradients_why_not"] else ""
-    return f"{_KINDS[tried['kind']]}{pair}: {outcome}{random}{gradients}"
+    left = [] if tried["values_compared"] or tried["outcome"] == "not_judged" else ["values (random or undefined)"]
+    left += [f"gradients: {tried['gradients_why_not']}"] if tried["gradients_why_not"] else []
+    return cells(
+        graph["graph"],
+        Part(graph["function"] or "unknown function", code=True),
+        graph["backend"],
+        _KINDS[tried["kind"]],
+        " and ".join(map(plain_source, tried["pair"])),
+        Part(outcome, tone=_TONES.get(tried["outcome"], "unclear")),
+        "; ".join(left),
+    )
 
 
-def as_markdown(result: ParityResult) -> str:
-    """The same as Markdown."""
-    lines = [] if result.happened is None else ["## Happened", "", prose(result.happened["verdict"], limit=_WIDTH), ""]
-    for found in result.happened["findings"] if result.happened is not None else ():
-        _, head, *rest = _happened(found)
-        lines += [f"- {prose(head, limit=_WIDTH)}", *(f"  - {prose(line.strip(), limit=_WIDTH)}" for line in rest), ""]
-    lines += ["## Could happen", "", prose(headline(result), limit=_WIDTH), ""]
-    for finding in result.findings:
-        lines.append(f"- **{finding.code}** {prose(finding.title)} ({finding.graph})")
-        lines += [f"  - {prose(line, limit=_WIDTH)}" for line in _about(finding)]
-    lines += ["", "### Tried", ""]
+def _difference(graph: Mapping[str, Any], one: Mapping[str, Any]) -> tuple[Cell, ...]:
+    tried = graph["tried"][one["scenario"]]
+    name = plain_source(one["source"]) if one["source"] else one["name"]
+    what = "" if one["aspect"] == "values" else f" ({one['aspect'].replace('_', ' ')})"
+    some = f"{one['wrong_elements']} of {one['elements']}" if one["aspect"] == "values" and one["elements"] else ""
+    calls = f"{_KINDS[tried['kind']]}, call {one['call'] + 1}"
+    tensor = f"{one['where']} {name}{what}" if one["where"] in ("input", "gradient") else f"{name}{what}"
+    shown = cells(graph["graph"], calls, tensor, one["layer"], one["eager"], one["compiled"], some)
+    return *shown, _place(one["line"])
+
+
+def _not_tried(result: ParityResult) -> Iterator[tuple[Cell, ...]]:
+    """Each graph that was not compared, and each reason once with the scenarios that it holds for."""
     for graph in result.graphs:
-        first, *rest = _graph(graph)
-        lines.append(f"- {prose(first, limit=_WIDTH)}")
-        lines += [f"  - {prose(line.strip(), limit=_WIDTH)}" for line in rest]
-    lines += ["", *(f"- {prose(note, limit=_WIDTH)}" for note in (*result.notes, LIMITS)), ""]
-    return "\n".join(lines)
+        by_reason: dict[str, list[str]] = {graph["why_not"]: ["all"]} if graph["status"] == "skipped" else {}
+        for one in graph["skipped"]:
+            by_reason.setdefault(one["reason"], []).append(_KINDS[one["kind"]])
+        function = Part(graph["function"] or "unknown function", code=True)
+        for reason, kinds in by_reason.items():
+            yield cells(graph["graph"], function, " and ".join(kinds), Part(reason, _WIDTH))

@@ -10,24 +10,14 @@ from dynadiag.render import mutation_words as words
 from dynadiag.render import wording
 from dynadiag.render.completeness import completeness
 from dynadiag.render.json_report import DEVICE_WHY, NO_COMPILE_TIME, NO_MUTATION_PASS
-from dynadiag.render.markdown_text import code, details, fenced, prose, section, table
+from dynadiag.render.markdown_text import code, details, fenced, fitting, prose, section, table
 from dynadiag.render.sections import Detail, graph_breaks, sections
 from dynadiag.render.verdict import ending, verdict
-
-MAX_CHARACTERS = 60_000
-"""GitHub refuses an issue body over 65,536 characters."""
-
-_ROW_LIMITS = (60, 25, 10, 4, 1)
 
 
 def render(report: Report) -> str:
     """The Markdown text, ending in a line break; long lists are cut (and said to be) until it fits into a GitHub issue."""
-    text = ""
-    for rows in _ROW_LIMITS:
-        text = "\n\n".join(_blocks(report, rows)) + "\n"
-        if len(text) <= MAX_CHARACTERS:
-            break
-    return text
+    return fitting(lambda rows: _blocks(report, rows))
 
 
 def _blocks(report: Report, rows: int) -> Iterator[str]:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from dynadiag.render.sanitise import LINE_LIMIT, clean, clean_block
-from dynadiag.render.sections import Part, Section, joined, without_empty
+from dynadiag.render.document import Document, Part, Section, joined, without_empty
+from dynadiag.render.sanitise import BLOCK_LIMIT, LINE_LIMIT, clean, clean_block
 
 _BREAK = "\N{ZERO WIDTH SPACE}"
 _PUNCTUATION = re.compile(r"([\\`*\[\]<|~&$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")
 _BLOCK_START = re.compile(r"^(?:[-=+>#:]|\d+(?=[.)](?:\s|$)))")
 _TICKS = re.compile(r"`+")
 _PARAGRAPH = 2000
+_BLOCK_CHARACTERS, _BLOCK_LINES = 30_000, 2000
+_ROW_LIMITS = (60, 25, 10, 4, 1)
+MAX_CHARACTERS = 60_000
+"""GitHub refuses an issue body over 65,536 characters."""
 
 
 def prose(text: str, *, limit: int = LINE_LIMIT) -> str:
@@ -51,9 +55,9 @@ def code(text: str, *, limit: int = LINE_LIMIT) -> str:
     return f"{fence}{pad}{body}{pad}{fence}"
 
 
-def fenced(text: str, *, language: str = "", lines: int = 40) -> str:
+def fenced(text: str, *, language: str = "", lines: int = 40, limit: int = BLOCK_LIMIT) -> str:
     """A fenced block; its fence is longer than any run of backticks inside."""
-    body = clean_block(text, lines=lines)
+    body = clean_block(text, lines=lines, limit=limit).strip("\n")
     fence = "`" * max(3, max((len(run) for run in _TICKS.findall(body)), default=0) + 1)
     return f"{fence}{language}\n{body}\n{fence}"
 
@@ -64,19 +68,67 @@ def table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(_cell(cell) for cell in line) + " |" for line in lines)
 
 
+def fitting(blocks: Callable[[int], Iterable[str]]) -> str:
+    """The blocks that are made for so many rows a list: as many as fit into a GitHub issue."""
+    text = ""
+    for rows in _ROW_LIMITS:
+        text = "\n\n".join(blocks(rows)) + "\n"
+        if len(text) <= MAX_CHARACTERS:
+            break
+    return text
+
+
+def document(told: Document) -> str:
+    """All of the document, ending in a line break; long lists are cut (and said to be) until it fits into a GitHub issue."""
+    return fitting(lambda rows: _blocks(told, rows))
+
+
+def _blocks(told: Document, rows: int) -> Iterator[str]:
+    yield f"# {prose(told.title)}"
+    yield from map(prose, told.facts)
+    if told.command:
+        yield f"Command: {code(told.command, limit=_PARAGRAPH)}"
+    for one in told.headlines:
+        rest = ": ".join(filter(None, (one.what, one.said)))
+        yield f"**{prose(one.word)}**" + (f": {prose(rest, limit=_PARAGRAPH)}" if rest else "")
+    for part in told.sections:
+        yield f"{'#' * part.depth} {prose(part.title)}"
+        if part.said:
+            yield prose(part.said, limit=_PARAGRAPH)
+        yield from _body(part, rows, told.name, lines=part.lines, entries=part.as_entries)
+
+
 def section(told: Section, *, rows: int) -> str:
     """The section folded away, its first `rows` rows as a table; without columns a paragraph."""
     if not told.columns:
         return prose(". ".join([f"{told.title}: {told.said}", *told.lines]), limit=_PARAGRAPH)
-    lines = [prose(line, limit=_PARAGRAPH) for line in ((told.said, *told.lines) if told.as_entries else told.lines)]
+    lines = (told.said, *told.lines) if told.as_entries else told.lines
+    return details(f"{told.title} ({len(told.items):,})", "\n\n".join(_body(told, rows, "report.json", lines=lines)))
+
+
+def _body(told: Section, rows: int, name: str, *, lines: Sequence[str], entries: bool = False) -> Iterator[str]:
+    """What is below the title: `lines`, then the first `rows` rows, and what of the others is in the file `name`."""
+    yield from (prose(line, limit=_PARAGRAPH) for line in lines)
     shown = [[joined(cell, _marked) for cell in told.row(item)] for item in told.items[:rows]]
-    columns, cells = without_empty(told.columns, shown)
-    grid = table([column.heading for column in columns], cells)
-    more = len(told.items) - len(shown)
-    left = [f"{more:,} more {told.unit}{'s' if more > 1 else ''} in `report.json`."] if more > 0 else []
-    closing = [prose(told.closing, limit=_PARAGRAPH)] if told.closing else []
-    body = [*lines, *([grid] if shown else []), *left, *closing]
-    return details(f"{told.title} ({len(told.items):,})", "\n\n".join(body))
+    if entries:
+        yield from (_entry(told, cells) for cells in shown)
+    elif shown:
+        columns, grid = without_empty(told.columns, shown)
+        yield table([column.heading for column in columns], grid)
+    if more := len(told.items) - len(shown):
+        yield f"{more:,} more {told.unit}{'s' if more > 1 else ''} in `{name}`."
+    if told.points:
+        yield "\n".join(f"- {prose(point, limit=_PARAGRAPH)}" for point in told.points)
+    if told.block is not None:
+        yield fenced(told.block.text, language=told.block.language, lines=_BLOCK_LINES, limit=_BLOCK_CHARACTERS)
+    if told.closing:
+        yield prose(told.closing, limit=_PARAGRAPH)
+
+
+def _entry(told: Section, cells: Sequence[str]) -> str:
+    name, heading, *rest = cells
+    lines = (f"  - {prose(column.label)} {text}".replace("-  ", "- ") for column, text in zip(told.columns[2:], rest, strict=True) if text)
+    return "\n".join([f"- {name} {heading}", *lines])
 
 
 def _marked(part: Part) -> str:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import io
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dynadiag.render.sanitise import REPLACEMENT, clean, without_unseen
-from dynadiag.render.sections import Cell, Column, Section, joined, without_empty
+from dynadiag.render.document import Cell, Column, Document, Section, Tone, without_empty
+from dynadiag.render.sanitise import REPLACEMENT, clean, clean_block, without_unseen
 
 _NARROWEST_BODY = 12
 _LINES_LIMIT = 2000
+_FILE_WIDTH = 100
+_STYLES: Mapping[Tone, str] = {"plain": "", "good": "green", "bad": "red", "unclear": "yellow"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +85,29 @@ class Page:
         for segments in self.console.render_lines(table, options, pad=False):
             self._emit(Text.assemble(" " * margin, *((segment.text, segment.style or "") for segment in segments)))
 
+    def document(self, told: Document) -> None:
+        """Title, facts and headlines, then what of the sections is brief."""
+        self.line(clean(told.title), style="bold")
+        for fact in told.facts:
+            self.line(clean(fact))
+        self.blank()
+        self.headlines(told)
+        for section in told.sections:
+            if section.brief:
+                self.section(section, limit=None)
+
+    def headlines(self, told: Document) -> None:
+        """What came of it, a line each."""
+        for one in told.headlines:
+            self.line(clean(one.text, limit=_LINES_LIMIT), style=f"bold {_STYLES[one.tone]}")
+
     def section(self, section: Section, *, limit: int | None) -> None:
         """Its title, lines and first `limit` rows, None for all; what is left out is counted."""
         self.blank()
-        self.line(f"{section.title}: {clean(section.said)}", style="bold")
+        self.line(f"{section.title}: {clean(section.said)}" if section.said else section.title, style="bold")
         for line in section.lines:
             self.line(clean(line, limit=_LINES_LIMIT), prefix="  ", style="dim")
-        shown = [[_plain(cell) for cell in section.row(item)] for item in section.items[:limit]]
+        shown = [[_shown(cell) for cell in section.row(item)] for item in section.items[:limit]]
         if section.as_entries:
             for cells in shown:
                 self._entry(section.columns, cells)
@@ -97,15 +116,20 @@ class Page:
         if len(section.items) > len(shown):
             more = len(section.items) - len(shown)
             self.line(f"{more:,} more {section.unit}{'s' if more > 1 else ''} not shown (--limit 0 for all)", prefix="  ")
+        for point in section.points:
+            self.line(clean(point, limit=_LINES_LIMIT), prefix="  - ")
+        for row in clean_block(section.block.text).split("\n") if section.block else ():
+            self.whole(row, prefix="  ")
         if section.closing:
             self.line(clean(section.closing), prefix="  ")
 
-    def _entry(self, columns: Sequence[Column], cells: Sequence[str]) -> None:
+    def _entry(self, columns: Sequence[Column], cells: Sequence[Text]) -> None:
         name, heading, *rest = cells
-        self.line(heading, prefix=f"  {name:<4} ")
+        self.line(heading, prefix=f"  {name.plain:<4} ")
         for column, text in zip(columns[2:], rest, strict=True):
             if text:
-                self.line(text, prefix=f"       {column.label}", style="dim")
+                text.stylize("dim")
+                self.line(text, prefix=f"       {column.label}")
 
     def _emit(self, row: Text, *, whole: bool = False) -> None:
         self._written[0] += 1
@@ -128,5 +152,16 @@ class Page:
         return shown
 
 
-def _plain(cell: Cell) -> str:
-    return joined(cell, lambda part: clean(part.text, limit=part.limit))
+def _shown(cell: Cell) -> Text:
+    made = Text()
+    for number, part in enumerate(cell):
+        made.append((part.before if number else "") + clean(part.text, limit=part.limit), style=_STYLES[part.tone])
+    return made
+
+
+def text_of(told: Document, *, headlines_only: bool = False) -> str:
+    """The document as plain text, for a file."""
+    out = io.StringIO()
+    page = Page(Console(file=out, width=_FILE_WIDTH, highlight=False, no_color=True))
+    (page.headlines if headlines_only else page.document)(told)
+    return out.getvalue()

@@ -1,81 +1,22 @@
-"""What a report lists after its findings: each section once, with its columns and rows, for every renderer."""
+"""What the report of `explain` lists after its findings: each section once, for every renderer."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from dynadiag.facts.wording import rank_numbers
 from dynadiag.model.graph import Graph
 from dynadiag.model.report import Fallback, FrameTime, GraphBreak, Mutation, RankDifference, Report, Transition
 from dynadiag.render import mutation_words, parity_words, wording
-from dynadiag.render.sanitise import LINE_LIMIT, clean, clean_block
+from dynadiag.render.document import Cell, Column, Part, Section
+from dynadiag.render.sanitise import clean, clean_block
 
 _VALUES_SHOWN = 6
 _PHASES_SHOWN = 6
 _PHASES_OF_A_FRAME = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A piece of a cell as it was recorded: the renderer cleans it and cuts it at `limit`; `code` marks names and source text.
-
-    `before` separates it from the part before it.
-    """
-
-    text: str
-    limit: int = LINE_LIMIT
-    code: bool = False
-    before: str = " "
-
-
-Cell = tuple[Part, ...]
-
-
-def joined(cell: Cell, shown: Callable[[Part], str]) -> str:
-    """The cell with each part as the renderer shows it."""
-    return "".join((part.before if number else "") + shown(part) for number, part in enumerate(cell))
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One column: its heading, whether it holds numbers (right-aligned), and whether it may be folded.
-
-    Where a section is shown as entries, `label` opens the line of this column.
-    """
-
-    heading: str
-    numeric: bool = False
-    fold: bool = True
-    label: str = ""
-
-
-def without_empty(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> tuple[list[Column], list[list[str]]]:
-    """The columns and cells of a table without the columns that are empty in every row."""
-    used = [at for at in range(len(columns)) if any(cells[at] for cells in rows)]
-    return [columns[at] for at in used], [[cells[at] for at in used] for cells in rows]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
-    """A titled list: `said` sums it up, `lines` come before the rows and `closing` after them. `row` makes the cells of an item.
-
-    `as_entries`: its cells are sentences, so where there is no room for them side by side an item is an entry of several lines: the first
-    cell is its id, the second its heading.
-    """
-
-    title: str
-    said: str = ""
-    lines: tuple[str, ...] = ()
-    columns: tuple[Column, ...] = ()
-    items: Sequence[Any] = ()
-    row: Callable[[Any], tuple[Cell, ...]] = lambda item: ()
-    unit: str = "row"
-    closing: str = ""
-    as_entries: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,6 +57,11 @@ def coloured(lines: Sequence[str]) -> list[Markup]:
     return _coloured([clean_block(line.expandtabs(4), limit=300, lines=1).replace("\n", " ") for line in lines])
 
 
+def coloured_text(text: str, lines: int, *, colour: bool = True) -> Markup:
+    """A whole text as markup, its first `lines` lines, sanitised and escaped; `colour` it as Python."""
+    return Markup("\n").join(_coloured(clean_block(text, limit=_LONGEST, lines=lines).strip("\n").split("\n"), colour=colour))
+
+
 def _cleaned(text: str, limit: int) -> list[str]:
     return clean_block(text, limit=limit, lines=20_000).split("\n")
 

@@ -12,8 +12,9 @@ from dynadiag.model.report import Recompile, Report
 from dynadiag.model.run import Frame
 from dynadiag.render import wording
 from dynadiag.render.completeness import completeness
+from dynadiag.render.document import Cell, Section, Tone, without_empty
 from dynadiag.render.sanitise import clean
-from dynadiag.render.sections import Cell, Detail, Section, sections, without_empty
+from dynadiag.render.sections import Detail, sections
 
 ROWS_AT_MOST = 300
 OURS = re.compile(r"[a-z]{1,2}\d{1,9}(?:\.\d{1,9})?\Z")
@@ -71,8 +72,8 @@ def _version(one: Recompile, report: Report, sources: Sequence[str]) -> dict[str
     return {"id": own_id(one.id, "r"), "cells": cells}
 
 
-def _part(text: str, *, code: bool = False, before: str = "", href: str = "") -> dict[str, Any]:
-    return {"text": text, "code": code, "before": before, "href": href}
+def _part(text: str, *, code: bool = False, before: str = "", href: str = "", tone: Tone = "plain") -> dict[str, Any]:
+    return {"text": text, "code": code, "before": before, "href": href, "tone": "" if tone == "plain" else tone}
 
 
 def bars(report: Report) -> dict[str, Any] | None:
@@ -130,25 +131,26 @@ def tables(report: Report) -> list[dict[str, Any]]:
     """The frames, and the sections of the other renderers but those that the page shows in its own way."""
     detail = Detail(base=wording.base_folder(report.run), verbose=True, show_free=True)
     listed = (one for one in sections(report, detail) if one.title not in ("Captured graphs", "Compile time"))
-    found = [_table(one, number) for number, one in enumerate(listed)]
+    found = [section_table(one, f"table-{number}") for number, one in enumerate(listed)]
     return [*found, *([_frames(report)] if report.run.frames else [])]
 
 
-def _table(one: Section, number: int) -> dict[str, Any]:
+def section_table(one: Section, anchor: str, *, name: str = "report.json") -> dict[str, Any]:
+    """The section with its texts cleaned and its first rows; `name` is the file that has the others."""
     shown = one.items[:ROWS_AT_MOST]
     cells = [one.row(item) for item in shown]
     plain = [["x" if cell else "" for cell in row] for row in cells]
     columns, _ = without_empty(one.columns, plain) if plain else ([], [])
-    used = [at for at, column in enumerate(one.columns) if column in columns]
+    used = range(len(one.columns)) if one.as_entries else [at for at, column in enumerate(one.columns) if column in columns]
     left = len(one.items) - len(shown)
     return {
-        "anchor": f"table-{number}",
+        "anchor": anchor,
         "title": one.title,
-        "said": clean(one.said),
+        "said": clean(one.said, limit=2000),
         "lines": [clean(line, limit=2000) for line in one.lines],
-        "columns": [{"heading": column.heading, "numeric": column.numeric} for column in columns],
+        "columns": [one.columns[at] for at in used],
         "rows": [{"id": _row_id(row), "cells": [_cell(row[at], numeric=one.columns[at].numeric) for at in used]} for row in cells],
-        "hidden": f"{left:,} more in report.json" if left else "",
+        "hidden": f"{left:,} more in {name}" if left else "",
         "closing": clean(one.closing),
     }
 
@@ -164,7 +166,7 @@ def _cell(cell: Cell, *, numeric: bool = False) -> dict[str, Any]:
     for number, part in enumerate(cell):
         text = clean(part.text, limit=part.limit)
         href = f"#{text}" if part.code and OURS.match(text) and text[0] in "bg" else ""
-        parts.append(_part(text, code=part.code, before=part.before if number else "", href=href))
+        parts.append(_part(text, code=part.code, before=part.before if number else "", href=href, tone=part.tone))
     return {"parts": parts, "numeric": numeric, "changed": False}
 
 

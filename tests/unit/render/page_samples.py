@@ -1,6 +1,7 @@
 """The sample report with what only a page shows: texts in a log, timed phases, facts about shapes."""
 
 from dataclasses import replace
+from html.parser import HTMLParser
 
 from dynadiag.model.compiled import Listing, ShapeFact, Span
 from dynadiag.model.location import Location, PayloadRef
@@ -40,6 +41,30 @@ TREE_GUARD_MANAGER:
 +- LAMBDA_GUARD: 2 <= L['x'].size()[0]  # x.sum()
 
 Guard latency = 12.50 us"""
+
+
+class Page(HTMLParser):
+    """The tags of a page with their attributes, and the text in its scripts and styles."""
+
+    def __init__(self, text):
+        super().__init__(convert_charrefs=True)
+        self.tags, self.raw, self._inside = [], {"script": [], "style": []}, None
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        self._inside = tag if tag in self.raw else None
+
+    def handle_endtag(self, tag):
+        self._inside = None
+
+    def handle_data(self, data):
+        if self._inside:
+            self.raw[self._inside].append(data)
+
+    def all(self, name):
+        return [attributes[name] for _, attributes in self.tags if name in attributes]
 
 
 def rich_report(folder):

@@ -17,12 +17,16 @@ from dynadiag.bench.judging import compare_arms, summarise
 from dynadiag.bench.outcome import ArmResult, BenchResult, Correctness
 from dynadiag.model.run import RunInfo
 from dynadiag.parity.result import ParityResult, findings_of
-from dynadiag.parity.showing import as_markdown, as_text
+from dynadiag.parity.showing import document_of as parity_document
 from dynadiag.reduce.core.failure import Failure
 from dynadiag.reduce.reproducer import bug_report
 from dynadiag.reduce.reproducer.ablation import SIZES, Cell
-from dynadiag.render import finite_json, json_report, markdown, pictures
+from dynadiag.render import finite_json, json_report, markdown, markdown_text, pictures
+from dynadiag.render.document import Document
+from dynadiag.render.html import result_page
+from dynadiag.render.page import text_of
 from dynadiag.trace.sources import find_sources
+from tests.unit.render.page_samples import Page
 
 HOSTILE = [
     "@torvalds #12 GH-7 https://evil.example www.evil.example <img src=x onerror=a> [x](javascript:a) ![x](http://e)",
@@ -34,6 +38,9 @@ HOSTILE = [
     "[red]markup[/red] [link=http://evil]x[/link] :bomb:",
     "]]> --> <!-- <?xml <![CDATA[ &#x41; \ud800",
 ]
+# What the templates of a result may contain besides what every page has.
+TAGS = {"article", "b", "code", "div", "figure", "h2", "h3", "img", "li", "p", "pre", "span"}
+TAGS |= {"table", "tbody", "td", "th", "thead", "tr", "ul"}
 PARSER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 
 
@@ -141,6 +148,32 @@ def assert_dead(text):
     assert_plain(text)
 
 
+def told(document):
+    """A document in each format."""
+    return markdown_text.document(document), text_of(document), result_page.render(document)
+
+
+def assert_told(document):
+    """Nothing of it is live in any format."""
+    markdown_shown, text, page = told(document)
+    assert_dead(markdown_shown)
+    assert_plain(text)
+    assert_page(page)
+
+
+def assert_page(text):
+    """A page whose only elements are those of our templates, with our scripts alone."""
+    assert_plain(re.sub(r"[\t\r]", "", text))
+    found, ordinary = Page(text), Page(result_page.render(Document(title="x")))
+    assert found.raw == ordinary.raw
+    assert {tag for tag, _ in found.tags} <= {tag for tag, _ in ordinary.tags} | TAGS
+    assert not [href for href in found.all("href") if not href.startswith("#")]
+    assert not [name for _, attributes in found.tags for name in attributes if name.startswith("on") or name == "style"]
+    assert not [name for name in found.all("src") if not name.startswith("data:image/svg+xml;base64,")]
+    anchors = found.all("id")
+    assert len(anchors) == len(set(anchors)) and {href[1:] for href in found.all("href")} <= set(anchors)
+
+
 def bug_page(text, *, detail=True, source=True):
     failure = Failure(kind="compile_error", phase="compile", exceptions=("a.Outer", text), message=text, frames=(text,), detail=text)
     return bug_report.render(
@@ -227,8 +260,7 @@ def test_bench(text):
 @pytest.mark.parametrize("text", HOSTILE)
 def test_parity(text):
     result = parity_result(text)
-    assert_dead(as_markdown(result))
-    assert_plain(as_text(result))
+    assert_told(parity_document(result, text))
     assert_plain(finite_json.dumps(result.to_json("0")))
 
 
@@ -240,6 +272,6 @@ def test_secrets_are_masked_in_each_report(samples, show, tmp_path):
     bench, parity = bench_result(SECRETS), parity_result(SECRETS)
     texts = [json_report.dumps(report), markdown.render(report), show(report), *(one.read_text() for one in tmp_path.rglob("*.svg"))]
     texts += [bug_page(SECRETS), bug_page(SECRETS, detail=False), bench_text(bench), json_result.dumps(bench), picture.draw(bench)]
-    texts += [as_markdown(parity), as_text(parity), finite_json.dumps(parity.to_json("0"))]
+    texts += [*told(parity_document(parity, SECRETS)), finite_json.dumps(parity.to_json("0"))]
     for text in texts:
         assert "401" in text and not [line for line in text.splitlines() if re.search("pw1234|hf_aB3d", line)]

@@ -12,9 +12,8 @@ from dynadiag.model.run import SourceFunction
 from dynadiag.render import chrome_trace, json_report, markdown, pictures
 from dynadiag.render.html import report_page
 from tests.unit.render.hostile_strings import STRINGS
-from tests.unit.render.page_samples import rich_report
+from tests.unit.render.page_samples import Page, rich_report
 from tests.unit.render.test_every_string import assert_dead, assert_plain, tokens
-from tests.unit.render.test_html_page import Page
 
 ROUNDS = 4
 # Ids and enums are ours; of places the file stays, so that the ladder shows the hostile lines.

@@ -5,36 +5,12 @@ import dataclasses
 import hashlib
 import re
 from collections import Counter
-from html.parser import HTMLParser
 
 import pytest
 
 from dynadiag.render.html import graphs, report_page, tables
+from tests.unit.render.page_samples import Page
 from tests.unit.render.test_every_string import HOSTILE, assert_plain, filled
-
-
-class Page(HTMLParser):
-    """The tags of a page with their attributes, and the text in its scripts and styles."""
-
-    def __init__(self, text):
-        super().__init__(convert_charrefs=True)
-        self.tags, self.raw, self._inside = [], {"script": [], "style": []}, None
-        self.feed(text)
-        self.close()
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append((tag, dict(attrs)))
-        self._inside = tag if tag in self.raw else None
-
-    def handle_endtag(self, tag):
-        self._inside = None
-
-    def handle_data(self, data):
-        if self._inside:
-            self.raw[self._inside].append(data)
-
-    def all(self, name):
-        return [attributes[name] for _, attributes in self.tags if name in attributes]
 
 
 @pytest.fixture

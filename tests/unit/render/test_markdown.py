@@ -100,7 +100,7 @@ def test_findings_keep_their_order_and_everything_a_reader_needs(samples):
 
 def test_a_huge_report_fits_into_an_issue_and_says_what_is_missing(samples):
     text = markdown.render(samples.big_report(3000))
-    assert len(text) <= markdown.MAX_CHARACTERS
+    assert len(text) <= markdown_text.MAX_CHARACTERS
     assert re.search(r"2,9\d\d more findings in `report.json`", text)
 
 
