@@ -29,6 +29,7 @@ def nudge(held: Mapping[str, Held], eps: float, seed: int = _SEED) -> None:
         for tensor in floating(held):
             if tensor.layout == torch.strided and tensor.numel():
                 tensor.copy_(perturbed(tensor, eps / 2, generators))
+    torch.clear_autocast_cache()
 
 
 def change_inputs(held: Mapping[str, Held]) -> int:
@@ -56,6 +57,7 @@ def change_inputs(held: Mapping[str, Held]) -> int:
                 every_other = torch.arange(tensor.numel(), device=tensor.device).reshape(tensor.shape) % 2 == 0
                 tensor.copy_(torch.where(every_other, tensor * share, tensor))
                 changed += 1
+    torch.clear_autocast_cache()
     return changed
 
 

@@ -17,6 +17,7 @@ from dynadiag.bench.inside.snapshot import Snapshot, take_snapshot
 from dynadiag.bench.inside.state import find_state
 from dynadiag.bench.inside.steps import CallUnit
 from dynadiag.capture.call_state import seed_generators
+from dynadiag.capture.compiled_calls import CompiledCallable
 from dynadiag.capture.script_capture import CapturedCall, ScriptCapture
 
 _FREED = "backward through the graph a second time"
@@ -42,13 +43,14 @@ class ScriptStep:
         self.replay: ShapeReplay | None = None
         self._log = ShapeLog(without_history) if shapes else None
         self._switch = switch
+        self._autocast = _AutocastScopes()
         self._capture = ScriptCapture(
             path,
             arguments=arguments,
             call=call,
             chosen=chosen,
             hand_over=lambda take: hand_over(lambda: self._make(take())),
-            note=None if self._log is None else self._log.note,
+            note=self._note,
             torch_is_there=self._torch_is_there,
         )
 
@@ -57,8 +59,14 @@ class ScriptStep:
         self._switch.on = False
         self._capture.run()
 
+    def _note(self, callee: CompiledCallable, number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._autocast.call()
+        if self._log is not None:
+            self._log.note(callee, number, args, kwargs)
+
     def _torch_is_there(self, torch: Any) -> None:
         self._switch.install()
+        self._autocast.watch(torch)
         stay_alone(torch)
         seed_generators()
 
@@ -96,7 +104,34 @@ class ScriptStep:
             where=where,
             options=options,
             autocast=captured.mode.autocast,
+            casts_again=self._autocast.ended_before_last_call,
         )
+
+
+class _AutocastScopes:
+    """Whether the script's autocast ended between its last two calls: torch then drops the casts of weights that autocast keeps
+    (torch/amp/autocast_mode.py, `autocast.__exit__`; 2.11 and 2.15). A script of one call counts as one that ends it.
+    """
+
+    def __init__(self) -> None:
+        self._ends = 0
+        self._at_calls: tuple[int, ...] = ()
+
+    def watch(self, torch: Any) -> None:
+        clear = torch.clear_autocast_cache
+
+        def counted() -> None:
+            self._ends += 1
+            clear()
+
+        torch.clear_autocast_cache = counted
+
+    def call(self) -> None:
+        self._at_calls = (*self._at_calls[-1:], self._ends)
+
+    @property
+    def ended_before_last_call(self) -> bool:
+        return len(self._at_calls) < 2 or self._at_calls[0] != self._at_calls[1]
 
 
 def without_history(value: Any) -> Any:

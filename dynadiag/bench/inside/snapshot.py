@@ -48,6 +48,8 @@ class Snapshot:
             if held.tensor.is_leaf:
                 old = self.gradients.get(name)
                 held.tensor.grad = None if old is None else old.clone()
+        # Autocast keeps the casts of weights, and would go on with those of the values that were just overwritten.
+        torch.clear_autocast_cache()
         self.generators.put_back()
 
 

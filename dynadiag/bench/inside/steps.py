@@ -59,7 +59,8 @@ class CallUnit(Step):
 
     `own_backward` says that the callable runs a backward itself, `keeps_gradients` that it reads the gradients that it finds, `where`
     which call of a script this is, `autocast` for which devices the script had autocast on; backward runs without, as torch advises.
-    `options` are those that the script compiled the callable with.
+    `casts_again` says that the script's autocast ends before the next call, so that weights are cast anew. `options` are those that the
+    script compiled the callable with.
     """
 
     cotangents: dict[str, Any] = field(default_factory=dict)
@@ -69,10 +70,15 @@ class CallUnit(Step):
     leaves: tuple[Any, ...] | None = None
     where: str = ""
     autocast: tuple[str, ...] = ()
+    casts_again: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def run(self, function: Callable[..., Any] | None = None) -> Any:
         """Forward, then backward; gradients are dropped first, as a training loop does."""
+        if self.casts_again:
+            import torch
+
+            torch.clear_autocast_cache()
         if self.own_backward:
             return self._chosen(function)(*self.arguments, **self.keywords)
         self.drop_gradients()

@@ -13,6 +13,7 @@ import torch
 from dynadiag.bench.inside.loading import load_step
 from dynadiag.bench.inside.main import Server
 from dynadiag.bench.inside.patching import CompileSwitch
+from dynadiag.bench.inside.perturbation import change_inputs
 from dynadiag.bench.inside.script_step import ScriptStep
 from dynadiag.bench.inside.snapshot import take_snapshot
 from dynadiag.bench.inside.state import find_state
@@ -339,3 +340,39 @@ def test_a_call_that_leaves_the_program_is_told_as_that():
     with os.fdopen(heard) as lines, os.fdopen(feed), server._commands, os.fdopen(replies):
         reply = json.loads(lines.readline())
     assert reply == {"error": "user-code", "text": "the program exited with status 7"}
+
+
+CASTS = """
+    import sys
+
+    net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8, bias=False))
+    model = torch.compile(net)
+    if sys.argv[1] == "each":
+        for _ in range(4):
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                model(torch.ones(2, 8))
+    else:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            for _ in range(4):
+                model(torch.ones(2, 8))
+"""
+
+
+@pytest.mark.parametrize(("scope", "again"), [("each", True), ("all", False)])
+def test_weights_are_cast_anew_where_they_were_written_or_the_script_casts_them_anew(take, scope, again):
+    def look(unit):
+        state = find_state(unit.original, unit.arguments)
+        snapshot = take_snapshot(state)
+        first = unit.run(unit.original)
+        with torch.no_grad():
+            unit.original[1].weight.mul_(2)
+        timed = unit.run(unit.original)
+        snapshot.restore()
+        change_inputs(state.held)
+        changed = unit.run(unit.original)
+        torch.clear_autocast_cache()
+        return first, timed, changed, unit.run(unit.original)
+
+    first, timed, changed, truth = take(CASTS, look, arguments=(scope,))
+    assert not torch.equal(first, changed) and torch.equal(changed, truth), "eager must not go on with the casts of overwritten weights"
+    assert torch.equal(first, timed) is not again, "what is timed casts as often as the script does"
