@@ -8,21 +8,22 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from dynadiag.advice.beside import blocks_around, breaks_beside, written_later
 from dynadiag.advice.break_context import CHANGES, BreakContext, Said, quoted, rewrite, withhold
 from dynadiag.advice.conditions import condition_of, if_expression, negated, tensor_condition
 from dynadiag.advice.places import Place
-from dynadiag.advice.printing import LOGGER_METHODS
+from dynadiag.advice.printing import LOGGER, LOGGER_METHODS
 from dynadiag.advice.reads import DRAWN, draws
 from dynadiag.advice.source import dotted, parse_line
 from dynadiag.model.report import Advice
 
-_LOGGER = re.compile(r"(?:^|[._])log(?:ger|ging)?$", re.IGNORECASE)
 _BOTH = "both values are computed"
 _SIGNS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*"}
 _NO_CHOICE = (
     "the value of a tensor decides what Python does here; `torch.where` computes both values, which must have one shape, and a gradient "
     "even where one is not chosen: the recording does not show that it would be the same"
 )
+_WHOLE = "and a break in a loop, `try` or `with` leaves the whole function eager"
 _UNKNOWN = "the value of a tensor decides what Python does here, and a graph cannot choose between statements"
 
 
@@ -32,21 +33,34 @@ def branches(context: BreakContext, drop: ast.Call | None = None) -> Iterator[Sa
     if raised is not None and any(one.catches(raised) for one in context.callers):
         yield from withhold(f"a function on the way here catches `{raised}`, and a check in a graph raises another exception, later")
         return
+    if raised is not None and _was_raised(context):
+        yield from withhold(f"this run raised `{raised}` here, and a check in a graph raises another exception, later")
+        return
     found = tuple(_choices(context, drop)) if context.editable else ()
     yield from found or withhold(_reason(context))
 
 
 def remains(context: BreakContext) -> str | None:
-    """Why one line is not enough: another decision in the same loop, for which nothing is advised, keeps the whole function eager."""
+    """Why one line is not enough: another line in the same loop or `try`, for which nothing is advised, keeps the whole function eager."""
     place = context.place
     if place is None or not context.editable:
         return None
-    for other in place.decided_in_loop():
+    for other in breaks_beside(place):
         there = replace(place, row=other.lineno)
         line = parse_line(there.rows[other.lineno - 1])
-        if not any(isinstance(one, Advice) for one in branches(replace(context, line=line, place=there))):
-            return f"{quoted(line.code)} in the same loop breaks as well, and a break in a loop leaves the whole function eager"
-    return None
+        decision = isinstance(other, ast.If | ast.While | ast.Assert)
+        if not (decision and any(isinstance(one, Advice) for one in branches(replace(context, line=line, place=there)))):
+            return f"{quoted(line.code)} beside it breaks as well, {_WHOLE}"
+    return f"another line of the same block leads to a break as well, {_WHOLE}" if _led_to_others(context, place) else None
+
+
+def _led_to_others(context: BreakContext, place: Place) -> bool:
+    """Whether another recorded line of the blocks around this one broke, or called what broke."""
+    line = None if context.torch_frame is None else context.torch_frame.line
+    rows = {row for block in blocks_around(place) for row in range(getattr(block, "lineno", 0), (getattr(block, "end_lineno", 0) or 0) + 1)}
+    own = place.statement()
+    rows -= set(range(place.row, (place.row if own is None else own.end_lineno or place.row) + 1))
+    return line is not None and any(row + line - place.row in context.on_the_way for row in rows)
 
 
 def _raised(context: BreakContext) -> str | None:
@@ -57,6 +71,16 @@ def _raised(context: BreakContext) -> str | None:
     first = statement.body[0] if isinstance(statement, ast.If) else None
     raised = first.exc if isinstance(first, ast.Raise) else None
     return dotted(raised.func if isinstance(raised, ast.Call) else raised) if raised is not None else None
+
+
+def _was_raised(context: BreakContext) -> bool:
+    """Whether the statement raised in this run, or may have: in a function that ran eager nobody saw."""
+    place = context.place
+    line = None if context.torch_frame is None else context.torch_frame.line
+    own = None if place is None else place.statement()
+    if place is None or own is None or line is None or blocks_around(place):
+        return True
+    return any(row + line - place.row in context.raised for row in range(own.lineno, (own.end_lineno or own.lineno) + 1))
 
 
 def _choices(context: BreakContext, drop: ast.Call | None) -> Iterator[Advice]:
@@ -98,7 +122,7 @@ def _only_says(node: ast.stmt) -> bool:
     call = node.value if isinstance(node, ast.Expr) else None
     name = (dotted(call.func) or "") if isinstance(call, ast.Call) else ""
     owner, _, method = name.rpartition(".")
-    return name in ("print", "warnings.warn") or (method in LOGGER_METHODS and _LOGGER.search(owner) is not None)
+    return name in ("print", "warnings.warn") or (method in LOGGER_METHODS and LOGGER.search(owner) is not None)
 
 
 def _may_change(place: Place, node: ast.AST) -> bool:
@@ -113,13 +137,23 @@ def _may_change(place: Place, node: ast.AST) -> bool:
 
 def _expression(context: BreakContext, place: Place, choice: ast.IfExp, condition: str) -> Iterator[Advice]:
     line, node = context.line, place.at(context.line, choice)
-    if not isinstance(node, ast.IfExp) or not place.is_single(node.test):
+    if not isinstance(node, ast.IfExp) or not place.is_single(node.test) or not _chooses_alike(place, node.test):
         return
-    numbers = all(isinstance(one, ast.Constant) and type(one.value) is float for one in (node.body, node.orelse))
+    numbers = place.float32 and all(isinstance(one, ast.Constant) and type(one.value) is float for one in (node.body, node.orelse))
     if place.same_shape(node.body, node.orelse) or (numbers and place.tensor_serves(node)):
         values = f"torch.where({condition}, {line.text(choice.body)}, {line.text(choice.orelse)})"
         said = f"Compute both values and select on the device ({_BOTH})"
         yield from rewrite(context, "if-where", line.replaced(choice, values), said)
+
+
+def _chooses_alike(place: Place, test: ast.expr) -> bool:
+    """Whether a choice between values is all that the condition makes.
+
+    The tensors are floats, so that arithmetic with numbers gives no other type on one side; nothing is written later into what would be a
+    new tensor; and no part of the condition is there only if another one holds.
+    """
+    guarded = isinstance(test, ast.BoolOp) and any(isinstance(one, ast.Subscript) for one in ast.walk(test))
+    return place.floating and not guarded and not written_later(place)
 
 
 def _statement(place: Place, statement: ast.If, condition: str) -> Iterator[Advice]:
@@ -131,7 +165,7 @@ def _statement(place: Place, statement: ast.If, condition: str) -> Iterator[Advi
             yield Advice(
                 slug="if-check", text="Check on the device; the error then comes later, as a RuntimeError", before=before, after=after
             )
-    elif not place.is_single(statement.test):
+    elif not place.is_single(statement.test) or not _chooses_alike(place, statement.test):
         return
     elif len(body) == 1 and isinstance(body[0], ast.Return):
         yield from _returns(place, statement, body[0], condition)

@@ -9,18 +9,17 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal
 
+from dynadiag.advice.all_breaks import PACKED, READS, SIZES, all_breaks, entered_file, epoch_of, whole_stack
 from dynadiag.advice.given_tensors import sizes_vary, with_given
 from dynadiag.advice.places import Place, function_around
 from dynadiag.advice.reads import scalar_calls
 from dynadiag.advice.replayed import unheard
-from dynadiag.advice.source import SourceLine, parse_line
+from dynadiag.advice.source import SourceLine, dotted, parse_line
 from dynadiag.facts.lookups import compiled_in_epochs, process_of
 from dynadiag.facts.user_frames import (
     is_own_file,
     is_standard_library,
     is_torchs_file,
-    joined_stack,
-    of_last_run,
     own_frame,
     resume_line,
     source_function,
@@ -29,11 +28,7 @@ from dynadiag.model.location import Location
 from dynadiag.model.report import Advice, GraphBreak
 from dynadiag.model.run import BreakEvent, Process, Run
 
-_OPTIMIZER = re.compile(r"[/\\]torch[/\\]optim[/\\]")
-_DYNAMO = re.compile(r"[/\\]torch[/\\]_dynamo[/\\]")
-_PACKED = re.compile(r"\bPackedSequence\b|\bpack(?:_padded)?_sequence\b")
 _MOST_OTHERS = 50
-_MOST_CONTEXTS = 20
 _POLYFILL = re.compile(r"[/\\]torch[/\\]_dynamo[/\\]polyfills[/\\]")
 
 
@@ -66,7 +61,8 @@ class BreakContext:
     is. `entered`: the file of the function that Dynamo compiled when it broke, unless the user's function breaks on that line as well.
     `resumed`: the code goes on after another break. `callers`: the recorded functions on the stack, each at its row. `all_contexts`: what
     torch said of the arguments each time that the line broke. `unheard`: what Dynamo would lose if it were to say it after the graph
-    (`replayed.unheard`). `reads_here`: the line broke because it reads a number, now or at another time.
+    (`replayed.unheard`). `reads_here`: the line broke because it reads a number, now or at another time. `on_the_way`: the lines of the
+    user's file that broke or led to a line that did; `raised`: those at which an exception was raised while Dynamo traced.
     """
 
     gb_id: str | None
@@ -98,6 +94,8 @@ class BreakContext:
     all_contexts: str = ""
     unheard: Mapping[str, str] = field(default_factory=dict)
     reads_here: bool = False
+    on_the_way: frozenset[int | None] = frozenset()
+    raised: frozenset[int | None] = frozenset()
 
     @property
     def where(self) -> str:
@@ -134,7 +132,7 @@ Rule = Callable[[BreakContext], Iterator[Said]]
 
 def break_context_of(event: BreakEvent | GraphBreak, run: Run, own: Location | None = None) -> BreakContext:
     """The context of one event or site. `own` is the user's own frame when the caller has found it already."""
-    stack = _stack(event, run)
+    stack = whole_stack(event, run)
     own = own or (event.own_frame if isinstance(event, GraphBreak) else own_frame(stack, run))
     torch_frame = event.torch_frame or (event.stack[-1] if event.stack else None)
     reason = event.reason if isinstance(event, GraphBreak) else event.gb_type
@@ -159,21 +157,23 @@ def break_context_of(event: BreakEvent | GraphBreak, run: Run, own: Location | N
         library=not editable and torch_frame is not None and not is_own_file(torch_frame.file, run) and not (inside and _all_torch(below)),
         inside=inside,
         depth=len(below),
-        entered="" if own is not None and (own.file, own.line) in _all_breaks(run).calling else _entered(event, run),
+        entered="" if own is not None and (own.file, own.line) in all_breaks(run).calling else entered_file(event, run),
         options=TorchOptions() if process is None else TorchOptions(process.option_names),
-        trains=_epoch(event, run) in _all_breaks(run).training,
+        trains=epoch_of(event, run) in all_breaks(run).training,
         torch=_version(process),
         place=with_given(function_around(run, shown.file, shown.line), shown, run) if editable and shown is not None else None,
         reads=_other_reads(event, shown, run),
-        sizes=tuple(function_around(run, file, line) for file, line, _ in _others(event, shown, run, _SIZES)),
+        sizes=tuple(function_around(run, file, line) for file, line, _ in _others(event, shown, run, SIZES)),
         returns=editable and _returns(event, run),
         sizes_vary=sizes_vary(run),
-        packs=_PACKED.search(f"{event.context} {line.code}") is not None
-        or (own is not None and _epoch(event, run) in _all_breaks(run).packing),
+        packs=PACKED.search(f"{event.context} {line.code}") is not None
+        or (own is not None and epoch_of(event, run) in all_breaks(run).packing),
         resumed=_is_resumed(event, run),
-        all_contexts="\n".join((event.context or "", *_all_breaks(run).contexts.get((event.gb_id, torch_frame), ()))),
+        all_contexts="\n".join((event.context or "", *all_breaks(run).contexts.get((event.gb_id, torch_frame), ()))),
         unheard=unheard(event, run),
-        reads_here=shown is not None and (shown.file, shown.line) in _all_breaks(run).places.get((_epoch(event, run), _READS), {}),
+        reads_here=shown is not None and (shown.file, shown.line) in all_breaks(run).places.get((epoch_of(event, run), READS), {}),
+        on_the_way=all_breaks(run).on_the_way.get("" if shown is None else shown.file, frozenset()),
+        raised=all_breaks(run).raised.get("" if shown is None else shown.file, frozenset()),
         callers=tuple(place for one in stack if (place := function_around(run, one.file, one.line)) is not None),
     )
 
@@ -183,18 +183,6 @@ def _same_line(own: Location | None, torch_frame: Location | None) -> bool:
     if own is None or torch_frame is None or _POLYFILL.search(torch_frame.file):
         return True
     return (own.file, own.line) == (torch_frame.file, torch_frame.line)
-
-
-def _entered(event: BreakEvent | GraphBreak, run: Run) -> str:
-    frame = run.frame(event.frame if isinstance(event, BreakEvent) else (*event.frames, "")[0])
-    return "" if frame is None else frame.file or ""
-
-
-def _stack(event: BreakEvent | GraphBreak, run: Run) -> tuple[Location, ...]:
-    """The whole stack of the break: where its frame was entered, then what it inlined."""
-    frame = run.frame(event.frame) if isinstance(event, BreakEvent) else None
-    stack = event.stack if frame is None else joined_stack(frame.stack, event.stack)
-    return tuple(one for one in stack if not _DYNAMO.search(one.file))
 
 
 def _calling_code(stack: tuple[Location, ...]) -> str | None:
@@ -233,12 +221,6 @@ def _inside(event: BreakEvent | GraphBreak, run: Run, own: Location | None, stac
     return any((one.file, one.line) == (own.file, own.line) for one in stack[first:])
 
 
-def _epoch(event: BreakEvent | GraphBreak, run: Run) -> tuple[int, int] | None:
-    """The process and the reset epoch of a break; None where its frame is not known."""
-    frame = run.frame(event.frame if isinstance(event, BreakEvent) else (*event.frames, "")[0])
-    return None if frame is None else (frame.key.process, frame.key.epoch)
-
-
 def _returns(event: BreakEvent | GraphBreak, run: Run) -> bool:
     """Whether the break is in the compiled function itself, not in one that was inlined into it."""
     frame = run.frame(event.frame if isinstance(event, BreakEvent) else (*event.frames, "")[0])
@@ -246,15 +228,12 @@ def _returns(event: BreakEvent | GraphBreak, run: Run) -> bool:
     return frame is not None and last is not None and source_function(last.function) == source_function(frame.name)
 
 
-_READS, _SIZES = frozenset(("GB0124", "GB0033", "GB0109")), frozenset(("GB0036", "GB0037"))
-
-
 def _others(
     event: BreakEvent | GraphBreak, shown: Location | None, run: Run, ids: frozenset[str]
 ) -> list[tuple[str, int | None, str | None]]:
     """The other lines that broke with one of these ids in the same process, between the same resets."""
     here = None if shown is None else (shown.file, shown.line)
-    places = islice(_all_breaks(run).places.get((_epoch(event, run), ids), {}).items(), _MOST_OTHERS + 1)
+    places = islice(all_breaks(run).places.get((epoch_of(event, run), ids), {}).items(), _MOST_OTHERS + 1)
     return [(*place, code) for place, code in places if place != here][:_MOST_OTHERS]
 
 
@@ -262,7 +241,7 @@ def _other_reads(
     event: BreakEvent | GraphBreak, shown: Location | None, run: Run
 ) -> tuple[tuple[SourceLine, Place | None, ast.Call | None], ...]:
     found: list[tuple[SourceLine, Place | None, ast.Call | None]] = []
-    for file, number, code in _others(event, shown, run, _READS) if event.gb_id in _READS else ():
+    for file, number, code in _others(event, shown, run, READS) if event.gb_id in READS else ():
         line = parse_line(code)
         place = function_around(run, file, number)
         found.extend((line, place, read) for read in scalar_calls(line) or (None,))
@@ -273,46 +252,6 @@ def _is_resumed(event: BreakEvent | GraphBreak, run: Run) -> bool:
     """Whether all frames of the break go on after another one."""
     found = [run.frame(one) for one in ((event.frame,) if isinstance(event, BreakEvent) else event.frames)]
     return bool(found) and all(one is not None and resume_line(one.name) is not None for one in found)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _AllBreaks:
-    """What the advice for one break asks of all of them: processes and epochs in which sequences are packed, in which compiled code trains;
-    the lines of compiled functions at which they, or what they call, broke; and with their code the lines that broke with ids of one set.
-    """
-
-    packing: frozenset[tuple[int, int] | None]
-    training: frozenset[tuple[int, int] | None]
-    calling: frozenset[tuple[str, int | None]]
-    places: Mapping[tuple[tuple[int, int] | None, frozenset[str]], Mapping[tuple[str, int | None], str | None]]
-    contexts: Mapping[tuple[str | None, Location | None], Mapping[str, None]]
-
-
-@of_last_run
-def _all_breaks(run: Run) -> _AllBreaks:
-    packs: set[tuple[int, int] | None] = set()
-    training: set[tuple[int, int] | None] = set()
-    calling: set[tuple[str, int | None]] = set()
-    places: dict[tuple[tuple[int, int] | None, frozenset[str]], dict[tuple[str, int | None], str | None]] = {}
-    contexts: dict[tuple[str | None, Location | None], dict[str, None]] = {}
-    for event in run.breaks:
-        said = contexts.setdefault((event.gb_id, event.torch_frame), {})
-        if len(said) < _MOST_CONTEXTS:
-            said[event.context or ""] = None
-        file = _entered(event, run)
-        calling.update((one.file, one.line) for one in event.stack if file and one.file == file)
-        training.update((_epoch(event, run),) if event.gb_id == "GB0123" or _of_optimizer(event) else ())
-        packs.update((_epoch(event, run),) if _PACKED.search(event.context or "") else ())
-        ids = next((some for some in (_READS, _SIZES) if event.gb_id in some), None)
-        if event.torch_frame is not None and ids is not None:
-            places.setdefault((_epoch(event, run), ids), {})[event.torch_frame.file, event.torch_frame.line] = event.torch_frame.code
-    return _AllBreaks(packing=frozenset(packs), training=frozenset(training), calling=frozenset(calling), places=places, contexts=contexts)
-
-
-def _of_optimizer(event: BreakEvent) -> bool:
-    """Whether this break is in an optimizer."""
-    files = any(_OPTIMIZER.search(frame.file) for frame in event.stack)
-    return files or re.search(r"\bOptimizer\.|torch\.optim\.", event.context or "") is not None
 
 
 def _version(process: Process | None) -> tuple[int, ...] | None:
@@ -366,15 +305,16 @@ def say(slug: str, text: str, *, after: str | None = None) -> Iterator[Advice]:
     yield Advice(slug=slug, text=text, after=after)
 
 
-def guarded(context: BreakContext, slug: str) -> Iterator[Advice]:
-    """Advice to put the whole line, when it is one call whose value nobody uses, behind `torch.compiler.is_compiling()`.
+def guarded(context: BreakContext, slug: str, *names: str) -> Iterator[Advice]:
+    """Advice to put the whole line, when it is one call of these `names` whose value nobody uses, behind `torch.compiler.is_compiling()`.
 
     That changes the program, since compiled calls then leave the call out: it says so, and comes last.
     """
     line = context.line
     if not (context.editable or context.direct) or context.options.known("compiler", "is_compiling") == "no":
         return
-    if line.only_call() is not None:
+    call = line.only_call()
+    if call is not None and dotted(call.func) in names:
         after = f"if not torch.compiler.is_compiling():\n    {line.code}"
         text = f"Exclude {line_name(context)} from compiled code: {CHANGES}"
         yield Advice(slug=slug, text=text, before=line.code, after=after, options=("torch.compiler.is_compiling",))

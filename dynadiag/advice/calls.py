@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dynadiag.advice import printing, training, values
 from dynadiag.advice.break_context import BreakContext, Rule, Said, guarded, line_name, quoted, rewrite, withhold
 from dynadiag.advice.reads import DRAWN
+from dynadiag.model.report import Advice
 
 
 def skipped(context: BreakContext) -> Iterator[Said]:
@@ -39,7 +40,7 @@ def opaque_call(context: BreakContext) -> Iterator[Said]:
 
 def collections_gc(context: BreakContext) -> Iterator[Said]:
     """`gc.collect()`, `torch.cuda.empty_cache()`: no result depends on them."""
-    yield from guarded(context, "setting-guard")
+    yield from guarded(context, "setting-guard", "gc.collect", "torch.cuda.empty_cache")
     yield from withhold("the call acts on the process, which a graph cannot do")
 
 
@@ -58,7 +59,14 @@ def user_break(context: BreakContext) -> Iterator[Said]:
     if training.in_optimizer(context):
         yield from training.train_step(context)
         return
-    found = tuple(rewrite(context, "graph-break-remove", "", "Remove the line: it requests the break"))
+    place = context.place
+    own = None if place is None else place.statement()
+    around = None if place is None or own is None else place.parent(own)
+    alone = around is not None and any(getattr(around, name, None) == [own] for name in ("body", "orelse", "finalbody"))
+    found: tuple[Advice, ...] = ()
+    if context.line.only_call() is not None:
+        text = "Remove the line (`pass` where it is alone in its block): it requests the break"
+        found = tuple(rewrite(context, "graph-break-remove", "pass" if alone else "", text))
     yield from found or withhold("a library requests the break")
 
 
@@ -70,7 +78,7 @@ def builtins(context: BreakContext) -> Iterator[Said]:
 
 def debuggers(context: BreakContext) -> Iterator[Said]:
     """`breakpoint()` and `input()`."""
-    yield from guarded(context, "debug-guard")
+    yield from guarded(context, "debug-guard", "breakpoint", "pdb.set_trace")
     yield from withhold("a graph cannot wait for user input")
 
 

@@ -7,14 +7,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from dynadiag.advice.places import Place
+from dynadiag.facts.guard_sources import readable
 from dynadiag.facts.user_frames import of_last_run, source_function
 from dynadiag.model.graph import TracedInput
 from dynadiag.model.location import Location
 from dynadiag.model.run import Frame, Run
 
 _MOST_DECORATORS = 3
-_NAME = re.compile(r"L\['(\w+)'\]$")
+_NAME = re.compile(r"(?:\w+|self(?:\.\w+)+)$")
 _FLOATS = frozenset(("torch.float32", "torch.float64", "torch.float16", "torch.bfloat16"))
+# Words by which a function makes tensors of other types than those that it was given.
+_OTHER_TYPES = re.compile(r"\b(?:double|float64|half|float16|bfloat16|complex\w*|cfloat|cdouble|autocast|dtype|type_as|numpy|np)\b")
 
 
 def with_given(place: Place | None, at: Location, run: Run) -> Place | None:
@@ -25,12 +28,19 @@ def with_given(place: Place | None, at: Location, run: Run) -> Place | None:
     taken = [one for frame in frames for one in _taken(run).get(frame.id, ())]
     shapes: dict[str, set[tuple[int, ...] | None]] = {}
     for one in taken:
-        if (match := _NAME.match(one.source)) is not None:
-            shapes.setdefault(match[1], set()).add(one.shape)
-    free = bool(taken) and all(one.requires_grad is False and one.dtype in _FLOATS for one in taken)
-    written = any("requires_grad" in row for row in place.rows[: place.node.end_lineno])
-    singles = frozenset(name for name, found in shapes.items() if found == {()})
-    return replace(place, tensors=frozenset(shapes), singles=singles, no_gradient=free and not written)
+        if _NAME.match(name := readable(one.source)) is not None:
+            shapes.setdefault(name, set()).add(one.shape)
+    kinds = {str(one.dtype) for one in taken}
+    text = "\n".join(place.rows[: place.node.end_lineno])
+    others = _OTHER_TYPES.search(text) is not None or any("___from_numpy" in one.source for one in taken)
+    return replace(
+        place,
+        tensors=frozenset(shapes),
+        singles=frozenset(name for name, found in shapes.items() if found == {()}),
+        no_gradient=bool(kinds) and kinds <= _FLOATS and not any(one.requires_grad for one in taken) and "requires_grad" not in text,
+        floating=bool(kinds) and kinds <= _FLOATS,
+        float32=kinds & _FLOATS == {"torch.float32"} and not (others or any("complex" in one for one in kinds)),
+    )
 
 
 @of_last_run

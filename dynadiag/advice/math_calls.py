@@ -15,6 +15,8 @@ from dynadiag.model.report import Advice
 _MATH = frozenset(
     ("exp", "log", "log2", "log10", "log1p", "expm1", "sqrt", "sin", "cos", "tan", "sinh", "cosh", "tanh", "asin", "acos", "atan", "erf")
 )
+_MOST_STEPS = 6
+_EVERYWHERE = frozenset(("sin", "cos", "tan", "tanh", "atan", "erf"))
 _TEXT = "Compute on the tensor with torch instead of math: every use computes with it (`detach()` because a number carries no gradient)"
 
 
@@ -22,6 +24,50 @@ def math_function(call: ast.Call) -> str | None:
     """The torch function that computes what a call of `math` computes, or None; `math.ceil` and its kin give integers."""
     name = dotted(call.func) or ""
     return name[5:] if name.startswith("math.") and name[5:] in _MATH and len(call.args) == 1 else None
+
+
+def _never_raises(place: Place, call: ast.AST | None) -> bool:
+    """Whether `math` has a value for all that the argument can be, where torch has `nan` or infinity."""
+    if not isinstance(call, ast.Call):
+        return False
+    if (function := math_function(call)) in _EVERYWHERE:
+        return True
+    return function == "sqrt" and _is_positive(place, call.args[0])
+
+
+def _is_positive(place: Place, node: ast.expr, steps: int = 0) -> bool:
+    """Whether the expression is surely not negative: a norm, a variance, a sum of squares or of what is counted."""
+    if steps > _MOST_STEPS:
+        return False
+    if isinstance(node, ast.Call):
+        name = dotted(node.func) or ""
+        last = node.func.attr if isinstance(node.func, ast.Attribute) else name
+        if last in ("norm", "var", "std", "abs", "square", "relu", "numel") or (last == "pow" and _is_two(node.args[-1:])):
+            return True
+        of_torch = name.startswith(("torch.", "F."))
+        inner = node.args[0] if node.args and (of_torch or last in ("float", "int")) else getattr(node.func, "value", None)
+        return (
+            last in ("sum", "mean", "item", "detach", "float", "max", "min") and inner is not None and _is_positive(place, inner, steps + 1)
+        )
+    if isinstance(node, ast.BinOp):
+        if isinstance(node.op, ast.Pow):
+            return _is_two([node.right])
+        square = isinstance(node.op, ast.Mult) and ast.dump(node.left) == ast.dump(node.right)
+        both = isinstance(node.op, ast.Add | ast.Mult) and all(_is_positive(place, one, steps + 1) for one in (node.left, node.right))
+        return square or both
+    if isinstance(node, ast.Compare):
+        return True
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, int | float) and node.value >= 0
+    return (
+        isinstance(node, ast.Name)
+        and place.is_assigned(node.id)
+        and all(_is_positive(place, one, steps + 1) for one in place.values(node.id))
+    )
+
+
+def _is_two(nodes: Sequence[ast.expr]) -> bool:
+    return len(nodes) == 1 and isinstance(nodes[0], ast.Constant) and nodes[0].value == 2
 
 
 def detached(inner: str) -> str:
@@ -39,7 +85,9 @@ def of_math(line: SourceLine, read: ast.AST) -> ast.Call | None:
 
 def computed_with_torch(context: BreakContext, reads: Sequence[ast.Call], calls: Sequence[ast.Call]) -> Iterator[Advice]:
     """`math.exp(-t.item())` as `torch.exp(-t.detach())`."""
-    line = context.line
+    line, place = context.line, context.place
+    if place is None or not all(_never_raises(place, place.at(line, call)) for call in calls):
+        return
     changes: list[tuple[ast.AST, str]] = [(call.func, f"torch.{math_function(call)}") for call in {id(one): one for one in calls}.values()]
     changes += [(one, detached(tensor_of(line, one))) for one in reads]
     yield from rewrite(context, "item-math", line.replaced_all(changes), _TEXT)
@@ -52,7 +100,9 @@ def math_call(context: BreakContext, place: Place) -> Iterator[Advice]:
         if isinstance(node, ast.Call) and (function := math_function(node)) is not None:
             call = place.at(line, node)
             argument = place.at(line, node.args[0])
-            if call is not None and argument is not None and place.is_tensor(argument) and place.tensor_serves(call):
+            if call is None or argument is None or not (place.float32 and place.is_single(argument)):
+                return
+            if place.is_tensor(argument) and place.tensor_serves(call) and _never_raises(place, call):
                 text = line.text(node.args[0])
                 simple = isinstance(argument, ast.Name | ast.Attribute | ast.Call | ast.Subscript)
                 after = line.replaced(node, f"torch.{function}({detached(text if simple else f'({text})')})")

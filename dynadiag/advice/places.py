@@ -14,7 +14,6 @@ from functools import cached_property
 from types import MappingProxyType
 
 from dynadiag.advice.function_source import parse_function
-from dynadiag.advice.reads import is_item
 from dynadiag.advice.source import SourceLine, dotted
 from dynadiag.advice.tensor_names import (
     ELEMENTWISE,
@@ -45,7 +44,8 @@ _NO_ROOTS: Mapping[str, str] = MappingProxyType({})
 class Place:
     """One row (from 1) of a function as it is written.
 
-    `tensors` are the names that recorded graphs take as tensors, `singles` those without dimensions; `no_gradient`: all are floats without.
+    `tensors` are the names that recorded graphs take as tensors, `singles` those without dimensions. `no_gradient`: all are floats and
+    none requires a gradient; `floating`: all are floats; `float32`: all floats are of that type, and the text names no other.
     """
 
     node: ast.FunctionDef | ast.AsyncFunctionDef
@@ -54,6 +54,8 @@ class Place:
     tensors: frozenset[str] = frozenset()
     singles: frozenset[str] = frozenset()
     no_gradient: bool = False
+    floating: bool = False
+    float32: bool = False
 
     @cached_property
     def _nodes(self) -> tuple[ast.AST, ...]:
@@ -83,35 +85,17 @@ class Place:
 
     def inside(self, *kinds: type[ast.AST]) -> bool:
         """Whether the row is inside a statement of one of these kinds, of the function itself."""
-        return any(isinstance(one, kinds) for one in self._around(self.statement()))
+        return any(isinstance(one, kinds) for one in self.around(self.statement()))
 
-    def decided_in_loop(self) -> Iterator[ast.stmt]:
-        """The other statements of the loops around the row that decide by the value of a tensor."""
-        own = self.statement()
-        loops = [one for one in self._around(own) if isinstance(one, ast.For | ast.While)]
-        inside = {id(one): one for loop in loops for one in ast.walk(loop) if isinstance(one, ast.If | ast.While | ast.Assert)}
-        yield from (one for one in inside.values() if one is not own and self._decides(one.test))
-
-    def _decides(self, test: ast.expr, steps: int = 0) -> bool:
-        """Whether the function shows that the condition asks a tensor for its value."""
-        if isinstance(test, ast.UnaryOp | ast.BoolOp):
-            return any(self._decides(one, steps) for one in (test.values if isinstance(test, ast.BoolOp) else (test.operand,)))
-        if isinstance(test, ast.Compare):
-            values = not any(isinstance(op, ast.Is | ast.IsNot) for op in test.ops)
-            return values and any(self._decides(one, steps) for one in (test.left, *test.comparators))
-        if isinstance(test, ast.Call) and (is_item(test) or dotted(test.func) in ("bool", "float", "int")):
-            return is_item(test) or any(map(self.is_tensor, test.args))
-        named = self.values(test.id) if isinstance(test, ast.Name) and steps < _MOST_STEPS else ()
-        return self.is_tensor(test) or any(self._decides(one, steps + 1) for one in named)
-
-    def _around(self, node: ast.AST | None) -> Iterator[ast.AST]:
+    def around(self, node: ast.AST | None) -> Iterator[ast.AST]:
+        """The node and what holds it, from the inside out, up to the function."""
         while node is not None and node is not self.node:
             yield node
             node = self._parents.get(id(node))
 
     def behind(self) -> Iterator[ast.AST]:
         """All nodes below the row, and those of a loop around it."""
-        loops = [one for one in self._around(self.statement()) if isinstance(one, ast.For | ast.While)]
+        loops = [one for one in self.around(self.statement()) if isinstance(one, ast.For | ast.While)]
         around = {id(inner) for loop in loops for inner in ast.walk(loop)}
         yield from (one for one in self._nodes if getattr(one, "lineno", 0) > self.row or id(one) in around)
 
@@ -183,7 +167,7 @@ class Place:
         name = dotted(call.func) or ""
         if name.startswith(("torch.", "F.")):
             return name not in _NOT_TENSORS and name.count(".") == 1
-        if isinstance(call.func, ast.Attribute) and call.func.attr in TENSOR_METHODS | REDUCTIONS:
+        if isinstance(call.func, ast.Attribute) and call.func.attr in TENSOR_METHODS | REDUCTIONS | IN_PLACE:
             return call.func.attr in TENSOR_METHODS or self.is_tensor(call.func.value, steps + 1)
         # A module that computes from a tensor; were it a tuple, no arithmetic would be done with it.
         return name.startswith("self.") and any(self.is_tensor(one, steps + 1) for one in call.args)
@@ -327,7 +311,7 @@ class Place:
                 return True
             inner = node.args[0] if node.args else node.func.value if isinstance(node.func, ast.Attribute) else None
             return last == "item" or (inner is not None and last in SINGLE_OF_SINGLE and self.is_single(inner, seen))
-        name = node.id if isinstance(node, ast.Name) else None
+        name = dotted(node)
         if name is None or name in seen or (name in self.singles and not self.values(name)):
             return name is not None
         return self.is_assigned(name) and all(self.is_single(one, seen | {name}) for one in self.values(name))

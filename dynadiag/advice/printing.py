@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
+from dynadiag.advice.beside import said_later_is_lost, written_later
 from dynadiag.advice.break_context import CHANGES, BreakContext, Rule, Said, guarded, option, quoted, rewrite, withhold
 from dynadiag.advice.conditions import tensor_of
 from dynadiag.advice.reads import scalar_calls
@@ -19,7 +20,10 @@ _REORDERABLE = frozenset({"ConstantVariable", "TensorVariable", "StringFormatVar
 # A logger formats later what it is given, in frames that Dynamo compiles when a tensor is among it: only finished text can be moved.
 _TEXTS = frozenset({"ConstantVariable", "StringFormatVariable"})
 _FORMATTED = _REORDERABLE | {"SizeVariable"}
+_CONSTANTS = frozenset({"ConstantVariable", "SizeVariable", "BuiltinVariable"})
 LOGGER_METHODS = ("debug", "info", "warning", "warn", "error", "exception", "critical", "log", "fatal")
+LOGGER = re.compile(r"(?:^|[._])log(?:ger|ging)?$", re.IGNORECASE)
+_SAYING = ("print", "warnings.warn", "warn")
 _LOGGING = re.compile(r"[/\\]logging[/\\]__init__\.py$")
 _LOGGER = re.compile(r"method: <(?P<class>\w+) [^\n]*? \(\w+\)>\.(?P<method>\w+), args")
 
@@ -29,7 +33,7 @@ def prints(context: BreakContext) -> Iterator[Said]:
     call = next(context.caller.calls("print"), None)
     kinds = _argument_kinds(context.all_contexts)
     has_keywords = context.gb_context.rstrip().endswith("True") if call is None else bool(call.keywords)
-    if _unheard(context, "print") is not None:
+    if _unheard(context, "print") is not None or _is_other_later(context, constant=kinds <= _CONSTANTS):
         pass
     elif _reads(context):
         yield from _printed(context)
@@ -54,6 +58,14 @@ def quiet_print(context: BreakContext) -> Iterator[Said]:
         text = f"Drop every print inside compiled code without editing it: {CHANGES}"
         yield from _not_later(context, "print", ignored(context, "print-ignore", "print", text))
     yield from withhold("a graph cannot print, and this print is part of a longer line")
+
+
+def _is_other_later(context: BreakContext, *, constant: bool) -> bool:
+    """Whether a message may be lost, go elsewhere or tell other values where it is given after the graph; so if the source is not known."""
+    place = context.place
+    if place is None or not context.editable:
+        return True
+    return said_later_is_lost(place) or (not constant and written_later(place))
 
 
 def _printed(context: BreakContext) -> Iterator[Advice]:
@@ -99,7 +111,7 @@ def print_formatted(context: BreakContext) -> Iterator[Advice]:
     call = next(context.line.calls("print"), None)
     text = None if call is None or call.keywords or _reads_a_clock(context) or _reads(context) else _format_string(context, call)
     has = context.options.known("dynamo", "reorderable_logging_functions")
-    if call is None or text is None or has == "no":
+    if call is None or text is None or has == "no" or context.sizes_vary:  # a size that varies is a symbol, at which the print breaks
         return
     full = "torch._dynamo.config.reorderable_logging_functions"
     doubt = " (if your torch has it)" if has == "unknown" else ""
@@ -118,7 +130,8 @@ def reordered_print(context: BreakContext) -> Iterator[Said]:
     if "Logger" in context.gb_context:
         yield from loggers(context)
         return
-    if not re.search(r"kwargs: \{.+\}", context.gb_context) and _unheard(context, "print") is None:
+    kept = _unheard(context, "print") is None and not _is_other_later(context, constant=True)
+    if kept and not re.search(r"kwargs: \{.+\}", context.gb_context):
         yield from print_formatted(context)
     yield from quiet_print(context)
 
@@ -142,7 +155,9 @@ def _configured(context: BreakContext) -> Iterator[Advice]:
     if not target:
         return
     texts_only = _logged_kinds(context.gb_context) <= _TEXTS and re.search(r"kwargs: \{\}", context.gb_context)
-    if texts_only and _logs_later(context) and _unheard(context, _logged_by(context)) is None:
+    constant = _logged_kinds(context.gb_context) <= _CONSTANTS
+    kept = _unheard(context, _logged_by(context)) is None and not _is_other_later(context, constant=constant)
+    if texts_only and _logs_later(context) and kept:
         yield from option(
             context,
             "logger-reorder",
@@ -187,7 +202,7 @@ def logging_functions(context: BreakContext) -> Iterator[Said]:
         yield from loggers(context)
         return
     moves = not call.keywords and all(isinstance(argument, ast.Constant) for argument in call.args)
-    if moves and _unheard(context, name.rpartition(".")[2]) is None:
+    if moves and _unheard(context, name.rpartition(".")[2]) is None and not _is_other_later(context, constant=True):
         yield from option(
             context,
             "logging-reorder",
@@ -203,7 +218,7 @@ def warn(context: BreakContext) -> Iterator[Said]:
     """`warnings.warn(...)`: with one text it can come after the graph, otherwise it has to be left out of compiled code."""
     call = next(context.line.calls("warnings.warn", "warn"), None)
     moves = call is not None and context.editable and len(call.args) == 1 and not call.keywords
-    if moves and _unheard(context, "warn") is None:
+    if moves and _unheard(context, "warn") is None and not _is_other_later(context, constant=True):
         yield from option(
             context,
             "warn-reorder",
@@ -224,19 +239,20 @@ def clocks(context: BreakContext) -> Iterator[Said]:
 
 
 def progress_bars(context: BreakContext) -> Iterator[Said]:
-    """`for x in tqdm(xs)`: the bar belongs around the call of the compiled function."""
+    """`for x in tqdm(range(n))`: the loop over the range itself; what else a bar goes through may break by itself."""
     call = next((call for call in context.line.nodes if _is_bar(call)), None)
     if isinstance(call, ast.Call) and len(call.args) == 1 and isinstance(context.line.statement, ast.For):
-        name = (dotted(call.func) or "").rpartition(".")[2]
-        iterable = context.line.text(call.args[0])
-        after = context.line.replaced(call, f"range({iterable})" if name == "trange" else iterable)
-        yield from rewrite(context, "tqdm-outside", after, "Loop over the iterable itself: compiled code cannot show a progress bar")
+        name, given = (dotted(call.func) or "").rpartition(".")[2], call.args[0]
+        plain = isinstance(given, ast.Call) and dotted(given.func) == "range"
+        if name == "trange" or plain:
+            after = context.line.replaced(call, f"range({context.line.text(given)})" if name == "trange" else context.line.text(given))
+            yield from rewrite(context, "tqdm-outside", after, "Loop over the range itself: compiled code cannot show a progress bar")
     yield from withhold("compiled code cannot show a progress bar")
 
 
 def frames(context: BreakContext) -> Iterator[Said]:
     """`inspect.stack()`, `sys._getframe()`, `traceback.print_stack()`: Dynamo has no Python frames to show."""
-    yield from guarded(context, "frames-guard")
+    yield from guarded(context, "frames-guard", "traceback.print_stack", "traceback.print_exc")
     yield from withhold("compiled code has no Python frame to look at")
 
 
@@ -246,13 +262,13 @@ def streams(context: BreakContext) -> Iterator[Said]:
     text = context.line.text(call.args[0]) if call is not None and len(call.args) == 1 and not _reads(context) else ""
     ending = re.fullmatch(r"""(f?(['"])[^'"]*)\\n\2""", text)
     full = "torch._dynamo.config.reorderable_logging_functions"
-    heard = _unheard(context, "print") is None
+    heard = _unheard(context, "print") is None and not _is_other_later(context, constant=False)
     if heard and call is not None and ending is not None and context.options.known("dynamo", "reorderable_logging_functions") != "no":
         said = f"Print instead, and call `{full}.add(print)` once before the first call: Dynamo then prints after the graph has run"
         after = context.line.replaced(call, f"print({ending[1]}{ending[2]})")
         for one in rewrite(context, "write-print", after, said, options=(full,)):
             yield replace(one, before=_with_flush(context) or one.before)
-    yield from guarded(context, "write-guard")
+    yield from guarded(context, "write-guard", "sys.stdout.write", "sys.stderr.write")
     yield from withhold("a graph cannot write to a stream")
 
 
@@ -271,7 +287,16 @@ def _unheard(context: BreakContext, name: str) -> str | None:
 
 
 def _guarded(context: BreakContext, slug: str, name: str) -> Iterator[Advice]:
-    return _not_later(context, name, guarded(context, slug))
+    return _not_later(context, name, guarded(context, slug, *_SAYING, *_methods(context)))
+
+
+def _methods(context: BreakContext) -> tuple[str, ...]:
+    """The call of the line, where it is a method of what is surely a logger."""
+    call = context.line.only_call()
+    name = "" if call is None else dotted(call.func) or ""
+    owner, _, method = name.rpartition(".")
+    logs = method in LOGGER_METHODS and (LOGGER.search(owner) is not None or "Logger" in context.gb_context or in_logging(context))
+    return (name,) if logs else ()
 
 
 def _not_later(context: BreakContext, name: str, found: Iterator[Advice]) -> Iterator[Advice]:

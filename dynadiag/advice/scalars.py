@@ -11,8 +11,8 @@ from dynadiag.advice.conditions import condition_of, only_chosen, tensor_of
 from dynadiag.advice.data_shapes import calls_only_torch, leaves_to_torch, symbol_serves
 from dynadiag.advice.math_calls import computed_with_torch, detached, math_call, of_math
 from dynadiag.advice.places import Place
-from dynadiag.advice.printing import LOGGER_METHODS, loggers, prints
-from dynadiag.advice.reads import DRAWN, draws, in_hook, scalar_calls
+from dynadiag.advice.printing import LOGGER, LOGGER_METHODS, loggers, prints
+from dynadiag.advice.reads import DRAWN, draws, in_hook, is_item, scalar_calls
 from dynadiag.advice.source import SourceLine, dotted
 from dynadiag.model.report import Advice
 
@@ -29,13 +29,20 @@ def scalar_reads(context: BreakContext) -> Iterator[Said]:
         yield from withhold("the number is read in a hook, which runs in the backward pass")
     elif (test := condition_of(line)) is not None and not only_chosen(line, test, reads[0]):
         yield from branches(context, drop=reads[0])
-    elif line.statement_is_call() and any(True for _ in line.methods(*LOGGER_METHODS)):
+    elif line.statement_is_call() and _is_logged(context):
         yield from loggers(context)
     elif line.statement_is_call() and any(True for _ in line.calls("print")):
         yield from prints(context)
     else:
         found = tuple(_kept(context, reads)) or tuple(_captured(context, reads))
         yield from found or withhold(_who_needs(context, reads))
+
+
+def _is_logged(context: BreakContext) -> bool:
+    """Whether the line is, or begins, a call of a logger's method."""
+    call = context.line.only_call() or (context.line.outer_call() if context.line.begins_call() else None)
+    owner, _, method = ((dotted(call.func) or "") if call is not None else "").rpartition(".")
+    return method in LOGGER_METHODS and LOGGER.search(owner) is not None
 
 
 def _who_needs(context: BreakContext, reads: list[ast.Call]) -> str:
@@ -52,8 +59,10 @@ def _who_needs(context: BreakContext, reads: list[ast.Call]) -> str:
 def _kept(context: BreakContext, reads: list[ast.Call]) -> Iterator[Advice]:
     """The tensors in place of the numbers, if all that becomes of them is arithmetic with tensors."""
     line, place = context.line, context.place
-    if place is None or any(_aliased(place, line, one) or dotted(one.func) in ("int", "bool") for one in reads):
+    if place is None or not place.float32 or any(_aliased(place, line, one) or dotted(one.func) in ("int", "bool") for one in reads):
         return
+    if not all(_is_single(place, line, one) for one in reads):
+        return  # a tensor of shape (1,) in the number's place gives the result another shape
     calls = [of_math(line, one) for one in reads]
     if any(calls):
         around = [place.at(line, one) for one in calls if one is not None]
@@ -72,6 +81,14 @@ def _kept(context: BreakContext, reads: list[ast.Call]) -> Iterator[Advice]:
         yield from rewrite(context, "item-keep-tensor", line.replaced_all(changes), text)
 
 
+def _is_single(place: Place, line: SourceLine, read: ast.Call) -> bool:
+    """Whether the tensor that is read surely has no dimensions."""
+    inner: ast.expr | None = place.at(line, read)
+    while isinstance(inner, ast.Call) and (is_item(inner) or dotted(inner.func) in ("float", "int", "bool")):
+        inner = inner.func.value if isinstance(inner.func, ast.Attribute) else inner.args[0]
+    return inner is not None and place.is_single(inner)
+
+
 def _aliased(place: Place, line: SourceLine, read: ast.Call) -> bool:
     """Whether the tensor that is read may change later in place: a number would not change with it."""
     inner = place.at(line, read)
@@ -83,7 +100,7 @@ def _aliased(place: Place, line: SourceLine, read: ast.Call) -> bool:
         inner = inner.args[0]
     base = inner.value if isinstance(inner, ast.Subscript) else inner
     name = None if base is None else dotted(base)
-    return inner is None or (name is not None and place.is_written(name))
+    return inner is None or (name is not None and (place.is_written(name) or not calls_only_torch(place)))
 
 
 def _bounded(line: SourceLine, read: ast.Call) -> tuple[ast.Call, str] | None:

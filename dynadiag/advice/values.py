@@ -6,9 +6,10 @@ import ast
 import re
 from collections.abc import Iterator
 
-from dynadiag.advice.break_context import BreakContext, Rule, Said, option, rewrite, say, withhold
+from dynadiag.advice.break_context import BreakContext, Rule, Said, rewrite, say, withhold
 from dynadiag.advice.source import dotted
 
+_NEW = frozenset(("torch.empty", "torch.zeros", "torch.ones"))
 _PYTHON_VALUE = "the call returns a Python value that a graph does not have"
 
 
@@ -18,7 +19,8 @@ def not_a_tensor(context: BreakContext) -> Iterator[Said]:
         yield from copies(context)
         return
     for node in context.line.nodes if "__eq__" in context.gb_context else ():
-        if isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], ast.Eq | ast.NotEq):
+        none = isinstance(node, ast.Compare) and len(node.ops) == 1 and _is_none(node.comparators[0])
+        if none and isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq | ast.NotEq):
             word = "is" if isinstance(node.ops[0], ast.Eq) else "is not"
             after = context.line.replaced(node, f"{context.line.text(node.left)} {word} {context.line.text(node.comparators[0])}")
             yield from rewrite(context, "none-is", after, "Compare with `is`: `==` compares tensor values")
@@ -26,16 +28,21 @@ def not_a_tensor(context: BreakContext) -> Iterator[Said]:
     yield from withhold(_PYTHON_VALUE)
 
 
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
+
+
 def copies(context: BreakContext) -> Iterator[Said]:
-    """`copy.deepcopy(tensor)` and `copy.copy(tensor)`; what has tensors inside is left as it is."""
-    call = next(context.line.calls("copy.deepcopy", "deepcopy", "copy.copy"), None)
+    """`copy.deepcopy(tensor)`; what has tensors inside is left as it is, and so is `copy.copy`, which shares the tensor's memory.
+
+    Only where nothing requires a gradient: the copy of a leaf that does is a leaf, a clone is not.
+    """
+    call = next(context.line.calls("copy.deepcopy", "deepcopy"), None)
     place = context.place
     argument = None if call is None or not call.args or place is None else place.at(context.line, call.args[0])
-    known = "TensorVariable()" in context.gb_context + context.explanation and context.depth <= 1
-    if call is not None and call.args and (known or (argument is not None and place is not None and place.is_tensor(argument))):
+    if call is not None and argument is not None and place is not None and place.no_gradient and place.is_tensor(argument):
         after = context.line.replaced(call, f"{context.line.text(call.args[0])}.clone()")
-        text = "Clone the tensor (a clone stays in the autograd graph, a deepcopy does not)"
-        yield from rewrite(context, "copy-clone", after, text, own_call=True)
+        yield from rewrite(context, "copy-clone", after, "Clone the tensor: nothing here requires a gradient", own_call=True)
     else:
         yield from withhold("the copy needs the real object, which does not exist while the code is traced")
 
@@ -46,7 +53,9 @@ def out_arguments(context: BreakContext) -> Iterator[Said]:
     keyword = next((one for one in call.keywords if one.arg == "out"), None) if call is not None else None
     if call is not None and keyword is not None and isinstance(keyword.value, ast.Name) and place is not None:
         values = place.values(keyword.value.id)
-        if place.is_local(keyword.value.id) and all(isinstance(one, ast.Call) for one in values):
+        read_before = any(one.lineno < place.row for one in place.reads(keyword.value.id))
+        fresh = not read_before and all(isinstance(one, ast.Call) and dotted(one.func) in _NEW for one in values)
+        if place.is_local(keyword.value.id) and fresh and place.float32:
             parts = [
                 *(context.line.text(one) for one in call.args),
                 *(context.line.text(one) for one in call.keywords if one is not keyword),
@@ -58,8 +67,8 @@ def out_arguments(context: BreakContext) -> Iterator[Said]:
 
 
 def numpy_off(context: BreakContext) -> Iterator[Said]:
-    """NumPy tracing was switched off."""
-    yield from option(context, "numpy-trace", "trace_numpy", " = True", "Turn tracing of NumPy calls back on")
+    """NumPy tracing was switched off: deliberate, since torch's versions of NumPy's functions may give other types and random numbers."""
+    yield from withhold("`torch._dynamo.config.trace_numpy` is False here, so the break is intended")
 
 
 def no_fake(context: BreakContext) -> Iterator[Said]:
@@ -69,9 +78,11 @@ def no_fake(context: BreakContext) -> Iterator[Said]:
     if not name or name.startswith("aten::"):
         yield from withhold("the operator has no implementation for tensors without data, and you cannot give it one")
         return
-    after = f'@torch.library.register_fake("{name}")'
-    text = f"Tell torch what `{name}` returns: a function with the same arguments that returns an empty tensor of the right shape and dtype"
-    yield from say("register-fake", text, after=after)
+    text = (
+        f'Tell torch what `{name}` returns: where the operator is defined, put `@torch.library.register_fake("{name}")` on a function with '
+        "the same arguments that returns an empty tensor of the right shape and dtype"
+    )
+    yield from say("register-fake", text)
 
 
 def set_data(context: BreakContext) -> Iterator[Said]:
@@ -81,12 +92,18 @@ def set_data(context: BreakContext) -> Iterator[Said]:
     if isinstance(statement, ast.Assign) and isinstance(target, ast.Attribute) and target.attr == "data" and place is not None:
         found = place.statement()
         itself = any(dotted(one) == dotted(target) for one in ast.walk(statement.value))
-        if itself and isinstance(found, ast.Assign) and place.same_shape(found.value, found.targets[0]):
+        untouched = all(_is_data(place.parent(one)) for one in place.reads(dotted(target.value) or ""))
+        if itself and untouched and isinstance(found, ast.Assign) and place.same_shape(found.value, found.targets[0]):
             name = context.line.text(target.value)
             after = f"with torch.no_grad():\n    {name}.copy_({context.line.text(statement.value)})"
             yield from rewrite(context, "data-copy", after, "Write the new values into the tensor instead of replacing its memory")
             return
     yield from withhold("Dynamo does not trace replacing a tensor's memory, and the new values may have a different shape")
+
+
+def _is_data(node: ast.AST | None) -> bool:
+    """Whether a read is that of `p.data`: autograd can then have kept nothing of the tensor here."""
+    return isinstance(node, ast.Attribute) and node.attr == "data"
 
 
 VALUES: dict[str, tuple[Rule, ...]] = {

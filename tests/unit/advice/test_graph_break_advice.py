@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dynadiag.advice.gb_types import GB_TYPES
 from dynadiag.advice.graph_breaks import RULES, advised, break_advice, rules_for
 from dynadiag.advice.reasons import REASONS
-from dynadiag.model.graph import Graph
+from dynadiag.model.graph import Graph, TracedInput
 from dynadiag.model.location import Location
 from dynadiag.model.report import GraphBreak
 from dynadiag.model.run import BreakEvent, CompileKey, Frame, Process, Run, RunInfo
@@ -28,6 +28,11 @@ def run_of(options=None):
     process = Process(index=0, log="a.log", option_names={} if options is None else {"dynamo": frozenset(options)})
     frame = Frame(id="f0", key=CompileKey(0, 0, 0, 0), attempts=1, name="f", file="/home/me/train.py", line=1, outcome="broke")
     return Run(info=RunInfo(), processes=(process,), frames=(frame,), site_prefixes=("/env/lib/python3.12",))
+
+
+def with_source(run, code):
+    """The run with the function around the line of `event`."""
+    return dataclasses.replace(run, blocks={("/home/me/train.py", 2): f"def f(x, loss, n):\n    {code}\n    return x"})
 
 
 def event(gb_id="GB0124", code="y = x * x.sum().item()", *, gb_type="?", context="", inner=None, explanation="", hints=()):
@@ -92,10 +97,20 @@ def test_an_unknown_break_gets_no_advice():
 def test_a_print_of_a_constant_may_move_and_a_print_of_a_shape_is_formatted():
     constant = event("GB0059", 'print("a")', context="builtin print [<class 'torch._dynamo.variables.constant.ConstantVariable'>] False")
     shape = event("GB0059", "print(x.shape)", context="builtin print [<class 'torch._dynamo.variables.lists.SizeVariable'>] False")
-    assert slugs(break_advice(constant, run_of()))[0] == "print-reorder"
-    formatted = break_advice(shape, run_of())[0]
+    assert slugs(break_advice(constant, with_source(run_of(), 'print("a")')))[0] == "print-reorder"
+    run = with_source(run_of(), "print(x.shape)")
+    formatted = break_advice(shape, run)[0]
     assert (formatted.slug, formatted.after) == ("print-format", 'print(f"{x.shape}")')
-    assert "print-reorder" not in slugs(break_advice(shape, run_of()))
+    assert "print-reorder" not in slugs(break_advice(shape, run))
+
+
+def test_a_shape_that_varies_is_not_formatted():
+    """Its text would be a symbol's, at which the print breaks as before."""
+    shape = event("GB0059", "print(x.shape)", context="builtin print [<class 'torch._dynamo.variables.lists.SizeVariable'>] False")
+    kept = {"stride": None, "dtype": None, "device": None, "requires_grad": False, "is_leaf": True, "is_parameter": False, "storage": None}
+    taken = tuple(TracedInput(frame="f0", source="L['x']", shape=(size, 2), **kept) for size in (3, 4))
+    run = dataclasses.replace(with_source(run_of(), "print(x.shape)"), traced_inputs=taken)
+    assert slugs(break_advice(shape, run)) == ["print-guard"]
 
 
 def test_a_print_of_a_number_that_became_a_symbol_is_not_moved():
@@ -139,7 +154,9 @@ def test_a_skipped_function_is_known_by_its_name(context, code, slug):
 
 def test_a_print_that_reads_a_tensor_is_not_moved():
     context = "builtin print [<class 'torch._dynamo.variables.constant.ConstantVariable'>] False"
-    found = break_advice(event("GB0059", 'print("loss", loss.item())', context=context), run_of())
+    found = break_advice(
+        event("GB0059", 'print("loss", loss.item())', context=context), with_source(run_of(), 'print("loss", loss.item())')
+    )
     assert slugs(found) == ["item-print"]
 
 
@@ -243,7 +260,7 @@ def test_a_number_that_torch_has_not_looked_at_is_logged_later():
     )
     found = break_advice(
         event("GB0291", 'log.info("%s", n)', context=context, explanation="registered as reorderable"),
-        run_of({"reorderable_logging_functions"}),
+        with_source(run_of({"reorderable_logging_functions"}), 'log.info("%s", n)'),
     )
     assert slugs(found)[0] == "logger-reorder"
 

@@ -17,14 +17,19 @@ SAYS = {
     "warn": ("GB0007", 'warnings.warn("a")', "module: _warnings, qualname: warn, skip reason: builtin", ""),
     "log": ("GB0291", 'log.info("a")', "method: <Logger lm (INFO)>.info, args: [ConstantVariable(str: 'a')], kwargs: {}", "reorderable"),
 }
-MESSAGES = {**SAYS, "tuple": (*SAYS["print"][:2], SAYS["print"][2].replace("constant.Constant", "lists.Tuple"), "")}
+TENSOR = "builtin print [<class 'torch._dynamo.variables.tensor.TensorVariable'>] False"
+MESSAGES = {
+    **SAYS,
+    "tensor": (SAYS["print"][0], 'print("y", y)', TENSOR, ""),
+    "tuple": (*SAYS["print"][:2], SAYS["print"][2].replace("constant.Constant", "lists.Tuple"), ""),
+}
 
 
 def at(line, function, code="y = f(x)"):
     return Location(FILE, line, function, code)
 
 
-def slugs(*breaks, compiled=("step",)):
+def slugs(*breaks, compiled=("step",), after=("    return x",)):
     """The advice for the first of some breaks: what is said, and the stack."""
     frames = tuple(
         Frame(id=f"f{number}", key=CompileKey(0, 0, number, 0), attempts=1, name=name, file=FILE, line=1, outcome="broke")
@@ -45,7 +50,9 @@ def slugs(*breaks, compiled=("step",)):
         for what, number, stack in breaks
     )
     process = Process(index=0, log="a.log", torch="2.15.0", option_names=OPTIONS)
-    run = Run(info=RunInfo(), processes=(process,), frames=frames, breaks=events, site_prefixes=("/env/lib/python3.12",))
+    last = events[0].torch_frame
+    blocks = {} if last is None else {(FILE, last.line - 1): "\n".join((f"def {last.function}(x):", f"    {last.code}", *after))}
+    run = Run(info=RunInfo(), processes=(process,), frames=frames, breaks=events, site_prefixes=("/env/lib/python3.12",), blocks=blocks)
     return {one.slug: one for one in advised(events[0], run)[0]}
 
 
@@ -84,3 +91,21 @@ def test_an_option_that_would_lose_another_line_is_not_named():
     itself, inlined = (at(9, "<module>"), at(3, "step", 'print("a")')), (at(9, "<module>"), at(4, "step"), at(6, "report", 'print("b")'))
     assert list(slugs(("print", 0, itself), ("print", 0, inlined))) == ["print-guard"]
     assert list(slugs(("print", 0, itself), ("warn", 0, inlined))) == ["print-reorder"]
+
+
+@pytest.mark.parametrize("what", SAYS)
+def test_what_the_function_says_before_it_raises_is_not_said_later(what):
+    """The graph does not come to its end: the message was lost."""
+    stack = (at(9, "<module>"), at(3, "step", SAYS[what][1]))
+    behind = ('    if x.dim() > 3: raise ValueError("rank")', "    return x")
+    assert not any(slug.endswith("-reorder") for slug in slugs((what, 0, stack), after=behind))
+
+
+@pytest.mark.parametrize(
+    ("line", "kept"), [("y.add_(1)", False), ("y += 1", False), ("y[0] = 1", False), ("y = net(y)", False), ("z = y + 1", True)]
+)
+def test_a_tensor_that_is_written_later_is_not_printed_later(line, kept):
+    """`print(y); y.add_(1)` printed the new values."""
+    stack = (at(9, "<module>"), at(3, "step", 'print("y", y)'))
+    found = slugs(("tensor", 0, stack), after=(f"    {line}", "    return y"))
+    assert ("print-reorder" in found) is kept

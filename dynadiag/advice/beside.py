@@ -1,0 +1,105 @@
+"""What stands beside a broken line in its function and decides whether a change of that line alone does what is said of it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from dynadiag.advice.places import Place
+from dynadiag.advice.reads import is_item
+from dynadiag.advice.source import dotted
+
+_MOST_STEPS = 6
+_BLOCKS = (ast.For, ast.AsyncFor, ast.While, ast.Try, ast.With, ast.AsyncWith)
+_READS = frozenset(("item", "tolist", "numpy", "nonzero", "unique"))
+_SAYS = frozenset(("debug", "info", "warning", "warn", "error", "exception", "critical", "log_metrics", "set_postfix", "write"))
+
+
+def blocks_around(place: Place) -> list[ast.AST]:
+    """The statements around the row in the middle of which Dynamo cannot go on: a break inside leaves the whole function eager."""
+    return [one for one in place.around(place.statement()) if isinstance(one, _BLOCKS) and not _is_of_torch(one)]
+
+
+def breaks_beside(place: Place) -> Iterator[ast.stmt]:
+    """The other statements of these blocks that break as well, as far as the text shows: decisions by values of tensors, numbers read out
+    of tensors, messages.
+    """
+    own, blocks = place.statement(), blocks_around(place)
+    inside = {id(one): one for block in blocks for one in ast.walk(block) if isinstance(one, ast.stmt) and not isinstance(one, _BLOCKS)}
+    yield from (one for one in inside.values() if one is not own and _breaks(place, one))
+
+
+def _breaks(place: Place, statement: ast.stmt) -> bool:
+    if isinstance(statement, ast.If | ast.While | ast.Assert):
+        return decides(place, statement.test)
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return False
+    return any(_reads_or_says(place, one) for one in ast.walk(statement) if isinstance(one, ast.Call))
+
+
+def _reads_or_says(place: Place, call: ast.Call) -> bool:
+    name = dotted(call.func) or ""
+    if name in ("float", "int", "bool") and call.args:
+        return place.is_tensor(call.args[0])
+    method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    return name in ("print", "breakpoint", "input") or method in _READS or (method in _SAYS and not name.startswith(("torch.", "math.")))
+
+
+def decides(place: Place, test: ast.expr, steps: int = 0) -> bool:
+    """Whether the function shows that the condition asks a tensor for its value."""
+    if isinstance(test, ast.UnaryOp | ast.BoolOp):
+        return any(decides(place, one, steps) for one in (test.values if isinstance(test, ast.BoolOp) else (test.operand,)))
+    if isinstance(test, ast.Compare):
+        values = not any(isinstance(op, ast.Is | ast.IsNot) for op in test.ops)
+        return values and any(decides(place, one, steps) for one in (test.left, *test.comparators))
+    if isinstance(test, ast.Call) and (is_item(test) or dotted(test.func) in ("bool", "float", "int")):
+        return is_item(test) or any(map(place.is_tensor, test.args))
+    named = place.values(test.id) if isinstance(test, ast.Name) and steps < _MOST_STEPS else ()
+    return place.is_tensor(test) or any(decides(place, one, steps + 1) for one in named)
+
+
+def said_later_is_lost(place: Place) -> bool:
+    """Whether a message that is given where the graph ends can be another one, elsewhere, or none: behind the row something may raise, or
+    the row is in a `with` that can turn streams and warnings elsewhere, or in a `try`.
+    """
+    for one in place.around(place.statement()):
+        if isinstance(one, ast.Try):
+            return True
+        if isinstance(one, ast.With | ast.AsyncWith) and not _is_of_torch(one):
+            return True
+    return any(isinstance(one, ast.Raise | ast.Assert) for one in place.behind())
+
+
+def _is_of_torch(node: ast.AST) -> bool:
+    """Whether this is a `with` of torch's own contexts (`torch.no_grad()`), in which Dynamo can go on."""
+    contexts = [one.context_expr for one in node.items] if isinstance(node, ast.With) else []
+    return bool(contexts) and all(isinstance(one, ast.Call) and (dotted(one.func) or "").startswith("torch.") for one in contexts)
+
+
+def written_later(place: Place) -> bool:
+    """Whether a tensor that the row names may be another one, or have other values, behind it: something there writes, or gets one of them
+    that is no function of torch's.
+    """
+    statement = place.statement() or ast.Pass()
+    names = {name for one in ast.walk(statement) if isinstance(one, ast.Name | ast.Attribute) and (name := dotted(one)) is not None}
+    inside = {id(one) for one in ast.walk(statement)}
+    return any(_writes(place, one, names) for one in place.behind() if id(one) not in inside)
+
+
+def _writes(place: Place, node: ast.AST, names: set[str]) -> bool:
+    if isinstance(node, ast.AugAssign | ast.Delete):
+        return True
+    if isinstance(node, ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load):
+        return True
+    if not isinstance(node, ast.Call):
+        return False
+    called = dotted(node.func) or ""
+    last = node.func.attr if isinstance(node.func, ast.Attribute) else called
+    if (last.endswith("_") and not last.endswith("__")) or any(one.arg in ("out", "inplace") for one in node.keywords):
+        return True
+    if called.startswith(("torch.", "F.")) or called in ("print", "float", "int", "len", "range", "isinstance"):
+        return False
+    if isinstance(node.func, ast.Attribute) and place.is_tensor(node.func.value):
+        return False
+    given = (*node.args, *(one.value for one in node.keywords))
+    return any(isinstance(one, ast.Name | ast.Attribute) and dotted(one) in names for each in given for one in ast.walk(each))
