@@ -67,7 +67,12 @@ def said_later_is_lost(place: Place) -> bool:
             return True
         if isinstance(one, ast.With | ast.AsyncWith) and not _is_of_torch(one):
             return True
-    return any(isinstance(one, ast.Raise | ast.Assert) for one in place.behind())
+    return raises_behind(place) or any(isinstance(one, ast.Assert) for one in place.behind())
+
+
+def raises_behind(place: Place) -> bool:
+    """Whether the function raises an exception itself behind the row."""
+    return any(isinstance(one, ast.Raise) for one in place.behind())
 
 
 def _is_of_torch(node: ast.AST) -> bool:

@@ -10,7 +10,8 @@ from itertools import islice
 from typing import Literal
 
 from dynadiag.advice.all_breaks import PACKED, READS, SIZES, all_breaks, entered_file, epoch_of, whole_stack
-from dynadiag.advice.given_tensors import sizes_vary, with_given
+from dynadiag.advice.beside import raises_behind
+from dynadiag.advice.given_tensors import called_modules, sizes_vary, with_given
 from dynadiag.advice.places import Place, function_around
 from dynadiag.advice.reads import scalar_calls
 from dynadiag.advice.replayed import unheard
@@ -51,18 +52,19 @@ class BreakContext:
     """One break as the rules see it.
 
     `line` is the user's own line; `editable` says that the break is on it and not in a library. `broken` is the line where Dynamo
-    stopped, the same one when `editable`; `caller` is the innermost line outside the standard library. `direct`: that is the user's
-    line, it calls the function of the standard library that broke. `library`: it is a call into a library, in which the line that
-    broke is an implementation detail. `inside`: the user's line is compiled code, and not only the call that leads there. `trains`: in
-    some compiled function of the run an optimizer or a `backward()` broke. `place`: the user's own line in the source of its function,
-    when it broke there; `reads`: what the other lines read that broke because of a number, `sizes`: those that broke because of a size.
-    `packs`: the program packs sequences for an RNN. `sizes_vary`: a function was compiled for several sizes of a tensor. `returns`: the
-    line is in the compiled function itself, so what it returns goes to the program. `depth`: how many calls below the user's line the break
-    is. `entered`: the file of the function that Dynamo compiled when it broke, unless the user's function breaks on that line as well.
-    `resumed`: the code goes on after another break. `callers`: the recorded functions on the stack, each at its row. `all_contexts`: what
-    torch said of the arguments each time that the line broke. `unheard`: what Dynamo would lose if it were to say it after the graph
-    (`replayed.unheard`). `reads_here`: the line broke because it reads a number, now or at another time. `on_the_way`: the lines of the
-    user's file that broke or led to a line that did; `raised`: those at which an exception was raised while Dynamo traced.
+    stopped, the same one when `editable`; `caller` is the innermost line outside the standard library. `direct`: that is the user's line,
+    it calls the function of the standard library that broke. `library`: it is a call into a library, in which the line that broke is an
+    implementation detail. `inside`: the user's line is compiled code, and not only the call that leads there. `trains`: in some compiled
+    function of the run an optimizer or a `backward()` broke. `place`: the user's own line in the source of its function, when it broke
+    there, or in the standard library that it calls; `reads`: what the other lines read that broke because of a number, `sizes`: those
+    that broke because of a size. `packs`: the program packs sequences for an RNN. `sizes_vary`: a function was compiled for several sizes
+    of a tensor. `returns`: the line is in the compiled function itself, so what it returns goes to the program. `depth`: how many calls
+    below the user's line the break is. `entered`: the file of the function that Dynamo compiled when it broke, unless the user's function
+    breaks on that line as well. `resumed`: the code goes on after another break. `callers`: the recorded functions on the stack, each at
+    its row. `all_contexts`: what torch said of the arguments each time that the line broke. `unheard`: what Dynamo would lose if it were
+    to say it after the graph (`replayed.unheard`). `reads_here`: the line broke because it reads a number, now or at another time.
+    `on_the_way`: the lines of the user's file that broke or led to a line that did; `raised`: those at which an exception was raised
+    while Dynamo traced. `backends`: those that `torch.compile` was given. `modules`: those that the user's function calls.
     """
 
     gb_id: str | None
@@ -96,6 +98,8 @@ class BreakContext:
     reads_here: bool = False
     on_the_way: frozenset[int | None] = frozenset()
     raised: frozenset[int | None] = frozenset()
+    backends: frozenset[str] = frozenset()
+    modules: tuple[str, ...] = ()
 
     @property
     def where(self) -> str:
@@ -141,6 +145,7 @@ def break_context_of(event: BreakEvent | GraphBreak, run: Run, own: Location | N
     process = _process(event, run)
     line = parse_line(None if shown is None else shown.code)
     below = _below(stack, own)
+    direct = not editable and bool(below) and all(is_standard_library(frame.file) for frame in below)
     inside = editable or _inside(event, run, own, stack)
     return BreakContext(
         gb_id=event.gb_id,
@@ -153,7 +158,7 @@ def break_context_of(event: BreakEvent | GraphBreak, run: Run, own: Location | N
         torch_frame=torch_frame,
         editable=editable,
         caller=line if editable else parse_line(_calling_code(stack)),
-        direct=not editable and bool(below) and all(is_standard_library(frame.file) for frame in below),
+        direct=direct,
         library=not editable and torch_frame is not None and not is_own_file(torch_frame.file, run) and not (inside and _all_torch(below)),
         inside=inside,
         depth=len(below),
@@ -161,7 +166,7 @@ def break_context_of(event: BreakEvent | GraphBreak, run: Run, own: Location | N
         options=TorchOptions() if process is None else TorchOptions(process.option_names),
         trains=epoch_of(event, run) in all_breaks(run).training,
         torch=_version(process),
-        place=with_given(function_around(run, shown.file, shown.line), shown, run) if editable and shown is not None else None,
+        place=with_given(function_around(run, shown.file, shown.line), shown, run) if shown is not None and (editable or direct) else None,
         reads=_other_reads(event, shown, run),
         sizes=tuple(function_around(run, file, line) for file, line, _ in _others(event, shown, run, SIZES)),
         returns=editable and _returns(event, run),
@@ -174,6 +179,8 @@ def break_context_of(event: BreakEvent | GraphBreak, run: Run, own: Location | N
         reads_here=shown is not None and (shown.file, shown.line) in all_breaks(run).places.get((epoch_of(event, run), READS), {}),
         on_the_way=all_breaks(run).on_the_way.get("" if shown is None else shown.file, frozenset()),
         raised=all_breaks(run).raised.get("" if shown is None else shown.file, frozenset()),
+        modules=called_modules(own, run),
+        backends=frozenset(str(call.backend) for call in run.compile_calls),
         callers=tuple(place for one in stack if (place := function_around(run, one.file, one.line)) is not None),
     )
 
@@ -308,13 +315,14 @@ def say(slug: str, text: str, *, after: str | None = None) -> Iterator[Advice]:
 def guarded(context: BreakContext, slug: str, *names: str) -> Iterator[Advice]:
     """Advice to put the whole line, when it is one call of these `names` whose value nobody uses, behind `torch.compiler.is_compiling()`.
 
-    That changes the program, since compiled calls then leave the call out: it says so, and comes last.
+    That changes the program, since compiled calls then leave the call out: it says so, and comes last. Not where the code behind it may
+    raise: one graph with it is compiled no more once it did.
     """
     line = context.line
     if not (context.editable or context.direct) or context.options.known("compiler", "is_compiling") == "no":
         return
     call = line.only_call()
-    if call is not None and dotted(call.func) in names:
+    if call is not None and dotted(call.func) in names and not (context.place is not None and raises_behind(context.place)):
         after = f"if not torch.compiler.is_compiling():\n    {line.code}"
         text = f"Exclude {line_name(context)} from compiled code: {CHANGES}"
         yield Advice(slug=slug, text=text, before=line.code, after=after, options=("torch.compiler.is_compiling",))

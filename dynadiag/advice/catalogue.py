@@ -27,12 +27,16 @@ Rules of the advice:
 
 - At most two changes per finding, the best one first. A change is advised only where the recording establishes that it does what it says:
   the line, the source of its function, the code after the line. Where it does not, the finding says why nothing is advised.
-- A tensor replaces a number only where every use of the number is arithmetic with tensors; `torch.where` replaces an `if` only where both
-  sides are certain to have the same shape.
+- A tensor replaces a number only where every use of the number is arithmetic with tensors, the tensor surely has no dimensions, and all
+  floats that the graphs took are float32: another type, or a shape of (1,), would give other results.
+- `torch.where` replaces an `if` only where both sides are certain to have the same shape and type, and nothing is written into them later.
+- A check in the graph replaces `raise` and `assert` only where the exception was not raised in the run and no recorded caller catches it.
+- One line of a loop, `try` or `with` is not changed where another one breaks as well: the function would run eagerly as before.
 - An option is named only if the torch of the recorded run has it. Where that was not recorded (a log from elsewhere) the advice says
   "if your torch has this option". An option applies to the whole program: it is named only if no other line that broke rules it out.
 - A message is said after the graph (`reorderable_logging_functions`) only where the compiled function itself says it, since Dynamo loses
-  what an inlined function says in this way.
+  what an inlined function says in this way; where nothing behind it may raise; and where no tensor in it is written behind it.
+- What leaves a message out of compiled code says so, and is told only where no way to keep it is known.
 - A change is shown as code only where it is the whole new line. Comments are left out.
 - A line of a library is not rewritten.
 - Ids are torch's (`torch/_dynamo/graph_break_registry.json`); a log without ids is looked up by the type's text.

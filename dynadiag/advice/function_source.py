@@ -99,13 +99,22 @@ class FunctionSource:
         if isinstance(parent, ast.AugAssign):
             return isinstance(parent.op, _OPERATORS) and parent.value is top
         if isinstance(parent, ast.Assign):
-            names = [target.id if isinstance(target, ast.Name) else None for target in parent.targets]
+            names = [dotted(target) for target in parent.targets]
             return all(one is not None and self._arithmetic_only(one, seen, others) for one in names)
         if not others:
             return False
         if isinstance(parent, ast.Call):
             return top is not parent.func and _is_torchs(parent)
         return isinstance(parent, ast.Return) or (isinstance(parent, ast.Attribute) and isinstance(self._parents.get(id(parent)), ast.Call))
+
+    def meet_tensors(self, calls: Sequence[ast.Call]) -> bool:
+        """Whether all that becomes of what these calls return is arithmetic with tensors."""
+        return all(self._is_arithmetic(one, frozenset(), 0) for one in calls)
+
+    def math_calls(self, name: str) -> tuple[ast.Call, ...]:
+        """The calls of Python's `math` that read the name."""
+        calls = (one for one in self._body if isinstance(one, ast.Call) and (dotted(one.func) or "").startswith("math."))
+        return tuple(one for one in calls if any(isinstance(node, ast.Name) and node.id == name for node in ast.walk(one)))
 
     def joined(self, name: str) -> str | None:
         """The call that stacks or concatenates the list along the first dimension, if it is all that the function does with it."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Mapping
 from dataclasses import replace
 
-from dynadiag.advice.places import Place
+from dynadiag.advice.places import Place, function_around
+from dynadiag.advice.source import dotted
 from dynadiag.facts.guard_sources import readable
 from dynadiag.facts.user_frames import of_last_run, source_function
 from dynadiag.model.graph import TracedInput
@@ -41,6 +43,18 @@ def with_given(place: Place | None, at: Location, run: Run) -> Place | None:
         floating=bool(kinds) and kinds <= _FLOATS,
         float32=kinds & _FLOATS == {"torch.float32"} and not (others or any("complex" in one for one in kinds)),
     )
+
+
+def called_modules(own: Location | None, run: Run) -> tuple[str, ...]:
+    """The modules that the function around the line calls, as it names them, as far as its recorded graphs took their parameters."""
+    place = None if own is None else function_around(run, own.file, own.line)
+    if place is None or own is None or own.line is None:
+        return ()
+    frames = (frame for frame in run.frames if frame.file == own.file and _is_of(frame, own.line - place.row + 1, place))
+    sources = (readable(one.source) for frame in frames for one in _taken(run).get(frame.id, ()) if one.is_parameter)
+    owners = {".".join(parts[:count]) for parts in {tuple(one.split(".")) for one in sources} for count in range(1, len(parts))}
+    names = (dotted(one.func) for one in ast.walk(place.node) if isinstance(one, ast.Call))
+    return tuple(dict.fromkeys(name for name in names if name is not None and name in owners))
 
 
 @of_last_run

@@ -72,7 +72,8 @@ def _said(context: BreakContext, run: Run) -> Iterable[Said]:
     ours = tuple(one for rule in rules for one in rule(context))
     if any(isinstance(one, Advice) for one in ours) and (left := remains(context)) is not None:
         return (Withheld(left),)
-    if context.library and not any(isinstance(one, Advice) for one in ours) and training.OWN_BREAK not in _reasons(ours):
+    ours_to_tell = {training.OWN_BREAK, training.APART} & _reasons(ours)
+    if context.library and not any(isinstance(one, Advice) for one in ours) and not ours_to_tell:
         return (Withheld(_library(context)),)
     return ours
 

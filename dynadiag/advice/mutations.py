@@ -11,7 +11,7 @@ from typing import Final
 
 from dynadiag.advice.mutation_lines import out_of_place, under_no_grad
 from dynadiag.advice.parity import undeclared_write
-from dynadiag.facts.user_frames import is_own_file
+from dynadiag.facts.user_frames import is_own_file, of_last_run
 from dynadiag.model import codes
 from dynadiag.model.report import Advice, Mutation
 from dynadiag.model.run import Run
@@ -29,7 +29,14 @@ def mutation_advice(mutation: Mutation, run: Run) -> tuple[Advice, ...]:
     library = frame is not None and frame.file is not None and not is_own_file(frame.file, run)
     if rule is None or _is_free(mutation) or (rule is _kept_tensor and library):
         return ()
+    if mutation.code == codes.WRITTEN_THROUGH_DATA and mutation.frame in _frames_with_backward(run):
+        return ()  # autograd sees a write under `no_grad`, and refuses a backward pass that needs the old value
     return rule(mutation)
+
+
+@of_last_run
+def _frames_with_backward(run: Run) -> frozenset[str]:
+    return frozenset(graph.frame for graph in run.graphs if graph.kind in ("aot_joint", "aot_backward"))
 
 
 def why_nothing(mutation: Mutation) -> str | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from dynadiag.advice.beside import said_later_is_lost, written_later
-from dynadiag.advice.break_context import CHANGES, BreakContext, Rule, Said, guarded, option, quoted, rewrite, withhold
+from dynadiag.advice.break_context import CHANGES, BreakContext, Rule, Said, guarded, leaves_out, option, quoted, rewrite, withhold
 from dynadiag.advice.conditions import tensor_of
 from dynadiag.advice.reads import scalar_calls
 from dynadiag.advice.replayed import THIS_LINE
@@ -23,6 +23,7 @@ _FORMATTED = _REORDERABLE | {"SizeVariable"}
 _CONSTANTS = frozenset({"ConstantVariable", "SizeVariable", "BuiltinVariable"})
 LOGGER_METHODS = ("debug", "info", "warning", "warn", "error", "exception", "critical", "log", "fatal")
 LOGGER = re.compile(r"(?:^|[._])log(?:ger|ging)?$", re.IGNORECASE)
+_LOOKS = ("traceback.print_stack", "traceback.print_exc", "inspect.stack", "inspect.currentframe", "sys._getframe")
 _SAYING = ("print", "warnings.warn", "warn")
 _LOGGING = re.compile(r"[/\\]logging[/\\]__init__\.py$")
 _LOGGER = re.compile(r"method: <(?P<class>\w+) [^\n]*? \(\w+\)>\.(?P<method>\w+), args")
@@ -63,7 +64,7 @@ def quiet_print(context: BreakContext) -> Iterator[Said]:
 def _is_other_later(context: BreakContext, *, constant: bool) -> bool:
     """Whether a message may be lost, go elsewhere or tell other values where it is given after the graph; so if the source is not known."""
     place = context.place
-    if place is None or not context.editable:
+    if place is None:
         return True
     return said_later_is_lost(place) or (not constant and written_later(place))
 
@@ -144,9 +145,10 @@ def loggers(context: BreakContext) -> Iterator[Said]:
         )
         yield from withhold(f"{text} comes first")
         return
-    if not ((context.editable or context.direct) and _reads(context)):
-        yield from _configured(context)
-    yield from _guarded(context, "logger-guard", _logged_by(context))
+    guard = tuple(_guarded(context, "logger-guard", _logged_by(context)))
+    found = () if (context.editable or context.direct) and _reads(context) else tuple(_configured(context))
+    yield from (one for one in found if not (guard and leaves_out(one)))  # one line rather than every logger of the program
+    yield from guard
     yield from withhold("Dynamo does not trace into loggers, and this call is part of a longer line")
 
 
@@ -154,7 +156,7 @@ def _configured(context: BreakContext) -> Iterator[Advice]:
     target = _logger_function(context)
     if not target:
         return
-    texts_only = _logged_kinds(context.gb_context) <= _TEXTS and re.search(r"kwargs: \{\}", context.gb_context)
+    texts_only = _logged_kinds(context.gb_context) <= _TEXTS and re.search(r"kwargs: \{\}", context.gb_context) and _logs_words(context)
     constant = _logged_kinds(context.gb_context) <= _CONSTANTS
     kept = _unheard(context, _logged_by(context)) is None and not _is_other_later(context, constant=constant)
     if texts_only and _logs_later(context) and kept:
@@ -172,6 +174,12 @@ def _configured(context: BreakContext) -> Iterator[Advice]:
     yield from ignored(context, "logger-ignore", target, text)
 
 
+def _logs_words(context: BreakContext) -> bool:
+    """Whether the line gives the logger words alone: a number may be a symbol in the next version, at which the call breaks as before."""
+    call = next(context.caller.methods(*LOGGER_METHODS), None)
+    return call is not None and all(isinstance(one, ast.Constant) for one in call.args)
+
+
 def _compiled_alone(context: BreakContext) -> bool:
     """Whether Dynamo compiled a function of logging by itself: options and guards in the compiled caller then reach nothing."""
     return _LOGGING.search(context.entered) is not None
@@ -180,7 +188,7 @@ def _compiled_alone(context: BreakContext) -> bool:
 def _logged_kinds(context: str) -> set[str]:
     """What torch says that the arguments are; one that it has not looked at yet counts as what its class says."""
     said = context.partition("args:")[2].partition("kwargs:")[0]
-    said = re.sub(r"LazyVariableTracker\(unrealized: <class '(?:str|int|float|bool|NoneType)'>\)", "ConstantVariable()", said)
+    said = re.sub(r"LazyVariableTracker\(unrealized: <class '(?:str|NoneType)'>\)", "ConstantVariable()", said)
     return set(re.findall(r"\b(\w+Variable|LazyVariableTracker)\(", said))
 
 
@@ -210,8 +218,10 @@ def logging_functions(context: BreakContext) -> Iterator[Said]:
             f".add({name})",
             f"Keep {context.called} and let Dynamo log after the graph has run",
         )
-    yield from ignored(context, "logging-ignore", name, f"Exclude `{name}` from compiled code without editing it: {CHANGES}")
-    yield from _guarded(context, "logger-guard", name.rpartition(".")[2])
+    guard = tuple(_guarded(context, "logger-guard", name.rpartition(".")[2]))
+    if not guard:
+        yield from ignored(context, "logging-ignore", name, f"Exclude `{name}` from compiled code without editing it: {CHANGES}")
+    yield from guard
 
 
 def warn(context: BreakContext) -> Iterator[Said]:
@@ -252,7 +262,7 @@ def progress_bars(context: BreakContext) -> Iterator[Said]:
 
 def frames(context: BreakContext) -> Iterator[Said]:
     """`inspect.stack()`, `sys._getframe()`, `traceback.print_stack()`: Dynamo has no Python frames to show."""
-    yield from guarded(context, "frames-guard", "traceback.print_stack", "traceback.print_exc")
+    yield from guarded(context, "frames-guard", *_LOOKS)
     yield from withhold("compiled code has no Python frame to look at")
 
 

@@ -32,10 +32,12 @@ class Cause:
     code goes on after a graph break, `library` that it is no code of the user's, `foreign` that what changed is not the user's either (an
     attribute, an intermediate value of a library); `split` the graph break without which the code would be part of another graph.
     `dynamic` says whether torch made the source symbolic, None where the log has no symbols; `made_constant` that torch made a float that
-    had become symbolic a constant again; `one_group` that the tensors of an optimizer all come from
-    its first group. `origin` is the line that asked for the guard, `function` the compiled function as it is
-    written, None where it was not recorded or another function than it asked; `reader` is the inlined function with that line, None
-    where another recorded function has an attribute of that name too.
+    had become symbolic a constant again; `one_group` that the tensors of an optimizer all come from its first group; `float32` that all
+    tensors of the function are of that type. `origin` is the line that asked for the guard, `function` the compiled function as it is
+    written, None where it was not recorded or another function than it asked; `reader` is the inlined function with that line, None where
+    another recorded function has an attribute of that name too. `passed_before` are the names on the lines that called other compiled
+    functions first. `hides_more`: the first call changed Python objects and there was one recompile, so that another guard may have
+    failed with this one.
     """
 
     kind: str
@@ -60,6 +62,9 @@ class Cause:
     dynamic: bool | None = None
     made_constant: bool = False
     one_group: bool = False
+    float32: bool = False
+    passed_before: frozenset[str] = frozenset()
+    hides_more: bool = False
     frame_name: str | None = None
     origin: Location | None = None
     function: FunctionSource | None = None

@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Mapping
 
 from dynadiag.advice.recompile_cause import Cause
-from dynadiag.facts.guard_sources import dimension
 from dynadiag.facts.wording import short_place
 
 # Around an optimizer's step torch breaks on purpose: nobody can cure that (2.11 to 2.15).
@@ -48,8 +47,7 @@ def reason(cause: Cause) -> str | None:
     if cause.kind == "value" and cause.source.endswith(".training"):
         return "Training and evaluation are two programs, with one version each."
     if cause.kind == "size":
-        small = "" if {"0", "1"}.isdisjoint(cause.values) else f"{_SMALL} "
-        return f"{small}{_last_batch(cause)}".strip() or None
+        return None if {"0", "1"}.isdisjoint(cause.values) else _SMALL
     if cause.kind in ("identity", "function") and cause.origin is not None and cause.origin.file.endswith("optim/optimizer.py"):
         return f"Each optimizer {_EACH}: torch begins the steps of all of them in one function."
     found = _REASONS.get(cause.kind)
@@ -58,15 +56,6 @@ def reason(cause: Cause) -> str | None:
 
 def _value(cause: Cause) -> str | None:
     return None if cause.dynamic is True else f"Each value that the code needs to know {_EACH}."
-
-
-def _last_batch(cause: Cause) -> str:
-    """What to look at where a batch was followed by a smaller one."""
-    sizes = [int(value) for value in cause.values if re.fullmatch(r"\d{1,9}", value)]
-    place = dimension(cause.source)
-    if place is None or place[1] != 0 or len(sizes) != 2 or sizes[0] <= sizes[1]:
-        return ""
-    return f"If the batch of {sizes[1]} is the last one of a DataLoader in training, `drop_last=True` leaves it out."
 
 
 _LIGHTNING = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from dynadiag.advice.recompile_cause import CONFIG, Cause
@@ -43,15 +44,18 @@ def _marked(cause: Cause) -> Iterable[Advice]:
     """All dimensions that vary marked on the line before the call, if torch made them dynamic at their first change.
 
     Established: what torch made dynamic then it can make dynamic in the first call, and the line shows which objects these are. A mark on
-    one size alone ends nothing where another one is tied to it, such as that of a mask.
+    one size alone ends nothing where another one is tied to it, such as that of a mask. No tensor is marked that another compiled function
+    was given before: in the next round that one would get the same tensor marked, and be compiled once more.
     """
-    if cause.dynamic is not True or dimension(cause.source) not in cause.varying:
+    if cause.dynamic is not True or cause.hides_more or dimension(cause.source) not in cause.varying:
         return
     given = [cause.passed(tensor) for tensor, _ in cause.varying]
     found = [one for one in given if one is not None]
     others = [[cause.passed(tensor, at) for tensor, _ in cause.varying] for at in cause.entered[1:]]
     same = all(one is not None and one.text == first.text for line in others for one, first in zip(line, found, strict=False))
     if len(found) < len(given) or not same or (others and not all(one.is_name for one in found)):
+        return
+    if any(one.is_name and re.split(r"[.\[]", one.text, maxsplit=1)[0] in cause.passed_before for one in found):
         return
     marks = sorted(zip(found, (index for _, index in cause.varying), strict=True), key=lambda mark: (mark[0].node.col_offset, mark[1]))
     line, told = cause.line, [f"dimension {index} of `{one.text}`" for one, index in marks]

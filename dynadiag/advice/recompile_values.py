@@ -53,7 +53,8 @@ def _learning_rate() -> Iterable[Advice]:
     text = (
         "The learning rate is a Python number that changes between the steps. Where the optimizer is created, pass it as a tensor "
         "(`lr=torch.tensor(0.1)` for `lr=0.1`); torch's schedulers write into it. Where your own code sets it, write into it too "
-        '(`group["lr"].fill_(value)` for `group["lr"] = value`); where it keeps or records the rate, take `float(group["lr"])`.'
+        '(`group["lr"].fill_(value)` for `group["lr"] = value`); where it keeps or records the rate, take `float(group["lr"])`, and '
+        "`float(rate)` of what `get_last_lr()` returns. An optimizer that was given `foreach=True` or `fused=True` may refuse a tensor."
     )
     yield Advice(slug="lr-as-tensor", text=text)
 
@@ -127,9 +128,11 @@ def condition_advice(cause: Cause) -> Iterable[Advice]:
     if not known or " == " not in cause.text or any(isinstance(node, _QUESTIONS) for node in line.nodes):
         return
     calls = [node for node in line.nodes if _of_math(node, cause.source)]
-    everywhere = sum(_of_math(node, cause.source) for node in ast.walk(cause.function.node)) if cause.function is not None else 0
+    everywhere = () if cause.function is None else cause.function.math_calls(cause.source)
     alone = all({one.id for one in ast.walk(call) if isinstance(one, ast.Name)} == {cause.source, "math"} for call in calls)
-    if calls and alone and everywhere <= len(calls) and all(isinstance(line.parent(call), ast.BinOp) for call in calls):
+    if cause.function is None or len(cause.entered) != 1 or not (cause.float32 and cause.function.meet_tensors(everywhere)):
+        return
+    if calls and alone and len(everywhere) <= len(calls) and all(isinstance(line.parent(call), ast.BinOp) for call in calls):
         done, *others = [line.text(call) for call in calls]
         text = (
             f"`{done}` needs the value of `{cause.source}`, so each value is compiled separately. Compute `torch.tensor({done})` "

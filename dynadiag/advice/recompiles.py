@@ -58,7 +58,7 @@ def _has_option(option: str, process: int, run: Run) -> bool:
 
 def _compiled_line(cause: Cause, run: Run) -> bool:
     """Whether a line of the calls is in a function that was compiled itself."""
-    return any((call.file, call.function) in compiled_functions(run) for call in cause.entered)
+    return any((call.file, (call.function or "").rpartition(".")[2]) in compiled_functions(run) for call in cause.entered)
 
 
 def _backend(cause: Cause) -> Iterable[Advice]:

@@ -9,6 +9,11 @@ from dynadiag.advice.break_context import BreakContext, Rule, Said, option, say,
 
 OWN_BREAK = "torch.optim breaks the graph here on purpose, before its update, which is one graph: nothing has to change"
 
+APART = (
+    "`backward()` and the optimizer break the graph on purpose, so compile only what computes the loss and leave the step in plain Python; "
+    "which part that is, the recording does not show for certain"
+)
+
 
 def train_step(context: BreakContext) -> Iterator[Said]:
     """A whole train step was compiled: compile the model and leave the step in plain Python.
@@ -21,14 +26,17 @@ def train_step(context: BreakContext) -> Iterator[Said]:
         yield from withhold("an optimizer is created inside the compiled function, which Dynamo does not trace")
     elif context.place is not None and context.place.wants_gradient():
         yield from withhold("the gradient is what the function computes, and Dynamo does not trace `backward()`")
+    elif len(context.modules) != 1:
+        yield from withhold(APART)
     else:
+        (model,) = context.modules
         yield from say(
             "compile-model-apart",
             "Do not compile the whole train step: remove `torch.compile` from the function that calls the optimizer or `backward`, and "
-            "compile the model once after it is created (adapt the name, pass what `torch.compile` was given): `model.compile()` leaves it "
-            "the same object with the same `state_dict()`, as `torch.compile(model)` does not; other calls of the model, such as those "
-            "under `no_grad`, are then compiled too; the train step itself stays plain Python",
-            after="model.compile()",
+            f"compile `{model}` once after it is created (pass what `torch.compile` was given): `{model}.compile()` leaves it the same "
+            "object with the same `state_dict()`, as `torch.compile` does not; its other calls, such as those under `no_grad`, are then "
+            "compiled too; the train step itself stays plain Python",
+            after=f"{model}.compile()",
         )
 
 
@@ -65,6 +73,10 @@ def rnn(context: BreakContext) -> Iterator[Said]:
     if context.sizes_vary:
         # Dynamo unrolls it: of two programs with ten lengths one went from 2 recompiles to 8, the other from 3 (torch 2.15).
         yield from withhold("with `allow_rnn` Dynamo unrolls the RNN and compiles each length anew, and the sizes of this run vary")
+        return
+    if context.backends != {"eager"}:
+        # Inductor and aot_eager unroll it step by step, and its backward pass ended the program with an AssertionError (torch 2.15).
+        yield from withhold("with `allow_rnn` this back end unrolls the RNN step by step, and training it may end with an error")
         return
     yield from option(context, "rnn-allow", "allow_rnn", " = True", "Let Dynamo trace RNN, GRU and LSTM modules (not on packed sequences)")
 

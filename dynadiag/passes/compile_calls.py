@@ -7,10 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dynadiag.facts.guard_sources import readable, root_name
-from dynadiag.facts.user_frames import is_own_file, normal_path, source_function
+from dynadiag.facts.user_frames import is_own_file, normal_path, of_last_run, source_function
 from dynadiag.model.location import Location
 from dynadiag.model.run import CompileCall, Frame, Run
 
+_COMPILED = re.compile(r"/torch/_dynamo/eval_frame\.py$")
+_NAMES = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
 _TORCHS_WAY = re.compile(r"/torch/(?:nn/modules/module|_dynamo/eval_frame|_dynamo/external_utils)\.py$")
 
 
@@ -65,11 +67,13 @@ def _read(calls: Sequence[CompileCall]) -> Called:
 def calling_line(frame: Frame, run: Run) -> Location | None:
     """The user's line that calls the compiled function itself, with nothing between but torch's way from a module to its `forward`.
 
-    None where it is not certain: torch's own stack lacks the two innermost callers, so only runs that dynadiag recorded tell.
+    None where it is not certain: torch's own stack lacks the two innermost callers, so only runs that dynadiag recorded tell. None too
+    where a compiled callable was entered on the way to the line: what is called there is called by compiled code, or by what a break left.
     """
-    for caller in reversed(frame.callers):
+    for at in range(len(frame.callers) - 1, -1, -1):
+        caller = frame.callers[at]
         if is_own_file(caller.file, run):
-            return caller
+            return None if any(_COMPILED.search(normal_path(one.file)) for one in frame.callers[:at]) else caller
         if not _TORCHS_WAY.search(normal_path(caller.file)):
             return None
     return None
@@ -83,6 +87,24 @@ def calling_lines(frames: Sequence[Frame], run: Run) -> tuple[Location, ...]:
     found = [calling_line(frame, run) for frame in frames if frame.callers]
     lines = {(one.file, one.line): one for one in reversed(found) if one is not None}
     return () if None in found else tuple(reversed(lines.values()))
+
+
+def names_passed_before(frames: Sequence[Frame], run: Run) -> frozenset[str]:
+    """The names on the user's lines that called another compiled function before the first of these compilations."""
+    order, names = _passed(run)
+    first = min((order[frame.id] for frame in frames), default=0)
+    return frozenset(name for name, number in names.items() if number < first)
+
+
+@of_last_run
+def _passed(run: Run) -> tuple[Mapping[str, int], Mapping[str, int]]:
+    """The number of each frame, and that of the first frame that was called from a line with a name."""
+    names: dict[str, int] = {}
+    for number, frame in enumerate(run.frames):
+        line = calling_line(frame, run) if frame.callers else None
+        for name in () if line is None else _NAMES.findall(line.code or ""):
+            names.setdefault(name, number)
+    return {frame.id: number for number, frame in enumerate(run.frames)}, names
 
 
 def input_roots(run: Run) -> Mapping[str, frozenset[str]]:

@@ -18,9 +18,9 @@ from dynadiag.model.location import Location
 from dynadiag.model.report import Advice, Cost, Finding, PassResult, Recompile, Transition
 from dynadiag.model.run import Frame, Run
 from dynadiag.passes.base import Priority
-from dynadiag.passes.compile_calls import CompileCalls, calling_lines, input_roots, inputs_of
+from dynadiag.passes.compile_calls import CompileCalls, calling_lines, input_roots, inputs_of, names_passed_before
 from dynadiag.passes.other_modules import parameters, parts_with_parameters, told_apart
-from dynadiag.passes.recompile_causes import Facts, cause_of, has_one_group, is_library, is_module_entry
+from dynadiag.passes.recompile_causes import Facts, cause_of, has_one_group, is_library, is_module_entry, takes_float32
 from dynadiag.passes.recompile_fixes import counted_fixes, distinct, restless, versions_needed
 from dynadiag.passes.recompile_limit import Limit, recompile_limit
 from dynadiag.passes.recompile_rows import Shapes, input_shapes, recompile_code, row_text, varying_sizes
@@ -90,6 +90,8 @@ def _read(code: CodeObject, run: Run, context: _Context) -> Recompiled:
         called=context.calls.of(code.key[0], code.named),
         split=context.splits.of(step.frame for step in code.steps),
         one_group=has_one_group(code, run),
+        float32=takes_float32(code, run),
+        passed_before=names_passed_before(code.frames, run),
     )
     causes = tuple(cause_of(row, code, facts, run) for row in table)
     advice = tuple(() if next(context.room, None) is None else recompile_advice(cause, run) for cause in causes)

@@ -82,11 +82,17 @@ def _stack(text: str) -> tuple[Location, ...]:
     return tuple(locations)
 
 
+# torch joins the places of several guards of one text with " and "; each quotes its line, a comment and the next place behind it.
+_FURTHER = re.compile(r"\s+#\s+\S+:\d+ in ")
+
+
 def _origin(comment: str) -> Location | None:
     match = _COMMENT_PLACE.search(comment[:_COMMENT_LIMIT])
     if match is None:
         return None
-    return Location(match["file"].strip(), _number(match["line"]), match["function"], (match["code"] or "").strip() or None)
+    return Location(
+        match["file"].strip(), _number(match["line"]), match["function"], _FURTHER.split(match["code"] or "")[0].strip() or None
+    )
 
 
 def _number(digits: str) -> int | None:

@@ -44,6 +44,8 @@ class Facts:
     called: Called
     split: Split | None
     one_group: bool
+    float32: bool
+    passed_before: frozenset[str]
 
 
 def is_library(frame: Frame, run: Run) -> bool:
@@ -85,6 +87,9 @@ def cause_of(row: Row, code: CodeObject, facts: Facts, run: Run) -> Cause:
         dynamic=False if made_constant else (row.dynamic_since is not None) if code.symbols else None,
         made_constant=made_constant,
         one_group=facts.one_group,
+        float32=facts.float32,
+        passed_before=facts.passed_before,
+        hides_more=len(code.steps) == 1 and not _writing(run).isdisjoint(frame.id for frame in code.frames[:1]),
         origin=origin,
         function=_function(code.named, origin, parts, run),
         reader=_reader(row.source.rpartition(".")[2], origin, parts, run),
@@ -96,6 +101,27 @@ def has_one_group(code: CodeObject, run: Run) -> bool:
     """Whether the code object was given tensors of the optimizer's first parameter group and of no other one."""
     groups = _groups(run)
     return set().union(*(groups.get(frame.id, ()) for frame in code.frames)) == {"0"}
+
+
+@of_last_run
+def _writing(run: Run) -> frozenset[str]:
+    """The frames that change Python objects."""
+    return frozenset(one.frame for one in run.mutation_records if one.kind == "side_effects")
+
+
+def takes_float32(code: CodeObject, run: Run) -> bool:
+    """Whether the code object was given tensors, all of the type that a Python number becomes."""
+    types = _types(run)
+    return set().union(*(types.get(frame.id, ()) for frame in code.frames)) == {"torch.float32"}
+
+
+@of_last_run
+def _types(run: Run) -> Mapping[str, set[str | None]]:
+    """The types of the tensors that each frame was given."""
+    found: dict[str, set[str | None]] = {}
+    for one in run.traced_inputs:
+        found.setdefault(one.frame, set()).add(one.dtype)
+    return found
 
 
 @of_last_run

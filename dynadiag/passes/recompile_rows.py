@@ -94,7 +94,8 @@ def input_shapes(run: Run) -> Shapes:
     """The shapes of all tensors that Dynamo met, in the call that each frame was compiled for."""
     found: dict[str, dict[str, tuple[int, ...]]] = {}
     for one in run.traced_inputs:
-        source = readable(one.source)
+        # An array of NumPy keeps torch's name, which no line of the program has: it cannot be marked.
+        source = one.source if "___from_numpy" in one.source else readable(one.source)
         if not one.is_parameter and one.shape is not None and not _NOT_PASSED.search(source):
             found.setdefault(one.frame, {})[source] = one.shape
     return found
@@ -104,7 +105,7 @@ def varying_sizes(frames: Sequence[Frame], rows: Sequence[Row], shapes: Shapes) 
     """The tensors and dimensions whose sizes differ between the calls; empty where marking them would not make all of them dynamic.
 
     That is so where one of them was 0 or 1 in the first call (a later one has its own version, marked or not), or a constant to torch, and
-    where a tensor was not there in the first call, or with another number of dimensions: a size that was marked is tied to one that was
+    where a tensor was not there in one of the calls, or with another number of dimensions: a size that was marked is tied to one that was
     not then.
     """
     met = [shapes[frame.id] for frame in frames if frame.id in shapes]
@@ -117,4 +118,5 @@ def varying_sizes(frames: Sequence[Frame], rows: Sequence[Row], shapes: Shapes) 
         if source not in first or len({len(shape) for shape in seen}) > 1:
             return ()
         varying += [(source, index) for index, sizes in enumerate(zip(*seen, strict=False)) if len(set(sizes)) > 1]
-    return () if any(first[source][index] in (0, 1) for source, index in varying) else tuple(varying)
+    missing = any(source not in one for source, _ in varying for one in met)  # `None` in a later call, which cannot be marked
+    return () if missing or any(first[source][index] in (0, 1) for source, index in varying) else tuple(varying)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from dynadiag.advice.training import APART
 from dynadiag.facts.user_frames import is_own_file, normal_path, source_function
 from dynadiag.facts.wording import short_place, unique
 from dynadiag.model.report import Advice, GraphBreak
@@ -37,7 +38,7 @@ def is_train_step(group: Sequence[GraphBreak]) -> bool:
 
 
 def _belongs(site: GraphBreak) -> bool:
-    return any(advice.slug == _SLUG for advice in site.advice)
+    return site.unadvised == APART or any(advice.slug == _SLUG for advice in site.advice)
 
 
 def _beside(site: GraphBreak) -> bool:
@@ -70,7 +71,9 @@ def train_step_title(run: Run, group: Sequence[GraphBreak]) -> str:
     """For example "A whole train step is compiled: zero_grad(), backward() and step() break the graph of train_step"."""
     parts = unique(f"{_part(site)}()" for site in _in_order(group) if _beside(site))
     frame = next((frame for site in group if _belongs(site) and (frame := run.frame(site.frames[0])) is not None), None)
-    name = None if frame is None else source_function(frame.name)
+    own = next((site.own_frame for site in group if _belongs(site) and site.own_frame is not None), None)
+    theirs = frame is not None and frame.file is not None and not is_own_file(frame.file, run) and own is not None
+    name = source_function(own.function) if theirs and own is not None else None if frame is None else source_function(frame.name)
     return f"A whole train step is compiled: {_and(parts)} break the graph of {name or 'one function'}"
 
 
@@ -123,10 +126,14 @@ def train_step_advice(group: Sequence[GraphBreak]) -> tuple[Advice, ...]:
     """The change that ends all of them, once and with every line."""
     codes = [site.own_frame.code for site in _in_order(group) if _beside(site) and site.own_frame is not None and site.own_frame.code]
     what = _and([f"`{code}`" for code in unique(codes)]) or "the rest of the step"
-    first = next(advice for site in group for advice in site.advice if advice.slug == _SLUG)
+    found = {advice.after: advice for site in group for advice in site.advice if advice.slug == _SLUG}
+    if len(found) != 1 or any(site.unadvised == APART for site in group):
+        return ()
+    ((after, first),) = found.items()
+    model = (after or "").removesuffix(".compile()")
     text = (
-        f"Do not compile the whole train step: leave {what} in plain Python, and compile the model in place (adapt the name, pass what "
-        "`torch.compile` was given), or the function that computes the loss. Other calls of the model, such as those under `no_grad`, are "
-        "then compiled too. `torch.compile(model)` would be another object, with other names in its `state_dict()`"
+        f"Do not compile the whole train step: leave {what} in plain Python, and compile `{model}` in place, once after it is created "
+        "(pass what `torch.compile` was given). Its other calls, such as those under `no_grad`, are then compiled too. `torch.compile` "
+        "would give another object, with other names in its `state_dict()`"
     )
     return (Advice(slug=_SLUG, text=text, after=first.after, options=first.options),)

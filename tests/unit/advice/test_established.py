@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from dynadiag.advice.graph_breaks import advised
 from dynadiag.model.graph import TracedInput
 from dynadiag.model.location import Location
-from dynadiag.model.run import BreakEvent, CompileKey, Frame, Process, Run, RunInfo
+from dynadiag.model.run import BreakEvent, CompileCall, CompileKey, Frame, Process, Run, RunInfo
 
 FILE = "/home/me/train.py"
 COPY = "/usr/lib/python3.12/copy.py"
@@ -41,6 +41,23 @@ def taken(name, shape, requires_grad=False, dtype="torch.float32"):
     return TracedInput(frame="f0", source=source, shape=shape, requires_grad=requires_grad, dtype=dtype, **rest)
 
 
+WEIGHT, GENERATOR = (
+    TracedInput(
+        frame="f0",
+        source=f"L['self']._modules['{name}']._parameters['weight']",
+        shape=(4, 4),
+        requires_grad=True,
+        dtype="torch.float32",
+        is_parameter=True,
+        is_leaf=True,
+        stride=None,
+        device=None,
+        storage=None,
+    )
+    for name in ("net", "gen")
+)
+
+
 def said(
     gb_id,
     *body,
@@ -55,6 +72,7 @@ def said(
     caller="",
     at=90,
     took=(("x", (4, 4), True), ("self.seen", ())),
+    backend="eager",
 ):
     """The advice by slug and the reason; the line that breaks is the one that begins with ">>> ", else the first."""
     row = next((number for number, one in enumerate(body) if one.lstrip().startswith(">>> ")), 0)
@@ -68,10 +86,11 @@ def said(
     event = broken(gb_id, (*calls, own, *below), context, explanation)
     run = Run(
         info=RunInfo(),
+        compile_calls=(CompileCall(process=0, location=None, target="f", backend=backend),),
         processes=(Process(index=0, log="a.log", torch="2.15.0", option_names=options),),
         frames=frames,
         blocks={(FILE, 10): "\n".join(rows), (FILE, 200): caller} if recorded else {},
-        traced_inputs=tuple(taken(*one) for one in took),
+        traced_inputs=tuple(one if isinstance(one, TracedInput) else taken(*one) for one in took),
         breaks=(event, *(broken(other, (Location(FILE, at, "f", code),), frame="f1") for other, code in others)),
     )
     fixes, reason = advised(event, run)
@@ -406,6 +425,12 @@ def test_a_delayed_break_is_read_by_its_reason():
     }
 
 
+def test_an_rnn_is_not_traced_by_a_back_end_that_unrolls_it():
+    """Its backward pass under aot_eager ended the program with an AssertionError, and its dropout drew other numbers."""
+    fixes, why = said("GB0148", "h, _ = self.rnn(x)", explanation=RNN, backend="aot_eager")
+    assert fixes == {} and "unrolls the RNN" in why
+
+
 def test_an_rnn_is_not_traced_where_sizes_vary():
     """Ten lengths: 2 recompiles became 8, and the limit was hit, since Dynamo unrolls the RNN."""
     several = [("x", (4, 8, 3)), ("x", (4, 9, 3))]
@@ -419,7 +444,7 @@ def test_a_logger_that_is_compiled_on_its_own_is_not_told_options_that_reach_onl
     below = (Location(LOGGING, 1489, "info", "self._log(INFO, msg, args)"),)
     found, reason = said("GB0291", 'logger.info("step %d", n)', below=below, compiled=LOGGING)
     assert found == {} and "runs eager" in reason
-    assert "logger-ignore" in said("GB0291", 'logger.info("step %d", n)', below=below)[0]
+    assert "logger-guard" in said("GB0291", 'logger.info("step %d", n)', below=below)[0]
 
 
 def test_a_gradient_behind_a_break_or_of_a_gradient_is_not_traced_by_an_option():
@@ -493,8 +518,22 @@ def test_a_stream_that_is_written_to_and_flushed_is_printed_to_instead():
 def test_a_function_that_computes_a_gradient_is_no_train_step():
     found, reason = said("GB0123", "x.requires_grad_(True)", "out = x.sum()", ">>> out.backward()", "return x.grad.abs()")
     assert not found and "the gradient is what the function computes" in reason
-    found, _ = said("GB0123", "loss = x.sum()", ">>> loss.backward()", "self.norm = x.grad.norm()", "return loss.detach()")
-    assert list(found) == ["compile-model-apart"]
+    found, _ = said("GB0123", "loss = self.net(x)", ">>> loss.backward()", "self.norm = x.grad.norm()", took=(WEIGHT,))
+    assert list(found) == ["compile-model-apart"] and found["compile-model-apart"].after == "self.net.compile()"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        ("loss = ((x @ self.w) ** 2).sum()", ">>> loss.backward()"),  # no module
+        ("loss = cost(self.net, x)", ">>> loss.backward()"),  # called where nobody sees
+        ("fake = self.gen(x)", "loss = self.net(fake)", ">>> loss.backward()"),
+    ],
+)
+def test_a_train_step_without_one_module_that_it_calls_is_not_told_which_to_compile(body):
+    """`model.compile()` was told to a step of two networks, and to one of plain tensors."""
+    found, reason = said("GB0123", *body, took=(WEIGHT, GENERATOR))
+    assert found == {} and "compile only what computes the loss" in reason
 
 
 @pytest.mark.parametrize(

@@ -237,20 +237,37 @@ def test_what_is_appended_is_handed_out_only_where_nothing_reads_the_list(text, 
     assert not caused("length", "len(self.seen)", code="loss = criterion(model(x), y)", text=text, **facts)
 
 
+def math_outside(*body, origin=None, **facts):
+    """The advice for a function of these lines, of which the first asked for the guard."""
+    text = "\n    ".join(("def forward(self, x, sigma):", *body))
+    line = Location(FILE, 12, "forward", origin or body[0])
+    given = {"values": ("(0.001 + sigma) == 4.55",), "text": text, "code": "y = model(x, 0.5)", "float32": True} | facts
+    return recompile_advice(replace(cause("condition", "sigma", origin=line, **given), text="(0.001 + sigma) == 4.55"), EMPTY)
+
+
 def test_a_number_that_math_takes_is_computed_before_the_call():
-    line = Location(FILE, 12, "forward", "angles = freqs * math.log(sigma + 1e-3)")
-    facts = {"values": ("(0.001 + sigma) == 4.55",), "text": "def forward(self, x, sigma):\n    return x"}
-    told = cause("condition", "sigma", origin=line, **facts)
-    (advice,) = recompile_advice(replace(told, text="(0.001 + sigma) == 4.55"), EMPTY)
+    angles = ("angles = x * math.log(sigma + 1e-3)", "return angles.sin()")
+    (advice,) = math_outside(*angles)
     assert advice.slug == "math-outside" and "`torch.tensor(math.log(sigma + 1e-3))`" in advice.text
-    for other in ("angles = freqs * table[sigma]", "if math.log(sigma) > 4:"):
-        assert not recompile_advice(replace(told, text="(0.001 + sigma) == 4.55", origin=replace(line, code=other)), EMPTY)
-    assert not recompile_advice(replace(told, text="(0.001 + sigma) == 4.55", parameters=("x",)), EMPTY)
-    both = replace(line, code="return x * math.exp(-sigma) + math.cos(sigma)")  # one of the two alone would end nothing
-    (advice,) = recompile_advice(replace(told, text="((-1)*sigma) == (-0.1)", origin=both), EMPTY)
+    (advice,) = math_outside("return x * math.exp(-sigma) + math.cos(sigma)")  # one of the two alone would end nothing
     assert "use that in place of `math.exp(-sigma)`. Do the same with `math.cos(sigma)`." in advice.text
-    more = parse_function("def forward(self, x, sigma):\n    y = x * math.sin(sigma)\n    return y * math.log(sigma + 1e-3)")
-    assert not recompile_advice(replace(told, text="(0.001 + sigma) == 4.55", function=more), EMPTY)
+    assert not math_outside(*angles, parameters=("x",))
+    assert not math_outside(*angles, float32=False)  # of float64 the tensor would keep seven digits
+    assert not math_outside(*angles, code="y = model(x, 0.5)\nz = model(x, 0.7)")  # each call would have to change
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        ("angles = freqs * table[sigma]", "return angles"),
+        ("if math.log(sigma) > 4:", "    x = x * 2", "return x"),
+        ("y = x * math.sin(sigma)", "return y * math.log(sigma + 1e-3)"),
+        ("k = x * 2 * math.log(sigma)", "if k.sum() > 3:", "    k = k + 1", "return range(k)"),
+        ("k = 2 * math.log(sigma)", "if k > 3:", "    x = x * 2", "return x * k"),  # a branch on a tensor breaks the graph
+    ],
+)
+def test_a_number_of_math_that_python_needs_stays(body):
+    assert not math_outside(*body)
 
 
 @pytest.mark.parametrize(
@@ -317,8 +334,7 @@ def test_what_changes_in_lightning_is_said():
         ("value", "mode", ("'a'", "'b'"), "Each value that the code needs to know takes its own compiled version"),
         ("none", "mask", ("None", "a Tensor"), "With it and without it (None)"),
         ("size", "x.size(0)", ("4", "1"), "the sizes 0 and 1 separately"),
-        ("size", "x.size(0)", ("4", "1"), "If the batch of 1 is the last one of a DataLoader in training, `drop_last=True`"),
-        ("size", "x.size(0)", ("4", "3"), "If the batch of 3 is the last one of a DataLoader in training, `drop_last=True`"),
+        ("size", "x.size(0)", ("4", "3"), None),
         ("size", "x.size(1)", ("4", "3"), None),
         ("requires_grad", "x.requires_grad", ("False", "True"), "With and without a gradient"),
         ("length", "len(xs)", ("2", "3"), "Each number of elements"),

@@ -3,6 +3,7 @@
 import pytest
 
 from dynadiag.model import Location
+from dynadiag.model.graph import TracedInput
 from dynadiag.passes.find_graph_breaks import find_graph_breaks
 
 OPTIMIZER = Location("/opt/venv/lib/python3.12/site-packages/torch/optim/optimizer.py", 78, "_use_grad", "torch._dynamo.graph_break()")
@@ -32,6 +33,14 @@ def parts(maker, at):
     return {"zero_grad": zero_grad, "backward": backward, "step": step}
 
 
+def with_model(maker):
+    """The run with the source of `step`, and its graphs' parameters, which are those of `model`."""
+    lines = ["def step(x):", "", "", "    optimizer.zero_grad()", "    loss = model(x)", "    loss.backward()", "    optimizer.step()"]
+    rest = {"shape": (4, 4), "stride": None, "dtype": None, "device": None, "requires_grad": True, "is_leaf": True, "storage": None}
+    taken = [TracedInput(frame=one.id, source="G['model']._parameters['weight']", is_parameter=True, **rest) for one in maker.frames]
+    return maker.run(blocks={("/home/me/proj/train.py", 1): "\n".join(lines)}, traced_inputs=tuple(taken))
+
+
 def test_three_sites_are_one_finding_and_stay_three_sites(maker, parts):
     for part in parts.values():
         part()
@@ -48,12 +57,20 @@ def test_three_sites_are_one_finding_and_stay_three_sites(maker, parts):
 def test_the_advice_comes_once_and_names_every_line(maker, parts):
     for part in parts.values():
         part()
-    (finding,) = find_graph_breaks(maker.run()).findings
+    (finding,) = find_graph_breaks(with_model(maker)).findings
     first, *others = finding.fix
+    assert first.after == "model.compile()"
     assert "leave `optimizer.zero_grad()`, `loss.backward()` and `optimizer.step()` in plain Python" in first.text
     slugs = [advice.slug for advice in finding.fix]
     assert len(slugs) == len(set(slugs))
     assert first.slug not in [advice.slug for advice in others]
+
+
+def test_without_a_module_that_the_step_calls_nothing_is_advised_once(maker, parts):
+    for part in parts.values():
+        part()
+    (finding,) = find_graph_breaks(maker.run()).findings
+    assert finding.fix == () and finding.why.count("compile only what computes the loss") == 1
 
 
 def test_two_parts_are_enough_and_one_is_not(maker, parts):
@@ -96,7 +113,7 @@ def test_a_gradient_scaler_is_part_of_the_step(maker, at, parts):
         maker.breaks_at(frame, at(line, "step", code), gb_id="GB0123" if line == 5 else "GB0008", gb_type=kind, context=context)
     inside = maker.frame("step", line=500, file=OPTIMIZER.file)
     maker.breaks_at(inside, at(6, "step", lines[6]), OPTIMIZER, gb_id="GB0025", gb_type="Call to `torch._dynamo.graph_break()`")
-    (finding,) = find_graph_breaks(maker.run()).findings
+    (finding,) = find_graph_breaks(with_model(maker)).findings
     assert finding.title == "A whole train step is compiled: zero_grad(), backward(), step() and update() break the graph of step"
     assert "`scaler.scale(loss).backward()`, `scaler.step(optimizer)` and `scaler.update()` in plain Python" in finding.fix[0].text
     assert [advice.slug for advice in finding.fix] == ["compile-model-apart"]

@@ -122,9 +122,6 @@ class encodes_one_hot:
     def before(x):
         return torch.nn.functional.one_hot(x) * 2
 
-    def one_hot_classes(x):
-        return torch.nn.functional.one_hot(x, num_classes=3) * 2
-
 
 class draws_with_python:
     breaks = {"GB0170"}

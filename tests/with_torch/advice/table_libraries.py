@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from advice_cases import option
 
 sys.path.insert(0, str(Path(__file__).parent / "site-packages"))
 
@@ -76,8 +75,6 @@ class traces_no_numpy:
     def before(x):
         y = np.sqrt(x.numpy())
         return x + torch.from_numpy(y)
-
-    numpy_trace = option("torch._dynamo.config.trace_numpy = True")
 
 
 def picky(gm, inputs):

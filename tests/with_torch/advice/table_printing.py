@@ -112,7 +112,52 @@ class prints_in_a_try:
             x = x - 1
         return x * 2
 
-    print_reorder = option(PRINT)
+    def print_guard(x):
+        try:
+            x = x + 1
+            if not torch.compiler.is_compiling():
+                print("a")
+        except ValueError:
+            x = x - 1
+        return x * 2
+
+
+class prints_before_it_raises:
+    """Said after the graph it would be lost: the graph does not come to its end."""
+
+    breaks = {"GB0059"}
+
+    def before(x):
+        x = x + 1
+        print("a")
+        if x.dim() > 3:
+            raise ValueError("rank")
+        return x * 2
+
+    def print_guard(x):
+        x = x + 1
+        if not torch.compiler.is_compiling():
+            print("a")
+        if x.dim() > 3:
+            raise ValueError("rank")
+        return x * 2
+
+
+class prints_a_tensor_that_is_written_behind_it:
+    breaks = {"GB0059"}
+
+    def before(x):
+        y = x + 1
+        print("y", y)
+        y.add_(1)
+        return y * 2
+
+    def print_guard(x):
+        y = x + 1
+        if not torch.compiler.is_compiling():
+            print("y", y)
+        y.add_(1)
+        return y * 2
 
 
 class prints_what_cannot_be_moved:

@@ -228,20 +228,27 @@ class computes_with_math:
     breaks = {"GB0124"}
 
     def before(x):
-        return x * math.sqrt(x.sum().item())
+        return x * math.sqrt(x.pow(2).sum().item())
 
     def item_math(x):
-        return x * torch.sqrt(x.sum().detach())
+        return x * torch.sqrt(x.pow(2).sum().detach())
+
+
+class takes_a_logarithm_that_may_raise:
+    breaks = {"GB0124"}
+
+    def before(x):
+        return x * math.log(x.sum().item())
 
 
 class passes_a_tensor_to_math:
     breaks = {"GB0033"}
 
     def before(x):
-        return x * math.sqrt(x.sum())
+        return x * math.sqrt(x.norm())
 
     def item_math(x):
-        return x * torch.sqrt(x.sum().detach())
+        return x * torch.sqrt(x.norm().detach())
 
 
 class computes_with_a_captured_scalar:
