@@ -108,6 +108,12 @@ def test_the_parameters_of_the_function_tell_which_argument_it_is():
     assert not resized("table.size(1)", code="out = model(ids, table)", text=method)  # a global of that name
 
 
+def test_nothing_is_marked_where_the_mark_ends_nothing_or_costs_another_recompile():
+    assert resized(code="y = f(x)", passed_before=frozenset({"other"}))
+    assert not resized(code="y = f(x)", passed_before=frozenset({"x"}))
+    assert not resized(code="y = f(x)", hides_more=True)
+
+
 def test_all_sizes_that_vary_are_marked_or_none():
     """Followed on a classifier with an optional mask: a mark on the ids alone ended nothing, they are as long as the mask."""
     text, varying = "def step(ids, mask):\n    return ids", (("mask", 1), ("ids", 0), ("ids", 1))
@@ -156,6 +162,8 @@ HINT = "allow_unspec_int_on_nn_module"
         ("def forward(self, x):\n    self.calls += 1\n    return x / max(self.calls, 4)", True),
         ("def forward(self, x):\n    for i in range(self.calls):\n        x = x + 1\n    return x", False),
         ("def forward(self, x):\n    return x[: self.calls]", False),
+        ("def forward(self, x):\n    self.calls += 1\n    self.w = min(1.0, self.calls / 9)\n    return x.sum() + self.w * x", True),
+        ("def forward(self, x):\n    self.w = self.calls / 9\n    return x * 2 if self.w > 1 else self.w * x", False),
         ("def forward(self, x):\n    self.calls += 1\n    return self.late(x)", False),  # a method that may read it
         (None, False),
     ],

@@ -168,6 +168,12 @@ def test_the_comment_gives_the_line_when_there_is_no_stack():
     assert origin is not None and (origin.file, origin.line) == ("proj/t.py", 7)
 
 
+def test_a_quoted_line_ends_where_torch_names_the_next_place():
+    place = "proj/t.py:7 in fn (_dynamo/variables/tensor.py:1951 in evaluate_expr)"
+    origin = parse_reason(f"0/0: k <= 5  # if k > 5:  # {place} and if k > 5:  # {place}").origin
+    assert origin is not None and (origin.line, origin.code) == (7, "if k > 5:")
+
+
 def test_hints_are_kept_apart():
     failed = parse_reason(
         "0/0: " + f"{'self.step == 0':<60}  # self.step += 1  # t.py:3 in forward (HINT: torch.compile considers (this) static.)"

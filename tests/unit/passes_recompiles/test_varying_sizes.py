@@ -2,7 +2,10 @@
 
 import pytest
 
-from dynadiag.passes.recompile_rows import varying_sizes
+from dynadiag.model.graph import TracedInput
+from dynadiag.model.location import Location
+from dynadiag.passes.compile_calls import calling_lines, names_passed_before
+from dynadiag.passes.recompile_rows import input_shapes, varying_sizes
 
 BOTH = (("x", 0), ("x", 1))
 
@@ -20,3 +23,40 @@ BOTH = (("x", 0), ("x", 1))
 def test_a_size_of_one_rules_out_a_mark_only_in_the_first_call(builders, shapes, varying):
     frames = builders.recompiled(*[["0/0: k == 1"]] * (len(shapes) - 1)).frames
     assert varying_sizes(frames, (), {frame.id: {"x": shape} for frame, shape in zip(frames, shapes, strict=True)}) == varying
+
+
+def test_what_is_none_in_a_later_call_is_not_marked(builders):
+    frames = builders.recompiled(["0/0: k == 1"], ["0/0: k == 1"]).frames
+    shapes = [{"x": (4,), "mask": (4,)}, {"x": (5,), "mask": (5,)}, {"x": (6,)}]
+    assert varying_sizes(frames, (), dict(zip([one.id for one in frames], shapes, strict=True))) == ()
+
+
+def test_an_array_of_numpy_has_no_name_that_can_be_marked(builders):
+    """`maybe_mark_dynamic` of an array raises an AttributeError."""
+    rest = {"stride": None, "dtype": None, "device": None, "requires_grad": False, "is_leaf": True, "is_parameter": False, "storage": None}
+    array = TracedInput(frame="f0", source="___from_numpy(L['x'])", shape=(4,), **rest)
+    assert "x" not in input_shapes(builders.replace(builders.recompiled([]), traced_inputs=(array,)))["f0"]
+
+
+ENTRY = Location("/opt/venv/lib/python3.12/site-packages/torch/_dynamo/eval_frame.py", 1265, "compile_wrapper")
+
+
+def test_a_call_in_compiled_code_is_no_place_for_a_mark(builders):
+    """`self.front(wav)` in a compiled `forward`: the mark ended the program with an exception."""
+    run = builders.recompiled([])
+    outer, inner = Location(builders.SCRIPT, 90, "main", "y = net(x)"), Location(builders.SCRIPT, 27, "VAD.forward", "m = self.front(x)")
+    plain = builders.replace(run.frames[0], callers=(outer, ENTRY))
+    below = builders.replace(run.frames[0], callers=(outer, ENTRY, inner, ENTRY))
+    assert calling_lines([plain], run) == (outer,)
+    assert calling_lines([below], run) == ()
+
+
+def test_the_names_that_another_compiled_function_was_given_first(builders):
+    """Marked before its second call, `x` was a marked tensor in the next round of the first: one more recompile."""
+    run = builders.recompiled([])
+    lines = [Location(builders.SCRIPT, line, "main", code) for line, code in ((90, "a = enc(x, batch.ids)"), (91, "y = dec(x)"))]
+    first, second = (builders.replace(frame, callers=(line, ENTRY)) for frame, line in zip([run.frames[0]] * 2, lines, strict=True))
+    second = builders.replace(second, id="f1")
+    run = builders.replace(run, frames=(first, second))
+    assert names_passed_before([first], run) == frozenset()
+    assert names_passed_before([second], run) == {"a", "enc", "x", "batch"}
