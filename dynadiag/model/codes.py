@@ -145,6 +145,12 @@ UNCAUGHT = _row(
     "code that runs only under torch.compile raised the exception that ended the program, after compiling; eager was not tried",
     "error",
 )
+NUMPY_RANDOM = _row(
+    "DF12",
+    "Compiled code draws other random numbers than eager",
+    "compiled code draws from torch's generator where the program calls `np.random`: other numbers than eager's, whatever NumPy's seed is",
+    "warning",
+)
 
 # Guards
 SLOW_GUARDS = _row(

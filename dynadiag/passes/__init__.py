@@ -10,6 +10,7 @@ from dynadiag.passes import (
     find_guards,
     find_mutations,
     find_parity,
+    find_random_numbers,
     find_rank_differences,
     find_recompiles,
     find_uncaught,
@@ -27,5 +28,6 @@ ALL_PASSES: tuple[Pass, ...] = (
     find_cuda_graphs.find_cuda_graphs,
     find_mutations.find_mutations,
     find_parity.find_parity,
+    find_random_numbers.find_random_numbers,
     find_rank_differences.find_rank_differences,
 )

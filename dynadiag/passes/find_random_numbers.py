@@ -1,0 +1,68 @@
+"""Numbers that the program draws with NumPy and that compiled code draws with torch: others than eager's, whatever NumPy's seed is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from dynadiag.errors import UnreadableInputError
+from dynadiag.facts.fingerprint import Subject, fingerprints
+from dynadiag.facts.wording import listed, plural, rank_text, short_place, unique
+from dynadiag.model import codes
+from dynadiag.model.graph import Graph
+from dynadiag.model.location import Location
+from dynadiag.model.report import Cost, Finding, PassResult
+from dynadiag.model.run import Run
+from dynadiag.passes.base import Priority
+from dynadiag.trace import read_payload
+from dynadiag.trace.graph_nodes import graph_nodes
+
+# `numpy_to_tensor_wrapper` (`torch/_dynamo/utils.py`) names a traced function so; all of `torch/_numpy/random.py`, 2.11 and 2.15.
+_DRAWS = re.compile(r"_wrapped_(random_sample|sample|random|randn?|normal|choice|randint|shuffle|uniform)$")
+_MOST_GRAPHS = 200
+
+
+def find_random_numbers(run: Run) -> PassResult:
+    """One finding for each line that draws so; in a graph without lines, one for the graph."""
+    found: dict[Location | None, list[tuple[str, Graph]]] = {}
+    graphs = [graph for graph in run.graphs if graph.kind == "dynamo" and any(map(_DRAWS.search, graph.ops))]
+    for graph in graphs[:_MOST_GRAPHS]:
+        for name, place in _draws(graph):
+            found.setdefault(place, []).append((name, graph))
+    names = fingerprints([Subject(codes.NUMPY_RANDOM, place) for place in found], run)
+    return PassResult(findings=tuple(_finding(place, calls, mark, run) for (place, calls), mark in zip(found.items(), names, strict=True)))
+
+
+def _draws(graph: Graph) -> Iterator[tuple[str, Location | None]]:
+    """The functions of NumPy that the graph stands in for, each with its line."""
+    try:
+        nodes = graph_nodes("" if graph.text is None else read_payload(graph.text))
+    except UnreadableInputError:
+        nodes = ()
+    calls = [(match[1], node.location) for node in nodes if (match := _DRAWS.search(node.target)) is not None]
+    yield from calls or ((match[1], None) for op in graph.ops if (match := _DRAWS.search(op)) is not None)
+
+
+def _finding(place: Location | None, calls: list[tuple[str, Graph]], mark: str, run: Run) -> Finding:
+    functions = listed([f"`np.random.{name}`" for name in unique(name for name, _ in calls)])
+    graphs = unique(graph.id for _, graph in calls)
+    frames = (run.frame(graph.frame) for _, graph in calls)
+    on = rank_text(run, {frame.key.process for frame in frames if frame is not None})
+    return Finding(
+        id="",
+        fingerprint=mark,
+        code=codes.NUMPY_RANDOM,
+        severity=codes.severity_of(codes.NUMPY_RANDOM),
+        title=f"Compiled code draws other random numbers than eager: torch stands in for {functions}",
+        where=place,
+        why=(
+            f"In {plural(len(graphs), 'graph')} ({listed(graphs)}) torch's own function takes the place of {functions}"
+            f"{f' at {short_place(place)}' if place is not None else ''}: it draws from torch's generator, so that `np.random.seed` does "
+            "not decide the numbers, and NumPy's generator stays where it is. Numbers drawn before the call and passed in are NumPy's"
+            f"{f'; on {on}' if on else ''}."
+        ),
+        fix=(),
+        cost=Cost(value=float(len(calls)), unit="call" if len(calls) == 1 else "calls", basis="counted: nodes of graphs"),
+        evidence=graphs,
+        rank=(float(Priority.RANKS_DIFFER), -float(len(calls))),
+    )
