@@ -259,6 +259,6 @@ def _reason(context: BreakContext) -> str:
     if block and all(isinstance(one, ast.Expr) for one in block):
         called = dotted(block[0].value.func) if isinstance(block[0], ast.Expr) and isinstance(block[0].value, ast.Call) else None
         return f"the branch makes calls ({f'`{called}`' if called else 'in its first line'}), which a graph cannot make conditionally"
-    if block and all(isinstance(one, ast.Assign | ast.AugAssign) for one in block):
+    if (block and all(isinstance(one, ast.Assign | ast.AugAssign) for one in block)) or if_expression(context.line) is not None:
         return _NO_CHOICE
     return _UNKNOWN

@@ -180,7 +180,7 @@ def break_context_of(event: BreakEvent | GraphBreak, run: Run, own: Location | N
         on_the_way=all_breaks(run).on_the_way.get("" if shown is None else shown.file, frozenset()),
         raised=all_breaks(run).raised.get("" if shown is None else shown.file, frozenset()),
         modules=called_modules(own, run),
-        backends=frozenset(str(call.backend) for call in run.compile_calls),
+        backends=frozenset(str(call.backend) for call in run.compile_calls if (call.process, call.epoch) == epoch_of(event, run)),
         callers=tuple(place for one in stack if (place := function_around(run, one.file, one.line)) is not None),
     )
 

@@ -52,7 +52,7 @@ def called_modules(own: Location | None, run: Run) -> tuple[str, ...]:
         return ()
     frames = (frame for frame in run.frames if frame.file == own.file and _is_of(frame, own.line - place.row + 1, place))
     sources = (readable(one.source) for frame in frames for one in _taken(run).get(frame.id, ()) if one.is_parameter)
-    owners = {".".join(parts[:count]) for parts in {tuple(one.split(".")) for one in sources} for count in range(1, len(parts))}
+    owners = {one[: end.start()] for one in set(sources) for end in re.finditer(r"[.\[]", one)}
     names = (dotted(one.func) for one in ast.walk(place.node) if isinstance(one, ast.Call))
     return tuple(dict.fromkeys(name for name in names if name is not None and name in owners))
 

@@ -176,7 +176,8 @@ def _configured(context: BreakContext) -> Iterator[Advice]:
 
 def _logs_words(context: BreakContext) -> bool:
     """Whether the line gives the logger words alone: a number may be a symbol in the next version, at which the call breaks as before."""
-    call = next(context.caller.methods(*LOGGER_METHODS), None)
+    found = _LOGGER.search(context.gb_context)
+    call = next(context.caller.methods(*LOGGER_METHODS, *([found["method"]] if found is not None else [])), None)
     return call is not None and all(isinstance(one, ast.Constant) for one in call.args)
 
 
@@ -305,6 +306,8 @@ def _methods(context: BreakContext) -> tuple[str, ...]:
     call = context.line.only_call()
     name = "" if call is None else dotted(call.func) or ""
     owner, _, method = name.rpartition(".")
+    if (found := _LOGGER.search(context.gb_context)) is not None and found["method"] == method:
+        return (name,)
     logs = method in LOGGER_METHODS and (LOGGER.search(owner) is not None or "Logger" in context.gb_context or in_logging(context))
     return (name,) if logs else ()
 

@@ -94,18 +94,23 @@ _TABLE: Mapping[str, Callable[[Cause], Iterable[Advice]]] = {
 }
 
 
+def _generates(cause: Cause) -> bool:
+    """Whether a `generate` of transformers calls the model: it makes caches of its own, of another length for each prompt."""
+    return any(".generate(" in (one.code or "") for one in (cause.call, *cause.entered) if one is not None)
+
+
 def library_advice(cause: Cause) -> Iterable[Advice]:
     """What the user can set for a cause in transformers; empty for everything else."""
     if not (cause.library or cause.foreign):
         return
-    if _CACHE.search(cause.source) and _IN_CACHE.search(cause.source):
+    if _CACHE.search(cause.source) and _IN_CACHE.search(cause.source) and not _generates(cause):
         yield Advice(
             slug="static-cache",
             imports=("from transformers import StaticCache",),
             text=(
                 "The key-value cache grows with each token, and a new one starts empty. A cache of fixed size keeps its shapes: "
                 "transformers' `StaticCache(config=model.config, max_cache_len=<longest>)` instead of `DynamicCache`, one for all prompts, "
-                'with `reset()` between them (`cache_implementation="static"` for `generate`).'
+                "with `reset()` between them, passed as `past_key_values=`."
             ),
         )
     elif cause.source.endswith(".problem_type") and "None" in cause.values:

@@ -324,6 +324,15 @@ def test_the_commonest_causes_in_libraries_have_a_name(kind, source, values, slu
     assert not caused(kind, source, values=values)  # an attribute of that name of the user's own
 
 
+def test_a_model_that_generates_makes_caches_of_its_own():
+    """`cache_implementation="static"` left all three recompiles: each prompt had a cache of another length."""
+    size = {"values": ("5", "6"), "library": True}
+    source = "kwargs['past_key_values'].layers[0].keys.size(2)"
+    line = Location(FILE, 9, "main", "out = model.generate(ids, max_new_tokens=5)")
+    assert [one.slug for one in caused("size", source, call=replace(line, code="out = model(ids)"), **size)] == ["static-cache"]
+    assert not caused("size", source, call=line, **size)
+
+
 @pytest.mark.parametrize("kind", ["size", "value", "length", "condition", "type", "requires_grad"])
 def test_what_is_a_librarys_own_gets_no_edit(kind):
     assert not caused(kind, "self.state", values=("2", "3", "4"), library=True, foreign=True, dynamic_false=True)

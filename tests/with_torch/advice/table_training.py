@@ -16,11 +16,6 @@ def weight():
     return torch.tensor([1.0, 2.0, 3.0]), torch.ones(3, requires_grad=True)
 
 
-class Weighted(torch.nn.Module):
-    def forward(self, x, w):
-        return (x * w).sum()
-
-
 class whole_train_step:
     """AdamW computes with a tensor for its step count when compiled (`capturable`), so the last digits differ."""
 
@@ -70,14 +65,6 @@ class backward_inside:
         loss.backward()
         return loss.detach(), w.grad
 
-    @drives
-    def compile_model_apart(compiled, x, w):
-        model = Weighted()
-        model.compile()
-        loss = model(x, w)
-        loss.backward()
-        return loss.detach(), w.grad
-
 
 class autograd_backward_inside:
     breaks = {"GB0007"}
@@ -85,14 +72,6 @@ class autograd_backward_inside:
 
     def before(x, w):
         loss = (x * w).sum()
-        torch.autograd.backward(loss)
-        return loss.detach(), w.grad
-
-    @drives
-    def compile_model_apart(compiled, x, w):
-        model = Weighted()
-        model.compile()
-        loss = model(x, w)
         torch.autograd.backward(loss)
         return loss.detach(), w.grad
 

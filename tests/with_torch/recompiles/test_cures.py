@@ -77,14 +77,13 @@ ADVISED = (
     "drop-dynamic-false",
     "lr-as-tensor",
     "mark-before-first-call",
-    "math-outside",
     "no-duck-shape",
     "one-backend-object",
     "parameter-shapes",
     "unspec-int-on-module",
 )
 # Advised where the line of the call is recorded too (`test_recorded_recompiles.py`).
-BY_THE_CALL = {"append-outside", "count-outside", "mark-dynamic", "stack-list"}
+BY_THE_CALL = {"append-outside", "count-outside", "mark-dynamic", "math-outside", "stack-list"}
 
 
 @pytest.fixture(scope="module")
