@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from dynadiag.advice.mutations import why_nothing
+from dynadiag.model.graph import Graph
 from dynadiag.passes.find_mutations import find_mutations
 
 X = 'L_x_: "f32[4]"'
@@ -169,6 +172,22 @@ def test_a_write_through_data_is_copied_back_and_has_its_own_code(build, tmp_pat
     found = one(log, tmp_path)
     assert (found.code, kinds(found)) == ("DM04", [("copy_back", "derived")])
     assert found.advice[0].after == "with torch.no_grad():\n    w.mul_(2)"
+
+
+def test_a_write_through_data_stays_where_a_backward_pass_may_need_the_old_value(build, tmp_path):
+    """Autograd sees the write under `no_grad`, and refuses what was kept before it."""
+    log = build.LogBuilder().start().tensor("L['w']", is_parameter=True)
+    log.graph(
+        'L_w_: "f32[4]"',
+        "# File: /home/me/train.py:7 in fn, code: w.data.mul_(2)",
+        "d = torch._C._autograd._get_data_attr(L_w_)",
+        "mul_ = d.mul_(2)",
+    )
+    log.artifact("aot_forward_graph_fw_metadata", build.metadata({"data": True, "grad": True}, static=[0])).metrics()
+    run = log.load(tmp_path)
+    backward = Graph(id="g1", frame=run.frames[0].id, kind="aot_backward", attempt=0, nodes=3, ops={}, text=None)
+    (found,) = find_mutations(replace(run, graphs=(*run.graphs, backward))).mutations
+    assert found.code == "DM04" and found.advice == ()
 
 
 def test_a_back_end_that_keeps_no_writes(log, build, tmp_path):
