@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import os
 import sys
 import time
@@ -30,6 +31,14 @@ EXAMPLES = """Examples:
 """
 _REDRAW_S = 0.2
 _LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "mpirun", "horovodrun")
+
+
+class Format(enum.StrEnum):
+    """What the result is printed as."""
+
+    text = "text"
+    json = "json"
+    md = "md"
 
 
 def bench(
@@ -105,8 +114,10 @@ def bench(
         Path | None, typer.Option("--out", metavar="DIR", help="Where to write the files [default: dynadiag-runs/NNNN-bench-<name>].")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace DIR if dynadiag created it.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print bench.json instead of the table.")] = False,
-    color: Annotated[Color, typer.Option("--color", help="When to colour the table.")] = Color.auto,
+    output_format: Annotated[Format, typer.Option("--format", "-f", help="Output format.")] = Format.text,
+    as_json: Annotated[bool, typer.Option("--json", help="Print bench.json, as --format json does.")] = False,
+    color: Annotated[Color, typer.Option("--color", help="When to colour the text.")] = Color.auto,
+    open_report: Annotated[bool, typer.Option("--open", help="Open report.html in a browser afterwards.")] = False,
 ) -> None:
     """Tell whether the compiled step is faster on this machine, and whether its results are still correct.
 
@@ -121,6 +132,7 @@ def bench(
     from dynadiag.record.guardian import guarded
     from dynadiag.scratch import scratch
     from dynadiag.torch_compat.versions import require_in
+    from dynadiag_cli.showing import open_page
 
     _refuse_launchers(target)
     versions = after is not None or revision is not None
@@ -156,9 +168,11 @@ def bench(
         result = run(specs, options, progress)
     try:
         _write(result, directory)
-        print(f"dynadiag: wrote {directory / 'bench.json'} and bench.svg", file=sys.stderr)
+        print(f"dynadiag: wrote {directory / 'bench.json'}, bench.svg and report.html", file=sys.stderr)
     finally:
-        _print(result, as_json, color)
+        _print(result, Format.json if as_json else output_format, color)
+    if open_report:
+        open_page(directory)
     worse = base is not None and not result.interrupted and _regressed(result, base)
     raise typer.Exit(1 if worse else result.exit_status)
 
@@ -299,7 +313,9 @@ def _keep(so_far: BenchResult, directory: Path) -> None:
 
 def _write(result: BenchResult, directory: Path) -> None:
     from dynadiag.bench import json_result, picture
+    from dynadiag.bench.show import document_of
     from dynadiag.files import write_inside
+    from dynadiag_cli.showing import command_line, write_page
 
     files = {"bench.json": json_result.dumps(result), "bench.svg": picture.draw(result)}
     try:
@@ -307,16 +323,19 @@ def _write(result: BenchResult, directory: Path) -> None:
             write_inside(directory, name, text)
     except OSError as error:
         raise OutputError(f"{directory} cannot be written: {error.strerror}") from None
+    write_page(lambda: document_of(result, command_line()), directory)
 
 
-def _print(result: BenchResult, as_json: bool, color: Color) -> None:
-    from dynadiag.bench import json_result, show
-    from dynadiag_cli.showing import console
+def _print(result: BenchResult, output_format: Format, color: Color) -> None:
+    from dynadiag.bench import json_result
+    from dynadiag.bench.show import document_of
+    from dynadiag.render.markdown_text import document
+    from dynadiag_cli.showing import show
 
-    if as_json:
-        print(json_result.dumps(result), end="")
+    if output_format is Format.text:
+        show(document_of(result), None, default=sys.stdout, color=color)
     else:
-        show.print_result(result, console(sys.stdout, color))
+        print(json_result.dumps(result) if output_format is Format.json else document(document_of(result)), end="")
 
 
 def _regressed(result: BenchResult, base: object) -> bool:

@@ -61,7 +61,7 @@ def to_dict(result: BenchResult) -> dict[str, Any]:
         "prices": None if result.prices is None else [dict(one) for one in result.prices],
         "notes": list(result.notes),
         "interrupted": result.interrupted,
-        "unknown": _unknown_above(result),
+        "unknown": unknown_above(result),
     }
 
 
@@ -161,7 +161,8 @@ def _ends(interval: Interval) -> list[float]:
     return [interval.low, interval.high]
 
 
-def _unknown_above(result: BenchResult) -> Mapping[str, str]:
+def unknown_above(result: BenchResult) -> Mapping[str, str]:
+    """What of the whole benchmark is not known, and why."""
     reasons = {
         "torch": None if result.environment else "no arm could be loaded",
         "same_again": None if result.same_again is not None else "no arm was started",

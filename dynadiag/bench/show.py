@@ -1,140 +1,144 @@
-"""A benchmark in the terminal: one line a verdict first, then the numbers, then what to know about them."""
+"""A benchmark as the document that terminal, Markdown and page show: verdicts first, then the numbers, then what to know about them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping
 
-from rich.console import Console
-
+from dynadiag.bench import picture
 from dynadiag.bench.break_costs import price_lines
+from dynadiag.bench.json_result import unknown_above
 from dynadiag.bench.judging import ONE_PROCESS
 from dynadiag.bench.outcome import ArmResult, BenchResult, Comparison, Correctness
-from dynadiag.bench.show_shapes import among_shapes, print_shapes
+from dynadiag.bench.show_shapes import among_shapes, shapes
 from dynadiag.bench.verdict import Verdict
-from dynadiag.render.document import Column
-from dynadiag.render.page import Page
-from dynadiag.render.sanitise import clean
+from dynadiag.render.document import Column, Document, Headline, Part, Section, Tone, cells
 
-_STYLES = {
-    Verdict.FASTER: "bold green",
-    Verdict.SLOWER: "bold red",
-    Verdict.SAME: "bold",
-    Verdict.INCONCLUSIVE: "bold yellow",
-    Verdict.WRONG: "bold red",
-    Verdict.VACUOUS: "bold red",
+TONES: Mapping[str, Tone] = {
+    Verdict.FASTER: "good",
+    Verdict.SLOWER: "bad",
+    Verdict.INCONCLUSIVE: "unclear",
+    Verdict.WRONG: "bad",
+    Verdict.VACUOUS: "bad",
+    "PASS": "good",
+    "DTYPE_CHANGED": "bad",
+    "EAGER_NONDETERMINISTIC": "unclear",
 }
 _MIB = 1 << 20
 _NEAR_THE_ROOF = 0.6
-# Columns of the first table about times; how narrow a name is folded.
-_TIMES, _NARROWEST_NAME = 4, 9
 
 
-def print_result(result: BenchResult, console: Console) -> None:
-    """Print the result; nothing from outside is used as markup."""
-    page = Page(console)
+def document_of(result: BenchResult, command: str = "") -> Document:
+    """All that `bench.json` has, for people."""
     device = result.environment.get("device") or "CPU"
-    page.line(clean(f"dynadiag bench {result.target} on {device}, torch {result.environment.get('torch', 'unknown')}"), style="bold")
-    page.line(clean(f"one call is: {result.unit or 'unknown'}"))
-    page.blank()
-    checks = {check.arm: check for check in result.correctness}
-    _verdicts(page, result, checks)
-    page.blank()
-    _arms(page, result, checks)
-    print_shapes(page, result)
-    _compiling(page, result)
-    _limits(page, result)
-    _notes(page, result)
+    return Document(
+        title=f"dynadiag bench {result.target} on {device}, torch {result.environment.get('torch', 'unknown')}",
+        facts=(f"one call is: {result.unit or 'unknown'}",),
+        command=command,
+        headlines=tuple(_headlines(result)),
+        figures=tuple(_figures(result)),
+        sections=tuple(_sections(result)),
+        name="bench.json",
+    )
 
 
-def _verdicts(page: Page, result: BenchResult, checks: dict[str, Correctness]) -> None:
-    baseline = result.arms[0]
+def _headlines(result: BenchResult) -> Iterator[Headline]:
+    """The verdict on each comparison, with what it rests on. A baseline that failed is said once: each comparison would say the same."""
+    baseline, checks = result.arms[0], {check.arm: check for check in result.correctness}
     if baseline.failed:
-        # Each comparison would say the same.
-        page.line(clean(f"nothing was compared: {baseline.name}: {baseline.reason}"), style="bold yellow")
+        yield Headline(word="nothing was compared", what=baseline.name, said=baseline.reason, tone="unclear")
         return
-    for comparison in result.comparisons:
-        line = verdict_line(comparison, checks.get(comparison.arm)) + clean(among_shapes(comparison, result.shapes))
-        page.line(line, style=_STYLES[comparison.verdict])
+    for one in result.comparisons:
+        names, among = f"{one.arm} vs. {one.baseline}", among_shapes(one, result.shapes)
+        check = checks.get(one.arm)
+        if one.verdict in (Verdict.WRONG, Verdict.VACUOUS) and check is not None and check.status == "DTYPE_CHANGED":
+            names += f" ({check.status})"
+        yield Headline(word=one.verdict, what=names, said=_rests_on(one, check) + among, tone=TONES.get(one.verdict, "plain"))
 
 
-def verdict_line(comparison: Comparison, check: Correctness | None) -> str:
-    """One comparison in one line: the verdict first, then the numbers that it rests on."""
-    decision = comparison.decision
-    names = f"{comparison.verdict}: {comparison.arm} vs. {comparison.baseline}"
-    if comparison.verdict in (Verdict.WRONG, Verdict.VACUOUS):
-        state = f" ({check.status})" if check is not None and check.status == "DTYPE_CHANGED" else ""
-        return clean(f"{names}{state}: {comparison.reason}")
-    if decision is None:
-        return clean(f"{names}: {comparison.reason}")
+def _rests_on(one: Comparison, check: Correctness | None) -> str:
+    decision = one.decision
+    if decision is None or one.verdict in (Verdict.WRONG, Verdict.VACUOUS):
+        return one.reason
     speed = f"{decision.speedup.estimate:.3f} times as fast [{decision.speedup.low:.3f}, {decision.speedup.high:.3f}]"
     noise = f"A/A [{decision.widest.low:.3f}, {decision.widest.high:.3f}]"
     results = f"results {check.status}" if check is not None and check.status else "results not checked"
-    tail = f"; {comparison.reason}" if comparison.reason else ""
-    return clean(f"{names}: {speed}, {noise}, {results}{tail}")
+    return f"{speed}, {noise}, {results}" + (f"; {one.reason}" if one.reason else "")
 
 
-def _arms(page: Page, result: BenchResult, checks: dict[str, Correctness]) -> None:
-    columns = [Column("arm"), Column("ms", True), Column("95 % interval", True), Column("results"), Column("graphs", True)]
-    columns += [Column("breaks", True), Column("recompiles", True)]
+def _figures(result: BenchResult) -> Iterator[tuple[str, str]]:
+    for row in result.arms:
+        if row.median_ms is not None:
+            yield f"{row.name}, per {row.timed}", f"{row.median_ms:,.3f} ms"
+    if result.rounds:
+        yield "rounds in random order", f"{result.rounds:,}"
+        yield "timed", f"{result.timed_s:.1f} s"
+
+
+def _sections(result: BenchResult) -> Iterator[Section]:
+    checks = {check.arm: check for check in result.correctness}
     every = (*result.arms, *([result.same_again] if result.same_again is not None else []))
-    rows = []
-    for row in every:
-        check = checks.get(row.name)
-        cells = [clean(row.name), _number(row.median_ms), _ends(row), (check.status or "not checked") if check else "-"]
-        rows.append([*cells, _count(row.graphs), _count(row.breaks), _count(row.recompiles)])
-    _table(page, columns, rows)
+    rows = [cells(row.name, _number(row.median_ms), _ends(row), _checked(row, checks)) for row in every]
+    columns: tuple[Column, ...] = (Column("arm"), Column("ms", True), Column("95 % interval"), Column("results"))
+    yield Section(title="Times", columns=columns, items=rows, points=tuple(_failed(result)))
+    if any(row.median_ms is not None for row in every):
+        yield Section(title="Picture", pictures=((picture.draw(result), f"Times of {result.target}"),), brief=False)
+    if checks:
+        columns = (*map(Column, ("arm", "results", "worst output")), *(Column(name, True) for name in ("error", "allowed", "compared")))
+        rows = [_check(one) for one in result.correctness]
+        yield Section(title="Correctness", columns=(*columns, Column("in words")), items=rows, brief=False)
     if result.environment.get("device"):
-        _on_the_device(page, every)
+        rows = [cells(row.name, *_on_the_device(row)) for row in every]
+        columns = (Column("arm"), Column("kernels a call", True), Column("GPU busy", True), Column("peak MiB", True))
+        yield Section(title="On the device", columns=columns, items=rows)
+    if rows := [cells(row.name, str(row.graphs), _count(row.breaks), _count(row.recompiles)) for row in every if row.graphs is not None]:
+        columns = (Column("arm"), Column("graphs", True), Column("breaks", True), Column("recompiles", True))
+        yield Section(title="Compiled", columns=columns, items=rows)
+    yield from shapes(result, TONES)
+    if rows := [_compiling(result, row) for row in result.arms if row.compile_cold_s is not None and row.compile_warm_s is not None]:
+        columns = (Column("arm"), Column("cold s", True), Column("warm s", True), Column("pays off after"), Column("cold s by phase"))
+        yield Section(title="Compiling", columns=columns, items=rows)
+    if lines := (*limit_lines(result), *price_lines(result.prices or ())):
+        yield Section(title="Limits and costs", points=lines)
+    known = [cells(name, _value(value)) for name, value in result.environment.items() if value is not None]
+    if known:
+        yield Section(title="Environment", columns=(Column("name"), Column("value")), items=known, brief=False)
+    missing = tuple(f"{name}: {why}" for name, why in unknown_above(result).items())
+    yield Section(title="Not measured", points=missing, brief=False)
+    yield Section(title="Notes", lines=tuple(_rounds(result)), points=tuple(_notes(result)))
+
+
+def _checked(row: ArmResult, checks: Mapping[str, Correctness]) -> Part:
+    check = checks.get(row.name)
+    text = (check.status or "not checked") if check is not None else "-"
+    return Part(text, tone=TONES.get(text, "plain"))
+
+
+def _check(one: Correctness) -> tuple[tuple[Part, ...], ...]:
+    status = one.status or "not checked"
+    figures = ("" if value is None else f"{value:.3g}" for value in (one.error, one.allowed))
+    return cells(one.arm, Part(status, tone=TONES.get(status, "plain")), one.worst, *figures, f"{one.compared:,}", Part(one.detail, 600))
+
+
+def _value(value: object) -> str:
+    return ", ".join(f"{name} {one}" for name, one in value.items()) if isinstance(value, Mapping) else str(value)
+
+
+def _failed(result: BenchResult) -> Iterator[str]:
+    """What has no times, and why; of the baseline the first line says it."""
     for row in result.arms:
         if row.status != "ok" and not (row.failed and row is result.arms[0]):
-            page.line(clean(f"{row.name}: {row.status}: {row.reason}"), style="yellow", prefix="  ")
+            yield f"{row.name}: {row.status}: {row.reason}"
     if result.same_again is not None and result.same_again.failed:
-        page.line(clean(f"A/A: {result.same_again.status}: {result.same_again.reason}"), style="yellow", prefix="  ")
+        yield f"A/A: {result.same_again.status}: {result.same_again.reason}"
 
 
-def _table(page: Page, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
-    """All in one table where numbers have room, else in two, and without the intervals where even then they have none."""
-    times: Sequence[int] = range(_TIMES)
-    counts = (0, *range(_TIMES, len(columns)))
-    if _has_room(page, columns, rows, range(len(columns))):
-        page.table(columns, rows)
-        return
-    if not _has_room(page, columns, rows, times):
-        times = (0, 1, 3)
-    for number, chosen in enumerate((times, counts)):
-        if number:
-            page.blank()
-        page.table([columns[at] for at in chosen], [[row[at] for at in chosen] for row in rows])
+def _on_the_device(row: ArmResult) -> tuple[str, str, str]:
+    return _number(row.kernels, 0), _share(row.busy_share), _number(row.peak_bytes and row.peak_bytes / _MIB, 0)
 
 
-def _has_room(page: Page, columns: Sequence[Column], rows: Sequence[Sequence[str]], chosen: Sequence[int]) -> bool:
-    """Whether the columns fit beside each other, with the first folded to a few characters."""
-    widths = (max(len(columns[at].heading), *(len(row[at]) for row in rows)) for at in chosen if at)
-    return _NARROWEST_NAME + sum(2 + width for width in widths) <= page.width - 2
-
-
-def _on_the_device(page: Page, arms: Sequence[ArmResult]) -> None:
-    """What the profiler saw; a table of its own, since one of ten columns loses the arms' names in 80 columns."""
-    columns = [Column("on the device"), Column("kernels a call", True), Column("GPU busy", True), Column("peak MiB", True)]
-    rows = [
-        [clean(row.name), _number(row.kernels, 0), _share(row.busy_share), _number(row.peak_bytes and row.peak_bytes / _MIB, 0)]
-        for row in arms
-    ]
-    page.blank()
-    page.table(columns, rows)
-
-
-def _compiling(page: Page, result: BenchResult) -> None:
-    rows = []
-    for row in result.arms:
-        if row.compile_cold_s is None or row.compile_warm_s is None:
-            continue
-        phases = ", ".join(f"{name} {seconds:.1f}" for name, seconds in (row.cold_phases_s or {}).items() if seconds >= 0.05)
-        rows.append([clean(row.name), f"{row.compile_cold_s:.1f}", f"{row.compile_warm_s:.1f}", _pays_off(result, row), phases])
-    if rows:
-        page.blank()
-        columns = [Column("compiling"), Column("cold s", True), Column("warm s", True), Column("pays off after"), Column("cold s by phase")]
-        page.table(columns, rows)
+def _compiling(result: BenchResult, row: ArmResult) -> tuple[tuple[Part, ...], ...]:
+    phases = ", ".join(f"{name} {seconds:.1f}" for name, seconds in (row.cold_phases_s or {}).items() if seconds >= 0.05)
+    return cells(row.name, f"{row.compile_cold_s:.1f}", f"{row.compile_warm_s:.1f}", _pays_off(result, row), phases)
 
 
 def _pays_off(result: BenchResult, row: ArmResult) -> str:
@@ -144,15 +148,6 @@ def _pays_off(result: BenchResult, row: ArmResult) -> str:
     if verdict is Verdict.FASTER and row.break_even_calls is not None:
         return f"{row.break_even_calls:,.0f} calls"
     return "never" if verdict in (Verdict.SLOWER, Verdict.SAME) else "not known"
-
-
-def _limits(page: Page, result: BenchResult) -> None:
-    """What a step has to do, what arms keep for backward, and how far each arm is from the floor."""
-    lines = [*limit_lines(result), *price_lines(result.prices or ())]
-    if lines:
-        page.blank()
-    for line in lines:
-        page.line(clean(line))
 
 
 def limit_lines(result: BenchResult) -> list[str]:
@@ -199,7 +194,15 @@ def _count_of(value: float | None) -> str:
     return f"{size:.4g} P"
 
 
-def _notes(page: Page, result: BenchResult) -> None:
+def _rounds(result: BenchResult) -> Iterator[str]:
+    if result.rounds:
+        share = f", {result.outside_share:.0%} of the time outside timed blocks" if result.outside_share is not None else ""
+        again = "once more" if ONE_PROCESS in result.notes else "in a second process"
+        yield f"{result.rounds} rounds in random order, {result.timed_s:.1f} s timed{share}; A/A is the baseline {again}."
+
+
+def _notes(result: BenchResult) -> list[str]:
+    """Each once."""
     lines = list(result.notes)
     for row in result.arms:
         lines += [f"{row.name}: {note}" for note in row.notes]
@@ -210,13 +213,7 @@ def _notes(page: Page, result: BenchResult) -> None:
         if row.cudagraph_skips:
             why = "; ".join(row.cudagraph_skip_reasons) or "no reason recorded"
             lines.append(f"{row.name}: CUDA graphs were skipped {row.cudagraph_skips} times: {why}")
-    page.blank()
-    if result.rounds:
-        share = f", {result.outside_share:.0%} of the time outside timed blocks" if result.outside_share is not None else ""
-        again = "once more" if ONE_PROCESS in result.notes else "in a second process"
-        page.line(f"{result.rounds} rounds in random order, {result.timed_s:.1f} s timed{share}; A/A is the baseline {again}.")
-    for line in dict.fromkeys(lines):
-        page.line(clean(line), prefix="- ")
+    return list(dict.fromkeys(lines))
 
 
 def _number(value: float | None, digits: int = 3) -> str:

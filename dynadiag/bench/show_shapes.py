@@ -1,14 +1,13 @@
-"""The shapes of a real loop in the terminal: whether a win holds in all of them, and a row a shape."""
+"""The shapes of a real loop: whether a win holds in all of them, and a row a shape."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Mapping
 
 from dynadiag.bench.outcome import BenchResult, Comparison, ShapeResult, ShapeStudy
 from dynadiag.bench.verdict import Verdict
-from dynadiag.render.document import Column
-from dynadiag.render.page import Page
-from dynadiag.render.sanitise import clean
+from dynadiag.render.document import Cell, Column, Part, Section, Tone, cells
 
 _NAMED = 3
 
@@ -37,39 +36,29 @@ def _times(item: Comparison) -> str:
     return f" ({item.decision.speedup.estimate:.3f} times as fast)"
 
 
-def print_shapes(page: Page, result: BenchResult) -> None:
+def shapes(result: BenchResult, tones: Mapping[str, Tone]) -> Iterator[Section]:
     """A row for each shape and arm, the weighted means, and what was not replayed."""
     study = result.shapes
-    if study is None:
-        if result.no_shapes:
-            page.line(clean(f"no shapes were replayed: {result.no_shapes}"), style="yellow")
-        return
-    page.blank()
-    columns = [
-        Column("shape"),
-        Column("calls", True),
-        Column("arm"),
-        Column("ms per call", True),
-        Column("times as fast"),
-        Column("verdict"),
-    ]
-    page.table(columns, [row for one in study.shapes for row in _rows(one)])
-    for line in shape_lines(study):
-        page.line(clean(line))
+    if study is not None:
+        columns = (Column("shape"), Column("calls", True), Column("arm"), Column("ms per call", True), Column("times as fast"))
+        rows = [row for one in study.shapes for row in _rows(one, tones)]
+        yield Section(title="Shapes", columns=(*columns, Column("verdict")), items=rows, points=tuple(shape_lines(study)))
+    elif result.no_shapes:
+        yield Section(title="Shapes", points=(f"no shapes were replayed: {result.no_shapes}",))
 
 
-def _rows(one: ShapeResult) -> list[list[str]]:
+def _rows(one: ShapeResult, tones: Mapping[str, Tone]) -> Iterator[tuple[Cell, ...]]:
     comparisons = {item.arm: item for item in one.timing.comparisons}
-    rows = []
     for number, row in enumerate(one.timing.arms):
         item = comparisons.get(row.name)
-        decision = None if item is None else item.decision
-        cells = [clean(one.label), str(one.calls)] if number == 0 else ["", ""]
-        cells += [clean(row.name), "-" if row.median_ms is None else f"{row.median_ms:.3f}"]
-        speed = None if decision is None else decision.speedup
-        cells += ["" if speed is None else f"{speed.estimate:.3f} [{speed.low:.3f}, {speed.high:.3f}]"]
-        rows.append([*cells, "baseline" if item is None else str(item.verdict)])
-    return rows
+        speed = None if item is None or item.decision is None else item.decision.speedup
+        yield cells(
+            *((one.label, f"{one.calls}") if number == 0 else ("", "")),
+            row.name,
+            "-" if row.median_ms is None else f"{row.median_ms:.3f}",
+            "" if speed is None else f"{speed.estimate:.3f} [{speed.low:.3f}, {speed.high:.3f}]",
+            "baseline" if item is None else Part(str(item.verdict), tone=tones.get(item.verdict, "plain")),
+        )
 
 
 def shape_lines(study: ShapeStudy) -> list[str]:

@@ -89,7 +89,7 @@ def _could(one: ParityFinding) -> tuple[Cell, ...]:
     also = ", ".join(" and ".join(map(plain_source, pair)) for pair in one.also)
     differs = tensor_in_words(one.tensor) + (f"; {one.others} more" if one.others else "")
     head = _head(one.code, one.severity, f"{one.title} ({one.graph})", one.where)
-    return *head, *cells(*(Part(text, _WIDTH) if text else None for text in (one.would, also, differs, one.layer, one.test)))
+    return *head, *cells(*(Part(text or "", _WIDTH) for text in (one.would, also, differs, one.layer, one.test)))
 
 
 def _head(code: str, severity: str, title: str, where: Mapping[str, Any] | None) -> tuple[Cell, ...]:

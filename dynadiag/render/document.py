@@ -37,7 +37,8 @@ def joined(cell: Cell, shown: Callable[[Part], str]) -> str:
 
 def cells(*texts: str | Part | None) -> tuple[Cell, ...]:
     """A row of cells with one part each, none where there is no text."""
-    return tuple((text if isinstance(text, Part) else Part(text),) if text else () for text in texts)
+    parts = (text if isinstance(text, Part) else Part(text or "") for text in texts)
+    return tuple((part,) if part.text else () for part in parts)
 
 
 @dataclass(frozen=True, slots=True)

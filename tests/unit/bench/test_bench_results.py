@@ -16,6 +16,7 @@ from dynadiag.bench.judging import ONE_PROCESS, compare_arms, summarise
 from dynadiag.bench.outcome import ArmResult, BenchResult, Correctness, ShapeResult, ShapeStudy
 from dynadiag.bench.regression import find_regressions, read_base
 from dynadiag.errors import OutputError, UnreadableInputError, UsageError
+from dynadiag.render.page import Page
 from dynadiag_cli import verb_bench
 
 SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "bench.schema.json").read_text())
@@ -46,7 +47,7 @@ def result_of(arm_ms=5.0, *, status="PASS", rounds=30, device="NVIDIA H200", **m
 
 def text_of(result, width=100):
     out = io.StringIO()
-    show.print_result(result, Console(file=out, width=width, color_system=None))
+    Page(Console(file=out, width=width, color_system=None)).document(show.document_of(result))
     return out.getvalue()
 
 
@@ -80,7 +81,7 @@ def test_each_table_names_its_arms_in_80_columns():
     result = result_of(busy_share=0.4, peak_bytes=2 << 30, kernels=125.0)
     result.arms[1].name = "reduce-overhead"
     lines = text_of(result, width=80).splitlines()
-    assert sum(line.startswith("  reduce-overhead ") for line in lines) == 3
+    assert sum(line.startswith("  reduce-overhead ") for line in lines) == 4
     assert any(line.split() == ["reduce-overhead", "125", "40%", "2,048"] for line in lines)
 
 
@@ -333,7 +334,7 @@ def test_odd_entries_in_a_base_change_nothing(odd):
 
 def test_a_disk_that_fills_up_leaves_the_earlier_file_whole(tmp_path, monkeypatch):
     verb_bench._write(result_of(), tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["bench.json", "bench.svg"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bench.json", "bench.svg", "report.html"]
     before = (tmp_path / "bench.json").read_bytes()
 
     def full(*arguments, **keywords):

@@ -20,6 +20,7 @@ from dynadiag.bench.rounds import Budget
 from dynadiag.bench.shapes import labels_of, replay_shapes
 from dynadiag.bench.statistics import geometric_mean, weighted_geometric_mean
 from dynadiag.errors import UsageError
+from dynadiag.render.page import Page
 from dynadiag_cli.main import app
 
 SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "bench.schema.json").read_text())
@@ -118,7 +119,7 @@ def study(default, eager=(10.0, 10.0), **options):
 
 def text_of(result, width=400):
     out = io.StringIO()
-    show.print_result(result, Console(file=out, width=width, color_system=None))
+    Page(Console(file=out, width=width, color_system=None)).document(show.document_of(result))
     return out.getvalue()
 
 
@@ -141,7 +142,7 @@ def test_the_picture_has_a_row_for_each_shape_and_arm():
     root = ElementTree.fromstring(picture.draw(study(Arm([5.0, -2.0]))))
     texts = [item.text for item in root.iter() if item.tag.endswith("text")]
     assert "x 8 (3 calls)" in texts and "x 9 (1 call)" in texts and "2.000 FASTER" in texts and "WRONG" in texts
-    assert len([item for item in root.iter() if item.tag.endswith("circle")]) == 1, "what is wrong has no speed"
+    assert len([item for item in root.iter() if item.tag.endswith("polygon")]) == 1, "what is wrong has no speed"
     assert max(float(item.get("y") or 0) for item in root.iter()) < float(root.get("height"))
 
 

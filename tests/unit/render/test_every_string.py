@@ -1,7 +1,6 @@
 """Every string of a report of any verb is text in every format: nothing is live, no control character and no secret is left."""
 
 import dataclasses
-import io
 import json
 import re
 import unicodedata
@@ -10,11 +9,11 @@ from collections.abc import Mapping
 
 import pytest
 from markdown_it import MarkdownIt
-from rich.console import Console
 
-from dynadiag.bench import json_result, picture, show
+from dynadiag.bench import json_result, picture
 from dynadiag.bench.judging import compare_arms, summarise
 from dynadiag.bench.outcome import ArmResult, BenchResult, Correctness
+from dynadiag.bench.show import document_of as bench_document
 from dynadiag.model.run import RunInfo
 from dynadiag.parity.result import ParityResult, findings_of
 from dynadiag.parity.showing import document_of as parity_document
@@ -232,12 +231,6 @@ def parity_result(text):
     return ParityResult(recording=text, torch=text, recorded_torch=(text,), graphs=graphs, findings=found, notes=(text,), happened=happened)
 
 
-def bench_text(result):
-    out = io.StringIO()
-    show.print_result(result, Console(file=out, width=100, color_system=None))
-    return out.getvalue()
-
-
 @pytest.mark.parametrize("text", HOSTILE)
 def test_the_bug_report_of_minify(text):
     for options in ({}, {"detail": False}, {"source": False}):
@@ -247,14 +240,14 @@ def test_the_bug_report_of_minify(text):
 @pytest.mark.parametrize("text", HOSTILE)
 def test_bench(text):
     result = bench_result(text)
-    assert_plain(bench_text(result))
+    assert_told(bench_document(result, text))
     document = json_result.dumps(result)
     json.loads(document)
     assert_plain(document)
     drawn = picture.draw(result)
     assert_plain(drawn)
     names = {one.tag.rpartition("}")[2] for one in ElementTree.fromstring(drawn).iter()}
-    assert names <= {"svg", "title", "desc", "rect", "text", "line", "g", "path", "circle"}
+    assert names <= {"svg", "style", "title", "desc", "rect", "text", "line"}
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -271,7 +264,13 @@ def test_secrets_are_masked_in_each_report(samples, show, tmp_path):
     pictures.write(report, tmp_path, renderer="svg")
     bench, parity = bench_result(SECRETS), parity_result(SECRETS)
     texts = [json_report.dumps(report), markdown.render(report), show(report), *(one.read_text() for one in tmp_path.rglob("*.svg"))]
-    texts += [bug_page(SECRETS), bug_page(SECRETS, detail=False), bench_text(bench), json_result.dumps(bench), picture.draw(bench)]
+    texts += [
+        bug_page(SECRETS),
+        bug_page(SECRETS, detail=False),
+        *told(bench_document(bench)),
+        json_result.dumps(bench),
+        picture.draw(bench),
+    ]
     texts += [*told(parity_document(parity, SECRETS)), finite_json.dumps(parity.to_json("0"))]
     for text in texts:
         assert "401" in text and not [line for line in text.splitlines() if re.search("pw1234|hf_aB3d", line)]
