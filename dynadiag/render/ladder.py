@@ -20,7 +20,8 @@ STATES: Mapping[State, str] = {
 class Rung:
     """One line: its text with the indentation inside the function, what became of it, and what is said at its right.
 
-    `graphs` are those that it is in, `breaks` the ids of the sites at it; `marks` are short (torch's ids), `notes` in words.
+    `graphs` are those that it is in, `breaks` the ids of the sites at it; `marks` are short (torch's ids), `notes` in words. `bars` is what
+    became of it on the ranks that differ (`Ladder.bars`); `state` is that of the others then.
     """
 
     line: int
@@ -30,6 +31,12 @@ class Rung:
     breaks: tuple[str, ...] = ()
     marks: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    bars: tuple[State, ...] = ()
+
+    @property
+    def broke(self) -> bool:
+        """Whether a graph break is at it, on whichever rank."""
+        return "break" in (self.state, *self.bars)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,14 +62,27 @@ class Fold:
     first: int
     last: int
     state: State
+    bars: tuple[State, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Ladder:
-    """The functions, callers before what they call; `notes` say what is missing."""
+    """The functions, callers before what they call; `notes` say what is missing.
+
+    Where not the same became of every line on all ranks, `bars` names those of the wide bar and then of each thin one: `rank 1`.
+    """
 
     functions: tuple[Function, ...] = ()
     notes: tuple[str, ...] = ()
+    bars: tuple[str, ...] = ()
+
+
+def bars_legend(found: Ladder) -> str | None:
+    """`wide bar: ranks 0, 2 to 7; thin bars, from the left: rank 1`, or None where all ranks are alike."""
+    if not found.bars:
+        return None
+    wide, *thin = found.bars
+    return f"wide bar: {wide}; thin {'bar' if len(thin) == 1 else 'bars, from the left'}: {'; '.join(thin)}"
 
 
 def that_matter(found: Ladder) -> list[Function]:
@@ -77,10 +97,10 @@ def folded(rungs: Sequence[Rung], *, keep: int = 1) -> Iterator[Rung | Fold]:
 
     Lines with something at their right always stay.
     """
-    shown = [one for one in rungs if one.state != "plain" or one.notes]
+    shown = [one for one in rungs if one.notes or set(one.bars) | {one.state} != {"plain"}]
     run: list[Rung] = []
     for one in shown:
-        if run and (one.state != run[0].state or one.graphs[:1] != run[0].graphs[:1] or one.notes or one.state == "break"):
+        if run and ((one.state, one.bars) != (run[0].state, run[0].bars) or one.graphs[:1] != run[0].graphs[:1] or one.notes or one.broke):
             yield from _run_of(run, keep)
             run = []
         run.append(one)
@@ -92,4 +112,4 @@ def _run_of(run: Sequence[Rung], keep: int) -> Iterator[Rung | Fold]:
         yield from run
     else:
         yield from run[:keep]
-        yield Fold(run[keep].line, run[-1].line, run[0].state)
+        yield Fold(run[keep].line, run[-1].line, run[0].state, run[0].bars)

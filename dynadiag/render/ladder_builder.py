@@ -7,12 +7,11 @@ such a frame, the lines behind were not analysed.
 
 from __future__ import annotations
 
-import ast
 import re
 import weakref
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from dynadiag.errors import DynadiagError
 from dynadiag.facts.lookups import kept_graphs
@@ -24,10 +23,12 @@ from dynadiag.model.report import GraphBreak, Report
 from dynadiag.model.run import Frame, Run, SourceFunction
 from dynadiag.render import wording
 from dynadiag.render.ladder import Function, Ladder, Rung, State
+from dynadiag.render.ladder_draft import Draft, RankBars, rank_bars
 from dynadiag.trace import NodeStacks, graph_details, read_payload
 
 DEEPEST = 3
 _MOST_FUNCTIONS = 300
+_MOST_RANKS = 256
 _MOST_BYTES = 64 << 20
 _PLACE_IN_TEXT = re.compile(r"^ *# *File: (.+?):(\d{1,9})(?: in (.+?))?(?:, code: (.*))?$", re.MULTILINE)
 # What Dynamo often breaks at (`torch/_dynamo/graph_break_registry.json`, 2.11 to 2.15); looked for in lines that it did not reach.
@@ -37,30 +38,6 @@ _MAY_BREAK = re.compile(
 
 
 _last: list[tuple[weakref.ref[Run], tuple[GraphBreak, ...], Ladder]] = []
-
-
-@dataclass(slots=True, eq=False)
-class _Draft:
-    """A function while evidence is collected: by line graphs, sites, codes, marks, notes and states."""
-
-    name: str
-    file: str
-    line: int | None
-    text: str | None = None
-    parent: _Draft | None = None
-    graphs: dict[int, dict[str, None]] = field(default_factory=lambda: defaultdict(dict))
-    breaks: dict[int, dict[str, GraphBreak]] = field(default_factory=lambda: defaultdict(dict))
-    inside: dict[int, dict[str, GraphBreak]] = field(default_factory=lambda: defaultdict(dict))
-    notes: dict[int, dict[str, None]] = field(default_factory=lambda: defaultdict(dict))
-    codes: dict[int, str] = field(default_factory=dict)
-    frames: list[Frame] = field(default_factory=list)
-    entered: dict[int, dict[str, None]] = field(default_factory=lambda: defaultdict(dict))
-    calls: dict[int, dict[str, None]] = field(default_factory=lambda: defaultdict(dict))
-
-    @property
-    def last(self) -> int | None:
-        """Its last line, where the source is known."""
-        return None if self.text is None or self.line is None else self.line + self.text.count("\n")
 
 
 def ladder(report: Report) -> Ladder:
@@ -78,7 +55,7 @@ class _Collector:
         self.report = report
         self.run = report.run
         self.notes: list[str] = []
-        self.drafts: dict[tuple[str, int | None, str], _Draft] = {}
+        self.drafts: dict[tuple[str, int | None, str], Draft] = {}
         self.by_file: dict[str, list[SourceFunction]] = defaultdict(list)
         for one in report.run.functions:
             self.by_file[one.file].append(one)
@@ -101,11 +78,33 @@ class _Collector:
         ordered = list(_preorder(list(self.drafts.values())))
         if len(ordered) > _MOST_FUNCTIONS:
             self.notes.append(f"{_MOST_FUNCTIONS} of {len(ordered):,} functions are shown")
-        return Ladder(tuple(self._finished(one, depth) for one, depth in ordered[:_MOST_FUNCTIONS]), tuple(self.notes))
+        shown = ordered[:_MOST_FUNCTIONS]
+        bars, by_rank = self._ranks([one for one, _ in shown])
+        functions = [
+            self._finished(one, depth, [states.get(group[0], {}) for group in bars.groups])
+            for (one, depth), states in zip(shown, by_rank, strict=True)
+        ]
+        return Ladder(tuple(functions), tuple(self.notes), bars.names)
+
+    def _ranks(self, drafts: Sequence[Draft]) -> tuple[RankBars, list[dict[int, dict[int, State]]]]:
+        """Which ranks differ, and for each function what became of its lines on each rank."""
+        numbers = sorted({one.rank for one in self.run.processes if one.rank is not None})
+        if len(numbers) < 2:
+            return RankBars(), [{} for _ in drafts]
+        compared = set(numbers[:_MOST_RANKS])
+        ranks = {one.index: one.rank for one in self.run.processes if one.rank is not None and one.rank in compared}
+        process_of = {name: self.frames[one.frame].key.process for name, one in self.graphs.items() if one.frame in self.frames}
+        by_rank = [one.by_rank(ranks, process_of) for one in drafts]
+        bars = rank_bars(by_rank, compared)
+        if bars.left:
+            self.notes.append(f"{wording.plural(bars.left, 'more rank')} {'differs' if bars.left == 1 else 'differ'}, without a bar")
+        if len(numbers) > _MOST_RANKS:
+            self.notes.append(f"the bars compare the first {_MOST_RANKS} of {len(numbers):,} ranks")
+        return bars, by_rank
 
     # -- evidence
 
-    def _at(self, place: Location | None, *, make: bool = False) -> _Draft | None:
+    def _at(self, place: Location | None, *, make: bool = False) -> Draft | None:
         """The function that a place of the user's own code is in; made where it is not known yet and `make` asks for it."""
         if place is None or place.line is None or place.line < 1 or not is_own_file(place.file, self.run) or is_generated(place):
             return None
@@ -114,7 +113,7 @@ class _Collector:
         name = source_function(place.function) or "<module>"
         key = (place.file, None, name) if whole is None else (whole.file, whole.line, whole.name)
         if key not in self.drafts and make:
-            self.drafts[key] = _Draft(key[2], key[0], key[1], None if whole is None else whole.text)
+            self.drafts[key] = Draft(key[2], key[0], key[1], None if whole is None else whole.text)
         found = self.drafts.get(key)
         if found is not None and place.code and whole is None:
             found.codes.setdefault(place.line, place.code)
@@ -148,7 +147,7 @@ class _Collector:
         known = any(one.line <= line <= one.line + one.text.count("\n") for one in self.by_file[frame.file or ""])
         return min(behind) if behind and (not known or line in behind) else line
 
-    def _adopt(self, found: _Draft, parent: _Draft | None) -> None:
+    def _adopt(self, found: Draft, parent: Draft | None) -> None:
         above = parent
         while above is not None:
             if above is found:
@@ -177,7 +176,7 @@ class _Collector:
             self.notes.append(f"the lines of {wording.plural(left, 'graph')} were not read: the logs are too long")
 
     def _traced(self, stack: Sequence[Location], graph: Graph) -> None:
-        above: _Draft | None = None
+        above: Draft | None = None
         for place in stack:
             found = self._at(place, make=True)
             if found is None:
@@ -208,7 +207,8 @@ class _Collector:
             again[frame.key.process, frame.key.epoch, frame.key.frame, frame.file, frame.name].append(frame)
         recompiled = {one.frame for one in self.report.recompiles}
         first_graphs: dict[str, str] = {}
-        begins: dict[_Draft, dict[str, int]] = {}
+        begins: dict[Draft, dict[str, int]] = {}
+        told: dict[tuple[Draft, int, str], int] = defaultdict(int)
         for graph in self.run.graphs:
             if graph.kind == "dynamo":
                 first_graphs.setdefault(graph.frame, graph.id)
@@ -222,6 +222,8 @@ class _Collector:
                 begins[found] = {name: line for line in sorted(found.graphs, reverse=True) for name in found.graphs[line]}
             line = begins[found].get(graph_id or "") or resume_line(versions[0].name) or found.line or versions[0].line or 0
             hit = ", limit hit: later calls run in Python" if any(one.id in limits for one in versions) else ""
+            told[found, line, hit] += count
+        for (found, line, hit), count in told.items():
             found.notes[line][f"recompiled {'once' if count == 1 else f'{count:,} times'}{hit}"] = None
 
     def _writes(self) -> None:
@@ -235,8 +237,8 @@ class _Collector:
 
     # -- rows
 
-    def _finished(self, draft: _Draft, depth: int) -> Function:
-        states = self._python_lines(draft)
+    def _finished(self, draft: Draft, depth: int, on_ranks: Sequence[Mapping[int, State]]) -> Function:
+        states = draft.python_lines(draft.frames)
         texts = draft.text.split("\n") if draft.text is not None and draft.line is not None else []
         known = {draft.line + at: text for at, text in enumerate(texts)} if draft.line is not None and texts else dict(draft.codes)
         lines = sorted({*known, *draft.graphs, *draft.breaks, *draft.inside, *draft.entered})
@@ -244,6 +246,9 @@ class _Collector:
         own = {frame.id for frame in draft.frames} | {name for names in draft.entered.values() for name in names}
         for line in lines:
             rung = self._rung(draft, line, known.get(line, ""), states)
+            if on_ranks:
+                wide, *thin = [one.get(line, "plain") for one in on_ranks]
+                rung = replace(rung, state=wide, bars=tuple(thin))
             new = [name for name in rung.graphs[:1] if name not in said_graphs] if rung.state == "graph" else []
             said_graphs.update(new)
             rungs.append(replace(rung, notes=(*self._sizes(new, own), *rung.notes)))
@@ -257,7 +262,7 @@ class _Collector:
             matters=bool(draft.frames or draft.breaks or (draft.entered and draft.graphs)),
         )
 
-    def _rung(self, draft: _Draft, line: int, code: str, states: Mapping[int, State]) -> Rung:
+    def _rung(self, draft: Draft, line: int, code: str, states: Mapping[int, State]) -> Rung:
         sites = draft.breaks.get(line, {})
         inside = {name: site for name, site in draft.inside.get(line, {}).items() if name not in sites}
         graphs = tuple(draft.graphs.get(line, ()))
@@ -284,27 +289,7 @@ class _Collector:
             count = sum(graph.ops.values())
             yield f"{graph.id}, {wording.plural(count, 'operator')}" if graph.frame in own and count else graph.id
 
-    def _python_lines(self, draft: _Draft) -> dict[int, State]:
-        """The lines with statements that ran in Python, because every version of the frame that they belong to was skipped."""
-        states: dict[int, State] = {}
-        statements = _statement_lines(draft)
-        by_code: dict[str | None, list[Frame]] = defaultdict(list)
-        for frame in draft.frames:
-            by_code[frame.name].append(frame)
-        reached = max((*draft.graphs, *draft.breaks, *draft.inside), default=0)
-        ended = _ended(draft)
-        for name, frames in by_code.items():
-            stopped = bool(set[str].intersection(*(ended.get(frame.id, set()) for frame in frames)))
-            skipped = all(frame.outcome == "skipped" for frame in frames)
-            begin = resume_line(name) or draft.line or 0
-            for line in statements:
-                if stopped and line > reached:
-                    states[line] = "unseen"
-                elif skipped and line >= begin:
-                    states.setdefault(line, "eager")
-        return states
-
-    def _said(self, draft: _Draft, states: Mapping[int, State]) -> str:
+    def _said(self, draft: Draft, states: Mapping[int, State]) -> str:
         graphs = {name for names in draft.graphs.values() for name in names}
         own = {frame.id for frame in draft.frames}
         entered = {name for names in draft.entered.values() for name in names}
@@ -320,16 +305,6 @@ class _Collector:
         return " · ".join(parts)
 
 
-def _ended(draft: _Draft) -> dict[str, set[str]]:
-    """For each frame the breaks of the function at which Dynamo went no further in it: it skipped the frame, or raised an error."""
-    found: dict[str, set[str]] = defaultdict(set)
-    for sites in (*draft.breaks.values(), *draft.inside.values()):
-        for site in sites.values():
-            for frame in (*site.skipped_frames, *(site.frames if site.fullgraph else ())):
-                found[frame].add(site.id)
-    return found
-
-
 def _stacks(graph: Graph) -> Iterator[tuple[Location, ...]]:
     """The different stacks at which the nodes of a graph were traced, outermost first; of a foreign log the places in the graph's text."""
     try:
@@ -342,9 +317,9 @@ def _stacks(graph: Graph) -> Iterator[tuple[Location, ...]]:
         return
 
 
-def _preorder(drafts: Sequence[_Draft]) -> Iterator[tuple[_Draft, int]]:
+def _preorder(drafts: Sequence[Draft]) -> Iterator[tuple[Draft, int]]:
     """Callers before what they call, else in order of appearance, with the depth."""
-    below: dict[int, list[_Draft]] = defaultdict(list)
+    below: dict[int, list[Draft]] = defaultdict(list)
     for one in drafts:
         below[id(one.parent)].append(one)
     waiting = [(one, 0) for one in reversed(below[id(None)])]
@@ -362,33 +337,6 @@ def _library_place(site: GraphBreak) -> str:
     """Where Dynamo stopped, if that is not the own line itself."""
     own, inner = site.own_frame, site.torch_frame
     return f" in {short_place(inner)}" if inner is not None and own is not None and (own.file, own.line) != (inner.file, inner.line) else ""
-
-
-def _tree(text: str | None) -> ast.Module | None:
-    try:
-        return ast.parse(text) if text and "\0" not in text else None
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-
-
-def _statement_lines(draft: _Draft) -> list[int]:
-    """The lines of the function's body on which statements stand: of a compound one its head, no docstring, no comment."""
-    if draft.line is None or (tree := _tree(draft.text)) is None or not tree.body:
-        return []
-    found: set[int] = set()
-    waiting: list[ast.AST] = [*getattr(tree.body[0], "body", ())]
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, ast.ExceptHandler | ast.match_case):
-            waiting += one.body
-        if not isinstance(one, ast.stmt) or (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant)):
-            continue
-        parts = [part for name in ("body", "orelse", "finalbody", "handlers", "cases") for part in getattr(one, name, ())]
-        inner = [part.lineno for part in parts if isinstance(part, ast.stmt)]
-        last = min(inner) - 1 if inner else one.end_lineno or one.lineno
-        found.update(range(one.lineno, max(one.lineno, last) + 1))
-        waiting += [] if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) else parts
-    return sorted(draft.line - 1 + line for line in found)
 
 
 def _suspects(code: str, state: State) -> Iterator[str]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from dynadiag.render import wording
-from dynadiag.render.ladder import STATES, Fold, Function, Ladder, Rung, State, folded, that_matter
+from dynadiag.render.ladder import STATES, Fold, Function, Ladder, Rung, State, bars_legend, folded, that_matter
 from dynadiag.render.palette import COLOURS, MONO, SANS, WIDTH
 from dynadiag.render.sanitise import REPLACEMENT, clean, clean_block, without_unseen, xml_text
 
@@ -37,7 +37,7 @@ _CLASSES: Mapping[str, tuple[Mapping[str, str], str]] = {
 def ladder_svg(found: Ladder, title: str, *, base: Path | None) -> str | None:
     """The picture of the functions that matter, long stretches folded; None where there is none."""
     functions = that_matter(found)
-    return _Drawing(base).drawn(functions, title) if functions else None
+    return _Drawing(base).drawn(functions, title, bars_legend(found)) if functions else None
 
 
 class _Drawing:
@@ -46,7 +46,7 @@ class _Drawing:
         self.base = base
         self.y = 34.0
 
-    def drawn(self, functions: Sequence[Function], title: str) -> str:
+    def drawn(self, functions: Sequence[Function], title: str, bars: str | None) -> str:
         self._add("title", _text(f"Source ladder: {title}"))
         self._add("desc", "The lines of the compiled functions, each marked as compiled, as a graph break, or as run in Python.")
         self._add("style", _style())
@@ -64,6 +64,9 @@ class _Drawing:
             for row in lines[:ROWS_AT_MOST]:
                 self._fold(row, one.depth) if isinstance(row, Fold) else self._row(row, one.depth)
         self._legend()
+        if bars:
+            self.y += 18
+            self._add("text", _text(bars, 130), {"class": "s", "x": _EDGE, "y": self.y})
         self.root.set("viewBox", f"0 0 {WIDTH} {self.y + 12:g}")
         self.root.set("height", f"{self.y + 12:g}")
         return without_unseen(ElementTree.tostring(self.root, encoding="unicode"), REPLACEMENT) + "\n"
@@ -91,10 +94,11 @@ class _Drawing:
         shift, y = depth * _INDENT, self.y
         group = self._add("g", None)
         self._add("title", _text(" · ".join((STATES[rung.state], *rung.graphs[:4], *rung.marks, *rung.notes)), 400), parent=group)
-        if rung.state == "break":
+        if rung.broke:
             at = {"class": "row", "x": _RAIL + shift + 12, "y": y, "width": WIDTH - _RAIL - shift - 12 - _EDGE, "height": _ROW}
             self._add("rect", None, at, group)
         self._mark(rung.state, _RAIL + shift, y, _ROW, group)
+        self._thin(rung.bars, _RAIL + shift, group)
         self._add("text", f"{rung.line}", {"class": "n", "x": _NUMBER + shift, "y": y + 14, "text-anchor": "end"}, group)
         code = clean_block(rung.code.expandtabs(4), limit=300, lines=1)
         whole = WIDTH - _CODE - shift - _EDGE - 6.0
@@ -132,9 +136,20 @@ class _Drawing:
         elif state == "unseen":
             self._add("rect", None, {"class": "unseen", "x": x + 0.5, "y": y, "width": 5, "height": height}, group)
 
+    def _thin(self, bars: Sequence[State], rail: float, group: ElementTree.Element | None = None) -> None:
+        """The bars of the ranks that differ, left of the wide one."""
+        for number, state in enumerate(bars):
+            x, y = rail - 8 - 5 * (len(bars) - 1 - number), self.y
+            if state in ("graph", "break"):
+                at = {"class": state, "x": x, "y": y if state == "graph" else y + 6, "width": 3, "height": _ROW if state == "graph" else 8}
+                self._add("rect", None, at, group)
+            elif state != "plain":
+                self._add("path", None, {"class": state, "d": f"M{x + 1.5:g} {y:g}v{_ROW}", "stroke-dasharray": "2 4"}, group)
+
     def _fold(self, fold: Fold, depth: int) -> None:
         shift = depth * _INDENT
         self._mark(fold.state, _RAIL + shift, self.y, _ROW)
+        self._thin(fold.bars, _RAIL + shift)
         said = f"… lines {fold.first} to {fold.last}" + ("" if fold.state == "graph" else f": {STATES[fold.state]}")
         self._add("text", said, {"class": "s", "x": _CODE + shift, "y": self.y + 14})
         self.y += _ROW

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.text import Text
 
 from dynadiag.render import wording
-from dynadiag.render.ladder import Fold, Function, Ladder, Rung, State, folded, that_matter
+from dynadiag.render.ladder import Fold, Function, Ladder, Rung, State, bars_legend, folded, that_matter
 from dynadiag.render.page import Page
 from dynadiag.render.sanitise import clean, clean_block
 
@@ -22,6 +22,7 @@ _MARKS: Mapping[State, tuple[str, str, str]] = {  # in Unicode, in ASCII, its co
     "unseen": ("┆", ".", "dim"),
     "plain": (" ", " ", "dim"),
 }
+_THIN: Mapping[State, str] = {"graph": "│", "break": "◇"}
 _SAID = {"graph": "", "eager": "runs in Python", "unseen": "runs in Python; not analysed: more breaks may follow", "plain": "", "break": ""}
 
 
@@ -48,7 +49,19 @@ def print_ladder(
             left -= len(lines)
     if functions is not None and total > functions:
         page.line(f"{wording.plural(total - functions, 'more function')}: --full", prefix="    ", style="dim")
+    if total and (legend := bars_legend(found)):
+        page.line(legend, prefix="    ", style="dim")
+    if total and found.bars:
+        for note in found.notes:
+            page.line(note, prefix="    ", style="dim")
     return total > 0
+
+
+def _bars(state: State, bars: Sequence[State], page: Page) -> Text:
+    """The marks at the left of a line: thin ones of ranks that differ, and the wide one."""
+    marks = [(_THIN.get(one, _MARKS[one][0]) if page.unicode else _MARKS[one][1], _MARKS[one][2]) for one in bars]
+    mark, plain, style = _MARKS[state]
+    return Text.assemble(*marks, (mark if page.unicode else plain, style))
 
 
 def _more(count: int, page: Page) -> None:
@@ -64,20 +77,18 @@ def _head(one: Function, page: Page, base: Path | None) -> None:
 
 
 def _row(rung: Rung, one: Function, page: Page) -> None:
-    mark, plain, style = _MARKS[rung.state]
     margin = "  " * one.depth
     code = clean_block(rung.code.expandtabs(4), limit=200, lines=1)
     head = Text.assemble(
-        margin, (f"{rung.line:>5} ", "dim"), (mark if page.unicode else plain, style), " ", (code, "" if rung.state != "plain" else "dim")
+        margin, (f"{rung.line:>5} ", "dim"), _bars(rung.state, rung.bars, page), " ", (code, "" if rung.state != "plain" else "dim")
     )
     said = "  ".join(part for part in (" ".join(rung.marks), " · ".join(rung.notes)) if part)
-    _two_columns(head, said, page, "red" if rung.state == "break" else "dim")
+    _two_columns(head, said, page, "red" if rung.broke else "dim")
 
 
 def _fold(fold: Fold, one: Function, page: Page) -> None:
-    mark, plain, style = _MARKS[fold.state]
     lines = f"{fold.first}-{fold.last}" if fold.last > fold.first else f"{fold.first}"
-    head = Text.assemble("  " * one.depth, (f"{lines:>5} ", "dim"), (mark if page.unicode else plain, style), (" ...", "dim"))
+    head = Text.assemble("  " * one.depth, (f"{lines:>5} ", "dim"), _bars(fold.state, fold.bars, page), (" ...", "dim"))
     _two_columns(head, _SAID[fold.state], page, "dim")
 
 
@@ -85,8 +96,8 @@ def _two_columns(head: Text, said: str, page: Page, style: str) -> None:
     """The head, cut where it has no room, and what is said of it: never folded, so that the ladder stays one."""
     room = page.width - 2
     said = clean(said, limit=120) if room >= _NARROWEST else ""
-    column = max(room * 11 // 20, _NARROWEST // 2)
-    width = min(max(column, min(head.cell_len, room - len(said) - 2)), room) if said else room
+    column, free = max(room * 11 // 20, _NARROWEST // 2), room - len(said) - 2
+    width = max(min(column, free), min(head.cell_len, max(column, free))) if said else room
     head = head.copy()
     if head.cell_len > width:
         head.truncate(max(1, width), overflow="ellipsis" if page.unicode else "crop")

@@ -18,7 +18,7 @@ from dynadiag.render.html.graphs import graphs as graphs_of
 from dynadiag.render.html.graphs import guards
 from dynadiag.render.html.tables import OURS, ROWS_AT_MOST, own_id
 from dynadiag.render.html.timeline import times
-from dynadiag.render.ladder import STATES, Ladder, Rung
+from dynadiag.render.ladder import STATES, Ladder, Rung, bars_legend
 from dynadiag.render.ladder_builder import ladder
 from dynadiag.render.sanitise import clean, clean_block
 from dynadiag.render.summary import circumstances, cut_short, present
@@ -67,6 +67,8 @@ def render(report: Report, directory: Path | None = None) -> str:
         issue=markdown.render(report),
         hidden_findings=max(0, len(report.findings) - FINDINGS_AT_MOST),
         legend=list(STATES.items()),
+        bars_legend=bars_legend(found),
+        bars_named=found.bars[1:],
         ladder_notes=found.notes,
         tables=listed,
         graph_notes=graph_notes,
@@ -186,6 +188,8 @@ def _functions(found: Ladder, base: Path | None, changed: Set[str]) -> Iterator[
                     "state": rung.state,
                     "means": STATES[rung.state],
                     "mark": _MARKS[rung.state],
+                    "thin": [(state, STATES[state]) for state in rung.bars],
+                    "broke": rung.broke and rung.state != "break",
                     "code": text,
                     "said": clean(" · ".join(_without_graph(rung)), limit=240),
                     "graphs": [name for name in rung.graphs[:3] if OURS.match(name)],

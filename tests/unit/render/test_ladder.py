@@ -14,7 +14,8 @@ from dynadiag.model import report as r
 from dynadiag.model import run as m
 from dynadiag.model.graph import Graph
 from dynadiag.model.location import Location, PayloadRef
-from dynadiag.render.ladder import Fold, folded
+from dynadiag.render.html.report_page import render
+from dynadiag.render.ladder import Fold, bars_legend, folded
 from dynadiag.render.ladder_builder import ladder
 from dynadiag.render.ladder_svg import ladder_svg
 from dynadiag.render.ladder_text import print_ladder
@@ -43,15 +44,21 @@ BRANCH, PRINT = LINES["if h.sum() > 0:"], LINES['print("h", h.item())']
 
 @pytest.fixture
 def made(tmp_path):
-    """A report on frames of `forward`: each (id, name, outcome, lines in its graph), with the sites given."""
+    """A report on frames of `forward`: each (name, outcome, lines in its graph), with the sites given; with `ranks` a frame on each."""
 
-    def make(frames, sites, *, functions=True, **parts):
+    def make(frames, sites, *, functions=True, ranks=(), **parts):
         log = tmp_path / "log"
         log.write_text("")
         graphs, recorded = [], []
         for number, (name, outcome, lines) in enumerate(frames):
             frame = m.Frame(
-                id=f"f{number}", key=m.CompileKey(0, 0, number, 0), attempts=1, name=name, file=FILE, line=FIRST, outcome=outcome
+                id=f"f{number}",
+                key=m.CompileKey(number if ranks else 0, 0, number, 0),
+                attempts=1,
+                name=name,
+                file=FILE,
+                line=FIRST,
+                outcome=outcome,
             )
             recorded.append(frame)
             stacks = [f'  File "{FILE}", line {line}, in {name}\n    code\n' for line in lines]
@@ -68,7 +75,7 @@ def made(tmp_path):
                 )
         run = m.Run(
             info=m.RunInfo(cwd="/home/me/proj"),
-            processes=(m.Process(index=0, log="log"),),
+            processes=tuple(m.Process(index=at, log="log", rank=rank) for at, rank in enumerate(ranks or (None,))),
             frames=tuple(recorded),
             graphs=tuple(graphs),
             functions=(m.SourceFunction(FILE, FIRST, "Net.forward", SOURCE),) if functions else (),
@@ -209,3 +216,61 @@ def test_the_picture_is_well_formed_and_the_same_each_time(made):
     root = ElementTree.fromstring(once)
     assert root.get("width") == "860" and "GB0170" in "".join(root.itertext())
     assert ladder_svg(ladder(replace(report, run=m.Run(info=m.RunInfo()), graph_breaks=())), "x", base=None) is None
+
+
+ALL = [LINES["h = self.body(x)"], LINES["h = h.relu()"], BRANCH, LINES["h = h + 1"]]
+
+
+def rank_report(made, ends, **parts):
+    """A rank each: how many lines of `forward` its graph has, the last ones if negative; one with fewer than all breaks at the branch."""
+    broke = [number for number, end in enumerate(ends) if 0 <= end < len(ALL)]
+    frames = [
+        ("forward", "broke" if number in broke else "compiled", ALL[:end] if end >= 0 else ALL[end:]) for number, end in enumerate(ends)
+    ]
+    sites = [site(BRANCH, tuple(f"f{number}" for number in broke), processes=tuple(broke))] if broke else []
+    return made(frames, sites, ranks=tuple(range(len(ends))), **parts)
+
+
+def test_a_rank_that_breaks_where_others_go_on_has_a_thin_bar_of_its_own(made):
+    found = ladder(rank_report(made, [4, 2, 4]))
+    rungs = {one.line: one for one in found.functions[0].rungs}
+    assert found.bars == ("ranks 0, 2", "rank 1")
+    assert (rungs[BRANCH].state, rungs[BRANCH].bars, rungs[BRANCH].broke) == ("graph", ("break",), True)
+    assert (rungs[BRANCH + 1].state, rungs[BRANCH + 1].bars) == ("graph", ("plain",))
+    assert (rungs[ALL[0]].state, rungs[ALL[0]].bars) == ("graph", ("graph",))
+    assert bars_legend(found) == "wide bar: ranks 0, 2; thin bar: rank 1"
+
+
+@pytest.mark.parametrize("ends", [[4, 4, 4], [4], [2, 2]])
+def test_ranks_alike_and_a_single_one_have_no_bars(made, ends):
+    found = ladder(rank_report(made, ends))
+    assert found.bars == ()
+    assert all(one.bars == () for one in found.functions[0].rungs)
+    assert bars_legend(found) is None
+
+
+def test_more_than_three_different_ranks_are_counted(made):
+    found = ladder(rank_report(made, [4, 4, 0, 1, 2, -1]))
+    assert found.bars == ("ranks 0, 1", "rank 2", "rank 3", "rank 4")
+    assert found.notes[0] == "1 more rank differs, without a bar"
+
+
+def test_bars_of_ranks_are_in_the_terminal_and_the_picture_with_a_legend(made):
+    found = ladder(rank_report(made, [4, 2, 4]))
+    stream = io.StringIO()
+    print_ladder(found, Page(Console(file=stream, width=100, force_terminal=False)), base=None)
+    text = stream.getvalue()
+    row = next(line for line in text.split("\n") if "if h.sum() > 0:" in line)
+    assert row.split()[1] in ("◇┃", "*|")
+    assert "wide bar: ranks 0, 2; thin bar: rank 1" in text
+    root = ElementTree.fromstring(ladder_svg(found, "title", base=None))
+    thin = [one for one in root.iter("{http://www.w3.org/2000/svg}rect") if one.get("width") == "3"]
+    assert [one.get("class") for one in thin] == ["graph", "graph", "break"]
+    assert any("thin bar: rank 1" in str(one.text) for one in root.iter("{http://www.w3.org/2000/svg}text"))
+
+
+def test_bars_of_ranks_are_in_the_page(made):
+    page = "".join(render(rank_report(made, [4, 2, 4])))
+    assert "wide bar: ranks 0, 2; thin bar: rank 1." in page
+    assert '<i class="break" title="rank 1: graph break"></i>' in page
+    assert '<td class="thin">' not in "".join(render(rank_report(made, [4, 4])))
