@@ -14,7 +14,7 @@ from dynadiag.errors import DynadiagError
 from dynadiag.trace.sources import is_recording, recording_at
 
 _VALUES = {"--format": "format", "-f": "format", "--output": "output", "-o": "output"}
-_FORMATS = frozenset({"text", "json", "md"})
+_FORMATS = frozenset({"text", "json", "md", "html"})
 
 
 @dataclass(frozen=True)

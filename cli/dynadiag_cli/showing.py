@@ -35,7 +35,7 @@ _NO_LINKS = (None, "dumb", "linux")  # terminals that do not know OSC 8, or take
 
 @dataclass(frozen=True, kw_only=True)
 class ShowOptions:
-    """How to show a report: `format` text, json or md; `output` a file, "-" or None; `renderer` None draws nothing.
+    """How to show a report: `format` text, json, md or html; `output` a file, "-" or None; `renderer` None draws nothing.
 
     `full` prints the tables too, `verbose` torch's explanations as well, `quiet` only the verdict; `color` is auto, always or never;
     `limit` findings (0 all, None as many as usual); `show_free` lists mutations that cost nothing;
@@ -55,16 +55,19 @@ class ShowOptions:
     trace: str | None = None
 
 
-def explain_recording(path: Path, *, out: Path | None, force: bool, options: ShowOptions) -> Report:
-    """Read a run directory or a log, print its report (stdout unless told otherwise), and refresh the files of a run of ours."""
-    directory = _report_directory(path, out, force)
+def explain_recording(path: Path, *, out: Path | None, force: bool, options: ShowOptions, page: bool = False) -> tuple[Report, Path | None]:
+    """Read a run directory or a log, print its report (stdout unless told otherwise), and refresh the files of a run of ours.
+
+    Gives the report, and the folder with its files: `out`, the run directory, for another log with `page` a new one in `dynadiag-runs`.
+    """
+    directory = _report_directory(path, out, force, new=page)
     with without_gc():
         report = _build(_load(path), path)
         if directory is not None:
             report = _write_files(report, directory, options)
         _write_trace(report, options)
-        _print(report, options, default=sys.stdout, directory=directory)
-    return report
+        _print(report, options, default=sys.stdout, directory=directory, log=path)
+    return report, directory
 
 
 @contextmanager
@@ -79,13 +82,21 @@ def without_gc() -> Iterator[None]:
             gc.enable()
 
 
-def _report_directory(path: Path, out: Path | None, force: bool) -> Path | None:
-    """Where files go: into `--out`, into a run directory of ours, or nowhere."""
-    from dynadiag.record.directory import chosen_directory, is_run_directory, write_marker
+def _report_directory(path: Path, out: Path | None, force: bool, *, new: bool) -> Path | None:
+    """Where files go: into `--out`, into a run directory of ours, where asked for into a new folder, or nowhere."""
+    from dynadiag.record.directory import chosen_directory, is_run_directory, new_directory, write_marker
 
-    if out is None:
-        return path if is_run_directory(path) else None
-    directory = chosen_directory(out, force=force)
+    if out is None and is_run_directory(path):
+        return path
+    if out is not None:
+        directory = chosen_directory(out, force=force)
+    elif new:
+        try:
+            directory = new_directory(Path.cwd(), path.resolve().name, latest=False).relative_to(Path.cwd())
+        except OSError as error:
+            raise OutputError(f"cannot make a folder for the page: {error.strerror or error}: use --out DIR") from error
+    else:
+        return None
     write_marker(directory, {"dynadiag": dynadiag.__version__, "command": None, "read_from": str(path)})
     return directory
 
@@ -241,7 +252,7 @@ def _write(report: Report, directory: Path, name: str, render: Callable[[Report]
     return report
 
 
-def _print(report: Report, options: ShowOptions, *, default: IO[str], directory: Path | None) -> None:
+def _print(report: Report, options: ShowOptions, *, default: IO[str], directory: Path | None, log: Path | None = None) -> None:
     if options.format == "json":
         from dynadiag.render import json_report
 
@@ -249,6 +260,11 @@ def _print(report: Report, options: ShowOptions, *, default: IO[str], directory:
             json_report.write(report, sys.stdout if options.output else default)
         else:
             emit(json_report.dumps(report), options.output, default)
+        return
+    if options.format == "html":
+        from dynadiag.render.html import report_page
+
+        _emit(report_page.render(report, directory), options.output, default)
         return
     if options.format == "md":
         from dynadiag.render import markdown
@@ -277,9 +293,9 @@ def _print(report: Report, options: ShowOptions, *, default: IO[str], directory:
             links=links,
         )
     elif options.limit is None:
-        terminal.print_summary(report, page, directory=directory, links=links)
+        terminal.print_summary(report, page, directory=directory, links=links, log=log)
     else:
-        terminal.print_summary(report, page, limit=limit, lines=None, directory=directory, links=links)
+        terminal.print_summary(report, page, limit=limit, lines=None, directory=directory, links=links, log=log)
     if into_file:
         emit(text.getvalue(), options.output, default)
 

@@ -14,7 +14,6 @@ from dynadiag.trace.sources import is_recording, recording_at
 from dynadiag_cli.command_line import ANALYSIS, MODE, RECORDING, REPORT, Color
 
 if TYPE_CHECKING:
-    from dynadiag.model import Report
     from dynadiag.record import RecordResult
 
 EXAMPLES = """Examples:
@@ -31,6 +30,7 @@ class Format(enum.StrEnum):
     text = "text"
     json = "json"
     md = "md"
+    html = "html"
 
 
 def explain(
@@ -152,7 +152,12 @@ def explain(
             help="Also write the compile phases to FILE, for Perfetto and chrome://tracing.",
         ),
     ] = None,
-    open_report: Annotated[bool, typer.Option("--open", rich_help_panel=REPORT, help="Open report.html in a browser afterwards.")] = False,
+    open_report: Annotated[
+        bool,
+        typer.Option(
+            "--open", rich_help_panel=REPORT, help="Open report.html in a browser afterwards; for a log it is written to dynadiag-runs/."
+        ),
+    ] = False,
 ) -> None:
     """Say where the graph breaks, what recompiles, what ran eager, why, and what to change.
 
@@ -183,8 +188,9 @@ def explain(
         if parity:
             raise UsageError(f"--parity compares while the script runs: record the script again, or use `dynadiag parity {target[0]}`")
         recorded = recording_at(recorded)
-        report = showing.explain_recording(recorded, out=out, force=force, options=show)
-        _open(report, out or recorded, open_report)
+        _, directory = showing.explain_recording(recorded, out=out, force=force, options=show, page=open_report)
+        if open_report and directory is not None:
+            showing.open_page(directory)
         raise typer.Exit(0)
     comparing = (parity_calls if parity else 0, parity_cap_mib << 20)
     result = _record(
@@ -258,10 +264,3 @@ def _probe(directory: Path) -> None:
     seal_again(directory)
     if why_not is not None:
         print(f"dynadiag: {why_not}", file=sys.stderr)
-
-
-def _open(report: Report, directory: Path, wanted: bool) -> None:
-    from dynadiag_cli import showing
-
-    if wanted and report.pictures:
-        showing.open_page(directory)

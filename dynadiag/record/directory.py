@@ -25,8 +25,8 @@ _LONGEST_MARKER_BYTES = 4 << 20
 _PRIVATE = 0o700  # a log holds source lines, paths and command lines
 
 
-def new_directory(base: Path, program: str) -> Path:
-    """A fresh `dynadiag-runs/NNNN-<program>` under `base`, with `latest` and a `.gitignore` beside it. Raises OSError."""
+def new_directory(base: Path, program: str, *, latest: bool = True) -> Path:
+    """A fresh `dynadiag-runs/NNNN-<program>` under `base`, with a `.gitignore` beside it and `latest` leading to it. Raises OSError."""
     runs = base / RUNS
     make_folder_inside(base, RUNS)
     if not os.path.lexists(runs / ".gitignore"):
@@ -37,7 +37,8 @@ def new_directory(base: Path, program: str) -> Path:
             directory.mkdir(_PRIVATE)
         except FileExistsError:
             continue
-        point_latest(runs, directory.name)
+        if latest:
+            point_latest(runs, directory.name)
         return directory
 
 

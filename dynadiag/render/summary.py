@@ -30,15 +30,25 @@ _LABEL = "bold"
 
 
 def write_summary(
-    report: Report, page: Page, *, limit: int | None = BRIEF_LIMIT, lines: int | None = BRIEF_LINES, base: Path, folder: str | None
+    report: Report,
+    page: Page,
+    *,
+    limit: int | None = BRIEF_LIMIT,
+    lines: int | None = BRIEF_LINES,
+    base: Path,
+    folder: str | None,
+    log: Path | None = None,
 ) -> None:
-    """Write the parts in their order; after `lines` lines no further finding begins. `folder` is where the report's files are."""
+    """Write the parts in their order; after `lines` lines no further finding begins.
+
+    `folder` is where the report's files are; where there are none, `log` is the log that was read.
+    """
     write_opening(report, page)
     page.blank()
     if print_ladder(ladder(report), page, base=base):
         page.blank()
     shown = _findings(report, page, limit=limit, lines=lines, base=base)
-    _closing(report, page, shown=shown, folder=folder)
+    _closing(report, page, shown=shown, folder=folder, log=log)
 
 
 def write_opening(report: Report, page: Page) -> None:
@@ -154,7 +164,7 @@ def severities(report: Report) -> str:
     return f"{wording.plural(len(report.findings), 'finding')}, most expensive first ({parts})"
 
 
-def _closing(report: Report, page: Page, *, shown: int, folder: str | None) -> None:
+def _closing(report: Report, page: Page, *, shown: int, folder: str | None, log: Path | None) -> None:
     notes = wording.notes(report)
     rows = [("", clean(row)) for row in _parity(report)] + [("note: ", clean(note, limit=240)) for note in notes[:_BRIEF_NOTES]]
     if rows:
@@ -167,9 +177,12 @@ def _closing(report: Report, page: Page, *, shown: int, folder: str | None) -> N
     if looked_up:
         page.whole(f"dynadiag rule {' '.join(looked_up)}", prefix="more on a code: ")
     if hidden:
-        full = "--full" if folder is None else f"`{shlex.join(('dynadiag', 'explain', '--full', folder))}`"
+        read = folder if log is None else str(log)
+        full = "--full" if read is None or clean_block(read) != read else f"`{shlex.join(('dynadiag', 'explain', '--full', read))}`"
         page.line(f"{full} also shows {', '.join(hidden)}.")
     _next(report, page)
+    if folder is None and log is not None and clean_block(str(log)) == str(log):
+        page.whole(shlex.join(("dynadiag", "explain", "--open", str(log))), prefix=Text("page  ", style=_LABEL))
 
 
 def _parity(report: Report) -> Iterator[str]:

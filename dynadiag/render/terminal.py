@@ -93,13 +93,15 @@ def print_summary(
     base: Path | None = None,
     directory: Path | None = None,
     links: bool = False,
+    log: Path | None = None,
 ) -> None:
     """Print what to know first: the counts that are not zero, the most expensive findings, what is left out, and what to type next.
 
-    The parameters are those of `print_report`, and `lines`: after so many lines no further finding begins.
+    The parameters are those of `print_report`; `lines`: after so many lines no further finding begins; `log`: what was read.
     """
     base = base or _current_folder()
-    write_summary(report, Page(console, links=links), limit=limit, lines=lines, base=base, folder=_folder(report, base, directory))
+    folder = _folder(report, base, directory)
+    write_summary(report, Page(console, links=links), limit=limit, lines=lines, base=base, folder=folder, log=log)
 
 
 def print_verdict(report: Report, console: Console) -> None:

@@ -115,7 +115,7 @@ def explain(path: Path, _: Path, chance: random.Random) -> str | None:
     )
     told, errors = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(told), contextlib.redirect_stderr(errors):
-        report = showing.explain_recording(path, out=None, force=False, options=options)
+        report, _ = showing.explain_recording(path, out=None, force=False, options=options)
     if form == "json":
         json.loads(told.getvalue(), parse_constant=_no_constant)
     if form == "text" and (alive := _alive(report_page.render(report))):

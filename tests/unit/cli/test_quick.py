@@ -86,9 +86,10 @@ def by_typer(words: list[str]) -> tuple[Path, showing.ShowOptions]:
     """What Typer's way hands to the part that reads and prints."""
     calls = []
 
-    def explain_recording(path, *, out, force, options):
-        assert (out, force) == (None, False)
+    def explain_recording(path, *, out, force, options, page):
+        assert (out, force, page) == (None, False, False)
         calls.append((path, options))
+        return None, None
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(showing, "explain_recording", explain_recording)
@@ -100,7 +101,7 @@ def by_typer(words: list[str]) -> tuple[Path, showing.ShowOptions]:
 
 def test_the_command_takes_the_quick_way_and_leaves_it_for_completion(folder, monkeypatch):
     calls = []
-    monkeypatch.setattr(showing, "explain_recording", lambda path, **rest: calls.append(path))
+    monkeypatch.setattr(showing, "explain_recording", lambda path, **rest: (calls.append(path), None))
     monkeypatch.setattr(sys, "argv", ["dynadiag", "explain", str(folder / "trace.log")])
     with pytest.raises(SystemExit) as end:
         command.main()

@@ -103,3 +103,36 @@ def test_only_files_of_an_own_run_are_compared(tmp_path, monkeypatch):
     assert report.changed_sources == (str(source),)
     assert "train.py changed since this was recorded" in report_page.render(report)
     assert "train.py changed since this was recorded" in json_report.dumps(report)
+
+
+TEXT_LOG = """Graph break in user code at /home/me/net.py:7
+Reason: Unsupported: Data-dependent branching
+User code traceback:
+  File "/home/me/net.py", line 7, in forward
+    if x.sum() > 0:
+"""
+
+
+def test_the_page_of_a_log_is_one_flag_away_and_the_report_says_so(tmp_path, monkeypatch):
+    opened = []
+    monkeypatch.setattr(showing.webbrowser, "open", opened.append)
+    monkeypatch.chdir(tmp_path)
+    log = tmp_path / "from a colleague.log"
+    log.write_text(TEXT_LOG)
+    told = CliRunner().invoke(app, ["explain", log.name])
+    assert told.output.rstrip().endswith("page  dynadiag explain --open 'from a colleague.log'")
+    assert [path.name for path in tmp_path.iterdir()] == [log.name]
+    told = CliRunner().invoke(app, ["explain", "--open", log.name])
+    page = tmp_path / "dynadiag-runs" / "0001-from-a-colleague" / "report.html"
+    assert (told.exit_code, opened) == (0, [page.as_uri()])
+    assert "Files in dynadiag-runs/0001-from-a-colleague/: report.html" in told.output
+    assert "dynadiag explain --open" not in told.output
+    assert not (tmp_path / "dynadiag-runs" / "latest").exists()
+
+
+def test_the_page_can_be_the_format_of_the_report(tmp_path):
+    log = tmp_path / "trace.log"
+    log.write_text(TEXT_LOG)
+    told = CliRunner().invoke(app, ["explain", "--format", "html", "-o", str(tmp_path / "page.html"), str(log)])
+    assert told.exit_code == 0
+    assert (tmp_path / "page.html").read_text("utf-8").startswith("<!doctype html>")
