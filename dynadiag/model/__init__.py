@@ -7,6 +7,7 @@ Times are in seconds and sizes in bytes unless the name carries another unit. Id
 `m#` mutation, `x#` fallback, `c#` guard set, `d#` difference between ranks, `n#` finding; unique within a report.
 """
 
+from dynadiag.model.compiled import CacheEvent
 from dynadiag.model.graph import Graph, GraphKind, MutationRecord, Node, TracedInput
 from dynadiag.model.location import Location, PayloadRef
 from dynadiag.model.report import (
@@ -31,7 +32,6 @@ from dynadiag.model.report import (
 )
 from dynadiag.model.run import (
     BreakEvent,
-    CacheEvent,
     CompileCall,
     CompileKey,
     CompileMetrics,

@@ -1,7 +1,8 @@
-"""What a page shows of single compilations: texts that stay in the log, timed phases, facts about symbolic shapes."""
+"""What a page shows of single compilations (texts that stay in the log, timed phases, facts about shapes), and of compiled calls."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -17,6 +18,41 @@ class Listing:
     frame: str
     attempt: int
     text: PayloadRef
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledWork:
+    """One warmed-up call, the `call`-th of `function` in its process, looked at from inside.
+
+    `in_graphs` counts the operators of the graphs that ran in it, `outside` those that it dispatched elsewhere, both without a backward;
+    `regions` says how often each compiled frame ran.
+    """
+
+    process: int
+    function: str
+    call: int
+    in_graphs: int
+    outside: int
+    graphs: int
+    regions: Mapping[str, int]
+
+
+class CompiledTime(NamedTuple):
+    """How long some warmed-up calls took by the host's clock, and how much of that in compiled graphs, in seconds."""
+
+    process: int
+    graph_s: float
+    call_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheEvent:
+    """One look-up in a compile cache: `cache` is fx_graph, aotautograd or another, `result` hit, miss or bypass."""
+
+    frame: str | None
+    cache: str
+    result: str
+    why: str | None = None
 
 
 class Span(NamedTuple):

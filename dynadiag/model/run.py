@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from dynadiag.model.compiled import Listing, ShapeFact, Span
+from dynadiag.model.compiled import CacheEvent, CompiledTime, CompiledWork, Listing, ShapeFact, Span
 from dynadiag.model.graph import Graph, MutationRecord, TracedInput
 from dynadiag.model.location import Location
 
@@ -55,7 +55,7 @@ class RegistryEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """One recorded process: who it was, how much of its log could be used, and how many `calls` it made of what `torch.compile` gave."""
+    """One recorded process: how much of its log could be used, its `calls` of what was compiled, `no_work`: why none was looked into."""
 
     index: int
     log: str
@@ -77,6 +77,7 @@ class Process:
     hooks: Mapping[str, str] = field(default_factory=dict)
     counters: Mapping[str, Mapping[str, int]] | None = None
     calls: int | None = None
+    no_work: str | None = None
     finished: bool = False
 
 
@@ -196,26 +197,15 @@ class Phase:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CacheEvent:
-    """One look-up in a compile cache: `cache` is fx_graph, aotautograd or another, `result` hit, miss or bypass."""
-
-    frame: str | None
-    cache: str
-    result: str
-    why: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
     """Something that went wrong or was switched off in the recorded process, as recorded there.
 
     Kinds: `error` (a `dynamo_error`), `suppressed_error`, `recompile_limit`, `stance`, `disabled`, `no_graph`, `aot_rejected`,
     `recorder` (a hook of ours failed), `no_cost` (why `--cost` measured nothing), `log_limit`, `backend_error`, `env_disabled`,
-    `backward_error` (a backward did not compile; its forward may have run),
-    `cached_code` (it came from torch's code cache and was not traced),
-    `cudagraph_skip` (torch's reason; told in the first call, or while compiling), `cudagraph_partition` (a part of a graph that is no
-    CUDA graph), `cudagraph_rerecord` (a CUDA graph that was recorded once more),
-    `unlogged_skip` (a frame was left because of a break that torch does not tell, since logging is off).
+    `backward_error` (a backward did not compile; its forward may have run), `cached_code` (it came from torch's code cache and was not
+    traced), `cudagraph_skip` (torch's reason; told in the first call, or while compiling), `cudagraph_partition` (a part of a graph that is
+    no CUDA graph), `cudagraph_rerecord` (a CUDA graph that was recorded once more), `unlogged_skip` (a frame was left because of a break
+    that torch does not tell, since logging is off).
     """
 
     kind: str
@@ -234,7 +224,7 @@ class RegionCost:
     Of a region behind a break `break_us` is the host's time from the graph before to its own, `waiting_us` the part of it that waits for
     the device; with a device in the profile (`on_device`) `gain_us` is what a call gains without the break, at least and at most,
     give or take `gain_error_us`, or `gain_why_not`; it leaves out what one `backward` in place of two gains, where one ran.
-    `step_us` is the time of all profiled calls of the program's step without a profiler, known where a device was timed.
+    `step_us` is the time of all profiled calls of the step without a profiler, known where a device was timed.
     """
 
     process: int
@@ -390,6 +380,8 @@ class Run:
     listings: tuple[Listing, ...] = ()
     spans: tuple[Span, ...] = ()
     shape_facts: tuple[ShapeFact, ...] = ()
+    work: tuple[CompiledWork, ...] = ()
+    work_times: tuple[CompiledTime, ...] = ()
 
     def frame(self, frame_id: str) -> Frame | None:
         """The frame with this id, or None."""

@@ -18,6 +18,7 @@ from dynadiag.torch_compat.dispatch import library_kernels
 from dynadiag.torch_compat.dynamo import compiled_calls, counters, frames, graphs, options, registry, switches
 from dynadiag.torch_compat.inductor import cudagraph_skips
 from dynadiag.torch_compat.trace import context, stacks, structured
+from dynadiag.torch_compat.trace.compiled_work import WorkMeter
 from dynadiag.torch_compat.trace.cost import CostMeter
 from dynadiag.torch_compat.trace.hooks import Hooks
 
@@ -30,7 +31,8 @@ class Recorder:
     def __init__(self, supervisor_pid: int | None, dynadiag: str, *, cost: bool = False, parity: tuple[int, int] = (0, 0)) -> None:
         self.writers: list[writer.TraceWriter] = []
         self.hooks = Hooks(self)
-        self.calls = compiled_calls.CallCounter()
+        self.work = WorkMeter(self, timed=cost)
+        self.calls = compiled_calls.CallCounter(self.work)
         self._dynadiag = dynadiag
         self._started_by = "main" if supervisor_pid in (None, os.getppid()) else "child"
         self._pid = os.getpid()
@@ -132,6 +134,7 @@ class Recorder:
                     self._precede(log, metadata, payload)
                 log.record(metadata, payload, record.pathname, record.lineno)
             if isinstance(metadata, dict) and "dynamo_start" in metadata:
+                self.work.compiles()
                 self._entered(stacks.entry_stack())
         except Exception as error:  # noqa: BLE001 - border: our handler in the user's process
             self.failed("handler", error)
@@ -194,7 +197,12 @@ class Recorder:
         log.artifact("dynadiag_hooks", dict(self.hooks.health), {}, beyond_cap=True)
         log.artifact(
             "dynadiag_exit",
-            {"counters": counters.snapshot(), "device": environment.device_name(), "calls": self.calls.begun},
+            {
+                "counters": counters.snapshot(),
+                "device": environment.device_name(),
+                "calls": self.calls.begun,
+                "no_compiled_work": self.work.why_not(),
+            },
             {},
             beyond_cap=True,
         )
@@ -220,7 +228,7 @@ class Recorder:
             library_kernels.watch_library(library, self.hooks)
 
     def _on_output_graph(self, output_graph: ModuleType) -> None:
-        graphs.watch_graphs(output_graph, self.hooks, self.cost)
+        graphs.watch_graphs(output_graph, self.hooks, self.cost, self.work)
         if self._parity_calls:
             self.hooks.install("parity", lambda: self._compare_calls(output_graph))
 
@@ -236,6 +244,7 @@ class Recorder:
 
     def _on_eval_frame(self, eval_frame: ModuleType) -> None:
         switches.watch_stance(eval_frame, self.hooks)
+        self.work.watch(eval_frame, self.hooks)
         self.calls.watch(eval_frame, self.hooks)
 
     def _on_dynamo(self, dynamo: ModuleType) -> None:
@@ -247,6 +256,7 @@ class Recorder:
 
     def _on_reset(self) -> None:
         self._epoch += 1
+        self.work.reset()
         self.artifact("dynadiag_reset", {"epoch": self._epoch}, context=False)
 
 

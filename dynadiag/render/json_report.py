@@ -10,6 +10,7 @@ from dataclasses import fields, is_dataclass
 from operator import attrgetter
 from typing import IO, Any
 
+from dynadiag.facts.compiled_work import NO_TIME, breaks_in, compiled_work, why_no_work
 from dynadiag.model.graph import Graph
 from dynadiag.model.report import (
     SCHEMA_VERSION,
@@ -21,7 +22,7 @@ from dynadiag.model.report import (
     Report,
     Transition,
 )
-from dynadiag.model.run import Frame, Process
+from dynadiag.model.run import Frame, Process, Run
 from dynadiag.render import finite_json, wording
 from dynadiag.render.completeness import completeness, not_ended
 from dynadiag.render.mutation_entries import mutation_entry
@@ -124,6 +125,8 @@ def _parts(report: Report) -> Iterable[tuple[str, Any]]:
         "parity_why": _known(report.parity, NO_PARITY),
         "could_happen": _could_happen(report),
         "could_happen_why": _known(report.replayed, NO_REPLAY),
+        "compiled_work": _compiled_work(report.run),
+        "compiled_work_why": why_no_work(report.run),
         "ranks": report.ranks,
         "notes": (*wording.changed_sources(report), *report.notes),
         "failed_passes": report.failed_passes,
@@ -336,6 +339,35 @@ def _could_happen(report: Report) -> dict[str, Any] | None:
         return None
     told = report.replayed
     return {"torch": plain(told.torch), "graphs": told.graphs, "compared": told.compared, "findings": len(told.findings)}
+
+
+def _compiled_work(run: Run) -> dict[str, Any] | None:
+    work = compiled_work(run)
+    if work is None:
+        return None
+    entry = {
+        "operators": work.operators,
+        "operators_compiled": work.compiled,
+        "share": work.share,
+        "share_why": _known(work.share, "the calls that were looked at run no operator"),
+        "graphs_per_call": work.graphs,
+        "breaks_per_call": work.breaks,
+        "time_share": work.time,
+        "time_share_why": _known(work.time, NO_TIME),
+    }
+    calls = [
+        {
+            "process": one.process,
+            "function": one.function,
+            "call": one.call,
+            "operators": one.in_graphs + one.outside,
+            "operators_compiled": one.in_graphs,
+            "graphs": one.graphs,
+            "breaks": breaks_in(one, run),
+        }
+        for one in run.work
+    ]
+    return dict(plain(entry | {"calls": calls}))
 
 
 def _compile_time(item: CompileTime | None) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rich.text import Text
 
+from dynadiag.facts.compiled_work import compiled_work
 from dynadiag.facts.wording import script_arguments, unique
 from dynadiag.masking import MASK
 from dynadiag.model import codes
@@ -55,7 +56,11 @@ def write_opening(report: Report, page: Page) -> None:
     """The verdict, the counts that are not zero, and how the program ended."""
     write_failed_passes(report, page)
     write_verdict(report, page)
-    counts = ", ".join(present(report, told=verdict(report) is not None))
+    told = verdict(report) is not None
+    work = None if told else compiled_work(report.run)
+    if work is not None and work.operators:
+        page.line(wording.compiled_work(work), style="bold")
+    counts = ", ".join(present(report, told=told))
     if counts or not wording.nothing_compiled(report):
         page.line(counts or "no graph breaks, recompiles or fallbacks", style="bold")
     _circumstances(report, page)

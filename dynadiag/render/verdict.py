@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dynadiag.facts.almost_nothing import AlmostNothing, almost_nothing
+from dynadiag.facts.compiled_work import compiled_work
 from dynadiag.facts.user_frames import own_frame
 from dynadiag.facts.wording import rank_text, short_place
 from dynadiag.model import codes
@@ -33,8 +34,12 @@ def verdict(report: Report) -> str | None:
     in_python = _in_python(found)
     if not found.graphs:
         return f"NO GRAPH IS COMPILED: {in_python}"
-    graphs = wording.plural(found.graphs, "graph")
-    return f"ALMOST NOTHING IS COMPILED: {wording.plural(found.operators, 'operator')} in {graphs}; {in_python}"
+    work = compiled_work(report.run)
+    if work is None or not work.operators:
+        size = f"{wording.plural(found.operators, 'operator')} in {wording.plural(found.graphs, 'graph')}"
+    else:
+        size = f"{work.compiled:,} of the {wording.plural(work.operators, 'operator')} of a call"
+    return f"ALMOST NOTHING IS COMPILED: {size}; {in_python}"
 
 
 def _in_python(found: AlmostNothing) -> str:

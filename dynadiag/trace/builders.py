@@ -7,13 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dynadiag.model.compiled import Listing, ShapeFact
+from dynadiag.model.compiled import CacheEvent, CompiledTime, CompiledWork, Listing, ShapeFact
 from dynadiag.model.graph import Graph, MutationRecord, TracedInput
 from dynadiag.model.location import Location
 from dynadiag.model.parity import ParityCall
 from dynadiag.model.run import (
     BreakEvent,
-    CacheEvent,
     CompileCall,
     CompileKey,
     CompileMetrics,
@@ -176,6 +175,8 @@ class RunBuilder:
     functions: dict[tuple[str, int], SourceFunction] = field(default_factory=dict)
     listings: list[Listing] = field(default_factory=list)
     shape_facts: dict[ShapeFact, None] = field(default_factory=dict)
+    work: list[CompiledWork] = field(default_factory=list)
+    work_times: list[CompiledTime] = field(default_factory=list)
     shared: dict[Any, Any] = field(default_factory=dict)
     texts: dict[tuple[str, int], int] = field(default_factory=dict)
     graphs_seen: int = 0

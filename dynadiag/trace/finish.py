@@ -59,6 +59,8 @@ def finish(run: RunBuilder, sources: Sources) -> Run:
         listings=tuple(run.listings),
         spans=tuple(span for process in run.processes for span in process.clock.timed(process.index)),
         shape_facts=_shape_facts(run),
+        work=tuple(run.work),
+        work_times=tuple(run.work_times),
     )
 
 

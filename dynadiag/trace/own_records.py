@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from dynadiag.masking import masked_arguments, masked_setting
+from dynadiag.model.compiled import CompiledTime, CompiledWork
 from dynadiag.model.graph import Graph
 from dynadiag.model.location import Location, PayloadRef
 from dynadiag.model.run import CompileCall, Problem, RegionCost, RegistryEntry, SourceFunction
@@ -28,6 +30,7 @@ _MOST_BLOCKS = 2_000
 _LONGEST_BLOCK = 8_000
 _MOST_FUNCTIONS = 5_000
 _LONGEST_FUNCTION = 40_000
+_REGION = re.compile(r"(\d{1,9})/(\d{1,9})")
 _MOST_ENDED = 20  # exceptions that ended a process: one does, or one a thread
 
 
@@ -295,12 +298,52 @@ def _ends(value: object) -> tuple[float, float] | None:
     return (ends[0], ends[1]) if len(ends) == 2 and ends[0] is not None and ends[1] is not None else None
 
 
+def compiled_work(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
+    """`dynadiag_compiled_work`: what one call of a compiled function ran inside and outside graphs."""
+    facts = record.object()
+    call, outside = as_id(facts.get("call")), as_id(facts.get("outside"))
+    graphs = [[as_id(number) for number in as_list(pair)] for pair in as_dict(facts.get("graphs")).values()]
+    sizes = [(pair[0], pair[1]) for pair in graphs if len(pair) == 2 and pair[0] is not None and pair[1] is not None]
+    if call is None or outside is None or len(sizes) < len(graphs):
+        raise BadRecordError("compiled_work is mistyped")
+    regions: dict[str, int] = {}
+    for name, count in as_dict(facts.get("regions")).items():
+        ids = _REGION.fullmatch(name)
+        frame = run.known_frame(process, {"frame_id": int(ids[1]), "frame_compile_id": int(ids[2])}) if ids else None
+        if frame is not None and (times := as_id(count)):
+            regions[frame.id] = times
+    if run.room.take("calls looked at", record.payload_length):
+        run.work.append(
+            CompiledWork(
+                process=process.index,
+                function=run.share((as_text(facts.get("function")) or "?")[:LONGEST_ERROR]),
+                call=call,
+                in_graphs=sum(times * size for times, size in sizes),
+                outside=outside,
+                graphs=sum(times for times, _ in sizes),
+                regions=regions,
+            )
+        )
+
+
+def compiled_time(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
+    """`dynadiag_compiled_time`: how much of some calls' time was spent in graphs."""
+    facts = record.object()
+    graph_s, call_s = as_float(facts.get("graph_s")), as_float(facts.get("call_s"))
+    if graph_s is None or not call_s or not 0 <= graph_s <= call_s:
+        raise BadRecordError("compiled_time is mistyped")
+    if run.room.take("calls looked at"):
+        run.work_times.append(CompiledTime(process.index, graph_s, call_s))
+
+
 def leave(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
     """`dynadiag_exit`: the interpreter ended normally; Dynamo's counters as they were then."""
     process.finished = True
     facts = record.object()
     _name_device(process, facts)
     process.calls = as_id(facts.get("calls"))
+    if (why := as_text(facts.get("no_compiled_work"))) is not None:
+        process.facts["no_work"] = run.share(why[:LONGEST_ERROR])
     counters = as_dict(facts.get("counters"))
     process.counters = {
         group: {
@@ -322,6 +365,8 @@ BY_ARTIFACT: dict[str, Handler] = {
     "dynadiag_reset": reset,
     "dynadiag_hooks": hooks,
     "dynadiag_cost": cost,
+    "dynadiag_compiled_work": compiled_work,
+    "dynadiag_compiled_time": compiled_time,
     "dynadiag_parity": parity,
     "dynadiag_exit": leave,
 }

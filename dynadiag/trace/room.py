@@ -32,6 +32,7 @@ _KINDS: dict[str, tuple[int, int]] = {
     "texts of output code": (50_000, 400),
     "guard trees": (100_000, 400),
     "facts of shapes": (20_000, 600),
+    "calls looked at": (20_000, 400),
     "profiled regions": (20_000, 400),
     "torch.compile calls": (20_000, 800),
     "compared calls": (100_000, 1000),

@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from dynadiag.model.compiled import CacheEvent
 from dynadiag.model.graph import Graph, GraphKind
 from dynadiag.model.location import PayloadRef
-from dynadiag.model.run import SOFT_ERRORS, BreakEvent, CacheEvent, CompileMetrics, Problem, RecompileEvent, Symbol
+from dynadiag.model.run import SOFT_ERRORS, BreakEvent, CompileMetrics, Problem, RecompileEvent, Symbol
 from dynadiag.trace import compiled_records
 from dynadiag.trace.break_text import BreakText, last_exception, parse_break, parse_reason
 from dynadiag.trace.builders import FrameBuilder, ProcessBuilder, RunBuilder, attempt_of, key_of

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import functools
+import sys
 from types import ModuleType
 from typing import Any
 
+from dynadiag.torch_compat.trace.compiled_work import WorkMeter
 from dynadiag.torch_compat.trace.hooks import Hooks, disguise
 
 _NAME = "_callback_from_stance"
 
 
 class CallCounter:
-    """How many calls of compiled functions and modules of this process have begun; None until they are counted."""
+    """How many calls of compiled functions and modules of this process have begun; None until they are counted. `work` looks at some."""
 
-    def __init__(self) -> None:
+    def __init__(self, work: WorkMeter) -> None:
         self.begun: int | None = None
+        self._work = work
 
     def watch(self, eval_frame: ModuleType, hooks: Hooks) -> None:
         """Count from now on; `eval_frame` is `torch._dynamo.eval_frame`.
@@ -28,10 +31,15 @@ class CallCounter:
     def _count(self, eval_frame: ModuleType, hooks: Hooks) -> None:
         original = getattr(eval_frame, _NAME)
         self.begun = 0
+        work, finished = self._work, self._work.finished
 
         def dynadiag_stance(callback: Any) -> Any:
             if callback is not None and callback is not False:
                 self.begun = (self.begun or 0) + 1
+                if callback not in finished:
+                    work.begins(callback, sys._getframe(1))
+            elif work.call is not None:
+                work.aside(sys._getframe(1))
             return original(callback)
 
         hooks.replace(eval_frame, _NAME, functools.wraps(original)(disguise(dynadiag_stance, eval_frame.__file__)))

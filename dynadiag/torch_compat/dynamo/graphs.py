@@ -13,6 +13,7 @@ from dynadiag.torch_compat.dispatch.schemas import operator_schemas
 from dynadiag.torch_compat.dynamo.backend import name_backend
 from dynadiag.torch_compat.dynamo.graph_attributes import describe_attributes, source_name, static_kind
 from dynadiag.torch_compat.dynamo.user_compiler import watch_compiler
+from dynadiag.torch_compat.trace.compiled_work import WorkMeter
 from dynadiag.torch_compat.trace.cost import CostMeter
 from dynadiag.torch_compat.trace.hooks import Hooks
 
@@ -20,7 +21,7 @@ from dynadiag.torch_compat.trace.hooks import Hooks
 Names = dict[int, tuple[str, tuple[int, ...]]]
 
 
-def watch_graphs(output_graph: ModuleType, hooks: Hooks, cost: CostMeter | None) -> None:
+def watch_graphs(output_graph: ModuleType, hooks: Hooks, cost: CostMeter | None, work: WorkMeter) -> None:
     """Record each graph before it goes to the backend, and what the backend raised."""
     ordinals = itertools.count()
     names: Names = {}
@@ -29,6 +30,7 @@ def watch_graphs(output_graph: ModuleType, hooks: Hooks, cost: CostMeter | None)
         with sys.modules["torch"]._C.DisableTorchFunctionSubclass():
             description = _describe(names, graph, module, inputs())
         hooks.sink.artifact("dynadiag_graph", {"graph": next(ordinals), **description})
+        work.graph(module)
 
     def failed(begun: None, raised: Exception) -> None:
         _note_failure(hooks, raised)

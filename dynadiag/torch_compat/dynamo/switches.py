@@ -29,7 +29,7 @@ def watch_compile(torch: ModuleType, hooks: Hooks) -> None:
 def _describe_call(target: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
     options = kwargs.get("options")
     return {
-        "target": _name(target),
+        "target": target_name(target),
         "definition": _definition(target),
         "backend": _backend(kwargs.get("backend")),
         "mode": kwargs.get("mode"),
@@ -41,7 +41,7 @@ def _describe_call(target: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _name(target: Any) -> str:
+def target_name(target: Any) -> str:
     """A name for what is compiled: a qualified function name, or the class of a module; never its repr, which may be long or slow."""
     owner = getattr(target, "__self__", None)
     name = getattr(target, "__qualname__", None)
@@ -57,7 +57,7 @@ def _definition(target: Any) -> dict[str, Any] | None:
 
 
 def _backend(backend: Any) -> str | None:
-    return backend if backend is None or isinstance(backend, str) else _name(backend)
+    return backend if backend is None or isinstance(backend, str) else target_name(backend)
 
 
 def _plain(value: Any) -> Any:
@@ -103,7 +103,7 @@ def watch_disable(decorators: ModuleType, hooks: Hooks) -> None:
         if target is None or not stack:
             return
         reason = kwargs.get("reason")
-        text = f"{_name(target)} is disabled" + (f": {reason}" if isinstance(reason, str) else "")
+        text = f"{target_name(target)} is disabled" + (f": {reason}" if isinstance(reason, str) else "")
         hooks.sink.artifact("dynadiag_problem", {"kind": "disabled", "text": text, "stack": stack})
 
     hooks.install("disable", lambda: hooks.watch(decorators, "disable", after=after))
@@ -136,7 +136,7 @@ def watch_code_cache(package: ModuleType, hooks: Hooks) -> None:
         target = args[0] if args else kwargs.get("fn")
         if result is None or target is None:
             return
-        name = _name(target)
+        name = target_name(target)
         text = f"{name} came from torch's code cache (caching_precompile): its graph breaks and graphs were reported when it was traced"
         hooks.sink.artifact("dynadiag_problem", {"kind": "cached_code", "text": text, "stack": stacks.calling_stack()})
 

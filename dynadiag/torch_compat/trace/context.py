@@ -34,3 +34,10 @@ def current_compile_ids() -> dict[str, Any]:
     guards = sys.modules.get("torch._guards")
     trace_id = guards.CompileContext.current_trace_id() if guards is not None else None
     return {} if trace_id is None else compile_ids(trace_id.compile_id, trace_id.attempt)
+
+
+def region_name(ids: dict[str, Any]) -> str:
+    """The compile id as torch writes it in the event: "0/1", or "!2/0/1" under compiled autograd."""
+    own = f"{ids.get('frame_id', '-')}/{ids.get('frame_compile_id', '-')}"
+    autograd = ids.get("compiled_autograd_id")
+    return own if autograd is None else f"!{autograd}/{own}"

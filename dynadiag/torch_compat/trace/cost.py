@@ -84,7 +84,7 @@ class CostMeter:
 
     def _counted(self, compiled: Callable[..., Any]) -> Callable[..., Any]:
         """`compiled` with a count of its calls; a new compilation ends the steady state."""
-        key = _region_name(context.current_compile_ids())
+        key = context.region_name(context.current_compile_ids())
         with self._lock:
             if self._profiled is not None:
                 self._tell()
@@ -208,10 +208,3 @@ def _announce(*, started: bool) -> None:
     """Tell torch's Python side, which emits "Pregraph bytecode" events only then (`torch.autograd.profiler._run_on_profiler_start`)."""
     name = "_run_on_profiler_start" if started else "_run_on_profiler_stop"
     getattr(sys.modules["torch.autograd.profiler"], name)()
-
-
-def _region_name(ids: dict[str, Any]) -> str:
-    """The compile id as torch writes it in the event: "0/1", or "!2/0/1" under compiled autograd."""
-    own = f"{ids.get('frame_id', '-')}/{ids.get('frame_compile_id', '-')}"
-    autograd = ids.get("compiled_autograd_id")
-    return own if autograd is None else f"!{autograd}/{own}"

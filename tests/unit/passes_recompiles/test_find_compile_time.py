@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from dynadiag.model.run import BreakEvent, CacheEvent, CompileMetrics, Phase, Run, RunInfo
+from dynadiag.model.compiled import CacheEvent
+from dynadiag.model.run import BreakEvent, CompileMetrics, Phase, Run, RunInfo
 from dynadiag.passes.find_compile_time import find_compile_time, phase_layer
 
 

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from dynadiag.model.compiled import CacheEvent
 from dynadiag.model.location import Location
-from dynadiag.model.run import CacheEvent, Symbol
+from dynadiag.model.run import Symbol
 from dynadiag.render.html import compilations
 from tests.unit.render.page_samples import rich_report
 from tests.unit.render.test_timeline import cells

@@ -1,0 +1,70 @@
+"""How much of the program's work runs compiled, where calls were looked at from inside."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dynadiag.facts.user_frames import of_last_run
+from dynadiag.model.compiled import CompiledWork
+from dynadiag.model.run import Run
+
+FOREIGN = "no call was looked at from inside: the log was not recorded by `dynadiag explain SCRIPT`"
+NO_CALL = "no call of a compiled function was recorded"
+CUT_SHORT = "the recording ended before a call in which nothing compiles"
+NO_TIME = "measured with --cost, in calls that use no CUDA device"
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One call each of `functions` compiled functions together: its operators, how many of them were in graphs, and how many graphs ran and
+    graph breaks were met in one call, at least and at most. `time` is the part of the host's time that was spent in graphs.
+    """
+
+    operators: int
+    compiled: int
+    functions: int
+    graphs: tuple[int, int]
+    breaks: tuple[int, int]
+    time: float | None
+
+    @property
+    def share(self) -> float | None:
+        """The part of the operators that ran in graphs; None where a call has no operator at all."""
+        return self.compiled / self.operators if self.operators else None
+
+
+@of_last_run
+def compiled_work(run: Run) -> Work | None:
+    """What the calls together say, or None where none was looked at (`why_no_work`)."""
+    if not run.work:
+        return None
+    graphs = [one.graphs for one in run.work]
+    breaks = [breaks_in(one, run) for one in run.work]
+    compiled = sum(one.in_graphs for one in run.work)
+    call_s = sum(one.call_s for one in run.work_times)
+    return Work(
+        operators=compiled + sum(one.outside for one in run.work),
+        compiled=compiled,
+        functions=len({one.function for one in run.work}),
+        graphs=(min(graphs), max(graphs)),
+        breaks=(min(breaks), max(breaks)),
+        time=sum(one.graph_s for one in run.work_times) / call_s if call_s else None,
+    )
+
+
+def breaks_in(work: CompiledWork, run: Run) -> int:
+    """How many graph breaks the call met: each time that code compiled up to a break ran."""
+    broke = {frame.id for frame in run.frames if frame.outcome == "broke"}
+    return sum(times for frame, times in work.regions.items() if frame in broke)
+
+
+def why_no_work(run: Run) -> str | None:
+    """Why it is not known how much runs compiled; None where it is."""
+    if run.work:
+        return None
+    if not any("compiled_work" in process.hooks for process in run.processes):
+        recorded = any(process.argv is not None for process in run.processes)
+        return NO_CALL if recorded else FOREIGN
+    told = next((process.no_work for process in run.processes if process.no_work), None)
+    finished = any(process.finished for process in run.processes)
+    return told or (NO_CALL if finished else CUT_SHORT)

@@ -1,0 +1,100 @@
+"""How much of a call runs compiled, counted in a recorded program; a program with a profiler of its own keeps it."""
+
+PROGRAM = """
+import threading
+import torch
+from torch._dynamo import eval_frame
+
+setter = eval_frame._maybe_set_eval_frame
+
+
+def broken(x):
+    y = torch.nn.functional.linear(x, x)
+    torch._dynamo.graph_break()
+    y = (y + 1).relu()
+    return y * y.sum().item()
+
+
+class Disabled(torch.nn.Module):
+    @torch.compiler.disable
+    def side(self, x):
+        return x.sin().cos()
+
+    def forward(self, x):
+        return self.side(x.relu() * 2) + 1
+
+
+@torch.compile(backend="eager")
+def inner(x):
+    return x.exp()
+
+
+def outer(x):
+    torch._dynamo.graph_break()
+    return inner(x).tan()
+
+
+def raising(x, number):
+    if number:
+        raise ValueError(number)
+    return x + 1
+
+
+@torch.compiler.disable
+def measured(y):
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        y = y.cos()
+    seen.append(any(event.key == "aten::cos" for event in profile.key_averages()))
+    return y
+
+
+def profiled(x):
+    return measured(x + 1)
+
+
+def changing(x):
+    return x + 1
+
+
+def once(x):
+    return x - 1
+
+
+x = torch.randn(8, 8, requires_grad=True)
+seen = []
+for function in (broken, Disabled(), outer):
+    compiled = torch.compile(function, backend="aot_eager")
+    for _ in range(4):
+        compiled(x).sum().backward()
+compiled = torch.compile(raising, backend="eager")
+compiled(x, 0)
+for _ in range(3):
+    try:
+        compiled(x, 1)
+    except ValueError:
+        pass
+compiled = torch.compile(profiled, backend="eager")
+for _ in range(4):
+    compiled(x)
+compiled = torch.compile(changing, backend="eager", dynamic=False)
+for size in range(3, 8):
+    compiled(torch.randn(size))
+torch.compile(once, backend="eager")(x)
+threads = [threading.Thread(target=torch.compile(torch.nn.Linear(8, 8), backend="eager"), args=(x,)) for _ in range(2)]
+for thread in threads:
+    thread.start()
+    thread.join()
+print(seen, torch.autograd._profiler_enabled(), eval_frame._maybe_set_eval_frame is setter)
+"""
+
+
+def test_what_a_call_runs_in_graphs_and_outside_is_counted_and_leaves_nothing_behind(run_recorded):
+    recorded = run_recorded(PROGRAM)
+    assert recorded.out.strip() == "[True, True, True, True] False True"
+    found = {record.content["function"]: record.content for record in recorded.named("dynadiag_compiled_work")}
+    counted = {name: (sum(n * size for n, size in one["graphs"].values()), one["outside"]) for name, one in found.items()}
+    # linear | add, relu, sum | item | mul; relu, mul | sin, cos | add; exp is in a graph of its own, in a call of another
+    assert counted == {"broken": (5, 1), "Disabled": (3, 2), "outer": (2, 0)}
+    assert all(one["call"] in (2, 3) for one in found.values())
+    assert sum(found["broken"]["regions"].values()) == 3
+    assert recorded.problems("recorder") == []
