@@ -264,7 +264,7 @@ def _print(report: Report, options: ShowOptions, *, default: IO[str], directory:
     if options.format == "html":
         from dynadiag.render.html import report_page
 
-        _emit(report_page.render(report, directory), options.output, default)
+        emit(report_page.render(report, directory), options.output, default)
         return
     if options.format == "md":
         from dynadiag.render import markdown

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rich.console import Console
@@ -63,6 +63,32 @@ class Page:
             first, rest, room = Text(), Text(), self.width
         for number, row in enumerate(body.wrap(self.console, room, overflow="fold")):
             self._emit(Text.assemble(rest if number else first, row))
+
+    def parts(self, texts: Iterable[str], between: str, *, style: str = "", prefix: str | Text = "", hang: str = "") -> None:
+        """One paragraph of parts that are folded only where two of them meet, unless one alone is too long."""
+        first = prefix if isinstance(prefix, Text) else Text(prefix)
+        row = Text.assemble(first)
+        opened = False
+        for text in texts:
+            part = Text(text, style=style)
+            if opened and row.cell_len + len(between) + part.cell_len > self.width:
+                self._row(row.append(between.rstrip(), style), hang)
+                row, opened = Text(hang), False
+            row = Text.assemble(row, *([(between, style)] if opened else []), part)
+            opened = True
+        self._row(row, hang)
+
+    def _row(self, row: Text, hang: str) -> None:
+        if row.cell_len <= self.width:
+            self._emit(row)
+        else:
+            self.line(row, hang=hang)
+
+    def measured(self, write: Callable[[Page], None]) -> int:
+        """How many lines it would write on a page as wide."""
+        scratch = Page(Console(file=io.StringIO(), width=self.width))
+        write(scratch)
+        return scratch.lines
 
     def whole(self, text: str, *, style: str = "", prefix: str | Text = "") -> None:
         """A line to copy, which is never folded: a terminal that is too narrow folds it itself and still copies one line."""

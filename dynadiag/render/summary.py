@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from rich.text import Text
@@ -17,7 +18,7 @@ from dynadiag.render import mutation_words as words
 from dynadiag.render import parity_words, wording
 from dynadiag.render.completeness import completeness
 from dynadiag.render.ladder_builder import ladder
-from dynadiag.render.ladder_text import print_ladder
+from dynadiag.render.ladder_text import ROWS_SHOWN, print_ladder
 from dynadiag.render.page import Page
 from dynadiag.render.sanitise import clean, clean_block
 from dynadiag.render.terminal_findings import print_brief
@@ -25,8 +26,10 @@ from dynadiag.render.verdict import ending, verdict
 from dynadiag.rules.rule import is_known
 
 BRIEF_LIMIT = 3
-BRIEF_LINES = 30
+BRIEF_LINES = 45
 _BRIEF_NOTES = 2
+_FEWEST_ROWS = 8
+_BETWEEN = 6  # heads of the ladder's functions, what it leaves out, blank lines and the count of findings
 _LABEL = "bold"
 
 
@@ -40,16 +43,25 @@ def write_summary(
     folder: str | None,
     log: Path | None = None,
 ) -> None:
-    """Write the parts in their order; after `lines` lines no further finding begins.
+    """Write the parts in their order; after the first finding only those with which all of it has at most so many `lines`.
 
     `folder` is where the report's files are; where there are none, `log` is the log that was read.
     """
     write_opening(report, page)
     page.blank()
-    if print_ladder(ladder(report), page, base=base):
+    left = None if lines is None else lines - page.measured(lambda rest: _closing(report, rest, shown=1, folder=folder, log=log))
+    if print_ladder(ladder(report), page, base=base, rows=_rows(report, page, left, base)):
         page.blank()
-    shown = _findings(report, page, limit=limit, lines=lines, base=base)
+    shown = _findings(report, page, limit=limit, lines=left, base=base)
     _closing(report, page, shown=shown, folder=folder, log=log)
+
+
+def _rows(report: Report, page: Page, left: int | None, base: Path) -> int:
+    """How many rows the ladder may have, so that with the first finding no more lines than are left are written."""
+    if left is None or not report.findings:
+        return ROWS_SHOWN
+    finding = page.measured(partial(print_brief, report.findings[0], report, base=base))
+    return max(_FEWEST_ROWS, min(ROWS_SHOWN, left - page.lines - finding - _BETWEEN))
 
 
 def write_opening(report: Report, page: Page) -> None:
@@ -60,9 +72,9 @@ def write_opening(report: Report, page: Page) -> None:
     work = None if told else compiled_work(report.run)
     if work is not None and work.operators:
         page.line(wording.compiled_work(work), style="bold")
-    counts = ", ".join(present(report, told=told))
+    counts = list(present(report, told=told))
     if counts or not wording.nothing_compiled(report):
-        page.line(counts or "no graph breaks, recompiles or fallbacks", style="bold")
+        page.parts(counts or ["no graph breaks, recompiles or fallbacks"], ", ", style="bold")
     _circumstances(report, page)
 
 
@@ -87,7 +99,7 @@ def _circumstances(report: Report, page: Page) -> None:
     """What ran and how it ended, in one line."""
     command = script_arguments(report.run)
     name = clean(" ".join(command)) if command else wording.command(report)
-    page.line(Text.assemble((name, "bold cyan"), "  ", " | ".join(circumstances(report))), hang="  ")
+    page.parts(circumstances(report), " | ", prefix=Text.assemble((name, "bold cyan"), "  "), hang="  ")
     write_cut_short(report, page)
 
 
@@ -149,7 +161,8 @@ def _findings(report: Report, page: Page, *, limit: int | None, lines: int | Non
     page.line(severities(report), style="bold")
     shown = 0
     for finding in report.findings[:limit]:
-        if shown and lines is not None and page.lines > lines:
+        needed = page.measured(partial(print_brief, finding, report, base=base)) if shown and lines is not None else 0
+        if lines is not None and shown and page.lines + 1 + needed > lines:
             break
         page.blank()
         print_brief(finding, report, page, base=base)

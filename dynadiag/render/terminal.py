@@ -97,7 +97,7 @@ def print_summary(
 ) -> None:
     """Print what to know first: the counts that are not zero, the most expensive findings, what is left out, and what to type next.
 
-    The parameters are those of `print_report`; `lines`: after so many lines no further finding begins; `log`: what was read.
+    The parameters are those of `print_report`; `lines`: how many in all, as long as a finding is shown; `log`: what was read.
     """
     base = base or _current_folder()
     folder = _folder(report, base, directory)

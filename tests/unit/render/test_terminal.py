@@ -344,3 +344,19 @@ def test_of_several_ranks_the_one_that_recompiled_last_is_named(samples, show):
     changed = replace(report, run=replace(report.run, frames=(*frames, other), processes=ranks), recompiles=recompiles)
     changed = replace(changed, summary=replace(report.summary, recompiles=2))
     assert "2 recompiles (stable since call 31 of 36 on rank 1)" in show(changed, width=120, summary=True)
+
+
+def test_counts_and_circumstances_are_folded_only_between_their_parts(samples, show):
+    lines = show(samples.sample_report(), summary=True, width=60).split("\n")
+    assert any(line.endswith(" |") for line in lines[:6])
+    assert not any(line.strip() in ("process", "processes", "of compile time") for line in lines[:8])
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_the_summary_has_at_most_45_lines_and_counts_what_it_leaves_out(samples, show, width):
+    report = samples.sample_report()
+    long = [replace(one, why="A clause of some words; " * 40, id=f"n{at}") for at, one in enumerate(report.findings * 3)]
+    text = show(replace(report, findings=tuple(long)), summary=True, width=width)
+    assert len(text.rstrip().split("\n")) <= 45
+    shown = text.count("\n  -->")
+    assert sum(int(one) for one in re.findall(r"(\d+) more (?:error|warning|note)s?[,. ]", " ".join(text.split()))) >= len(long) - shown - 1
