@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dynadiag.reduce.reproducer.proving import headline
 from dynadiag_cli.progress import PRINT_S, SearchLine, StatusLine, on_one_line
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def report(done: Minified) -> None:
 
 
 def _report_graph(result: Mapping[str, Any], directory: Path) -> None:
-    before, after, proven = result["size_before"]["nodes"], result["size_after"]["nodes"], result["proven"]
+    before, after = result["size_before"]["nodes"], result["size_after"]["nodes"]
     queries = sum(result["queries"].values())
     if result.get("variables"):
         say(f"it needs environment variables, which the reproducer sets: {', '.join(result['variables'])}")
@@ -104,12 +105,7 @@ def _report_graph(result: Mapping[str, Any], directory: Path) -> None:
         say(f"no reproducer: {result['why_not']}")
         return
     print_path(directory / result["reproducer"])
-    if proven["reproduced"] < proven["runs"]:
-        say(f"not proven: it failed in the same way in {proven['reproduced']} of {proven['runs']} fresh processes")
-        return
-    say(f"proven: it failed in the same way in {proven['reproduced']} of {proven['runs']} fresh processes, each in an empty directory")
-    if result["almost"]:
-        say(f"{result['almost']} does not fail: {result['almost_differs']}")
+    _say_proof(result)
 
 
 def _say_what_stays(directory: Path) -> None:
@@ -121,7 +117,7 @@ def _say_what_stays(directory: Path) -> None:
 
 
 def _report_script(result: Mapping[str, Any], directory: Path) -> None:
-    before, after, proven = result["size_before"]["statements"], result["size_after"]["statements"], result["proven"]
+    before, after = result["size_before"]["statements"], result["size_after"]["statements"]
     say(f"{result['kind']}: {_said(result['signature'])}")
     if result.get("variables"):
         say(f"it needs environment variables, which the reproducer sets: {', '.join(result['variables'])}")
@@ -133,13 +129,13 @@ def _report_script(result: Mapping[str, Any], directory: Path) -> None:
     if result["flaky"]:
         say(f"flaky: it occurred in {result['flaky']['failed']} of {result['flaky']['of']} runs")
     print_path(directory / result["reproducer"])
-    where = f"in {proven['reproduced']} of {proven['runs']} fresh processes"
-    if proven["reproduced"] < proven["runs"]:
-        say(f"not proven: reproduced {where}")
-        return
-    say(f"proven: reproduced {where}, each in an empty directory")
-    if result["almost"]:
-        say(f"{result['almost']} does not reproduce it: {result['almost_differs']}")
+    _say_proof(result)
+
+
+def _say_proof(result: Mapping[str, Any]) -> None:
+    say(headline(result["proven"]).text)
+    if result["almost"] and result["proven"]["reproduced"] == result["proven"]["runs"]:
+        say(f"{result['almost']} does not fail: {result['almost_differs']}")
 
 
 def _say_interrupted(result: Mapping[str, Any], directory: Path, unit: str) -> None:

@@ -112,6 +112,7 @@ def minify(
         ),
     ] = 300.0,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only what came of it, nothing of how far it is.")] = False,
+    open_report: Annotated[bool, typer.Option("--open", help="Open report.html in a browser afterwards.")] = False,
 ) -> None:
     """Find the failing compile or call of a script and reduce its graph to the smallest reproducer.
 
@@ -124,6 +125,7 @@ def minify(
     from dynadiag.reduce.minification import minify_target
     from dynadiag.reduce.session import SessionOptions
     from dynadiag_cli.minify_output import Quiet, Terminal, report
+    from dynadiag_cli.showing import open_page
 
     guarded()
     options = SessionOptions(
@@ -143,4 +145,6 @@ def minify(
     program = Target("module" if ctx.meta.get(MODE) == "module" else "script", tuple(target))
     done = minify_target(program, out=out, force=force, options=options, watch=Quiet() if quiet else Terminal())
     report(done)
+    if open_report:
+        open_page(done.directory)
     sys.exit(done.exit_code)

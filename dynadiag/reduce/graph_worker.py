@@ -98,6 +98,8 @@ def _concluded(found: Reduction, options: ReductionOptions, out: Path, job: dict
     last = conclude(found, out, options, _conclude_options(found, job, interrupts))
     say(doing="writing the report")
     papers = finish(last.reduction, last.written, out, _finish_options(last, job, interrupts))
+    if "page" in papers.why:
+        say(note=f"report.html was not written: {papers.why['page']}")
     wall_s = time.monotonic() - began
     level = "calls" if last.level == "dynamo" and len(calls_of(last.reduction.best, last.reduction.setting)) > 1 else last.level
     result = to_json(last.reduction, last.guilty, last.written, wall_s=wall_s, level=level, level_why=last.level_why, papers=papers)
@@ -170,6 +172,7 @@ def _finish_options(last: Conclusion, job: dict[str, Any], interrupts: Interrupt
         steps=last.guilty.steps if job.get("ablation") is None else None,
         with_gpu=accelerated,
         notes=tuple(f"Tested: {claim}." for claim in claims_of(last.guilty)),
+        guilty=last.guilty.layer,
         warm_up=lambda: None if accelerated else _warm_up("inductor"),
         stop=lambda: "interrupted" if interrupts.asked else None,
     )

@@ -92,6 +92,11 @@ class Section:
     brief: bool = True
     depth: int = 2
 
+    @property
+    def has_text(self) -> bool:
+        """Whether there is anything to show besides its pictures."""
+        return bool(self.said or self.lines or self.items or self.points or self.block or self.closing)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Headline:

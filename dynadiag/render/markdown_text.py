@@ -91,7 +91,7 @@ def _blocks(told: Document, rows: int) -> Iterator[str]:
     for one in told.headlines:
         rest = ": ".join(filter(None, (one.what, one.said)))
         yield f"**{prose(one.word)}**" + (f": {prose(rest, limit=_PARAGRAPH)}" if rest else "")
-    for part in told.sections:
+    for part in (one for one in told.sections if one.has_text):
         yield f"{'#' * part.depth} {prose(part.title)}"
         if part.said:
             yield prose(part.said, limit=_PARAGRAPH)

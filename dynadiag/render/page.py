@@ -119,7 +119,7 @@ class Page:
         self.blank()
         self.headlines(told)
         for section in told.sections:
-            if section.brief:
+            if section.brief and section.has_text:
                 self.section(section, limit=None)
 
     def headlines(self, told: Document) -> None:

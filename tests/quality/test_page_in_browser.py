@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from dynadiag.render.html import report_page
+from dynadiag.bench.show import document_of as bench_document
+from dynadiag.parity.showing import document_of as parity_document
+from dynadiag.render.html import report_page, result_page
 from tests.unit.render.page_samples import rich_report
-from tests.unit.render.test_every_string import HOSTILE, filled
+from tests.unit.render.test_every_string import HOSTILE, bench_result, bug_document, filled, parity_result
 
 CHROMIUM = next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)
 AXE = (Path(__file__).with_name("axe") / "axe.min.js").read_text("utf-8")
@@ -40,12 +42,9 @@ def with_scripts(page, *scripts):
     return page.replace(policy, more).replace("</body>", "".join(f"<script>{one}</script>" for one in scripts) + "</body>")
 
 
-@pytest.mark.parametrize(("width", "scheme", "hostile"), [(500, "light", False), (860, "dark", True), (1400, "light", False)])
-def test_the_page(tmp_path, width, scheme, hostile):
-    report = rich_report(tmp_path)
-    report = filled(report, HOSTILE[0] + "W" * 400, but=("id", "evidence", "severity", "outcome", "kind", "log")) if hostile else report
+def assert_shown(page, tmp_path, width, scheme):
     file = tmp_path / "report.html"
-    file.write_text(with_scripts(report_page.render(report), AXE, PROBE), "utf-8")
+    file.write_text(with_scripts(page, AXE, PROBE), "utf-8")
     dark = ["--blink-settings=preferredColorScheme=0"] if scheme == "dark" else []
     command = [CHROMIUM, *QUIET.split(), *dark, f"--user-data-dir={tmp_path / 'profile'}", f"--window-size={width},900", file.as_uri()]
     shown = subprocess.run(command, capture_output=True, text=True, timeout=180, check=True)
@@ -54,3 +53,23 @@ def test_the_page(tmp_path, width, scheme, hostile):
     assert json.loads(html.unescape(violations)) == []
     assert int(wide) <= 0
     assert [line for line in shown.stderr.splitlines() if "CONSOLE" in line] == []
+
+
+@pytest.mark.parametrize(("width", "scheme", "hostile"), [(500, "light", False), (860, "dark", True), (1400, "light", False)])
+def test_the_page(tmp_path, width, scheme, hostile):
+    report = rich_report(tmp_path)
+    report = filled(report, HOSTILE[0] + "W" * 400, but=("id", "evidence", "severity", "outcome", "kind", "log")) if hostile else report
+    assert_shown(report_page.render(report), tmp_path, width, scheme)
+
+
+@pytest.mark.parametrize(
+    ("verb", "width", "scheme"), [("bench", 500, "light"), ("minify", 860, "dark"), ("parity", 1400, "light"), ("bench", 860, "dark")]
+)
+def test_the_page_of_a_result(tmp_path, verb, width, scheme):
+    text = HOSTILE[0] + "W" * 400
+    documents = {
+        "bench": lambda: bench_document(bench_result(text), text),
+        "minify": lambda: bug_document(text),
+        "parity": lambda: parity_document(parity_result(text), text),
+    }
+    assert_shown(result_page.render(documents[verb]()), tmp_path, width, scheme)

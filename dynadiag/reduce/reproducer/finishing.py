@@ -1,10 +1,10 @@
-"""What comes with a reproducer: pictures of the graph before and after, the table of layers, and `report.md`."""
+"""What comes with a reproducer: pictures of the graph before and after, the table of layers, `report.md` and its page."""
 
 from __future__ import annotations
 
 import contextlib
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,33 +12,43 @@ from dynadiag.reduce.graphs.candidate import Candidate, own_copy
 from dynadiag.reduce.graphs.reduction import Reduction
 from dynadiag.reduce.graphs.setting import compiler_name
 from dynadiag.reduce.reproducer.ablation import Cell, Stop, ablate, cells_of
-from dynadiag.reduce.reproducer.bug_report import BugReport, about_graph, render
+from dynadiag.reduce.reproducer.bug_report import BugReport, about_graph, document_of
 from dynadiag.reduce.reproducer.graph_outcome import Papers, Written, flaky_note, story_of
 from dynadiag.reduce.reproducer.machine_facts import machine_facts
-from dynadiag.reduce.reproducer.result_files import write_text
+from dynadiag.reduce.reproducer.proving import headline
+from dynadiag.reduce.reproducer.result_files import figures, write_text
+from dynadiag.render import markdown_text
 from dynadiag.render.drawing import drawn
 from dynadiag.render.graph_picture import graph_picture
+from dynadiag.render.html import result_page
 from dynadiag.render.recorded_graph import RecordedGraph
 from dynadiag.trace import graph_nodes
+
+_LONGEST_PICTURE = 500_000
+"""Characters; a longer one is beside the page only."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FinishOptions:
     """`ablation_timeout_s` is for one cell of the table, None for no table; `steps` are layers that were asked before: with them the
     table is what they gave, and nothing is run; `with_gpu` asks for the GPU's name; `warm_up` comes before
-    the first cell; `stop` may give a reason to run no further cell; `notes` are further sentences for the report.
+    the first cell; `stop` may give a reason to run no further cell; `notes` are further sentences for the report,
+    `guilty` the guilty layer.
     """
 
     ablation_timeout_s: float | None = None
     steps: Mapping[str, str] | None = None
     with_gpu: bool = False
     notes: tuple[str, ...] = ()
+    guilty: str = "not looked for"
     warm_up: Callable[[], None] = lambda: None
     stop: Stop = lambda: None
 
 
 def finish(reduction: Reduction, written: Written, out: Path, options: FinishOptions) -> Papers:
-    """Write `before.svg`, `after.svg`, `kept.svg` and `report.md` into `out`. What fails costs only itself: its reason is in the result."""
+    """Write `before.svg`, `after.svg`, `kept.svg`, `report.md` and `report.html` into `out`. What fails costs only itself: its reason is in
+    the result.
+    """
     why: dict[str, str] = {}
     pictures: dict[str, str | None] = {"before": None, "after": None, "kept": None}
     with _border("pictures", why):
@@ -46,8 +56,11 @@ def finish(reduction: Reduction, written: Written, out: Path, options: FinishOpt
     cells = _cells(reduction, options)
     report = None
     with _border("report", why):
-        write_text(render(_page(reduction, written, cells, options)), out / "report.md")
+        told = document_of(_report(reduction, written, cells, options, _shown(pictures, out)))
+        write_text(markdown_text.document(told), out / "report.md")
         report = "report.md"
+        with _border("page", why):
+            write_text(result_page.render(told), out / "report.html")
     return Papers(pictures=pictures, ablation=cells, report=report, why=why)
 
 
@@ -71,9 +84,10 @@ def _cells(reduction: Reduction, options: FinishOptions) -> tuple[Cell, ...]:
     return ablate(reduction.best, reduction.setting, reduction.confirmed.failure, timeout_s=options.ablation_timeout_s, stop=options.stop)
 
 
-def _page(reduction: Reduction, written: Written, cells: tuple[Cell, ...], options: FinishOptions) -> BugReport:
-    proof = written.proof
-    notes = [*options.notes, *([] if written.path is None else [_proof_note(proof.reproduced, proof.runs)])]
+def _report(
+    reduction: Reduction, written: Written, cells: tuple[Cell, ...], options: FinishOptions, pictures: Sequence[tuple[str, str]]
+) -> BugReport:
+    proof, notes = written.proof, [*options.notes]
     if (flaky := flaky_note(reduction)) is not None:
         notes.append(flaky)
     if written.almost is not None:
@@ -89,12 +103,17 @@ def _page(reduction: Reduction, written: Written, cells: tuple[Cell, ...], optio
         notes=notes,
         other_failures=reduction.other_failures,
         error=proof.output if proof.holds and reduction.confirmed.failure.exceptions else None,
+        proof=headline({"reproduced": proof.reproduced, "runs": proof.runs}),
+        figures=(*figures(reduction, "nodes", reduction.original.nodes, reduction.best.nodes), ("guilty layer", options.guilty)),
+        pictures=pictures,
     )
 
 
-def _proof_note(reproduced: int, runs: int) -> str:
-    sentence = f"The reproducer below failed in this way in {reproduced} of {runs} fresh processes, each in an empty directory"
-    return f"{sentence}." if reproduced == runs > 0 else f"{sentence}: it is not proven."
+def _shown(pictures: Mapping[str, str | None], out: Path) -> list[tuple[str, str]]:
+    """The pictures that were drawn, for the page: what is kept first."""
+    alts = {"kept": "What is left of the graph, in colour", "after": "The reduced graph", "before": "The whole graph"}
+    texts = ((out / name).read_text("utf-8") if (name := pictures[key]) else "" for key in alts)
+    return [(text, alt) for text, alt in zip(texts, alts.values(), strict=True) if 0 < len(text) <= _LONGEST_PICTURE]
 
 
 def _draw_all(before: Candidate, after: Candidate, out: Path) -> Mapping[str, str | None]:

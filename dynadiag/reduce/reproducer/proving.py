@@ -21,6 +21,7 @@ from dynadiag.reduce.core.answer_cache import digest, remembered
 from dynadiag.reduce.core.failure import Failure, shows
 from dynadiag.reduce.core.isolation import Tell, end_with_parent, run_forked
 from dynadiag.reduce.core.template import Template, template_now
+from dynadiag.render.document import Headline
 from dynadiag.scratch import scratch
 
 RUNS = 3
@@ -44,6 +45,14 @@ class Proof:
     def holds(self) -> bool:
         """Whether all did."""
         return self.reproduced == self.runs > 0
+
+
+def headline(proof: Mapping[str, int]) -> Headline:
+    """What the proof says; `proof` is `proven` of `minify.json`."""
+    reproduced, runs = proof["reproduced"], proof["runs"]
+    holds = reproduced == runs > 0
+    said = f"it failed in the same way in {reproduced} of {runs} fresh processes, each in an empty directory"
+    return Headline(word="proven" if holds else "not proven", said=said, tone="good" if holds else "bad")
 
 
 def prove(

@@ -45,6 +45,12 @@ def common_json(found: Found[Any], failure: Failure, proof: Proof, *, wall_s: fl
     }
 
 
+def figures(found: Found[Any], unit: str, before: int, after: int) -> list[tuple[str, str]]:
+    """The numbers to see first on the page, by name."""
+    queries = f"{sum(found.queries.values()):,}"
+    return [(unit, f"{before:,} → {after:,}"), ("queries", queries), ("CPU time of the search", f"{found.search_cpu_s:,.1f} s")]
+
+
 def _flaky(failed: int, of: int) -> dict[str, Any] | None:
     if failed == of:
         return None

@@ -1,4 +1,4 @@
-"""`repro_min.py`, `almost.py`, `report.md` and `minify.json` of a reduced script."""
+"""`repro_min.py`, `almost.py`, `report.md`, `report.html` and `minify.json` of a reduced script."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from dynadiag.reduce.reproducer import bug_report, proving
 from dynadiag.reduce.reproducer.machine_facts import machine_facts
 from dynadiag.reduce.reproducer.needed_variables import proven_with_variables, with_variables
 from dynadiag.reduce.reproducer.proving import Proof, run_fresh
-from dynadiag.reduce.reproducer.result_files import common_json, versions, write_text
+from dynadiag.reduce.reproducer.result_files import common_json, figures, versions, write_text
 from dynadiag.reduce.reproducer.script_file import FORMS, Header, guarded_name, reproducer
 from dynadiag.reduce.scripts.oracle import SEEDS
 from dynadiag.reduce.scripts.program import Program
 from dynadiag.reduce.scripts.recorded_failures import KINDS
 from dynadiag.reduce.scripts.reduction import ScriptReduction
+from dynadiag.render import markdown_text
+from dynadiag.render.html import result_page
 
 _NO_GRAPH = "a script was reduced, not a graph"
 _NOT_COUNTED = "the calls of a script are not counted"
@@ -112,15 +114,13 @@ def story_of(reduction: ScriptReduction) -> str:
 
 
 def write_report(reduction: ScriptReduction, written: Written, out: Path, *, with_gpu: bool) -> None:
-    """Write `report.md`."""
-    failure, proof = reduction.confirmed.failure, written.proof
-    shown = f"The reproducer below showed it in {proof.reproduced} of {proof.runs} fresh processes, each in an empty directory"
-    notes = [f"{shown}." if proof.holds else f"{shown}: it is not proven."]
+    """Write `report.md` and `report.html`."""
+    failure, proof, notes = reduction.confirmed.failure, written.proof, list[str]()
     if reduction.confirmed.failed < reduction.confirmed.of:
         notes.append(f"It is flaky: it occurred in {reduction.confirmed.failed} of {reduction.confirmed.of} runs.")
     if written.almost is not None:
         notes.append(f"`almost.py` is the closest program found that does not show it: {written.almost_differs}.")
-    page = bug_report.BugReport(
+    report = bug_report.BugReport(
         failure=failure,
         about=bug_report.about_script(failure, recorded=failure.kind in KINDS),
         story=story_of(reduction),
@@ -131,8 +131,12 @@ def write_report(reduction: ScriptReduction, written: Written, out: Path, *, wit
         notes=notes,
         other_failures=reduction.other_failures,
         error=proof.output if proof.holds else None,
+        proof=proving.headline({"reproduced": proof.reproduced, "runs": proof.runs}),
+        figures=figures(reduction, "statements", reduction.original.statements, reduction.best.statements),
     )
-    write_text(bug_report.render(page), out / "report.md")
+    told = bug_report.document_of(report)
+    write_text(markdown_text.document(told), out / "report.md")
+    write_text(result_page.render(told), out / "report.html")
 
 
 def to_json(reduction: ScriptReduction, written: Written, *, wall_s: float, level_why: str) -> dict[str, Any]:

@@ -18,7 +18,8 @@ _BLOCK_LINES = 2000
 
 def render(told: Document) -> str:
     """The page: verdict, the command, key figures, then the sections; those that have nothing to show are left out."""
-    parts = [_section(one, f"{slug(one.title)}-{number}", told.name) for number, one in enumerate(told.sections)]
+    shown = [one for one in told.sections if one.has_text or one.pictures]
+    parts = [_section(one, f"{slug(one.title)}-{number}", told.name) for number, one in enumerate(shown)]
     lines = [
         {"word": clean(one.word), "what": clean(one.what), "said": clean(one.said, limit=2000), "tone": one.tone} for one in told.headlines
     ]
@@ -26,7 +27,7 @@ def render(told: Document) -> str:
         "result.html",
         title=clean(told.title),
         version=dynadiag.__version__,
-        sections=[("verdict", "Verdict"), *((one["anchor"], one["title"]) for one in parts if one["depth"] == 2)],
+        sections=[("verdict", "Verdict"), *((one["anchor"], one["title"]) for one in parts)],
         first=lines[0] if lines else None,
         others=lines[1:],
         facts=[clean(fact) for fact in told.facts],

@@ -8,6 +8,7 @@ from dynadiag.reduce.core.failure import Failure
 from dynadiag.reduce.reproducer import bug_report
 from dynadiag.reduce.reproducer.script_file import Header, reproducer
 from dynadiag.reduce.scripts.program import parsed
+from dynadiag.render.markdown_text import document
 
 BREAK = Failure(kind="graph_break", phase="trace", message="GB0124 Unsupported Tensor.item()")
 RAISED = Failure(kind="compile_error", phase="compile", exceptions=("a.b.BackendCompilerFailed", "some.module.ReluCompileError"))
@@ -43,16 +44,18 @@ def test_only_what_comes_without_torch_is_named_as_needed():
 
 
 def page(failure, *, recorded, error=None):
-    return bug_report.render(
-        bug_report.BugReport(
-            failure=failure,
-            about=bug_report.about_script(failure, recorded=recorded),
-            story="From 9 statements to 4.",
-            source="f = 1\n",
-            source_why=None,
-            cells=(),
-            facts={},
-            error=error,
+    return document(
+        bug_report.document_of(
+            bug_report.BugReport(
+                failure=failure,
+                about=bug_report.about_script(failure, recorded=recorded),
+                story="From 9 statements to 4.",
+                source="f = 1\n",
+                source_why=None,
+                cells=(),
+                facts={},
+                error=error,
+            )
         )
     )
 

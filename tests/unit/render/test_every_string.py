@@ -20,6 +20,7 @@ from dynadiag.parity.showing import document_of as parity_document
 from dynadiag.reduce.core.failure import Failure
 from dynadiag.reduce.reproducer import bug_report
 from dynadiag.reduce.reproducer.ablation import SIZES, Cell
+from dynadiag.reduce.reproducer.proving import headline
 from dynadiag.render import finite_json, json_report, markdown, markdown_text, pictures
 from dynadiag.render.document import Document
 from dynadiag.render.html import result_page
@@ -173,9 +174,9 @@ def assert_page(text):
     assert len(anchors) == len(set(anchors)) and {href[1:] for href in found.all("href")} <= set(anchors)
 
 
-def bug_page(text, *, detail=True, source=True):
+def bug_document(text, *, detail=True, source=True):
     failure = Failure(kind="compile_error", phase="compile", exceptions=("a.Outer", text), message=text, frames=(text,), detail=text)
-    return bug_report.render(
+    return bug_report.document_of(
         bug_report.BugReport(
             failure=failure,
             about=bug_report.about_graph(failure, text),
@@ -187,6 +188,8 @@ def bug_page(text, *, detail=True, source=True):
             notes=[text, text],
             other_failures={text: 2},
             error=None if detail else text,
+            proof=headline({"reproduced": 2, "runs": 3}),
+            figures=[(text, text)],
         )
     )
 
@@ -234,7 +237,7 @@ def parity_result(text):
 @pytest.mark.parametrize("text", HOSTILE)
 def test_the_bug_report_of_minify(text):
     for options in ({}, {"detail": False}, {"source": False}):
-        assert_dead(bug_page(text, **options))
+        assert_told(bug_document(text, **options))
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -265,8 +268,8 @@ def test_secrets_are_masked_in_each_report(samples, show, tmp_path):
     bench, parity = bench_result(SECRETS), parity_result(SECRETS)
     texts = [json_report.dumps(report), markdown.render(report), show(report), *(one.read_text() for one in tmp_path.rglob("*.svg"))]
     texts += [
-        bug_page(SECRETS),
-        bug_page(SECRETS, detail=False),
+        *told(bug_document(SECRETS)),
+        *told(bug_document(SECRETS, detail=False)),
         *told(bench_document(bench)),
         json_result.dumps(bench),
         picture.draw(bench),

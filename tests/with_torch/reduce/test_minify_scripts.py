@@ -65,7 +65,7 @@ def test_a_break_chosen_by_its_text_ends_as_a_proven_file(tmp_path):
     assert result["size_before"]["statements"] == 8 and result["size_after"]["statements"] <= 6
     source = (tmp_path / "out" / "repro_min.py").read_text()
     assert "dynadiag" not in source and "a first break" not in source and "assert not breaks" in source
-    assert "Traceback" not in done.stderr and "proven: reproduced in 3 of 3" in done.stderr
+    assert "Traceback" not in done.stderr and "proven: it failed in the same way in 3 of 3" in done.stderr
     assert (tmp_path / "out" / "report.md").stat().st_size > 0
 
 
