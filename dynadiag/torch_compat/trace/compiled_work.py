@@ -151,13 +151,13 @@ class WorkMeter:
         if call is not None:  # its end was not seen
             self._leave()
         function = self._functions.setdefault(callback, _Function())
+        if _profiler_runs():
+            function.why_not = "a profiler of the program was running"
+            return
         now = time.perf_counter()
         function.calls, function.began, function.longest_s = function.calls + 1, now, min(function.longest_s, now - function.began)
         if function.calls > _MOST_CALLS or len(self._functions) > _MOST_FUNCTIONS:
             self.finished.add(callback)
-            return
-        if sys.modules["torch"]._C._autograd._profiler_enabled():
-            function.why_not = "a profiler of the program was running"
             return
         wanted = function.calls > 1 and not function.counted
         if wanted and function.longest_s > _LONGEST_S:
@@ -232,7 +232,7 @@ class WorkMeter:
         if events is not None:
             function.counted, function.why_not = True, None
             self._tell(call, events)
-        elif function.counted:
+        elif function.counted and not _profiler_runs():
             function.timed.append((call.graph_s, took))
         if function.counted and len(function.timed) >= self._rounds:
             self.finished.add(call.callback)
@@ -244,7 +244,7 @@ class WorkMeter:
         call, self.call = self.call, None
         while self._undo:
             self._undo.pop()()
-        if call is None or not call.profiled:
+        if call is None or not call.profiled or call.thread != threading.get_ident() or not _profiler_runs():
             return None
         return sys.modules["torch"]._C._autograd._disable_profiler_legacy()
 
@@ -317,6 +317,11 @@ def _runs_graph(frame: FrameType) -> bool:
     function = frame.f_locals.get("fn")
     wrappers = (made.f_globals.get(name) for name in made.f_code.co_names if name.startswith(_GRAPH_NAME))
     return any(wrapper is not None and getattr(wrapper, "_torchdynamo_orig_callable", None) is function for wrapper in wrappers)
+
+
+def _profiler_runs() -> bool:
+    """Whether a profiler is on in this thread."""
+    return bool(sys.modules["torch"]._C._autograd._profiler_enabled())
 
 
 def _start_profiler() -> None:
