@@ -71,7 +71,7 @@ def _sections(result: ParityResult) -> Iterator[Section]:
         columns = tuple(map(Column, ("graph", "function", "back end", "calls", "inputs", "outcome", "not compared")))
         yield Section(title="Tried", columns=columns, items=tried, row=lambda one: _tried(*one))
     if differences := [(graph, one) for graph in result.graphs for one in graph["differences"]]:
-        columns = tuple(map(Column, ("graph", "calls", "tensor", "layer", "eager", "compiled", "wrong elements", "line")))
+        columns = tuple(map(Column, ("graph and layer", "calls", "tensor", "eager", "compiled", "line")))
         yield Section(title="Differences", columns=columns, items=differences, row=lambda one: _difference(*one), brief=False)
     if left := [*_not_tried(result)]:
         columns = tuple(map(Column, ("graph", "function", "calls", "reason")))
@@ -121,12 +121,11 @@ def _tried(graph: Mapping[str, Any], tried: Mapping[str, Any]) -> tuple[Cell, ..
 def _difference(graph: Mapping[str, Any], one: Mapping[str, Any]) -> tuple[Cell, ...]:
     tried = graph["tried"][one["scenario"]]
     name = plain_source(one["source"]) if one["source"] else one["name"]
-    what = "" if one["aspect"] == "values" else f" ({one['aspect'].replace('_', ' ')})"
-    some = f"{one['wrong_elements']} of {one['elements']}" if one["aspect"] == "values" and one["elements"] else ""
+    some = f" ({one['wrong_elements']} of {one['elements']} elements)" if one["elements"] else ""
+    what = some if one["aspect"] == "values" else f" ({one['aspect'].replace('_', ' ')})"
     calls = f"{_KINDS[tried['kind']]}, call {one['call'] + 1}"
     tensor = f"{one['where']} {name}{what}" if one["where"] in ("input", "gradient") else f"{name}{what}"
-    shown = cells(graph["graph"], calls, tensor, one["layer"], one["eager"], one["compiled"], some)
-    return *shown, _place(one["line"])
+    return *cells(f"{graph['graph']}, {one['layer']}", calls, tensor, one["eager"], one["compiled"]), _place(one["line"])
 
 
 def _not_tried(result: ParityResult) -> Iterator[tuple[Cell, ...]]:

@@ -89,8 +89,8 @@ def _blocks(told: Document, rows: int) -> Iterator[str]:
     if told.command:
         yield f"Command: {code(told.command, limit=_PARAGRAPH)}"
     for one in told.headlines:
-        rest = ": ".join(filter(None, (one.what, one.said)))
-        yield f"**{prose(one.word)}**" + (f": {prose(rest, limit=_PARAGRAPH)}" if rest else "")
+        word, rest = prose(one.word), prose(": ".join(filter(None, (one.what, one.said))), limit=_PARAGRAPH)
+        yield ": ".join(filter(None, (word and f"**{word}**", rest)))
     for part in (one for one in told.sections if one.has_text):
         yield f"{'#' * part.depth} {prose(part.title)}"
         if part.said:

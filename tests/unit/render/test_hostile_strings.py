@@ -10,10 +10,11 @@ import pytest
 
 from dynadiag.model.run import SourceFunction
 from dynadiag.render import chrome_trace, json_report, markdown, pictures
+from dynadiag.render.document import Block, Column, Document, Headline, Part, Section, cells
 from dynadiag.render.html import report_page
 from tests.unit.render.hostile_strings import STRINGS
 from tests.unit.render.page_samples import Page, rich_report
-from tests.unit.render.test_every_string import assert_dead, assert_plain, tokens
+from tests.unit.render.test_every_string import assert_dead, assert_plain, assert_told, tokens
 
 ROUNDS = 4
 # Ids and enums are ours; of places the file stays, so that the ladder shows the hostile lines.
@@ -112,3 +113,26 @@ def test_json(reports):
     for report in reports:
         assert_plain(json_report.dumps(report))
         assert chrome_trace.dumps(report).isascii()
+
+
+def test_results_of_the_other_verbs():
+    """In each place of a document, in each format."""
+    rows = [cells(Part(text, code=True), Part(text, tone="bad"), text) for text in STRINGS]
+    columns = (Column("id"), Column("name"), Column("value", label="said "))
+    places = {"lines": tuple(STRINGS), "points": tuple(STRINGS), "block": Block(text="\n".join(STRINGS), language="python")}
+    for start in range(0, len(STRINGS), 40):
+        some = STRINGS[start : start + 40]
+        assert_told(
+            Document(
+                title=some[0],
+                facts=tuple(some),
+                command=some[1],
+                headlines=tuple(Headline(word=text, what=text, said=text) for text in some),
+                figures=tuple((text, text) for text in some),
+                sections=(
+                    Section(title="Table", said=some[2], columns=columns, items=rows[start : start + 40]),
+                    Section(title="Entries", columns=columns, items=rows[start : start + 40], as_entries=True, closing=some[3]),
+                    *((Section(title="All", **places),) if start == 0 else ()),
+                ),
+            )
+        )
