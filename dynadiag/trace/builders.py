@@ -25,6 +25,7 @@ from dynadiag.model.run import (
     SourceFunction,
     Symbol,
 )
+from dynadiag.trace.break_text import BreakText
 from dynadiag.trace.phases import PhaseClock
 from dynadiag.trace.room import MOST_BYTES, LeftOutError, Room, size_of
 from dynadiag.trace.values import as_id
@@ -194,6 +195,26 @@ class RunBuilder:
         self.room.used += size_of(value)
         self.shared[value] = value
         return value
+
+    def break_event(self, text: BreakText, frame: str, attempt: int, **origin: Any) -> BreakEvent:
+        """The event that a text says, its parts shared; `origin` is its `source` or its `record`."""
+        reason = self.share(text.reason)
+        return BreakEvent(
+            frame=frame,
+            attempt=attempt,
+            gb_id=reason.gb_id,
+            gb_type=reason.gb_type,
+            explanation=reason.explanation,
+            hints=reason.hints,
+            context=reason.context,
+            stack=self.share(text.stack),
+            torch_frame=text.torch_frame,
+            prefix=self.share(text.prefix),
+            skip_reason=self.share(text.skip_reason),
+            skips_frame=text.skips_frame,
+            cause=text.cause,
+            **origin,
+        )
 
     def shared_guards(self, found: GuardSet) -> GuardSet:
         """Guards of a frame; those that other ranks and compilations have alike are kept once."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dynadiag.model.graph import Graph
@@ -207,23 +208,8 @@ class TextEvents:
         self._notice_reset(prefix, place)
         frame = self.frame(prefix, place, is_code=False)
         _, attempt = _key(self.process(prefix), prefix.compile_id)
-        reason = self.run.share(text.reason)
-        event = BreakEvent(
-            frame=frame.id,
-            attempt=attempt,
-            gb_id=reason.gb_id,
-            gb_type=reason.gb_type,
-            explanation=reason.explanation,
-            hints=reason.hints,
-            context=reason.context,
-            stack=self.run.share(stack),
-            torch_frame=place,
-            prefix=text.prefix,
-            skip_reason=text.skip_reason,
-            skips_frame=text.skips_frame,
-            cause=text.cause,
-            source="exception" if raised else "text",
-        )
+        found = replace(text, stack=stack, torch_frame=place)
+        event = self.run.break_event(found, frame.id, attempt, source="exception" if raised else "text")
         frame.breaks.append(len(self.run.breaks))
         self.run.breaks.append(event)
         if place is not None:

@@ -10,9 +10,9 @@ from typing import Any
 from dynadiag.model.compiled import CacheEvent
 from dynadiag.model.graph import Graph, GraphKind
 from dynadiag.model.location import PayloadRef
-from dynadiag.model.run import SOFT_ERRORS, BreakEvent, CompileMetrics, Problem, RecompileEvent, Symbol
+from dynadiag.model.run import SOFT_ERRORS, CompileMetrics, Problem, RecompileEvent, Symbol
 from dynadiag.trace import compiled_records
-from dynadiag.trace.break_text import BreakText, last_exception, parse_break, parse_reason
+from dynadiag.trace.break_text import last_exception, parse_break, parse_reason
 from dynadiag.trace.builders import FrameBuilder, ProcessBuilder, RunBuilder, attempt_of, key_of
 from dynadiag.trace.graph_text import count_graph
 from dynadiag.trace.guards import read_guards
@@ -129,7 +129,9 @@ def graph_break(run: RunBuilder, process: ProcessBuilder, record: Record) -> Non
     if not run.room.take("graph break events"):
         return
     frame.breaks.append(len(run.breaks))
-    run.breaks.append(_event(run, frame.id, attempt, text, cause, record.index))
+    cause = (text.cause or cause or "")[:LONGEST_ERROR] or None
+    text = replace(text, cause=cause, prefix=WARNING if text.warning else text.prefix)
+    run.breaks.append(run.break_event(text, frame.id, attempt, record=record.index))
 
 
 def _warning_before(run: RunBuilder, frame: FrameBuilder, attempt: int) -> str | None:
@@ -144,26 +146,6 @@ def _warning_before(run: RunBuilder, frame: FrameBuilder, attempt: int) -> str |
 
 
 WARNING = "backend warning"
-
-
-def _event(run: RunBuilder, frame: str, attempt: int, text: BreakText, cause: str | None, record: int) -> BreakEvent:
-    reason = run.share(text.reason)
-    return BreakEvent(
-        frame=frame,
-        attempt=attempt,
-        gb_id=reason.gb_id,
-        gb_type=reason.gb_type,
-        explanation=reason.explanation,
-        hints=reason.hints,
-        context=reason.context,
-        stack=run.share(text.stack),
-        torch_frame=text.torch_frame,
-        prefix=WARNING if text.warning else run.share(text.prefix),
-        skip_reason=run.share(text.skip_reason),
-        skips_frame=text.skips_frame,
-        cause=(text.cause or cause or "")[:LONGEST_ERROR] or None,
-        record=record,
-    )
 
 
 def error(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
