@@ -23,8 +23,8 @@ from dynadiag.passes.mutation_breaks import break_facts
 from dynadiag.passes.mutation_effects import optimizer_breaks, with_effects
 from dynadiag.passes.mutation_errors import (
     failed_by_new_sizes,
-    inner_name,
     leaf_facts,
+    made_inside,
     refusal_of,
     refused,
     uncaught_effect,
@@ -233,13 +233,13 @@ def inner_facts(view: GraphView, run: Run) -> Iterator[Fact]:
         site = site_of(view.frame, view.stack_of(node), node.target, run)
         if site.where is None or not is_own_file(site.where.file, run) or by_optimizer(site):
             continue
-        by_name.setdefault(inner_name(site, node.args[0] if node.args else node.name), []).append(site)
+        by_name.setdefault(made_inside(site, node), []).append(site)
     for name, sites in by_name.items():
         yield Fact(
             code=codes.MADE_IN_GRAPH,
             frame=view.frame,
             graph=view.graph.id,
-            input=f"{name} (made in the compiled code)",
+            input=name,
             kind="data",
             where="in_graph",
             effects=(Effect("free", "derived", _DETAIL),),

@@ -15,6 +15,7 @@ from dynadiag.facts.guard_sources import readable
 from dynadiag.facts.lookups import frames_by_process, problems_by_frame, traced_by_frame
 from dynadiag.facts.user_frames import of_last_run, own_frame
 from dynadiag.model import codes
+from dynadiag.model.graph import Node
 from dynadiag.model.location import Location
 from dynadiag.model.run import Frame, Problem, Run
 from dynadiag.passes.mutation_breaks import local_source
@@ -123,7 +124,7 @@ def _inner_writes(view: GraphView, effect: Effect, text: str, run: Run) -> Itera
             code=codes.AUTOGRAD_REFUSED_WRITE,
             frame=view.frame,
             graph=view.graph.id,
-            input=f"{inner_name(site, node.args[0] if node.args else node.name)} (made in the compiled code)",
+            input=made_inside(site, node),
             kind="data",
             effects=(effect,),
             sites=(site,),
@@ -133,7 +134,12 @@ def _inner_writes(view: GraphView, effect: Effect, text: str, run: Run) -> Itera
         )
 
 
-def inner_name(site: Site, fallback: str) -> str:
+def made_inside(site: Site, node: Node) -> str:
+    """How the input of a mutation is named where the graph made the tensor that the node writes."""
+    return f"{_inner_name(site, node.args[0] if node.args else node.name)} (made in the compiled code)"
+
+
+def _inner_name(site: Site, fallback: str) -> str:
     """The variable in front of the in-place method on the user's line, or the first argument of the only call, as written there."""
     line = parse_line(site.where.code if site.where is not None else None)
     method = (site.op or "").rpartition(".")[2]
@@ -166,7 +172,7 @@ def _leaf(frame: Frame, text: str, run: Run) -> Fact:
     own = own_frame(stack, run) or (problem.location if problem is not None else None)
     match = re.search(r"call_(?:method|function) ([\w.]+)", text)
     op = match[1] if match else None
-    name = inner_name(Site(own, op), "")
+    name = _inner_name(Site(own, op), "")
     effect = Effect("error", "observed", "autograd refuses an in-place write on a leaf that requires grad, also without torch.compile")
     return Fact(
         code=codes.LEAF_WRITTEN,

@@ -9,7 +9,7 @@ from dynadiag.facts.graph_writes import PRIVATE_OPERATOR, place
 from dynadiag.model import codes
 from dynadiag.model.graph import Node
 from dynadiag.model.run import Frame, Run
-from dynadiag.passes.mutation_errors import inner_name
+from dynadiag.passes.mutation_errors import made_inside
 from dynadiag.passes.mutation_facts import Effect, Fact, site_of, size_text
 from dynadiag.passes.mutation_graphs import GraphView, read_nodes
 from dynadiag.trace import argument_names
@@ -109,7 +109,7 @@ def _missed(frame: Frame, view: GraphView, clone: Node, writer: Node, run: Run) 
         code=codes.MISSED_IN_PLACE,
         frame=frame,
         graph=view.graph.id,
-        input=f"{inner_name(site, clone.args[0] if clone.args else clone.name)} (made in the compiled code)",
+        input=made_inside(site, clone),
         kind="data",
         where="in_graph",
         effects=(Effect("extra_copy", "derived", detail),),
