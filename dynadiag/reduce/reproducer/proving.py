@@ -12,7 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -161,29 +161,34 @@ def run_fresh(
         if template is not None:
             status, said = template.run(empty / "repro_min.py", environment=environment, timeout_s=timeout_s)
             return status, said[-_OUTPUT_BYTES:]
-        parent = os.getpid()
-        child = subprocess.Popen(
-            [python, "repro_min.py"],
-            cwd=empty,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            preexec_fn=lambda: end_with_parent(parent),
-        )
-        try:
-            output, _ = child.communicate(timeout=timeout_s)
-            status = child.returncode
-        except subprocess.TimeoutExpired:
-            os.killpg(child.pid, signal.SIGKILL)
-            output, _ = child.communicate()
-            status = None
-        except BaseException:  # an interrupt: nothing stays behind
-            os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
-            raise
+        status, output = _run_alone([python, "repro_min.py"], empty, environment, timeout_s)
         return status, output[-_OUTPUT_BYTES:].decode("utf-8", "replace")
+
+
+def _run_alone(command: Sequence[str], folder: Path, environment: Mapping[str, str], timeout_s: float) -> tuple[int | None, bytes]:
+    """The exit status of a command in a session of its own, None when it did not end in time, and all its output."""
+    parent = os.getpid()
+    child = subprocess.Popen(
+        command,
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        preexec_fn=lambda: end_with_parent(parent),
+    )
+    try:
+        output, _ = child.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        os.killpg(child.pid, signal.SIGKILL)
+        output, _ = child.communicate()
+        return None, output
+    except BaseException:  # an interrupt: nothing stays behind
+        os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+        raise
+    return child.returncode, output
 
 
 def run_in_child(source: str, *, timeout_s: float) -> int | None:
