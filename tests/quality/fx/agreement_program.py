@@ -1,11 +1,9 @@
-"""Compiles programs under one recording: `agreement_program.py RUN_DIRECTORY models | corpus SNIPPET...`."""
+"""Compiles models under one recording: `agreement_program.py RUN_DIRECTORY`."""
 
 import contextlib
-import importlib
 import io
 import sys
 import warnings
-from pathlib import Path
 
 import torch
 from torch.nn import functional
@@ -18,9 +16,9 @@ def compiled(fn):
 
 
 def resnet_training():
-    from torchvision.models import resnet18
+    from torchvision.models.resnet import BasicBlock, ResNet
 
-    model = resnet18(num_classes=10)
+    model = ResNet(BasicBlock, [1, 1, 1, 1], num_classes=10)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     forward, step = compiled(model), compiled(optimizer.step)
     for _ in range(2):
@@ -44,7 +42,7 @@ def bert_step():
 def gpt2_generate():
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    model = GPT2LMHeadModel(GPT2Config(n_embd=32, n_layer=2, n_head=2, vocab_size=100, n_positions=64)).eval()
+    model = GPT2LMHeadModel(GPT2Config(n_embd=32, n_layer=1, n_head=2, vocab_size=100, n_positions=64)).eval()
     model.forward = compiled(model.forward)
     model.generate(torch.randint(0, 100, (1, 4)), max_new_tokens=4, do_sample=False, pad_token_id=0)
 
@@ -53,7 +51,7 @@ def gpt2_generate():
 def llama_static_cache():
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    small = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64, "vocab_size": 100}
+    small = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64, "vocab_size": 100}
     model = LlamaForCausalLM(LlamaConfig(**small, max_position_embeddings=64)).eval()
     model.generation_config.cache_implementation = "static"
     model.forward = compiled(model.forward)
@@ -69,34 +67,20 @@ def detection_training():
     sum(compiled(model)(images, targets).values()).backward()
 
 
-def snippet(path):
-    def run():
-        sys.path.append(str(Path(path).parent))
-        module = importlib.import_module(Path(path).stem)
-        for backend in {"aot_eager" if name == "inductor" else name for name in getattr(module, "BACKENDS", ["aot_eager"])}:
-            torch._dynamo.reset()
-            arguments, fn = module.make(), torch.compile(module.fn, backend=backend)
-            for _ in range(getattr(module, "CALLS", 2)):
-                module.step(fn, arguments) if hasattr(module, "step") else fn(*arguments)
-
-    return run
-
-
 # One recording after the other: the reset before each makes its number among them the epoch of its frames.
 MODELS = (resnet_training, bert_step, gpt2_generate, llama_static_cache, detection_training)
 
 
-def main(directory, kind, *paths):
+def main(directory):
     warnings.simplefilter("ignore")
     with dynadiag.observe(directory):
-        for program in MODELS if kind == "models" else [snippet(path) for path in paths]:
+        for program in MODELS:
             torch._dynamo.reset()
             torch.set_grad_enabled(True)
             torch.manual_seed(0)
-            # Some snippets fail by design, under the compiler or in eager; a model may not.
-            with contextlib.suppress(*(() if kind == "models" else (Exception,))), contextlib.redirect_stderr(io.StringIO()):
+            with contextlib.redirect_stderr(io.StringIO()):
                 program()
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(sys.argv[1])
