@@ -1,4 +1,4 @@
-"""How small a script gets and how many questions that takes: bounds, so that neither grows unseen."""
+"""How small `dynadiag minify SCRIPT` gets a training script, in how many questions: bounds, so that neither grows unseen."""
 
 from __future__ import annotations
 
@@ -10,7 +10,23 @@ import pytest
 
 pytest.importorskip("torch")
 
-TRAINING = """
+SCRIPT = """
+import torch
+from training import Net
+
+
+def main(depth=6):
+    model = Net(16, depth)
+    compiled = torch.compile(model, backend="eager")
+    for step in range(3):
+        compiled(torch.randn(8, 16)).sum().backward()
+
+
+if __name__ == "__main__":
+    main()
+"""
+# In a module beside the script: the file must stand alone.
+MODULE = """
 import torch
 from torch import nn
 
@@ -24,50 +40,31 @@ class Net(nn.Module):
     def forward(self, x):
         for layer in self.layers:
             x = torch.relu(layer(x))
+        print("a first break")
         if x.mean() > 0:
             x = x + 1
         return self.head(x)
-
-
-def main(depth=6):
-    model = Net(16, depth)
-    compiled = torch.compile(model, backend="eager")
-    for step in range(3):
-        compiled(torch.randn(8, 16)).sum().backward()
-
-
-if __name__ == "__main__":
-    main()
 """
-HUNT = """
-import json, sys
-
-from dynadiag.reduce.core.reduction import Options
-from dynadiag.reduce.scripts.reduction import reduce_script_program
-from dynadiag.reduce.scripts.program import parsed
-from dynadiag.reduce.script_worker import warm_up
-
-warm_up()
-found = reduce_script_program(parsed(sys.stdin.read(), "script.py"), Options(kind="graph_break", match="GB0170"))
-print(json.dumps({
-    "complete": found.complete,
-    "message": found.confirmed.failure.message,
-    "original": found.original.statements,
-    "statements": found.best.statements,
-    "text": found.best.text,
-    "queries": sum(found.queries.values()),
-}))
-"""
-# The same 149 in every run (torch 2.15), whatever the hashes of strings are.
+# The same QQQ in every run (torch 2.15), whatever the hashes of strings are.
 MOST_STATEMENTS, MOST_QUERIES = 7, 160
 
 
 @pytest.mark.slow
-def test_a_training_script_is_reduced_to_its_break_in_few_questions(tmp_path):
-    """In a process of its own: where other tests have run a backward on a fake GPU, torch refuses one in a forked child."""
-    done = subprocess.run([sys.executable, "-c", HUNT], input=TRAINING, capture_output=True, text=True, cwd=tmp_path, check=True)
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert found["complete"] and found["message"].startswith("GB0170 ")
-    assert found["original"] == 20 and found["statements"] <= MOST_STATEMENTS, found["text"]
-    assert found["queries"] <= MOST_QUERIES
-    assert "Linear" not in found["text"]
+def test_a_break_chosen_by_its_text_ends_as_a_small_proven_file_in_few_questions(tmp_path):
+    (tmp_path / "training.py").write_text(MODULE)
+    (tmp_path / "script.py").write_text(SCRIPT)
+    verb = [sys.executable, "-c", "from dynadiag_cli.main import main; main()", "minify", "--out", "out"]
+    command = [*verb, "--kind", "graph_break", "--match", "GB0170", "script.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [str((tmp_path / "out" / "repro_min.py").resolve())]
+    result = json.loads((tmp_path / "out" / "minify.json").read_text())
+    assert (result["kind"], result["level"], result["guilty"]["layer"]) == ("graph_break", "script", "dynamo")
+    assert result["signature"]["message"].startswith("GB0170 ") and result["proven"] == {"runs": 3, "reproduced": 3}
+    source = (tmp_path / "out" / "repro_min.py").read_text()
+    assert result["complete"] and result["size_before"]["statements"] == 21
+    assert result["size_after"]["statements"] <= MOST_STATEMENTS, source
+    assert sum(result["queries"].values()) <= MOST_QUERIES
+    assert "dynadiag" not in source and "a first break" not in source and "assert not breaks" in source and "Linear" not in source
+    assert "Traceback" not in done.stderr and "proven: it failed in the same way in 3 of 3" in done.stderr
+    assert (tmp_path / "out" / "report.md").stat().st_size > 0
