@@ -1,8 +1,11 @@
-"""A run with warm caches tells the same graph breaks, recompilations and lines as the cold one; code that is not traced at all is said."""
+"""A run with warm caches tells the same graph breaks, recompilations and lines as the cold one; the caches say which was which."""
 
 import re
 
 import pytest
+
+from dynadiag.passes.find_compile_time import find_compile_time
+from dynadiag.trace import load
 
 PROGRAM = """
 import torch
@@ -34,7 +37,7 @@ def told(outcome):
 
 @pytest.mark.slow
 def test_a_warm_run_tells_what_the_cold_one_told(run_recorded, tmp_path):
-    environment = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache"), "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+    environment = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
     cold = run_recorded(PROGRAM, out=tmp_path / "cold", environment=environment)
     warm = run_recorded(PROGRAM, out=tmp_path / "warm")
     assert (cold.result.exit_status, warm.result.exit_status) == (0, 0)
@@ -42,3 +45,10 @@ def test_a_warm_run_tells_what_the_cold_one_told(run_recorded, tmp_path):
     assert all(told(cold))
     hits = [record for record in warm.records if re.search(r"cache_hit", record.artifact or "")]
     assert hits, "the second run must have used the cache"
+    times = [find_compile_time(load(run.result.directory)).compile_time for run in (cold, warm)]
+    for time in times:
+        assert time.why is None
+        assert sum(time.phases.values()) == pytest.approx(time.total_s)
+        assert sum(frame.total_s for frame in time.frames) == pytest.approx(time.total_s)
+    assert set(times[0].caches["fx_graph"]) == {"miss"} and times[0].phases["inductor"] > 0
+    assert set(times[1].caches["fx_graph"]) == {"hit"}
