@@ -14,6 +14,10 @@ os.environ.pop("CI", None)
 # compile torch's sources anew: 5 to 9 of its 10 to 16 CPU seconds.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+# Inductor would start a pool of compile workers (8 CPU seconds for one kernel), and with an empty cache try each instruction set of the CPU
+# with the C++ compiler (another 8; `torch/_inductor/cpu_vec_isa.py`, 2.11 to 2.15).
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
 settings.load_profile("ci")
 
 
