@@ -1,5 +1,6 @@
 """The page in docs says what the tables say."""
 
+import functools
 import re
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from dynadiag.advice.catalogue import described, page
 
 ROOT = Path(__file__).parents[3]
+slugs = functools.cache(described)
 TABLES = sorted((ROOT / "dynadiag" / "advice").glob("*.py"))
 
 
@@ -23,7 +25,7 @@ def test_every_slug_of_a_table_is_on_the_page(table):
         "site-packages",
         "utf-8",
     }
-    assert written <= set(described())
+    assert written <= set(slugs())
 
 
 @pytest.mark.parametrize(
@@ -36,4 +38,4 @@ def test_every_slug_of_a_table_is_on_the_page(table):
     ],
 )
 def test_a_slug_has_its_own_words(slug, words):
-    assert words in described()[slug]
+    assert words in slugs()[slug]
