@@ -1,4 +1,7 @@
-"""Each sample runs, and its first comment says what dynadiag finds in it: the comment is read and compared with a recorded run."""
+"""Each sample runs, and its first comment says what dynadiag finds in it: the comment is read and compared with a recorded run.
+
+The comments speak of what Dynamo does, for which the back end does not matter.
+"""
 
 from __future__ import annotations
 
@@ -62,10 +65,21 @@ def test_every_sample_makes_a_claim():
     assert len(CLAIMS) >= 4
 
 
+# On the oldest torch two of them.
 @pytest.mark.slow
-@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: " ".join([claim.script, *claim.options]))
+@pytest.mark.parametrize(
+    "claim",
+    [
+        pytest.param(
+            claim,
+            id=" ".join([claim.script, *claim.options]),
+            marks=[] if claim.options[-1:] == ("dynamic",) or claim.script == "text_classification.py" else pytest.mark.any_torch,
+        )
+        for claim in CLAIMS
+    ],
+)
 def test_the_first_comment_is_true(claim, tmp_path):
-    argv = (str(SAMPLES / claim.script), "--backend", "aot_eager", *claim.options)
+    argv = (str(SAMPLES / claim.script), "--backend", "eager", *claim.options)
     result = record(Target(kind="script", argv=argv), RecordOptions(out=tmp_path / "run"))
     assert result.exit_status == 0
     report = dynadiag.load(tmp_path / "run")
