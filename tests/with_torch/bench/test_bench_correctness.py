@@ -69,6 +69,7 @@ WRONG = [
 ]
 
 
+@pytest.mark.any_torch
 @pytest.mark.parametrize(("program", "fault", "status", "worst"), WRONG, ids=lambda value: value)
 def test_a_planted_wrong_program_is_caught_and_named(program, fault, status, worst):
     outcome = outcome_of(program, getattr(planted, fault))

@@ -63,7 +63,9 @@ def test_steps_with_a_closure_or_sparse_gradients_are_judged_too(make, precision
         assert len(told) == (blind and fault is not None), (outcome, expected.notes)
 
 
+# On the oldest torch right steps alone: what is wrong is planted, and is judged alike.
 # By hand every optimizer of torch.optim was tried, foreach and not, in float32 and bfloat16: 112 of 112 (torch 2.15, CPU).
+@pytest.mark.any_torch
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize(
     "make",
@@ -83,6 +85,7 @@ def test_one_gradient_that_is_a_twentieth_too_large_is_wrong(make, precision, fa
     assert outcome.status == status, outcome
 
 
+@pytest.mark.any_torch
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
 @pytest.mark.parametrize(
     ("name", "how", "precision"), [("Adam", "foreach", "fp32"), ("AdamW", "fused", "fp16"), ("NAdam", "single", "bf16")]

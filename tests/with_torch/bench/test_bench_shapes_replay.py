@@ -150,7 +150,7 @@ with torch.no_grad():
 def test_a_shape_with_wrong_results_is_told_though_the_usual_shape_is_right(tmp_path):
     (tmp_path / "script.py").write_text(SCRIPT.replace("import torch\n", "import torch\nimport torch._dynamo\n", 1))
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'cli'}", "OMP_NUM_THREADS": "1"}
-    options = ["--arms", "eager,wrong_when_long", "--shapes", "20", "--max-rounds", "20", "--json"]
+    options = ["--arms", "eager,wrong_when_long", "--shapes", "20", "--max-time", "1", "--max-rounds", "20", "--json"]
     command = [sys.executable, "-m", "dynadiag", "bench", "script.py", *options]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=1500)
     assert done.returncode == 1, done.stderr

@@ -48,6 +48,7 @@ def test_graph_becomes_a_script_that_runs_alone_and_a_picture(log, tmp_path):
     assert (alone.returncode, alone.stdout) == (0, done.stdout)
 
 
+@pytest.mark.any_torch
 def test_svg_draws_the_graph_and_nothing_else(log, tmp_path):
     done = run(f"{log}#g0", "--svg", "-o", "out", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "") and "wrote out/g0-" in done.stderr
@@ -55,6 +56,7 @@ def test_svg_draws_the_graph_and_nothing_else(log, tmp_path):
     assert ">writes " in picture.read_text()
 
 
+@pytest.mark.any_torch
 def test_the_script_of_a_strangers_log_is_not_run_unless_asked(log, tmp_path):
     (tmp_path / "dynadiag-run.json").write_text(json.dumps({"format": 1, "dynadiag": "1", "seal": {"at_ns": 2**62, "code": "0" * 64}}))
     for place in (log, tmp_path):
@@ -68,6 +70,7 @@ def test_the_script_of_a_run_recorded_here_is_run(log, tmp_path):
     assert (done.returncode, done.stdout) == (0, "output[0]: float32 (4, 4) on cpu\n")
 
 
+@pytest.mark.any_torch
 def test_a_dtype_that_is_code_is_refused_in_one_line(log, tmp_path):
     attack = 'float32) if not __import__("os").system("touch CANARY") else torch.zeros((4,'
     inputs = [{"name": "l_x_", "shape": [4, 4], "stride": [4, 1], "dtype": attack, "device": "cpu"}]
@@ -87,6 +90,7 @@ def test_a_dtype_that_is_code_is_refused_in_one_line(log, tmp_path):
     assert [item.name for item in tmp_path.iterdir()] == [log.name]
 
 
+@pytest.mark.any_torch
 def test_hostile_graph_is_refused_by_name(log, tmp_path):
     done = run(str(log), "g1", "--no-picture", cwd=tmp_path)
     assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
@@ -94,6 +98,7 @@ def test_hostile_graph_is_refused_by_name(log, tmp_path):
     assert [item.name for item in tmp_path.iterdir()] == [log.name]
 
 
+@pytest.mark.any_torch
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -111,6 +116,7 @@ def test_bad_input_is_one_line_and_exit_status_2(log, tmp_path, arguments, said)
     assert len(done.stderr.splitlines()) == 1 and done.stderr.startswith("dynadiag: error: ")
 
 
+@pytest.mark.any_torch
 def test_file_that_is_not_ours_is_kept(log, tmp_path):
     (tmp_path / "g0.py").write_text("import mine\n")
     done = run(str(log), "g0", "--device", "cpu", "--no-picture", "--no-try", cwd=tmp_path)

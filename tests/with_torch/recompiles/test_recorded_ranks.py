@@ -50,6 +50,7 @@ def run(tmp_path_factory):
     return load(result.directory)
 
 
+@pytest.mark.any_torch
 def test_breaks_differ_and_the_killed_rank_is_said(run):
     found = find_rank_differences(run)
     assert {finding.code for finding in found.findings} == {"DX01", "DX03", "DX04", "DX06"}  # DX06: the guard on os.environ["RANK"]
@@ -59,6 +60,7 @@ def test_breaks_differ_and_the_killed_rank_is_said(run):
     assert ended.odd_ranks == (1,)
 
 
+@pytest.mark.any_torch
 def test_a_process_that_a_rank_started_is_not_compared(run):
     assert len([process for process in run.processes if process.rank == 0]) == 2
     assert not any("<lambda>" in one.what for one in find_rank_differences(run).ranks)

@@ -85,6 +85,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
+@pytest.mark.any_torch
 def test_workers_and_subprocesses_are_recorded(run_recorded):
     outcome = run_recorded(SPAWNED)
     assert outcome.result.exit_status == 0
@@ -112,6 +113,7 @@ dist.barrier()
 """
 
 
+@pytest.mark.any_torch
 @pytest.mark.slow
 def test_two_ranks_of_which_one_is_killed(run_recorded, tmp_path):
     command = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(tmp_path / "script.py"))

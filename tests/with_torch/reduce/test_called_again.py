@@ -19,6 +19,8 @@ from dynadiag.reduce.graphs.setting import Setting
 from dynadiag.reduce.reproducer.graph_file import Header, reproducer
 from dynadiag.torch_compat.dynamo.compiling import warm_up
 
+pytestmark = pytest.mark.any_torch
+
 
 @pytest.fixture(scope="module", autouse=True)
 def warm():
@@ -231,7 +233,6 @@ def test_inputs_of_several_dtypes_in_one_memory_on_another_device_share_it_there
                 assert all(torch.equal(value, expected) for value, expected in zip(made, inputs, strict=True))
 
 
-@pytest.mark.skipif(torch.__version__.startswith("2.11"), reason="torch 2.11 lets its caller write this result")
 def test_a_result_that_its_caller_may_not_write():
     """pytorch issue 90507: an in-place view makes the result of compiled code a view, which autograd lets nobody write."""
     # In a process of its own, as the verb's worker is one: torch's autograd refuses a fork of a process that has run a backward before.

@@ -70,6 +70,7 @@ def test_a_script_that_dies_ends_as_one_proven_file(tmp_path):
     assert not list((tmp_path / "out").glob("*.tmp"))
 
 
+@pytest.mark.any_torch
 def test_a_script_that_does_not_fail_is_said_in_one_line(tmp_path):
     done = minify(tmp_path, CRASHING)
     assert done.returncode == 1 and "nothing failed: nothing to reduce (no graph was compiled" in done.stderr
