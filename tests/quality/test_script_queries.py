@@ -45,7 +45,7 @@ class Net(nn.Module):
             x = x + 1
         return self.head(x)
 """
-# The same QQQ in every run (torch 2.15), whatever the hashes of strings are.
+# They are the same in every run (torch 2.15), whatever the hashes of strings are.
 MOST_STATEMENTS, MOST_QUERIES = 7, 160
 
 
