@@ -22,6 +22,7 @@ from typing import Any
 from dynadiag.errors import OutputError
 from dynadiag.json_lines import Speaker, parsed
 from dynadiag.scratch import make_scratch
+from dynadiag.torch_compat.dynamo.guard_timing import check_guards_untimed
 
 Tell = Callable[[dict[str, Any]], None]
 _GRACE_S = 5
@@ -182,6 +183,7 @@ def _be_child(work: Callable[[Tell], None], writing: int, reading: int, timeout_
         signal.alarm(int(timeout_s) + 2 * _GRACE_S)
         _redirect(folder)
         _mend_thread_pool()
+        check_guards_untimed()
         work(Speaker(writing).say)
         status = 0
     except BaseException:  # noqa: BLE001 - nothing may escape into the parent's code

@@ -7,10 +7,12 @@ import re
 import subprocess
 import sys
 import time
+import types
 from pathlib import Path
 
 import pytest
 import torch
+from torch._dynamo import guards
 
 from dynadiag.errors import DynadiagError, NothingFoundError
 from dynadiag.reduce.core import isolation
@@ -78,6 +80,23 @@ def test_one_wrong_element_of_many_is_a_failure_and_rounding_is_none():
     assert wrong.failure is not None and wrong.failure.kind == "wrong_result"
     assert wrong.failure.detail.startswith("result 0: off by 5.1e-05 of its size, eager by 1.")
     assert (right.failure, right.invalid) == (None, None)
+
+
+def test_a_child_checks_guards_but_does_not_time_them(monkeypatch):
+    """torch flushes the CPU's caches before it times them, which took longer than to compile a small function."""
+    timed = object()
+    monkeypatch.setattr(guards, "profile_guard_manager", timed)
+
+    def work(tell):
+        checked = []
+        replaced = guards.profile_guard_manager
+        tell({"latency": replaced(types.SimpleNamespace(check=checked.append), {"x": 1}, 1), "checked": checked})
+        torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
+        tell({"compiled": True})
+
+    report = run_forked(work, timeout_s=600)
+    assert report.messages == ({"latency": 0.0, "checked": [{"x": 1}]}, {"compiled": True}), report.output
+    assert guards.profile_guard_manager is timed
 
 
 @pytest.mark.any_torch
