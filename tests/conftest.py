@@ -6,6 +6,8 @@ import sys
 import pytest
 from hypothesis import settings
 
+from dynadiag.torch_compat.dynamo.guard_timing import check_guards_untimed
+
 # torch reads CI itself: with it an alias that a custom operator does not declare is an error at run time, without it a warning
 # (torch/_functorch/config.py, error_on_custom_op_aliasing, seen on 2.11 and 2.15). Hypothesis reads it too and has taken its profile
 # "ci" by the time this runs, so we ask for that profile by name.
@@ -25,6 +27,12 @@ def pytest_collection_modifyitems(items):
     """Modules with a slow test first, each in one piece: at the end two workers share what is short."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
+
+
+@pytest.fixture(autouse=True)
+def guards_are_not_timed():
+    """No test that compiles in its own process asks how long the guards took."""
+    check_guards_untimed()
 
 
 @pytest.fixture(autouse=True)

@@ -11,6 +11,7 @@ import warnings
 from pathlib import Path
 
 import torch
+import torch._dynamo
 
 
 def run(module):
@@ -28,7 +29,9 @@ def main(folder, files):
     import dynadiag
     from dynadiag.fx import probe_graph
     from dynadiag.fx import probe_main as probe
+    from dynadiag.torch_compat.dynamo.guard_timing import check_guards_untimed
 
+    check_guards_untimed()
     probe_graph.LONGEST_S = 1000.0  # a slow machine must not cost a graph
     for file in map(Path, files):
         sys.path.append(str(file.parent))

@@ -20,6 +20,7 @@ import torch
 from advice_cases import Cure, cures_of, one_tensor
 
 import dynadiag
+from dynadiag.torch_compat.dynamo.guard_timing import check_guards_untimed
 
 CONFIG = torch._dynamo.config
 PATCHED = {
@@ -155,5 +156,6 @@ def main(directory, answer, corpus, *tables):
 if __name__ == "__main__":
     logging.getLogger("torch._dynamo").setLevel(logging.CRITICAL)
     warnings.simplefilter("ignore")
+    check_guards_untimed()
     with contextlib.redirect_stdout(io.StringIO()):
         main(*sys.argv[1:])

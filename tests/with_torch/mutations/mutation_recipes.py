@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import torch
+import torch._dynamo
 from torch import nn
 
 
@@ -356,7 +357,9 @@ RECIPES = {
 def main(folder):
     import dynadiag
     from dynadiag.fx import probe_main as probe
+    from dynadiag.torch_compat.dynamo.guard_timing import check_guards_untimed
 
+    check_guards_untimed()
     for name, (before, after, make) in RECIPES.items():
         for side, function in (("before", before), ("after", after)):
             torch._dynamo.reset()

@@ -16,6 +16,7 @@ import torch
 import torch._dynamo as dynamo
 from torch import nn
 
+from dynadiag.torch_compat.dynamo.guard_timing import check_guards_untimed
 from dynadiag.torch_compat.trace import stacks
 
 CASES = {}
@@ -875,6 +876,7 @@ def same(one, other):
 
 def main(names):
     torch.set_num_threads(1)
+    check_guards_untimed()
     report = {}
     for name, make in CASES.items():
         if names and name not in names:
