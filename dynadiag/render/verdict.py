@@ -19,6 +19,7 @@ _LONGEST_MESSAGE = 160
 _TELLING = 40
 _SHORTEST = 8
 _MOST_NAMES = 3
+_HALF = 0.5
 
 
 def verdict(report: Report) -> str | None:
@@ -28,13 +29,12 @@ def verdict(report: Report) -> str | None:
         opening = wording.nothing_words(report)
         found = None if told else almost_nothing(report.run)
         return _loud(clean(told)) if told.startswith(opening) else f"{opening.upper()}{f': {_in_python(found)}' if found else ''}"
-    found = almost_nothing(report.run)
-    if found is None:
+    found, work = almost_nothing(report.run), compiled_work(report.run)
+    if found is None or (work is not None and (work.share or 0) >= _HALF):
         return None
     in_python = _in_python(found)
     if not found.graphs:
         return f"NO GRAPH IS COMPILED: {in_python}"
-    work = compiled_work(report.run)
     if work is None or not work.operators:
         size = f"{wording.plural(found.operators, 'operator')} in {wording.plural(found.graphs, 'graph')}"
     else:

@@ -6,6 +6,7 @@ import pytest
 from rich.cells import cell_len
 
 from dynadiag.model import report as r
+from dynadiag.model.compiled import CompiledWork
 from dynadiag.model.location import Location
 from dynadiag.model.run import BreakEvent, CompileCall, Problem, RunInfo
 from dynadiag.render import markdown
@@ -251,6 +252,12 @@ def test_the_verdict_comes_first_and_says_what_is_not_in_the_counts(samples, sho
     assert text.startswith(f"{words}\n2 graph breaks (6 events)") and "4 graphs" not in text
     assert f"\n\n{words}\n\n  frames " in show(report, width=120)
     assert f"**{words}.**" in markdown.render(report).replace("\\", "")
+    work = CompiledWork(process=0, function="f", call=3, in_graphs=3, outside=338, graphs=3, regions={})
+    counted = show(replace(report, run=replace(report.run, work=(work,))), summary=True, width=120)
+    assert counted.startswith("ALMOST NOTHING IS COMPILED: 3 of the 341 operators of a call; log_metrics() runs in Python\n2 graph breaks")
+    assert "run compiled" not in counted
+    more = show(replace(report, run=replace(report.run, work=(replace(work, outside=3),))), summary=True, width=120)
+    assert more.startswith("50 % of the operators of a call run compiled (3 of 6), in 3 graphs per call\n4 graphs")
 
 
 @pytest.mark.parametrize(
