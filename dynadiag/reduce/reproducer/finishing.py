@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,11 +14,9 @@ from dynadiag.reduce.reproducer.bug_report import BugReport, about_graph, docume
 from dynadiag.reduce.reproducer.graph_outcome import Papers, Written, flaky_note, story_of
 from dynadiag.reduce.reproducer.machine_facts import machine_facts
 from dynadiag.reduce.reproducer.proving import headline
-from dynadiag.reduce.reproducer.result_files import figures, write_text
-from dynadiag.render import markdown_text
+from dynadiag.reduce.reproducer.result_files import border, figures, write_report, write_text
 from dynadiag.render.drawing import drawn
 from dynadiag.render.graph_picture import graph_picture
-from dynadiag.render.html import result_page
 from dynadiag.render.recorded_graph import RecordedGraph
 from dynadiag.trace import graph_nodes
 
@@ -51,27 +47,15 @@ def finish(reduction: Reduction, written: Written, out: Path, options: FinishOpt
     """
     why: dict[str, str] = {}
     pictures: dict[str, str | None] = {"before": None, "after": None, "kept": None}
-    with _border("pictures", why):
+    with border("pictures", why):
         pictures |= _draw_all(reduction.original, reduction.best, out)
     cells = _cells(reduction, options)
     report = None
-    with _border("report", why):
+    with border("report", why):
         told = document_of(_report(reduction, written, cells, options, _shown(pictures, out)))
-        write_text(markdown_text.document(told), out / "report.md")
+        write_report(told, out, why)
         report = "report.md"
-        with _border("page", why):
-            write_text(result_page.render(told), out / "report.html")
     return Papers(pictures=pictures, ablation=cells, report=report, why=why)
-
-
-@contextlib.contextmanager
-def _border(name: str, why: dict[str, str]) -> Iterator[None]:
-    """Around one renderer: its traceback goes to the worker's log, its last line into the result."""
-    try:
-        yield
-    except Exception as error:  # noqa: BLE001 - the border around one renderer
-        traceback.print_exc()
-        why[name] = f"{type(error).__name__}: {error}"[:300]
 
 
 def _cells(reduction: Reduction, options: FinishOptions) -> tuple[Cell, ...]:

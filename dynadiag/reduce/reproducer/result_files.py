@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import platform
-from collections.abc import Mapping
+import traceback
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,9 @@ from dynadiag.reduce.core.failure import Failure
 from dynadiag.reduce.core.flakiness import WRONG_VERDICT, repeats_for
 from dynadiag.reduce.core.reduction import Found
 from dynadiag.reduce.reproducer.proving import Proof
-from dynadiag.render import finite_json
+from dynadiag.render import finite_json, markdown_text
+from dynadiag.render.document import Document
+from dynadiag.render.html import result_page
 
 SCHEMA_VERSION = 1
 WARM = "compile-cache"
@@ -74,3 +78,20 @@ def write_text(text: str, path: Path) -> None:
         write_inside(path.parent, path.name, text)
     except OSError as error:
         raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+@contextlib.contextmanager
+def border(name: str, why: dict[str, str]) -> Iterator[None]:
+    """Around one renderer: its traceback goes to the worker's log, its last line into the result."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - the border around one renderer
+        traceback.print_exc()
+        why[name] = f"{type(error).__name__}: {error}"[:300]
+
+
+def write_report(told: Document, out: Path, why: dict[str, str]) -> None:
+    """Write `report.md` and its page. A page that fails costs only itself: its reason goes to `why`."""
+    write_text(markdown_text.document(told), out / "report.md")
+    with border("page", why):
+        write_text(result_page.render(told), out / "report.html")

@@ -12,7 +12,7 @@ from typing import Any
 from dynadiag.reduce.core.failure import Failure
 from dynadiag.reduce.core.failure import shows as failure_shows
 from dynadiag.reduce.core.messages import without_accidents
-from dynadiag.reduce.reproducer import bug_report, proving
+from dynadiag.reduce.reproducer import bug_report, proving, result_files
 from dynadiag.reduce.reproducer.machine_facts import machine_facts
 from dynadiag.reduce.reproducer.needed_variables import proven_with_variables, with_variables
 from dynadiag.reduce.reproducer.proving import Proof, run_fresh
@@ -22,8 +22,6 @@ from dynadiag.reduce.scripts.oracle import SEEDS
 from dynadiag.reduce.scripts.program import Program
 from dynadiag.reduce.scripts.recorded_failures import KINDS
 from dynadiag.reduce.scripts.reduction import ScriptReduction
-from dynadiag.render import markdown_text
-from dynadiag.render.html import result_page
 
 _NO_GRAPH = "a script was reduced, not a graph"
 _NOT_COUNTED = "the calls of a script are not counted"
@@ -113,8 +111,8 @@ def story_of(reduction: ScriptReduction) -> str:
     return f"{sizes} in {sum(reduction.queries.values())} queries{ended}.{left}"
 
 
-def write_report(reduction: ScriptReduction, written: Written, out: Path, *, with_gpu: bool) -> None:
-    """Write `report.md` and `report.html`."""
+def write_report(reduction: ScriptReduction, written: Written, out: Path, *, with_gpu: bool) -> dict[str, str]:
+    """Write `report.md` and `report.html`; gives the reason why there is no page, by the name "page"."""
     failure, proof, notes = reduction.confirmed.failure, written.proof, list[str]()
     if reduction.confirmed.failed < reduction.confirmed.of:
         notes.append(f"It is flaky: it occurred in {reduction.confirmed.failed} of {reduction.confirmed.of} runs.")
@@ -134,9 +132,9 @@ def write_report(reduction: ScriptReduction, written: Written, out: Path, *, wit
         proof=proving.headline({"reproduced": proof.reproduced, "runs": proof.runs}),
         figures=figures(reduction, "statements", reduction.original.statements, reduction.best.statements),
     )
-    told = bug_report.document_of(report)
-    write_text(markdown_text.document(told), out / "report.md")
-    write_text(result_page.render(told), out / "report.html")
+    why: dict[str, str] = {}
+    result_files.write_report(bug_report.document_of(report), out, why)
+    return why
 
 
 def to_json(reduction: ScriptReduction, written: Written, *, wall_s: float, level_why: str) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from dynadiag.reduce.reproducer.graph_outcome import Written, to_json, write_rep
 from dynadiag.reduce.reproducer.near_miss import difference
 from dynadiag.reduce.reproducer.proving import Proof
 from dynadiag.reduce.reproducer.result_files import write_json
+from dynadiag.render.html import result_page
 
 pytestmark = pytest.mark.any_torch
 
@@ -113,6 +114,14 @@ def test_what_cannot_be_drawn_costs_only_itself(tmp_path, monkeypatch):
     assert "There is none: no spelling." in (tmp_path / "report.md").read_text()
     data = to_json(reduced(RELU), LADDER, written, wall_s=1.0, level="dynamo", papers=papers)
     jsonschema.Draft202012Validator(SCHEMA).validate(json.loads(json.dumps(data)))
+
+
+def test_a_page_that_fails_costs_only_itself(tmp_path, monkeypatch):
+    monkeypatch.setattr(result_page, "render", lambda told: 1 / 0)
+    written = Written(path=None, proof=Proof(runs=0, reproduced=0), why_not="no spelling")
+    papers = finishing.finish(reduced(RELU), written, tmp_path, finishing.FinishOptions())
+    assert papers.report == "report.md" and papers.why == {"page": "ZeroDivisionError: division by zero"}
+    assert not (tmp_path / "report.html").exists()
 
 
 def test_what_cannot_be_written_is_one_line_and_leaves_no_half_file(tmp_path, monkeypatch):
