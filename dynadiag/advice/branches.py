@@ -137,10 +137,11 @@ def _may_change(place: Place, node: ast.AST) -> bool:
 
 def _expression(context: BreakContext, place: Place, choice: ast.IfExp, condition: str) -> Iterator[Advice]:
     line, node = context.line, place.at(context.line, choice)
-    if not isinstance(node, ast.IfExp) or not place.is_single(node.test) or not _chooses_alike(place, node.test):
+    if not isinstance(node, ast.IfExp) or not place.is_single(node.test) or _asks_in_turn(node.test):
         return
     numbers = place.float32 and all(isinstance(one, ast.Constant) and type(one.value) is float for one in (node.body, node.orelse))
-    if place.same_shape(node.body, node.orelse) or (numbers and place.tensor_serves(node)):
+    alike = _chooses_alike(place, node.test) and place.same_shape(node.body, node.orelse)
+    if alike or (numbers and place.tensor_serves(node)):
         values = f"torch.where({condition}, {line.text(choice.body)}, {line.text(choice.orelse)})"
         said = f"Compute both values and select on the device ({_BOTH})"
         yield from rewrite(context, "if-where", line.replaced(choice, values), said)
@@ -152,8 +153,12 @@ def _chooses_alike(place: Place, test: ast.expr) -> bool:
     The tensors are floats, so that arithmetic with numbers gives no other type on one side; nothing is written later into what would be a
     new tensor; and no part of the condition is there only if another one holds.
     """
-    guarded = isinstance(test, ast.BoolOp) and any(isinstance(one, ast.Subscript) for one in ast.walk(test))
-    return place.floating and not guarded and not written_later(place)
+    return place.floating and not _asks_in_turn(test) and not written_later(place)
+
+
+def _asks_in_turn(test: ast.expr) -> bool:
+    """Whether a part of the condition may only be there if another one holds: `m.any() and x[m].min() > 1`."""
+    return isinstance(test, ast.BoolOp) and any(isinstance(one, ast.Subscript) for one in ast.walk(test))
 
 
 def _statement(place: Place, statement: ast.If, condition: str) -> Iterator[Advice]:

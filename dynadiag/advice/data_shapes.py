@@ -40,7 +40,7 @@ def data_shapes(context: BreakContext) -> Iterator[Said]:
     elif (asked := _of_numpy(place)) is not None:
         yield from withhold(f"{quoted(place.whole(asked))} may decide something by the size, which only the values tell")
     elif not _carried(place):
-        yield from withhold("Python continues with the result itself (a list, a loop, a number), whose size a graph does not know")
+        yield from withhold("how long this result is depends on values, and the code behind it makes a list, a loop or a number of it")
     elif not all(one is not None and _carried(one) for one in context.sizes):
         yield from withhold(
             "an option lets a graph carry the unknown size, but it applies to the whole program, and behind another line that broke "

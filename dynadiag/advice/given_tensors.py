@@ -38,6 +38,7 @@ def with_given(place: Place | None, at: Location, run: Run) -> Place | None:
     return replace(
         place,
         tensors=frozenset(shapes),
+        dimensions={name: lengths.pop() for name, found in shapes.items() if len(lengths := {len(one or ()) for one in found}) == 1},
         singles=frozenset(name for name, found in shapes.items() if found == {()}),
         no_gradient=bool(kinds) and kinds <= _FLOATS and not any(one.requires_grad for one in taken) and "requires_grad" not in text,
         floating=bool(kinds) and kinds <= _FLOATS,

@@ -9,7 +9,7 @@ import ast
 import builtins
 import textwrap
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
 
@@ -44,7 +44,8 @@ _NO_ROOTS: Mapping[str, str] = MappingProxyType({})
 class Place:
     """One row (from 1) of a function as it is written.
 
-    `tensors` are the names that recorded graphs take as tensors, `singles` those without dimensions. `no_gradient`: all are floats and
+    `tensors` are the names that recorded graphs take as tensors, `singles` those without dimensions, `dimensions` how many
+    all others have where that is always the same. `no_gradient`: all are floats and
     none requires a gradient; `floating`: all are floats; `float32`: all floats are of that type, and the text names no other.
     """
 
@@ -54,6 +55,7 @@ class Place:
     tensors: frozenset[str] = frozenset()
     singles: frozenset[str] = frozenset()
     no_gradient: bool = False
+    dimensions: Mapping[str, int] = field(default_factory=dict)
     floating: bool = False
     float32: bool = False
 
@@ -311,10 +313,23 @@ class Place:
                 return True
             inner = node.args[0] if node.args else node.func.value if isinstance(node.func, ast.Attribute) else None
             return last == "item" or (inner is not None and last in SINGLE_OF_SINGLE and self.is_single(inner, seen))
+        if isinstance(node, ast.Subscript):
+            parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+            owner = dotted(node.value) or ""
+            return self.dimensions.get(owner) == len(parts) and not self.values(owner) and all(map(self._is_place, parts))
         name = dotted(node)
         if name is None or name in seen or (name in self.singles and not self.values(name)):
             return name is not None
         return self.is_assigned(name) and all(self.is_single(one, seen | {name}) for one in self.values(name))
+
+    def _is_place(self, node: ast.expr) -> bool:
+        """Whether this is surely one integer: a constant, or the variable of a loop over a `range`."""
+        if isinstance(node, ast.Constant):
+            return type(node.value) is int
+        loops = [one.iter for one in self._nodes if isinstance(one, ast.For) and dotted(one.target) == dotted(node) is not None]
+        stores = [one for one in self._nodes if isinstance(one, ast.Name) and one.id == dotted(node) and isinstance(one.ctx, ast.Store)]
+        inner = [one.args[0] if dotted(getattr(one, "func", one)) == "reversed" and isinstance(one, ast.Call) else one for one in loops]
+        return len(stores) == len(loops) > 0 and all(isinstance(one, ast.Call) and dotted(one.func) == "range" for one in inner)
 
     def text(self, node: ast.AST) -> str:
         """The node as it is written."""
@@ -334,8 +349,8 @@ class Place:
     def next_statement(self, statement: ast.stmt) -> ast.stmt | None:
         """The statement behind this one in the same block."""
         parent = self._parents.get(id(statement))
-        for field in ("body", "orelse", "finalbody"):
-            block = getattr(parent, field, None)
+        for name in ("body", "orelse", "finalbody"):
+            block = getattr(parent, name, None)
             if isinstance(block, list) and statement in block:
                 return next(iter(block[block.index(statement) + 1 :]), None)
         return None

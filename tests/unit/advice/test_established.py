@@ -349,6 +349,17 @@ FREE, TRAINED, SMALL = ("x", (4, 4)), ("x", (4, 4), True), ("n", ())
         (("m = x.norm()", ">>> if m > 1.0:", "    x = x / m", "return x"), (FREE,), "x = torch.where(m > 1.0, x / m, x)"),
         (("m = x.norm()", ">>> if m > 1.0:", "    x = x / m", "return x"), (TRAINED,), None),
         (("m = x.norm()", ">>> if m > 1.0:", "    x = x / m", "return x"), (("x", (4,), False, "torch.int64"),), None),  # of two types
+        (
+            ("for t in reversed(range(4)):", "    >>> k = 0.0 if done[t] else 1.0", "    x = x * k", "return x"),
+            (FREE, ("done", (4,), False, "torch.bool")),
+            "k = torch.where(done[t] != 0, 0.0, 1.0)",
+        ),
+        (
+            ("for t in range(4):", "    >>> k = 0.0 if done[t] else 1.0", "    x = x * k", "return x"),
+            (FREE, ("done", (4, 2), False, "torch.bool")),
+            None,
+        ),
+        (("k = 0.0 if done[n] else 1.0", "return x * k"), (FREE, ("done", (4,), False, "torch.bool")), None),  # `n` may be a mask
         (("s = torch.tensor(1.0)", ">>> if n > 0:", "    s *= 0.5", "return s"), (SMALL,), "s = torch.where(n > 0, s * 0.5, s)"),
     ],
 )
