@@ -74,11 +74,11 @@ def _raised(context: BreakContext) -> str | None:
 
 
 def _was_raised(context: BreakContext) -> bool:
-    """Whether the statement raised in this run, or may have: in a function that ran eager nobody saw."""
+    """Whether the statement raised in this run, or may have: what an inlined function, or one that ran eager, raises is not recorded."""
     place = context.place
     line = None if context.torch_frame is None else context.torch_frame.line
     own = None if place is None else place.statement()
-    if place is None or own is None or line is None or blocks_around(place):
+    if place is None or own is None or line is None or not context.returns or blocks_around(place):
         return True
     return any(row + line - place.row in context.raised for row in range(own.lineno, (own.end_lineno or own.lineno) + 1))
 

@@ -88,6 +88,32 @@ def symbol_serves(place: Place, node: ast.expr, seen: frozenset[str] = frozenset
     return isinstance(parent, ast.Return) or place.tensor_serves(node)
 
 
+def only_kept(place: Place, node: ast.expr) -> bool:
+    """Whether the function keeps the number in an attribute, a list or a dictionary, and does nothing else with it there."""
+    top: ast.AST = node
+    while isinstance(parent := place.parent(top), ast.Tuple | ast.List | ast.Dict):
+        top = parent
+    if isinstance(parent, ast.Call):
+        appends = isinstance(parent.func, ast.Attribute) and parent.func.attr == "append" and top in parent.args
+        alone = isinstance(parent.func, ast.Attribute) and len(place.reads(dotted(parent.func.value) or "")) == 1
+        return appends and alone and isinstance(place.parent(parent), ast.Expr)
+    if not isinstance(parent, ast.Assign | ast.AugAssign) or parent.value is not top:
+        return False
+    (target,) = parent.targets[:1] if isinstance(parent, ast.Assign) else (parent.target,)
+    if isinstance(parent, ast.Assign) and len(parent.targets) != 1:
+        return False
+    if isinstance(target, ast.Subscript):
+        named = isinstance(target.slice, ast.Name) and not place.is_tensor(target.slice)
+        return not place.is_tensor(target.value) and (named or _is_text(target.slice)) and isinstance(parent, ast.Assign)
+    if not isinstance(target, ast.Attribute) or place.is_tensor(target):
+        return False
+    return not place.reads(dotted(target) or "")
+
+
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
 def _takes_size(place: Place, call: ast.Call, argument: ast.AST) -> bool:
     """Whether the argument is a size, or a place, of the tensor that the call gives."""
     name = dotted(call.func) or ""
@@ -105,9 +131,12 @@ def leaves_to_torch(place: Place) -> bool:
     return not any(_may_ask(place, one) for one in (*ast.walk(first), *place.behind()))
 
 
-def calls_only_torch(place: Place) -> bool:
-    """Whether from the row on the function calls nothing else: what it calls may break the graph that now reaches it."""
-    return not any(_is_unknown(place, one) for one in (*ast.walk(place.statement() or ast.Pass()), *place.behind()))
+def calls_only_torch(place: Place, *also: str) -> bool:
+    """Whether from the row on the function calls nothing else (but modules of functions named as `also`): what it calls may break the graph
+    that now reaches it.
+    """
+    calls = (one for one in (*ast.walk(place.statement() or ast.Pass()), *place.behind()) if isinstance(one, ast.Call))
+    return not any(_is_unknown(place, one) for one in calls if (dotted(one.func) or "").rpartition(".")[0] not in also)
 
 
 def _may_ask(place: Place, node: ast.AST) -> bool:
@@ -118,6 +147,8 @@ def _is_unknown(place: Place, node: ast.AST) -> bool:
     if not isinstance(node, ast.Call):
         return False
     name = dotted(node.func) or ""
+    if isinstance(node.func, ast.Attribute) and node.func.attr == "append" and isinstance(place.parent(node), ast.Expr):
+        return False
     method = isinstance(node.func, ast.Attribute) and node.func.attr not in _METHODS - {"item"} and place.is_tensor(node.func.value)
     return not (name.startswith(("torch.", "F.")) or name in _NUMBERS or name in _OF_PYTHON or method)
 

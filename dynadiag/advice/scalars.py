@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dynadiag.advice.branches import branches
 from dynadiag.advice.break_context import BreakContext, Rule, Said, option, quoted, rewrite, withhold
 from dynadiag.advice.conditions import condition_of, only_chosen, tensor_of
-from dynadiag.advice.data_shapes import calls_only_torch, leaves_to_torch, symbol_serves
+from dynadiag.advice.data_shapes import calls_only_torch, leaves_to_torch, only_kept, symbol_serves
 from dynadiag.advice.math_calls import computed_with_torch, detached, math_call, of_math
 from dynadiag.advice.places import Place
 from dynadiag.advice.printing import LOGGER, LOGGER_METHODS, loggers, prints
@@ -100,7 +100,7 @@ def _aliased(place: Place, line: SourceLine, read: ast.Call) -> bool:
         inner = inner.args[0]
     base = inner.value if isinstance(inner, ast.Subscript) else inner
     name = None if base is None else dotted(base)
-    return inner is None or (name is not None and (place.is_written(name) or not calls_only_torch(place)))
+    return inner is None or (name is not None and (place.is_written(name) or not calls_only_torch(place, "math")))
 
 
 def _bounded(line: SourceLine, read: ast.Call) -> tuple[ast.Call, str] | None:
@@ -117,12 +117,23 @@ def _bounded(line: SourceLine, read: ast.Call) -> tuple[ast.Call, str] | None:
 def _captured(context: BreakContext, reads: list[ast.Call]) -> Iterator[Advice]:
     """`capture_scalar_outputs`, which holds for the whole program: only where no number that any line reads decides anything."""
     read = [(context.line, context.place, one) for one in reads]
-    if not context.returns or context.place is None or not calls_only_torch(context.place):
+    if context.place is None or not calls_only_torch(context.place):
         return
-    if not all(_symbol_serves(context, *one) for one in (*context.reads, *read)):
+    kept = all(_is_kept(*one) for one in read)
+    if not (context.returns or kept) or not all(_is_kept(*one) or _symbol_serves(context, *one) for one in (*context.reads, *read)):
         return
-    text = "Let Dynamo capture the number in the graph: the function does no more with it than return it, slice tensors and give them sizes"
+    text = "Let Dynamo capture the number in the graph: nothing that the function does with it needs its value while it is traced"
     yield from option(context, "item-capture", "capture_scalar_outputs", " = True", text)
+
+
+def _is_kept(line: SourceLine, place: Place | None, read: ast.Call | None) -> bool:
+    """Whether the number that is read, as it is or as `int(...)` and `float(...)` make it, is only put away."""
+    node = None if place is None or read is None else place.at(line, read)
+    if place is None or node is None:
+        return False
+    around = place.parent(node)
+    cast = isinstance(around, ast.Call) and dotted(around.func) in ("float", "int") and around.args == [node]
+    return only_kept(place, around if cast and isinstance(around, ast.Call) else node)
 
 
 def _symbol_serves(context: BreakContext, line: SourceLine, place: Place | None, read: ast.Call | None) -> bool:

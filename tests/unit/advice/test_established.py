@@ -127,7 +127,6 @@ def test_a_number_that_only_meets_tensors_in_arithmetic_becomes_a_tensor(body):
         ("i = x.sum().item()", "return x.view(i, -1)"),
         ("i = x.sum().item()", 'print(f"{i}")', "return x * i"),
         ("self.best = x.sum().item()", "return x * self.best"),
-        ("self.total += x.sum().item()", "return x"),
         ("total = 0.0", ">>> total += x.sum().item()", "return total"),
         ("s = x.sum().item() * n", "return s"),
         ("n = int(x.sum())", "return x * n"),
@@ -186,6 +185,24 @@ def test_a_number_that_is_only_returned_is_captured(body):
     found, _ = said("GB0124", *body)
     assert list(found) == ["item-capture"]
     assert said("GB0124", *body, name="caller")[0] == {}  # what an inlined function returns goes to code that is compiled too
+
+
+@pytest.mark.parametrize(
+    ("body", "kept"),
+    [
+        (("self.total += x.sum().item()", "return x"), True),
+        (("self.last = x.sum().item()", "return x"), True),
+        (("history.append(float(x.sum()))", "return x"), True),
+        (('stats[name] = {"max": x.max().item(), "n": int(x.sum())}', "return x"), True),
+        (("self.last = x.sum().item()", "return x * 2 if self.last > 3 else x"), False),  # two more breaks
+        (("self.last = x.sum().item()", "return self.head(x)"), False),  # may break the graph that now reaches it
+        (("self.best = max(self.best, x.sum().item())", "return x"), False),  # a comparison
+        (("self.confusion[x.argmax(), n] = x.sum().item()", "return x"), False),
+        (("x[0] = x.sum().item()", "return x"), False),
+    ],
+)
+def test_a_number_that_is_only_kept_is_captured_in_inlined_code_too(body, kept):
+    assert list(said("GB0124", *body, name="caller")[0]) == (["item-capture"] if kept else [])
 
 
 @pytest.mark.parametrize(
@@ -285,6 +302,14 @@ def test_a_choice_between_values_of_one_shape_is_written_out(body, after):
     (advice,) = found.values()
     assert advice.after == after
     assert advice.before.splitlines()[0] in [one.removeprefix(">>> ") for one in body]
+
+
+@pytest.mark.parametrize("body", [("if x.isnan().any():", '    raise ValueError("nan")'), ('assert x.sum() > 0, f"{x}"',)])
+def test_an_exception_that_an_inlined_function_or_this_run_raised_is_not_replaced(body):
+    """`except ValueError` of the script itself caught it: a check in the graph ended the program with a RuntimeError."""
+    assert said("GB0170", *body)[0]
+    assert said("GB0170", *body, name="caller")[0] == {}
+    assert said("GB0170", *body, others=(("GB0088", "raise"),), at=11)[0] == {}
 
 
 @pytest.mark.parametrize(
