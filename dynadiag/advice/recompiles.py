@@ -99,11 +99,16 @@ def _generates(cause: Cause) -> bool:
     return any(".generate(" in (one.code or "") for one in (cause.call, *cause.entered) if one is not None)
 
 
+def _is_static(cause: Cause) -> bool:
+    """Whether the cache is one of fixed size already, which is made at its first use."""
+    return cause.source.endswith((".is_initialized", ".max_cache_len"))
+
+
 def library_advice(cause: Cause) -> Iterable[Advice]:
     """What the user can set for a cause in transformers; empty for everything else."""
     if not (cause.library or cause.foreign):
         return
-    if _CACHE.search(cause.source) and _IN_CACHE.search(cause.source) and not _generates(cause):
+    if _CACHE.search(cause.source) and _IN_CACHE.search(cause.source) and not (_generates(cause) or _is_static(cause)):
         yield Advice(
             slug="static-cache",
             imports=("from transformers import StaticCache",),

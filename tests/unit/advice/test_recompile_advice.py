@@ -331,6 +331,8 @@ def test_a_model_that_generates_makes_caches_of_its_own():
     line = Location(FILE, 9, "main", "out = model.generate(ids, max_new_tokens=5)")
     assert [one.slug for one in caused("size", source, call=replace(line, code="out = model(ids)"), **size)] == ["static-cache"]
     assert not caused("size", source, call=line, **size)
+    first_use = {"values": ("False", "True"), "library": True}  # of a StaticCache
+    assert not caused("value", "cache.layers[0].is_initialized", call=replace(line, code="out = model(ids)"), **first_use)
 
 
 @pytest.mark.parametrize("kind", ["size", "value", "length", "condition", "type", "requires_grad"])
