@@ -7,7 +7,18 @@ from typing import Annotated
 import typer
 
 import dynadiag
-from dynadiag_cli import verb_bench, verb_check, verb_doctor, verb_explain, verb_graph, verb_minify, verb_parity, verb_rule, verb_runs
+from dynadiag_cli import (
+    verb_bench,
+    verb_check,
+    verb_doctor,
+    verb_explain,
+    verb_fix,
+    verb_graph,
+    verb_minify,
+    verb_parity,
+    verb_rule,
+    verb_runs,
+)
 from dynadiag_cli.command_line import Command, TargetCommand
 
 app = typer.Typer(
@@ -39,6 +50,9 @@ app.command(
     cls=TargetCommand,
     epilog=verb_explain.EXAMPLES,
 )(verb_explain.explain)
+app.command("fix", short_help="Apply the fixes to a copy, prove them, and write a patch.", cls=TargetCommand, epilog=verb_fix.EXAMPLES)(
+    verb_fix.fix
+)
 app.command("graph", short_help="Write one captured graph as a script and as a picture.", cls=Command, epilog=verb_graph.EXAMPLES)(
     verb_graph.graph
 )

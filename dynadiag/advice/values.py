@@ -41,10 +41,16 @@ def copies(context: BreakContext) -> Iterator[Said]:
     place = context.place
     argument = None if call is None or not call.args or place is None else place.at(context.line, call.args[0])
     if call is not None and argument is not None and place is not None and place.no_gradient and place.is_tensor(argument):
-        after = context.line.replaced(call, f"{context.line.text(call.args[0])}.clone()")
+        after = context.line.replaced(call, f"{_to_call_on(context, call.args[0])}.clone()")
         yield from rewrite(context, "copy-clone", after, "Clone the tensor: nothing here requires a gradient", own_call=True)
     else:
         yield from withhold("the copy needs the real object, which does not exist while the code is traced")
+
+
+def _to_call_on(context: BreakContext, node: ast.expr) -> str:
+    """The text of a value, in brackets where a method called on it would not be called on all of it."""
+    text = context.line.text(node)
+    return text if isinstance(node, ast.Name | ast.Attribute | ast.Call | ast.Subscript) else f"({text})"
 
 
 def out_arguments(context: BreakContext) -> Iterator[Said]:

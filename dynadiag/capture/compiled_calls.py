@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 from dynadiag.torch_compat.dynamo.compiled import is_optimized_module, uncompiled
 from dynadiag.torch_compat.trace.hooks import disguise
@@ -37,22 +37,29 @@ class CompiledCallable:
         return self.name, self.place
 
 
-# What is called, the number of its call from 1, and the arguments.
-Before = Callable[[CompiledCallable, int, tuple[Any, ...], dict[str, Any]], None]
+# What a call gave, or what it raised.
+After = Callable[[Any, Optional[BaseException]], None]  # noqa: UP045 - Python 3.9 makes this at run time
+# What is called, the number of its call from 1, and the arguments; may give what is told of the end of the call.
+Before = Callable[[CompiledCallable, int, tuple[Any, ...], dict[str, Any]], Optional[After]]  # noqa: UP045
 
 
 class CompiledCalls:
-    """Calls `before` ahead of each call of what a script compiles that nothing else compiled makes; all runs uncompiled.
+    """Calls `before` ahead of each call of what a script compiles that nothing else compiled makes; all runs uncompiled if `eager`.
 
     What the script holds stays what torch gave it: an `OptimizedModule` itself (its class is patched until `stop`), or a function that
     carries the attributes of torch's wrapper, so that Dynamo inlines the original when it meets it (`_torchdynamo_inline`, 2.11 to 2.15).
-    `known` is what was compiled, `counts` how often each number was called.
+    `known` is what was compiled, `counts` how often each number was called. `change` makes of the options that the script gives those that
+    torch gets.
     """
 
-    def __init__(self, before: Before) -> None:
+    def __init__(
+        self, before: Before, *, eager: bool = True, change: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda options: options
+    ) -> None:
         self.known: list[CompiledCallable] = []
         self.counts: Counter[int] = Counter()
         self._before = before
+        self._eager = eager
+        self._change = change
         self._stopped = False
         self._thread = threading.local()
         self._modules: dict[int, CompiledCallable] = {}
@@ -71,10 +78,10 @@ class CompiledCalls:
     def _answer(self, model: Any, options: Mapping[str, Any]) -> Any:
         import torch
 
-        compiled = self._compile(model, **options)
+        compiled = self._compile(model, **self._change(options))
         if self._stopped or options.get("disable"):
             return compiled
-        if not self.known:
+        if self._eager and not self.known:
             torch.compiler.set_stance("force_eager")
         place = _place_outside_torch()
         callee = CompiledCallable(number=len(self.known) + 1, name=_name(model), place=place, compiled=compiled, options=dict(options))
@@ -115,8 +122,16 @@ class CompiledCalls:
         self._thread.inside = True
         try:
             self.counts[callee.number] += 1
-            self._before(callee, self.counts[callee.number], args, kwargs)
-            return call(*args, **kwargs)
+            after = self._before(callee, self.counts[callee.number], args, kwargs)
+            if after is None:
+                return call(*args, **kwargs)
+            try:
+                result = call(*args, **kwargs)
+            except BaseException as error:
+                after(None, error)
+                raise
+            after(result, None)
+            return result
         finally:
             self._thread.inside = False
 

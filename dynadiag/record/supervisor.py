@@ -151,7 +151,7 @@ def record(target: Target, options: RecordOptions) -> RecordResult:
     progress = _Progress()
     directory = _make_directory(target, options, progress)
     if options.announce and directory is not None:
-        progress.say(f"recording to {_from_here(directory)}/")
+        progress.say(f"recording to {from_here(directory)}/")
     info = RunInfo(
         directory=None if directory is None else str(directory),
         dynadiag=dynadiag.__version__,
@@ -175,7 +175,7 @@ def record(target: Target, options: RecordOptions) -> RecordResult:
     return _finish(child, directory, info, progress)
 
 
-def _from_here(directory: Path) -> str:
+def from_here(directory: Path) -> str:
     """The directory as somebody in the current folder types it."""
     here = working_directory()
     near = here is not None and directory.is_relative_to(here)

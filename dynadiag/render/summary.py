@@ -13,6 +13,7 @@ from dynadiag.facts.compiled_work import compiled_work
 from dynadiag.facts.wording import script_arguments, unique
 from dynadiag.masking import MASK
 from dynadiag.model import codes
+from dynadiag.model.applied_advice import OPTIONS, REWRITES
 from dynadiag.model.report import Finding, Report
 from dynadiag.render import mutation_words as words
 from dynadiag.render import parity_words, wording
@@ -241,8 +242,16 @@ def _next(report: Report, page: Page) -> None:
         return
     if _advised(report.findings, "minify"):
         page.whole(f"dynadiag minify {script}", prefix=Text("next  ", style=_LABEL))
+    elif not script.startswith("-") and _is_applied(report):
+        page.whole(f"dynadiag fix {script}", prefix=Text("next  ", style=_LABEL))
     elif any(finding.fix for finding in report.findings):
         page.whole(f"change a line, then dynadiag explain {script}", prefix=Text("next  ", style=_LABEL))
+
+
+def _is_applied(report: Report) -> bool:
+    """Whether `dynadiag fix` would try something: it applies an advice for a warning, and the program compiles in one process."""
+    slugs = {advice.slug for finding in report.findings if finding.severity != "note" for advice in finding.fix}
+    return report.summary.processes == 1 and not slugs.isdisjoint(REWRITES | OPTIONS)
 
 
 def _advised(findings: Sequence[Finding], slug: str) -> bool:

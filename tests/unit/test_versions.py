@@ -35,7 +35,7 @@ def test_what_needs_more_says_so(torch_2_6):
         versions.require("bench")
 
 
-@pytest.mark.parametrize("verb", ["minify", "parity"])
+@pytest.mark.parametrize("verb", ["minify", "parity", "fix"])
 def test_a_verb_that_compares_ends_with_3_before_anything_runs(verb, torch_2_6, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "x.py").write_text("raise SystemExit('the script ran')")

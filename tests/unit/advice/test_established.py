@@ -448,6 +448,11 @@ def test_a_tensor_is_cloned_instead_where_nothing_requires_a_gradient():
     assert said("GB4198", "y = copy.copy(x)", took=(FREE,))[0] == {}
 
 
+def test_what_is_computed_is_cloned_as_a_whole():
+    found, _ = said("GB4198", "snapshot = copy.deepcopy(x * 2)", took=(FREE,))
+    assert found["copy-clone"].after == "snapshot = (x * 2).clone()"
+
+
 RNN = "Reason: Dynamo does not support RNN, GRU, or LSTM. Set torch._dynamo.config.allow_rnn=True"
 VIEW = "Reason: Getting an inplace view on a graph input is not supported"
 

@@ -106,7 +106,7 @@ def test_minify_refuses_a_device_before_it_makes_a_folder(tmp_path, monkeypatch,
 @pytest.mark.parametrize(
     ("verb", "option"),
     [(verb, "--timeout") for verb in ("minify", "parity", "graph", "bench")]
-    + [("parity", "--budget"), ("bench", "--max-time"), ("bench", "--max-rounds"), ("minify", "--memory-limit")],
+    + [("parity", "--budget"), ("fix", "--time-limit"), ("bench", "--max-time"), ("bench", "--max-rounds"), ("minify", "--memory-limit")],
 )
 def test_no_limit_is_larger_than_what_the_system_can_count(verb, option, value, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -116,7 +116,7 @@ def test_no_limit_is_larger_than_what_the_system_can_count(verb, option, value, 
     assert not Path("ran").exists() and not Path("dynadiag-runs").exists()
 
 
-@pytest.mark.parametrize("verb", ["explain", "parity", "minify"])
+@pytest.mark.parametrize("verb", ["explain", "parity", "minify", "fix"])
 def test_an_empty_word_is_not_the_current_folder(verb, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     refused = CliRunner().invoke(dynadiag, [verb, ""]).exception

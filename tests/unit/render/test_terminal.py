@@ -216,6 +216,8 @@ def test_what_is_zero_is_not_in_the_summary(samples, show):
     ("command", "slug", "last"),
     [
         (("python", "train.py", "--lr", "1 2"), "minify", "next  dynadiag minify train.py --lr '1 2'"),
+        (("python", "train.py", "--lr", "1 2"), "if-where", "next  dynadiag fix train.py --lr '1 2'"),
+        (("/usr/bin/python3.12", "-m", "pkg.train"), "if-where", "next  change a line, then dynadiag explain -m pkg.train"),
         (("/usr/bin/python3.12", "-m", "pkg.train"), "other", "next  change a line, then dynadiag explain -m pkg.train"),
         (("python", "train.py", "--api-key", "***"), "minify", None),
         (("torchrun", "train.py"), "minify", None),

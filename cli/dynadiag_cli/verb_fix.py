@@ -1,0 +1,214 @@
+"""`dynadiag fix`: try what the advice says, keep what is proven, and write it as a patch."""
+
+from __future__ import annotations
+
+import enum
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dynadiag.errors import NothingFoundError, OutputError, UsageError
+from dynadiag.files import write_file, write_inside
+from dynadiag.trace.sources import find_sources, is_recording, recording_at
+from dynadiag_cli.command_line import LONGEST_S, MODE
+
+if TYPE_CHECKING:
+    from dynadiag.fix.result import FixResult
+    from dynadiag.fix.session import Baseline
+
+EXAMPLES = """Examples:
+
+  dynadiag fix train.py --lr 3e-4
+
+  dynadiag fix --diff dynadiag-runs/latest
+"""
+
+
+class Format(enum.StrEnum):
+    """What the result is printed as."""
+
+    text = "text"
+    json = "json"
+    md = "md"
+
+
+def fix(
+    ctx: typer.Context,
+    target: Annotated[
+        list[str],
+        typer.Argument(metavar="TARGET [ARGS]...", help="A script and its arguments; or a run directory, whose script is still there."),
+    ],
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="The run directory for a script [default: dynadiag-runs/NNNN-<script>].")
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace DIR if dynadiag created it; with --write, also write files that git calls modified.")
+    ] = False,
+    diff: Annotated[bool, typer.Option("--diff", help="Print only the patch, to stdout.")] = False,
+    write: Annotated[bool, typer.Option("--write", help="Change the script's own files.")] = False,
+    unsafe: Annotated[bool, typer.Option("--unsafe", help="Also try changes that give something up; each says what.")] = False,
+    select: Annotated[
+        list[str] | None, typer.Option("--select", metavar="NAME", help="Only for this code, finding or kind of change; repeatable.")
+    ] = None,
+    ignore: Annotated[
+        list[str] | None, typer.Option("--ignore", metavar="NAME", help="Not for this code, finding or kind of change; repeatable.")
+    ] = None,
+    time_limit_s: Annotated[
+        float | None,
+        typer.Option("--time-limit", metavar="S", min=1, max=LONGEST_S, help="Try nothing new after S seconds; what is proven is kept."),
+    ] = None,
+    output_format: Annotated[Format, typer.Option("--format", "-f", help="Output format.")] = Format.text,
+) -> None:
+    """Apply the advice to a copy of the script, keep what is proven to cure its finding and change nothing else, and write a patch.
+
+    The script is run many times, on its own data and on other data; what its compiled callables give, write and draw is compared with the
+    original in eager. The run directory gets `fixes.patch`, `fixed/`, `fix.json` and `fix.md`; the script's files change only with
+    --write. Exit status: 0 every warning is cured and proven, 1 something is left, 2 usage, 3 no torch, 5 nothing was compiled.
+    """
+    from dynadiag.fix.session import FixOptions
+    from dynadiag.fix.session import fix as proven
+    from dynadiag.record.guardian import guarded
+    from dynadiag.torch_compat.versions import require
+    from dynadiag_cli.progress import PRINT_S, StatusLine
+
+    guarded()
+    require("fix")
+    if diff and output_format is not Format.text:
+        raise UsageError("--diff prints the patch: leave --format out")
+    baseline = _baseline(target, ctx.meta.get(MODE, "path"), out, force)
+    options = FixOptions(unsafe=unsafe, select=tuple(select or ()), ignore=tuple(ignore or ()), time_limit_s=time_limit_s)
+    line = StatusLine(PRINT_S)
+    try:
+        with line.ticking():
+            result = proven(baseline, options, line.draw)
+    finally:
+        line.wipe()
+    _write_reports(result)
+    _print(result, output_format, diff=diff)
+    if write and result.patch:
+        _write_sources(result, force=force)
+    raise typer.Exit(1 if result.left else 0)
+
+
+def _baseline(target: list[str], mode: str, out: Path | None, force: bool) -> Baseline:
+    """The recorded script: recorded now, or the run directory that was named. What may be refused comes before anything runs."""
+    from dynadiag.fix.session import check_script
+
+    if mode != "path":
+        what = "-m MODULE" if mode == "module" else "a command behind --"
+        raise UsageError(f"fix changes and runs a script, not {what}: pass the script's path")
+    path = Path(target[0])
+    if not is_recording(path):
+        check_script(path)
+        return _recorded(target, out, force)
+    if len(target) > 1:
+        raise UsageError(f"{target[0]} is a run or a log and takes no arguments, but got: {' '.join(target[1:])}")
+    if out is not None:
+        raise UsageError("--out is for a script: a run directory gets its files itself")
+    return _of_run(recording_at(path))
+
+
+def _recorded(target: list[str], out: Path | None, force: bool) -> Baseline:
+    from dynadiag import record
+    from dynadiag.fix.session import Baseline
+
+    before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    done = record.record(record.Target("script", tuple(target)), record.RecordOptions(out=out, force=force, announce=True))
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.directory is None:
+        raise NothingFoundError("nothing was recorded", exit_code=2)
+    if done.told_to_end is not None or done.interrupted:
+        raise typer.Exit(130 if done.told_to_end is None else 128 + done.told_to_end)
+    return Baseline(
+        directory=done.directory,
+        script=Path(target[0]),
+        arguments=tuple(target[1:]),
+        folder=Path.cwd(),
+        cpu_s=after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
+        wall_s=time.monotonic() - begun,
+    )
+
+
+def _of_run(directory: Path) -> Baseline:
+    """A run of ours: the command and the folder that its marker names, which nobody else has written."""
+    from dynadiag.fix.session import Baseline, check_script
+    from dynadiag.record.directory import is_ours
+
+    sources = find_sources(directory)
+    command, folder = sources.info.command, sources.info.cwd
+    if not is_ours(directory, sources.logs) or not command or folder is None:
+        raise UsageError(f"{directory} was not recorded here by `dynadiag explain`: run `dynadiag fix` on the script")
+    words = list(command[1:])
+    if not words or words[0].startswith("-"):
+        raise UsageError(f"{directory} is not the run of a script: fix changes and runs a script")
+    if any("***" in word for word in words):
+        raise UsageError(
+            f"{directory} does not hold the script's arguments as they were (a secret is masked): run `dynadiag fix` on the script"
+        )
+    script = Path(folder) / words[0]
+    check_script(script)
+    return Baseline(directory=directory, script=script, arguments=tuple(words[1:]), folder=Path(folder))
+
+
+def _write_reports(result: FixResult) -> None:
+    import dynadiag
+    from dynadiag.fix.show import as_markdown
+    from dynadiag.render import finite_json
+
+    directory = Path(result.directory)
+    try:
+        write_inside(directory, "fix.json", finite_json.dumps(result.to_json(dynadiag.__version__), indent=2) + "\n")
+        write_inside(directory, "fix.md", as_markdown(result))
+    except OSError as error:
+        raise OutputError(f"cannot write into {directory}: {error.strerror or error}") from error
+
+
+def _print(result: FixResult, output_format: Format, *, diff: bool) -> None:
+    import dynadiag
+    from dynadiag.fix.show import as_markdown, as_text
+    from dynadiag.record.supervisor import from_here
+    from dynadiag.render import finite_json
+
+    if diff:
+        sys.stdout.write(result.patch)
+        return
+    if output_format is Format.json:
+        sys.stdout.write(finite_json.dumps(result.to_json(dynadiag.__version__), indent=2) + "\n")
+    elif output_format is Format.md:
+        sys.stdout.write(as_markdown(result))
+    else:
+        sys.stdout.write(as_text(result))
+        if result.patch:
+            folder = from_here(Path(result.directory))
+            sys.stdout.write(f"\nFiles in {folder}/: fixes.patch, fixed/, fix.json, fix.md\nnext  git apply {folder}/fixes.patch\n")
+
+
+def _write_sources(result: FixResult, *, force: bool) -> None:
+    """Write the files in their place, unless git says that they are modified. Raises OutputError."""
+    files = [Path(name) for name in result.new_texts]
+    modified = [] if force else [str(file) for file in files if _is_modified(file)]
+    if modified:
+        raise OutputError(
+            f"git says that {modified[0]} is not committed as it is: commit it first, or use --force; the patch is in {result.directory}"
+        )
+    for file in files:
+        try:
+            write_file(file, result.new_texts[str(file)])
+        except OSError as error:
+            raise OutputError(f"cannot write {file}: {error.strerror or error}; the patch is in {result.directory}") from error
+        print(f"dynadiag: changed {file}", file=sys.stderr)
+
+
+def _is_modified(file: Path) -> bool:
+    """Whether git knows changes of the file that are not committed; without git or a repository nothing is known, and that is no change."""
+    asked = ["git", "-C", str(file.parent), "status", "--porcelain", "--", file.name]
+    try:
+        done = subprocess.run(asked, capture_output=True, text=True, errors="replace", check=False, stdin=subprocess.DEVNULL)
+    except OSError:
+        return False
+    return done.returncode == 0 and bool(done.stdout.strip())

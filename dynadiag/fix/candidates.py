@@ -1,0 +1,223 @@
+"""What of a report's advice can be applied by itself: each mechanical advice as edits, with the findings that it is to cure."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from dynadiag.errors import DynadiagError
+from dynadiag.facts.user_frames import is_own_file
+from dynadiag.files import read_small
+from dynadiag.fix import legality
+from dynadiag.fix.edits import Edit, EditError, Span, applied
+from dynadiag.model import applied_advice
+from dynadiag.model.report import Advice, Finding, Report
+
+_LONGEST_FILE = 4 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """One change to try: its edits, the findings (fingerprints) that it is to cure, and what it gives up (None: nothing).
+
+    `spans` are the old lines of each edit. `gradients_why` is why it may not be tried where gradients flow; `branch` says that it takes
+    the place of a branch.
+    """
+
+    id: str
+    slug: str
+    text: str
+    edits: tuple[Edit, ...]
+    spans: tuple[Span, ...]
+    cures: tuple[str, ...]
+    gives_up: str | None = None
+    gradients_why: str | None = None
+    branch: bool = False
+
+    @property
+    def is_option(self) -> bool:
+        """Whether only options of torch are set: no line of the program changes."""
+        return all(not edit.old for edit in self.edits)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Left:
+    """A finding, and why nothing was tried for it."""
+
+    fingerprint: str
+    why: str
+
+
+class Sources:
+    """The texts of the user's own files as they are now, read once; only files of the script's project."""
+
+    def __init__(self, report: Report, script: Path) -> None:
+        self.script = str(script.resolve())
+        self.root = project_root(script)
+        self.texts: dict[str, str] = {}
+        self._report = report
+
+    def text(self, file: str) -> tuple[str, str]:
+        """The real path of a file and its text. Raises EditError for one that is not the user's to change."""
+        path = str(Path(file).resolve())
+        if path not in self.texts:
+            if not is_own_file(file, self._report.run) or not Path(path).is_relative_to(self.root):
+                raise EditError(f"{file} is not a file of the script's project")
+            if file in self._report.changed_sources:
+                raise EditError(f"{file} was changed since it ran")
+            try:
+                data = read_small(Path(path), _LONGEST_FILE + 1)
+                text = data.decode("utf-8")
+            except (OSError, ValueError) as error:
+                raise EditError(f"{file} cannot be read as UTF-8: {error}") from None
+            if len(data) > _LONGEST_FILE or "\r" in text.replace("\r\n", "\n"):
+                raise EditError(f"{file} is too long or has unusual line ends")
+            self.texts[path] = text
+        return path, self.texts[path]
+
+
+def project_root(script: Path) -> Path:
+    """The folder with `.git` around a script, else that with `pyproject.toml`, else its own."""
+    start = script.resolve().parent
+    above = (start, *start.parents)
+    with_project = next((one for one in above if (one / "pyproject.toml").is_file()), start)
+    return next((one for one in above if (one / ".git").exists()), with_project)
+
+
+def candidates(report: Report, sources: Sources, *, unsafe: bool) -> tuple[list[Candidate], list[Left]]:
+    """What can be tried, in the order of the findings, and for each finding of severity warning or worse that has nothing: why."""
+    found: dict[tuple[Edit, ...], Candidate] = {}
+    left: list[Left] = []
+    for finding in report.findings:
+        if finding.severity == "note" and not finding.fix:
+            continue
+        whys: list[str] = []
+        made = list(_of_finding(finding, sources, whys, unsafe=unsafe))
+        for one in made:
+            known = found.get(one.edits)
+            cures = one.cures if known is None else (*known.cures, *one.cures)
+            found[one.edits] = replace(one if known is None else known, cures=cures)
+        if not made and finding.severity != "note":
+            left.append(Left(fingerprint=finding.fingerprint, why=whys[0] if whys else _unadvised(finding)))
+    return [replace(one, id=f"x{number}") for number, one in enumerate(found.values(), start=1)], left
+
+
+def _unadvised(finding: Finding) -> str:
+    """The report's own reason why nothing is advised."""
+    _, said, reason = finding.why.partition("nothing is advised: ")
+    return f"nothing is advised: {reason.partition('; ')[0].rstrip('.')}" if said else "nothing is advised"
+
+
+def _of_finding(finding: Finding, sources: Sources, whys: list[str], *, unsafe: bool) -> Iterator[Candidate]:
+    for advice in finding.fix:
+        gives_up = legality.UNSAFE.get(advice.slug)
+        if advice.slug not in applied_advice.REWRITES | applied_advice.OPTIONS and gives_up is None:
+            whys.append(f"`{advice.slug}` is not applied by itself: {advice.text}")
+        elif gives_up is not None and not unsafe:
+            whys.append(f"`{advice.slug}` gives something up ({gives_up}): --unsafe tries it")
+        else:
+            try:
+                yield _candidate(finding, advice, sources, gives_up)
+            except DynadiagError as error:
+                whys.append(f"`{advice.slug}` cannot be applied: {error.message}")
+
+
+def _candidate(finding: Finding, advice: Advice, sources: Sources, gives_up: str | None) -> Candidate:
+    edits = tuple(_edits(finding, advice, sources))
+    spans, whys = [], list[str | None]((None, None))
+    for edit in edits:
+        _, text = sources.text(edit.file)
+        changed, now = applied(text, edit)
+        spans.append(Span(now.begin, now.begin + len(edit.old)))
+        if edit.old:
+            _check_names(ast.parse(changed), advice)
+            if advice.slug in applied_advice.READS:
+                _check_reads(ast.parse(text), spans[-1])
+    if advice.slug in applied_advice.BRANCHES:
+        whys = [legality.why_not_selected("\n".join(edits[0].new).replace("return ", "", 1), gradients=one) for one in (False, True)]
+        if whys[0] is not None:
+            raise EditError(f"both sides would be computed, and {whys[0]}")
+    return Candidate(
+        id="",
+        slug=advice.slug,
+        text=advice.text,
+        edits=edits,
+        spans=tuple(spans),
+        cures=(finding.fingerprint,),
+        gives_up=gives_up,
+        gradients_why=whys[1],
+        branch=gives_up is None and any(map(has_branch, edits)),
+    )
+
+
+def has_branch(edit: Edit) -> bool:
+    """Whether the old lines decide between two sides: what is in their place has to be right on both."""
+    try:
+        tree = ast.parse("\n".join(edit.old))
+    except SyntaxError:  # a header alone: `for x in xs:`
+        return bool(edit.old)
+    return any(isinstance(one, ast.If | ast.IfExp) for one in ast.walk(tree))
+
+
+def _edits(finding: Finding, advice: Advice, sources: Sources) -> Iterator[Edit]:
+    if advice.slug in applied_advice.OPTIONS:
+        rows = tuple((advice.after or "").splitlines())
+        if not rows or any(not re.fullmatch(r"torch\._dynamo\.config\.\w+(?: = (?:True|False|\d+)|\.add\(print\))", row) for row in rows):
+            raise EditError("the option needs more than one line of its own")
+        yield Edit(file=sources.script, old=(), new=rows)
+        return
+    if finding.where is None or advice.before is None or advice.after is None:
+        raise EditError("the line is not recorded")
+    file, _ = sources.text(finding.where.file)
+    after = _with_clones(advice.after) if advice.slug in applied_advice.READS else advice.after
+    yield Edit(file=file, old=tuple(advice.before.splitlines()), new=tuple(after.splitlines()), near=finding.where.line)
+    if advice.slug in legality.PRINTS:
+        yield Edit(file=sources.script, old=(), new=(legality.PRINT_OPTION,))
+
+
+def _with_clones(code: str) -> str:
+    """A number that was read stays what it was, a tensor that shares memory does not: `x.detach()` of a name becomes a copy."""
+    tree = ast.parse(code)
+    raw = code.encode()
+    for node in sorted(
+        (one for one in ast.walk(tree) if isinstance(one, ast.Call) and isinstance(one.func, ast.Attribute) and one.func.attr == "detach"),
+        key=lambda one: -(one.end_col_offset or 0),
+    ):
+        if node.lineno == 1 and isinstance(node.func, ast.Attribute) and not isinstance(node.func.value, ast.Call | ast.BinOp):
+            raw = raw[: node.end_col_offset] + b".clone()" + raw[node.end_col_offset :]
+    return raw.decode()
+
+
+def _check_names(tree: ast.Module, advice: Advice) -> None:
+    """Raise EditError where an import that the new code needs is not there."""
+    there = {ast.unparse(one) for one in tree.body if isinstance(one, ast.Import | ast.ImportFrom)}
+    there |= {f"import {alias.name}" for one in tree.body if isinstance(one, ast.Import) for alias in one.names if alias.asname is None}
+    missing = [one for one in advice.imports if one not in there]
+    if missing:
+        raise EditError(f"the file does not say `{missing[0]}`")
+
+
+def _check_reads(tree: ast.Module, span: Span) -> None:
+    inside = [one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)]
+    around = [one for one in inside if one.lineno <= span.begin <= (one.end_lineno or 0)]
+    function = max(around, key=lambda one: one.lineno, default=None)
+    why = "the line is in no function" if function is None else legality.why_not_kept(function, range(span.begin, span.end))
+    if why is not None:
+        raise EditError(why)
+
+
+def chosen(all_: Sequence[Candidate], report: Report, *, select: Sequence[str], ignore: Sequence[str]) -> list[Candidate]:
+    """Those that cure a finding of these codes, ids, fingerprints or kinds of advice (none: all), and none to ignore."""
+    names = _names(report)
+
+    def named(one: Candidate, words: Sequence[str]) -> bool:
+        return bool({one.slug, *(name for cure in one.cures for name in names[cure])} & set(words))
+
+    return [one for one in all_ if (not select or named(one, select)) and not named(one, ignore)]
+
+
+def _names(report: Report) -> Mapping[str, tuple[str, ...]]:
+    return {one.fingerprint: (one.fingerprint, one.code, one.id) for one in report.findings}

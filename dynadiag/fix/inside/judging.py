@@ -1,0 +1,96 @@
+"""Whether two runs of a program gave the same: every call of what it compiles, by the one rule of `compare`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from dynadiag.compare.judge import Noise, Rule, Seen, judge
+
+FIX = Rule(facts=("layout", "shape", "dtype", "device"), strides=True)
+"""Of `fix`: whether a value requires grad is compared beside it."""
+_WHERE = {"output": "output", "gradient": "gradient", "given": "input", "left": "input", "at": "attribute"}
+_WHEN = {"before": "before", "after": "after", "gradients": "in the backward of"}
+Call = Mapping[str, Any]
+
+
+def load(path: str) -> list[dict[str, Any]]:
+    """The calls of a file that `observing.CallLog` wrote; nothing in it is run."""
+    calls: list[dict[str, Any]] = torch.load(path, weights_only=True)["calls"]
+    return calls
+
+
+def compared(calls: Sequence[Call]) -> dict[str, int]:
+    """How many calls of each callable were observed."""
+    found: dict[str, int] = {}
+    for one in calls:
+        if one["number"]:
+            found[one["callee"]] = max(found.get(one["callee"], 0), one["number"])
+    return found
+
+
+def has_gradients(calls: Sequence[Call]) -> bool:
+    """Whether anything that an observed call was given or gave requires grad."""
+    entries = (value for one in calls for when in _WHEN for _, _, value in one.get(when, ()))
+    return any(isinstance(value, dict) and value["requires_grad"] for value in entries)
+
+
+def first_difference(reference: Sequence[Call], other: Sequence[Call], again: Sequence[Call] = ()) -> str | None:
+    """The first thing that is not the same, in words; None where all is. `again` is a second run of the reference, for its noise."""
+    if len(reference) != len(other):
+        made = [sum(bool(one["number"]) for one in calls) for calls in (reference, other)]
+        return f"{made[0]} calls of compiled callables were observed before, and {made[1]} now"
+    for at, (one, two) in enumerate(zip(reference, other, strict=True)):
+        if (one["callee"], one["number"]) != (two["callee"], two["number"]):
+            return f"call {one['number']} of {one['callee']} is now call {two['number']} of {two['callee']}"
+        noise = again[at] if at < len(again) else None
+        for when in _WHEN:
+            found = _of_call(one.get(when, ()), two.get(when, ()), noise.get(when, ()) if noise is not None else ())
+            if found is not None:
+                place = f"{_WHEN[when]} call {one['number']} of {one['callee']}" if one["number"] else "at the end"
+                return f"{place}: {found}"
+    return None
+
+
+def _of_call(reference: Sequence[Any], other: Sequence[Any], again: Sequence[Any]) -> str | None:
+    before, after, noisy = ({(where, name): value for where, name, value in entries} for entries in (reference, other, again))
+    for here, there, what in ((before, after, "is not there any more"), (after, before, "was not there")):
+        changed = next((key for key in here if key not in there), None)
+        if changed is not None:
+            return f"{' '.join(changed)} {what}"
+    for (where, name), value in before.items():
+        found = _of_value(where, name, value, after[where, name], noisy.get((where, name)))
+        if found is not None:
+            return f"{where} {name}: {found}"
+    return None
+
+
+def _of_value(where: str, name: str, one: Any, two: Any, again: Any) -> str | None:
+    tensors = isinstance(one, dict), isinstance(two, dict)
+    if tensors == (True, True):
+        if one["requires_grad"] != two["requires_grad"]:
+            return f"required {'a' if one['requires_grad'] else 'no'} gradient, now {'a' if two['requires_grad'] else 'none'}"
+        noise = Noise(again=(again["tensor"],)) if isinstance(again, dict) else Noise()
+        seen = Seen(_WHERE.get(where.partition(" ")[0], "attribute"), 0, name, one["tensor"])
+        differences = judge([seen], [two["tensor"]], noise, FIX)[0].differences
+        if not differences:
+            return None
+        first = differences[0]
+        detail = f" ({first.detail})" if first.detail else ""
+        return f"{first.kind} was {first.eager}, now {first.compiled}{detail}"
+    if isinstance(one, str) and one.startswith("not compared: "):
+        return f"a {one.removeprefix('not compared: ')} cannot be compared"
+    if type(one) is float and type(two) is float:
+        seen = Seen("output", 0, name, one)
+        noise = Noise(again=(again,)) if type(again) is float else Noise()
+        return f"was {one!r}, now {two!r}" if judge([seen], [two], noise, FIX)[0].differences else None
+    if type(one) is not type(two) or one != two:
+        return f"was {_short(one)}, now {_short(two)}"
+    return None
+
+
+def _short(value: Any) -> str:
+    text = "a tensor" if isinstance(value, dict) else repr(value)
+    return text if len(text) < 160 else f"{text[:157]}..."

@@ -1,0 +1,142 @@
+"""What kinds of advice are applied, what each has to show before it may be tried, and what some of them give up.
+
+What is computed although the program would not have computed it must have no effect and never raise: only what is listed here by name
+counts as such. Where a gradient flows, it must not become NaN either where the value is not chosen (`torch.where` multiplies what is not
+chosen by zero, and zero times infinity is NaN).
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from dynadiag.advice.source import dotted
+
+_SKIPS = "compiled calls no longer do this"
+_LATER = "another exception is raised, and later"
+UNSAFE: Final[Mapping[str, str]] = {
+    "if-check": _LATER,
+    "assert-constant": _LATER,
+    "equal-tensor": _LATER,
+    "item-math": "math raises an error for a number outside its domain, torch gives NaN",
+    "branch-guard": _SKIPS,
+    "logger-guard": _SKIPS,
+    "print-guard": _SKIPS,
+    "warn-guard": _SKIPS,
+    "frames-guard": _SKIPS,
+    "setting-guard": _SKIPS,
+}
+PRINTS: Final = frozenset(("item-print", "print-format", "write-print"))
+"""Rewrites that need the option of the same name as well."""
+PRINT_OPTION: Final = "torch._dynamo.config.reorderable_logging_functions.add(print)"
+
+_TOTAL = frozenset(
+    (
+        "abs", "add", "sub", "mul", "neg", "relu", "sigmoid", "tanh", "sin", "cos", "clamp", "clamp_min", "clamp_max", "clip", "minimum",
+        "maximum", "where", "zeros_like", "ones_like", "full_like", "softmax", "log_softmax", "gelu", "silu", "elu", "leaky_relu", "square",
+        "softplus", "sum", "mean", "float", "double", "half", "bfloat16", "type_as", "detach", "clone", "transpose", "permute", "unsqueeze",
+        "squeeze", "flatten", "contiguous", "t", "matmul", "mm", "bmm", "sign", "atan", "logical_and", "logical_or", "logical_not", "eq",
+        "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isfinite", "any", "all", "roll", "flip", "hardtanh", "relu6", "erf",
+    )
+)  # fmt: skip
+_PARTIAL = frozenset(
+    (
+        "div", "sqrt", "rsqrt", "log", "log1p", "log2", "log10", "exp", "expm1", "pow", "norm", "std", "var", "reciprocal", "prod", "acos",
+        "asin", "tan", "max", "min", "amax", "amin", "normalize", "logsumexp", "count_nonzero", "isin", "tensor", "numel", "size", "item",
+    )
+)  # fmt: skip
+_MODULES = ("torch", "F", "torch.nn.functional", "nn.functional")
+_ATTRIBUTES = frozenset(("T", "mT", "shape", "dtype", "device", "data", "real", "imag"))
+_OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.MatMult, ast.BitAnd, ast.BitOr, ast.BitXor)
+_PLAIN = (ast.Name, ast.Constant, ast.Tuple, ast.List, ast.Slice, ast.keyword, ast.expr_context, ast.operator, ast.unaryop, ast.cmpop)
+
+
+def why_not_computed(node: ast.expr, *, gradients: bool) -> str | None:
+    """Why the expression may not be computed where the program would not have; None where it may.
+
+    `gradients`: a gradient may flow through it.
+    """
+    for one in ast.walk(node):
+        why = _why_not(one, gradients=gradients)
+        if why is not None:
+            return f"`{ast.unparse(one)}` {why}"
+    return None
+
+
+def _why_not(node: ast.AST, *, gradients: bool) -> str | None:
+    nan = "can have a gradient that is NaN where it is not chosen"
+    if isinstance(node, ast.BinOp):
+        if isinstance(node.op, ast.FloorDiv | ast.Mod):
+            return "raises an error for integers where the divisor is zero"
+        if isinstance(node.op, ast.Div | ast.Pow):
+            return nan if gradients and not isinstance(node.right, ast.Constant) else None
+        return None if isinstance(node.op, _OPERATORS) else "is not known to have no effect"
+    if isinstance(node, ast.Call):
+        return _call(node, nan, gradients=gradients)
+    if isinstance(node, ast.Attribute):
+        return None
+    if isinstance(node, ast.Subscript):
+        return None if _is_plain_index(node.slice) else "can raise an error for an index out of range"
+    if isinstance(node, (*_PLAIN, ast.UnaryOp, ast.Compare, ast.IfExp)):
+        return None
+    return "is not known to have no effect"
+
+
+def _call(node: ast.Call, nan: str, *, gradients: bool) -> str | None:
+    name = dotted(node.func)
+    owner, _, last = (name or "").rpartition(".")
+    if isinstance(node.func, ast.Attribute):
+        last = node.func.attr
+    known = isinstance(node.func, ast.Attribute) and (owner in _MODULES or not owner.startswith(("math", "np", "numpy", "random")))
+    if not known or last not in _TOTAL | _PARTIAL or any(one.arg in (None, "out") for one in node.keywords):
+        return "may do more than compute"
+    if owner.startswith("self") and "." not in owner and owner == "self":
+        return "may do more than compute"
+    return nan if gradients and last in _PARTIAL else None
+
+
+def _is_plain_index(node: ast.expr) -> bool:
+    parts = node.elts if isinstance(node, ast.Tuple) else [node]
+    return all(
+        isinstance(one, ast.Slice) or (isinstance(one, ast.Constant) and (one.value is None or one.value is Ellipsis)) for one in parts
+    )
+
+
+def selections(node: ast.AST) -> Iterator[ast.Call]:
+    """The calls of `torch.where` with three arguments in a tree, in the order of the text."""
+    found = [one for one in ast.walk(node) if isinstance(one, ast.Call) and dotted(one.func) == "torch.where" and len(one.args) == 3]
+    yield from sorted(found, key=lambda one: (one.lineno, one.col_offset))
+
+
+def why_not_selected(new: str, *, gradients: bool) -> str | None:
+    """Why a branch may not become the `torch.where` of the new rows; None where it may."""
+    rows = ast.parse(new)
+    for statement in rows.body:
+        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "taken":
+            why = why_not_computed(statement.value, gradients=False)
+            if why is not None:
+                return why
+    found = list(selections(rows))
+    if not found:
+        return "it has no selection"
+    for call in found:
+        condition, *values = call.args
+        whys = [why_not_computed(condition, gradients=False), *(why_not_computed(one, gradients=gradients) for one in values)]
+        if (why := next(filter(None, whys), None)) is not None:
+            return why
+    return None
+
+
+def why_not_kept(function: ast.AST, rows: range) -> str | None:
+    """Why the numbers that these rows read may not become tensors: Python raises where it divides by zero, torch does not."""
+    names = {one.id for one in ast.walk(function) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store) and one.lineno in rows}
+    for node in ast.walk(function):
+        if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Div | ast.FloorDiv | ast.Mod | ast.Pow | ast.LShift):
+            continue
+        inside = list(ast.walk(node.right)) + (list(ast.walk(node.left)) if isinstance(node.op, ast.Pow | ast.LShift) else [])
+        reads = any(isinstance(one, ast.Call) and ast.unparse(one.func).rpartition(".")[2] in ("item", "float", "int") for one in inside)
+        uses = any(isinstance(one, ast.Name) and one.id in names for one in inside)
+        if (node.lineno in rows and reads) or uses:
+            return f"`{ast.unparse(node)}` raises an error for some numbers, and not for tensors"
+    return None

@@ -1,0 +1,104 @@
+"""What `dynadiag fix` came to, as plain data and as `fix.json` (docs/fix.schema.json)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dynadiag.model.report import Finding, Summary
+
+SCHEMA_VERSION = 1
+_COUNTS = ("graph_break_sites", "graph_break_events", "recompiles", "fallbacks", "graphs", "frames_compiled", "compile_s")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Changed:
+    """One change that was tried: `before` and `after` are its lines, `places` where each begins; `why` is why it is not proven.
+
+    `cures` are the findings (fingerprints) that it is for.
+    """
+
+    id: str
+    slug: str
+    text: str
+    places: tuple[str, ...]
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+    cures: tuple[str, ...]
+    proven: bool
+    why: str | None
+    gives_up: str | None
+    calls: int
+    runs: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FixResult:
+    """`findings` are those of severity warning or worse in the script as it is, `left` why each that is left is left, by fingerprint.
+
+    `before` and `after` count the recorded runs of the script without and with the patch, with its own back end; `after` is None where
+    nothing was kept. `not_proven` is why nothing could be proven at all.
+    `new_texts` are those of the changed files, by path. `script_cpu_s` is what the script itself took, `cpu_s` all of it.
+    """
+
+    directory: str
+    command: tuple[str, ...]
+    torch: str | None
+    search_backend: str | None
+    findings: tuple[Finding, ...]
+    changes: tuple[Changed, ...]
+    left: Mapping[str, str]
+    before: Summary
+    after: Summary | None
+    patch: str
+    new_texts: Mapping[str, str]
+    not_proven: str | None
+    script_cpu_s: float | None
+    cpu_s: float
+    runs: int
+
+    @property
+    def kept(self) -> tuple[Changed, ...]:
+        """The proven changes, which are the patch."""
+        return tuple(one for one in self.changes if one.proven)
+
+    @property
+    def cured(self) -> int:
+        """How many findings the patch cures."""
+        return sum(one.fingerprint not in self.left for one in self.findings)
+
+    def to_json(self, version: str) -> dict[str, Any]:
+        """The content of `fix.json`."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "dynadiag": version,
+            "torch": self.torch,
+            "command": list(self.command),
+            "search_backend": self.search_backend,
+            "summary": {"findings": len(self.findings), "cured": self.cured, "changes": len(self.changes), "kept": len(self.kept)},
+            "not_proven": self.not_proven,
+            "findings": [self._finding(one) for one in self.findings],
+            "changes": [_change(one) for one in self.changes],
+            "before": _counts(self.before),
+            "after": None if self.after is None else _counts(self.after),
+            "after_why": None if self.after is not None else "no change was kept",
+            "patch": "fixes.patch" if self.patch else None,
+            "cpu": {"script_cpu_s": self.script_cpu_s, "cpu_s": round(self.cpu_s, 2), "runs": self.runs},
+        }
+
+    def _finding(self, one: Finding) -> dict[str, Any]:
+        where = one.where
+        place = None if where is None else {"file": where.file, "line": where.line, "function": where.function, "code": where.code}
+        told = {"id": one.id, "fingerprint": one.fingerprint, "code": one.code, "severity": one.severity, "title": one.title}
+        return {**told, "where": place, "cured": one.fingerprint not in self.left, "why_left": self.left.get(one.fingerprint)}
+
+
+def _change(one: Changed) -> dict[str, Any]:
+    told = {"id": one.id, "slug": one.slug, "text": one.text, "places": list(one.places), "cures": list(one.cures)}
+    rows = {"before": list(one.before), "after": list(one.after)}
+    return {**told, **rows, "proven": one.proven, "why_not": one.why, "gives_up": one.gives_up, "calls": one.calls, "runs": list(one.runs)}
+
+
+def _counts(summary: Summary) -> dict[str, Any]:
+    return {name: getattr(summary, name) for name in _COUNTS}

@@ -1,0 +1,187 @@
+"""Runs of the program and what came of them: forked from the worker while searching, in a fresh process at the end."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from dynadiag import report, trace
+from dynadiag.errors import DynadiagError
+from dynadiag.files import make_folder_inside, read_small, write_inside
+from dynadiag.fix.inside.running import RunJob
+from dynadiag.json_lines import LineReader, parsed
+from dynadiag.model.report import Report
+from dynadiag.record import RecordOptions, Target, record
+
+_LARGEST_OUTPUT = 64 << 20
+_LARGEST_REPLY = 4 << 20
+_PATIENCE_S = 5.0
+SEEDED = {"PYTHONHASHSEED": "0"}
+_ALONE = {"OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+
+Ask = Callable[[Mapping[str, Any]], dict[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How a run went. `ended` is False where the process crashed or took too long, and `why` says so.
+
+    `values` is the file of what calls were given and gave; `sides` which way each marked condition went; `full`: that took too much room.
+    """
+
+    ended: bool
+    why: str | None = None
+    exit_status: int | None = None
+    raised: str | None = None
+    stdout: str = ""
+    values: Path | None = None
+    full: bool = False
+    sides: Mapping[str, Sequence[bool]] = field(default_factory=dict)
+    backends: Sequence[str] = ()
+    report: Report | None = None
+    cpu_s: float = 0.0
+
+
+class Worker:
+    """The process that has imported torch and forks; what it prints goes into `worker.log` in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._log = folder / "worker.log"
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "dynadiag.fix.worker"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env={**os.environ, **_ALONE, **SEEDED},
+            )
+        assert self._process.stdout is not None
+        self._lines = LineReader(self._process.stdout.fileno())
+        self._reply()
+
+    def ask(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """Its reply to a message. Raises DynadiagError where it has none."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(message).encode() + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise DynadiagError(self._ended()) from None
+        reply = self._reply()
+        if "error" in reply:
+            raise DynadiagError(f"a proof could not be made (see {self._log}): {reply['error']}")
+        return reply
+
+    def close(self) -> None:
+        """End it."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _reply(self) -> dict[str, Any]:
+        try:
+            line = self._lines.line(None)
+        except EOFError:
+            raise DynadiagError(self._ended()) from None
+        return parsed(line or b"") or {}
+
+    def _ended(self) -> str:
+        return f"the process that runs proofs has ended: {_last_line(self._log)}"
+
+
+class Runner:
+    """Makes runs, each in a folder of its own below `folder`; `ask` is answered by `fix.worker`.
+
+    `fresh`: the last one is made in a process of its own, as the user would.
+    """
+
+    def __init__(self, folder: Path, base: RunJob, ask: Ask, *, timeout_s: float, fresh: bool = True) -> None:
+        self.runs = 0
+        self.cpu_s = 0.0
+        self._folder, self._base, self._ask, self._timeout_s, self._fresh = folder, base, ask, timeout_s, fresh
+        self._numbers = itertools.count(1)
+
+    def run(self, *, recorded: bool = False, **changes: Any) -> Outcome:
+        """One run in a forked child; `changes` are fields of its job."""
+        folder = make_folder_inside(self._folder, f"{next(self._numbers):03d}")
+        job = replace(self._base, output=str(folder), values=str(folder / "values"), **changes)
+        if recorded:
+            job = replace(job, log=str(folder / "run"))
+        reply = self._ask({"do": "run", "job": job.to_json(), "timeout_s": self._timeout_s})
+        self.runs += 1
+        self.cpu_s += float(reply.get("cpu_s", 0.0))
+        return _outcome(reply, folder, folder / "run" if recorded and reply.get("ended") else None)
+
+    def last(self, texts: Mapping[str, str]) -> Outcome:
+        """One run with the script's own back end, recorded as `explain` does."""
+        if not self._fresh:
+            return self.run(recorded=True, eager=False, texts=texts)
+        folder = make_folder_inside(self._folder, f"{next(self._numbers):03d}")
+        job = replace(self._base, output=str(folder), values=str(folder / "values"), texts=texts, eager=False)
+        file = write_inside(folder, "job.json", json.dumps(job.to_json()))
+        target = Target(kind="command", argv=(sys.executable, "-P", "-m", "dynadiag.fix.inside.running", str(file)))
+        directory = folder / "run"
+        done = record(target, RecordOptions(out=directory, timeout_s=self._timeout_s, environment=SEEDED))
+        self.runs += 1
+        try:
+            reply = parsed(read_small(file.with_suffix(".reply"), _LARGEST_REPLY)) or {}
+        except OSError:
+            reply = {}
+        if not reply:
+            reply = {"ended": False, "why": f"the process ended with exit status {done.exit_status}"}
+        return _outcome({"ended": True, **reply}, folder, directory if done.directory is not None else None)
+
+    def difference(self, reference: Outcome, other: Outcome, again: Outcome | None = None) -> tuple[str | None, Mapping[str, int]]:
+        """What differs first between two runs in what calls were given and gave, and how many calls of each callable were compared."""
+        message = {"do": "compare", "reference": str(reference.values), "other": str(other.values)}
+        reply = self._ask(message | ({"again": str(again.values)} if again is not None else {}))
+        return reply["difference"], reply["calls"]
+
+    def gradients(self, outcome: Outcome) -> bool:
+        """Whether a gradient can flow through an observed call."""
+        return bool(self._ask({"do": "gradients", "reference": str(outcome.values)})["gradients"])
+
+
+def _outcome(reply: Mapping[str, Any], folder: Path, log: Path | None) -> Outcome:
+    values = folder / "values"
+    return Outcome(
+        ended=bool(reply.get("ended")),
+        why=reply.get("why"),
+        exit_status=reply.get("exit_status"),
+        raised=reply.get("raised"),
+        stdout=_text(folder / "stdout"),
+        values=values if values.is_file() else None,
+        full=bool(reply.get("full")),
+        sides=reply.get("sides", {}),
+        backends=reply.get("backends", ()),
+        report=None if log is None else report_on(log),
+        cpu_s=float(reply.get("cpu_s", 0.0)),
+    )
+
+
+def report_on(directory: Path) -> Report:
+    """The report on a recording of ours."""
+    return report.build(trace.load(directory))
+
+
+def _text(path: Path) -> str:
+    try:
+        return read_small(path, _LARGEST_OUTPUT).decode("utf-8", "backslashreplace")
+    except OSError:
+        return ""
+
+
+def _last_line(path: Path) -> str:
+    rows = _text(path).strip().splitlines()
+    return rows[-1] if rows else f"nothing was printed, see {path}"

@@ -1,0 +1,221 @@
+"""`dynadiag fix` without its printing: the baseline, the candidates, the search, the last run with the script's own back end. No torch."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from dynadiag.errors import NothingFoundError, UnreadableInputError, UsageError
+from dynadiag.files import write_inside
+from dynadiag.fix import texts
+from dynadiag.fix.candidates import Candidate, Sources, candidates, chosen
+from dynadiag.fix.edits import patch
+from dynadiag.fix.inside.running import RunJob
+from dynadiag.fix.proof import NotProvableError, Prover, fingerprints, why_not_better
+from dynadiag.fix.result import Changed, FixResult
+from dynadiag.fix.runs import Outcome, Runner, Worker, report_on
+from dynadiag.fix.search import Say, Search, Tried
+from dynadiag.model.report import Report, Summary
+from dynadiag.record.changed_sources import changed_sources
+from dynadiag.scratch import scratch
+
+_TIMES, _LEAST_S = 20.0, 120.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class FixOptions:
+    """`unsafe` also tries what gives something up; `select` and `ignore` take codes, ids, fingerprints and kinds of advice."""
+
+    unsafe: bool = False
+    select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    time_limit_s: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Baseline:
+    """The recorded script: where, what it was started with, and from which folder. `cpu_s` and `wall_s` are what it took, where known."""
+
+    directory: Path
+    script: Path
+    arguments: tuple[str, ...]
+    folder: Path
+    cpu_s: float | None = None
+    wall_s: float = 0.0
+
+
+@dataclass(kw_only=True)
+class _State:
+    """What is known so far."""
+
+    runner: Runner | None = None
+    search: Search | None = None
+    after: Outcome | None = None
+    not_proven: str | None = None
+    backend: str | None = None
+    kept: list[Candidate] = field(default_factory=list)
+
+
+def check_script(script: Path) -> None:
+    """Raise UnreadableInputError where the script is not the user's to change."""
+    parts = script.resolve().parts
+    if {"site-packages", "dist-packages"} & set(parts):
+        raise UnreadableInputError(f"{script} is installed (site-packages): fix changes a script of your own")
+    if script.suffix not in (".py", ".pyw") or not script.is_file():
+        raise UnreadableInputError(f"{script} is not a Python source file: fix changes a script of your own")
+
+
+def fix(baseline: Baseline, options: FixOptions, say: Say) -> FixResult:
+    """Prove what advice says of the recorded script, and write `fixes.patch` and `fixed/`.
+
+    Raises NothingFoundError where nothing was compiled, UsageError where the program is not one that can be proven.
+    """
+    begun = _cpu_s()
+    with scratch("fix") as folder, ExitStack() as stack:
+
+        def runner() -> Runner:
+            worker = Worker(folder)
+            stack.callback(worker.close)
+            return Runner(folder, job_of(baseline, folder), worker.ask, timeout_s=max(_LEAST_S, _TIMES * baseline.wall_s))
+
+        result = fix_with(baseline, options, say, runner)
+    # The worker is counted when it has ended.
+    return replace(result, cpu_s=_cpu_s() - begun + (baseline.cpu_s or 0.0))
+
+
+def _cpu_s() -> float:
+    """What this process and its children that have ended took."""
+    return sum(os.times()[:4])
+
+
+def fix_with(baseline: Baseline, options: FixOptions, say: Say, runner: Callable[[], Runner]) -> FixResult:
+    """The same with runs by a runner of the caller's, which is made when there is something to try."""
+    report, sources = _read(baseline)
+    found, left = candidates(report, sources, unsafe=options.unsafe)
+    wanted = chosen(found, report, select=options.select, ignore=options.ignore)
+    known = {one.fingerprint: one.why for one in left}
+    known |= {cure: "it was not selected" for one in found if one not in wanted for cure in one.cures if cure not in known}
+    if not wanted:
+        return _result(baseline, report, sources, _State(), known)
+    until = float("inf") if options.time_limit_s is None else time.monotonic() + options.time_limit_s
+    return _result(baseline, report, sources, _searched(report, sources, wanted, runner(), until, say), known)
+
+
+def _read(baseline: Baseline) -> tuple[Report, Sources]:
+    """The report on the baseline and the script's sources; raises where that is no program that can be proven."""
+    report = report_on(baseline.directory)
+    if not report.summary.frames:
+        raise NothingFoundError(f"nothing was compiled when {baseline.script} ran, so there is nothing to fix")
+    if changed := changed_sources(report.run):
+        raise UsageError(f"{changed[0]} was changed since it was recorded: run `dynadiag fix` on the script")
+    if report.summary.processes > 1:
+        raise UsageError(f"{baseline.script} compiles in {report.summary.processes} processes: fix proves programs of one")
+    sources = Sources(report, baseline.script)
+    sources.text(str(baseline.script))
+    return report, sources
+
+
+def job_of(baseline: Baseline, folder: Path) -> RunJob:
+    """What all runs of the script have in common."""
+    return RunJob(
+        script=str(baseline.script.resolve()), arguments=list(baseline.arguments), folder=str(baseline.folder), output=str(folder)
+    )
+
+
+def _searched(report: Report, sources: Sources, wanted: Sequence[Candidate], runner: Runner, until: float, say: Say) -> _State:
+    """What came of all candidates, and of those that were kept once more with the script's own back end."""
+    say("running the script in eager, as what a change is compared with")
+    prover = Prover(runner=runner, originals=sources.texts, backend="aot_eager")
+    state = _State(runner=runner, backend=prover.backend)
+    try:
+        prover.refer(wanted)
+    except NotProvableError as error:
+        state.not_proven = str(error)
+        return state
+    search = state.search = Search(prover=prover, until=until, say=say)
+    search.run(wanted)
+    state.kept = list(search.kept)
+    while state.kept:
+        say("running the patched script with its own back end")
+        outcome = runner.last(texts.changed(sources.texts, state.kept))
+        why = _why_not_in_the_end(prover, report, outcome, state.kept)
+        if why is None:
+            state.after = outcome
+            break
+        last = state.kept.pop()
+        search.tried[last.id] = Tried(candidate=last, kept=False, why=f"in the last run, with the script's own back end: {why}")
+    return state
+
+
+def _why_not_in_the_end(prover: Prover, report: Report, outcome: Outcome, kept: Sequence[Candidate]) -> str | None:
+    why = prover.why_other(prover.plain, outcome, prover.again)
+    if why is not None or outcome.report is None:
+        return why or "nothing was recorded"
+    return why_not_better(report, report, outcome.report, [cure for one in kept for cure in one.cures])
+
+
+def _result(baseline: Baseline, report: Report, sources: Sources, state: _State, left: dict[str, str]) -> FixResult:
+    """What came of it; the files are written."""
+    tried = state.search.tried if state.search is not None else {}
+    findings = tuple(one for one in report.findings if one.severity != "note")
+    remaining = fingerprints(state.after.report) if state.after is not None and state.after.report is not None else None
+    whys: dict[str, str] = {}
+    for one in tried.values():
+        whys |= {cure: one.why for cure in one.candidate.cures if one.why is not None and cure not in whys}
+    for finding in findings:
+        if remaining is not None and finding.fingerprint not in remaining:
+            left.pop(finding.fingerprint, None)
+        else:
+            why = whys.get(finding.fingerprint) or left.get(finding.fingerprint) or state.not_proven or "it is still there"
+            left[finding.fingerprint] = why
+    new = texts.changed(sources.texts, state.kept) if state.kept else {}
+    diff = patch(sources.texts, new, sources.root)
+    if diff:
+        write_inside(baseline.directory, "fixes.patch", diff)
+    for file, text in new.items():
+        write_inside(baseline.directory, f"fixed/{Path(file).relative_to(sources.root)}", text)
+    return FixResult(
+        directory=str(baseline.directory),
+        command=(str(baseline.script), *baseline.arguments),
+        torch=next((one.torch for one in report.run.processes if one.torch), None),
+        search_backend=state.backend,
+        findings=findings,
+        changes=tuple(_changed(one, sources) for one in tried.values()),
+        left={name: why for name, why in left.items() if any(one.fingerprint == name for one in findings)},
+        before=report.summary,
+        after=_summary(state),
+        patch=diff,
+        new_texts=new,
+        not_proven=state.not_proven,
+        script_cpu_s=baseline.cpu_s,
+        cpu_s=(state.runner.cpu_s if state.runner is not None else 0.0) + (baseline.cpu_s or 0.0),
+        runs=state.runner.runs if state.runner is not None else 0,
+    )
+
+
+def _summary(state: _State) -> Summary | None:
+    return None if state.after is None or state.after.report is None else state.after.report.summary
+
+
+def _changed(one: Tried, sources: Sources) -> Changed:
+    candidate, verdict = one.candidate, one.verdict
+    root = sources.root
+    places = tuple(f"{Path(edit.file).relative_to(root)}:{span.begin}" for edit, span in zip(candidate.edits, candidate.spans, strict=True))
+    return Changed(
+        id=candidate.id,
+        slug=candidate.slug,
+        text=candidate.text,
+        places=places,
+        before=tuple(row for edit in candidate.edits for row in edit.old),
+        after=tuple(row for edit in candidate.edits for row in edit.new),
+        cures=candidate.cures,
+        proven=one.kept,
+        why=one.why,
+        gives_up=candidate.gives_up,
+        calls=verdict.calls if verdict is not None and one.kept else 0,
+        runs=verdict.compared if verdict is not None and one.kept else (),
+    )

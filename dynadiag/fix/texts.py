@@ -1,0 +1,90 @@
+"""The texts of the program's files with some changes made, plain or with the conditions marked that a change turned into a selection."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+
+from dynadiag.fix.candidates import Candidate
+from dynadiag.fix.edits import EditError, Span, applied
+from dynadiag.fix.inside.running import CHOOSE, SELECT
+from dynadiag.fix.legality import selections
+
+Mark = tuple[int, int, str]
+"""A line, a column in bytes, and what is put there."""
+
+
+def changed(originals: Mapping[str, str], changes: Sequence[Candidate], *, marked: bool = False) -> dict[str, str]:
+    """The new texts of the files that change. Raises EditError where two changes touch the same lines.
+
+    `marked`: with `SELECT` around the conditions of selections, so that a run can force them.
+    """
+    texts: dict[str, str] = {}
+    for file in {edit.file for one in changes for edit in one.edits}:
+        work = [(span, edit, one) for one in changes for edit, span in zip(one.edits, one.spans, strict=True) if edit.file == file]
+        # The same option is set once.
+        work = list({(edit.old, edit.new, span): (span, edit, one) for span, edit, one in work}.values())
+        work.sort(key=lambda item: (item[0].begin, item[0].end), reverse=True)
+        _check_apart([span for span, *_ in work])
+        text, places = originals[file], list[tuple[Span, Candidate]]()
+        for _, edit, one in work:
+            before = text.count("\n")
+            text, now = applied(text, edit)
+            more = text.count("\n") - before
+            places = [(now, one), *((Span(span.begin + more, span.end + more), each) for span, each in places)]
+        marks = [mark for span, one in places if marked and one.branch for mark in _selected(text, span, one)]
+        texts[file] = _with_marks(text, marks)
+    return texts
+
+
+def with_conditions(originals: Mapping[str, str], changes: Sequence[Candidate]) -> dict[str, str]:
+    """The original texts with `CHOOSE` around the conditions of the branches that these changes rewrite."""
+    marks: dict[str, list[Mark]] = {}
+    for one in changes:
+        if one.branch:
+            edit, span = one.edits[0], one.spans[0]
+            marks.setdefault(edit.file, []).extend(_condition(originals[edit.file], span, one))
+    return {file: _with_marks(originals[file], found) for file, found in marks.items()}
+
+
+def _check_apart(spans: Sequence[Span]) -> None:
+    """Spans come last first; those that are empty only put lines between others."""
+    for below, above in pairwise(spans):
+        if above.end > below.begin and below.begin != below.end and above.begin != above.end:
+            raise EditError("another change of the same lines is kept already")
+
+
+def _condition(text: str, span: Span, one: Candidate) -> Iterator[Mark]:
+    inside = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.If | ast.IfExp) and span.begin <= node.lineno < span.end]
+    first = min(inside, key=lambda node: (node.lineno, node.col_offset), default=None)
+    if first is None:
+        raise EditError("the branch is not where it was recorded")
+    yield from _around(first.test, CHOOSE, one)
+
+
+def _selected(text: str, span: Span, one: Candidate) -> Iterator[Mark]:
+    inside = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.stmt) and span.begin <= node.lineno < span.end]
+    names: set[str] = set()
+    for node in inside:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "taken":
+            names.add("taken")
+            yield from _around(node.value, SELECT, one)
+    for node in inside:
+        for call in selections(node):
+            if ast.unparse(call.args[0]) not in names:
+                yield from _around(call.args[0], SELECT, one)
+
+
+def _around(node: ast.expr, name: str, one: Candidate) -> Iterator[Mark]:
+    yield node.lineno, node.col_offset, f"{name}({one.id!r}, "
+    yield node.end_lineno or node.lineno, node.end_col_offset or 0, ")"
+
+
+def _with_marks(text: str, marks: Sequence[Mark]) -> str:
+    rows = [row.encode() for row in text.splitlines(keepends=True)]
+    # Behind before in front of, at one column: the end of one expression and the beginning of another.
+    for line, column, put in sorted(set(marks), key=lambda mark: (mark[0], mark[1], mark[2] == ")"), reverse=True):
+        row = rows[line - 1]
+        rows[line - 1] = row[:column] + put.encode() + row[column:]
+    return b"".join(rows).decode()

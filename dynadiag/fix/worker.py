@@ -1,0 +1,90 @@
+"""The process from which runs of a proof are forked: it has imported torch, and answers each JSON line on stdin with one on stdout.
+
+python -P -m dynadiag.fix.worker
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import dynadiag
+import dynadiag.fix.inside.observing  # before the forks, which need it
+from dynadiag.fix.inside.judging import compared, first_difference, has_gradients, load
+from dynadiag.fix.inside.running import RunJob, run
+from dynadiag.json_lines import Speaker
+from dynadiag.reduce.core.isolation import end_with_parent, run_forked
+from dynadiag.scratch import scratch
+from dynadiag.torch_compat.dynamo.compiling import import_dynamo
+from dynadiag.torch_compat.dynamo.stopping import compile_with_a_break
+
+
+def warm_up() -> None:
+    """What a first compile and a first recording import and build, children inherit; where a GPU is in sight nothing is compiled."""
+    import_dynamo(inductor=False)
+    if torch.cuda.is_available():
+        return
+    try:
+        with scratch("fix") as folder, dynadiag.observe(Path(folder) / "run"):
+            compile_with_a_break()
+    except Exception:  # noqa: BLE001 - the border around a candidate: the compiler itself runs here, and the children will say it
+        traceback.print_exc()
+
+
+def forked(message: dict[str, Any]) -> dict[str, Any]:
+    """One run in a child; `ended` is False where it crashed or took too long."""
+    job = RunJob(**message["job"])
+    report = run_forked(lambda tell: tell(run(job)), timeout_s=float(message["timeout_s"]))
+    told = next((one for one in report.messages if "exit_status" in one), None)
+    broken = next((one["broken"] for one in report.messages if "broken" in one), None)
+    why = None
+    if told is None:
+        last = (broken or "").strip().rpartition("\n")[2] or report.signal or f"exit status {report.exit_status}"
+        why = f"it did not end within {message['timeout_s']:.0f} s" if report.timed_out else f"its process ended: {last}"
+    return {**(told or {}), "ended": told is not None, "why": why, "cpu_s": round(report.cpu_s, 2)}
+
+
+def compare(message: dict[str, Any]) -> dict[str, Any]:
+    """What differs first between two runs, and how many calls of each callable there were to compare."""
+    reference, other = load(message["reference"]), load(message["other"])
+    again = load(message["again"]) if message.get("again") else []
+    return {"difference": first_difference(reference, other, again), "calls": compared(reference)}
+
+
+def answer(message: dict[str, Any]) -> dict[str, Any]:
+    """The reply to one message: what a run came to, what differs between two, or whether gradients can flow."""
+    if message["do"] == "run":
+        return forked(message)
+    if message["do"] == "compare":
+        return compare(message)
+    return {"gradients": has_gradients(load(message["reference"]))}
+
+
+def main() -> None:
+    """Serve until stdin ends."""
+    speaker = Speaker()
+    speaker.take_stdout()
+    end_with_parent(os.getppid())
+    torch.set_num_threads(1)
+    warm_up()
+    speaker.say({"ready": True})
+    for line in sys.stdin:
+        message = json.loads(line)
+        try:
+            reply = answer(message)
+        except Exception as error:  # noqa: BLE001 - our own error: its traceback goes to the log, one line to who asked
+            traceback.print_exc()
+            reply = {"error": f"{type(error).__name__}: {error}"}
+        with contextlib.suppress(BrokenPipeError):
+            speaker.say(reply)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,19 @@
+# 1 to cure
+import torch
+
+torch.manual_seed(0)
+
+
+def step(x):
+    s = x.mean().item()
+    return x * s
+
+
+def data(number):
+    return (torch.randn(6),)
+
+
+compiled = torch.compile(step, backend="eager")
+for number in range(4):
+    result = compiled(*data(number))
+    print(number, tuple(result.shape), f"{result.double().sum().item():.6f}")

@@ -1,0 +1,23 @@
+# 1 to cure
+import torch
+
+torch.manual_seed(0)
+
+
+SCALE = torch.tensor(3.0)
+
+
+def step(x):
+    s = SCALE.item()
+    y = x * s
+    return y + 1
+
+
+def data(number):
+    return (torch.randn(6),)
+
+
+compiled = torch.compile(step, backend="eager")
+for number in range(4):
+    result = compiled(*data(number))
+    print(number, tuple(result.shape), f"{result.double().sum().item():.6f}")

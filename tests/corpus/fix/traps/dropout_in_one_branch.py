@@ -1,0 +1,24 @@
+# the natural rewrite, which is wrong:
+# - if y.sum() > 0:
+# -     y = torch.dropout(y, 0.5, True)
+# + y = torch.where(y.sum() > 0, torch.dropout(y, 0.5, True), y)
+import torch
+
+torch.manual_seed(0)
+
+
+def step(x):
+    y = x * 2
+    if y.sum() > 0:
+        y = torch.dropout(y, 0.5, True)
+    return y.sin()
+
+
+def data(number):
+    return (torch.randn(6) + (1 if number % 2 else -1),)
+
+
+compiled = torch.compile(step, backend="eager")
+for number in range(4):
+    result = compiled(*data(number))
+    print(number, tuple(result.shape), f"{result.double().sum().item():.6f}")

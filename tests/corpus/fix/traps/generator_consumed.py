@@ -1,0 +1,28 @@
+# the natural rewrite, which is wrong:
+# - if y.sum() > 0:
+# -     y = y + next(STREAM)
+# + y = torch.where(y.sum() > 0, y + next(STREAM), y)
+import torch
+
+torch.manual_seed(0)
+
+
+STREAM = iter(torch.ones(9, 6))
+
+
+def step(x):
+    y = x * 2
+    if y.sum() > 0:
+        y = y + next(STREAM)
+    return y.sin()
+
+
+def data(number):
+    return (torch.randn(6) + (1 if number % 2 else -1),)
+
+
+compiled = torch.compile(step, backend="eager")
+for number in range(4):
+    result = compiled(*data(number))
+    print(number, tuple(result.shape), f"{result.double().sum().item():.6f}")
+print(len(list(STREAM)))

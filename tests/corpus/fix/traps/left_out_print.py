@@ -1,0 +1,23 @@
+# the natural rewrite, which is wrong:
+# - print("seen")
+# + if not torch.compiler.is_compiling():
+# +     print("seen")
+import torch
+
+torch.manual_seed(0)
+
+
+def step(x):
+    y = x * 2
+    print("seen")
+    return y + 1
+
+
+def data(number):
+    return (torch.randn(6) + (1 if number % 2 else -1),)
+
+
+compiled = torch.compile(step, backend="eager")
+for number in range(4):
+    result = compiled(*data(number))
+    print(number, tuple(result.shape), f"{result.double().sum().item():.6f}")

@@ -1,0 +1,24 @@
+import torch
+
+torch.manual_seed(0)
+
+
+def note():
+    print("inner")
+
+
+def step(x):
+    y = x * 2
+    print("one", y.shape[0] > 3, end=";")
+    note()
+    return y + 1
+
+
+def data(number):
+    return (torch.randn(6),)
+
+
+compiled = torch.compile(step, backend="eager")
+for number in range(4):
+    result = compiled(*data(number))
+    print(number, tuple(result.shape), f"{result.double().sum().item():.6f}")

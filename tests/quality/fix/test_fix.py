@@ -1,0 +1,81 @@
+"""How good `dynadiag fix` is: how many findings of a corpus it cures, and that it accepts none of the traps."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+CORPUS = ROOT / "tests/corpus/fix"
+LEAST_CURED = 0.8
+pytestmark = [pytest.mark.slow, pytest.mark.any_torch]
+
+
+def run(kind: str, folder: Path) -> dict[str, dict]:
+    out = folder / "out.json"
+    files = sorted(map(str, (CORPUS / kind).glob("*.py")))
+    (folder / "runs").mkdir()
+    subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("run_corpus.py")), str(out), str(folder / "runs"), *files], check=True, cwd=ROOT
+    )
+    found = json.loads(out.read_text())
+    assert [f"{name}: {one['error']}" for name, one in found.items() if "error" in one] == []
+    return found
+
+
+@pytest.fixture(scope="module")
+def cures(tmp_path_factory) -> dict[str, dict]:
+    return run("cures", tmp_path_factory.mktemp("cures"))
+
+
+def test_most_findings_are_cured(cures):
+    wanted = {file.stem: int(re.match(r"# (\d+) to cure", file.read_text())[1]) for file in (CORPUS / "cures").glob("*.py")}
+    cured = sum(min(cures[name]["summary"]["cured"], count) for name, count in wanted.items())
+    left = {name: one["findings"] for name, one in cures.items() if one["summary"]["cured"] < wanted[name]}
+    assert cured >= LEAST_CURED * sum(wanted.values()), json.dumps(left, indent=1)
+
+
+def test_what_is_proven_is_true_without_us(cures):
+    """The patched file beside the original, run in eager on three seeds."""
+    assert [name for name, one in cures.items() if not one["same"]] == []
+    assert [name for name, one in cures.items() if one["patch"] and not one["applies"]] == []
+
+
+def test_a_cure_leaves_less_than_there_was(cures):
+    for name, one in cures.items():
+        if one["after"] is not None:
+            assert one["after"]["graph_break_events"] < one["before"]["graph_break_events"], name
+
+
+@pytest.fixture(scope="module")
+def traps(tmp_path_factory) -> dict[str, dict]:
+    return run("traps", tmp_path_factory.mktemp("traps"))
+
+
+def test_no_trap_is_accepted(traps):
+    """A patch of a trap has to be another one than the wrong rewrite, and right."""
+    assert {name: one["patch_text"] for name, one in traps.items() if one["patch"] and not one["same"]} == {}
+
+
+def test_the_wrong_rewrite_is_refused_by_its_form_or_by_the_proof(traps):
+    named = {name: one for name, one in traps.items() if one["natural"] is not None}
+    assert len(named) > 25
+    assert [name for name, one in named.items() if one["natural"] == "PROVEN" and one["legal"] is None] == []
+
+
+def test_most_wrong_rewrites_are_found_by_the_proof_alone(traps):
+    judged = [one["natural"] for one in traps.values() if one["natural"] is not None]
+    assert sum(one != "PROVEN" for one in judged) >= 0.85 * len(judged)
+    assert [one for one in judged if "does not show" in one] == []
+
+
+def test_what_cannot_be_proven_says_so(tmp_path):
+    for name, one in run("others", tmp_path).items():
+        says = (CORPUS / "others" / f"{name}.py").read_text().splitlines()[0].removeprefix("# says: ")
+        assert says in one["not_proven"] and one["patch"] is None, (name, one["not_proven"])
+        assert all(says in finding["why_left"] for finding in one["findings"])

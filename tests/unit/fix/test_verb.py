@@ -1,0 +1,77 @@
+"""What `dynadiag fix` refuses, in one line and before anything runs; and what it does to files."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from dynadiag.errors import DynadiagError, OutputError
+from dynadiag_cli import verb_fix
+from dynadiag_cli.main import app
+
+
+def refused(*words: str) -> str:
+    error = CliRunner().invoke(app, ["fix", *words]).exception
+    assert isinstance(error, DynadiagError) and error.exit_code == 2
+    assert "\n" not in error.message
+    return error.message
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("open('ran', 'w')\n")
+    return tmp_path
+
+
+def test_what_is_no_script_of_ones_own_is_refused(folder):
+    installed = folder / "site-packages" / "x.py"
+    installed.parent.mkdir()
+    installed.write_text("open('ran', 'w')\n")
+    (folder / "x.zip").write_bytes(b"PK")
+    (folder / "x.pyc").write_bytes(b"x")
+    assert "site-packages" in refused(str(installed))
+    assert "not -m MODULE" in refused("-m", "train")
+    assert "not a command behind --" in refused("--", "torchrun", "train.py")
+    assert "not a Python source file" in refused("x.zip")
+    assert "not a Python source file" in refused("x.pyc")
+    assert "--format" in refused("--diff", "--format", "json", "train.py")
+    assert not (folder / "ran").exists() and not (folder / "dynadiag-runs").exists()
+
+
+@pytest.mark.parametrize("command", [["python", "train.py"], ["python", "-m", "train"], None])
+def test_a_run_that_was_not_made_here_is_never_executed(folder, command):
+    run = folder / "run"
+    run.mkdir()
+    facts = {"format": 1, "dynadiag": "0", "command": command, "cwd": str(folder), "exit_status": 0}
+    (run / "dynadiag-run.json").write_text(json.dumps(facts))
+    assert "was not recorded here" in refused("run")
+    assert not (folder / "ran").exists()
+
+
+def test_a_file_that_git_does_not_have_as_it_is_is_not_written_without_force(folder):
+    file = folder / "train.py"
+    subprocess.run(["git", "init", "-q", "."], check=True)
+    assert verb_fix._is_modified(file)
+    subprocess.run(["git", "add", "."], check=True)
+    subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=b", "commit", "-q", "-m", "c"], check=True)
+    assert not verb_fix._is_modified(file)
+
+    class Result:
+        new_texts = {str(file): "new = 1\n"}
+        directory = str(folder)
+
+    file.write_text("changed = 1\n")
+    with pytest.raises(OutputError, match="not committed as it is"):
+        verb_fix._write_sources(Result(), force=False)
+    assert file.read_text() == "changed = 1\n"
+    verb_fix._write_sources(Result(), force=True)
+    assert file.read_text() == "new = 1\n"
+
+
+def test_outside_of_a_repository_nothing_is_known_and_files_are_written(folder):
+    assert not verb_fix._is_modified(Path("train.py").absolute())

@@ -1,0 +1,71 @@
+"""`dynadiag fix` from the command line: a script and a module of it are recorded, proven and patched in fresh processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+ROOT = Path(__file__).parents[3]
+SCRIPT = """import sys
+
+import helper
+import torch
+
+torch.manual_seed(0)
+compiled = torch.compile(helper.step, backend="aot_eager")
+for number in range(int(sys.argv[1])):
+    x = torch.randn(6) + (1 if number % 2 else -1)
+    print(number, f"{compiled(x).sum().item():.5f}")
+"""
+HELPER = """import torch
+
+
+def step(x):
+    y = x * 2
+    if y.sum() > 0:  # which way
+        y = y + 1
+    s = y.mean().item()
+    return y * s
+"""
+
+
+def dynadiag(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'cli'}"}
+    return subprocess.run(
+        [sys.executable, "-m", "dynadiag", *words], cwd=folder, capture_output=True, text=True, env=environment, timeout=600
+    )
+
+
+@pytest.mark.slow
+def test_a_module_of_the_script_is_patched_and_does_the_same(tmp_path):
+    (tmp_path / "train.py").write_text(SCRIPT)
+    (tmp_path / "helper.py").write_text(HELPER)
+    subprocess.run(["git", "init", "-q", "."], cwd=tmp_path, check=True)
+    done = dynadiag(tmp_path, "fix", "--out", "run", "train.py", "4")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "helper.py").read_text() == HELPER
+    assert "2 of 2 findings cured and proven, 2 changes" in done.stdout
+    told = json.loads((tmp_path / "run" / "fix.json").read_text())
+    jsonschema.validate(told, json.loads((ROOT / "docs" / "fix.schema.json").read_text()))
+    assert told["after"]["graph_break_sites"] == 0 and told["before"]["graph_break_sites"] == 2
+    before = subprocess.run([sys.executable, "train.py", "4"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    subprocess.run(["git", "apply", "run/fixes.patch"], cwd=tmp_path, check=True)
+    assert (tmp_path / "helper.py").read_text() == (tmp_path / "run" / "fixed" / "helper.py").read_text() != HELPER
+    after = subprocess.run([sys.executable, "train.py", "4"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert before == after
+    assert done.stdout.startswith(before)
+    again = dynadiag(tmp_path, "fix", "--diff", "run")
+    assert again.returncode == 2 and "was changed since it was recorded" in again.stderr
+
+
+def test_a_script_that_compiles_nothing_has_nothing_to_fix(tmp_path):
+    (tmp_path / "train.py").write_text("print(1)\n")
+    done = dynadiag(tmp_path, "fix", "--out", "run", "train.py")
+    assert done.returncode == 5 and "nothing was compiled" in done.stderr
+    assert done.stdout == "1\n"
