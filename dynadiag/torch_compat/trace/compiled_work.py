@@ -161,7 +161,7 @@ class WorkMeter:
             return
         wanted = function.calls > 1 and not function.counted
         if wanted and function.longest_s > _LONGEST_S:
-            function.why_not = f"a call takes more than {_LONGEST_S:.0f} s"
+            function.why_not = f"no later call was known beforehand to take at most {_LONGEST_S:.0f} s"
         self._enter(
             _Call(
                 function=function,
