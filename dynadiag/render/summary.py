@@ -22,7 +22,7 @@ from dynadiag.render.ladder_builder import ladder
 from dynadiag.render.ladder_text import ROWS_SHOWN, print_ladder
 from dynadiag.render.page import Page
 from dynadiag.render.sanitise import clean, clean_block
-from dynadiag.render.terminal_findings import print_brief
+from dynadiag.render.terminal_findings import print_brief, print_head
 from dynadiag.render.verdict import ending, verdict
 from dynadiag.rules.rule import is_known
 
@@ -50,7 +50,12 @@ def write_summary(
     """
     write_opening(report, page)
     page.blank()
-    left = None if lines is None else lines - page.measured(lambda rest: _closing(report, rest, shown=1, folder=folder, log=log))
+    left = (
+        None
+        if lines is None
+        else lines
+        - page.measured(lambda rest: _closing(report, rest, shown=[(one, True) for one in report.findings[:1]], folder=folder, log=log))
+    )
     if print_ladder(ladder(report), page, base=base, rows=_rows(report, page, left, base)):
         page.blank()
     shown = _findings(report, page, limit=limit, lines=left, base=base)
@@ -154,20 +159,22 @@ def present(report: Report, *, told: bool) -> Iterator[str]:
         yield f"{wording.seconds(summary.compile_s)} of compile time"
 
 
-def _findings(report: Report, page: Page, *, limit: int | None, lines: int | None, base: Path) -> int:
-    """The most expensive ones; gives how many were written."""
+def _findings(report: Report, page: Page, *, limit: int | None, lines: int | None, base: Path) -> Sequence[tuple[Finding, bool]]:
+    """The most expensive ones; gives those that were written, and whether in whole: of one without room for that, title and place are."""
     if not report.findings:
         no_findings(report, page)
-        return 0
+        return ()
     page.line(severities(report), style="bold")
-    shown = 0
+    shown: list[tuple[Finding, bool]] = []
     for finding in report.findings[:limit]:
-        needed = page.measured(partial(print_brief, finding, report, base=base)) if shown and lines is not None else 0
-        if lines is not None and shown and page.lines + 1 + needed > lines:
+        brief, head = partial(print_brief, finding, report, base=base), partial(print_head, finding, base=base)
+        room = None if lines is None or not shown else lines - page.lines - 1
+        write = next((one for one in (brief, head) if room is None or page.measured(one) <= room), None)
+        if write is None:
             break
         page.blank()
-        print_brief(finding, report, page, base=base)
-        shown += 1
+        write(page)
+        shown.append((finding, write is brief))
     return shown
 
 
@@ -183,7 +190,7 @@ def severities(report: Report) -> str:
     return f"{wording.plural(len(report.findings), 'finding')}, most expensive first ({parts})"
 
 
-def _closing(report: Report, page: Page, *, shown: int, folder: str | None, log: Path | None) -> None:
+def _closing(report: Report, page: Page, *, shown: Sequence[tuple[Finding, bool]], folder: str | None, log: Path | None) -> None:
     notes = wording.notes(report)
     rows = [("", clean(row)) for row in _parity(report)] + [("note: ", clean(note, limit=240)) for note in notes[:_BRIEF_NOTES]]
     if rows:
@@ -192,7 +199,7 @@ def _closing(report: Report, page: Page, *, shown: int, folder: str | None, log:
         page.line(row, prefix=label)
     write_files(report, page, folder)
     hidden = list(_hidden(report, shown, len(notes) - _BRIEF_NOTES))
-    looked_up = tuple(unique(finding.code for finding in report.findings[:shown] if is_known(finding.code)))
+    looked_up = tuple(unique(finding.code for finding, _ in shown if is_known(finding.code)))
     if looked_up:
         page.whole(f"dynadiag rule {' '.join(looked_up)}", prefix="more on a code: ")
     if hidden:
@@ -211,9 +218,11 @@ def _parity(report: Report) -> Iterator[str]:
         yield f"Could happen: {parity_words.could_happen(report.replayed)}"
 
 
-def _hidden(report: Report, shown: int, notes: int) -> Iterator[str]:
+def _hidden(report: Report, shown: Sequence[tuple[Finding, bool]], notes: int) -> Iterator[str]:
     """What the summary leaves out, each kind with its count."""
-    yield from (wording.plural(count, f"more {name}") for name, count in wording.by_severity(report.findings[shown:]))
+    yield from (wording.plural(count, f"more {name}") for name, count in wording.by_severity(report.findings[len(shown) :]))
+    if titles := unique(finding.code for finding, whole in shown if not whole):
+        yield f"the rest of {', '.join(clean(code, limit=40) for code in titles)}"
     tables = {
         "recompiled value": len(report.transitions),
         "fallback": len(report.fallbacks),

@@ -37,6 +37,13 @@ def print_brief(finding: Finding, report: Report, page: Page, *, base: Path | No
         _labelled(page, "cost", wording.cost(finding.cost))
 
 
+def print_head(finding: Finding, page: Page, *, base: Path | None) -> None:
+    """Print what a finding is and where, for one whose rest has no room."""
+    page.line(_title(finding, page), hang="    ")
+    if finding.where is not None:
+        page.line(Text(wording.place(finding.where, base), style="cyan"), prefix=Text("  --> ", style="dim"))
+
+
 def _beginning(why: str) -> str:
     """As many whole clauses as have room, at least the first; none that lists graphs."""
     clauses = [clause for clause in re.split(r"(?<=[.;])\s+", why) if not _LISTS_GRAPHS.search(clause)]
@@ -65,13 +72,16 @@ def print_finding(finding: Finding, report: Report, page: Page, *, verbose: bool
 
 
 def _head(finding: Finding, report: Report, page: Page, *, base: Path | None, limit: int | None, verbose: bool = False) -> None:
+    page.line(_title(finding, page), hang="    ")
+    _source_line(finding.where, page, base)
+    _inner_sites(finding, report, page, base=None if verbose else base, limit=limit)
+
+
+def _title(finding: Finding, page: Page) -> Text:
     style = SEVERITY_STYLES.get(finding.severity, "bold")
     address = page_address(finding.code) if page.links else None
     code = Text(clean(finding.code, limit=40), style=Style.parse(style) + Style(link=address))
-    head = Text.assemble((f"{clean(finding.severity, limit=20)} ", style), code, "  ", (clean(finding.title), "bold"))
-    page.line(head, hang="    ")
-    _source_line(finding.where, page, base)
-    _inner_sites(finding, report, page, base=None if verbose else base, limit=limit)
+    return Text.assemble((f"{clean(finding.severity, limit=20)} ", style), code, "  ", (clean(finding.title), "bold"))
 
 
 def _site(finding: Finding, report: Report) -> GraphBreak | None:
