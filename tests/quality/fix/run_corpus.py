@@ -68,7 +68,7 @@ def printed(text: str, seed: int) -> list[str]:
         names = {"__name__": "__main__", "print": lambda *words, **_: said.append(" ".join(map(str, words)))}
         try:
             exec(compile(tree, "program.py", "exec"), names)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             said.append(f"{type(error).__name__}")
         tell({"said": said})
 
