@@ -61,7 +61,9 @@ def test_each_recording_in_one_process_is_complete(run_plain, tmp_path):
 
 def _check_logs(logs):
     one, two = ([_kind(record) for record in logs[name]] for name in ("one", "two"))
-    without_strings = [[kind for kind in kinds if kind != ("str", None)] for kinds in (one, two)]
+    # Whether a call is counted depends on how long an earlier one is known to have taken.
+    left_out = {("str", None), ("artifact", "dynadiag_compiled_work")}
+    without_strings = [[kind for kind in kinds if kind not in left_out] for kinds in (one, two)]
     assert without_strings[0] == without_strings[1]
     assert one.count(("artifact", "dynamo_graph_break_reason")) == 1
     for name in ("outer", "empty"):
