@@ -28,48 +28,29 @@ def run(kind: str, folder: Path) -> dict[str, dict]:
     return found
 
 
-@pytest.fixture(scope="module")
-def cures(tmp_path_factory) -> dict[str, dict]:
-    return run("cures", tmp_path_factory.mktemp("cures"))
-
-
-def test_most_findings_are_cured(cures):
+# One test a corpus: with several, each worker would run the corpus for its own.
+def test_most_findings_are_cured_and_what_is_proven_is_true_without_us(tmp_path):
+    """The patched file beside the original, run in eager on three seeds."""
+    cures = run("cures", tmp_path)
     wanted = {file.stem: int(re.match(r"# (\d+) to cure", file.read_text())[1]) for file in (CORPUS / "cures").glob("*.py")}
     cured = sum(min(cures[name]["summary"]["cured"], count) for name, count in wanted.items())
     left = {name: one["findings"] for name, one in cures.items() if one["summary"]["cured"] < wanted[name]}
     assert cured >= LEAST_CURED * sum(wanted.values()), json.dumps(left, indent=1)
-
-
-def test_what_is_proven_is_true_without_us(cures):
-    """The patched file beside the original, run in eager on three seeds."""
     assert [name for name, one in cures.items() if not one["same"]] == []
     assert [name for name, one in cures.items() if one["patch"] and not one["applies"]] == []
-
-
-def test_a_cure_leaves_less_than_there_was(cures):
     for name, one in cures.items():
         if one["after"] is not None:
             assert one["after"]["graph_break_events"] < one["before"]["graph_break_events"], name
 
 
-@pytest.fixture(scope="module")
-def traps(tmp_path_factory) -> dict[str, dict]:
-    return run("traps", tmp_path_factory.mktemp("traps"))
-
-
-def test_no_trap_is_accepted(traps):
-    """A patch of a trap has to be another one than the wrong rewrite, and right."""
+def test_no_trap_is_accepted(tmp_path):
+    """A patch of a trap has to be another one than the wrong rewrite, and right; most wrong rewrites are found by the proof alone."""
+    traps = run("traps", tmp_path)
     assert {name: one["patch_text"] for name, one in traps.items() if one["patch"] and not one["same"]} == {}
-
-
-def test_the_wrong_rewrite_is_refused_by_its_form_or_by_the_proof(traps):
     named = {name: one for name, one in traps.items() if one["natural"] is not None}
     assert len(named) > 25
     assert [name for name, one in named.items() if one["natural"] == "PROVEN" and one["legal"] is None] == []
-
-
-def test_most_wrong_rewrites_are_found_by_the_proof_alone(traps):
-    judged = [one["natural"] for one in traps.values() if one["natural"] is not None]
+    judged = [one["natural"] for one in named.values()]
     assert sum(one != "PROVEN" for one in judged) >= 0.85 * len(judged)
     assert [one for one in judged if "does not show" in one] == []
 
@@ -78,4 +59,5 @@ def test_what_cannot_be_proven_says_so(tmp_path):
     for name, one in run("others", tmp_path).items():
         says = (CORPUS / "others" / f"{name}.py").read_text().splitlines()[0].removeprefix("# says: ")
         assert says in one["not_proven"] and one["patch"] is None, (name, one["not_proven"])
-        assert all(says in finding["why_left"] for finding in one["findings"])
+        tried = [finding for finding in one["findings"] if not finding["why_left"].startswith("nothing is advised")]
+        assert tried and [finding for finding in tried if says not in finding["why_left"]] == [], name
