@@ -10,6 +10,7 @@ import dynadiag
 from dynadiag_cli import (
     verb_bench,
     verb_check,
+    verb_diff,
     verb_doctor,
     verb_explain,
     verb_fix,
@@ -68,6 +69,7 @@ app.command(
 app.command("check", short_help="Fail on graph breaks, recompiles and fallbacks, for CI.", cls=TargetCommand, epilog=verb_check.EXAMPLES)(
     verb_check.check
 )
+app.command("diff", short_help="Say what a newer run has gained and lost.", cls=Command, epilog=verb_diff.EXAMPLES)(verb_diff.diff)
 app.command("rule", short_help="Explain codes of a report, such as GB0170 and DM05.", cls=Command, epilog=verb_rule.EXAMPLES)(
     verb_rule.rule
 )

@@ -20,7 +20,6 @@ from dynadiag_cli.progress import StatusLine, on_one_line
 if TYPE_CHECKING:
     from dynadiag.bench.arms import ArmSpec
     from dynadiag.bench.outcome import BenchResult
-    from dynadiag.bench.revisions import Copy
     from dynadiag.bench.round_loop import Progress
 
 EXAMPLES = """Examples:
@@ -244,7 +243,7 @@ def _before_and_after(
     """The arms; twice when there is a version before and one after."""
     from dynadiag.bench.arms import with_after
     from dynadiag.bench.marks import marked_functions
-    from dynadiag.bench.revisions import extract
+    from dynadiag.revisions import RELATIVE, extract, file_in
 
     if after is not None and revision is not None:
         raise UsageError("--after and --git both name the other version: pass only one of them")
@@ -257,21 +256,14 @@ def _before_and_after(
     if revision is not None:
         file = Path(where if specs[0].script else where.rpartition(":")[0])
         if file.is_absolute():
-            raise UsageError("--git: pass the file as a path relative to the current folder, so that it can be found in the revision")
+            raise UsageError(RELATIVE)
         copy = extract(revision, folder, here=Path.cwd())
         if file.suffix == ".py":
-            _is_there(file, copy, revision)
+            file_in(copy, file, revision)
         for line in copy.missing:
             print(f"dynadiag: --git {revision}: {line}", file=sys.stderr)
         return with_after(specs, where, before_folder=str(copy.here), instead_of=(str(copy.top), str(copy.files)))
     return specs
-
-
-def _is_there(file: Path, copy: Copy, revision: str) -> None:
-    if not (copy.here / file).resolve().is_relative_to(copy.files.resolve()):
-        raise UsageError(f"--git: {file} is outside this repository")
-    if not (copy.here / file).is_file():
-        raise UsageError(f"--git {revision}: {file} is not in that revision")
 
 
 def _directory(where: str, out: Path | None, force: bool) -> Path:

@@ -103,32 +103,33 @@ def functions_of(run: Run) -> frozenset[str]:
 def matched(old: Sequence[str], new: Sequence[str], *, there: Set[str], other_torch: bool = False) -> dict[int, int]:
     """Which of the new fingerprints (by position) is which of the old ones; what is not in it has come or gone.
 
-    Equal ones first, then those that differ in one respect that an edit may change, and of which exactly one is left on both sides:
-    how many equal lines stand above; the names of variables; the name of the function, when no function of the old name is `there`
+    Equal ones first, then those that differ in one respect that an edit may change, if only one such pair is left: how many equal lines
+    stand above; the names of variables; the name of the function (all equal lines of it), when no function of the old name is `there`
     (`functions_of` the new run) any more; with another torch the id of the break.
     """
-    left_old = {number: _parts(one) for number, one in enumerate(old)}
-    left_new = {number: _parts(one) for number, one in enumerate(new)}
+    left = [{number: _parts(one) for number, one in enumerate(side)} for side in (old, new)]
     found: dict[int, int] = {}
-    steps: list[tuple[Callable[[_Parts], object], bool]] = [
-        (lambda one: one, True),
-        (lambda one: one[:5], True),
-        (lambda one: (one.code, one.subject, one.function, one.statement), False),
-        (lambda one: (one.code, one.subject, one.statement, one.names), False),
-        (lambda one: (one.code, one.subject, one.statement), False),
-    ]
-    if other_torch:
-        steps.append((lambda one: one[1:], False))
-    for number, (key, in_order) in enumerate(steps):
-        renamed = number in (3, 4)
-        was = _by_key(((n, one) for n, one in left_old.items() if not renamed or one.function not in there), key)
-        now = _by_key(left_new.items(), key)
+    for key, one_of, renamed in (*_STEPS, *(_OTHER_TORCH if other_torch else ())):
+        was = _by_key(((n, one) for n, one in left[0].items() if not renamed or one.function not in there), key)
+        now = _by_key(left[1].items(), key)
         for same in was.keys() & now.keys():
-            pairs = list(zip(now[same], was[same], strict=False)) if in_order or len(was[same]) == len(now[same]) == 1 else []
-            for to, of in pairs:
-                found[to] = of
-                del left_old[of], left_new[to]
+            if all(len({one_of(side[n]) for n in listed}) == 1 for side, listed in zip(left, (was[same], now[same]), strict=True)):
+                for of, to in zip(was[same], now[same], strict=False):
+                    found[to] = of
+                    del left[0][of], left[1][to]
     return found
+
+
+_Key = Callable[[_Parts], object]
+# What has to be equal; of what there may be only one on each side; and whether the old function has to be gone.
+_STEPS: tuple[tuple[_Key, _Key, bool], ...] = (
+    (lambda one: one, lambda one: None, False),
+    (lambda one: one[:5], lambda one: None, False),
+    (lambda one: (one.code, one.subject, one.function, one.statement), lambda one: one, False),
+    (lambda one: (one.code, one.subject, one.statement, one.names), lambda one: one.function, True),
+    (lambda one: (one.code, one.subject, one.statement), lambda one: one[2:], True),
+)
+_OTHER_TORCH: tuple[tuple[_Key, _Key, bool], ...] = ((lambda one: one[1:], lambda one: one, False),)
 
 
 def _parts(text: str) -> _Parts:

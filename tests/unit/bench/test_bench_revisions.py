@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from dynadiag.bench.inside import main
-from dynadiag.bench.revisions import extract
 from dynadiag.errors import DynadiagError, UsageError
+from dynadiag.revisions import extract
 from dynadiag_cli.main import app
 
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n"

@@ -13,6 +13,8 @@ from dynadiag.errors import UsageError
 _LFS = b"version https://git-lfs.github.com/spec/"
 _LARGEST_POINTER_BYTES = 1024
 _SUBMODULE = "160000"
+RELATIVE = "--git: pass the file as a path relative to the current folder, so that it can be found in the revision"
+"""What to say of an absolute path, before anything is written."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +46,18 @@ def extract(revision: str, into: Path, *, here: Path) -> Copy:
     if not folder.is_dir():
         raise UsageError(f"--git {revision}: the folder {here.resolve().relative_to(top)} is not in that revision")
     return Copy(top=top, files=files, here=folder, missing=missing)
+
+
+def file_in(copy: Copy, file: Path, revision: str) -> Path:
+    """A file of the current folder as it is in the copy. Raises UsageError for one that is not in the revision."""
+    if file.is_absolute():
+        raise UsageError(RELATIVE)
+    found = copy.here / file
+    if not found.resolve().is_relative_to(copy.files.resolve()):
+        raise UsageError(f"--git: {file} is outside this repository")
+    if not found.is_file():
+        raise UsageError(f"--git {revision}: {file} is not in that revision")
+    return found
 
 
 def _write(commit: str, top: Path, files: Path, scratch: Path, revision: str) -> Iterator[str]:

@@ -1,0 +1,186 @@
+"""`dynadiag diff`: two runs compared, before and after a change, on two revisions, two torch versions, two machines."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dynadiag.errors import NothingFoundError, OutputError, UsageError
+from dynadiag.files import write_file
+from dynadiag.trace.sources import is_recording, recording_at
+from dynadiag_cli.command_line import RECORDING, REPORT
+
+if TYPE_CHECKING:
+    from dynadiag.diff.result import DiffResult
+    from dynadiag.record import RecordOptions
+    from dynadiag.revisions import Copy
+
+EXAMPLES = """Examples:
+
+  dynadiag diff dynadiag-runs/0001-train dynadiag-runs/0002-train
+
+  dynadiag diff --git HEAD~1 -- train.py --lr 3e-4
+"""
+
+
+class Format(enum.StrEnum):
+    """What the comparison is printed as."""
+
+    text = "text"
+    md = "md"
+    json = "json"
+    html = "html"
+
+
+def diff(
+    target: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="OLD NEW | SCRIPT [ARGS]...",
+            help="Two run directories or logs; with --git a script, its arguments after `--`.",
+        ),
+    ],
+    git: Annotated[
+        str | None,
+        typer.Option("--git", metavar="REV", help="Record SCRIPT as it is in this git revision, then as it is in the working tree."),
+    ] = None,
+    python: Annotated[
+        str | None,
+        typer.Option("--python", rich_help_panel=RECORDING, metavar="PATH", help="The interpreter of SCRIPT."),
+    ] = None,
+    old_python: Annotated[
+        str | None,
+        typer.Option(
+            "--old-python",
+            rich_help_panel=RECORDING,
+            metavar="PATH",
+            help="Record SCRIPT with this interpreter as the old run: what would another torch change? Alone or with --git.",
+        ),
+    ] = None,
+    timeout_s: Annotated[
+        float | None,
+        typer.Option("--timeout", rich_help_panel=RECORDING, metavar="S", min=0, help="End each recording after S seconds."),
+    ] = None,
+    output_format: Annotated[Format, typer.Option("--format", "-f", rich_help_panel=REPORT, help="Output format.")] = Format.text,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", rich_help_panel=REPORT, metavar="FILE", help="Write to FILE (- is stdout).")
+    ] = None,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", rich_help_panel=REPORT, help="Of the text only the verdict and what cannot be compared.")
+    ] = False,
+) -> None:
+    """Say what a newer run has gained and lost: graph breaks, recompiles, fallbacks, mutations, graphs, guards, compile time.
+
+    Entries are matched by fingerprints, so that moved lines are no difference, and graphs by their structure, whatever their nodes are
+    called. Exit status: 0 nothing is worse, 1 something is, 2 usage or an unreadable run, 5 nothing was compiled in either.
+    """
+    from dynadiag.diff.compare import compare
+    from dynadiag_cli import showing
+
+    _check_output(output)
+    recorded = git is not None or old_python is not None
+    old, new = _recorded(target, git, python, old_python, timeout_s) if recorded else _read(target)
+    with showing.without_gc():
+        result = compare(showing.read_report(old), showing.read_report(new), old_path=str(old), new_path=str(new))
+    _print(result, output_format, output, quiet=quiet, default_is_stderr=recorded)
+    raise typer.Exit(result.exit_status)
+
+
+def _read(target: list[str]) -> tuple[Path, Path]:
+    if len(target) != 2:
+        raise UsageError(f"diff compares two runs or logs, but got {len(target)}; with --git REV or --old-python PATH it takes a script")
+    if missing := [one for one in target if not is_recording(Path(one))]:
+        raise UsageError(f"{missing[0]} is no run or log; to record a script of two revisions or interpreters use --git or --old-python")
+    old, new = (recording_at(Path(one)) for one in target)
+    return old, new
+
+
+def _check_output(output: str | None) -> None:
+    path = Path(output or "-")
+    if output not in (None, "-") and (path.is_dir() or not path.parent.is_dir()):
+        raise OutputError(f"cannot write {output}: {'it is a folder' if path.is_dir() else f'there is no folder {path.parent}'}")
+
+
+def _recorded(target: list[str], git: str | None, python: str | None, old_python: str | None, timeout_s: float | None) -> tuple[Path, Path]:
+    """The script recorded twice: as it was or with the old interpreter, and as it is."""
+    from dynadiag import record
+    from dynadiag.revisions import extract, file_in
+    from dynadiag.scratch import scratch
+
+    if not Path(target[0]).is_file():
+        raise UsageError(f"no such script: {target[0]}")
+    options = record.RecordOptions(python=python, timeout_s=timeout_s, announce=True)
+    before = record.RecordOptions(python=old_python or python, timeout_s=timeout_s, announce=True)
+    if git is None:
+        return _run(target, before, None, "old"), _run(target, options, None, "new")
+    with scratch("git") as folder:
+        copy = extract(git, folder, here=Path.cwd())
+        file_in(copy, Path(target[0]), git)
+        for line in copy.missing:
+            print(f"dynadiag: --git {git}: {line}", file=sys.stderr)
+        old = _run(target, before, copy, "old")
+    return old, _run(target, options, None, "new")
+
+
+def _run(target: list[str], options: RecordOptions, copy: Copy | None, which: str) -> Path:
+    """The run directory of one recording, below the current folder in any case."""
+    from dataclasses import replace
+
+    from dynadiag import record
+    from dynadiag.record.directory import new_directory, seal_again
+    from dynadiag.record.probe import probe_run
+
+    try:
+        directory = new_directory(Path.cwd(), f"{which}-{Path(target[0]).stem}")
+    except OSError as error:
+        raise OutputError(f"dynadiag-runs cannot be written: {error.strerror}") from None
+    with contextlib.chdir(copy.here) if copy is not None else contextlib.nullcontext():
+        done = record.record(record.Target(kind="script", argv=tuple(target)), replace(options, out=directory))
+    if done.directory is None:
+        raise NothingFoundError("nothing was recorded", exit_code=2)
+    if done.told_to_end is not None or done.interrupted:
+        print("dynadiag: interrupted: nothing was compared", file=sys.stderr)
+        raise typer.Exit(130 if done.told_to_end is None else 128 + done.told_to_end)
+    if done.exit_status:
+        print(
+            f"dynadiag: the {which} script ended with exit status {done.exit_status}; what it compiled is still compared", file=sys.stderr
+        )
+    why_not = probe_run(done.directory)
+    seal_again(done.directory)
+    if why_not is not None:
+        print(f"dynadiag: {why_not}", file=sys.stderr)
+    if copy is not None:
+        _say_strays(done.directory, copy)
+    return done.directory
+
+
+def _say_strays(directory: Path, copy: Copy) -> None:
+    """A package that is installed from the working tree is imported from there, not from the copy of the revision."""
+    from dynadiag import trace
+
+    files = {frame.file for frame in trace.load(directory).frames if frame.file is not None}
+    strays = sorted(file for file in files if file.startswith(f"{copy.top}/") and "/site-packages/" not in file)
+    if strays:
+        shown = ", ".join(str(Path(one).relative_to(copy.top)) for one in strays[:3])
+        print(f"dynadiag: imported from the working tree, not from the revision, so not compared: {shown}", file=sys.stderr)
+
+
+def _print(result: DiffResult, output_format: Format, output: str | None, *, quiet: bool, default_is_stderr: bool) -> None:
+    from dynadiag.diff import show
+
+    if output_format is Format.text:
+        written = show.as_text(result, quiet=quiet)
+    else:
+        written = {Format.md: show.as_markdown, Format.json: show.as_json, Format.html: show.as_page}[output_format](result)
+    if output is None or output == "-":
+        (sys.stderr if output is None and default_is_stderr else sys.stdout).write(written)
+        return
+    try:
+        write_file(Path(output), written)
+    except OSError as error:
+        raise OutputError(f"cannot write {output}: {error.strerror or error}") from error

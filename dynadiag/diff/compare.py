@@ -1,0 +1,246 @@
+"""Two reports compared entry by entry: each break, recompiled function, fallback and mutation is matched by its fingerprint."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from dynadiag.diff.graphs import compared_graphs
+from dynadiag.diff.result import Change, DiffResult, GuardChange, Kind, Place, Side, TimeChange
+from dynadiag.errors import NothingFoundError
+from dynadiag.facts.fingerprint import functions_of, matched
+from dynadiag.facts.user_frames import project_path, source_function
+from dynadiag.facts.wording import script_arguments
+from dynadiag.model.location import Location
+from dynadiag.model.report import Finding, Mutation, Report
+from dynadiag.model.run import Run
+from dynadiag.render.completeness import completeness
+
+_MOST_ROWS = 20
+_COUNTS = ("graphs", "graph_break_sites", "graph_break_events", "recompiles", "fallbacks", "mutations", "frames", "frames_skipped")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Entry:
+    """One thing of a report that is matched; `count` where more of it is worse."""
+
+    code: str
+    title: str
+    where: Location | None
+    fingerprint: str
+    regression: bool = True
+    count: int | None = None
+
+
+def compare(old: Report, new: Report, *, old_path: str, new_path: str) -> DiffResult:
+    """The comparison of an old and a new run. Raises NothingFoundError when neither compiled anything."""
+    if not old.run.frames and not new.run.frames:
+        raise NothingFoundError("nothing was compiled in either run, so there is nothing to compare")
+    changes: list[Change] = []
+    same: dict[str, int] = {}
+    for kind, entries in _KINDS.items():
+        found, same[kind] = _compared(kind, old, new, entries)
+        changes += found
+    same_graphs, graphs = compared_graphs(old, new)
+    sides = _side(old, old_path), _side(new, new_path)
+    return DiffResult(
+        old=sides[0],
+        new=sides[1],
+        changes=tuple(changes),
+        same=same,
+        counts={name: (getattr(old.summary, name), getattr(new.summary, name)) for name in _COUNTS},
+        graphs=tuple(graphs),
+        same_graphs=same_graphs,
+        guards=tuple(_guards(old, new)),
+        compile_s=(old.summary.compile_s, new.summary.compile_s),
+        times=tuple(_times(old, new)),
+        doubts=tuple(_doubts(old, new, *sides)),
+    )
+
+
+def _compared(kind: Kind, old: Report, new: Report, entries: Callable[[Report], list[_Entry]]) -> tuple[list[Change], int]:
+    """What came, what is gone, and what is more or less; and how many are as before."""
+    before, after = entries(old), entries(new)
+    torches = [next((process.torch for process in one.run.processes if process.torch), None) for one in (old, new)]
+    pairs = matched(
+        [one.fingerprint for one in before],
+        [one.fingerprint for one in after],
+        there=functions_of(new.run),
+        other_torch=torches[0] != torches[1],
+    )
+    changes = [_change(kind, "gained", None, one, old.run, new.run) for n, one in enumerate(after) if n not in pairs]
+    gone = set(range(len(before))) - set(pairs.values())
+    changes += [_change(kind, "lost", before[n], None, old.run, new.run) for n in sorted(gone)]
+    moved = [(before[of], after[to]) for to, of in sorted(pairs.items()) if before[of].count != after[to].count]
+    for was, now in moved:
+        what = "worse" if (now.count or 0) > (was.count or 0) else "better"
+        changes.append(_change(kind, what, was, now, old.run, new.run))
+    return changes, len(pairs) - len(moved)
+
+
+def _change(kind: Kind, what: str, was: _Entry | None, now: _Entry | None, old: Run, new: Run) -> Change:
+    told = now or was
+    assert told is not None
+    return Change(
+        kind=kind,
+        what=what,  # type: ignore[arg-type]
+        code=told.code,
+        title=told.title,
+        old=None if was is None else _place(was.where, old),
+        new=None if now is None else _place(now.where, new),
+        fingerprint=told.fingerprint,
+        regression=what in ("gained", "worse") and told.regression,
+        counts=None if was is None or now is None else (was.count or 0, now.count or 0),
+    )
+
+
+def _place(where: Location | None, run: Run) -> Place | None:
+    if where is None:
+        return None
+    return Place(file=project_path(where.file, run), line=where.line, function=source_function(where.function), source=where.code)
+
+
+def _breaks(report: Report) -> list[_Entry]:
+    """Every site, so that of several causes behind one line each is told."""
+    return [
+        _Entry(
+            code=site.gb_id or "DB01",
+            title=site.reason,
+            where=site.torch_frame if site.own_frame is None else site.own_frame,
+            fingerprint=site.fingerprint,
+        )
+        for site in report.graph_breaks
+    ]
+
+
+def _recompiles(report: Report) -> list[_Entry]:
+    """Every function that was recompiled for one cause, with how often."""
+    return [
+        _of_finding(one, count=sum(name.startswith("r") for name in one.evidence)) for one in report.findings if one.code.startswith("DR")
+    ]
+
+
+def _fallbacks(report: Report) -> list[_Entry]:
+    return [_Entry(code=one.kind, title=one.reason, where=one.own_frame, fingerprint=one.fingerprint) for one in report.fallbacks]
+
+
+def _mutations(report: Report) -> list[_Entry]:
+    """What costs something or is wrong; a free write is none."""
+    return [
+        _Entry(
+            code=one.code,
+            title=f"{one.input}: {(one.worst or '').replace('_', ' ')}",
+            where=_site(one),
+            fingerprint=one.fingerprint,
+        )
+        for one in report.mutations
+        if one.worst not in (None, "free")
+    ]
+
+
+def _site(mutation: Mutation) -> Location | None:
+    site = next((one for one in mutation.sites if isinstance(one.get("file"), str)), None)
+    return None if site is None else Location(site["file"], site.get("line"), site.get("function"), site.get("code"))
+
+
+def _others(report: Report) -> list[_Entry]:
+    """Findings of what is not in the lists above: failed compilations, wrong results, ranks, guards, compile time."""
+    return [
+        _of_finding(one, regression=one.severity != "note")
+        for one in report.findings
+        if not one.code.startswith(("GB", "DB", "DR")) and not any(name[:1] in ("x", "m") and name[1:].isdigit() for name in one.evidence)
+    ]
+
+
+def _of_finding(finding: Finding, *, regression: bool = True, count: int | None = None) -> _Entry:
+    return _Entry(
+        code=finding.code, title=finding.title, where=finding.where, fingerprint=finding.fingerprint, regression=regression, count=count
+    )
+
+
+_KINDS: Mapping[Kind, Callable[[Report], list[_Entry]]] = {
+    "break": _breaks,
+    "recompile": _recompiles,
+    "fallback": _fallbacks,
+    "mutation": _mutations,
+    "other": _others,
+}
+
+
+def _function(frame_id: str, report: Report) -> str | None:
+    frame = report.run.frame(frame_id)
+    if frame is None:
+        return None
+    name = source_function(frame.name) or "an unnamed function"
+    return name if frame.file is None else f"{name} ({project_path(frame.file, report.run)})"
+
+
+def _guards(old: Report, new: Report) -> Iterator[GuardChange]:
+    """Functions of both runs whose guards are not as many of each kind; those of all their compilations together."""
+    before, after = ({}, {})  # type: dict[str, Counter[str]], dict[str, Counter[str]]
+    for report, into in ((old, before), (new, after)):
+        for one in report.guards:
+            function = _function(one.frame, report)
+            if function is not None:
+                into.setdefault(function, Counter()).update(one.by_kind)
+    for function in sorted(before.keys() & after.keys()):
+        was, now = before[function], after[function]
+        if was != now:
+            kinds = {kind: (was[kind], now[kind]) for kind in sorted(was.keys() | now.keys()) if was[kind] != now[kind]}
+            yield GuardChange(function=function, old=was.total(), new=now.total(), kinds=kinds)
+
+
+def _times(old: Report, new: Report) -> list[TimeChange]:
+    """The functions whose compile time changed most."""
+    seconds = [_seconds(old), _seconds(new)]
+    names = seconds[0].keys() | seconds[1].keys()
+    rows = [TimeChange(function=name, old_s=seconds[0].get(name), new_s=seconds[1].get(name)) for name in names]
+    return sorted(rows, key=lambda one: (-abs((one.new_s or 0) - (one.old_s or 0)), one.function))[:_MOST_ROWS]
+
+
+def _seconds(report: Report) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for one in report.compile_time.frames if report.compile_time is not None else ():
+        function = _function(one.frame, report)
+        if function is not None:
+            found[function] = found.get(function, 0.0) + one.total_s
+    return found
+
+
+def _side(report: Report, path: str) -> Side:
+    complete, why = completeness(report.run)
+    process = next(iter(report.run.processes), None)
+    return Side(
+        path=path,
+        program=" ".join(script_arguments(report.run)),
+        torch=next((one.torch for one in report.run.processes if one.torch), None),
+        device=None if process is None else process.device,
+        incomplete=why if complete is False else None,
+    )
+
+
+def _doubts(old: Report, new: Report, was: Side, now: Side) -> Iterator[str]:
+    """What cannot be compared, or only in part, in sentences."""
+    if was.torch != now.torch:
+        told = " and ".join(one or "an unknown version" for one in (was.torch, now.torch))
+        yield f"the runs are of torch {told}: a break may have another id, and graphs may be written with other operators"
+    if was.program != now.program and was.program and now.program:
+        yield f"the runs are of different programs or arguments: `{was.program}` and `{now.program}`"
+    if was.device != now.device and was.device and now.device:
+        yield f"the runs are on different devices: {was.device} and {now.device}"
+    for name, report, side in (("old", old, was), ("new", new, now)):
+        if side.incomplete is not None:
+            yield f"the {name} run is not complete ({side.incomplete}): what it lacks may only not have been recorded"
+        if not report.run.frames:
+            yield f"nothing was compiled in the {name} run"
+        elif not report.run.functions:
+            yield f"the {name} run has no recorded sources: where a statement goes over several lines it may not be found again"
+        if report.failed_passes:
+            yield f"a part of the analysis of the {name} run failed: {', '.join(report.failed_passes)}"
+    if _sequence(old) != _sequence(new):
+        yield f"the old run has {_sequence(old)} processes with compiled code, the new one {_sequence(new)}: counts are of all together"
+
+
+def _sequence(report: Report) -> int:
+    return len({frame.key.process for frame in report.run.frames})

@@ -1,0 +1,141 @@
+"""Which graphs of two runs are the same, and which operators came and went in the others."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from dynadiag.diff.result import GraphChange
+from dynadiag.diff.structure import Structure, is_same, structure_of
+from dynadiag.facts.lookups import kept_graphs
+from dynadiag.facts.user_frames import project_path, source_function
+from dynadiag.model.graph import Graph
+from dynadiag.model.report import Report
+from dynadiag.trace import graph_nodes, read_payload
+
+_LONGEST_TEXT_BYTES = 8 << 20
+_NO_OPERATORS = frozenset({"placeholder", "output", "get_attr"})
+
+
+@dataclass(frozen=True)
+class _One:
+    graph: Graph
+    function: str
+    structure: Structure | None
+
+
+def compared_graphs(old: Report, new: Report) -> tuple[int, list[GraphChange]]:
+    """How many of Dynamo's graphs are the same in both runs, and what is not.
+
+    Equal graphs of one function are paired first, then equal graphs of different functions, then what is left of one function, most alike
+    first.
+    """
+    left = [_graphs(old), _graphs(new)]
+    same = _paired(left, lambda a, b: a.function == b.function and _equal(a, b))
+    moved = _paired(left, _equal)
+    changed = list(_most_alike(left))
+    changes = [_change("moved", a, b) for a, b in moved]
+    changes += [_change("changed", a, b) for a, b in changed]
+    changes += [_change("lost", one, None) for one in left[0]] + [_change("gained", None, one) for one in left[1]]
+    return len(same), sorted(changes, key=lambda one: (one.function, one.old or "", one.new or ""))
+
+
+def _graphs(report: Report) -> list[_One]:
+    """The graphs that compiled frames run, with the function that a person wrote."""
+    kept = kept_graphs(report.run)
+    known = {graph.id: graph for graph in report.run.graphs}
+    found = []
+    for frame in report.run.frames:
+        name = source_function(frame.name) or "an unnamed function"
+        function = f"{name} ({project_path(frame.file, report.run)})" if frame.file is not None else name
+        found += [_One(known[one], function, _structure(known[one])) for one in kept.get(frame.id, ())]
+    return found
+
+
+def _structure(graph: Graph) -> Structure | None:
+    if graph.text is None or graph.text.length > _LONGEST_TEXT_BYTES:
+        return None
+    try:
+        nodes = graph_nodes(read_payload(graph.text))
+    except OSError:
+        return None
+    return structure_of(nodes) if nodes else None
+
+
+def _equal(one: _One, other: _One) -> bool:
+    """Exactly, where both texts are there; else by their operators."""
+    if one.structure is None or other.structure is None:
+        return one.structure is other.structure and one.graph.ops == other.graph.ops and one.graph.nodes == other.graph.nodes
+    return is_same(one.structure, other.structure)
+
+
+def _paired(left: list[list[_One]], fits: Callable[[_One, _One], bool]) -> list[tuple[_One, _One]]:
+    """Pairs of what fits, in the order of the old run; they are taken out of what is left."""
+    pairs = []
+    by_digest: dict[str | None, list[_One]] = {}
+    for one in left[1]:
+        by_digest.setdefault(_key(one), []).append(one)
+    for one in left[0]:
+        candidates = by_digest.get(_key(one), [])
+        found = next((other for other in candidates if fits(one, other)), None)
+        if found is not None:
+            candidates.remove(found)
+            pairs.append((one, found))
+    taken = {id(one) for pair in pairs for one in pair}
+    for side in left:
+        side[:] = [one for one in side if id(one) not in taken]
+    return pairs
+
+
+def _key(one: _One) -> str | None:
+    return None if one.structure is None else one.structure.digest
+
+
+def _most_alike(left: list[list[_One]]) -> Iterator[tuple[_One, _One]]:
+    """What is left of each function in both runs, paired by how many operators are in both."""
+    for function in dict.fromkeys(one.function for one in left[0]):
+        olds, news = ([one for one in side if one.function == function] for side in left)
+        ranked = sorted(((-_shared(a, b), n, m) for n, a in enumerate(olds) for m, b in enumerate(news)))
+        used_old: set[int] = set()
+        used_new: set[int] = set()
+        for _, n, m in ranked:
+            if n not in used_old and m not in used_new:
+                used_old.add(n)
+                used_new.add(m)
+                left[0].remove(olds[n])
+                left[1].remove(news[m])
+                yield olds[n], news[m]
+
+
+def _shared(one: _One, other: _One) -> int:
+    return sum((Counter(one.graph.ops) & Counter(other.graph.ops)).values())
+
+
+def _change(what: str, old: _One | None, new: _One | None) -> GraphChange:
+    before, after = (Counter({} if one is None else _operators(one.graph)) for one in (old, new))
+    named: Sequence[_One] = [one for one in (old, new) if one is not None]
+    return GraphChange(
+        what=what,  # type: ignore[arg-type]
+        function=named[0].function,
+        old=None if old is None else old.graph.id,
+        new=None if new is None else new.graph.id,
+        came=dict(sorted((after - before).items())),
+        went=dict(sorted((before - after).items())),
+        moved_to=named[-1].function if what == "moved" else None,
+        calls=_calls(old, new) if what == "changed" and before == after else None,
+    )
+
+
+def _calls(old: _One | None, new: _One | None) -> tuple[str, str] | None:
+    """The first calls of one operator that the other graph does not have, as `mul(%, 2.0)`."""
+    if old is None or new is None or old.structure is None or new.structure is None:
+        return None
+    was, now = Counter(old.structure.labels), Counter(new.structure.labels)
+    came = {one.partition("(")[0]: one for one in reversed(list(now - was))}
+    pairs = ((one, came.get(one.partition("(")[0])) for one in was - now)
+    return next(((gone.partition(" ")[2], new.partition(" ")[2]) for gone, new in pairs if new is not None and " " in gone), None)
+
+
+def _operators(graph: Graph) -> dict[str, int]:
+    return {name: count for name, count in graph.ops.items() if name not in _NO_OPERATORS}

@@ -1,0 +1,110 @@
+"""What a comparison of two runs found: `DiffResult` and its parts, as all formats show them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["break", "recompile", "fallback", "mutation", "other"]
+What = Literal["gained", "lost", "worse", "better"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """A line, its file as the project names it, and its source as recorded."""
+
+    file: str
+    line: int | None = None
+    function: str | None = None
+    source: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """One thing that is in one run only, or that is more or less in the new one: `counts` has how many, such as recompiles, old and new."""
+
+    kind: Kind
+    what: What
+    code: str
+    title: str
+    old: Place | None
+    new: Place | None
+    fingerprint: str
+    regression: bool
+    counts: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphChange:
+    """Graphs of one function that are not the same in both runs, by their ids; `came` and `went` count operators by name.
+
+    `what`: changed, gained, lost, or moved to another function (`function` is the old one, `moved_to` the new one). `calls` is the first
+    call, old and new, that differs where all operators are the same ("%" is another node); None where only order or wiring do.
+    """
+
+    what: Literal["changed", "gained", "lost", "moved"]
+    function: str
+    old: str | None
+    new: str | None
+    came: Mapping[str, int]
+    went: Mapping[str, int]
+    moved_to: str | None = None
+    calls: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuardChange:
+    """A function whose number of guards changed; `kinds` has old and new numbers of the kinds that differ."""
+
+    function: str
+    old: int
+    new: int
+    kinds: Mapping[str, tuple[int, int]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeChange:
+    """Compile time of one function in seconds, each measured once; None where it was not recorded."""
+
+    function: str
+    old_s: float | None
+    new_s: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """One of the two runs: where it was read, what ran, and with which torch; `incomplete` says why it was cut short."""
+
+    path: str
+    program: str
+    torch: str | None
+    device: str | None
+    incomplete: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiffResult:
+    """The comparison. `same` counts by kind what is in both; `counts` has old and new totals; `doubts` say what cannot be compared."""
+
+    old: Side
+    new: Side
+    changes: tuple[Change, ...]
+    same: Mapping[str, int]
+    counts: Mapping[str, tuple[int | None, int | None]]
+    graphs: tuple[GraphChange, ...]
+    same_graphs: int
+    guards: tuple[GuardChange, ...]
+    compile_s: tuple[float | None, float | None]
+    times: tuple[TimeChange, ...]
+    doubts: tuple[str, ...]
+
+    @property
+    def regressions(self) -> tuple[Change, ...]:
+        """What is worse in the new run."""
+        return tuple(one for one in self.changes if one.regression)
+
+    @property
+    def exit_status(self) -> int:
+        """0 when nothing is worse, else 1."""
+        return 1 if self.regressions else 0

@@ -1,0 +1,110 @@
+"""Whether two graphs do the same: the same operators with the same arguments, wired in the same way, whatever their nodes are called."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from dynadiag.model.graph import Node
+
+MOST_NODES = 20_000
+_ROUNDS = 3
+_NAME = re.compile(r"(?<![\w.'\"])[A-Za-z_]\w*")
+_SYMBOL = re.compile(r"\b[su]\d+\b")
+# Named after where they come from, which is not what they do.
+_NAMELESS = frozenset({"placeholder", "get_attr", "output"})
+
+
+@dataclass(frozen=True)
+class Structure:
+    """A graph without names: for each node what it is (`labels`) and the nodes that it reads, in the order of its arguments (`reads`)."""
+
+    labels: tuple[str, ...]
+    reads: tuple[tuple[int, ...], ...]
+    digest: str
+
+
+def structure_of(nodes: Sequence[Node]) -> Structure | None:
+    """The structure of a graph's nodes; None for one with more than `MOST_NODES`, which is compared by its operators alone."""
+    if len(nodes) > MOST_NODES:
+        return None
+    number: dict[str, int] = {}
+    labels, reads = [], []
+    for at, node in enumerate(nodes):
+        read: list[int] = []
+
+        def reference(match: re.Match[str], read: list[int] = read) -> str:
+            known = number.get(match[0])
+            if known is None:
+                return match[0]
+            read.append(known)
+            return "%"
+
+        arguments = [_SYMBOL.sub("s", _NAME.sub(reference, one)) for one in node.args]
+        what = node.op if node.op in _NAMELESS else f"{node.op} {node.target}"
+        labels.append(f"{what}({', '.join(arguments)})")
+        reads.append(tuple(read))
+        number[node.name] = at
+    return Structure(tuple(labels), tuple(reads), _digest(_colours(labels, reads)))
+
+
+def _colours(labels: Sequence[str], reads: Sequence[Sequence[int]]) -> list[str]:
+    """Weisfeiler and Lehman's colours: each node by its label and, a step further each round, by what it reads and what reads it."""
+    users: list[list[tuple[int, int]]] = [[] for _ in labels]
+    for at, read in enumerate(reads):
+        for position, of in enumerate(read):
+            users[of].append((at, position))
+    colours = [_digest([label]) for label in labels]
+    for _ in range(_ROUNDS):
+        colours = [
+            _digest(
+                [colours[at], *(colours[of] for of in reads[at]), "|", *sorted(f"{colours[by]}{position}" for by, position in users[at])]
+            )
+            for at in range(len(labels))
+        ]
+    return sorted(colours)
+
+
+def _digest(parts: Iterable[str]) -> str:
+    return hashlib.blake2b("\0".join(parts).encode("utf-8", "backslashreplace"), digest_size=8).hexdigest()
+
+
+def is_same(one: Structure, other: Structure) -> bool:
+    """Whether two structures are isomorphic: arguments have an order, so both are walked from the output and their nodes paired.
+
+    Nodes that the output does not depend on (writes) are paired in the order of the texts; where that order differs the answer may be no.
+    """
+    if one.digest != other.digest or Counter(one.labels) != Counter(other.labels):
+        return False
+    pairs: dict[int, int] = {}
+    back: dict[int, int] = {}
+    for start in _starts(one, other, pairs, back):
+        pending = [start]
+        while pending:
+            left, right = pending.pop()
+            if pairs.get(left) == right and back.get(right) == left:
+                continue
+            alike = one.labels[left] == other.labels[right] and len(one.reads[left]) == len(other.reads[right])
+            if left in pairs or right in back or not alike:
+                return False
+            pairs[left], back[right] = right, left
+            pending.extend(zip(one.reads[left], other.reads[right], strict=True))
+    return len(pairs) == len(one.labels)
+
+
+def _starts(one: Structure, other: Structure, pairs: dict[int, int], back: dict[int, int]) -> Iterable[tuple[int, int]]:
+    """The outputs, then what is not yet paired, the last nodes first."""
+    yield len(one.labels) - 1, len(other.labels) - 1
+    at = len(other.labels) - 1
+    for left in range(len(one.labels) - 1, -1, -1):
+        if left in pairs:
+            continue
+        while at >= 0 and at in back:
+            at -= 1
+        right = next((n for n in range(at, -1, -1) if n not in back and other.labels[n] == one.labels[left]), None)
+        if right is None:
+            return
+        yield left, right

@@ -1,0 +1,174 @@
+"""Two reports compared: what came and went, what is worse, and what cannot be compared; and the comparison in each format."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from dynadiag.diff import show
+from dynadiag.diff.compare import compare
+from dynadiag.errors import NothingFoundError
+from dynadiag.model import report as r
+from dynadiag.model import run as m
+from tests.unit.gate.gate_builders import CALL, PRINT, finding, graph_break, location, mutation, report, run
+
+ROOT = Path(__file__).parents[3]
+HOSTILE = "a\n\x1b[31m\u202e</script><b>|`{{ 7 * 7 }} \ud800"
+
+
+def compared(old, new):
+    return compare(old, new, old_path="runs/1", new_path="runs/2")
+
+
+def told(result):
+    return [(one.kind, one.what, one.code, one.regression) for one in result.changes]
+
+
+def recompiled(of, times):
+    return replace(report(of, breaks=()), findings=(finding(of, "DR02", "warning", CALL, tuple(f"r{n}" for n in range(times))),))
+
+
+def test_equal_runs_are_no_difference_though_lines_moved():
+    moved = run()
+    moved = replace(moved, functions=(replace(moved.functions[0], line=110),))
+    result = compared(report(), report(moved, breaks=((1, location(112, PRINT.code)),)))
+    assert (told(result), result.same["break"], result.exit_status) == ([], 1, 0)
+    assert show.headline(result) == "No difference in what was found"
+
+
+def test_what_came_is_worse_and_what_went_is_not():
+    one, two = report(), report(breaks=((1, CALL),))
+    assert told(compared(one, two)) == [("break", "gained", "GB0059", True), ("break", "lost", "GB0059", False)]
+    assert compared(one, two).exit_status == 1
+    assert show.headline(compared(one, two)) == "Worse: 1 graph break came"
+    assert compared(one, report(breaks=())).exit_status == 0
+    assert show.headline(compared(one, report(breaks=()))) == "Better: 1 of what was found before is gone or less"
+
+
+def test_more_recompiles_of_one_function_are_worse_and_fewer_better():
+    of = run()
+    worse = compared(recompiled(of, 2), recompiled(of, 5))
+    assert told(worse) == [("recompile", "worse", "DR02", True)] and worse.changes[0].counts == (2, 5)
+    assert show.headline(worse) == "Worse: 1 function recompiled more often"
+    assert told(compared(recompiled(of, 5), recompiled(of, 2))) == [("recompile", "better", "DR02", False)]
+
+
+def test_fallbacks_mutations_and_other_findings():
+    of = run()
+    clean = report(of, breaks=())
+    found = [
+        (report(of, breaks=(), fallbacks=1), [("fallback", "gained", "skipped_frame", True)]),
+        (report(of, breaks=(), mutations=[mutation(of)]), [("mutation", "gained", "DM03", True)]),
+        (report(of, breaks=(), mutations=[mutation(of, copied=False)]), []),
+        (report(of, breaks=(), findings=[finding(of, "DF10", "error", CALL, ("f0",))]), [("other", "gained", "DF10", True)]),
+        (report(of, breaks=(), findings=[finding(of, "DC01", "note", CALL)]), [("other", "gained", "DC01", False)]),
+        (report(of, breaks=(), findings=[finding(of, "DM03", "warning", CALL, ("m0",))]), []),
+    ]
+    for other, expected in found:
+        assert told(compared(clean, other)) == expected
+
+
+def with_torch(of, version):
+    return replace(of, processes=(replace(of.processes[0], torch=version),))
+
+
+def test_what_cannot_be_compared_is_said():
+    other = with_torch(run(command=("python", "train.py", "--big"), exit_status=None, killed=True), "2.11.0")
+    doubts = compared(report(), report(replace(other, functions=()))).doubts
+    assert [one.partition(":")[0] for one in doubts] == [
+        "the runs are of torch 2.15.0 and 2.11.0",
+        "the runs are of different programs or arguments",
+        "the new run is not complete (dynadiag was killed while the script ran)",
+        "the new run has no recorded sources",
+    ]
+    nothing = replace(run(), frames=())
+    assert "nothing was compiled in the new run" in compared(report(), report(nothing)).doubts
+    with pytest.raises(NothingFoundError) as error:
+        compared(report(nothing), report(nothing))
+    assert error.value.exit_code == 5
+
+
+def test_another_torch_with_another_id_is_the_same_break():
+    of, newer = with_torch(run(), "2.11.0"), run()
+    old = replace(report(of, breaks=()), graph_breaks=(graph_break(of, 1, PRINT, "GB0007"),))
+    new = replace(report(newer, breaks=()), graph_breaks=(graph_break(newer, 1, PRINT, "GB9193"),))
+    assert told(compared(old, new)) == []
+    assert [one[1] for one in told(compared(replace(old, run=newer), new))] == ["gained", "lost"]
+
+
+def guarded(of, **kinds):
+    guards = (r.GuardReport(id="gd0", frame="f0", count=1, by_kind=kinds, latency_us=None, dearest=(), odd=(), failed=()),)
+    time = r.FrameTime(frame="f0", total_s=1.5, phases={}, thrown_away_s=None, caches={})
+    total = r.CompileTime(total_s=1.0, phases={}, thrown_away_s=None, caches={}, frames=(time,))
+    return replace(report(of, breaks=()), guards=guards, compile_time=total)
+
+
+def test_guards_and_compile_time_are_told_by_function_and_are_no_regression():
+    result = compared(guarded(run(), TENSOR_MATCH=2), guarded(run(), TENSOR_MATCH=2, ID_MATCH=3))
+    (one,) = result.guards
+    assert (one.function, one.old, one.new, dict(one.kinds)) == ("step (train.py)", 2, 5, {"ID_MATCH": (0, 3)})
+    assert (result.times[0].old_s, result.times[0].new_s, result.exit_status) == (1.5, 1.5, 0)
+
+
+def graph(number, **ops):
+    return m.Graph(id=f"g{number}", frame="f0", kind="dynamo", attempt=1, nodes=sum(ops.values()), ops=ops, text=None)
+
+
+def with_graphs(*graphs):
+    return report(replace(run(), graphs=graphs), breaks=())
+
+
+def test_graphs_without_text_are_compared_by_their_operators():
+    result = compared(with_graphs(graph(0, relu=1), graph(1, mm=2, gelu=1)), with_graphs(graph(5, relu=1), graph(6, mm=3), graph(7, sin=1)))
+    assert result.same_graphs == 1
+    assert [(one.what, one.old, one.new, dict(one.came), dict(one.went)) for one in result.graphs] == [
+        ("gained", None, "g7", {"sin": 1}, {}),
+        ("changed", "g1", "g6", {"mm": 1}, {"gelu": 1}),
+    ]
+    assert show.headline(result) == "Nothing is worse; graphs differ"
+
+
+def rich():
+    """A comparison with something in every part, and hostile texts in all of it."""
+    bad = location(12, HOSTILE, HOSTILE, f"/x/{HOSTILE}")
+    of = replace(run(command=("python", HOSTILE)), graphs=(graph(0, **{HOSTILE: 2}), graph(1, relu=1)))
+    old = replace(guarded(of, **{HOSTILE: 1}), findings=(finding(of, "DR02", "warning", bad, ("r1",), HOSTILE),))
+    newer = with_torch(replace(of, graphs=(graph(0, sin=2),)), HOSTILE)
+    new = replace(
+        report(newer, breaks=((1, bad), (2, PRINT)), fallbacks=1, mutations=[mutation(newer)]),
+        findings=(finding(newer, "DR02", "warning", bad, ("r1", "r2"), HOSTILE), finding(newer, "DC01", "note", None, (), HOSTILE)),
+        guards=guarded(newer, ID_MATCH=2).guards,
+    )
+    return compare(old, new, old_path=HOSTILE, new_path="runs/2")
+
+
+def test_json_follows_its_schema():
+    schema = json.loads((ROOT / "docs/diff.schema.json").read_text())
+    for result in (rich(), compared(report(), report())):
+        document = json.loads(show.as_json(result))
+        jsonschema.Draft202012Validator(schema).validate(document)
+        assert document["exit_status"] == result.exit_status
+
+
+def test_texts_from_a_log_stay_texts_in_every_format():
+    result = rich()
+    text, markdown, page = show.as_text(result), show.as_markdown(result), show.as_page(result)
+    for written in (text, markdown, page):
+        assert "\x1b" not in written and "\u202e" not in written and "7 * 7" in written.replace("\\", "")
+    assert "<b>" not in page and page.count("</script>") == page.count("<script>")
+    assert all(len(line) < 1300 for line in text.splitlines())
+    for name, _ in show._NAMES.values():
+        assert name in text and name in markdown and name in page
+
+
+def test_a_page_has_both_sides_of_each_change():
+    page = show.as_page(compared(report(), report(breaks=((1, CALL),))))
+    assert "train.py:12 in step" in page and "train.py:14 in step" in page
+    assert "<code>return helper(y)</code>" in page and "Content-Security-Policy" in page
+
+
+def test_quiet_text_is_the_verdict_and_the_doubts():
+    lines = show.as_text(rich(), quiet=True).splitlines()
+    assert lines[0].startswith("Worse: ") and lines[1].startswith("  old  ") and lines[3].startswith("note: ")

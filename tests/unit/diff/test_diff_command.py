@@ -1,0 +1,108 @@
+"""`dynadiag diff` from its command line: recordings and scripts, exit status, and bad input in one line."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from dynadiag.errors import DynadiagError
+from dynadiag_cli.app import app
+from tests.unit.gate.test_check_command import record
+from tests.unit.trace.conftest import LogBuilder
+
+SCRIPT = "import sys\nopen(sys.argv[1], 'a').write(f'{__file__} {VERSION} {sys.argv[2:]}\\n')\n"
+
+
+@pytest.fixture
+def runs(tmp_path, monkeypatch):
+    """A run with a graph break and one without."""
+    monkeypatch.chdir(tmp_path)
+    record(tmp_path, tmp_path / "broken")
+    record(tmp_path, tmp_path / "cured", broken=False)
+    return tmp_path
+
+
+def diff(*words):
+    found = CliRunner().invoke(app, ["diff", *map(str, words)])
+    if isinstance(found.exception, DynadiagError):
+        return found.exception.exit_code, found.exception.message
+    assert found.exception is None or isinstance(found.exception, SystemExit), found.exception
+    return found.exit_code, found.stdout
+
+
+def test_two_runs_and_their_exit_status(runs):
+    status, out = diff("broken", "cured")
+    assert status == 0 and out.startswith("Better: 1 of what was found before is gone or less\n")
+    assert "  - GB0059 train.py:5 in f: Failed to trace builtin operator\n      print(" in out
+    assert diff("cured", "broken")[0] == 1
+    assert diff("broken", "broken") == (0, diff("broken", "broken")[1])
+
+
+@pytest.mark.parametrize(
+    ("form", "begin"), [("text", "Worse"), ("md", "### dynadiag diff: Worse"), ("json", "{"), ("html", "<!doctype html>")]
+)
+def test_every_format_goes_to_stdout_or_a_file(runs, form, begin):
+    status, out = diff("cured", "broken", "--format", form)
+    assert status == 1 and out.startswith(begin) and "GB0059" in out
+    assert diff("-f", form, "-o", "out.txt", "cured", "broken") == (1, "")
+    assert (runs / "out.txt").read_text() == out
+
+
+def test_nothing_compiled_in_either_is_5(runs):
+    for name in ("empty", "nothing"):
+        (runs / name).mkdir()
+        LogBuilder().intern("a").artifact("dynadiag_exit", {"counters": {}, "calls": 0}).write(runs / name)
+    assert diff("empty", "nothing")[0] == 5
+    assert diff("broken", "nothing")[0] == 1 or "nothing was compiled in the new run" in diff("broken", "nothing")[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["broken"], "diff compares two runs or logs, but got 1"),
+        (["broken", "cured", "cured"], "diff compares two runs or logs, but got 3"),
+        (
+            ["broken", "train.py"],
+            "train.py is no run or log; to record a script of two revisions or interpreters use --git",
+        ),
+        (["-o", "no/out.txt", "broken", "cured"], "cannot write no/out.txt: there is no folder no"),
+        (["--git", "HEAD", "nowhere.py"], "no such script: nowhere.py"),
+        (["--git", "HEAD", "train.py"], "--git needs a git repository here"),
+        (["--old-python", "/no/python", "train.py"], "/no/python"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_2(runs, monkeypatch, words, said):
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(runs.parent))
+    (runs / "train.py").write_text("")
+    status, message = diff(*words)
+    assert status == 2 and said in message and "\n" not in message
+
+
+def git(folder, *arguments):
+    subprocess.run(["git", "-c", "user.name=x", "-c", "user.email=x@example.org", *arguments], cwd=folder, check=True, capture_output=True)
+
+
+def test_git_records_the_revision_and_then_the_working_tree(tmp_path, monkeypatch):
+    project = tmp_path / "project"
+    (project / "src").mkdir(parents=True)
+    (project / "src" / "train.py").write_text(SCRIPT.replace("{VERSION}", "old"))
+    git(project, "init", "-q")
+    git(project, "add", ".")
+    git(project, "commit", "-qm", "x")
+    (project / "src" / "train.py").write_text(SCRIPT.replace("{VERSION}", "new"))
+    monkeypatch.chdir(project)
+    paths = os.pathsep.join(str(Path(__file__).parents[3] / part) for part in (".", "cli"))
+    command = [sys.executable, "-m", "dynadiag", "diff", "--git", "HEAD", "--", "src/train.py", str(tmp_path / "said"), "--lr", "3"]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": paths})
+    assert done.returncode == 5 and "nothing was compiled in either run" in done.stderr, done.stderr
+    old, new = (tmp_path / "said").read_text().splitlines()
+    assert old.endswith("/src/train.py old ['--lr', '3']") and not old.startswith(str(project))
+    assert new.removeprefix(f"{project}/") == "src/train.py new ['--lr', '3']"
+    names = sorted(path.name for path in (project / "dynadiag-runs").iterdir() if path.is_dir() and not path.is_symlink())
+    assert names == ["0001-old-train", "0002-new-train"]
+    facts = json.loads((project / "dynadiag-runs/0001-old-train/dynadiag-run.json").read_text())
+    assert not Path(facts["cwd"]).exists()  # the copy of the revision is gone
