@@ -315,11 +315,20 @@ def _console(stream: IO[str], options: ShowOptions, into_file: bool) -> Console:
     return Console(file=stream, highlight=False, width=_FILE_WIDTH, no_color=True) if into_file else console(stream, options.color)
 
 
+def check_output(output: str | None) -> None:
+    """Refuse what cannot be written before minutes are spent on what would go there."""
+    if output is None or output == "-":
+        return
+    path = Path(output)
+    if path.is_dir() or not path.parent.is_dir():
+        raise OutputError(f"cannot write {output}: {'it is a folder' if path.is_dir() else f'there is no folder {path.parent}'}")
+
+
 def emit(text: str, output: str | None, default: IO[str]) -> None:
-    """Write a text to a file, "-" (stdout), or where it goes by default."""
+    """Write a text to a file, to stdout ("-") or to where it goes by default."""
     if output is None or output == "-":
         stream = sys.stdout if output else default
-        stream.write(text if text.endswith("\n") else text + "\n")
+        stream.write(text if text.endswith("\n") or not text else text + "\n")
         return
     try:
         write_file(Path(output), text)

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dynadiag.errors import NothingFoundError, OutputError, UnreadableInputError, UsageError
-from dynadiag.files import write_file
+from dynadiag.errors import OutputError, UnreadableInputError, UsageError
 from dynadiag.trace.sources import is_recording, recording_at
 from dynadiag_cli.command_line import MODE, RECORDING
 
@@ -155,10 +154,9 @@ def check(
 def _check_files(options: GateOptions, output: str | None, *, update: bool) -> None:
     """Refuse what cannot be read or written before minutes are spent on the script."""
     from dynadiag.gate import baseline
+    from dynadiag_cli import showing
 
-    for path in [Path(output)] if output not in (None, "-") else []:
-        if path.is_dir() or not path.parent.is_dir():
-            raise OutputError(f"cannot write {path}: {'it is a folder' if path.is_dir() else f'there is no folder {path.parent}'}")
+    showing.check_output(output)
     if options.baseline is not None and baseline.read(options.baseline) is None:
         if not update:
             raise UsageError(f"there is no baseline {options.baseline}: --update-baseline makes it")
@@ -171,24 +169,13 @@ def _recorded(
 ) -> Path:
     """The run directory of the program, run to its end."""
     from dynadiag import record
-    from dynadiag.record.directory import seal_again
-    from dynadiag.record.probe import probe_run
-    from dynadiag_cli.progress import progress
+    from dynadiag_cli.recording import recorded
 
     kinds = {"module": "module", "command": "command"}
     program = record.Target(kind=kinds.get(mode, "script"), argv=tuple(target))  # type: ignore[arg-type]
     options = record.RecordOptions(out=out, force=force, python=python, timeout_s=timeout_s, stop_when_stable_s=stable_s)
-    done = record.record(program, options)
-    if done.directory is None:
-        raise NothingFoundError("nothing was recorded", exit_code=2)
-    if done.told_to_end is not None or done.interrupted:
-        print(f"dynadiag: interrupted: nothing was checked; the recording is in {done.directory}", file=sys.stderr)
-        raise typer.Exit(130 if done.told_to_end is None else 128 + done.told_to_end)
-    with progress("analysing the graphs") as advance:
-        why_not = probe_run(done.directory, advance=advance)
-    seal_again(done.directory)
-    if why_not is not None:
-        print(f"dynadiag: {why_not}", file=sys.stderr)
+    done = recorded(program, options, otherwise="nothing was checked")
+    assert done.directory is not None
     return done.directory
 
 
@@ -251,6 +238,7 @@ def _print(shown: Shown, output_format: Format, output: str | None, *, default_i
     from dynadiag.gate import formats
     from dynadiag.gate.junit import junit
     from dynadiag.gate.sarif import sarif
+    from dynadiag_cli import showing
 
     written = {
         Format.concise: formats.concise,
@@ -261,13 +249,7 @@ def _print(shown: Shown, output_format: Format, output: str | None, *, default_i
         Format.sarif: sarif,
         Format.md: formats.markdown,
     }[output_format](shown)
-    if output is None or output == "-":
-        (sys.stderr if output is None and default_is_stderr else sys.stdout).write(written)
-        return
-    try:
-        write_file(Path(output), written)
-    except OSError as error:
-        raise OutputError(f"cannot write {output}: {error.strerror or error}") from error
+    showing.emit(written, output, sys.stderr if default_is_stderr else sys.stdout)
 
 
 def _say(shown: Shown) -> None:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dynadiag.errors import NothingFoundError, OutputError, UsageError
-from dynadiag.files import write_file
+from dynadiag.errors import OutputError, UsageError
 from dynadiag.trace.sources import is_recording, recording_at
 from dynadiag_cli.command_line import RECORDING, REPORT
 
@@ -82,7 +81,7 @@ def diff(
     from dynadiag.diff.compare import compare
     from dynadiag_cli import showing
 
-    _check_output(output)
+    showing.check_output(output)
     recorded = git is not None or old_python is not None
     old, new = _recorded(target, git, python, old_python, timeout_s) if recorded else _read(target)
     with showing.without_gc():
@@ -98,12 +97,6 @@ def _read(target: list[str]) -> tuple[Path, Path]:
         raise UsageError(f"{missing[0]} is no run or log; to record a script of two revisions or interpreters use --git or --old-python")
     old, new = (recording_at(Path(one)) for one in target)
     return old, new
-
-
-def _check_output(output: str | None) -> None:
-    path = Path(output or "-")
-    if output not in (None, "-") and (path.is_dir() or not path.parent.is_dir()):
-        raise OutputError(f"cannot write {output}: {'it is a folder' if path.is_dir() else f'there is no folder {path.parent}'}")
 
 
 def _recorded(target: list[str], git: str | None, python: str | None, old_python: str | None, timeout_s: float | None) -> tuple[Path, Path]:
@@ -132,31 +125,22 @@ def _run(target: list[str], options: RecordOptions, copy: Copy | None, which: st
     from dataclasses import replace
 
     from dynadiag import record
-    from dynadiag.record.directory import new_directory, seal_again
-    from dynadiag.record.probe import probe_run
+    from dynadiag.record.directory import new_directory
+    from dynadiag_cli.recording import recorded
 
     try:
         directory = new_directory(Path.cwd(), f"{which}-{Path(target[0]).stem}")
     except OSError as error:
         raise OutputError(f"dynadiag-runs cannot be written: {error.strerror}") from None
     with contextlib.chdir(copy.here) if copy is not None else contextlib.nullcontext():
-        done = record.record(record.Target(kind="script", argv=tuple(target)), replace(options, out=directory))
-    if done.directory is None:
-        raise NothingFoundError("nothing was recorded", exit_code=2)
-    if done.told_to_end is not None or done.interrupted:
-        print("dynadiag: interrupted: nothing was compared", file=sys.stderr)
-        raise typer.Exit(130 if done.told_to_end is None else 128 + done.told_to_end)
+        done = recorded(record.Target(kind="script", argv=tuple(target)), replace(options, out=directory), otherwise="nothing was compared")
     if done.exit_status:
         print(
             f"dynadiag: the {which} script ended with exit status {done.exit_status}; what it compiled is still compared", file=sys.stderr
         )
-    why_not = probe_run(done.directory)
-    seal_again(done.directory)
-    if why_not is not None:
-        print(f"dynadiag: {why_not}", file=sys.stderr)
     if copy is not None:
-        _say_strays(done.directory, copy)
-    return done.directory
+        _say_strays(directory, copy)
+    return directory
 
 
 def _say_strays(directory: Path, copy: Copy) -> None:
@@ -172,15 +156,10 @@ def _say_strays(directory: Path, copy: Copy) -> None:
 
 def _print(result: DiffResult, output_format: Format, output: str | None, *, quiet: bool, default_is_stderr: bool) -> None:
     from dynadiag.diff import show
+    from dynadiag_cli import showing
 
     if output_format is Format.text:
         written = show.as_text(result, quiet=quiet)
     else:
         written = {Format.md: show.as_markdown, Format.json: show.as_json, Format.html: show.as_page}[output_format](result)
-    if output is None or output == "-":
-        (sys.stderr if output is None and default_is_stderr else sys.stdout).write(written)
-        return
-    try:
-        write_file(Path(output), written)
-    except OSError as error:
-        raise OutputError(f"cannot write {output}: {error.strerror or error}") from error
+    showing.emit(written, output, sys.stderr if default_is_stderr else sys.stdout)

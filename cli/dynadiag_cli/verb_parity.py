@@ -72,8 +72,8 @@ def parity(
     from dynadiag.parity.session import OfflineOptions, replay_recording
     from dynadiag.record.guardian import guarded
     from dynadiag.torch_compat.versions import require, require_in
+    from dynadiag_cli import showing
     from dynadiag_cli.progress import progress
-    from dynadiag_cli.showing import open_page
 
     guarded()
     if python is None:
@@ -83,7 +83,7 @@ def parity(
     recording, graph = _named(target, ctx.meta.get(MODE, "path"))
     # What may be refused comes before the program runs.
     tests, load = _folder(tests), _file(load)
-    _check_output(output)
+    showing.check_output(output)
     directory = recording
     if recording is None:
         directory = _recorded(target, ctx.meta.get(MODE, "path"), out, force, python)
@@ -101,7 +101,7 @@ def parity(
     _write(result, directory)
     _print(result, output_format, output, quiet=quiet, default_is_stderr=recording is None)
     if open_report:
-        open_page(directory, _PAGE)
+        showing.open_page(directory, _PAGE)
     if result.wrong:
         raise typer.Exit(1)
     if not result.compared and not result.calls_compared:
@@ -150,15 +150,6 @@ def _folder(path: Path | None) -> Path | None:
         except OSError as error:
             raise OutputError(f"{path} cannot be created: {error.strerror}") from None
     return path
-
-
-def _check_output(output: str | None) -> None:
-    """Refuse what cannot be written before minutes are spent on what would go there."""
-    if output is None or output == "-":
-        return
-    path = Path(output)
-    if path.is_dir() or not path.parent.is_dir():
-        raise OutputError(f"cannot write {output}: {'it is a folder' if path.is_dir() else f'there is no folder {path.parent}'}")
 
 
 def _write(result: ParityResult, directory: Path) -> None:

@@ -47,7 +47,7 @@ class Part(NamedTuple):
 def headline(result: DiffResult) -> str:
     """Whether the new run is worse, on one line."""
     if result.regressions:
-        gained = Counter(one.kind for one in result.regressions if one.what == "gained")
+        gained: Counter[str] = Counter(one.kind for one in result.regressions if one.what == "gained")
         more = sum(one.what == "worse" for one in result.regressions)
         told = [f"{', '.join(plural(gained[kind], noun) for kind, (_, noun) in _NAMES.items() if gained[kind])} came"] if gained else []
         told += [f"{plural(more, 'function')} recompiled more often"] if more else []
@@ -195,7 +195,7 @@ def as_json(result: DiffResult) -> str:
 def as_page(result: DiffResult) -> str:
     """One offline page, old and new side by side."""
     sections = [("summary", "Summary"), *((f"part{n}", part.title) for n, part in enumerate(parts(result)))]
-    return page(
+    text = page(
         "diff.html",
         title="dynadiag diff",
         version=dynadiag.__version__,
@@ -206,6 +206,7 @@ def as_page(result: DiffResult) -> str:
         counts=_counts(result),
         parts=[_beside(n, part, result) for n, part in enumerate(parts(result))],
     )
+    return f"{text}\n"
 
 
 def _beside(number: int, part: Part, result: DiffResult) -> dict[str, Any]:
