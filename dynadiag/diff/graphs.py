@@ -15,6 +15,8 @@ from dynadiag.model.report import Report
 from dynadiag.trace import graph_nodes, read_payload
 
 _LONGEST_TEXT_BYTES = 8 << 20
+_MOST_PAIRS = 10_000
+"""Beyond as many, what is left of a function is paired in order."""
 _NO_OPERATORS = frozenset({"placeholder", "output", "get_attr"})
 
 
@@ -73,7 +75,7 @@ def _equal(one: _One, other: _One) -> bool:
 def _paired(left: list[list[_One]], fits: Callable[[_One, _One], bool]) -> list[tuple[_One, _One]]:
     """Pairs of what fits, in the order of the old run; they are taken out of what is left."""
     pairs = []
-    by_digest: dict[str | None, list[_One]] = {}
+    by_digest: dict[object, list[_One]] = {}
     for one in left[1]:
         by_digest.setdefault(_key(one), []).append(one)
     for one in left[0]:
@@ -88,15 +90,17 @@ def _paired(left: list[list[_One]], fits: Callable[[_One, _One], bool]) -> list[
     return pairs
 
 
-def _key(one: _One) -> str | None:
-    return None if one.structure is None else one.structure.digest
+def _key(one: _One) -> object:
+    return frozenset(one.graph.ops.items()) if one.structure is None else one.structure.digest
 
 
 def _most_alike(left: list[list[_One]]) -> Iterator[tuple[_One, _One]]:
     """What is left of each function in both runs, paired by how many operators are in both."""
     for function in dict.fromkeys(one.function for one in left[0]):
         olds, news = ([one for one in side if one.function == function] for side in left)
-        ranked = sorted(((-_shared(a, b), n, m) for n, a in enumerate(olds) for m, b in enumerate(news)))
+        few = len(olds) * len(news) <= _MOST_PAIRS
+        pairs = ((n, m) for n in range(len(olds)) for m in range(len(news))) if few else ((n, n) for n in range(min(len(olds), len(news))))
+        ranked = sorted((-_shared(olds[n], news[m]) if few else 0, n, m) for n, m in pairs)
         used_old: set[int] = set()
         used_new: set[int] = set()
         for _, n, m in ranked:

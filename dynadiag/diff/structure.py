@@ -96,15 +96,16 @@ def is_same(one: Structure, other: Structure) -> bool:
 
 
 def _starts(one: Structure, other: Structure, pairs: dict[int, int], back: dict[int, int]) -> Iterable[tuple[int, int]]:
-    """The outputs, then what is not yet paired, the last nodes first."""
+    """The outputs, then what is not yet paired, the last nodes first, each with the last one of its label."""
     yield len(one.labels) - 1, len(other.labels) - 1
-    at = len(other.labels) - 1
+    by_label: dict[str, list[int]] = {}
+    for right, label in enumerate(other.labels):
+        by_label.setdefault(label, []).append(right)
     for left in range(len(one.labels) - 1, -1, -1):
-        if left in pairs:
-            continue
-        while at >= 0 and at in back:
-            at -= 1
-        right = next((n for n in range(at, -1, -1) if n not in back and other.labels[n] == one.labels[left]), None)
-        if right is None:
-            return
-        yield left, right
+        if left not in pairs:
+            alike = by_label[one.labels[left]]
+            while alike and alike[-1] in back:
+                alike.pop()
+            if not alike:
+                return
+            yield left, alike[-1]

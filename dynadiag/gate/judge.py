@@ -43,7 +43,7 @@ def judge(report: Report, options: GateOptions, *, known: Known | None, sources:
         problems=(*problems, *(_of_limit(one, place) for one in limits if not one.holds), *_ended(report, place)),
         limits=limits,
         remarks=tuple(map(_needless, needless)),
-        notes=tuple(_notes(report, known, gone, moved)),
+        notes=tuple(_notes(report, gone, moved)),
         gone=len(gone),
     )
 
@@ -85,7 +85,7 @@ def _refuse_incomplete(report: Report) -> None:
     if not report.run.frames:
         raise NothingFoundError("nothing was compiled, so there is nothing to check")
     cut = next((frame for frame in report.run.frames if frame.unfinished), None)
-    if cut is not None and info.exit_status is None:
+    if cut is not None and not by_its_end:
         raise UnreadableInputError(f"the log ends while {cut.name or 'a frame'} is compiled, so nothing was checked: pass the whole log")
 
 
@@ -244,13 +244,14 @@ def _needless(comment: Allowance) -> Problem:
     )
 
 
-def _notes(report: Report, known: Known | None, gone: Sequence[Entry], moved: int) -> Iterator[str]:
+def _notes(report: Report, gone: Sequence[Entry], moved: int) -> Iterator[str]:
     if gone:
         named = listed(unique(f"{one.code} in {one.function or one.file or 'the program'}" for one in gone))
         yield f"gone from what the baseline lists: {plural(len(gone), 'problem')} ({named}); --update-baseline takes out what is gone"
     if moved:
         yield f"{plural(moved, 'problem')} of the baseline found again under another name; --update-baseline writes it down"
-    if report.run.info.exit_status is None and known is None and report.run.info.command is None:
-        yield "the log does not say whether the program ran to its end"
+    complete, why = completeness(report.run)
+    if complete is None and why is not None:
+        yield f"whether the recording is complete is {why}"
     if report.run.info.timed_out:
         yield "the time limit ended the program: what it would have compiled later was not checked"

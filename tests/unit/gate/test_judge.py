@@ -163,11 +163,20 @@ def test_a_recording_that_is_not_whole_is_not_judged(info):
     assert error.value.exit_code == 2 and "\n" not in error.value.message
 
 
-def test_a_log_that_ends_while_a_frame_is_compiled_is_not_judged():
-    of = run(command=None, exit_status=None)
+@pytest.mark.parametrize("info", [{"command": None, "exit_status": None}, {}])
+def test_a_log_that_ends_while_a_frame_is_compiled_is_not_judged(info):
+    of = run(**info)
     cut = replace(of, frames=(replace(of.frames[0], outcome="failed", error=m.UNFINISHED),))
     with pytest.raises(UnreadableInputError, match="the log ends while step is compiled"):
         judged(report(cut))
+
+
+def test_it_is_said_where_nobody_knows_whether_the_recording_is_whole():
+    of = run()
+    unfinished = replace(of, processes=(replace(of.processes[0], finished=False),))
+    assert judged(report(unfinished, breaks=())).notes[0].startswith("whether the recording is complete is not known: process 1 ended")
+    foreign = judged(report(run(command=None, exit_status=None), breaks=()))
+    assert foreign.notes == ("whether the recording is complete is not known: the log was not recorded by dynadiag",)
 
 
 def test_a_failed_pass_is_no_pass():
