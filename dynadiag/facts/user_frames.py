@@ -32,7 +32,7 @@ _TORCH_TREE = re.compile(
     r"|/(?:py)?torch(?:-[^/]*)?/torch/(?:__init__|_VF)\.py$"  # elsewhere these may be a user's package
 )
 _OURSELVES = re.compile(
-    r"/dynadiag/(?:record|torch_compat|compare|shadow|reduce|bench|capture|fx|parity)/|/dynadiag/(?:api|import_watcher)\.py$|/dynadiag_cli/"
+    r"/dynadiag/(?:record|torch_compat|compare|shadow|reduce|bench|capture|fx|parity|pytest_plugin)/|/dynadiag/(?:api|import_watcher)\.py$|/dynadiag_cli/"
 )
 # Inductor's generated code: `torchinductor_<user>/ab/cab….py`, or the same two names below a cache folder of the user's choice.
 _GENERATED = re.compile(r"/torchinductor_[^/]+/|/(?P<two>[a-z2-7]{2})/c(?P=two)[a-z2-7]{40,60}\.(?:main\.)?(?:py|cpp|cu)$")
