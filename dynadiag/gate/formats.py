@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import dynadiag
-from dynadiag.gate.result import GateResult, Problem
+from dynadiag.facts.wording import plural
+from dynadiag.gate.result import GateResult, Limit, Problem
 from dynadiag.model import codes
 from dynadiag.render import finite_json
 from dynadiag.render.markdown_text import code, prose, table
@@ -87,8 +88,15 @@ def summary(shown: Shown) -> str:
         for status, words in (("known", "in the baseline"), ("allowed", "allowed by a comment"))
         if (count := _n(result, status))
     ]
-    counts = [f"{one.name} {one.counted - one.excused} of {one.limit}" for one in result.limits]
-    return f"check: {', '.join(parts)}" + (f" ({', '.join(counts)})" if counts else "")
+    counts = [count_of(one) for one in result.limits]
+    return f"check: {', '.join(parts)}" + (f" ({'; '.join(counts)})" if counts else "")
+
+
+def count_of(limit: Limit) -> str:
+    """`2 graph break sites, at most 3`."""
+    many = "fallbacks to eager" if limit.what == "fallback to eager" else None
+    least = "at least" if limit.name == "min-graphs" else "at most"
+    return f"{plural(limit.counted - limit.excused, limit.what, many)}, {least} {limit.limit}"
 
 
 def _n(result: GateResult, status: str) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from dynadiag.errors import NothingFoundError, UnreadableInputError
 from dynadiag.facts.fingerprint import functions_of, matched
@@ -70,7 +71,13 @@ def program_of(report: Report) -> str:
     words = script_arguments(report.run)
     if words[:1] == ("-m",):
         return " ".join(words[:2])
-    return project_path(words[0], report.run) if words else ""
+    script = words[0] if words else _started(report)
+    return project_path(script, report.run) if script else ""
+
+
+def _started(report: Report) -> str:
+    """The script that a launcher such as torchrun started, as its first process knows it."""
+    return next((process.argv[0] for process in report.run.processes if process.argv and process.argv[0].endswith(".py")), "")
 
 
 def _refuse_incomplete(report: Report) -> None:
@@ -168,18 +175,26 @@ def _limits(report: Report, options: GateOptions, found: Sequence[Problem]) -> I
     for name, what, most, total, entries in kinds:
         if most is not None:
             counted = len(entries) if total is None else total
-            through = _excused([entry.id for entry in entries], [entry.fingerprint for entry in entries], excused)
+            through = _excused(entries, excused, found)
             yield Limit(name=name, what=what, counted=counted, excused=through, limit=most, holds=counted - through <= most)
     if options.min_graphs is not None:
         holds = summary.graphs >= options.min_graphs
         yield Limit(name="min-graphs", what="graph", counted=summary.graphs, excused=0, limit=options.min_graphs, holds=holds)
 
 
-def _excused(ids: Sequence[str], marks: Sequence[str], excused: Sequence[Problem]) -> int:
-    """How many entries belong to problems that are let through."""
+def _excused(entries: Sequence[Any], excused: Sequence[Problem], found: Sequence[Problem]) -> int:
+    """How many entries belong to problems that are let through: as their evidence, or, since that is cut, by their line."""
+    named = {one for problem in found for one in problem.evidence}
     through = {one for problem in excused for one in problem.evidence}
     known = {problem.fingerprint for problem in excused}
-    return sum(identity in through or mark in known for identity, mark in zip(ids, marks, strict=True))
+    lines = {(problem.where.file, problem.where.line) for problem in excused if problem.where is not None}
+
+    def is_through(entry: Any) -> bool:
+        place: Location | None = getattr(entry, "own_frame", None)
+        by_line = place is not None and (place.file, place.line) in lines
+        return entry.id in through or (entry.id not in named and (entry.fingerprint in known or by_line))
+
+    return sum(map(is_through, entries))
 
 
 def _judged(problem: Problem, options: GateOptions, limits: Sequence[Limit]) -> Problem:
@@ -228,9 +243,10 @@ def _ended(report: Report, place: Location | None) -> Iterator[Problem]:
 def _program_place(report: Report) -> Location | None:
     """The first line of the script, for problems that have no line."""
     words = script_arguments(report.run)
-    if not words or words[0] == "-m":
+    script = words[0] if words else _started(report)
+    if script in ("", "-m"):
         return None
-    path = Path(words[0])
+    path = Path(script)
     return Location(str(path if path.is_absolute() or report.run.info.cwd is None else Path(report.run.info.cwd) / path), 1)
 
 

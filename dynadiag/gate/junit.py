@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
-from dynadiag.gate.formats import Shown, message
+from dynadiag.gate.formats import Shown, count_of, message
 from dynadiag.gate.result import Problem
 from dynadiag.render.sanitise import clean, clean_block, xml_text
 
@@ -22,7 +22,7 @@ def junit(shown: Shown) -> str:
         errors="0",
     )
     for limit in limits:
-        name = f"{limit.name}: {limit.counted - limit.excused} of {limit.limit}"
+        name = f"{limit.name}: {count_of(limit)}"
         ElementTree.SubElement(suite, "testcase", classname=_text(result.program or shown.target), name=_text(name))
     for one in result.problems:
         _case(suite, shown, one)

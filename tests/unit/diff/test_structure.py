@@ -1,10 +1,10 @@
 """Graphs are the same or not by their operators, arguments and wiring, never by the names of their nodes."""
 
 import pytest
-from dynadiag.diff.structure import MOST_NODES, is_same, structure_of
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dynadiag.diff.structure import MOST_NODES, is_same, structure_of
 from dynadiag.model.graph import Node
 from dynadiag.trace import graph_nodes
 

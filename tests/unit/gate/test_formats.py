@@ -76,7 +76,10 @@ def test_concise_lines_are_what_problem_matchers_read():
         "dynadiag-runs/0001-train:1:1: max-breaks 1 graph break site, at most 0 allowed",
         "src/a b.py:12:1: unused-allow allow[GB0001] is not needed",
     ]
-    assert formats.summary(shown()) == "check: 2 failed, 1 in the baseline, 1 allowed by a comment (max-breaks 1 of 0, min-graphs 2 of 1)"
+    assert (
+        formats.summary(shown())
+        == "check: 2 failed, 1 in the baseline, 1 allowed by a comment (1 graph break site, at most 0; 2 graphs, at least 1)"
+    )
 
 
 def test_github_gets_workflow_commands():

@@ -43,6 +43,17 @@ def test_a_limit_decides_on_what_it_counts(options, entries, failed):
     assert codes(judged(report(**entries), **options)) == failed
 
 
+def test_sites_beyond_the_evidence_of_their_finding_are_let_through_with_it():
+    """A finding names at most 40 of its sites."""
+    of = run()
+    sites = tuple((number, PRINT) for number in range(60))
+    one = finding(of, "GB0059", "warning", PRINT, tuple(f"b{number}" for number in range(40)))
+    known = known_after(of)
+    assert codes(judged(report(of, breaks=sites, findings=[one]), known, max_breaks=0)) == []
+    other = finding(of, "GB0001", "warning", PRINT, ("b50",))
+    assert codes(judged(report(of, breaks=sites, findings=[one, other]), known, max_breaks=0)) == ["GB0001", "max-breaks"]
+
+
 def test_an_error_fails_whatever_a_limit_allows():
     of = run()
     broken = finding(of, "GB0059", "error", PRINT, ("b1",))
@@ -209,7 +220,7 @@ def test_a_program_that_failed_does_not_pass(info, failed):
     [
         (("python", "train.py", "--lr", "1"), "train.py"),
         (("python", "-m", "pkg.train", "-x"), "-m pkg.train"),
-        (("torchrun", "t.py"), ""),
+        (("torchrun", "--nproc-per-node", "2", "train.py"), "train.py"),
         (None, ""),
     ],
 )
