@@ -221,7 +221,7 @@ def test_a_program_that_failed_does_not_pass(info, failed):
         (("python", "train.py", "--lr", "1"), "train.py"),
         (("python", "-m", "pkg.train", "-x"), "-m pkg.train"),
         (("torchrun", "--nproc-per-node", "2", "train.py"), "train.py"),
-        (None, ""),
+        (None, "train.py"),
     ],
 )
 def test_programs_are_named_without_their_arguments(command, name):
