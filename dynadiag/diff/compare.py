@@ -12,6 +12,7 @@ from dynadiag.errors import NothingFoundError
 from dynadiag.facts.fingerprint import functions_of, matched
 from dynadiag.facts.user_frames import project_path, source_function
 from dynadiag.facts.wording import script_arguments
+from dynadiag.model import codes
 from dynadiag.model.location import Location
 from dynadiag.model.report import Finding, Mutation, Report
 from dynadiag.model.run import Run
@@ -105,7 +106,7 @@ def _breaks(report: Report) -> list[_Entry]:
     """Every site, so that of several causes behind one line each is told."""
     return [
         _Entry(
-            code=site.gb_id or "DB01",
+            code=site.gb_id or codes.BREAK_WITHOUT_ID,
             title=site.reason,
             where=site.torch_frame if site.own_frame is None else site.own_frame,
             fingerprint=site.fingerprint,

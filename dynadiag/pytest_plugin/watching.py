@@ -16,7 +16,7 @@ from dynadiag.errors import DynadiagError
 from dynadiag.gate.judge import judge
 from dynadiag.gate.options import GateOptions
 from dynadiag.gate.result import Problem
-from dynadiag.model import Report
+from dynadiag.model import Report, codes
 from dynadiag.model.location import Location
 from dynadiag.model.report import Advice
 from dynadiag.record import inside, observe
@@ -101,7 +101,7 @@ class Watch(AbstractContextManager["Watch"]):
         """Fail with every graph break so far; also when nothing was compiled, because then nothing was checked."""
         report = self._compiled_report()
         found = [
-            _told(site.gb_id or "DB01", site.reason, site.own_frame or site.torch_frame, site.advice, report)
+            _told(site.gb_id or codes.BREAK_WITHOUT_ID, site.reason, site.own_frame or site.torch_frame, site.advice, report)
             for site in report.graph_breaks
         ]
         _fail_for(found, f"dynadiag: {len(found)} graph break{'s' if len(found) > 1 else ''}")
