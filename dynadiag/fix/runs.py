@@ -33,7 +33,8 @@ Ask = Callable[[Mapping[str, Any]], dict[str, Any]]
 class Outcome:
     """How a run went. `ended` is False where the process crashed or took too long, and `why` says so.
 
-    `values` is the file of what calls were given and gave; `sides` which way each marked condition went; `full`: that took too much room.
+    `values` is the file of what calls were given and gave; `sides` which way each marked condition went; `full`: that took too much room;
+    `changes` the fields of its job that were not as always.
     """
 
     ended: bool
@@ -47,6 +48,7 @@ class Outcome:
     backends: Sequence[str] = ()
     report: Report | None = None
     cpu_s: float = 0.0
+    changes: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Worker:
@@ -121,7 +123,8 @@ class Runner:
         reply = self._ask({"do": "run", "job": job.to_json(), "timeout_s": self._timeout_s})
         self.runs += 1
         self.cpu_s += float(reply.get("cpu_s", 0.0))
-        return _outcome(reply, folder, folder / "run" if recorded and reply.get("ended") else None)
+        outcome = _outcome(reply, folder, folder / "run" if recorded and reply.get("ended") else None)
+        return replace(outcome, changes=changes)
 
     def last(self, texts: Mapping[str, str]) -> Outcome:
         """One run with the script's own back end, recorded as `explain` does."""
@@ -142,9 +145,12 @@ class Runner:
             reply = {"ended": False, "why": f"the process ended with exit status {done.exit_status}"}
         return _outcome({"ended": True, **reply}, folder, directory if done.directory is not None else None)
 
-    def difference(self, reference: Outcome, other: Outcome, again: Outcome | None = None) -> tuple[str | None, Mapping[str, int]]:
+    def difference(
+        self, reference: Outcome, other: Outcome, again: Outcome | None = None, noisy: Sequence[Outcome] = ()
+    ) -> tuple[str | None, Mapping[str, int]]:
         """What differs first between two runs in what calls were given and gave, and how many calls of each callable were compared."""
-        message = {"do": "compare", "reference": str(reference.values), "other": str(other.values)}
+        noise = [str(one.values) for one in noisy]
+        message = {"do": "compare", "reference": str(reference.values), "other": str(other.values), "noisy": noise}
         reply = self._ask(message | ({"again": str(again.values)} if again is not None else {}))
         return reply["difference"], reply["calls"]
 

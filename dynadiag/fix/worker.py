@@ -55,7 +55,8 @@ def compare(message: dict[str, Any]) -> dict[str, Any]:
     """What differs first between two runs, and how many calls of each callable there were to compare."""
     reference, other = load(message["reference"]), load(message["other"])
     again = load(message["again"]) if message.get("again") else []
-    return {"difference": first_difference(reference, other, again), "calls": compared(reference)}
+    noisy = [load(one) for one in message["noisy"]]
+    return {"difference": first_difference(reference, other, again, noisy), "calls": compared(reference)}
 
 
 def answer(message: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from dynadiag.compare.judge import Noise, Rule, Seen, judge
+from dynadiag.compare.judge import Noise, Rule, Runs, Seen, judge
 
 FIX = Rule(facts=("layout", "shape", "dtype", "device"), strides=True)
 """Of `fix`: whether a value requires grad is compared beside it."""
@@ -37,43 +37,52 @@ def has_gradients(calls: Sequence[Call]) -> bool:
     return any(isinstance(value, dict) and value["requires_grad"] for value in entries)
 
 
-def first_difference(reference: Sequence[Call], other: Sequence[Call], again: Sequence[Call] = ()) -> str | None:
-    """The first thing that is not the same, in words; None where all is. `again` is a second run of the reference, for its noise."""
+def first_difference(
+    reference: Sequence[Call], other: Sequence[Call], again: Sequence[Call] = (), noisy: Sequence[Sequence[Call]] = ()
+) -> str | None:
+    """The first thing that is not the same, in words; None where all is.
+
+    `again` is a second run of the reference, `noisy` are some whose sums were off by rounding: an optimizer may make that
+    large.
+    """
     if len(reference) != len(other):
         made = [sum(bool(one["number"]) for one in calls) for calls in (reference, other)]
         return f"{made[0]} calls of compiled callables were observed before, and {made[1]} now"
     for at, (one, two) in enumerate(zip(reference, other, strict=True)):
         if (one["callee"], one["number"]) != (two["callee"], two["number"]):
             return f"call {one['number']} of {one['callee']} is now call {two['number']} of {two['callee']}"
-        noise = again[at] if at < len(again) else None
+        beside = [
+            run[at] if at < len(run) and (run[at]["callee"], run[at]["number"]) == (one["callee"], one["number"]) else {}
+            for run in (again, *noisy)
+        ]
         for when in _WHEN:
-            found = _of_call(one.get(when, ()), two.get(when, ()), noise.get(when, ()) if noise is not None else ())
+            found = _of_call(one.get(when, ()), two.get(when, ()), [run.get(when, ()) for run in beside])
             if found is not None:
                 place = f"{_WHEN[when]} call {one['number']} of {one['callee']}" if one["number"] else "at the end"
                 return f"{place}: {found}"
     return None
 
 
-def _of_call(reference: Sequence[Any], other: Sequence[Any], again: Sequence[Any]) -> str | None:
-    before, after, noisy = ({(where, name): value for where, name, value in entries} for entries in (reference, other, again))
+def _of_call(reference: Sequence[Any], other: Sequence[Any], beside: Sequence[Sequence[Any]]) -> str | None:
+    before, after, *more = ({(where, name): value for where, name, value in entries} for entries in (reference, other, *beside))
     for here, there, what in ((before, after, "is not there any more"), (after, before, "was not there")):
         changed = next((key for key in here if key not in there), None)
         if changed is not None:
             return f"{' '.join(changed)} {what}"
     for (where, name), value in before.items():
-        found = _of_value(where, name, value, after[where, name], noisy.get((where, name)))
+        found = _of_value(where, name, value, after[where, name], [run.get((where, name)) for run in more])
         if found is not None:
             return f"{where} {name}: {found}"
     return None
 
 
-def _of_value(where: str, name: str, one: Any, two: Any, again: Any) -> str | None:
+def _of_value(where: str, name: str, one: Any, two: Any, beside: Sequence[Any]) -> str | None:
     tensors = isinstance(one, dict), isinstance(two, dict)
     if tensors == (True, True):
         if one["requires_grad"] != two["requires_grad"]:
             return f"required {'a' if one['requires_grad'] else 'no'} gradient, now {'a' if two['requires_grad'] else 'none'}"
-        noise = Noise(again=(again["tensor"],)) if isinstance(again, dict) else Noise()
         seen = Seen(_WHERE.get(where.partition(" ")[0], "attribute"), 0, name, one["tensor"])
+        noise = _noise([run["tensor"] if isinstance(run, dict) else None for run in beside], one["tensor"])
         differences = judge([seen], [two["tensor"]], noise, FIX)[0].differences
         if not differences:
             return None
@@ -84,11 +93,25 @@ def _of_value(where: str, name: str, one: Any, two: Any, again: Any) -> str | No
         return f"a {one.removeprefix('not compared: ')} cannot be compared"
     if type(one) is float and type(two) is float:
         seen = Seen("output", 0, name, one)
-        noise = Noise(again=(again,)) if type(again) is float else Noise()
+        noise = _noise([run if type(run) is float else None for run in beside], one)
         return f"was {one!r}, now {two!r}" if judge([seen], [two], noise, FIX)[0].differences else None
     if type(one) is not type(two) or one != two:
         return f"was {_short(one)}, now {_short(two)}"
     return None
+
+
+def _noise(beside: Sequence[Any], value: Any) -> Noise:
+    """What a second run and noisy ones gave for a value, where they gave one of its kind."""
+    again, *noisy = (one if _alike(one, value) else None for one in beside)
+    further = [[one] for one in noisy if one is not None]
+    runs = (lambda _positions: Runs(further=further)) if further else None
+    return Noise(again=() if again is None else (again,), runs=runs)
+
+
+def _alike(one: Any, value: Any) -> bool:
+    if isinstance(one, torch.Tensor) and isinstance(value, torch.Tensor):
+        return (one.shape, one.dtype, one.device) == (value.shape, value.dtype, value.device)
+    return type(one) is type(value)
 
 
 def _short(value: Any) -> str:

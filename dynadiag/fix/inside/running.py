@@ -42,6 +42,7 @@ class RunJob:
 
     `backend` takes the place of the script's own when it is compiled. `values` is the file for what calls were given and gave, `log` the
     folder for a recording, `output` that for what the program prints (`stdout`, `stderr`). `force` says which way conditions go, by number.
+    With `noise`, a seed, sums are off by what the order of adding may do.
     """
 
     script: str
@@ -54,6 +55,7 @@ class RunJob:
     values: str | None = None
     log: str | None = None
     vary: int = 0
+    noise: int = 0
     force: Mapping[str, bool] = field(default_factory=dict)
     most_calls: int = 5
     cap_bytes: int = 2 << 30
@@ -107,6 +109,10 @@ class _Watch:
 
         seed_generators()
         job = self._job
+        if job.noise:
+            from dynadiag.torch_compat.dispatch.rounding import NoisySums
+
+            NoisySums(job.noise).__enter__()  # type: ignore[no-untyped-call]
         self._log = CallLog(most=job.most_calls, cap_bytes=job.cap_bytes, vary=job.vary)
         CompiledCalls(self._log.before, eager=job.eager, change=self._options).install()
 
