@@ -72,6 +72,12 @@ def check(
     min_graphs: Annotated[
         int | None, typer.Option("--min-graphs", rich_help_panel=LIMITS, metavar="N", min=0, help="Want at least N graphs.")
     ] = None,
+    min_compiled: Annotated[
+        float | None,
+        typer.Option(
+            "--min-compiled", rich_help_panel=LIMITS, metavar="SHARE", min=0, max=1, help="Want this share of a call's operators in graphs."
+        ),
+    ] = None,
     fail_on: Annotated[
         FailOn | None,
         typer.Option(
@@ -137,6 +143,7 @@ def check(
         max_fallbacks=max_fallbacks,
         no_mutation_copy=no_mutation_copy,
         min_graphs=min_graphs,
+        min_compiled=min_compiled,
         fail_on=None if fail_on is None else fail_on.value,
         baseline=baseline,
     )

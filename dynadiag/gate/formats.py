@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import dynadiag
-from dynadiag.facts.wording import plural
-from dynadiag.gate.result import GateResult, Limit, Problem
+from dynadiag.gate.result import GateResult, Limit, Problem, counted
 from dynadiag.model import codes
 from dynadiag.render import finite_json
 from dynadiag.render.markdown_text import code, prose, table
@@ -27,6 +26,7 @@ _OWN_CODES = {
     "max-fallbacks": "More fallbacks to eager than allowed",
     "no-mutation-copy": "A written input is copied",
     "min-graphs": "Fewer graphs than wanted",
+    "min-compiled": "A smaller share of operators compiled than wanted",
     "exit-status": "The program failed",
     "unused-allow": "A comment allows what does not happen",
 }
@@ -94,9 +94,7 @@ def summary(shown: Shown) -> str:
 
 def count_of(limit: Limit) -> str:
     """`2 graph break sites, at most 3`."""
-    many = "fallbacks to eager" if limit.what == "fallback to eager" else None
-    least = "at least" if limit.name == "min-graphs" else "at most"
-    return f"{plural(limit.counted - limit.excused, limit.what, many)}, {least} {limit.limit}"
+    return f"{counted(limit)}, {'at least' if limit.name.startswith('min-') else 'at most'} {limit.limit}"
 
 
 def _n(result: GateResult, status: str) -> int:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from dynadiag.errors import NothingFoundError, UnreadableInputError
+from dynadiag.facts.compiled_work import compiled_work, why_no_work
 from dynadiag.facts.fingerprint import functions_of, matched
 from dynadiag.facts.statements import statement_lines
 from dynadiag.facts.user_frames import project_path
@@ -15,7 +17,7 @@ from dynadiag.facts.wording import listed, plural, script_arguments, unique
 from dynadiag.gate.baseline import Entry, Known
 from dynadiag.gate.comments import Allowance, allowances
 from dynadiag.gate.options import FAIL_ON, GateOptions
-from dynadiag.gate.result import GateResult, Limit, Problem
+from dynadiag.gate.result import GateResult, Limit, Problem, counted
 from dynadiag.model.location import Location
 from dynadiag.model.report import Finding, Mutation, Report
 from dynadiag.render.completeness import completeness
@@ -174,12 +176,34 @@ def _limits(report: Report, options: GateOptions, found: Sequence[Problem]) -> I
     )
     for name, what, most, total, entries in kinds:
         if most is not None:
-            counted = len(entries) if total is None else total
+            number = len(entries) if total is None else total
             through = _excused(entries, excused, found)
-            yield Limit(name=name, what=what, counted=counted, excused=through, limit=most, holds=counted - through <= most)
+            many = "fallbacks to eager" if name == "max-fallbacks" else None
+            holds = number - through <= most
+            yield Limit(name=name, what=what, many=many, counted=number, excused=through, limit=most, holds=holds)
     if options.min_graphs is not None:
         holds = summary.graphs >= options.min_graphs
         yield Limit(name="min-graphs", what="graph", counted=summary.graphs, excused=0, limit=options.min_graphs, holds=holds)
+    if options.min_compiled is not None:
+        yield _compiled(report, options.min_compiled)
+
+
+def _compiled(report: Report, least: float) -> Limit:
+    """The share as a count of the operators that were counted."""
+    work = compiled_work(report.run)
+    if work is None or not work.operators:
+        why = why_no_work(report.run) or "no operator ran in the calls that were counted"
+        raise UnreadableInputError(f"--min-compiled cannot be checked, since it is not known how much of a call runs compiled: {why}")
+    wanted, of = math.ceil(least * work.operators - 1e-9), f"of the {work.operators:,} in a call"
+    return Limit(
+        name="min-compiled",
+        what=f"compiled operator {of}",
+        many=f"compiled operators {of}",
+        counted=work.compiled,
+        excused=0,
+        limit=wanted,
+        holds=work.compiled >= wanted,
+    )
 
 
 def _excused(entries: Sequence[Any], excused: Sequence[Problem], found: Sequence[Problem]) -> int:
@@ -222,12 +246,12 @@ def _kinds(problem: Problem) -> Iterator[str]:
 
 
 def _of_limit(limit: Limit, place: Location | None) -> Problem:
-    if limit.name == "min-graphs":
-        title = f"{plural(limit.counted, 'graph')}, at least {limit.limit} wanted"
+    if limit.name.startswith("min-"):
+        title = f"{counted(limit)}, at least {limit.limit} wanted"
     else:
-        many = "fallbacks to eager" if limit.what == "fallback to eager" else None
-        told = plural(limit.counted - limit.excused, limit.what, many)
-        title = f"{told}, at most {limit.limit} allowed" + (f" (not counting {limit.excused} let through)" if limit.excused else "")
+        title = f"{counted(limit)}, at most {limit.limit} allowed" + (
+            f" (not counting {limit.excused} let through)" if limit.excused else ""
+        )
     return Problem(code=limit.name, severity="error", status="failed", title=title, where=place)
 
 

@@ -13,18 +13,22 @@ BASELINE = "dynadiag-baseline.json"
 """The name of a baseline that `--update-baseline` writes when no other is given."""
 FAIL_ON = ("error", "warning")
 _COUNTS = ("max-breaks", "max-recompiles", "max-fallbacks", "min-graphs")
-_SETTINGS = (*_COUNTS, "no-mutation-copy", "fail-on", "baseline")
+_SETTINGS = (*_COUNTS, "min-compiled", "no-mutation-copy", "fail-on", "baseline")
 _TABLE = "[tool.dynadiag.check]"
 
 
 @dataclass(frozen=True, kw_only=True)
 class GateOptions:
-    """The limits; None is no limit. `fail_on` is the lowest severity that fails where no limit says otherwise."""
+    """The limits; None is no limit. `min_compiled` is a share of operators, from 0 to 1.
+
+    `fail_on` is the lowest severity that fails where no limit says otherwise.
+    """
 
     max_breaks: int | None = None
     max_recompiles: int | None = None
     max_fallbacks: int | None = None
     min_graphs: int | None = None
+    min_compiled: float | None = None
     no_mutation_copy: bool = False
     fail_on: str = "warning"
     baseline: Path | None = None
@@ -47,6 +51,9 @@ def configured(start: Path) -> GateOptions:
     for name in _COUNTS:
         if name in table and (type(table[name]) is not int or table[name] < 0):
             raise UsageError(f"{where}: {name} has to be a whole number, not {table[name]!r:.40}")
+    share = table.get("min-compiled", 0)
+    if type(share) not in (int, float) or not 0 <= share <= 1:
+        raise UsageError(f"{where}: min-compiled has to be a number from 0 to 1, not {share!r:.40}")
     if type(table.get("no-mutation-copy", False)) is not bool:
         raise UsageError(f"{where}: no-mutation-copy has to be true or false")
     if table.get("fail-on", "warning") not in FAIL_ON:

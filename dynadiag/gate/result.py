@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from dynadiag.facts.wording import plural
 from dynadiag.model.location import Location
 from dynadiag.model.report import Severity
 
@@ -32,7 +33,10 @@ class Problem:
 
 @dataclass(frozen=True, kw_only=True)
 class Limit:
-    """One limit: how many were counted, how many of them (`excused`) the baseline or a comment lets through, and what is wanted."""
+    """One limit: how many were counted, how many of them (`excused`) the baseline or a comment lets through, and what is wanted.
+
+    `many` is the plural of `what` where that is not made with an s.
+    """
 
     name: str
     what: str
@@ -40,6 +44,12 @@ class Limit:
     excused: int
     limit: int
     holds: bool
+    many: str | None = None
+
+
+def counted(limit: Limit) -> str:
+    """`2 graph break sites`: what counts against a limit."""
+    return plural(limit.counted - limit.excused, limit.what, limit.many)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ from dynadiag.gate.baseline import Known
 from dynadiag.gate.judge import entries_for, judge, program_of
 from dynadiag.gate.options import GateOptions
 from dynadiag.model import run as m
+from dynadiag.model.compiled import CompiledWork
 from tests.unit.gate.gate_builders import CALL, FILE, PRINT, STEP, finding, location, mutation, report, run
 
 
@@ -41,6 +42,17 @@ def test_warnings_fail_by_default_and_notes_never():
 )
 def test_a_limit_decides_on_what_it_counts(options, entries, failed):
     assert codes(judged(report(**entries), **options)) == failed
+
+
+def test_a_share_of_compiled_operators_is_wanted():
+    work = CompiledWork(process=0, function="f", call=3, in_graphs=36, outside=4, graphs=2, regions={})
+    of = report(breaks=())
+    counted = replace(of, run=replace(of.run, work=(work,)))
+    assert codes(judged(counted, min_compiled=0.9)) == []
+    (failed,) = judged(counted, min_compiled=0.91).failed
+    assert (failed.code, failed.title) == ("min-compiled", "36 compiled operators of the 40 in a call, at least 37 wanted")
+    with pytest.raises(UnreadableInputError, match="--min-compiled cannot be checked, since it is not known"):
+        judged(of, min_compiled=0.5)
 
 
 def test_sites_beyond_the_evidence_of_their_finding_are_let_through_with_it():

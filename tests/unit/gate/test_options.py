@@ -15,7 +15,7 @@ def settings(folder, text):
 
 def test_all_settings_are_read(tmp_path):
     text = (
-        "[tool.dynadiag.check]\nmax-breaks = 1\nmax-recompiles = 2\nmax-fallbacks = 0\nmin-graphs = 1\n"
+        "[tool.dynadiag.check]\nmax-breaks = 1\nmax-recompiles = 2\nmax-fallbacks = 0\nmin-graphs = 1\nmin-compiled = 0.9\n"
         'no-mutation-copy = true\nfail-on = "error"\nbaseline = "ci/baseline.json"\n'
     )
     wanted = GateOptions(
@@ -23,6 +23,7 @@ def test_all_settings_are_read(tmp_path):
         max_recompiles=2,
         max_fallbacks=0,
         min_graphs=1,
+        min_compiled=0.9,
         no_mutation_copy=True,
         fail_on="error",
         baseline=tmp_path / "ci/baseline.json",
@@ -42,6 +43,7 @@ def test_all_settings_are_read(tmp_path):
         ("[tool.dynadiag]\ncheck = 1", "has to be a table"),
         ("[tool.dynadiag.check]\nmax-breaks = true", "max-breaks has to be a whole number, not True"),
         ("[tool.dynadiag.check]\nmax-breaks = -1", "max-breaks has to be a whole number, not -1"),
+        ("[tool.dynadiag.check]\nmin-compiled = 90", "min-compiled has to be a number from 0 to 1, not 90"),
         ("[tool.dynadiag.check]\nno-mutation-copy = 1", "no-mutation-copy has to be true or false"),
         ('[tool.dynadiag.check]\nfail-on = "note"', "fail-on has to be one of: error, warning"),
         ("[tool.dynadiag.check]\nfail-on = []", "fail-on has to be one of: error, warning"),
