@@ -21,6 +21,7 @@ from dynadiag.facts.user_frames import (
     is_own_file,
     is_standard_library,
     is_torchs_file,
+    of_last_run,
     own_frame,
     resume_line,
     source_function,
@@ -180,9 +181,18 @@ def break_context_of(event: BreakEvent | GraphBreak, run: Run, own: Location | N
         on_the_way=all_breaks(run).on_the_way.get("" if shown is None else shown.file, frozenset()),
         raised=all_breaks(run).raised.get("" if shown is None else shown.file, frozenset()),
         modules=called_modules(own, run),
-        backends=frozenset(str(call.backend) for call in run.compile_calls if (call.process, call.epoch) == epoch_of(event, run)),
+        backends=_backends(run).get(epoch_of(event, run), frozenset()),
         callers=tuple(place for one in stack if (place := function_around(run, one.file, one.line)) is not None),
     )
+
+
+@of_last_run
+def _backends(run: Run) -> Mapping[tuple[int, int] | None, frozenset[str]]:
+    """The back ends that calls of torch.compile named, by process and epoch."""
+    found: dict[tuple[int, int] | None, set[str]] = {}
+    for call in run.compile_calls:
+        found.setdefault((call.process, call.epoch), set()).add(str(call.backend))
+    return {key: frozenset(names) for key, names in found.items()}
 
 
 def _same_line(own: Location | None, torch_frame: Location | None) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import logging
 import os
 import sys
@@ -240,7 +241,8 @@ class Recorder:
         from dynadiag.compare.live.shadow import Shadow
 
         options = ShadowOptions(calls=self._parity_calls, cap_bytes=self._parity_cap_bytes)
-        Shadow(self, options, lambda: self._epoch).watch(output_graph, self.hooks)
+        room = functools.partial(self.work.make_room, "the calls that could have been counted were compared with eager (--parity)")
+        Shadow(self, options, lambda: self._epoch, room).watch(output_graph, self.hooks)
 
     def _on_eval_frame(self, eval_frame: ModuleType) -> None:
         switches.watch_stance(eval_frame, self.hooks)

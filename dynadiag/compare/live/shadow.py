@@ -43,8 +43,10 @@ _MEMORY_FACTOR = 3
 class Shadow:
     """Repeats calls of compiled graphs, and writes a `dynadiag_parity` record for each."""
 
-    def __init__(self, sink: Sink, options: ShadowOptions, epoch: Callable[[], int]) -> None:
-        self._sink, self._options, self._epoch = sink, options, epoch
+    def __init__(
+        self, sink: Sink, options: ShadowOptions, epoch: Callable[[], int], make_room: Callable[[], object] = lambda: None
+    ) -> None:
+        self._sink, self._options, self._epoch, self._make_room = sink, options, epoch, make_room
         self._ordinals = itertools.count()
         self._waiting: dict[object, tuple[int, weakref.ref[Backward]]] = {}
 
@@ -116,6 +118,7 @@ class Shadow:
         size = bytes_of(tensors)
         if size * _MEMORY_FACTOR > self._options.cap_bytes:
             return f"copies of its inputs need {size * _MEMORY_FACTOR} bytes, the limit is {self._options.cap_bytes}"
+        self._make_room()
         return why_not_now(tensors)
 
     def _expect(self, region: Region, plain: Expectation, tensors: list[Any]) -> Expectation:

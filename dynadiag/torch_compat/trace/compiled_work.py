@@ -121,6 +121,12 @@ class WorkMeter:
 
     # -- torch calls
 
+    def make_room(self, why: str) -> None:
+        """Stop the profile of the call that runs, if there is one in this thread: a later one is counted, or `why` no call was."""
+        if self.call is not None and self.call.profiled and self.call.thread == threading.get_ident():
+            self.call.function.why_not = why
+            self._leave()
+
     def begins(self, callback: Any, frame: FrameType) -> None:
         """A call of something compiled begins; `frame` is that of torch's wrapper."""
         try:

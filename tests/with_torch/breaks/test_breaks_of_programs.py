@@ -153,7 +153,7 @@ def test_a_whole_train_step_is_one_finding_over_its_sites(recorded, sites):
     (finding,) = [finding for finding in build(recorded[0]).findings if finding.code == "DB02"]
     assert {site.id for part in parts for site in _at(sites, part)} <= set(finding.evidence)
     assert finding.where.line == MARKS["backward"]
-    assert all(finding.fix[0].text.count(site.own_frame.code.partition("  #")[0]) == 1 for part in parts for site in _at(sites, part))
+    assert finding.fix == (), "the step calls no module that could be compiled instead"
 
 
 def test_each_thing_is_one_finding(recorded):
