@@ -52,8 +52,9 @@ def called_modules(own: Location | None, run: Run) -> tuple[str, ...]:
     if place is None or own is None or own.line is None:
         return ()
     frames = (frame for frame in run.frames if frame.file == own.file and _is_of(frame, own.line - place.row + 1, place))
-    sources = (readable(one.source) for frame in frames for one in _taken(run).get(frame.id, ()) if one.is_parameter)
-    owners = {one[: end.start()] for one in set(sources) for end in re.finditer(r"[.\[]", one)}
+    sources = {one.source for frame in frames for one in _taken(run).get(frame.id, ()) if one.is_parameter}
+    # Not all that a source goes through is a module: `forward.__closure__[1].cell_contents` of a function, which has no `compile()`.
+    owners = {readable(one[: part.start()]) for one in sources for part in re.finditer(r"\._(?:modules|parameters)\[", one)}
     names = (dotted(one.func) for one in ast.walk(place.node) if isinstance(one, ast.Call))
     return tuple(dict.fromkeys(name for name in names if name is not None and name in owners))
 

@@ -1,5 +1,7 @@
 """A change is advised only where the recorded function shows that it does what it says; each refusal here once failed when followed."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -575,6 +577,13 @@ def test_a_train_step_without_one_module_that_it_calls_is_not_told_which_to_comp
     """`model.compile()` was told to a step of two networks, and to one of plain tensors."""
     found, reason = said("GB0123", *body, took=(WEIGHT, GENERATOR))
     assert found == {} and "compile only what computes the loss" in reason
+
+
+def test_a_function_that_calls_the_model_is_no_module_to_compile():
+    """`forward.compile()` was told to a step whose `forward` is a function around the model."""
+    inside = replace(WEIGHT, source="L['forward'].__closure__[1].cell_contents._modules['net']._parameters['weight']")
+    found, reason = said("GB0123", "loss = forward(x)", ">>> loss.backward()", took=(inside,))
+    assert not found and reason
 
 
 @pytest.mark.parametrize(
