@@ -93,7 +93,7 @@ def _of_value(where: str, name: str, one: Any, two: Any, beside: Sequence[Any]) 
         return f"a {one.removeprefix('not compared: ')} cannot be compared"
     if type(one) is float and type(two) is float:
         seen = Seen("output", 0, name, one)
-        noise = _noise([run if type(run) is float else None for run in beside], one)
+        noise = _noise(beside, one)
         return f"was {one!r}, now {two!r}" if judge([seen], [two], noise, FIX)[0].differences else None
     if type(one) is not type(two) or one != two:
         return f"was {_short(one)}, now {_short(two)}"
