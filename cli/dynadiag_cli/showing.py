@@ -157,15 +157,27 @@ def write_page(told: Callable[[], Document], directory: Path, name: str = "repor
         print(f"dynadiag: {name} failed; please report this:\n{traceback.format_exc()}", file=sys.stderr)
 
 
-def show(told: Document, output: str | None, *, default: IO[str], color: str = "auto", quiet: bool = False) -> None:
-    """Print a document as text: to a file, "-" (stdout), or where it goes by default. `quiet` prints its headlines only."""
+def show(
+    told: Document,
+    form: str,
+    output: str | None = None,
+    *,
+    json: Callable[[], str],
+    default: IO[str],
+    color: str = "auto",
+    quiet: bool = False,
+) -> None:
+    """Print a result as text, md, html or json: to a file, "-" (stdout), or where it goes by default. `quiet` text is its headlines."""
+    from dynadiag.render.html import result_page
+    from dynadiag.render.markdown_text import document
     from dynadiag.render.page import Page, text_of
 
-    if output is not None and output != "-":
-        emit(text_of(told, headlines_only=quiet), output, default)
+    if form == "text" and output in (None, "-"):
+        page = Page(console(sys.stdout if output else default, color))
+        (page.headlines if quiet else page.document)(told)
         return
-    page = Page(console(sys.stdout if output else default, color))
-    (page.headlines if quiet else page.document)(told)
+    writers = {"text": lambda: text_of(told, headlines_only=quiet), "md": lambda: document(told), "html": lambda: result_page.render(told)}
+    emit((writers | {"json": json})[form](), output, default)
 
 
 def _load(path: Path) -> Run:
@@ -325,10 +337,10 @@ def check_output(output: str | None) -> None:
 
 
 def emit(text: str, output: str | None, default: IO[str]) -> None:
-    """Write a text to a file, to stdout ("-") or to where it goes by default."""
+    """Write a text, ending in a line break, to a file, to stdout ("-") or to where it goes by default."""
+    text = text if text.endswith("\n") or not text else text + "\n"
     if output is None or output == "-":
-        stream = sys.stdout if output else default
-        stream.write(text if text.endswith("\n") or not text else text + "\n")
+        (sys.stdout if output else default).write(text)
         return
     try:
         write_file(Path(output), text)

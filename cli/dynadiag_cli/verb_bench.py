@@ -123,15 +123,17 @@ def bench(
     Each arm is a process of its own; they take turns in random order, and the baseline runs twice (A/A), so that noise is measured, not
     guessed. No speed counts before the results are checked. The exit status is 1 when an arm is SLOWER, WRONG or VACUOUS.
     """
+    from dynadiag.bench import json_result
     from dynadiag.bench.arms import ScriptCall, parse_arms, parse_variants
     from dynadiag.bench.regression import read_base
     from dynadiag.bench.round_loop import BenchOptions
     from dynadiag.bench.rounds import Budget
     from dynadiag.bench.session import bench as run
+    from dynadiag.bench.show import document_of
     from dynadiag.record.guardian import guarded
     from dynadiag.scratch import scratch
     from dynadiag.torch_compat.versions import require_in
-    from dynadiag_cli.showing import open_page
+    from dynadiag_cli.showing import open_page, show
 
     _refuse_launchers(target)
     versions = after is not None or revision is not None
@@ -169,7 +171,8 @@ def bench(
         _write(result, directory)
         print(f"dynadiag: wrote {directory / 'bench.json'}, bench.svg and report.html", file=sys.stderr)
     finally:
-        _print(result, Format.json if as_json else output_format, color)
+        form = "json" if as_json else output_format.value
+        show(document_of(result), form, json=lambda: json_result.dumps(result), default=sys.stdout, color=color)
     if open_report:
         open_page(directory)
     worse = base is not None and not result.interrupted and _regressed(result, base)
@@ -316,18 +319,6 @@ def _write(result: BenchResult, directory: Path) -> None:
     except OSError as error:
         raise OutputError(f"{directory} cannot be written: {error.strerror}") from None
     write_page(lambda: document_of(result, command_line()), directory)
-
-
-def _print(result: BenchResult, output_format: Format, color: Color) -> None:
-    from dynadiag.bench import json_result
-    from dynadiag.bench.show import document_of
-    from dynadiag.render.markdown_text import document
-    from dynadiag_cli.showing import show
-
-    if output_format is Format.text:
-        show(document_of(result), None, default=sys.stdout, color=color)
-    else:
-        print(json_result.dumps(result) if output_format is Format.json else document(document_of(result)), end="")
 
 
 def _regressed(result: BenchResult, base: object) -> bool:

@@ -15,7 +15,6 @@ from dynadiag.trace.sources import is_recording, recording_at
 from dynadiag_cli.command_line import RECORDING, REPORT
 
 if TYPE_CHECKING:
-    from dynadiag.diff.result import DiffResult
     from dynadiag.record import RecordOptions
     from dynadiag.revisions import Copy
 
@@ -79,6 +78,7 @@ def diff(
     called. Exit status: 0 nothing is worse, 1 something is, 2 usage or an unreadable run, 5 nothing was compiled in either.
     """
     from dynadiag.diff.compare import compare
+    from dynadiag.diff.show import as_json, document_of
     from dynadiag_cli import showing
 
     showing.check_output(output)
@@ -86,7 +86,9 @@ def diff(
     old, new = _recorded(target, git, python, old_python, timeout_s) if recorded else _read(target)
     with showing.without_gc():
         result = compare(showing.read_report(old), showing.read_report(new), old_path=str(old), new_path=str(new))
-    _print(result, output_format, output, quiet=quiet, default_is_stderr=recorded)
+    told = document_of(result, beside=output_format is Format.html)
+    default = sys.stderr if recorded else sys.stdout
+    showing.show(told, output_format.value, output, json=lambda: as_json(result), default=default, quiet=quiet)
     raise typer.Exit(result.exit_status)
 
 
@@ -152,14 +154,3 @@ def _say_strays(directory: Path, copy: Copy) -> None:
     if strays:
         shown = ", ".join(str(Path(one).relative_to(copy.top)) for one in strays[:3])
         print(f"dynadiag: imported from the working tree, not from the revision, so not compared: {shown}", file=sys.stderr)
-
-
-def _print(result: DiffResult, output_format: Format, output: str | None, *, quiet: bool, default_is_stderr: bool) -> None:
-    from dynadiag.diff import show
-    from dynadiag_cli import showing
-
-    if output_format is Format.text:
-        written = show.as_text(result, quiet=quiet)
-    else:
-        written = {Format.md: show.as_markdown, Format.json: show.as_json, Format.html: show.as_page}[output_format](result)
-    showing.emit(written, output, sys.stderr if default_is_stderr else sys.stdout)

@@ -70,6 +70,7 @@ def parity(
     comparable.
     """
     from dynadiag.parity.session import OfflineOptions, replay_recording
+    from dynadiag.parity.showing import document_of
     from dynadiag.record.guardian import guarded
     from dynadiag.torch_compat.versions import require, require_in
     from dynadiag_cli import showing
@@ -99,7 +100,8 @@ def parity(
     with progress("replaying graphs") as advance:
         result = replay_recording(directory, options, advance=advance)
     _write(result, directory)
-    _print(result, output_format, output, quiet=quiet, default_is_stderr=recording is None)
+    default = sys.stderr if recording is None else sys.stdout
+    showing.show(document_of(result), output_format.value, output, json=lambda: _json(result), default=default, quiet=quiet)
     if open_report:
         showing.open_page(directory, _PAGE)
     if result.wrong:
@@ -172,17 +174,3 @@ def _json(result: ParityResult) -> str:
     from dynadiag.render import finite_json
 
     return finite_json.dumps(result.to_json(dynadiag.__version__), indent=2) + "\n"
-
-
-def _print(result: ParityResult, output_format: Format, output: str | None, *, quiet: bool, default_is_stderr: bool) -> None:
-    from dynadiag.parity.showing import document_of
-    from dynadiag.render.markdown_text import document
-    from dynadiag_cli.showing import emit, show
-
-    default = sys.stderr if default_is_stderr else sys.stdout
-    if output_format is Format.json:
-        emit(_json(result), output, default)
-    elif output_format is Format.md:
-        emit(document(document_of(result)), output, default)
-    else:
-        show(document_of(result), output, default=default, quiet=quiet)

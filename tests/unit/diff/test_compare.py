@@ -12,6 +12,9 @@ from dynadiag.diff.compare import compare
 from dynadiag.errors import NothingFoundError
 from dynadiag.model import report as r
 from dynadiag.model import run as m
+from dynadiag.render.html import result_page
+from dynadiag.render.markdown_text import document
+from dynadiag.render.page import text_of
 from tests.unit.gate.gate_builders import CALL, PRINT, finding, graph_break, location, mutation, report, run
 
 ROOT = Path(__file__).parents[3]
@@ -35,23 +38,23 @@ def test_equal_runs_are_no_difference_though_lines_moved():
     moved = replace(moved, functions=(replace(moved.functions[0], line=110),))
     result = compared(report(), report(moved, breaks=((1, location(112, PRINT.code)),)))
     assert (told(result), result.same["break"], result.exit_status) == ([], 1, 0)
-    assert show.headline(result) == "No difference in what was found"
+    assert show.headline(result).text == "No difference in what was found"
 
 
 def test_what_came_is_worse_and_what_went_is_not():
     one, two = report(), report(breaks=((1, CALL),))
     assert told(compared(one, two)) == [("break", "gained", "GB0059", True), ("break", "lost", "GB0059", False)]
     assert compared(one, two).exit_status == 1
-    assert show.headline(compared(one, two)) == "Worse: 1 graph break came"
+    assert show.headline(compared(one, two)).text == "Worse: 1 graph break came"
     assert compared(one, report(breaks=())).exit_status == 0
-    assert show.headline(compared(one, report(breaks=()))) == "Better: 1 of what was found before is gone or less"
+    assert show.headline(compared(one, report(breaks=()))).text == "Better: 1 of what was found before is gone or less"
 
 
 def test_more_recompiles_of_one_function_are_worse_and_fewer_better():
     of = run()
     worse = compared(recompiled(of, 2), recompiled(of, 5))
     assert told(worse) == [("recompile", "worse", "DR02", True)] and worse.changes[0].counts == (2, 5)
-    assert show.headline(worse) == "Worse: 1 function recompiled more often"
+    assert show.headline(worse).text == "Worse: 1 function recompiled more often"
     assert told(compared(recompiled(of, 5), recompiled(of, 2))) == [("recompile", "better", "DR02", False)]
 
 
@@ -127,7 +130,7 @@ def test_graphs_without_text_are_compared_by_their_operators():
         ("gained", None, "g7", {"sin": 1}, {}),
         ("changed", "g1", "g6", {"mm": 1}, {"gelu": 1}),
     ]
-    assert show.headline(result) == "Nothing is worse; graphs differ"
+    assert show.headline(result).text == "Nothing is worse; graphs differ"
 
 
 def rich():
@@ -154,21 +157,22 @@ def test_json_follows_its_schema():
 
 def test_texts_from_a_log_stay_texts_in_every_format():
     result = rich()
-    text, markdown, page = show.as_text(result), show.as_markdown(result), show.as_page(result)
+    told = show.document_of(result)
+    text, markdown, page = text_of(told), document(told), result_page.render(show.document_of(result, beside=True))
     for written in (text, markdown, page):
         assert "\x1b" not in written and "\u202e" not in written and "7 * 7" in written.replace("\\", "")
     assert "<b>" not in page and page.count("</script>") == page.count("<script>")
     assert all(len(line) < 1300 for line in text.splitlines())
-    for name, _ in show._NAMES.values():
+    for name, _ in show._KINDS.values():
         assert name in text and name in markdown and name in page
 
 
 def test_a_page_has_both_sides_of_each_change():
-    page = show.as_page(compared(report(), report(breaks=((1, CALL),))))
+    page = result_page.render(show.document_of(compared(report(), report(breaks=((1, CALL),))), beside=True))
     assert "train.py:12 in step" in page and "train.py:14 in step" in page
     assert "<code>return helper(y)</code>" in page and "Content-Security-Policy" in page
 
 
 def test_quiet_text_is_the_verdict_and_the_doubts():
-    lines = show.as_text(rich(), quiet=True).splitlines()
-    assert lines[0].startswith("Worse: ") and lines[1].startswith("  old  ") and lines[3].startswith("note: ")
+    lines = text_of(show.document_of(rich()), headlines_only=True).splitlines()
+    assert lines[0].startswith("Worse: ") and lines[1].startswith("note: ")

@@ -36,14 +36,14 @@ def diff(*words):
 
 def test_two_runs_and_their_exit_status(runs):
     status, out = diff("broken", "cured")
-    assert status == 0 and out.startswith("Better: 1 of what was found before is gone or less\n")
-    assert "  - GB0059 train.py:5 in f: Failed to trace builtin operator\n      print(" in out
+    assert status == 0 and "\n\nBetter: 1 of what was found before is gone or less\n" in out
+    assert "  gone GB0059 Failed to trace builtin operator\n       old  train.py:5 in f: print(" in out
     assert diff("cured", "broken")[0] == 1
     assert diff("broken", "broken") == (0, diff("broken", "broken")[1])
 
 
 @pytest.mark.parametrize(
-    ("form", "begin"), [("text", "Worse"), ("md", "### dynadiag diff: Worse"), ("json", "{"), ("html", "<!doctype html>")]
+    ("form", "begin"), [("text", "dynadiag diff\nold: cured"), ("md", "# dynadiag diff\n"), ("json", "{"), ("html", "<!doctype html>")]
 )
 def test_every_format_goes_to_stdout_or_a_file(runs, form, begin):
     status, out = diff("cured", "broken", "--format", form)
