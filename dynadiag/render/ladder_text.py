@@ -38,14 +38,14 @@ def print_ladder(
     left = rows
     for number, one in enumerate(shown[:functions]):
         lines = list(folded(one.rungs))
-        if left is not None and number and len(lines) > left:
+        if left is not None and number and (len(lines) > left or left <= 0):
             functions = number
             break
         _head(one, page, base)
-        for row in lines if left is None else lines[: max(left, 6)]:
+        for row in lines if left is None else lines[:left]:
             _fold(row, one, page) if isinstance(row, Fold) else _row(row, one, page)
         if left is not None:
-            _more(len(lines) - max(left, 6), page)
+            _more(len(lines) - left, page)
             left -= len(lines)
     if functions is not None and total > functions:
         page.line(f"{wording.plural(total - functions, 'more function')}: --full", prefix="    ", style="dim")

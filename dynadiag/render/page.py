@@ -23,11 +23,12 @@ _STYLES: Mapping[Tone, str] = {"plain": "", "good": "green", "bad": "red", "uncl
 class Page:
     """Writes to `console`, whose encoding decides what it can show: other characters become "?".
 
-    `links`: codes are links to their pages, for a terminal (OSC 8).
+    `links`: codes are links to their pages, for a terminal (OSC 8). `counts_only`: lines are counted and not printed.
     """
 
     console: Console
     links: bool = False
+    counts_only: bool = False
     _width: int = field(init=False)
     _written: list[int] = field(init=False, default_factory=lambda: [0])
 
@@ -74,6 +75,9 @@ class Page:
             if opened and row.cell_len + len(between) + part.cell_len > self.width:
                 self._row(row.append(between.rstrip(), style), hang)
                 row, opened = Text(hang), False
+            elif not opened and row.plain.strip() and row.cell_len + part.cell_len > self.width:
+                self._row(row, hang)
+                row = Text(hang)
             row = Text.assemble(row, *([(between, style)] if opened else []), part)
             opened = True
         self._row(row, hang)
@@ -86,7 +90,7 @@ class Page:
 
     def measured(self, write: Callable[[Page], None]) -> int:
         """How many lines it would write on a page as wide."""
-        scratch = Page(Console(file=io.StringIO(), width=self.width))
+        scratch = Page(Console(file=io.StringIO(), width=self.width), counts_only=True)
         write(scratch)
         return scratch.lines
 
@@ -159,6 +163,8 @@ class Page:
 
     def _emit(self, row: Text, *, whole: bool = False) -> None:
         self._written[0] += 1
+        if self.counts_only:
+            return
         row.rstrip()
         if row.cell_len > self.width and not whole:
             row.truncate(self.width, overflow="crop")

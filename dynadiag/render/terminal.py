@@ -16,6 +16,7 @@ from rich.text import Text
 from dynadiag.model.report import Report
 from dynadiag.render import mutation_words as words
 from dynadiag.render import wording
+from dynadiag.render.brief import BRIEF_LIMIT, BRIEF_LINES, write_summary
 from dynadiag.render.json_report import NO_COMPILE_TIME, NO_MUTATION_PASS
 from dynadiag.render.ladder_builder import ladder
 from dynadiag.render.ladder_text import print_ladder
@@ -23,8 +24,6 @@ from dynadiag.render.page import Page
 from dynadiag.render.sanitise import clean, clean_block
 from dynadiag.render.sections import Detail, mutations, sections
 from dynadiag.render.summary import (
-    BRIEF_LIMIT,
-    BRIEF_LINES,
     circumstances,
     no_findings,
     severities,
@@ -32,7 +31,6 @@ from dynadiag.render.summary import (
     write_failed_passes,
     write_files,
     write_opening,
-    write_summary,
     write_verdict,
 )
 from dynadiag.render.terminal_findings import print_finding
@@ -97,7 +95,7 @@ def print_summary(
 ) -> None:
     """Print what to know first: the counts that are not zero, the most expensive findings, what is left out, and what to type next.
 
-    The parameters are those of `print_report`; `lines`: how many in all, as long as a finding is shown; `log`: what was read.
+    The parameters are those of `print_report`; `lines`: how many in all; `log`: what was read.
     """
     base = base or _current_folder()
     folder = _folder(report, base, directory)

@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.style import Style
 from rich.text import Text
 
+from dynadiag.facts.wording import short_place
 from dynadiag.model.location import Location
 from dynadiag.model.report import Advice, Finding, GraphBreak, Report
 from dynadiag.render import wording
@@ -27,7 +28,7 @@ _LISTS_GRAPHS = re.compile(r"^(?:graphs before it|after it): ")
 
 def print_brief(finding: Finding, report: Report, page: Page, *, base: Path | None) -> None:
     """Print what to know first of a finding: its line, the beginning of why, what to change, and the cost where it was measured."""
-    _head(finding, report, page, base=base, limit=_BRIEF_SITES)
+    _head(finding, report, page, base=base, limit=_BRIEF_SITES, said=finding.why)
     site = _site(finding, report)
     unadvised = f" Nothing is advised: {site.unadvised}." if site is not None and site.unadvised and not finding.fix else ""
     _labelled(page, "why", clean_block(f"{_beginning(finding.why)}{unadvised}", lines=6))
@@ -71,10 +72,13 @@ def print_finding(finding: Finding, report: Report, page: Page, *, verbose: bool
         _details(site, page)
 
 
-def _head(finding: Finding, report: Report, page: Page, *, base: Path | None, limit: int | None, verbose: bool = False) -> None:
+def _head(
+    finding: Finding, report: Report, page: Page, *, base: Path | None, limit: int | None, verbose: bool = False, said: str = ""
+) -> None:
+    """Title, line, and the lines of libraries that are not `said` elsewhere."""
     page.line(_title(finding, page), hang="    ")
     _source_line(finding.where, page, base)
-    _inner_sites(finding, report, page, base=None if verbose else base, limit=limit)
+    _inner_sites(finding, report, page, base=None if verbose else base, limit=limit, said=said)
 
 
 def _title(finding: Finding, page: Page) -> Text:
@@ -89,11 +93,15 @@ def _site(finding: Finding, report: Report) -> GraphBreak | None:
     return next((known[name] for name in finding.evidence if name in known), None)
 
 
-def _inner_sites(finding: Finding, report: Report, page: Page, *, base: Path | None, limit: int | None) -> None:
-    """The lines of libraries where Dynamo stopped, with torch's ids and counts where they are several."""
+def _inner_sites(finding: Finding, report: Report, page: Page, *, base: Path | None, limit: int | None, said: str) -> None:
+    """The lines of libraries where Dynamo stopped, with torch's ids and counts where they are several; none that was `said`."""
     known = wording.evidence_breaks(report)
     sites = [known[name] for name in finding.evidence if name in known]
-    inner = [site for site in sites if site.torch_frame is not None and not _same_place(site.torch_frame, finding.where)]
+    inner = [
+        site
+        for site in sites
+        if site.torch_frame is not None and not _same_place(site.torch_frame, finding.where) and short_place(site.torch_frame) not in said
+    ]
     for site in inner[:limit]:
         where = site.torch_frame
         if where is not None:

@@ -1,0 +1,180 @@
+"""The report in brief: as much as fits a screen of the ladder and the most expensive findings, what is left out, and what to type next."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from rich.text import Text
+
+from dynadiag.facts.wording import script_arguments, unique
+from dynadiag.masking import MASK
+from dynadiag.model.applied_advice import OPTIONS, REWRITES
+from dynadiag.model.report import Finding, Report
+from dynadiag.render import parity_words, wording
+from dynadiag.render.ladder import Ladder
+from dynadiag.render.ladder_builder import ladder
+from dynadiag.render.ladder_text import ROWS_SHOWN, print_ladder
+from dynadiag.render.page import Page
+from dynadiag.render.sanitise import clean, clean_block
+from dynadiag.render.summary import LABEL, no_findings, severities, write_files, write_opening
+from dynadiag.render.terminal_findings import print_brief, print_head
+from dynadiag.rules.rule import is_known
+
+BRIEF_LIMIT = 3
+BRIEF_LINES = 45
+_NOTES = 2
+_FEWEST_ROWS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """What stands below the opening: so many rows of the ladder (0: none) and notes, and findings, in whole or title and place alone."""
+
+    rows: int = ROWS_SHOWN
+    notes: int = _NOTES
+    findings: tuple[tuple[Finding, bool], ...] = ()
+
+
+_SHORTER = (
+    *((rows, _NOTES, True) for rows in range(ROWS_SHOWN, _FEWEST_ROWS - 1, -1)),
+    *((_FEWEST_ROWS, notes, True) for notes in range(_NOTES - 1, -1, -1)),
+    *((rows, 0, True) for rows in range(_FEWEST_ROWS - 1, 2, -1)),
+    *((rows, 0, False) for rows in (_FEWEST_ROWS, 3, 0)),
+)
+"""Rows, notes, and whether the first finding is there in whole: what is given up in turn until it fits."""
+
+
+def write_summary(
+    report: Report,
+    page: Page,
+    *,
+    limit: int | None = BRIEF_LIMIT,
+    lines: int | None = BRIEF_LINES,
+    base: Path,
+    folder: str | None,
+    log: Path | None = None,
+) -> None:
+    """Write the parts in their order, no more `lines` than asked for and at most `limit` findings (None for either: all).
+
+    `folder` is where the report's files are; where there are none, `log` is the log that was read.
+    """
+    write_opening(report, page)
+    page.blank()
+    below = _Below(report=report, found=ladder(report), base=base, folder=folder, log=log)
+    whole = _Plan(findings=tuple((finding, True) for finding in report.findings[:limit]))
+    below.write(whole if lines is None else below.fitting(page, limit=limit, lines=lines - page.lines), page)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Below:
+    """All that stands below the opening of one report. `folder` and `log` are those of `write_summary`."""
+
+    report: Report
+    found: Ladder
+    base: Path
+    folder: str | None
+    log: Path | None
+
+    def write(self, plan: _Plan, page: Page) -> None:
+        """The ladder, the findings and the closing lines of a plan."""
+        if plan.rows and print_ladder(self.found, page, base=self.base, rows=plan.rows):
+            page.blank()
+        if self.report.findings:
+            page.line(severities(self.report), style="bold")
+        else:
+            no_findings(self.report, page)
+        for finding, whole in plan.findings:
+            page.blank()
+            if whole:
+                print_brief(finding, self.report, page, base=self.base)
+            else:
+                print_head(finding, page, base=self.base)
+        self._closing(plan, page)
+
+    def fitting(self, page: Page, *, limit: int | None, lines: int) -> _Plan:
+        """The plan with the most in so many lines: the first finding in whole if it can be, and the next ones as long as there is room."""
+
+        def fits(plan: _Plan) -> bool:
+            return page.measured(partial(self.write, plan)) <= lines
+
+        wanted = self.report.findings[:limit]
+        plans = [_Plan(rows=rows, notes=notes, findings=tuple((one, whole) for one in wanted[:1])) for rows, notes, whole in _SHORTER]
+        plan = next(filter(fits, plans), plans[-1])
+        for finding in wanted[1:]:
+            longer = [replace(plan, findings=(*plan.findings, (finding, whole))) for whole in (True, False)]
+            wider = next(filter(fits, longer), None)
+            if wider is None:
+                break
+            plan = wider
+        return plan
+
+    def _closing(self, plan: _Plan, page: Page) -> None:
+        notes = wording.notes(self.report)
+        rows = [("", clean(row)) for row in _parity(self.report)] + [("note: ", clean(note, limit=240)) for note in notes[: plan.notes]]
+        if rows:
+            page.blank()
+        for label, row in rows:
+            page.line(row, prefix=label)
+        write_files(self.report, page, self.folder)
+        hidden = list(_hidden(self.report, plan.findings, len(notes) - plan.notes))
+        looked_up = tuple(unique(finding.code for finding, _ in plan.findings if is_known(finding.code)))
+        if looked_up:
+            page.whole(f"dynadiag rule {' '.join(looked_up)}", prefix="more on a code: ")
+        if hidden:
+            read = self.folder if self.log is None else str(self.log)
+            full = "--full" if read is None or clean_block(read) != read else f"`{shlex.join(('dynadiag', 'explain', '--full', read))}`"
+            page.line(f"{full} also shows {', '.join(hidden)}.")
+        _next(self.report, page)
+        if self.folder is None and self.log is not None and clean_block(str(self.log)) == str(self.log):
+            page.whole(shlex.join(("dynadiag", "explain", "--open", str(self.log))), prefix=Text("page  ", style=LABEL))
+
+
+def _parity(report: Report) -> Iterator[str]:
+    if report.parity is not None:
+        yield f"Parity: {parity_words.verdict(report.parity)}"
+    if report.replayed is not None:
+        yield f"Could happen: {parity_words.could_happen(report.replayed)}"
+
+
+def _hidden(report: Report, shown: Sequence[tuple[Finding, bool]], notes: int) -> Iterator[str]:
+    """What the summary leaves out, each kind with its count."""
+    yield from (wording.plural(count, f"more {name}") for name, count in wording.by_severity(report.findings[len(shown) :]))
+    if titles := unique(finding.code for finding, whole in shown if not whole):
+        yield f"the rest of {', '.join(clean(code, limit=40) for code in titles)}"
+    tables = {
+        "recompiled value": len(report.transitions),
+        "fallback": len(report.fallbacks),
+        "mutation": len(report.mutations),
+        "graph": len(report.run.graphs),
+        "rank difference": len(report.ranks),
+        "note": max(0, notes),
+    }
+    yield from (wording.plural(count, name) for name, count in tables.items() if count)
+
+
+def _next(report: Report, page: Page) -> None:
+    """The command to type after the findings were read; nothing where the recorded command line is not known, or not shown as it is."""
+    command = script_arguments(report.run)
+    script = shlex.join(command or ())
+    if not script or MASK in script or not report.findings or clean_block(script) != script:
+        return
+    if _advised(report.findings, "minify"):
+        page.whole(f"dynadiag minify {script}", prefix=Text("next  ", style=LABEL))
+    elif not script.startswith("-") and _is_applied(report):
+        page.whole(f"dynadiag fix {script}", prefix=Text("next  ", style=LABEL))
+    elif any(finding.fix for finding in report.findings):
+        page.whole(f"change a line, then dynadiag explain {script}", prefix=Text("next  ", style=LABEL))
+
+
+def _is_applied(report: Report) -> bool:
+    """Whether `dynadiag fix` would try something: it applies an advice for a warning, and the program compiles in one process."""
+    slugs = {advice.slug for finding in report.findings if finding.severity != "note" for advice in finding.fix}
+    return report.summary.processes == 1 and not slugs.isdisjoint(REWRITES | OPTIONS)
+
+
+def _advised(findings: Sequence[Finding], slug: str) -> bool:
+    return any(advice.slug == slug for finding in findings for advice in finding.fix)

@@ -1,0 +1,81 @@
+"""The report in brief fits a screen whatever there is to say, and counts what it leaves out."""
+
+import re
+from dataclasses import replace
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dynadiag.model.report import Advice
+from tests.gold import sample_report as samples
+
+SENTENCES = st.integers(0, 60).map(lambda count: "Some words of a clause; " * count)
+CODE = st.integers(0, 30).map(lambda count: "\n".join(f"line({at})" for at in range(count)) or None)
+
+
+@st.composite
+def advice(draw):
+    return Advice(
+        slug="a", text=draw(SENTENCES), before=draw(CODE), after=draw(CODE), imports=("import torch",) * draw(st.integers(0, 3)),
+        follows=draw(st.booleans()),
+    )  # fmt: skip
+
+
+@st.composite
+def reports(draw):
+    """The sample with any number of findings, lines with breaks in several functions, graphs, notes and reasons."""
+    report = samples.sample_report()
+    findings = tuple(
+        replace(
+            draw(st.sampled_from(report.findings)),
+            id=f"n{at}",
+            fingerprint=f"fp{at}",
+            code=f"DX{at:02}",
+            title=draw(st.sampled_from(["short", "many words " * 40])),
+            why=draw(SENTENCES),
+            fix=tuple(draw(st.lists(advice(), max_size=5))),
+        )
+        for at in range(draw(st.integers(0, 12)))
+    )
+    sites = tuple(
+        samples.break_site(f"b{at}", "GB0059", place, place, 3, (f"f{at % 5}",))
+        for at in range(draw(st.integers(0, 60)))
+        for place in [samples.loc(10 + at, f"x = y({at})", function=f"f{at % draw(st.integers(1, 4))}")]
+    )
+    graphs = tuple(samples.graph(at, f"f{at % 5}", "dynamo", 7) for at in range(draw(st.integers(0, 40))))
+    notes = tuple(draw(st.lists(SENTENCES, max_size=8)))
+    skipped = tuple(replace(report.fallbacks[0], id=f"x{at}", reason=f"reason {at} " * 20) for at in range(draw(st.integers(1, 20))))
+    empty = draw(st.booleans())
+    report = samples.empty_report() if empty else report
+    return replace(
+        report,
+        run=replace(report.run, graphs=() if empty else graphs),
+        findings=findings,
+        graph_breaks=() if empty else sites,
+        notes=notes,
+        fallbacks=skipped,
+    )
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(report=reports(), width=st.integers(80, 160))
+def test_the_summary_fits_a_screen_and_no_finding_is_lost_unsaid(show, report, width):
+    text = show(report, summary=True, width=width)
+    assert len(text.rstrip("\n").split("\n")) <= 45
+    shown = len(re.findall(r"^(?:error|warning|note) DX\d\d", text, re.MULTILINE))
+    more = re.findall(r"(\d+) more (?:error|warning|note)s?[,. ]", " ".join(text.split()))
+    assert shown + sum(map(int, more)) >= len(report.findings)
+
+
+def test_a_line_of_a_library_that_the_reason_names_is_not_shown_again(show):
+    report = samples.sample_report()
+    told = replace(report.findings[1], why="1 event at _tensor.py:634.")
+    shown, hidden = (show(replace(report, findings=(one,)), summary=True) for one in (report.findings[1], told))
+    assert "torch.autograd.backward(" in shown and "torch.autograd.backward(" not in hidden
+    assert "torch.autograd.backward(" in show(replace(report, findings=(told,)))
+
+
+def test_how_the_program_ended_is_not_folded_for_a_long_command(show):
+    report = samples.sample_report()
+    run = replace(report.run, info=replace(report.run.info, command=("python", f"{'long' * 18}.py")))
+    assert f"{'long' * 18}.py\n  exit 0 | torch" in show(replace(report, run=run), summary=True)
