@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import re
 from pathlib import Path
 from typing import Any
@@ -14,26 +13,12 @@ from dynadiag.errors import DynadiagError, UsageError
 from dynadiag.trace.sources import is_recording
 
 MODE = "dynadiag.target_mode"
-LONGEST_S = 2_000_000
-"""For options in seconds: poll(2) counts milliseconds in 31 bits, 24 days."""
-
-
-RECORDING, REPORT, ANALYSIS = "Recording", "What is printed", "What is analysed"
-"""Headings of `--help` under which options stand (`rich_help_panel`); those without one come first."""
 _PYDANTIC = (
     (re.compile(r"^Value error, "), ""),
     (re.compile(r"^Input should be a valid integer\b.*"), "not a whole number."),
     (re.compile(r"^Input should be a valid number\b.*"), "not a number."),
     (re.compile(r"^Input should be "), "should be "),
 )
-
-
-class Color(enum.StrEnum):
-    """When the text has colours."""
-
-    auto = "auto"
-    always = "always"
-    never = "never"
 
 
 class Command(TyperCommand):

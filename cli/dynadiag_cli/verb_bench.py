@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import os
 import sys
 import time
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dynadiag.errors import OutputError, UsageError
-from dynadiag_cli.command_line import LONGEST_S, Color
+from dynadiag_cli.options import LONGEST_S, AsFormat, Color, Force, Format, InColor, Open, Out
 from dynadiag_cli.progress import StatusLine, on_one_line
 
 if TYPE_CHECKING:
@@ -30,14 +29,6 @@ EXAMPLES = """Examples:
 """
 _REDRAW_S = 0.2
 _LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "mpirun", "horovodrun")
-
-
-class Format(enum.StrEnum):
-    """What the result is printed as."""
-
-    text = "text"
-    json = "json"
-    md = "md"
 
 
 def bench(
@@ -70,7 +61,7 @@ def bench(
         ),
     ] = None,
     prices: Annotated[
-        bool, typer.Option("--prices", help="Measure what each graph break costs per call; compiles a graph a place more.")
+        bool, typer.Option("--prices", help="Measure what each graph break costs per call; compiles extra graphs for it.")
     ] = False,
     variants: Annotated[
         list[str] | None,
@@ -109,14 +100,12 @@ def bench(
     remeasure: Annotated[
         bool, typer.Option("--remeasure", help="Measure the device's ceilings again instead of using the stored ones.")
     ] = False,
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Where to write the files [default: dynadiag-runs/NNNN-bench-<name>].")
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace DIR if dynadiag created it.")] = False,
-    output_format: Annotated[Format, typer.Option("--format", "-f", help="Output format.")] = Format.text,
+    out: Out = None,
+    force: Force = False,
+    output_format: AsFormat = Format.text,
     as_json: Annotated[bool, typer.Option("--json", help="Print bench.json, as --format json does.")] = False,
-    color: Annotated[Color, typer.Option("--color", help="When to colour the text.")] = Color.auto,
-    open_report: Annotated[bool, typer.Option("--open", help="Open report.html in a browser afterwards.")] = False,
+    color: InColor = Color.auto,
+    open_report: Open = False,
 ) -> None:
     """Tell whether the compiled step is faster on this machine, and whether its results are still correct.
 

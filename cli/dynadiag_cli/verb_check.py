@@ -11,7 +11,8 @@ import typer
 
 from dynadiag.errors import OutputError, UnreadableInputError, UsageError
 from dynadiag.trace.sources import is_recording, recording_at
-from dynadiag_cli.command_line import MODE, RECORDING
+from dynadiag_cli.command_line import MODE
+from dynadiag_cli.options import REPORT, Force, Out, Output, Python, StopWhenStable, Timeout
 
 if TYPE_CHECKING:
     from dynadiag.gate.formats import Shown
@@ -25,7 +26,7 @@ EXAMPLES = """Examples:
 
   dynadiag check --update-baseline dynadiag-runs/latest
 """
-LIMITS, OUTPUT = "Limits", "What is printed"
+LIMITS = "Limits"
 
 
 class Format(enum.StrEnum):
@@ -67,66 +68,52 @@ def check(
     ] = None,
     no_mutation_copy: Annotated[
         bool | None,
-        typer.Option("--no-mutation-copy/--mutation-copy", rich_help_panel=LIMITS, help="Allow no written input that is copied back."),
+        typer.Option("--no-mutation-copy/--mutation-copy", rich_help_panel=LIMITS, help="Fail when a mutated input is copied back."),
     ] = None,
     min_graphs: Annotated[
-        int | None, typer.Option("--min-graphs", rich_help_panel=LIMITS, metavar="N", min=0, help="Want at least N graphs.")
+        int | None, typer.Option("--min-graphs", rich_help_panel=LIMITS, metavar="N", min=0, help="Require at least N graphs.")
     ] = None,
     min_compiled: Annotated[
         float | None,
         typer.Option(
-            "--min-compiled", rich_help_panel=LIMITS, metavar="SHARE", min=0, max=1, help="Want this share of a call's operators in graphs."
+            "--min-compiled",
+            rich_help_panel=LIMITS,
+            metavar="SHARE",
+            min=0,
+            max=1,
+            help="Require this share of a call's operators to run in graphs.",
         ),
     ] = None,
     fail_on: Annotated[
         FailOn | None,
         typer.Option(
-            "--fail-on", rich_help_panel=LIMITS, help="Fail on findings of this severity that no limit counts. [default: warning]"
+            "--fail-on", rich_help_panel=LIMITS, help="Fail on findings of at least this severity that no limit covers. [default: warning]"
         ),
     ] = None,
     baseline: Annotated[
         Path | None,
-        typer.Option("--baseline", rich_help_panel=LIMITS, metavar="FILE", help="Let through the problems that FILE lists."),
+        typer.Option("--baseline", rich_help_panel=LIMITS, metavar="FILE", help="Accept the problems that FILE lists."),
     ] = None,
     update_baseline: Annotated[
         bool,
         typer.Option(
             "--update-baseline",
             rich_help_panel=LIMITS,
-            help="Take out of the baseline what is gone; a program that it does not list is added [default FILE: dynadiag-baseline.json].",
+            help="Remove from the baseline what no longer occurs, or add a new program to it [default FILE: dynadiag-baseline.json].",
         ),
     ] = False,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", rich_help_panel=RECORDING, metavar="DIR", help="The run directory [default: dynadiag-runs/NNNN-<script>]."),
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", rich_help_panel=RECORDING, help="Replace DIR if dynadiag created it.")] = False,
-    python: Annotated[
-        str | None, typer.Option("--python", rich_help_panel=RECORDING, metavar="PATH", help="The script's Python interpreter.")
-    ] = None,
-    timeout_s: Annotated[
-        float | None,
-        typer.Option("--timeout", rich_help_panel=RECORDING, metavar="S", min=0, help="End the script after S seconds, and still check."),
-    ] = None,
-    stop_when_stable_s: Annotated[
-        float | None,
-        typer.Option(
-            "--stop-when-stable",
-            rich_help_panel=RECORDING,
-            metavar="S",
-            min=0,
-            help="End the script once nothing new has compiled for S seconds.",
-        ),
-    ] = None,
-    output_format: Annotated[Format, typer.Option("--format", "-f", rich_help_panel=OUTPUT, help="Output format.")] = Format.concise,
-    output: Annotated[
-        str | None, typer.Option("--output", "-o", rich_help_panel=OUTPUT, metavar="FILE", help="Write to FILE (- is stdout).")
-    ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", rich_help_panel=OUTPUT, help="Print no summary on stderr.")] = False,
+    out: Out = None,
+    force: Force = False,
+    python: Python = None,
+    timeout_s: Timeout = None,
+    stop_when_stable_s: StopWhenStable = None,
+    output_format: Annotated[Format, typer.Option("--format", "-f", rich_help_panel=REPORT, help="Output format.")] = Format.concise,
+    output: Output = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", rich_help_panel=REPORT, help="Print no summary on stderr.")] = False,
 ) -> None:
     """Fail when a program breaks its graph, recompiles or runs eagerly more than it may.
 
-    A script is recorded first, as `explain` does. Every error and warning fails, unless a limit counts findings of its kind, a comment
+    A script is recorded first, as `explain` does. Every error and warning fails, unless a limit covers findings of its kind, a comment
     `# dynadiag: allow[GB0123] reason` allows it, or the baseline lists it. Limits and the baseline can also be set in pyproject.toml,
     under [tool.dynadiag.check]. Exit status: 0 passed, 1 failed, 2 usage or an unusable recording, 5 nothing was compiled.
     """

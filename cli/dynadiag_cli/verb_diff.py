@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import enum
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +11,7 @@ import typer
 
 from dynadiag.errors import OutputError, UsageError
 from dynadiag.trace.sources import is_recording, recording_at
-from dynadiag_cli.command_line import RECORDING, REPORT
+from dynadiag_cli.options import RECORDING, REPORT, AsPageFormat, Output, PageFormat, Python, Timeout
 
 if TYPE_CHECKING:
     from dynadiag.record import RecordOptions
@@ -24,15 +23,6 @@ EXAMPLES = """Examples:
 
   dynadiag diff --git HEAD~1 -- train.py --lr 3e-4
 """
-
-
-class Format(enum.StrEnum):
-    """What the comparison is printed as."""
-
-    text = "text"
-    md = "md"
-    json = "json"
-    html = "html"
 
 
 def diff(
@@ -47,10 +37,7 @@ def diff(
         str | None,
         typer.Option("--git", metavar="REV", help="Record SCRIPT as it is in this git revision, then as it is in the working tree."),
     ] = None,
-    python: Annotated[
-        str | None,
-        typer.Option("--python", rich_help_panel=RECORDING, metavar="PATH", help="The interpreter of SCRIPT."),
-    ] = None,
+    python: Python = None,
     old_python: Annotated[
         str | None,
         typer.Option(
@@ -60,21 +47,16 @@ def diff(
             help="Record SCRIPT with this interpreter as the old run: what would another torch change? Alone or with --git.",
         ),
     ] = None,
-    timeout_s: Annotated[
-        float | None,
-        typer.Option("--timeout", rich_help_panel=RECORDING, metavar="S", min=0, help="End each recording after S seconds."),
-    ] = None,
-    output_format: Annotated[Format, typer.Option("--format", "-f", rich_help_panel=REPORT, help="Output format.")] = Format.text,
-    output: Annotated[
-        str | None, typer.Option("--output", "-o", rich_help_panel=REPORT, metavar="FILE", help="Write to FILE (- is stdout).")
-    ] = None,
+    timeout_s: Timeout = None,
+    output_format: AsPageFormat = PageFormat.text,
+    output: Output = None,
     quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", rich_help_panel=REPORT, help="Of the text only the verdict and what cannot be compared.")
+        bool, typer.Option("--quiet", "-q", rich_help_panel=REPORT, help="Print only the verdict and what cannot be compared.")
     ] = False,
 ) -> None:
     """Say what a newer run has gained and lost: graph breaks, recompiles, fallbacks, mutations, graphs, guards, compile time.
 
-    Entries are matched by fingerprints, so that moved lines are no difference, and graphs by their structure, whatever their nodes are
+    Entries are matched by fingerprints, so that moved lines make no difference, and graphs by their structure, whatever their nodes are
     called. Exit status: 0 nothing is worse, 1 something is, 2 usage or an unreadable run, 5 nothing was compiled in either.
     """
     from dynadiag.diff.compare import compare
@@ -86,7 +68,7 @@ def diff(
     old, new = _recorded(target, git, python, old_python, timeout_s) if recorded else _read(target)
     with showing.without_gc():
         result = compare(showing.read_report(old), showing.read_report(new), old_path=str(old), new_path=str(new))
-    told = document_of(result, beside=output_format is Format.html)
+    told = document_of(result, beside=output_format is PageFormat.html)
     default = sys.stderr if recorded else sys.stdout
     showing.show(told, output_format.value, output, json=lambda: as_json(result), default=default, quiet=quiet)
     raise typer.Exit(result.exit_status)

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from dynadiag_cli.options import AsJson
+
 EXAMPLES = """Examples:
 
   dynadiag doctor
@@ -20,7 +22,7 @@ def doctor(
     python: Annotated[
         str | None, typer.Option("--python", metavar="PATH", help="The interpreter whose torch is inspected [default: dynadiag's own].")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Print versions, devices and tools, and what is missing, in a form to paste into an issue.
 

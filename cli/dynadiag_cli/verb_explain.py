@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +10,23 @@ import typer
 
 from dynadiag.errors import UsageError
 from dynadiag.trace.sources import is_recording, recording_at
-from dynadiag_cli.command_line import ANALYSIS, MODE, RECORDING, REPORT, Color
+from dynadiag_cli.command_line import MODE
+from dynadiag_cli.options import (
+    ANALYSIS,
+    RECORDING,
+    REPORT,
+    AsPageFormat,
+    Color,
+    Force,
+    InColor,
+    Open,
+    Out,
+    Output,
+    PageFormat,
+    Python,
+    StopWhenStable,
+    Timeout,
+)
 
 if TYPE_CHECKING:
     from dynadiag.record import RecordResult
@@ -24,15 +39,6 @@ EXAMPLES = """Examples:
 """
 
 
-class Format(enum.StrEnum):
-    """What the report is printed as."""
-
-    text = "text"
-    json = "json"
-    md = "md"
-    html = "html"
-
-
 def explain(
     ctx: typer.Context,
     target: Annotated[
@@ -43,36 +49,11 @@ def explain(
             "a TORCH_TRACE log, a folder of logs, a text log.",
         ),
     ],
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", rich_help_panel=RECORDING, metavar="DIR", help="The run directory [default: dynadiag-runs/NNNN-<script>]."),
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", rich_help_panel=RECORDING, help="Replace DIR if dynadiag created it.")] = False,
-    python: Annotated[
-        str | None,
-        typer.Option(
-            "--python",
-            rich_help_panel=RECORDING,
-            metavar="PATH",
-            help="The script's Python interpreter; dynadiag need not be installed there.",
-        ),
-    ] = None,
-    timeout_s: Annotated[
-        float | None,
-        typer.Option(
-            "--timeout", rich_help_panel=RECORDING, metavar="S", min=0, help="End the script's processes after S seconds, and still report."
-        ),
-    ] = None,
-    stop_when_stable_s: Annotated[
-        float | None,
-        typer.Option(
-            "--stop-when-stable",
-            rich_help_panel=RECORDING,
-            metavar="S",
-            min=0,
-            help="End the script once nothing new has compiled for S seconds.",
-        ),
-    ] = None,
+    out: Out = None,
+    force: Force = False,
+    python: Python = None,
+    timeout_s: Timeout = None,
+    stop_when_stable_s: StopWhenStable = None,
     log_cap_mib: Annotated[
         int, typer.Option("--log-cap", rich_help_panel=RECORDING, metavar="MIB", min=1, help="Size limit for the log of one process.")
     ] = 1024,
@@ -104,19 +85,22 @@ def explain(
             help="Memory limit for copies of one call's inputs (with --parity).",
         ),
     ] = 4096,
-    output_format: Annotated[Format, typer.Option("--format", "-f", rich_help_panel=REPORT, help="Output format.")] = Format.text,
-    output: Annotated[
-        str | None, typer.Option("--output", "-o", rich_help_panel=REPORT, metavar="FILE", help="Write the report to FILE (- is stdout).")
-    ] = None,
+    output_format: AsPageFormat = PageFormat.text,
+    output: Output = None,
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", rich_help_panel=REPORT, help="Print only the verdict, the counts, and how the program ended.")
     ] = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", rich_help_panel=REPORT, help="As --full, with torch's explanations and all stacks.")
     ] = False,
-    color: Annotated[Color, typer.Option("--color", rich_help_panel=REPORT, help="When to colour the text.")] = Color.auto,
+    color: InColor = Color.auto,
     full: Annotated[
-        bool, typer.Option("--full", rich_help_panel=REPORT, help="Print all of why, and the tables of recompiles, mutations, graphs, ...")
+        bool,
+        typer.Option(
+            "--full",
+            rich_help_panel=REPORT,
+            help="Print each finding's full explanation, and the tables of recompiles, mutations, graphs, ...",
+        ),
     ] = False,
     limit: Annotated[
         int | None,
@@ -129,7 +113,7 @@ def explain(
         ),
     ] = None,
     probe: Annotated[
-        bool, typer.Option("--probe/--no-probe", rich_help_panel=ANALYSIS, help="Afterwards analyse what the graphs mutate.")
+        bool, typer.Option("--probe/--no-probe", rich_help_panel=ANALYSIS, help="Analyse afterwards what the graphs mutate.")
     ] = True,
     pictures: Annotated[
         bool, typer.Option("--pictures/--no-pictures", rich_help_panel=REPORT, help="Draw graphs/*.svg into the run directory.")
@@ -152,12 +136,7 @@ def explain(
             help="Also write the compile phases to FILE, for Perfetto and chrome://tracing.",
         ),
     ] = None,
-    open_report: Annotated[
-        bool,
-        typer.Option(
-            "--open", rich_help_panel=REPORT, help="Open report.html in a browser afterwards; for a log it is written to dynadiag-runs/."
-        ),
-    ] = False,
+    open_report: Open = False,
 ) -> None:
     """Say where the graph breaks, what recompiles, what ran eager, why, and what to change.
 
@@ -204,7 +183,7 @@ def explain(
         log_cap_mib,
         cost,
         comparing,
-        announce=not quiet and output_format is Format.text,
+        announce=not quiet and output_format is PageFormat.text,
     )
     if probe and result.directory is not None:
         _probe(result.directory)

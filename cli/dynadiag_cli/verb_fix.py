@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import resource
 import subprocess
 import sys
@@ -15,7 +14,8 @@ import typer
 from dynadiag.errors import NothingFoundError, OutputError, UsageError
 from dynadiag.files import write_file, write_inside
 from dynadiag.trace.sources import find_sources, is_recording, recording_at
-from dynadiag_cli.command_line import LONGEST_S, MODE
+from dynadiag_cli.command_line import MODE
+from dynadiag_cli.options import LONGEST_S, AsFormat, Format, Out
 
 if TYPE_CHECKING:
     from dynadiag.fix.result import FixResult
@@ -29,45 +29,37 @@ EXAMPLES = """Examples:
 """
 
 
-class Format(enum.StrEnum):
-    """What the result is printed as."""
-
-    text = "text"
-    json = "json"
-    md = "md"
-
-
 def fix(
     ctx: typer.Context,
     target: Annotated[
         list[str],
         typer.Argument(metavar="TARGET [ARGS]...", help="A script and its arguments; or a run directory, whose script is still there."),
     ],
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="The run directory for a script [default: dynadiag-runs/NNNN-<script>].")
-    ] = None,
+    out: Out = None,
     force: Annotated[
         bool, typer.Option("--force", help="Replace DIR if dynadiag created it; with --write, also write files that git calls modified.")
     ] = False,
     diff: Annotated[bool, typer.Option("--diff", help="Print only the patch, to stdout.")] = False,
     write: Annotated[bool, typer.Option("--write", help="Change the script's own files.")] = False,
-    unsafe: Annotated[bool, typer.Option("--unsafe", help="Also try changes that give something up; each says what.")] = False,
+    unsafe: Annotated[bool, typer.Option("--unsafe", help="Also try changes with a trade-off; each says what it gives up.")] = False,
     select: Annotated[
-        list[str] | None, typer.Option("--select", metavar="NAME", help="Only for this code, finding or kind of change; repeatable.")
+        list[str] | None,
+        typer.Option("--select", metavar="NAME", help="Apply only fixes for this code, finding or kind of change; repeatable."),
     ] = None,
     ignore: Annotated[
-        list[str] | None, typer.Option("--ignore", metavar="NAME", help="Not for this code, finding or kind of change; repeatable.")
+        list[str] | None,
+        typer.Option("--ignore", metavar="NAME", help="Apply no fixes for this code, finding or kind of change; repeatable."),
     ] = None,
     time_limit_s: Annotated[
         float | None,
         typer.Option("--time-limit", metavar="S", min=1, max=LONGEST_S, help="Try nothing new after S seconds; what is proven is kept."),
     ] = None,
-    output_format: Annotated[Format, typer.Option("--format", "-f", help="Output format.")] = Format.text,
+    output_format: AsFormat = Format.text,
 ) -> None:
     """Apply the advice to a copy of the script, keep what is proven to cure its finding and change nothing else, and write a patch.
 
-    The script is run many times, on its own data and on other data; what its compiled callables give, write and draw is compared with the
-    original in eager. The run directory gets `fixes.patch`, `fixed/`, `fix.json` and `fix.md`; the script's files change only with
+    The script is run many times, on its own data and on other data; what its compiled callables return, write and draw at random is
+    compared with the original in eager. The run directory gets `fixes.patch`, `fixed/`, `fix.json` and `fix.md`; the script's files change only with
     --write. Exit status: 0 every warning is cured and proven, 1 something is left, 2 usage, 3 no torch, 5 nothing was compiled.
     """
     from dynadiag.fix.session import FixOptions

@@ -13,7 +13,7 @@ import typer
 from dynadiag.errors import DynadiagError, NothingFoundError, OutputError, TorchUnsupportedError, UsageError
 from dynadiag.files import read_small, write_inside
 from dynadiag.trace.sources import recording_at
-from dynadiag_cli.command_line import LONGEST_S
+from dynadiag_cli.options import LONGEST_S
 
 if TYPE_CHECKING:
     from dynadiag.fx.standalone import Standalone

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import enum
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from dynadiag_cli.command_line import LONGEST_S, MODE
+from dynadiag_cli.command_line import MODE
+from dynadiag_cli.options import LONGEST_S, Force, Open, Out
 
 EXAMPLES = """Examples:
 
@@ -61,8 +61,8 @@ def minify(
             help="A failing script and its arguments; `-m MODULE [ARGS]`; a repro.py written by torch; RUN or RUN#g3 for recorded graphs.",
         ),
     ],
-    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Where to write [default: dynadiag-runs/NNNN-<script>].")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace DIR if dynadiag created it.")] = False,
+    out: Out = None,
+    force: Force = False,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the interrupted reduction in --out DIR.")] = False,
     kind: Annotated[Kind | None, typer.Option("--kind", help="The failure to look for; oom, wrong_... and nan check every graph.")] = None,
     match: Annotated[str | None, typer.Option("--match", metavar="REGEX", help="Only a failure whose text matches.")] = None,
@@ -111,8 +111,8 @@ def minify(
             "--timeout", metavar="S", min=1, max=LONGEST_S, help="Seconds for the script, and for its graph; longer counts as a hang."
         ),
     ] = 300.0,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only what came of it, nothing of how far it is.")] = False,
-    open_report: Annotated[bool, typer.Option("--open", help="Open report.html in a browser afterwards.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the result only, no progress.")] = False,
+    open_report: Open = False,
 ) -> None:
     """Find the failing compile or call of a script and reduce its graph to the smallest reproducer.
 

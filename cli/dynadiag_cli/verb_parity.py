@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +11,8 @@ import typer
 from dynadiag.errors import NothingFoundError, OutputError, UsageError
 from dynadiag.files import write_inside
 from dynadiag.trace.sources import is_recording, recording_at
-from dynadiag_cli.command_line import LONGEST_S, MODE
+from dynadiag_cli.command_line import MODE
+from dynadiag_cli.options import LONGEST_S, AsFormat, Force, Format, Open, Out, Output
 
 if TYPE_CHECKING:
     from dynadiag.parity.result import ParityResult
@@ -28,22 +28,14 @@ _FILE, _PAGE = "parity.json", "parity.html"
 _REAL_CALLS = 3
 
 
-class Format(enum.StrEnum):
-    """What the result is printed as."""
-
-    text = "text"
-    json = "json"
-    md = "md"
-
-
 def parity(
     ctx: typer.Context,
     target: Annotated[
         list[str],
         typer.Argument(metavar="TARGET [ARGS]...", help="A run directory, a TORCH_TRACE log, RUN#g3; or a script and its arguments."),
     ],
-    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="The run directory for a script.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace DIR if dynadiag created it.")] = False,
+    out: Out = None,
+    force: Force = False,
     python: Annotated[
         str | None, typer.Option("--python", metavar="PATH", help="The Python interpreter for the script and the replay.")
     ] = None,
@@ -57,10 +49,12 @@ def parity(
     timeout_s: Annotated[
         float, typer.Option("--timeout", metavar="S", min=1, max=LONGEST_S, help="Time limit for one scenario of one graph, in seconds.")
     ] = 60.0,
-    output_format: Annotated[Format, typer.Option("--format", "-f", help="Output format.")] = Format.text,
-    output: Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Write to FILE (- is stdout).")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Of the text only what happened and what could, a line each.")] = False,
-    open_report: Annotated[bool, typer.Option("--open", help="Open parity.html in a browser afterwards.")] = False,
+    output_format: AsFormat = Format.text,
+    output: Output = None,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print only the two verdicts: what happened, and what could happen.")
+    ] = False,
+    open_report: Open = False,
 ) -> None:
     """Replay each captured graph, compiled and uncompiled, over calls that a user could make, and say what would differ.
 

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from dynadiag_cli.options import AsJson
+
 EXAMPLES = """Examples:
 
   dynadiag rule GB0170 DM05
@@ -18,7 +20,7 @@ def rule(
     codes: Annotated[
         list[str] | None, typer.Argument(metavar="CODE", help="A code of a report, such as GB0170 or DM05 [default: list all].")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Explain codes of a report: torch's words for its graph breaks, why it costs something, and what to change.
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from dynadiag.errors import UsageError
-from dynadiag_cli.command_line import LONGEST_S
+from dynadiag_cli.options import LONGEST_S, AsJson
 
 EXAMPLES = """Examples:
 
@@ -26,7 +26,7 @@ def runs(
         typer.Option("--older-than", metavar="DAYS", min=0, max=LONGEST_S, help="Delete only runs that began so many days ago."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be deleted, and delete nothing.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """List the run directories of a folder, oldest first, or delete old ones.
 

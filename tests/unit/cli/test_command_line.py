@@ -154,8 +154,8 @@ def test_the_options_of_explain_stand_under_headings():
     text = CliRunner().invoke(dynadiag, ["explain", "--help"]).output
     parts = re.split(r"^(\w[\w ]*):$", text, flags=re.MULTILINE)
     groups = dict(zip(parts[1::2], parts[2::2], strict=True))
-    assert "--out DIR" in groups["Recording"] and "--cost" in groups["What is analysed"] and "--quiet" in groups["What is printed"]
-    assert re.findall(r"^  (-\S+)", groups["Options"], re.MULTILINE) == ["-h,"]
+    assert "--timeout S" in groups["Recording"] and "--cost" in groups["What is analysed"] and "--quiet" in groups["What is printed"]
+    assert re.findall(r"^  (-\S+)", groups["Options"], re.MULTILINE) == ["--out", "--force", "-h,"]
 
 
 @pytest.mark.parametrize(
