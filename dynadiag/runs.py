@@ -1,4 +1,4 @@
-"""`dynadiag runs`: the run directories of a folder, and how old ones are removed."""
+"""Run directories: whose they are, which a folder has, and how old ones are removed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from dynadiag.errors import NothingFoundError, OutputError, UnreadableInputError
-from dynadiag.trace.sources import MARKER, name_order, run_in_words, shown
+from dynadiag.record.directory import is_ours
+from dynadiag.trace.sources import MARKER, find_sources, name_order, run_in_words, shown
 
 _UNTOLD = timedelta(hours=1)
 
@@ -45,6 +46,12 @@ def runs_in(folder: Path) -> list[RunEntry]:
     if not runs:
         raise NothingFoundError(f"no run directory in {shown(folder)}: a run has the file {MARKER}")
     return runs
+
+
+def recorded_here(path: Path) -> bool:
+    """Whether this user recorded a run, or the run whose log this is, on this machine: else no file that it names is opened."""
+    logs = find_sources(path).logs
+    return bool(logs) and is_ours(path if path.is_dir() else path.parent, logs)
 
 
 def to_remove(runs: Sequence[RunEntry], *, keep: int | None = None, older_than_days: float | None = None) -> list[RunEntry]:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.core import TyperCommand
 
 from dynadiag.errors import DynadiagError, UsageError
-from dynadiag.trace.sources import is_recording
+from dynadiag.trace.sources import is_recording, recording_at
+
+if TYPE_CHECKING:
+    from dynadiag.record import Target
 
 MODE = "dynadiag.target_mode"
 _PYDANTIC = (
@@ -100,6 +103,23 @@ class TargetCommand(Command):
         values = self.make_parser(ctx).parse_args(list(args))[0]
         (target,) = (parameter.name for parameter in self.params if parameter.param_type_name == "argument")
         return list(values.get(target) or ())
+
+
+def program_of(ctx: typer.Context, target: list[str]) -> Target:
+    """The program that a target names."""
+    from dynadiag.record import Target
+
+    kinds = {"module": "module", "command": "command"}
+    return Target(kind=kinds.get(ctx.meta.get(MODE, "path"), "script"), argv=tuple(target))  # type: ignore[arg-type]
+
+
+def recording_named(ctx: typer.Context, target: list[str]) -> Path | None:
+    """The run or log that a target names; None for a program to run."""
+    if ctx.meta.get(MODE, "path") != "path" or not is_recording(Path(target[0])):
+        return None
+    if len(target) > 1:
+        raise UsageError(f"{target[0]} is a run or a log and takes no arguments, but got: {' '.join(target[1:])}")
+    return recording_at(Path(target[0]))
 
 
 def _names_a_recording(word: str) -> bool:

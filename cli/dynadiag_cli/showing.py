@@ -196,16 +196,9 @@ def _build(run: Run, path: Path) -> Report:
 def _changed_sources(run: Run, path: Path) -> tuple[str, ...]:
     """What changed since; asked only of a run that this user recorded here."""
     from dynadiag.record.changed_sources import changed_sources
+    from dynadiag.runs import recorded_here
 
-    return changed_sources(run) if run.functions and recorded_here(path) else ()
-
-
-def recorded_here(path: Path) -> bool:
-    """Whether this user recorded a run on this machine: no file that a stranger's log names is opened."""
-    from dynadiag.record.directory import is_ours
-    from dynadiag.trace.sources import find_sources
-
-    return path.is_dir() and is_ours(path, find_sources(path).logs)
+    return changed_sources(run) if run.functions and path.is_dir() and recorded_here(path) else ()
 
 
 def _write_files(report: Report, directory: Path, options: ShowOptions) -> Report:

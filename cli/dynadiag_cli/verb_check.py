@@ -9,16 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dynadiag.errors import OutputError, UnreadableInputError, UsageError
-from dynadiag.trace.sources import is_recording, recording_at
-from dynadiag_cli.command_line import MODE
+from dynadiag_cli.command_line import MODE, program_of, recording_named
 from dynadiag_cli.options import REPORT, Force, Out, Output, Python, StopWhenStable, Timeout
 
 if TYPE_CHECKING:
-    from dynadiag.gate.formats import Shown
-    from dynadiag.gate.options import GateOptions
-    from dynadiag.gate.result import GateResult
-    from dynadiag.model import Report
+    from dynadiag.record import Target
 
 EXAMPLES = """Examples:
 
@@ -117,14 +112,17 @@ def check(
     `# dynadiag: allow[GB0123] reason` allows it, or the baseline lists it. Limits and the baseline can also be set in pyproject.toml,
     under [tool.dynadiag.check]. Exit status: 0 passed, 1 failed, 2 usage or an unusable recording, 5 nothing was compiled.
     """
-    from dynadiag.gate.options import BASELINE, configured
+    from dynadiag.gate import formats
+    from dynadiag.gate.junit import junit
+    from dynadiag.gate.options import configured
+    from dynadiag.gate.sarif import sarif
+    from dynadiag.gate.session import checked, refuse_damaged, with_usable_baseline
+    from dynadiag.render.sanitise import clean
+    from dynadiag_cli import showing
 
-    mode = ctx.meta.get(MODE, "path")
-    recorded = mode == "path" and is_recording(Path(target[0]))
-    if recorded and len(target) > 1:
-        raise UsageError(f"{target[0]} is a run or a log and takes no arguments, but got: {' '.join(target[1:])}")
-    start = Path(target[0]).parent if mode == "path" and not recorded else Path()
-    options = configured(start.resolve()).changed(
+    recorded = recording_named(ctx, target)
+    start = Path(target[0]).parent if recorded is None and ctx.meta.get(MODE, "path") == "path" else Path()
+    limits = configured(start.resolve()).changed(
         max_breaks=max_breaks,
         max_recompiles=max_recompiles,
         max_fallbacks=max_fallbacks,
@@ -134,106 +132,18 @@ def check(
         fail_on=None if fail_on is None else fail_on.value,
         baseline=baseline,
     )
-    if update_baseline and options.baseline is None:
-        options = options.changed(baseline=Path(BASELINE))
-    _check_files(options, output, update=update_baseline)
-    directory = recording_at(Path(target[0])) if recorded else _recorded(mode, target, out, force, python, timeout_s, stop_when_stable_s)
-    report, result = _judged(directory, options, update=update_baseline, write=not recorded)
-    _print(_shown(report, result, directory), output_format, output, default_is_stderr=not recorded)
-    if not quiet:
-        _say(_shown(report, result, directory))
-    raise typer.Exit(result.exit_status)
-
-
-def _check_files(options: GateOptions, output: str | None, *, update: bool) -> None:
-    """Refuse what cannot be read or written before minutes are spent on the script."""
-    from dynadiag.gate import baseline
-    from dynadiag_cli import showing
-
     showing.check_output(output)
-    if options.baseline is not None and baseline.read(options.baseline) is None:
-        if not update:
-            raise UsageError(f"there is no baseline {options.baseline}: --update-baseline makes it")
-        if not options.baseline.parent.is_dir():
-            raise OutputError(f"the baseline {options.baseline} cannot be written: there is no folder {options.baseline.parent}")
-
-
-def _recorded(
-    mode: str, target: list[str], out: Path | None, force: bool, python: str | None, timeout_s: float | None, stable_s: float | None
-) -> Path:
-    """The run directory of the program, run to its end."""
-    from dynadiag import record
-    from dynadiag_cli.recording import recorded
-
-    kinds = {"module": "module", "command": "command"}
-    program = record.Target(kind=kinds.get(mode, "script"), argv=tuple(target))  # type: ignore[arg-type]
-    options = record.RecordOptions(out=out, force=force, python=python, timeout_s=timeout_s, stop_when_stable_s=stable_s)
-    done = recorded(program, options, otherwise="nothing was checked")
-    assert done.directory is not None
-    return done.directory
-
-
-def _judged(directory: Path, options: GateOptions, *, update: bool, write: bool) -> tuple[Report, GateResult]:
-    """The outcome; the baseline is written before anything is printed."""
-    from dynadiag.gate import baseline
-    from dynadiag.gate.judge import entries_for, judge, program_of
-    from dynadiag.record.directory import MARKER, is_run_directory
-    from dynadiag_cli import showing
-
-    if (directory / MARKER).is_file() and not is_run_directory(directory):
-        raise UnreadableInputError(f"{directory / MARKER} is damaged, so nothing was checked: record the program again")
+    limits = with_usable_baseline(limits, update=update_baseline)
+    directory = recorded or _recorded(program_of(ctx, target), out, force, python, timeout_s, stop_when_stable_s)
+    refuse_damaged(directory)
     report = showing.read_report(directory)
-    if write:
+    if recorded is None:
         showing.write_reports(report, directory)
-    stored = None if options.baseline is None else baseline.read(options.baseline)
-    program = program_of(report)
-    known = None if stored is None else stored.of(program)
-    sources = _sources(report, directory)
-    result = judge(report, options, known=known, sources=sources)
-    if not update or options.baseline is None:
-        return report, result
-    entries = baseline.Known(torch=result.torch or "", entries=entries_for(report, result, known))
-    programs = {} if stored is None else stored.programs
-    baseline.write(options.baseline, baseline.Baseline(programs={**programs, program: entries}))
-    return report, judge(report, options, known=entries, sources=sources)
-
-
-def _sources(report: Report, directory: Path) -> dict[str, str]:
-    """The user's own files that are as they were recorded; of a run that this user did not record here none is opened."""
-    from dynadiag.facts.user_frames import is_own_file
-    from dynadiag.files import read_small
-    from dynadiag_cli import showing
-
-    named = {one.where.file for one in report.findings if one.where is not None} | {one.file for one in report.run.functions}
-    wanted = sorted(file for file in named - set(report.changed_sources) if Path(file).is_absolute() and is_own_file(file, report.run))
-    if not wanted or not showing.recorded_here(directory):
-        return {}
-    found: dict[str, str] = {}
-    for file in wanted[:_MOST_FILES]:
-        try:
-            text = read_small(Path(file), _LONGEST_FILE + 1)
-        except (OSError, ValueError):
-            continue
-        if len(text) <= _LONGEST_FILE:
-            found[file] = text.decode("utf-8", "replace").replace("\r\n", "\n")
-    return found
-
-
-_MOST_FILES, _LONGEST_FILE = 200, 4 << 20
-
-
-def _shown(report: Report, result: GateResult, directory: Path) -> Shown:
-    from dynadiag.gate.formats import Shown, roots_of
-
-    return Shown(result=result, roots=roots_of(report.run.info.cwd), target=str(directory))
-
-
-def _print(shown: Shown, output_format: Format, output: str | None, *, default_is_stderr: bool) -> None:
-    from dynadiag.gate import formats
-    from dynadiag.gate.junit import junit
-    from dynadiag.gate.sarif import sarif
-    from dynadiag_cli import showing
-
+    shown = formats.Shown(
+        result=checked(report, directory, limits, update=update_baseline),
+        roots=formats.roots_of(report.run.info.cwd),
+        target=str(directory),
+    )
     written = {
         Format.concise: formats.concise,
         Format.json: formats.as_json,
@@ -243,13 +153,19 @@ def _print(shown: Shown, output_format: Format, output: str | None, *, default_i
         Format.sarif: sarif,
         Format.md: formats.markdown,
     }[output_format](shown)
-    showing.emit(written, output, sys.stderr if default_is_stderr else sys.stdout)
+    showing.emit(written, output, sys.stderr if recorded is None else sys.stdout)
+    if not quiet:
+        for line in (*(clean(note, limit=600) for note in shown.result.notes), formats.summary(shown)):
+            print(f"dynadiag: {line}", file=sys.stderr)
+    raise typer.Exit(shown.result.exit_status)
 
 
-def _say(shown: Shown) -> None:
-    from dynadiag.gate.formats import summary
-    from dynadiag.render.sanitise import clean
+def _recorded(program: Target, out: Path | None, force: bool, python: str | None, timeout_s: float | None, stable_s: float | None) -> Path:
+    """The run directory of the program, run to its end."""
+    from dynadiag.record import RecordOptions
+    from dynadiag_cli.recording import recorded
 
-    for note in shown.result.notes:
-        print(f"dynadiag: {clean(note, limit=600)}", file=sys.stderr)
-    print(f"dynadiag: {summary(shown)}", file=sys.stderr)
+    options = RecordOptions(out=out, force=force, python=python, timeout_s=timeout_s, stop_when_stable_s=stable_s)
+    done = recorded(program, options, otherwise="nothing was checked")
+    assert done.directory is not None
+    return done.directory

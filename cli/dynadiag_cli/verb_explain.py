@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from dynadiag.errors import UsageError
-from dynadiag.trace.sources import is_recording, recording_at
-from dynadiag_cli.command_line import MODE
+from dynadiag_cli.command_line import program_of, recording_named
 from dynadiag_cli.options import (
     ANALYSIS,
     RECORDING,
@@ -27,9 +25,6 @@ from dynadiag_cli.options import (
     StopWhenStable,
     Timeout,
 )
-
-if TYPE_CHECKING:
-    from dynadiag.record import RecordResult
 
 EXAMPLES = """Examples:
 
@@ -143,9 +138,11 @@ def explain(
     A script is run unchanged in its own process; its stdout and exit status stay its own, and the report goes to stderr. A run
     directory or a log is only read (torch is not needed), and the report goes to stdout.
     """
+    from dynadiag.record import RecordOptions, record
+    from dynadiag.render.drawing import checked_renderer
     from dynadiag_cli import showing
+    from dynadiag_cli.recording import probed
 
-    _check_renderer(renderer)
     show = showing.ShowOptions(
         format=output_format.value,
         output=output,
@@ -154,92 +151,34 @@ def explain(
         verbose=verbose,
         color=color.value,
         limit=limit,
-        renderer=renderer if pictures else None,
+        renderer=checked_renderer(renderer) if pictures else None,
         show_free=show_free,
         mutations_only=mutations_only,
         trace=trace,
     )
-    mode = ctx.meta.get(MODE, "path")
-    recorded = Path(target[0])
-    if mode == "path" and is_recording(recorded):
-        if len(target) > 1:
-            raise UsageError(f"{target[0]} is a run or a log and takes no arguments, but got: {' '.join(target[1:])}")
+    recording = recording_named(ctx, target)
+    if recording is not None:
         if parity:
             raise UsageError(f"--parity compares while the script runs: record the script again, or use `dynadiag parity {target[0]}`")
-        recorded = recording_at(recorded)
-        _, directory = showing.explain_recording(recorded, out=out, force=force, options=show, page=open_report)
-        if open_report and directory is not None:
-            showing.open_page(directory)
-        raise typer.Exit(0)
-    comparing = (parity_calls if parity else 0, parity_cap_mib << 20)
-    result = _record(
-        mode,
-        target,
-        out,
-        force,
-        python,
-        timeout_s,
-        stop_when_stable_s,
-        log_cap_mib,
-        cost,
-        comparing,
-        announce=not quiet and output_format is PageFormat.text,
-    )
-    if probe and result.directory is not None:
-        _probe(result.directory)
-    status = showing.explain_run(result, options=show)
-    if open_report and result.directory is not None:
-        showing.open_page(result.directory)
+        _, directory = showing.explain_recording(recording, out=out, force=force, options=show, page=open_report)
+        status = 0
+    else:
+        options = RecordOptions(
+            out=out,
+            force=force,
+            python=python,
+            timeout_s=timeout_s,
+            stop_when_stable_s=stop_when_stable_s,
+            log_cap_bytes=log_cap_mib << 20,
+            cost=cost,
+            parity_calls=parity_calls if parity else 0,
+            parity_cap_bytes=parity_cap_mib << 20,
+            announce=not quiet and output_format is PageFormat.text,
+        )
+        result = record(program_of(ctx, target), options)
+        if probe and result.directory is not None:
+            probed(result.directory)
+        status, directory = showing.explain_run(result, options=show), result.directory
+    if open_report and directory is not None:
+        showing.open_page(directory)
     sys.exit(status)
-
-
-def _check_renderer(name: str) -> None:
-    from dynadiag.render.drawing import RENDERERS
-
-    if name not in RENDERERS:
-        raise UsageError(f"--renderer {name!r} is unknown: choose {', '.join(RENDERERS)}")
-
-
-def _record(
-    mode: str,
-    target: list[str],
-    out: Path | None,
-    force: bool,
-    python: str | None,
-    timeout_s: float | None,
-    stop_when_stable_s: float | None,
-    log_cap_mib: int,
-    cost: bool,
-    parity: tuple[int, int],
-    *,
-    announce: bool,
-) -> RecordResult:
-    from dynadiag import record
-
-    options = record.RecordOptions(
-        out=out,
-        force=force,
-        python=python,
-        timeout_s=timeout_s,
-        stop_when_stable_s=stop_when_stable_s,
-        log_cap_bytes=log_cap_mib << 20,
-        cost=cost,
-        parity_calls=parity[0],
-        parity_cap_bytes=parity[1],
-        announce=announce,
-    )
-    kinds = {"module": "module", "command": "command"}
-    return record.record(record.Target(kind=kinds.get(mode, "script"), argv=tuple(target)), options)  # type: ignore[arg-type]
-
-
-def _probe(directory: Path) -> None:
-    """What the graphs mutate, found by another process; what goes wrong there is one line and nothing more."""
-    from dynadiag.record.directory import seal_again
-    from dynadiag.record.probe import probe_run
-    from dynadiag_cli.progress import progress
-
-    with progress("analysing the graphs") as advance:
-        why_not = probe_run(directory, advance=advance)
-    seal_again(directory)
-    if why_not is not None:
-        print(f"dynadiag: {why_not}", file=sys.stderr)

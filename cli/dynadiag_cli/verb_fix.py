@@ -13,8 +13,8 @@ import typer
 
 from dynadiag.errors import NothingFoundError, OutputError, UsageError
 from dynadiag.files import write_file, write_inside
-from dynadiag.trace.sources import find_sources, is_recording, recording_at
-from dynadiag_cli.command_line import MODE
+from dynadiag.trace.sources import find_sources
+from dynadiag_cli.command_line import MODE, recording_named
 from dynadiag_cli.options import LONGEST_S, AsFormat, Format, Out
 
 if TYPE_CHECKING:
@@ -59,8 +59,8 @@ def fix(
     """Apply the advice to a copy of the script, keep what is proven to cure its finding and change nothing else, and write a patch.
 
     The script is run many times, on its own data and on other data; what its compiled callables return, write and draw at random is
-    compared with the original in eager. The run directory gets `fixes.patch`, `fixed/`, `fix.json` and `fix.md`; the script's files change only with
-    --write. Exit status: 0 every warning is cured and proven, 1 something is left, 2 usage, 3 no torch, 5 nothing was compiled.
+    compared with the original in eager. The run directory gets `fixes.patch`, `fixed/`, `fix.json` and `fix.md`; the script's files change
+    only with --write. Exit status: 0 every warning is cured and proven, 1 something is left, 2 usage, 3 no torch, 5 nothing was compiled.
     """
     from dynadiag.fix.session import FixOptions
     from dynadiag.fix.session import fix as proven
@@ -72,7 +72,7 @@ def fix(
     require("fix")
     if diff and output_format is not Format.text:
         raise UsageError("--diff prints the patch: leave --format out")
-    baseline = _baseline(target, ctx.meta.get(MODE, "path"), out, force)
+    baseline = _baseline(ctx, target, out, force)
     options = FixOptions(unsafe=unsafe, select=tuple(select or ()), ignore=tuple(ignore or ()), time_limit_s=time_limit_s)
     line = StatusLine(PRINT_S)
     try:
@@ -87,22 +87,20 @@ def fix(
     raise typer.Exit(1 if result.left else 0)
 
 
-def _baseline(target: list[str], mode: str, out: Path | None, force: bool) -> Baseline:
+def _baseline(ctx: typer.Context, target: list[str], out: Path | None, force: bool) -> Baseline:
     """The recorded script: recorded now, or the run directory that was named. What may be refused comes before anything runs."""
     from dynadiag.fix.session import check_script
 
-    if mode != "path":
+    if (mode := ctx.meta.get(MODE, "path")) != "path":
         what = "-m MODULE" if mode == "module" else "a command behind --"
         raise UsageError(f"fix changes and runs a script, not {what}: pass the script's path")
-    path = Path(target[0])
-    if not is_recording(path):
-        check_script(path)
+    recording = recording_named(ctx, target)
+    if recording is None:
+        check_script(Path(target[0]))
         return _recorded(target, out, force)
-    if len(target) > 1:
-        raise UsageError(f"{target[0]} is a run or a log and takes no arguments, but got: {' '.join(target[1:])}")
     if out is not None:
         raise UsageError("--out is for a script: a run directory gets its files itself")
-    return _of_run(recording_at(path))
+    return _of_run(recording)
 
 
 def _recorded(target: list[str], out: Path | None, force: bool) -> Baseline:

@@ -60,6 +60,7 @@ def graph(
     this machine is tried once; --try does so for any other. Exit status 1 says that the script was written but does not run here, 2 that
     the graph cannot be rebuilt.
     """
+    from dynadiag.runs import recorded_here
     from dynadiag_cli.showing import without_gc
 
     path, wanted = _named(run, graph_id)
@@ -75,7 +76,7 @@ def graph(
             raise typer.Exit(1)
         if svg:
             return
-        tried = _is_ours(path) if try_it is None else try_it
+        tried = recorded_here(path) if try_it is None else try_it
         made = _standalone(loaded, chosen, device, timeout_s if tried else None)
     target = output / f"{chosen.id}.py"
     _write(target, made.source)
@@ -130,14 +131,6 @@ def _find(path: Path, wanted: str) -> tuple[Run, Graph]:
         if candidate.id == wanted:
             return loaded, candidate
     raise UsageError(f"{path} has no graph {wanted!r}; it has {loaded.graphs[0].id} to {loaded.graphs[-1].id}")
-
-
-def _is_ours(path: Path) -> bool:
-    from dynadiag.record.directory import is_ours
-    from dynadiag.trace.sources import find_sources
-
-    logs = find_sources(path).logs
-    return bool(logs) and is_ours(path if path.is_dir() else path.parent, logs)
 
 
 def _text(chosen: Graph) -> str:

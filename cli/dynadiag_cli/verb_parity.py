@@ -10,13 +10,13 @@ import typer
 
 from dynadiag.errors import NothingFoundError, OutputError, UsageError
 from dynadiag.files import write_inside
-from dynadiag.trace.sources import is_recording, recording_at
-from dynadiag_cli.command_line import MODE
+from dynadiag.trace.sources import is_recording
+from dynadiag_cli.command_line import program_of, recording_named
 from dynadiag_cli.options import LONGEST_S, AsFormat, Force, Format, Open, Out, Output
 
 if TYPE_CHECKING:
     from dynadiag.parity.result import ParityResult
-    from dynadiag.record import RecordResult
+    from dynadiag.record import Target
 
 EXAMPLES = """Examples:
 
@@ -75,13 +75,13 @@ def parity(
         require("parity")
     else:
         require_in(python, "parity")
-    recording, graph = _named(target, ctx.meta.get(MODE, "path"))
+    recording, graph = _named(ctx, target)
     # What may be refused comes before the program runs.
     tests, load = _folder(tests), _file(load)
     showing.check_output(output)
     directory = recording
     if recording is None:
-        directory = _recorded(target, ctx.meta.get(MODE, "path"), out, force, python)
+        directory = _recorded(program_of(ctx, target), out, force, python)
     assert directory is not None
     options = OfflineOptions(
         graphs=frozenset([graph]) if graph is not None else None,
@@ -104,25 +104,18 @@ def parity(
         raise NothingFoundError(f"none of the {len(result.graphs)} graphs could be compared")
 
 
-def _named(target: list[str], mode: str) -> tuple[Path | None, str | None]:
+def _named(ctx: typer.Context, target: list[str]) -> tuple[Path | None, str | None]:
     """The recording and the graph wanted of it; None for a program to run."""
-    if mode != "path":
-        return None, None
     path, mark, name = target[0].rpartition("#")
-    recording, graph = (Path(path), name) if mark and not Path(target[0]).exists() else (Path(target[0]), None)
-    if not is_recording(recording):
-        return None, None
-    if len(target) > 1:
-        raise UsageError(f"{target[0]} is a run or a log and takes no arguments, but got: {' '.join(target[1:])}")
-    return recording_at(recording), graph
+    if mark and not Path(target[0]).exists() and is_recording(Path(path)):
+        return recording_named(ctx, [path, *target[1:]]), name
+    return recording_named(ctx, target), None
 
 
-def _recorded(target: list[str], mode: str, out: Path | None, force: bool, python: str | None) -> Path:
+def _recorded(program: Target, out: Path | None, force: bool, python: str | None) -> Path:
     from dynadiag import record
 
-    kinds = {"module": "module", "command": "command"}
-    program = record.Target(kind=kinds.get(mode, "script"), argv=tuple(target))  # type: ignore[arg-type]
-    done: RecordResult = record.record(program, record.RecordOptions(out=out, force=force, python=python, parity_calls=_REAL_CALLS))
+    done = record.record(program, record.RecordOptions(out=out, force=force, python=python, parity_calls=_REAL_CALLS))
     if done.directory is None:
         raise NothingFoundError("nothing was recorded", exit_code=2)
     if done.told_to_end is not None:

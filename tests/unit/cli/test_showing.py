@@ -98,7 +98,7 @@ def test_only_files_of_an_own_run_are_compared(tmp_path, monkeypatch):
     run = Run(info=RunInfo(directory=str(tmp_path)), functions=(function,))
     (tmp_path / "dynadiag-run.json").write_text('{"format": 1}')
     assert showing._build(run, tmp_path).changed_sources == ()
-    monkeypatch.setattr("dynadiag.record.directory.is_ours", lambda *_: True)
+    monkeypatch.setattr("dynadiag.runs.recorded_here", lambda _: True)
     report = showing._build(run, tmp_path)
     assert report.changed_sources == (str(source),)
     assert "train.py changed since this was recorded" in report_page.render(report)

@@ -1,0 +1,72 @@
+"""All that `dynadiag check` decides: which files may be read, the outcome for a report, and what the baseline is to hold from now on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from dynadiag.errors import OutputError, UnreadableInputError, UsageError
+from dynadiag.facts.user_frames import is_own_file
+from dynadiag.files import read_small
+from dynadiag.gate import baseline
+from dynadiag.gate.judge import entries_for, judge, program_of
+from dynadiag.gate.options import BASELINE, GateOptions
+from dynadiag.gate.result import GateResult
+from dynadiag.model.report import Report
+from dynadiag.record.directory import MARKER, is_run_directory
+from dynadiag.runs import recorded_here
+
+_MOST_FILES, _LONGEST_FILE = 200, 4 << 20
+
+
+def with_usable_baseline(options: GateOptions, *, update: bool) -> GateOptions:
+    """The options, with a baseline to update if one is wanted. Refuses what cannot be read or written before minutes are spent on a script.
+
+    Raises UsageError, UnreadableInputError, OutputError.
+    """
+    if options.baseline is None and update:
+        options = replace(options, baseline=Path(BASELINE))
+    if options.baseline is not None and baseline.read(options.baseline) is None:
+        if not update:
+            raise UsageError(f"there is no baseline {options.baseline}: --update-baseline makes it")
+        if not options.baseline.parent.is_dir():
+            raise OutputError(f"the baseline {options.baseline} cannot be written: there is no folder {options.baseline.parent}")
+    return options
+
+
+def refuse_damaged(directory: Path) -> None:
+    """Raises UnreadableInputError for a run directory whose marker was damaged."""
+    if (directory / MARKER).is_file() and not is_run_directory(directory):
+        raise UnreadableInputError(f"{directory / MARKER} is damaged, so nothing was checked: record the program again")
+
+
+def checked(report: Report, directory: Path, options: GateOptions, *, update: bool = False) -> GateResult:
+    """The outcome for the report on a run or a log; `update` writes the baseline and judges by the new one. Raises what `judge` raises."""
+    stored = None if options.baseline is None else baseline.read(options.baseline)
+    program = program_of(report)
+    known = None if stored is None else stored.of(program)
+    sources = _sources(report, directory)
+    result = judge(report, options, known=known, sources=sources)
+    if not update or options.baseline is None:
+        return result
+    entries = baseline.Known(torch=result.torch or "", entries=entries_for(report, result, known))
+    programs = {} if stored is None else stored.programs
+    baseline.write(options.baseline, baseline.Baseline(programs={**programs, program: entries}))
+    return judge(report, options, known=entries, sources=sources)
+
+
+def _sources(report: Report, directory: Path) -> dict[str, str]:
+    """The user's own files that are as they were recorded; of a run that this user did not record here none is opened."""
+    named = {one.where.file for one in report.findings if one.where is not None} | {one.file for one in report.run.functions}
+    wanted = sorted(file for file in named - set(report.changed_sources) if Path(file).is_absolute() and is_own_file(file, report.run))
+    if not wanted or not directory.is_dir() or not recorded_here(directory):
+        return {}
+    found: dict[str, str] = {}
+    for file in wanted[:_MOST_FILES]:
+        try:
+            text = read_small(Path(file), _LONGEST_FILE + 1)
+        except (OSError, ValueError):
+            continue
+        if len(text) <= _LONGEST_FILE:
+            found[file] = text.decode("utf-8", "replace").replace("\r\n", "\n")
+    return found
