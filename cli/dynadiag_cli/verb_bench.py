@@ -290,16 +290,22 @@ def _progress() -> Iterator[Progress]:
 
 
 def _keep(so_far: BenchResult, directory: Path) -> None:
-    """Write what is finished. A disk that is full now may not be in the end."""
+    """Write what is finished, as data and picture; the page comes last. A disk that is full now may not be in the end."""
     with suppress(OutputError):
-        _write(so_far, directory)
+        _write_data(so_far, directory)
 
 
 def _write(result: BenchResult, directory: Path) -> None:
-    from dynadiag.bench import json_result, picture
     from dynadiag.bench.show import document_of
-    from dynadiag.files import write_inside
     from dynadiag_cli.showing import command_line, write_page
+
+    _write_data(result, directory)
+    write_page(lambda: document_of(result, command_line()), directory)
+
+
+def _write_data(result: BenchResult, directory: Path) -> None:
+    from dynadiag.bench import json_result, picture
+    from dynadiag.files import write_inside
 
     files = {"bench.json": json_result.dumps(result), "bench.svg": picture.draw(result)}
     try:
@@ -307,7 +313,6 @@ def _write(result: BenchResult, directory: Path) -> None:
             write_inside(directory, name, text)
     except OSError as error:
         raise OutputError(f"{directory} cannot be written: {error.strerror}") from None
-    write_page(lambda: document_of(result, command_line()), directory)
 
 
 def _regressed(result: BenchResult, base: object) -> bool:

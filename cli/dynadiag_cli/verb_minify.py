@@ -125,7 +125,7 @@ def minify(
     from dynadiag.reduce.minification import minify_target
     from dynadiag.reduce.session import SessionOptions
     from dynadiag_cli.minify_output import Quiet, Terminal, report
-    from dynadiag_cli.showing import open_page
+    from dynadiag_cli.showing import command_line, open_page
 
     guarded()
     options = SessionOptions(
@@ -141,6 +141,7 @@ def minify(
         backend=backend,
         as_script=as_script,
         capture_always=capture is Capture.always,
+        command=command_line(),
     )
     program = Target("module" if ctx.meta.get(MODE) == "module" else "script", tuple(target))
     done = minify_target(program, out=out, force=force, options=options, watch=Quiet() if quiet else Terminal())

@@ -60,11 +60,12 @@ def row_text(row: Row) -> str:
         return _UNEXPECTED
     if row.kind == "unknown":
         return row.guards[0].text or "a guard failed"
-    values = ["another value", *row.values] if row.first_unknown else list(row.values)
+    another = "another type" if row.kind == "type" else "another value"
+    values = [another, *row.values] if row.first_unknown else list(row.values)
     shown = values if len(values) <= 6 else [*values[:4], f"({len(values) - 5} more)", values[-1]]
     joined = ", ".join(shown) if row.kind in ("condition", "zero_one", "duck_size") else " -> ".join(shown)
     if row.last_unknown and joined and row.kind not in ("condition", "zero_one", "duck_size"):
-        joined += " -> another value"
+        joined += f" -> {another}"
     dynamic = f", dynamic since [{row.dynamic_since}]" if row.dynamic_since else ""
     if row.kind == "module":
         return "Another compiled module reached the code through which torch enters all of them"

@@ -173,6 +173,7 @@ def _finish_options(last: Conclusion, job: dict[str, Any], interrupts: Interrupt
         with_gpu=accelerated,
         notes=tuple(f"Tested: {claim}." for claim in claims_of(last.guilty)),
         guilty=last.guilty.layer,
+        command=job.get("command") or "",
         warm_up=lambda: None if accelerated else _warm_up("inductor"),
         stop=lambda: "interrupted" if interrupts.asked else None,
     )

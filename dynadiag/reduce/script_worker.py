@@ -68,7 +68,7 @@ def _concluded(found: ScriptReduction, stay: Sequence[str], out: Path, job: dict
     """The proofs and the report."""
     say(doing="running the result in fresh processes")
     written = write_reproducer(found, out, timeout_s=max(_LEAST_PROOF_S, found.confirmed.timeout_s))
-    if why := write_report(found, written, out, with_gpu="cuda" in found.best.text):
+    if why := write_report(found, written, out, command=job.get("command") or "", with_gpu="cuda" in found.best.text):
         say(note=f"report.html was not written: {why['page']}")
     result = to_json(found, written, wall_s=time.monotonic() - began, level_why=job["level_why"])
     result["not_inlined"] = list(stay)

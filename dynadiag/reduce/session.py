@@ -43,7 +43,8 @@ class SessionOptions:
     """`timeout_s` is for the first run of the captured graph; `kind` and `match` choose the failure; `resume` continues a journal;
     `memory_limit_mib` is what a run of the graph may take besides what the process has; `ablation` runs the result with each layer of the
     compiler for the report (None: with those that the guilty layer was found by); `level` is auto, dynamo or aot; `bisect` looks for the
-    guilty pass and option; `jobs` questions are judged at a time (None: half the cores, at most four).
+    guilty pass and option; `jobs` questions are judged at a time (None: half the cores, at most four). `command` is what was typed, for the
+    report.
     """
 
     timeout_s: float = 300.0
@@ -58,6 +59,7 @@ class SessionOptions:
     backend: str | None = None
     as_script: bool = False
     capture_always: bool = False
+    command: str = ""
 
     def check_match(self) -> None:
         """Raise UsageError where `match` is no regular expression."""
@@ -91,6 +93,7 @@ def reduce_captured(
         "level": options.level,
         "bisect": options.bisect,
         "jobs": options.jobs,
+        "command": options.command,
     }
     copy_compiler_probes(users_cache(), out / "compile-cache")
     return _worked("dynadiag.reduce.graph_worker", {**job, **(_known_before(out) if options.resume else {})}, out, on_message)
@@ -119,6 +122,7 @@ def reduce_script(
         "match": options.match,
         "said": said,
         "resume": options.resume,
+        "command": options.command,
         "level_why": why,
     }
     return _worked("dynadiag.reduce.script_worker", job, out, on_message)

@@ -53,7 +53,7 @@ def graph_picture(
     if len(rows) > ROWS_AT_MOST + INPUTS_AT_MOST:
         made = uncut(view)
         rows, owner = _rows(made, base, marks)
-    rows, owner = _with_inputs(rows, owner, made, label)
+    rows, owner = _with_inputs(rows, owner, made, label, marks)
     links = _links(made, owner, rows)
     if ending is not None:
         tails = [number for number, row in enumerate(rows) if row.ends][-3:] or [len(rows) - 1][: len(rows)]
@@ -99,35 +99,47 @@ def _rows(made: Parts, base: Path | None, marks: Sequence[bool] | None) -> tuple
 
 
 def _marked(row: Row, kept: int, count: int) -> Row:
-    """The row of a reduction's picture: grey when nothing of it is kept, and told when a part is."""
+    """The row of a reduction's picture: grey when nothing of it is kept, in colour when it is, and told when a part is."""
     if not kept:
         return replace(row, kind="gone", below=(), alarm=False)
-    return row if kept == count else replace(row, below=(*row.below, f"{kept:,} of {count:,} kept"))
+    return replace(row, kind="kept", below=row.below if kept == count else (*row.below, f"{kept:,} of {count:,} kept"))
 
 
-def _with_inputs(rows: list[Row], owner: list[int], made: Parts, label: Callable[[str], str]) -> tuple[list[Row], list[int]]:
+def _with_inputs(
+    rows: list[Row], owner: list[int], made: Parts, label: Callable[[str], str], marks: Sequence[bool] | None
+) -> tuple[list[Row], list[int]]:
     """The rows with a box for each input of the user's before the panel that uses it first, or one box for all when there are many.
 
-    `owner` grows by one entry for each input, in the order of `GraphView.shown_inputs`.
+    `owner` grows by one entry for each input, in the order of `GraphView.shown_inputs`. Where a reduction `marks` what it keeps, inputs
+    of other operators are grey.
     """
     view = made.view
     first: dict[str, int] = {}
+    read = set(view.shown_inputs) if marks is None else set[str]()
     for unit, members in enumerate(made.units):
         for position in members:
             for name in view.inputs[position]:
                 first.setdefault(name, owner[unit])
+            if marks is not None and marks[position]:
+                read.update(view.inputs[position])
+    kind = "input" if marks is None else "kept"
     used = [name for name in view.shown_inputs if name in first]
     before: dict[int, list[_Inputs]] = {}
     if len(used) > INPUTS_AT_MOST:
         names = [clean(label(name), limit=40) for name in used]
-        box = Row(kind="input", name=f"{len(used):,} inputs", note=clean(", ".join(names), limit=34), tip="\n".join(names[:12]))
+        box = Row(
+            kind=kind if read.intersection(used) else "gone",
+            name=f"{len(used):,} inputs",
+            note=clean(", ".join(names), limit=34),
+            tip="\n".join(names[:12]),
+        )
         before[0] = [(box, used)]
     else:
         for name in used:
             made_of = tensor(view.given[name].annotation)
             shown = end_of(clean(label(name), limit=400), _TITLE)
             note = clean(made_of.text, limit=40) if made_of else ""
-            box = Row(kind="input", name=shown, note=note, half=len(shown) <= _HALF and len(note) <= _HALF)
+            box = Row(kind=kind if name in read else "gone", name=shown, note=note, half=len(shown) <= _HALF and len(note) <= _HALF)
             before.setdefault(_start(rows, first[name]), []).append((box, [name]))
     return _inserted(rows, owner, before, used)
 

@@ -202,5 +202,7 @@ def legend(rows: Sequence[Row]) -> tuple[tuple[str, str], ...]:
     """The classes of these rows with their meanings, in one order."""
     used = {row.kind for row in rows}
     ends = (("ends", "graph output"),) if any(row.ends for row in rows) else ()
-    others = tuple(pair for pair in (("folded", "several classes"), ("break", "graph break"), ("gone", "removed")) if pair[0] in used)
+    others = tuple(
+        pair for pair in (("folded", "several classes"), ("break", "graph break"), ("kept", "kept"), ("gone", "removed")) if pair[0] in used
+    )
     return (*((kind, meaning) for kind, meaning in MEANINGS.items() if kind in used), *ends, *others)

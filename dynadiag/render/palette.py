@@ -80,6 +80,7 @@ CLASSES: Mapping[str, tuple[Mapping[str, str], str]] = {
     "dd-broken": ({"fill": "broken_fill", "stroke": "broken"}, "stroke-width:1.5"),
     "dd-break": ({"fill": "ground", "stroke": "broken"}, "stroke-width:1.5"),
     "dd-eager": ({"fill": "eager_fill", "stroke": "eager"}, "stroke-dasharray:4 2"),
+    "dd-kept": ({"fill": "partly_fill", "stroke": "accent"}, "stroke-width:1.5"),
     "dd-gone": ({"fill": "panel", "stroke": "rule"}, ""),
     "dd-folded": ({"fill": "folded_fill"}, ""),
 }

@@ -132,7 +132,10 @@ def recompiles_since(report: Report) -> str:
     calls = {process.index: process.calls for process in run.processes if process.calls}
     latest = max(recompiled, key=lambda one: recompiled[one] / calls.get(one, recompiled[one]))
     call, total, on = recompiled[latest], calls.get(latest), rank_text(run, (latest,))
-    if total is None or total < last[latest]:
+    if total == 1:
+        limited = any(one.kind == "recompile_limit" for one in report.fallbacks)
+        said = "in the only call" + (", until the limit was hit" if limited else "")
+    elif total is None or total < last[latest]:
         said = f"the last in call {call:,}"
     elif any(one.kind == "recompile_limit" for one in report.fallbacks):
         said = f"the last in call {call:,} of {total:,}, then the limit was hit"

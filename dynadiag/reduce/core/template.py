@@ -143,8 +143,8 @@ def _run(job: Mapping[str, object]) -> None:
             status = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
             if isinstance(ended.code, str):
                 print(ended.code, file=sys.stderr)
-        except BaseException:  # noqa: BLE001 - the border around a program: what an interpreter prints of it
-            traceback.print_exc()
+        except BaseException as error:  # noqa: BLE001 - the border around a program: what an interpreter prints of it, without this frame
+            traceback.print_exception(error.with_traceback(error.__traceback__ and error.__traceback__.tb_next))
         atexit._run_exitfuncs()
     finally:
         with contextlib.suppress(Exception):

@@ -23,7 +23,7 @@ _OTHERS = 10
 class BugReport:
     """All that the page says. `about` is the first sentence, `source` the reproducer, `story` how it came about, `notes` further
     sentences, `error` what the reproducer printed (None: what the failure itself says), `proof` how often it failed. `figures` are the
-    few numbers of a page by name, `pictures` SVG with what each shows.
+    few numbers of a page by name, `pictures` SVG with what each shows, `command` what was typed.
     """
 
     failure: Failure
@@ -39,6 +39,7 @@ class BugReport:
     proof: Headline | None = None
     figures: Sequence[tuple[str, str]] = ()
     pictures: Sequence[tuple[str, str]] = ()
+    command: str = ""
 
 
 def document_of(report: BugReport) -> Document:
@@ -47,6 +48,7 @@ def document_of(report: BugReport) -> Document:
     proof = none if report.source is None else report.proof
     return Document(
         title=report.failure.title(),
+        command=report.command,
         headlines=() if proof is None else (proof,),
         figures=tuple(report.figures),
         sections=tuple(_sections(report)),

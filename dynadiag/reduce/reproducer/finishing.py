@@ -29,7 +29,7 @@ class FinishOptions:
     """`ablation_timeout_s` is for one cell of the table, None for no table; `steps` are layers that were asked before: with them the
     table is what they gave, and nothing is run; `with_gpu` asks for the GPU's name; `warm_up` comes before
     the first cell; `stop` may give a reason to run no further cell; `notes` are further sentences for the report,
-    `guilty` the guilty layer.
+    `guilty` the guilty layer, `command` what was typed.
     """
 
     ablation_timeout_s: float | None = None
@@ -37,6 +37,7 @@ class FinishOptions:
     with_gpu: bool = False
     notes: tuple[str, ...] = ()
     guilty: str = "not looked for"
+    command: str = ""
     warm_up: Callable[[], None] = lambda: None
     stop: Stop = lambda: None
 
@@ -78,6 +79,7 @@ def _report(
         notes.append(f"`almost.py` is the closest program found that does not fail: {written.almost_differs}.")
     return BugReport(
         failure=reduction.confirmed.failure,
+        command=options.command,
         about=about_graph(reduction.confirmed.failure, compiler_name(reduction.setting)),
         story=story_of(reduction),
         source=written.path.read_text("utf-8") if written.path is not None else None,
@@ -94,10 +96,9 @@ def _report(
 
 
 def _shown(pictures: Mapping[str, str | None], out: Path) -> list[tuple[str, str]]:
-    """The pictures that were drawn, for the page: what is kept first."""
-    alts = {"kept": "What is left of the graph, in colour", "after": "The reduced graph", "before": "The whole graph"}
-    texts = ((out / name).read_text("utf-8") if (name := pictures[key]) else "" for key in alts)
-    return [(text, alt) for text, alt in zip(texts, alts.values(), strict=True) if 0 < len(text) <= _LONGEST_PICTURE]
+    """The picture for the page, which shows the graph before and after in one."""
+    text = (out / name).read_text("utf-8") if (name := pictures["kept"]) else ""
+    return [(text, "What is left of the graph, in colour")] if 0 < len(text) <= _LONGEST_PICTURE else []
 
 
 def _draw_all(before: Candidate, after: Candidate, out: Path) -> Mapping[str, str | None]:

@@ -111,7 +111,7 @@ def story_of(reduction: ScriptReduction) -> str:
     return f"{sizes} in {sum(reduction.queries.values())} queries{ended}.{left}"
 
 
-def write_report(reduction: ScriptReduction, written: Written, out: Path, *, with_gpu: bool) -> dict[str, str]:
+def write_report(reduction: ScriptReduction, written: Written, out: Path, *, command: str, with_gpu: bool) -> dict[str, str]:
     """Write `report.md` and `report.html`; gives the reason why there is no page, by the name "page"."""
     failure, proof, notes = reduction.confirmed.failure, written.proof, list[str]()
     if reduction.confirmed.failed < reduction.confirmed.of:
@@ -120,6 +120,7 @@ def write_report(reduction: ScriptReduction, written: Written, out: Path, *, wit
         notes.append(f"`almost.py` is the closest program found that does not show it: {written.almost_differs}.")
     report = bug_report.BugReport(
         failure=failure,
+        command=command,
         about=bug_report.about_script(failure, recorded=failure.kind in KINDS),
         story=story_of(reduction),
         source=written.source,

@@ -14,6 +14,7 @@ from dynadiag.bench.json_result import to_dict
 from dynadiag.bench.process import ArmFailedError
 from dynadiag.bench.round_loop import BenchOptions
 from dynadiag.bench.rounds import Budget
+from tests.unit.render.test_every_string import bench_result
 
 SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "bench.schema.json").read_text())
 PASS = {"status": "PASS", "worst": None, "detail": "", "error": None, "allowed": None, "compared": 3}
@@ -114,3 +115,16 @@ def test_a_baseline_that_hangs_is_not_waited_for_in_every_arm(run):
     document, exit_status, _ = run("eager", "load", 1, ArmFailedError("timeout", "did not answer within 900 s and was ended"))
     assert exit_status == 2
     assert {arm["reason"] for arm in document["arms"][1:]} == {"not started because eager failed"}
+
+
+def test_what_is_kept_meanwhile_is_data_and_picture_and_the_page_comes_at_the_end(tmp_path, monkeypatch):
+    from dynadiag.render.html import result_page
+    from dynadiag_cli import verb_bench
+
+    pages = []
+    monkeypatch.setattr(result_page, "render", lambda told: pages.append(told) or "a page")
+    result = bench_result("eager")
+    verb_bench._keep(result, tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bench.json", "bench.svg"] and not pages
+    verb_bench._write(result, tmp_path)
+    assert (tmp_path / "report.html").read_text() == "a page" and len(pages) == 1

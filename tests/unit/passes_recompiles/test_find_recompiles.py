@@ -451,3 +451,9 @@ def test_what_has_to_change_for_nothing_is_a_note_and_what_goes_on_changing_is_n
     assert going_on.severity == "warning" and going_on.why.endswith("until the limit is reached and such calls run eagerly.")
     enough = found("'kl'")
     assert enough.severity == "note" and enough.why.endswith("Nothing has to change while there are fewer versions than the limit.")
+
+
+def test_what_failed_a_guard_on_a_type_is_another_type(builders):
+    run = builders.recompiled(["0/0: ___check_type_id(L['self'].conv, 9), type=<class 'ParametrizedConv1d'>"])
+    (finding,) = find_recompiles(run).findings
+    assert "`self.conv`: a ParametrizedConv1d -> another type" in finding.why

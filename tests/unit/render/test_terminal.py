@@ -325,6 +325,7 @@ def test_ids_of_torch_are_links_to_torchs_pages_where_asked_and_codes_can_be_loo
         (5, 6, None, "1 recompile (the last in call 5)"),
         (5, 6, 4, "1 recompile (the last in call 5)"),
         (None, None, 36, "1 recompile,"),
+        (1, 1, 1, "1 recompile (in the only call)"),
     ],
 )
 def test_recompiles_say_since_which_call_nothing_was_compiled(samples, show, recompiled, later, calls, said):

@@ -85,7 +85,8 @@ def test_the_report_and_the_pictures_are_written(tmp_path):
     written = Written(
         path=tmp_path / "repro_min.py", proof=Proof(runs=3, reproduced=2), almost=tmp_path / "almost.py", almost_differs="it lacks relu"
     )
-    papers = finishing.finish(reduced(RELU, failed=4, of=10), written, tmp_path, finishing.FinishOptions())
+    options = finishing.FinishOptions(command="dynadiag minify train.py")
+    papers = finishing.finish(reduced(RELU, failed=4, of=10), written, tmp_path, options)
     assert (
         papers.pictures == {name: f"{name}.svg" for name in ("before", "after", "kept")} and papers.report == "report.md" and not papers.why
     )
@@ -102,7 +103,8 @@ def test_the_report_and_the_pictures_are_written(tmp_path):
     ]
     assert "\\<img>" in text and "@user" not in text and "````python\nimport torch\n# ``` a fence\n````" in text
     assert "**not proven**: it failed in the same way in 2 of 3 fresh processes" in text and "it occurred in 4 of 10 runs" in text
-    assert (tmp_path / "report.html").read_text().count("data:image/svg+xml;base64,") == 3
+    page = (tmp_path / "report.html").read_text()
+    assert page.count("data:image/svg+xml;base64,") == 1 and ">dynadiag minify train.py</pre>" in page
     assert f"PyTorch version: {torch.__version__}" in text and len(text) < 60_000
 
 
