@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Iterator
@@ -17,7 +16,6 @@ from dynadiag_cli.options import LONGEST_S, AsFormat, Color, Force, Format, InCo
 from dynadiag_cli.progress import StatusLine, on_one_line
 
 if TYPE_CHECKING:
-    from dynadiag.bench.arms import ArmSpec
     from dynadiag.bench.outcome import BenchResult
     from dynadiag.bench.round_loop import Progress
 
@@ -28,7 +26,6 @@ EXAMPLES = """Examples:
   dynadiag bench --fn mypackage.steps:train_step --check base/bench.json
 """
 _REDRAW_S = 0.2
-_LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "mpirun", "horovodrun")
 
 
 def bench(
@@ -113,8 +110,8 @@ def bench(
     guessed. No speed counts before the results are checked. The exit status is 1 when an arm is SLOWER, WRONG or VACUOUS.
     """
     from dynadiag.bench import json_result
-    from dynadiag.bench.arms import ScriptCall, parse_arms, parse_variants
     from dynadiag.bench.regression import read_base
+    from dynadiag.bench.request import Request, before_and_after, planned
     from dynadiag.bench.round_loop import BenchOptions
     from dynadiag.bench.rounds import Budget
     from dynadiag.bench.session import bench as run
@@ -124,29 +121,31 @@ def bench(
     from dynadiag.torch_compat.versions import require_in
     from dynadiag_cli.showing import open_page, show
 
-    _refuse_launchers(target)
-    versions = after is not None or revision is not None
-    if variants:
-        where = _script(target, alone=not (function or versions or in_process or chosen))
-        specs = parse_variants([*variants, *(arguments or ())], where, loop=loop)
-    else:
-        where = _target(target, function)
-        taken = ScriptCall(arguments=tuple(arguments or ()), call=shapes or call, chosen=chosen, shapes=shapes is not None)
-        script = taken if where == str(target) else None
-        specs = parse_arms(arms, where, arguments=tuple(arguments or ()), script=script, least=1 if versions else 2)
-        _refuse_together(in_process=in_process, versions=versions, script=script is not None, chosen=chosen, loop=loop)
-    _refuse_shapes(shapes is not None, taken_over=specs[0].script is not None, versions=versions)
+    request = Request(
+        file=target,
+        arguments=tuple(arguments or ()),
+        function=function,
+        arms=arms,
+        call=call,
+        chosen=chosen,
+        shapes=shapes,
+        variants=tuple(variants or ()),
+        loop=loop,
+        after=after,
+        revision=revision,
+        in_process=in_process,
+    )
+    where, specs = planned(request)
     base = None if check is None else read_base(check)
-    budget = Budget(max_rounds=rounds, max_s=max_s)
     guarded()
     if python is not None:
         require_in(python, "bench", oldest_python=(3, 11))
     with scratch("git") as folder, _progress() as progress:
         # First what may be refused: a refusal leaves no directory behind.
-        specs = _before_and_after(specs, where, after, revision, Path(folder))
+        specs = before_and_after(specs, where, request, Path(folder), lambda line: print(f"dynadiag: {line}", file=sys.stderr))
         directory = _directory(where, out, force)
         options = BenchOptions(
-            budget=budget,
+            budget=Budget(max_rounds=rounds, max_s=max_s),
             in_process=in_process,
             python=python,
             timeout_s=timeout_s,
@@ -166,96 +165,6 @@ def bench(
         open_page(directory)
     worse = base is not None and not result.interrupted and _regressed(result, base)
     raise typer.Exit(1 if worse else result.exit_status)
-
-
-def _refuse_together(*, in_process: bool, versions: bool, script: bool, chosen: str | None, loop: int | None) -> None:
-    if loop is not None:
-        raise UsageError("--loop only works together with --variants")
-    if in_process and versions:
-        raise UsageError("--in-process: two versions of a program need separate processes")
-    if in_process and script:
-        raise UsageError("--in-process: a script can be taken over only once per process; mark its step with @dynadiag.benchmark")
-    if chosen is not None and not script:
-        raise UsageError("--callable chooses among a script's compiled callables; here the step is already named")
-
-
-def _refuse_launchers(target: Path | None) -> None:
-    """Scripts of several processes: an arm is one process, and its ranks could not wait for each other's turns."""
-    size = os.environ.get("WORLD_SIZE", "1")
-    if size != "1":
-        raise UsageError(f"bench compares single processes, but WORLD_SIZE={size[:20]!r} says that this is one of several: start it alone")
-    if target is not None and target.name in _LAUNCHERS and not target.is_file():
-        raise UsageError(f"bench compares single processes: {target.name} starts several; pass the script itself, to run as one process")
-
-
-def _refuse_shapes(wanted: bool, *, taken_over: bool, versions: bool) -> None:
-    if wanted and not taken_over:
-        raise UsageError("--shapes replays the calls of a script: pass a FILE without a marked function, and neither --fn nor --variants")
-    if wanted and versions:
-        raise UsageError("--shapes: two versions of a program may be called with different shapes; leave out --after and --git")
-
-
-def _script(file: Path | None, *, alone: bool) -> str:
-    if file is None or not alone:
-        raise UsageError(
-            "--variants compares one script under different arguments: pass a file, and none of --fn, --after, --git, --in-process"
-        )
-    if not file.is_file():
-        raise UsageError(f"{file} does not exist")
-    return str(file)
-
-
-def _target(file: Path | None, function: str | None) -> str:
-    """What is timed: `file.py:name` or `module:name` for a step, the file alone for a script in which none is marked."""
-    from dynadiag.bench.marks import marked_functions
-
-    if (file is None) == (function is None):
-        raise UsageError("pass either a file (a script, or one with a function marked @dynadiag.benchmark) or a step with --fn")
-    if function is not None:
-        place, _, name = function.rpartition(":")
-        if not place or not name:
-            raise UsageError(f"--fn {function}: expected module:callable or file.py:callable")
-        if not place.endswith(".py") and not all(part.isidentifier() for part in place.split(".")):
-            raise UsageError(f"--fn {function}: {place} is neither a module's name nor a .py file")
-        return function
-    assert file is not None
-    if not file.is_file():
-        raise UsageError(f"{file} does not exist" if not file.exists() else f"{file} is not a file")
-    marked = marked_functions(file)
-    if not marked:
-        return str(file)
-    if len(marked) > 1:
-        raise UsageError(f"{file} has {len(marked)} marked functions; choose one: --fn {file}:{marked[0]}")
-    return f"{file}:{marked[0]}"
-
-
-def _before_and_after(
-    specs: tuple[ArmSpec, ...], where: str, after: Path | None, revision: str | None, folder: Path
-) -> tuple[ArmSpec, ...]:
-    """The arms; twice when there is a version before and one after."""
-    from dynadiag.bench.arms import with_after
-    from dynadiag.bench.marks import marked_functions
-    from dynadiag.revisions import RELATIVE, extract, file_in
-
-    if after is not None and revision is not None:
-        raise UsageError("--after and --git both name the other version: pass only one of them")
-    if after is not None:
-        if not after.is_file():
-            raise UsageError(f"--after {after} {'is not a file' if after.exists() else 'does not exist'}")
-        # Raises for what is no Python program.
-        marked_functions(after)
-        return with_after(specs, str(after) if specs[0].script else f"{after}:{where.rpartition(':')[2]}")
-    if revision is not None:
-        file = Path(where if specs[0].script else where.rpartition(":")[0])
-        if file.is_absolute():
-            raise UsageError(RELATIVE)
-        copy = extract(revision, folder, here=Path.cwd())
-        if file.suffix == ".py":
-            file_in(copy, file, revision)
-        for line in copy.missing:
-            print(f"dynadiag: --git {revision}: {line}", file=sys.stderr)
-        return with_after(specs, where, before_folder=str(copy.here), instead_of=(str(copy.top), str(copy.files)))
-    return specs
 
 
 def _directory(where: str, out: Path | None, force: bool) -> Path:

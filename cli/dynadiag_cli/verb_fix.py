@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import resource
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -12,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dynadiag.errors import NothingFoundError, OutputError, UsageError
-from dynadiag.files import write_file, write_inside
-from dynadiag.trace.sources import find_sources
+from dynadiag.files import write_inside
 from dynadiag_cli.command_line import MODE, recording_named
 from dynadiag_cli.options import LONGEST_S, AsFormat, Format, Out
 
@@ -62,7 +60,7 @@ def fix(
     compared with the original in eager. The run directory gets `fixes.patch`, `fixed/`, `fix.json` and `fix.md`; the script's files change
     only with --write. Exit status: 0 every warning is cured and proven, 1 something is left, 2 usage, 3 no torch, 5 nothing was compiled.
     """
-    from dynadiag.fix.session import FixOptions
+    from dynadiag.fix.session import FixOptions, write_sources
     from dynadiag.fix.session import fix as proven
     from dynadiag.record.guardian import guarded
     from dynadiag.torch_compat.versions import require
@@ -83,13 +81,14 @@ def fix(
     _write_reports(result)
     _print(result, output_format, diff=diff)
     if write and result.patch:
-        _write_sources(result, force=force)
+        for file in write_sources(result, force=force):
+            print(f"dynadiag: changed {file}", file=sys.stderr)
     raise typer.Exit(1 if result.left else 0)
 
 
 def _baseline(ctx: typer.Context, target: list[str], out: Path | None, force: bool) -> Baseline:
     """The recorded script: recorded now, or the run directory that was named. What may be refused comes before anything runs."""
-    from dynadiag.fix.session import check_script
+    from dynadiag.fix.session import baseline_of, check_script
 
     if (mode := ctx.meta.get(MODE, "path")) != "path":
         what = "-m MODULE" if mode == "module" else "a command behind --"
@@ -100,7 +99,7 @@ def _baseline(ctx: typer.Context, target: list[str], out: Path | None, force: bo
         return _recorded(target, out, force)
     if out is not None:
         raise UsageError("--out is for a script: a run directory gets its files itself")
-    return _of_run(recording)
+    return baseline_of(recording)
 
 
 def _recorded(target: list[str], out: Path | None, force: bool) -> Baseline:
@@ -122,27 +121,6 @@ def _recorded(target: list[str], out: Path | None, force: bool) -> Baseline:
         cpu_s=after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
         wall_s=time.monotonic() - begun,
     )
-
-
-def _of_run(directory: Path) -> Baseline:
-    """A run of ours: the command and the folder that its marker names, which nobody else has written."""
-    from dynadiag.fix.session import Baseline, check_script
-    from dynadiag.record.directory import is_ours
-
-    sources = find_sources(directory)
-    command, folder = sources.info.command, sources.info.cwd
-    if not is_ours(directory, sources.logs) or not command or folder is None:
-        raise UsageError(f"{directory} was not recorded here by `dynadiag explain`: run `dynadiag fix` on the script")
-    words = list(command[1:])
-    if not words or words[0].startswith("-"):
-        raise UsageError(f"{directory} is not the run of a script: fix changes and runs a script")
-    if any("***" in word for word in words):
-        raise UsageError(
-            f"{directory} does not hold the script's arguments as they were (a secret is masked): run `dynadiag fix` on the script"
-        )
-    script = Path(folder) / words[0]
-    check_script(script)
-    return Baseline(directory=directory, script=script, arguments=tuple(words[1:]), folder=Path(folder))
 
 
 def _write_reports(result: FixResult) -> None:
@@ -176,29 +154,3 @@ def _print(result: FixResult, output_format: Format, *, diff: bool) -> None:
         if result.patch:
             folder = from_here(Path(result.directory))
             sys.stdout.write(f"\nFiles in {folder}/: fixes.patch, fixed/, fix.json, fix.md\nnext  git apply {folder}/fixes.patch\n")
-
-
-def _write_sources(result: FixResult, *, force: bool) -> None:
-    """Write the files in their place, unless git says that they are modified. Raises OutputError."""
-    files = [Path(name) for name in result.new_texts]
-    modified = [] if force else [str(file) for file in files if _is_modified(file)]
-    if modified:
-        raise OutputError(
-            f"git says that {modified[0]} is not committed as it is: commit it first, or use --force; the patch is in {result.directory}"
-        )
-    for file in files:
-        try:
-            write_file(file, result.new_texts[str(file)])
-        except OSError as error:
-            raise OutputError(f"cannot write {file}: {error.strerror or error}; the patch is in {result.directory}") from error
-        print(f"dynadiag: changed {file}", file=sys.stderr)
-
-
-def _is_modified(file: Path) -> bool:
-    """Whether git knows changes of the file that are not committed; without git or a repository nothing is known, and that is no change."""
-    asked = ["git", "-C", str(file.parent), "status", "--porcelain", "--", file.name]
-    try:
-        done = subprocess.run(asked, capture_output=True, text=True, errors="replace", check=False, stdin=subprocess.DEVNULL)
-    except OSError:
-        return False
-    return done.returncode == 0 and bool(done.stdout.strip())

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from dynadiag.errors import NothingFoundError, UnreadableInputError, UsageError
-from dynadiag.files import write_inside
+from dynadiag.errors import NothingFoundError, OutputError, UnreadableInputError, UsageError
+from dynadiag.files import write_file, write_inside
 from dynadiag.fix import texts
 from dynadiag.fix.candidates import Candidate, Sources, candidates, chosen
 from dynadiag.fix.edits import patch
@@ -21,7 +22,9 @@ from dynadiag.fix.runs import Outcome, Runner, Worker, report_on
 from dynadiag.fix.search import Say, Search, Tried
 from dynadiag.model.report import Report, Summary
 from dynadiag.record.changed_sources import changed_sources
+from dynadiag.record.directory import is_ours
 from dynadiag.scratch import scratch
+from dynadiag.trace.sources import find_sources
 
 _TIMES, _LEAST_S = 20.0, 120.0
 
@@ -67,6 +70,27 @@ def check_script(script: Path) -> None:
         raise UnreadableInputError(f"{script} is installed (site-packages): fix changes a script of your own")
     if script.suffix not in (".py", ".pyw") or not script.is_file():
         raise UnreadableInputError(f"{script} is not a Python source file: fix changes a script of your own")
+
+
+def baseline_of(directory: Path) -> Baseline:
+    """The script of a run of ours: the command and the folder that its marker names, which nobody else has written.
+
+    Raises UsageError for any other run, UnreadableInputError for a script that is not the user's to change.
+    """
+    sources = find_sources(directory)
+    command, folder = sources.info.command, sources.info.cwd
+    if not is_ours(directory, sources.logs) or not command or folder is None:
+        raise UsageError(f"{directory} was not recorded here by `dynadiag explain`: run `dynadiag fix` on the script")
+    words = list(command[1:])
+    if not words or words[0].startswith("-"):
+        raise UsageError(f"{directory} is not the run of a script: fix changes and runs a script")
+    if any("***" in word for word in words):
+        raise UsageError(
+            f"{directory} does not hold the script's arguments as they were (a secret is masked): run `dynadiag fix` on the script"
+        )
+    script = Path(folder) / words[0]
+    check_script(script)
+    return Baseline(directory=directory, script=script, arguments=tuple(words[1:]), folder=Path(folder))
 
 
 def fix(baseline: Baseline, options: FixOptions, say: Say) -> FixResult:
@@ -219,3 +243,32 @@ def _changed(one: Tried, sources: Sources) -> Changed:
         calls=verdict.calls if verdict is not None and one.kept else 0,
         runs=verdict.compared if verdict is not None and one.kept else (),
     )
+
+
+def write_sources(result: FixResult, *, force: bool = False) -> Iterator[Path]:
+    """Write the changed files in their place, each given back once it is written; `force` does so where git says that one is modified.
+
+    Raises OutputError, before anything is written where it is git that refuses.
+    """
+    files = [Path(name) for name in result.new_texts]
+    modified = [] if force else [str(file) for file in files if _is_modified(file)]
+    if modified:
+        raise OutputError(
+            f"git says that {modified[0]} is not committed as it is: commit it first, or use --force; the patch is in {result.directory}"
+        )
+    for file in files:
+        try:
+            write_file(file, result.new_texts[str(file)])
+        except OSError as error:
+            raise OutputError(f"cannot write {file}: {error.strerror or error}; the patch is in {result.directory}") from error
+        yield file
+
+
+def _is_modified(file: Path) -> bool:
+    """Whether git knows changes of the file that are not committed; without git or a repository nothing is known, and that is no change."""
+    asked = ["git", "-C", str(file.parent), "status", "--porcelain", "--", file.name]
+    try:
+        done = subprocess.run(asked, capture_output=True, text=True, errors="replace", check=False, stdin=subprocess.DEVNULL)
+    except OSError:
+        return False
+    return done.returncode == 0 and bool(done.stdout.strip())

@@ -64,7 +64,7 @@ MAY_IMPORT = {
         "capture",
         "render",
     },
-    "bench": LOWEST | {"compare", "model", "torch_compat", "record", "trace", "report", "capture", "render"},
+    "bench": LOWEST | {"revisions", "compare", "model", "torch_compat", "record", "trace", "report", "capture", "render"},
     "parity": {
         "errors",
         "json_lines",

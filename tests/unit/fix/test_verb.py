@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dynadiag.errors import DynadiagError, OutputError
-from dynadiag_cli import verb_fix
+from dynadiag.fix import session
 from dynadiag_cli.main import app
 
 
@@ -56,10 +56,10 @@ def test_a_run_that_was_not_made_here_is_never_executed(folder, command):
 def test_a_file_that_git_does_not_have_as_it_is_is_not_written_without_force(folder):
     file = folder / "train.py"
     subprocess.run(["git", "init", "-q", "."], check=True)
-    assert verb_fix._is_modified(file)
+    assert session._is_modified(file)
     subprocess.run(["git", "add", "."], check=True)
     subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=b", "commit", "-q", "-m", "c"], check=True)
-    assert not verb_fix._is_modified(file)
+    assert not session._is_modified(file)
 
     class Result:
         new_texts = {str(file): "new = 1\n"}
@@ -67,11 +67,11 @@ def test_a_file_that_git_does_not_have_as_it_is_is_not_written_without_force(fol
 
     file.write_text("changed = 1\n")
     with pytest.raises(OutputError, match="not committed as it is"):
-        verb_fix._write_sources(Result(), force=False)
+        list(session.write_sources(Result()))
     assert file.read_text() == "changed = 1\n"
-    verb_fix._write_sources(Result(), force=True)
+    assert list(session.write_sources(Result(), force=True)) == [file]
     assert file.read_text() == "new = 1\n"
 
 
 def test_outside_of_a_repository_nothing_is_known_and_files_are_written(folder):
-    assert not verb_fix._is_modified(Path("train.py").absolute())
+    assert not session._is_modified(Path("train.py").absolute())
