@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dynadiag.facts.wording import plural
 from dynadiag.reduce.reproducer.proving import headline
 from dynadiag_cli.progress import PRINT_S, SearchLine, StatusLine, on_one_line
 
@@ -100,7 +101,7 @@ def _report_graph(result: Mapping[str, Any], directory: Path) -> None:
     if result["flaky"]:
         say(f"flaky: the failure occurred in {result['flaky']['failed']} of {result['flaky']['of']} runs")
     if result["other_failures"]:
-        say(f"{len(result['other_failures'])} other failures were seen along the way; see minify.json")
+        say(f"also seen along the way: {plural(len(result['other_failures']), 'other failure')}; see minify.json")
     if result["reproducer"] is None:
         say(f"no reproducer: {result['why_not']}")
         return

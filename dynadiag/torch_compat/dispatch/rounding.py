@@ -9,11 +9,14 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from dynadiag.torch_compat.pytree import tree_leaves
+from dynadiag.torch_compat.pytree import tree_leaves, tree_map
 
 _MOST_TERMS = 4096
 # Operators whose float32 products cuBLAS may compute in TF32; those of cuDNN (convolutions, recurrent layers) go by their names.
 _PRODUCTS = frozenset(("mm", "addmm", "bmm", "baddbmm", "addbmm", "_scaled_dot_product_efficient_attention"))
+# What they only add, and what they write to.
+_NO_FACTORS = frozenset(("bias", "bias_opt", "attn_bias", "out"))
+_TF32_EPS = 2.0**-10
 
 
 class CoarsestRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -37,7 +40,7 @@ class CoarsestRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 eps = torch.finfo(value.dtype).eps
                 if eps > self.eps:
                     self.eps, self.half = eps, value.dtype if value.element_size() == 2 else None
-                self.tf32 = self.tf32 or (value.dtype is torch.float32 and value.is_cuda and _may_be_tf32(func.overloadpacket.__name__))
+                self.tf32 = self.tf32 or (_on_tf32_device(value) and _may_be_tf32(func.overloadpacket.__name__))
         return result
 
 
@@ -48,6 +51,9 @@ class NoisySums(TorchDispatchMode):  # type: ignore[no-untyped-call]
     Error Analysis, 2019); eager's pairwise sums are far better, so its own distance from float64 does not show it. n counts as 4,096 at
     most. Covered are `sum` and `mean`, the mean that a batch norm keeps and takes away, and the gradients of biases and of the weights of
     norms. Half precision is added up in float32 as well.
+
+    The factors of a product that may be computed in TF32 are off by up to half a rounding of that: whether a kernel does so depends on its
+    library and on the sizes, so that eager may add up to zero what compiled code, as right, does not (torch 2.11, ShuffleNet on an H100).
     """
 
     def __init__(self, seed: int) -> None:
@@ -57,7 +63,7 @@ class NoisySums(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run the operation; add the error, in place, to what it has added up."""
-        result = func(*args, **(kwargs or {}))
+        result = self._product(func, args, kwargs or {}) if _may_be_tf32(func.overloadpacket.__name__) else func(*args, **(kwargs or {}))
         named = {**{one.name: value for one, value in zip(func._schema.arguments, args, strict=False)}, **(kwargs or {})}
         if _keeps_means(named, result):
             self._off_means(named, result)
@@ -65,6 +71,19 @@ class NoisySums(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if total.is_floating_point() and total.dtype is not torch.float64:
                 total.add_((self._noise(total, terms) * over(terms.abs())).to(total.dtype))
         return result
+
+    def _product(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """What it gives for factors that are off by a rounding of TF32, where they are such that a GPU may take it."""
+        unchanged = {*_NO_FACTORS, *(("self",) if "add" in func.overloadpacket.__name__ else ())}
+        names = [one.name for one in func._schema.arguments]
+
+        def off(value: Any) -> Any:
+            if not (isinstance(value, torch.Tensor) and _on_tf32_device(value)):
+                return value
+            return value * (1 + self._uniform(value.shape, value.device).sub_(0.5).mul_(_TF32_EPS))
+
+        changed = [value if name in unchanged else tree_map(off, value) for name, value in zip(names, args, strict=False)]
+        return func(*changed, **{name: value if name in unchanged else tree_map(off, value) for name, value in kwargs.items()})
 
     def _off_means(self, named: Mapping[str, Any], result: Sequence[Any]) -> None:
         """A batch norm in training: the mean that it keeps, and takes away from its input, is off."""
@@ -78,10 +97,12 @@ class NoisySums(TorchDispatchMode):  # type: ignore[no-untyped-call]
         output.sub_((error * scale).to(output.dtype).reshape(1, -1, *[1] * (output.dim() - 2)))
 
     def _noise(self, total: torch.Tensor, terms: torch.Tensor) -> torch.Tensor:
-        device = total.device
-        generator = self._generators.setdefault(device, torch.Generator(device).manual_seed(self._seed))
         most = torch.finfo(torch.float32).eps * min(terms.numel() / max(1, total.numel()), _MOST_TERMS) ** 0.5
-        return torch.rand(total.shape, generator=generator, device=device).sub_(0.5).mul_(most)
+        return self._uniform(total.shape, total.device).sub_(0.5).mul_(most)
+
+    def _uniform(self, shape: Sequence[int], device: torch.device) -> torch.Tensor:
+        generator = self._generators.setdefault(device, torch.Generator(device).manual_seed(self._seed))
+        return torch.rand(shape, generator=generator, device=device)
 
 
 def uses_tf32(*, convolution: bool) -> bool:
@@ -92,6 +113,10 @@ def uses_tf32(*, convolution: bool) -> bool:
     part: Any = torch.backends.cudnn if convolution else torch.backends.cuda.matmul
     precision = getattr(getattr(part, "conv", None) if convolution else part, "fp32_precision", None)
     return bool(part.allow_tf32) if precision is None else precision == "tf32"
+
+
+def _on_tf32_device(value: torch.Tensor) -> bool:
+    return value.is_cuda and value.dtype is torch.float32
 
 
 def _may_be_tf32(operator: str) -> bool:

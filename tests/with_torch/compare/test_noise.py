@@ -8,6 +8,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from dynadiag.compare.judge import EXPLAIN, Noise, Runs, Seen, judge
 from dynadiag.compare.noise import noisy_runs
+from dynadiag.torch_compat.dispatch import rounding
 from dynadiag.torch_compat.dispatch.rounding import CoarsestRounding, uses_tf32
 
 
@@ -60,6 +61,40 @@ def test_float32_off_by_a_rounding_of_tf32_is_wrong_only_where_tf32_is_used():
     compiled = eager * (1 + 4e-4 * torch.randn(64, 64, generator=torch.Generator().manual_seed(1)))
     assert _differs(eager, compiled, Runs(exact=[eager.double()]))
     assert not _differs(eager, compiled, Runs(exact=[eager.double()], tf32=True))
+
+
+class InTF32(torch.autograd.Function):
+    """A convolution with 1 x 1 kernels whose backward rounds its factors to ten bits."""
+
+    @staticmethod
+    def forward(ctx, values, weight):
+        ctx.save_for_backward(weight)
+        return torch.nn.functional.conv2d(values, weight)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        short, weight = (((one.view(torch.int32) + 0x1000) & ~0x1FFF).view(torch.float32) for one in (gradient, *ctx.saved_tensors))
+        return torch.nn.functional.conv_transpose2d(short, weight), None
+
+
+@pytest.mark.parametrize(("off", "wrong"), [(0.0, False), (1.0, True)])
+def test_a_gradient_that_is_zero_may_be_what_tf32_leaves_of_its_terms(monkeypatch, off, wrong):
+    """The bias between a convolution and a batch norm: eager's kernel added up to 3e-8, compiled code to 1.5e-4 (ShuffleNet, H100)."""
+    monkeypatch.setattr(rounding, "_on_tf32_device", lambda value: value.dtype is torch.float32)
+    generator = torch.Generator().manual_seed(0)
+    values, weight, scale = (torch.randn(shape, generator=generator) for shape in ((4, 24, 8, 8), (24, 24, 1, 1), (4, 24, 8, 8)))
+
+    def run(convolution, change=lambda one: one, dtype=torch.float32):
+        bias = change(torch.zeros(24)).to(dtype).requires_grad_()
+        one, two, three = (change(value).to(dtype) for value in (values, weight, scale))
+        with_bias = convolution(one + bias.reshape(1, -1, 1, 1), two)
+        return torch.autograd.grad((torch.nn.functional.batch_norm(with_bias, None, None, training=True) * three).sum(), bias)
+
+    eager, compiled = run(torch.nn.functional.conv2d)[0], run(InTF32.apply)[0]
+    assert compiled.abs().max() > 100 * eager.abs().max()
+    further, same, seen = noisy_runs(lambda _, change: run(torch.nn.functional.conv2d, change), 3)
+    runs = Runs(exact=run(torch.nn.functional.conv2d, dtype=torch.float64), further=further, same=same, tf32=seen.tf32)
+    assert _differs(eager, compiled + off, runs) is wrong
 
 
 def test_few_elements_may_be_as_far_off_as_a_few_others_in_another_eager_run():
