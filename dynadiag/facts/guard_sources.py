@@ -11,7 +11,8 @@ from functools import lru_cache
 
 _LOCAL = re.compile(r"L\[\s*(?P<quote>['\"])(?P<name>.*?)(?P=quote)\s*\]")
 _GLOBAL = re.compile(r"G\[\s*(?P<quote>['\"])(?P<name>\w+)(?P=quote)\s*\]")
-_MEMBER = re.compile(r"\._(?:modules|parameters|buffers)\[(?P<quote>['\"])(?P<name>[^'\"\]]*)(?P=quote)\]")
+_HELD = r"\.(?:_(?:modules|parameters|buffers)|__dict__\[['\"]_(?:modules|parameters|buffers)['\"]\])"
+_MEMBER = re.compile(_HELD + r"\[(?P<quote>['\"])(?P<name>[^'\"\]]*)(?P=quote)\]")
 _SHAPE = re.compile(r"\.(?P<what>size|stride)\(\)\[(?P<index>\d+)\]")
 _AS_TENSOR = re.compile(r"___as_tensor\((?P<inner>[^()]*)\)\.item\(\)")
 _FROM_NUMPY = re.compile(r"___from_numpy\((?P<inner>[^()]*)\)")

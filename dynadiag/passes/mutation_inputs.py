@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from dynadiag.facts.guard_sources import readable
 from dynadiag.model.mutations import AotInput, ProbedMutation
 from dynadiag.model.run import Run
 from dynadiag.passes.mutation_facts import Fact, Site, site_of
@@ -33,15 +34,15 @@ def disagreements(view: GraphView) -> Iterator[str]:
     for known in view.inputs:
         ours, theirs = told.get(known.index, set()), set(_kinds(view.aot.inputs[known.index]))
         if ours != theirs:
-            name = known.source or known.name
+            name = readable(known.source) if known.source else known.name
             yield (
-                f"{view.graph.id}: for {name}, AOTAutograd says {_said(theirs)}, the probe says {_said(ours)}; the report follows "
-                f"AOTAutograd."
+                f"{view.graph.id}: for `{name}`, AOTAutograd says {_said(theirs)}, dynadiag's own probe says {_said(ours)}; the report "
+                f"follows AOTAutograd."
             )
 
 
 def _said(kinds: set[str]) -> str:
-    return f"{' and '.join(sorted(kinds))} is mutated" if kinds else "nothing is mutated"
+    return f"its {' and '.join(sorted(kinds))} {'is' if len(kinds) == 1 else 'are'} mutated" if kinds else "nothing is mutated"
 
 
 def _probed(view: GraphView) -> tuple[ProbedMutation, ...]:

@@ -129,6 +129,6 @@ def write_files(report: Report, page: Page, folder: str | None) -> None:
     """Which files were written, and where."""
     if folder is None:
         return
-    pictures = f", graphs/ ({wording.plural(len(report.pictures), 'picture')})" if report.pictures else ""
+    pictures = [f"graphs/ ({wording.plural(len(report.pictures), 'picture')})"] if report.pictures else []
     page.blank()
-    page.line(f"report.html, report.json, report.md{pictures}", prefix=Text(f"Files in {folder}/: ", style=LABEL), hang="  ")
+    page.parts(["report.html", "report.json", "report.md", *pictures], ", ", prefix=Text(f"Files in {folder}/: ", style=LABEL), hang="  ")

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import dynadiag
+from dynadiag.facts.compiled_work import compiled_work
 from dynadiag.model.location import Location
 from dynadiag.model.report import Advice, Finding, GraphBreak, Report
 from dynadiag.render import markdown, wording
 from dynadiag.render import mutation_words as words
 from dynadiag.render.html import compilations, page, tables
+from dynadiag.render.html.calls import calls
 from dynadiag.render.html.code import coloured
 from dynadiag.render.html.filters import Filters
 from dynadiag.render.html.graphs import graphs as graphs_of
@@ -46,6 +48,7 @@ def render(report: Report, directory: Path | None = None) -> str:
         "choices": filters.choices(),
         "matrices": list(tables.matrices(report)),
         "bars": tables.bars(report),
+        "calls": calls(report),
         "times": times(report),
         "graphs": graphs,
         "guards": guards(report),
@@ -59,7 +62,7 @@ def render(report: Report, directory: Path | None = None) -> str:
         title=f"dynadiag: {wording.command(report)}",
         version=dynadiag.__version__,
         sections=list(_sections(parts, listed)),
-        verdict=verdict(report) or ", ".join(present(report, told=False)) or "No graph breaks, recompiles or fallbacks",
+        verdict=_verdict(report),
         command=wording.command(report),
         facts=" · ".join(circumstances(report)),
         warnings=[text for text in (wording.failed_passes(report), cut_short(report), *wording.changed_sources(report)) if text],
@@ -82,16 +85,28 @@ def render(report: Report, directory: Path | None = None) -> str:
 # -- the head
 
 
+def _verdict(report: Report) -> str:
+    """What the terminal says first: that next to nothing was compiled, else how much of a call was, else the counts."""
+    work = compiled_work(report.run)
+    told = verdict(report) or (wording.compiled_work(work) if work is not None and work.operators else "")
+    return told or ", ".join(present(report, told=False)) or "No graph breaks, recompiles or fallbacks"
+
+
 def _tiles(report: Report) -> Iterator[tuple[str, str]]:
+    """The counts, without those that are zero but for graphs."""
     summary = report.summary
     yield "graphs", wording.graphs_count(report)
-    yield f"graph break sites ({summary.graph_break_events:,} events)", f"{summary.graph_break_sites:,}"
     since = wording.recompiles_since(report)
-    yield f"recompiles ({since})" if since else "recompiles", f"{summary.recompiles:,}"
-    yield "fallbacks to eager", f"{summary.fallbacks:,}"
-    if summary.mutations is not None:
-        yield "mutations with a cost", f"{sum(not words.is_folded(one) for one in report.mutations):,}"
-    yield "compile time", wording.seconds(summary.compile_s)
+    costly = sum(not words.is_folded(one) for one in report.mutations)
+    counts = (
+        (f"graph break sites ({summary.graph_break_events:,} events)", summary.graph_break_sites),
+        (f"recompiles ({since})" if since else "recompiles", summary.recompiles),
+        ("fallbacks to eager", summary.fallbacks),
+        ("mutations with a cost", costly),
+    )
+    yield from ((name, f"{count:,}") for name, count in counts if count)
+    if summary.compile_s is not None:
+        yield "compile time", wording.seconds(summary.compile_s)
 
 
 def _sections(parts: Mapping[str, Any], tables: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
@@ -101,8 +116,8 @@ def _sections(parts: Mapping[str, Any], tables: Sequence[Mapping[str, Any]]) -> 
         yield "breaks", "Graph breaks"
     if parts["matrices"]:
         yield "versions", "Versions"
-    if parts["bars"] or parts["times"]:
-        yield "time", "Compile time"
+    if parts["bars"] or parts["times"] or parts["calls"]:
+        yield "time", "Time"
     yield from ((one["anchor"], one["title"]) for one in tables)
     if parts["graphs"]:
         yield "graphs", "Graphs"

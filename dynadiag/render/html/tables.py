@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from dynadiag.model.location import Location
@@ -131,7 +132,7 @@ def tables(report: Report) -> list[dict[str, Any]]:
     """The frames, and the sections of the other renderers but those that the page shows in its own way."""
     detail = Detail(base=wording.base_folder(report.run), verbose=True, show_free=True)
     listed = (one for one in sections(report, detail) if one.title not in ("Captured graphs", "Compile time"))
-    found = [section_table(one, f"table-{number}") for number, one in enumerate(listed)]
+    found = [section_table(replace(one, as_entries=False), f"table-{number}") for number, one in enumerate(listed)]
     return [*found, *([_frames(report)] if report.run.frames else [])]
 
 

@@ -79,12 +79,12 @@ def _timeline(report: Report, found: Sequence[_Compilation], kinds: Sequence[str
         width = max(1.5, round(WIDTH * (one.ended - one.began) / length, 1))
         tip = f"{label}: {_KINDS[kind]}, at {at:.2f} s, took {wording.seconds(took)}"
         bars.append({**place, "width": width, "height": _ROW, "kind": kind, "tip": tip})
-        table.append((label, _process(report, one.process), f"{at:.2f} s", wording.seconds(took), _KINDS[kind]))
+        table.append((label, process_name(report, one.process), f"{at:.2f} s", wording.seconds(took), _KINDS[kind]))
     left = len(found) - len(bars)
     headings = ("compilation", "process", "began at", "took", "what")
     return {
         "bars": bars,
-        "labels": [{"y": number * (_ROW + 8) + 12, "text": _process(report, process)} for process, number in row_of.items()],
+        "labels": [{"y": number * (_ROW + 8) + 12, "text": process_name(report, process)} for process, number in row_of.items()],
         "ticks": [{"x": round(WIDTH * part / 4, 1), "text": f"{length * part / 4e6:.1f} s"} for part in range(5)],
         "height": len(rows) * (_ROW + 8) + 38,
         "kinds": [(kind, words) for kind, words in _KINDS.items() if kind in kinds],
@@ -101,7 +101,7 @@ def _said(found: Sequence[_Compilation], length: float) -> str:
     later = f" and {wording.plural(backwards, 'backward')} compiled later" if backwards else ""
     return (
         f"{wording.plural(len(found) - backwards, 'compilation')}{later}, in {wording.seconds(length)} from the first to the last. "
-        "When calls of compiled functions ran is not recorded: the gaps are whatever else the program did."
+        "When calls began and how long they took is not recorded: the gaps are whatever else the program did."
     )
 
 
@@ -109,7 +109,8 @@ def _backward(one: _Compilation) -> str:
     return ", backward" if one.spans[0].name == "entire_backward_compile" else ""
 
 
-def _process(report: Report, index: int) -> str:
+def process_name(report: Report, index: int) -> str:
+    """`rank 1, pid 4243` of a process by its number."""
     process = report.run.processes[index] if 0 <= index < len(report.run.processes) else None
     if process is None:
         return f"process {index}"

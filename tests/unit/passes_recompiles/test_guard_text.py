@@ -213,6 +213,7 @@ def test_guard_code_of_a_dump():
 
 def test_sources_as_people_write_them():
     assert readable("L['self']._modules['layers']._modules['0']._parameters['weight'].size()[0]") == "self.layers[0].weight.size(0)"
+    assert readable("L['self']._modules['r'].__dict__['_modules']['fc']._parameters['weight']") == "self.r.fc.weight"
     assert readable("G['LR']") == "LR"
     nested = "object.__getattribute__(object.__getattribute__(L['self'].model, 'config'), 'problem_type')"  # torch 2.11
     assert readable(nested) == "self.model.config.problem_type"

@@ -33,7 +33,7 @@ def test_each_compilation_is_where_it_ran(report):
         (988.8, 11.2, "gone"),
     ]
     assert shown["said"].startswith(
-        "3 compilations, in 8.90 s from the first to the last. When calls of compiled functions ran is not recorded"
+        "3 compilations, in 8.90 s from the first to the last. When calls began and how long they took is not recorded"
     )
 
 
