@@ -329,6 +329,14 @@ def check_output(output: str | None) -> None:
         raise OutputError(f"cannot write {output}: {'it is a folder' if path.is_dir() else f'there is no folder {path.parent}'}")
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder for output, and those above it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"{folder} cannot be created: {error.strerror}") from None
+
+
 def emit(text: str, output: str | None, default: IO[str]) -> None:
     """Write a text, ending in a line break, to a file, to stdout ("-") or to where it goes by default."""
     text = text if text.endswith("\n") or not text else text + "\n"

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,7 +15,6 @@ from dynadiag.trace.sources import recording_at
 from dynadiag_cli.options import LONGEST_S
 
 if TYPE_CHECKING:
-    from dynadiag.fx.standalone import Standalone
     from dynadiag.model import Graph, Run
 
 EXAMPLES = """Examples:
@@ -61,7 +59,7 @@ def graph(
     the graph cannot be rebuilt.
     """
     from dynadiag.runs import recorded_here
-    from dynadiag_cli.showing import without_gc
+    from dynadiag_cli.showing import make_folder, without_gc
 
     path, wanted = _named(run, graph_id)
     if device is not None and device.split(":")[0] not in ("cpu", "cuda", "xpu", "meta"):
@@ -71,22 +69,29 @@ def graph(
         return
     with without_gc():  # half the time of a graph of 50,000 nodes, which is a million objects that stay
         loaded, chosen = _find(path, wanted)
-        _make_folder(output)
+        make_folder(output)
         if (picture or svg) and not _draw(loaded, chosen, output) and svg:
             raise typer.Exit(1)
         if svg:
             return
         tried = recorded_here(path) if try_it is None else try_it
-        made = _standalone(loaded, chosen, device, timeout_s if tried else None)
+        if importlib.util.find_spec("torch") is None:
+            raise TorchUnsupportedError("writing a graph as a script needs torch, which this Python does not have")
+        from dynadiag.fx.standalone import TryOptions, standalone_of
+        from dynadiag.record.guardian import guarded
+
+        guarded()
+        trying = TryOptions(timeout_s=timeout_s if tried else None)
+        made = standalone_of(loaded, chosen, title=_MARK[2:], device=device, trying=trying, say=_say)
     target = output / f"{chosen.id}.py"
     _write(target, made.source)
-    print(f"dynadiag: wrote {target}", file=sys.stderr)
+    _say(f"wrote {target}")
     if try_it is None and not tried:
-        print(f"dynadiag: {target.name} was not run, because you did not record {path} here; --try runs it", file=sys.stderr)
+        _say(f"{target.name} was not run, because you did not record {path} here; --try runs it")
     if made.output:
         print(made.output, end="")
     if made.runnable is False:
-        print(f"dynadiag: {chosen.id} does not run here: {made.why_not}", file=sys.stderr)
+        _say(f"{chosen.id} does not run here: {made.why_not}")
         raise typer.Exit(1)
 
 
@@ -114,11 +119,8 @@ def _named(run: Path, graph_id: str | None) -> tuple[Path, str]:
     return recording_at(Path(path)), name
 
 
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(f"{folder} cannot be created: {error.strerror}") from None
+def _say(line: str) -> None:
+    print(f"dynadiag: {line}", file=sys.stderr)
 
 
 def _find(path: Path, wanted: str) -> tuple[Run, Graph]:
@@ -131,49 +133,6 @@ def _find(path: Path, wanted: str) -> tuple[Run, Graph]:
         if candidate.id == wanted:
             return loaded, candidate
     raise UsageError(f"{path} has no graph {wanted!r}; it has {loaded.graphs[0].id} to {loaded.graphs[-1].id}")
-
-
-def _text(chosen: Graph) -> str:
-    from dynadiag import trace
-
-    if chosen.text is None:
-        raise NothingFoundError(f"the log does not contain the text of {chosen.id}{f': {chosen.why_not}' if chosen.why_not else ''}")
-    return trace.read_payload(chosen.text)
-
-
-def _details(chosen: Graph) -> Mapping[str, Any] | None:
-    from dynadiag import trace
-
-    if chosen.details is None:
-        return None
-    try:
-        return trace.graph_details(chosen.details)
-    except DynadiagError as error:
-        print(f"dynadiag: the recorded details of {chosen.id} are not used: {error.message}", file=sys.stderr)
-        return None
-
-
-def _standalone(run: Run, chosen: Graph, device: str | None, timeout_s: float | None) -> Standalone:
-    if importlib.util.find_spec("torch") is None:
-        raise TorchUnsupportedError("writing a graph as a script needs torch, which this Python does not have")
-    from dynadiag.fx.rebuild import RebuildOptions
-    from dynadiag.fx.refusal import NotRebuildableError
-    from dynadiag.fx.standalone import TryOptions, make_standalone
-    from dynadiag.record.guardian import guarded
-
-    guarded()
-    frame = run.frame(chosen.frame)
-    title = [f"{_MARK[2:]} {chosen.id}, {chosen.kind} graph of {(frame.name if frame else None) or 'an unknown frame'}"]
-    try:
-        return make_standalone(
-            _text(chosen),
-            details=_details(chosen),
-            title=title,
-            options=RebuildOptions(device=device),
-            trying=TryOptions(timeout_s=timeout_s),
-        )
-    except NotRebuildableError as error:
-        raise NotRebuildableError(f"{chosen.id} cannot be rebuilt: {error.message}") from None
 
 
 def _write(target: Path, source: str) -> None:
@@ -205,7 +164,7 @@ def _draw(run: Run, chosen: Graph, output: Path) -> bool:
         target = output / f"{pictures.file_stem(chosen, run)}{drawing.suffix}"
         write_inside(output, target.name, drawing.text)
     except (DynadiagError, OSError) as error:
-        print(f"dynadiag: {chosen.id} was not drawn: {error}", file=sys.stderr)
+        _say(f"{chosen.id} was not drawn: {error}")
         return False
-    print(f"dynadiag: wrote {target}", file=sys.stderr)
+    _say(f"wrote {target}")
     return True

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dynadiag.errors import NothingFoundError, OutputError, UsageError
+from dynadiag.errors import NothingFoundError, UsageError
 from dynadiag.files import write_inside
 from dynadiag.trace.sources import is_recording
 from dynadiag_cli.command_line import program_of, recording_named
@@ -77,7 +77,10 @@ def parity(
         require_in(python, "parity")
     recording, graph = _named(ctx, target)
     # What may be refused comes before the program runs.
-    tests, load = _folder(tests), _file(load)
+    if load is not None and not load.is_file():
+        raise UsageError(f"--load {load}: no such file")
+    if tests is not None:
+        showing.make_folder(tests)
     showing.check_output(output)
     directory = recording
     if recording is None:
@@ -124,21 +127,6 @@ def _recorded(program: Target, out: Path | None, force: bool, python: str | None
     if done.exit_status:
         print(f"dynadiag: the script ended with exit status {done.exit_status}; what it compiled is still compared", file=sys.stderr)
     return done.directory
-
-
-def _file(path: Path | None) -> Path | None:
-    if path is not None and not path.is_file():
-        raise UsageError(f"--load {path}: no such file")
-    return path
-
-
-def _folder(path: Path | None) -> Path | None:
-    if path is not None:
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise OutputError(f"{path} cannot be created: {error.strerror}") from None
-    return path
 
 
 def _write(result: ParityResult, directory: Path) -> None:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from dynadiag import trace
+from dynadiag.errors import DynadiagError, NothingFoundError
 from dynadiag.fx.inputs import FILLINGS
 from dynadiag.fx.rebuild import RebuildOptions, Rebuilt, rebuild
-from dynadiag.fx.refusal import shorten
+from dynadiag.fx.refusal import NotRebuildableError, shorten
 from dynadiag.fx.running import OTHER_FACTORS, missing_device
 from dynadiag.fx.script import write_script
+from dynadiag.model import Graph, Run
 from dynadiag.scratch import OWNER, scratch
 
 _PASSED_ON = ("PATH", "HOME", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "TMPDIR", "SYSTEMROOT", OWNER)
@@ -36,6 +39,30 @@ class TryOptions:
 
     python: str = sys.executable
     timeout_s: float | None = 120.0
+
+
+def standalone_of(
+    run: Run, graph: Graph, *, title: str, device: str | None = None, trying: TryOptions | None = None, say: Callable[[str], None]
+) -> Standalone:
+    """The script of a captured graph, its `title` with the graph's name behind it in the first comment; all accelerators become `device`.
+
+    Recorded details that are damaged are not used, which is said. Raises NothingFoundError without the graph's text, NotRebuildableError.
+    """
+    if graph.text is None:
+        raise NothingFoundError(f"the log does not contain the text of {graph.id}{f': {graph.why_not}' if graph.why_not else ''}")
+    details = None
+    try:
+        details = None if graph.details is None else trace.graph_details(graph.details)
+    except DynadiagError as error:
+        say(f"the recorded details of {graph.id} are not used: {error.message}")
+    frame = run.frame(graph.frame)
+    named = f"{title} {graph.id}, {graph.kind} graph of {(frame.name if frame else None) or 'an unknown frame'}"
+    try:
+        return make_standalone(
+            trace.read_payload(graph.text), details=details, title=[named], options=RebuildOptions(device=device), trying=trying
+        )
+    except NotRebuildableError as error:
+        raise NotRebuildableError(f"{graph.id} cannot be rebuilt: {error.message}") from None
 
 
 def make_standalone(

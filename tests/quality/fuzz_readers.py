@@ -156,11 +156,12 @@ def _alive(page: str) -> str | None:
 
 def graph(path: Path, _: Path, chance: random.Random) -> str | None:
     """One graph as a script, not tried."""
+    from dynadiag.fx.standalone import TryOptions, standalone_of
     from dynadiag_cli import verb_graph
 
     run, chosen = verb_graph._find(path, _some_graph(chance))
-    with contextlib.redirect_stderr(io.StringIO()):
-        made = verb_graph._standalone(run, chosen, chance.choice((None, "cpu")), None)
+    device = chance.choice((None, "cpu"))
+    made = standalone_of(run, chosen, title="graph", device=device, trying=TryOptions(timeout_s=None), say=lambda _: None)
     return forbidden(made.source)
 
 
