@@ -25,6 +25,7 @@ from pathlib import Path
 WANTED_MB = 300.0
 WANTED_S = 10.0
 LONGEST_S = 120
+FORMS = {"text": [], "full": ["--full"], **{name: ["--format", name] for name in ("json", "md", "html")}}
 _HEAD = b"V0101 10:00:00.000000 "
 _PLACE = b" torch/_dynamo/convert_frame.py:1] "
 Attack = Callable[[], Iterator[bytes]]
@@ -533,7 +534,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--mb", type=float, default=100, help="size of each log in MB")
     parser.add_argument("--only", nargs="+", choices=[*ATTACKS, *FOLDERS], help="the attacks to try (default: all)")
-    parser.add_argument("--formats", nargs="+", default=["json"], choices=["text", "json", "md"], help="the formats to print")
+    parser.add_argument("--formats", nargs="+", default=["json"], choices=[*FORMS], help="the formats to print; full is text with --full")
     parser.add_argument("--work", type=Path, help="folder to work in (default: a temporary one)")
     parser.add_argument("--tlparse", type=Path, help="the tlparse program, to read each log beside us")
     options = parser.parse_args()
@@ -543,7 +544,7 @@ def main() -> int:
             path = write(name, Path(folder), options.mb)
             size = size_of(path) / 1e6
             for form in options.formats:
-                command = [sys.executable, "-m", "dynadiag", "explain", "--format", form, str(path)]
+                command = [sys.executable, "-m", "dynadiag", "explain", *FORMS[form], str(path)]
                 status, cpu_s, peak_mb, said = measure(command)
                 good = (
                     cpu_s <= WANTED_S * max(1.0, size / 100) and peak_mb <= WANTED_MB and status in (0, 2) and "internal error" not in said

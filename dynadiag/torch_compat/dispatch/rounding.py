@@ -49,8 +49,8 @@ class NoisySums(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     That is what n float32 numbers added up in any order may be off by (N. Higham and T. Mary, A New Approach to Probabilistic Rounding
     Error Analysis, 2019); eager's pairwise sums are far better, so its own distance from float64 does not show it. n counts as 4,096 at
-    most. Covered are `sum` and `mean`, the mean that a batch norm keeps and takes away, and the gradients of biases and of the weights of
-    norms. Half precision is added up in float32 as well.
+    most. Covered are `sum` and `mean`, the mean that a batch norm keeps and takes away, those that its backward takes away, and the
+    gradients of biases and of the weights of norms. Half precision is added up in float32 as well.
 
     The factors of a product that may be computed in TF32 are off by up to half a rounding of that: whether a kernel does so depends on its
     library and on the sizes, so that eager may add up to zero what compiled code, as right, does not (torch 2.11, ShuffleNet on an H100).
@@ -67,6 +67,8 @@ class NoisySums(TorchDispatchMode):  # type: ignore[no-untyped-call]
         named = {**{one.name: value for one, value in zip(func._schema.arguments, args, strict=False)}, **(kwargs or {})}
         if _keeps_means(named, result):
             self._off_means(named, result)
+        if _is_norm_backward(func, named, result):
+            self._off_gradient(named, result[0])
         for total, terms, over in _totals(func, named, result):
             if total.is_floating_point() and total.dtype is not torch.float64:
                 total.add_((self._noise(total, terms) * over(terms.abs())).to(total.dtype))
@@ -95,6 +97,21 @@ class NoisySums(TorchDispatchMode):  # type: ignore[no-untyped-call]
         named["running_mean"].add_(error, alpha=named.get("momentum", named.get("exponential_average_factor")))
         scale = inverse if named.get("weight") is None else inverse * named["weight"]
         output.sub_((error * scale).to(output.dtype).reshape(1, -1, *[1] * (output.dim() - 2)))
+
+    def _off_gradient(self, named: Mapping[str, Any], gradient: torch.Tensor) -> None:
+        """A batch norm in training: the two means that its backward takes away from the gradient are off.
+
+        Of the norm's plain sum that gradient is zero in exact arithmetic, and whatever a backward has there is rounding (torch 2.11, 2.15).
+        """
+        given, values = named.get("grad_out", named.get("grad_output")).float(), named["input"].float()
+        over = [at for at in range(values.dim()) if at != 1]
+        variance, mean = torch.var_mean(values, over, correction=0, keepdim=True)
+        inverse = (variance + named.get("eps", named.get("epsilon"))).rsqrt()
+        normal = (values - mean) * inverse
+        error, tilt = (self._noise(mean, terms) * terms.abs().mean(over, keepdim=True) for terms in (given, given * normal))
+        weight = named.get("weight")
+        scale = inverse if weight is None else inverse * weight.reshape(mean.shape)
+        gradient.sub_((scale * (error + normal * tilt)).to(gradient.dtype))
 
     def _noise(self, total: torch.Tensor, terms: torch.Tensor) -> torch.Tensor:
         most = torch.finfo(torch.float32).eps * min(terms.numel() / max(1, total.numel()), _MOST_TERMS) ** 0.5
@@ -142,6 +159,13 @@ def _keeps_means(named: Mapping[str, Any], result: Any) -> bool:
     """Whether it is a batch norm in training with running means, on whatever library."""
     keeps = named.get("running_mean") is not None and named.get("training", named.get("train", True)) and "save_mean" not in named
     return keeps and isinstance(result, tuple) and len(result) > 2 and result[1].shape == named["running_mean"].shape
+
+
+def _is_norm_backward(func: Any, named: Mapping[str, Any], result: Any) -> bool:
+    """Whether it is the backward of a batch norm in training whose input's gradient is wanted, on whatever library."""
+    if not str(func.overloadpacket).endswith("batch_norm_backward") or not named.get("train", named.get("update", True)):
+        return False
+    return isinstance(result[0], torch.Tensor) and result[0].dtype is not torch.float64
 
 
 def _summed(terms: torch.Tensor, *, sizes: int | None) -> torch.Tensor:

@@ -180,6 +180,8 @@ def correct_backwards():
     yield "backward in a thread", _threaded, 1
     yield "two graphs of one step", _broken, 2
     yield "second derivatives", _second_derivative, 1
+    yield "the plain sum of a batch norm", normalised_step("aot_eager_decomp_partition"), 2
+    yield "the plain sum of one that keeps no means", normalised_step("aot_eager_decomp_partition", track_running_stats=False), 2
 
 
 def _kept():
@@ -272,6 +274,28 @@ def _second_derivative():
     (x,) = leaves(3)
     (first,) = torch.autograd.grad(torch.compile(lambda x: x**3, backend="eager")(x).sum(), x, create_graph=True)
     first.sum().backward()
+
+
+def normalised_step(backend, **options):
+    """Two training steps whose gradients in front of the batch norm are zero in exact arithmetic."""
+
+    def program():
+        net = nn.Sequential(nn.Linear(16, 16), nn.BatchNorm1d(16, **options))
+        compiled = torch.compile(net, backend=backend)
+        for _ in range(2):
+            net.zero_grad()
+            compiled(torch.randn(32, 16)).sum().backward()
+
+    return program
+
+
+@pytest.mark.parametrize("size", [1.0, 1e-4])
+def test_a_gradient_that_should_be_zero_and_is_not_is_found(compared, size):
+    def planted(module, _):
+        return lambda w, bias, *rest: [one + size * (bias - bias.detach()) for one in module(w, bias, *rest)]
+
+    (finding,) = compared(normalised_step(planted)).findings
+    assert finding.code == "DM46" and "the gradient of fn[0].bias" in finding.why
 
 
 @pytest.mark.parametrize(("program", "backwards"), [one[1:] for one in correct_backwards()], ids=[one[0] for one in correct_backwards()])
