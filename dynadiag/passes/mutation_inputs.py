@@ -90,7 +90,7 @@ def _fact(view: GraphView, known: KnownInput, aot: AotInput | None, mutation: Pr
         code="",
         frame=view.frame,
         graph=view.graph.id,
-        input=readable(known.source or (known.name if known.name else UNNAMED)),
+        input=_without_numbers(known.source or (known.name if known.name else UNNAMED)),
         known_as=known.known_as,
         kind=kind,
         sites=sites,
@@ -106,7 +106,7 @@ def _fact(view: GraphView, known: KnownInput, aot: AotInput | None, mutation: Pr
     )
 
 
-def readable(source: str) -> str:
+def _without_numbers(source: str) -> str:
     """Dynamo's name, but for the number of a namespace that no module has: it is another one in each process."""
     return _UNNAMED_SCOPE.sub("G", source)
 
