@@ -76,7 +76,7 @@ def make_plan(inputs: Sequence[InputSpec], written: frozenset[str], *, frame: st
         skipped.append(Skipped(kind="overlap_later", reason=why_none or _why_no_overlap(inputs, written)))
     if not equal:
         skipped.append(Skipped(kind="same_tensor", reason=why_none or "no two arguments of equal shape, stride and dtype"))
-    return Plan(scenarios=tuple(scenarios), skipped=tuple(_unique(skipped)))
+    return Plan(scenarios=tuple(scenarios), skipped=tuple(dict.fromkeys(skipped)))
 
 
 def _why_no_pairs(frame: str | None) -> str | None:
@@ -154,7 +154,3 @@ def _same_layout(inputs: Sequence[InputSpec], pair: Pair) -> bool:
 def _too_many(kind: Kind, pairs: Sequence[Pair], inputs: Sequence[InputSpec]) -> list[Skipped]:
     left = len(pairs) - MOST_PAIRS
     return [Skipped(kind=kind, reason=f"{left} of {len(pairs)} pairs of inputs were not tried")] if left > 0 else []
-
-
-def _unique(skipped: Sequence[Skipped]) -> list[Skipped]:
-    return list(dict.fromkeys(skipped))

@@ -66,15 +66,11 @@ def _has_own_name(frame: Frame, run: Run) -> bool:
 
 def was_compiled(problem: Problem, run: Run) -> bool:
     """True if the frame of a `no_graph` problem is the very function or module that `torch.compile` was given in that process."""
-    name = _frame_name(problem)
+    name = problem.text.partition(": ")[0]
     if source_function(name.rpartition(".")[2]) != name.rpartition(".")[2]:
         return False
     targets = targets_by_process(run).get(problem.process, frozenset())
     return any(name.endswith(entry) and name.removesuffix(entry) in targets for entry in _ENTRIES)
-
-
-def _frame_name(problem: Problem) -> str:
-    return problem.text.partition(": ")[0]
 
 
 def nothing_in(name: str) -> str:

@@ -207,11 +207,13 @@ def _failed_at(frame: Frame, known: Frame, raised: Problem | None, run: Run) -> 
     lowered = _FOUND_FROM.split(_said(frame)[:_TEXT_LIMIT])[1:]
     places = (*printed_stack(lowered[-1].split("\n")),) if lowered else traced
     place = own_frame(places, run)
-    return place or own_frame((said,) if said else (), run) or own_entry(known, run) or said or _begin(known)
-
-
-def _begin(frame: Frame) -> Location | None:
-    return None if frame.file is None else Location(frame.file, frame.line, frame.name)
+    return (
+        place
+        or own_frame((said,) if said else (), run)
+        or own_entry(known, run)
+        or said
+        or (None if known.file is None else Location(known.file, known.line, known.name))
+    )
 
 
 def _said(frame: Frame) -> str:

@@ -39,14 +39,10 @@ def find_guards(run: Run) -> PassResult:
     """
     failed = _failed(run)
     reports = tuple(
-        _report(number, frame, failed.get(_entry_key(frame), ()))
+        _report(number, frame, failed.get((frame.key.process, frame.key.epoch, frame.key.text), ()))
         for number, frame in enumerate((frame for frame in run.frames if frame.guards is not None), start=1)
     )
     return PassResult(guards=reports, findings=_findings(run, {report.frame: report for report in reports}))
-
-
-def _entry_key(frame: Frame) -> tuple[int, int, str]:
-    return frame.key.process, frame.key.epoch, frame.key.text
 
 
 def _failed(run: Run) -> dict[tuple[int, int, str], tuple[str, ...]]:

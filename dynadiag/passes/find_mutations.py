@@ -267,7 +267,7 @@ def with_parity(facts: Sequence[Fact], run: Run) -> Iterator[Fact]:
     for fact in facts:
         mine = by_input.get(_input_of(fact.frame, fact.input), []) if fact.kind in _KINDS else []
         told.update(map(id, mine))
-        if fact.code == codes.MADE_IN_GRAPH and _lines(fact) & places:
+        if fact.code == codes.MADE_IN_GRAPH and {site.where for site in fact.sites} & places:
             continue
         yield replace(fact, effects=sorted_effects((*fact.effects, *map(_effect, mine)))) if mine else fact
     for one in wrong:
@@ -296,10 +296,6 @@ def _undeclared(wrong: set[tuple[str | None, str | None]], run: Run) -> Iterator
                 effects=(Effect("silent_wrong", "predicted", detail, condition=_IF_MOVED),),
                 sites=() if where is None else (Site(where, write.op),),
             )
-
-
-def _lines(fact: Fact) -> set[Location | None]:
-    return {site.where for site in fact.sites}
 
 
 def _input_of(frame: Frame | None, name: str | None) -> tuple[object, ...]:

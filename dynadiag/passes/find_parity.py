@@ -11,7 +11,6 @@ from dynadiag.facts.guard_sources import readable
 from dynadiag.facts.user_frames import source_function
 from dynadiag.facts.wording import frame_location, plural, unique
 from dynadiag.model import codes
-from dynadiag.model.location import Location
 from dynadiag.model.parity import NotCompared, Parity, ParityCall
 from dynadiag.model.report import Cost, Finding, PassResult
 from dynadiag.model.run import Frame, Run
@@ -78,7 +77,7 @@ def _sorted(group: list[Wrong]) -> list[Wrong]:
 def _finding(group: Sequence[Wrong], run: Run) -> Finding:
     first = group[0]
     frame = run.frame(first.call.frame) if first.call.frame else None
-    where = first.where or _entry(frame)
+    where = first.where or (None if frame is None else frame_location(frame))
     calls = [wrong.call for wrong in group]
     name = first.input or (first.difference.name if first.code == codes.OVERWRITTEN_LATER else f"output {first.difference.index}")
     return Finding(
@@ -113,10 +112,6 @@ def _title(group: Sequence[Wrong], name: str) -> str:
         )
     title = TITLES[wrong.code].format(what=readable(name), kind=wrong.difference.kind.replace("_", " "))
     return title[:1].upper() + title[1:]
-
-
-def _entry(frame: Frame | None) -> Location | None:
-    return None if frame is None else frame_location(frame)
 
 
 def _of_call(call: ParityCall) -> tuple[int, int, int]:

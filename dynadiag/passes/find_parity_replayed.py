@@ -12,10 +12,9 @@ from dynadiag.facts.fingerprint import Subject, fingerprint
 from dynadiag.facts.wording import frame_location, plural
 from dynadiag.model import codes
 from dynadiag.model.graph import Graph
-from dynadiag.model.location import Location
 from dynadiag.model.parity import CouldDiffer, Replayed
 from dynadiag.model.report import Finding, PassResult
-from dynadiag.model.run import Frame, Run
+from dynadiag.model.run import Run
 from dynadiag.passes.base import Priority
 
 _LOCAL = re.compile(r"L\[(['\"])([A-Za-z_]\w*)\1\]")
@@ -32,7 +31,7 @@ def find_parity_replayed(run: Run, replayed: Replayed) -> PassResult:
 
 def _finding(one: CouldDiffer, graph: Graph | None, at: int, run: Run) -> Finding:
     frame = run.frame(graph.frame) if graph is not None and graph.frame is not None else None
-    where = one.line or _entry(frame)
+    where = one.line or (None if frame is None else frame_location(frame))
     more = f"; {one.others} more" if one.others else ""
     test = f" A test that shows it: {one.test}." if one.test else ""
     return Finding(
@@ -51,10 +50,6 @@ def _finding(one: CouldDiffer, graph: Graph | None, at: int, run: Run) -> Findin
         evidence=tuple(known.id for known in (graph, frame) if known is not None),
         rank=(float(Priority.LIMIT_HIT), 0.5, float(at)),
     )
-
-
-def _entry(frame: Frame | None) -> Location | None:
-    return None if frame is None else frame_location(frame)
 
 
 def plain_source(source: str) -> str:

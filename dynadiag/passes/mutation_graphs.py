@@ -380,8 +380,4 @@ def _with_attributes(inputs: tuple[KnownInput, ...], probe: ProbedGraph | None, 
         found.append(
             KnownInput(index=index, name=known.name if known else f"attribute {index}", source=known.source if known else None, static=True)
         )
-    return (*found, *(KnownInput(**{**_fields(one), "index": one.index + count}) for one in inputs))
-
-
-def _fields(one: KnownInput) -> dict[str, Any]:
-    return {name: getattr(one, name) for name in KnownInput.__slots__}
+    return (*found, *(replace(one, index=one.index + count) for one in inputs))

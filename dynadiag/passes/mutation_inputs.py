@@ -17,7 +17,7 @@ UNNAMED = "an input that the log does not name"
 
 def input_facts(view: GraphView, run: Run) -> Iterator[Fact]:
     """One fact for each mutated input and kind, without effects yet; `code` is filled with them."""
-    probed = {one.index: one for one in _probed(view)}
+    probed = {one.index: one for one in (view.probe.mutations or () if view.probe is not None else ())}
     for known in view.inputs:
         aot = view.aot.inputs[known.index] if view.aot is not None and known.index < len(view.aot.inputs) else None
         mutation = probed.get(known.index)
@@ -43,10 +43,6 @@ def disagreements(view: GraphView) -> Iterator[str]:
 
 def _said(kinds: set[str]) -> str:
     return f"its {' and '.join(sorted(kinds))} {'is' if len(kinds) == 1 else 'are'} mutated" if kinds else "nothing is mutated"
-
-
-def _probed(view: GraphView) -> tuple[ProbedMutation, ...]:
-    return view.probe.mutations or () if view.probe is not None else ()
 
 
 def _kinds(aot: AotInput | None) -> tuple[str, ...]:
@@ -90,7 +86,8 @@ def _fact(view: GraphView, known: KnownInput, aot: AotInput | None, mutation: Pr
         code="",
         frame=view.frame,
         graph=view.graph.id,
-        input=_without_numbers(known.source or (known.name if known.name else UNNAMED)),
+        # Dynamo's name, but for the number of a namespace that no module has: it is another one in each process.
+        input=_UNNAMED_SCOPE.sub("G", known.source or known.name or UNNAMED),
         known_as=known.known_as,
         kind=kind,
         sites=sites,
@@ -104,11 +101,6 @@ def _fact(view: GraphView, known: KnownInput, aot: AotInput | None, mutation: Pr
         overlaps=tuple(_source_of(view, name) for name in mutation.overlaps) if mutation is not None else (),
         unknown=unknown,
     )
-
-
-def _without_numbers(source: str) -> str:
-    """Dynamo's name, but for the number of a namespace that no module has: it is another one in each process."""
-    return _UNNAMED_SCOPE.sub("G", source)
 
 
 def _where(aot: AotInput | None, mutation: ProbedMutation | None) -> str | None:

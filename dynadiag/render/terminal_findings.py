@@ -41,8 +41,7 @@ def print_brief(finding: Finding, report: Report, page: Page, *, base: Path | No
 def print_head(finding: Finding, page: Page, *, base: Path | None) -> None:
     """Print what a finding is and where, for one whose rest has no room."""
     page.line(_title(finding, page), hang="    ")
-    if finding.where is not None:
-        page.line(Text(wording.place(finding.where, base), style="cyan"), prefix=Text("  --> ", style="dim"))
+    _source_line(finding.where, page, base, code=False)
 
 
 def _beginning(why: str) -> str:
@@ -117,11 +116,11 @@ def _same_place(one: Location | None, other: Location | None) -> bool:
     return one is not None and other is not None and (one.file, one.line) == (other.file, other.line)
 
 
-def _source_line(where: Location | None, page: Page, base: Path | None) -> None:
+def _source_line(where: Location | None, page: Page, base: Path | None, *, code: bool = True) -> None:
     if where is None:
         return
     page.line(Text(wording.place(where, base), style="cyan"), prefix=Text("  --> ", style="dim"))
-    if where.code:
+    if where.code and code:
         number = "" if where.line is None else str(where.line)
         page.line(clean_code(where.code), prefix=Text(f"{number:>{_LABEL_WIDTH}} | ", style="dim"), hang=" " * _LABEL_WIDTH + " | ")
 

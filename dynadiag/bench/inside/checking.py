@@ -118,7 +118,7 @@ def _judged(reference: Reference, result: dict[str, Any], when: str) -> Outcome:
 
 
 def _compared(reference: Reference, result: dict[str, Any]) -> list[Judged]:
-    kept = {name: value for name, value in result.items() if name in reference.first or not _left_out(name, reference)}
+    kept = {name: value for name, value in result.items() if name in reference.first or name not in reference.second}
     return compare_all(reference, kept)
 
 
@@ -133,10 +133,6 @@ def _not_compared(blind: Sequence[Judged], count: int) -> str:
     worst = max(blind, key=lambda one: one.allowed or 0.0)
     why = "rounding errors in eager are as large as the values themselves, so a wrong value could not be detected"
     return f"NOT COMPARED: {len(blind)} of {count} results, such as {worst.name}: {why}"
-
-
-def _left_out(name: str, reference: Reference) -> bool:
-    return name in reference.second and name not in reference.first
 
 
 def judge(found: Sequence[Judged], when: str = "") -> Outcome:

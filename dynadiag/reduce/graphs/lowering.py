@@ -60,7 +60,7 @@ def _why_none(report: ChildReport, trouble: str, timeout_s: float) -> str:
         return f"it did not finish within {timeout_s:.0f} s"
     if report.signal is not None or report.exit_status != 0:
         return trouble.strip().splitlines()[-1] if trouble else f"the process ended with {report.signal or f'exit {report.exit_status}'}"
-    return _first_line(trouble) or "the backend does not use AOTAutograd"
+    return trouble.strip().partition("\n")[0] or "the backend does not use AOTAutograd"
 
 
 def aot_setting(setting: Setting) -> Setting:
@@ -117,7 +117,3 @@ def _loaded(message: dict[str, Any], candidate: Candidate) -> Lowered:
         except DynadiagError as error:
             why_not = error.message
     return Lowered(kind=kind, why_not=why_not)
-
-
-def _first_line(text: str) -> str:
-    return text.strip().partition("\n")[0]

@@ -57,7 +57,10 @@ def captures_to_resume(directory: Path) -> list[Path]:
     try:
         job = value_of(read_small(directory / "job.json", _LARGEST_BYTES))
         folders = [Path(path) for path in job["captures"]]
-        inside = all(folder.resolve().is_relative_to(directory.resolve()) and not _leads_away(folder) for folder in folders)
+        inside = all(
+            folder.resolve().is_relative_to(directory.resolve()) and not any(file.is_symlink() for file in folder.iterdir())
+            for folder in folders
+        )
         changed = inside and any(_holds_source(folder) and not _is_as_captured(folder, job.get("seals")) for folder in folders)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UnreadableInputError(f"{directory} contains no reduction that can be resumed: {error}") from error
@@ -69,11 +72,6 @@ def captures_to_resume(directory: Path) -> list[Path]:
             "it is not run; start again without --resume"
         )
     return folders
-
-
-def _leads_away(folder: Path) -> bool:
-    """Whether a file of the capture lies elsewhere."""
-    return any(file.is_symlink() for file in folder.iterdir())
 
 
 def seals_of(captures: Sequence[Path]) -> dict[str, Any]:

@@ -92,13 +92,11 @@ def _without_layers(body: Sequence[str], made: _Made, notes: Mapping[str, str]) 
         read |= {name} if name is not None else set()
         lines += new
     held = [str(one["name"]) for one in made.attributes]
-    if len({*held}) < len(held) or any(f"{one}_read" in line for layer in made.layers.values() for one in _names(layer) for line in body):
+    if len({*held}) < len(held) or any(
+        f"{one['name']}_read" in line for layer in made.layers.values() for one in layer.tensors.values() for line in body
+    ):
         made.unread = made.unread or "its layers and its tensors have the same names"
     return lines
-
-
-def _names(layer: Layer) -> list[str]:
-    return [str(one["name"]) for one in layer.tensors.values()]
 
 
 def _layer(name: str, value: ast.expr) -> Layer | None:

@@ -25,7 +25,7 @@ def plain_tensors(program: Program) -> Iterator[Program]:
 
 
 def _instead(places: set[str], text: str, node: ast.AST) -> list[ast.AST]:
-    return [_expression(text)] if isinstance(node, ast.expr) and ast.dump(node, include_attributes=True) in places else []
+    return [ast.parse(text, mode="eval").body] if isinstance(node, ast.expr) and ast.dump(node, include_attributes=True) in places else []
 
 
 def _tensors(program: Program) -> tuple[str, ...]:
@@ -38,7 +38,3 @@ def _is_plain(value: ast.expr) -> bool:
     """Whether nothing is gained: no call, what is compiled, or a tensor already."""
     calls = [node for node in ast.walk(value) if isinstance(node, ast.Call)]
     return not calls or any(calls_compiler(one.func) for one in calls) or ast.unparse(value) in _TENSORS
-
-
-def _expression(text: str) -> ast.expr:
-    return ast.parse(text, mode="eval").body
