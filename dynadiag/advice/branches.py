@@ -9,11 +9,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from dynadiag.advice.beside import blocks_around, breaks_beside, written_later
-from dynadiag.advice.break_context import CHANGES, BreakContext, Said, quoted, rewrite, withhold
+from dynadiag.advice.break_context import CHANGES, BreakContext, Said, Withheld, quoted, rewrite, withhold
 from dynadiag.advice.conditions import condition_of, if_expression, negated, tensor_condition
+from dynadiag.advice.legality import why_not_selected
 from dynadiag.advice.places import Place
 from dynadiag.advice.printing import LOGGER, LOGGER_METHODS
 from dynadiag.advice.reads import DRAWN, draws
+from dynadiag.advice.sharing import has_other_name, reads_of_this, why_not_another
 from dynadiag.advice.source import dotted, parse_line
 from dynadiag.model.report import Advice
 
@@ -37,7 +39,8 @@ def branches(context: BreakContext, drop: ast.Call | None = None) -> Iterator[Sa
         yield from withhold(f"this run raised `{raised}` here, and a check in a graph raises another exception, later")
         return
     found = tuple(_choices(context, drop)) if context.editable else ()
-    yield from found or withhold(_reason(context))
+    advice = tuple(one for one in found if isinstance(one, Advice))
+    yield from advice or found or withhold(_reason(context))
 
 
 def remains(context: BreakContext) -> str | None:
@@ -83,7 +86,7 @@ def _was_raised(context: BreakContext) -> bool:
     return any(row + line - place.row in context.raised for row in range(own.lineno, (own.end_lineno or own.lineno) + 1))
 
 
-def _choices(context: BreakContext, drop: ast.Call | None) -> Iterator[Advice]:
+def _choices(context: BreakContext, drop: ast.Call | None) -> Iterator[Said]:
     line, place = context.line, context.place
     test = condition_of(line)
     yield from _left_out(context)
@@ -135,7 +138,7 @@ def _may_change(place: Place, node: ast.AST) -> bool:
     return name.endswith("_") or not (known or of_tensor)
 
 
-def _expression(context: BreakContext, place: Place, choice: ast.IfExp, condition: str) -> Iterator[Advice]:
+def _expression(context: BreakContext, place: Place, choice: ast.IfExp, condition: str) -> Iterator[Said]:
     line, node = context.line, place.at(context.line, choice)
     if not isinstance(node, ast.IfExp) or not place.is_single(node.test) or _asks_in_turn(node.test):
         return
@@ -143,8 +146,15 @@ def _expression(context: BreakContext, place: Place, choice: ast.IfExp, conditio
     alike = _chooses_alike(place, node.test) and place.same_shape(node.body, node.orelse)
     if alike or (numbers and place.tensor_serves(node)):
         values = f"torch.where({condition}, {line.text(choice.body)}, {line.text(choice.orelse)})"
+        why = why_not_another(place, (node.body, node.orelse), (node,)) or _not_computed(place, values)
         said = f"Compute both values and select on the device ({_BOTH})"
-        yield from rewrite(context, "if-where", line.replaced(choice, values), said)
+        yield from rewrite(context, "if-where", line.replaced(choice, values), said) if why is None else withhold(why)
+
+
+def _not_computed(place: Place, rows: str) -> str | None:
+    """Why both sides may not always be computed, as `dynadiag fix` decides it."""
+    why = why_not_selected(rows.removeprefix("return "), gradients=not place.no_gradient)
+    return None if why is None else f"both sides would be computed, and {why}"
 
 
 def _chooses_alike(place: Place, test: ast.expr) -> bool:
@@ -161,7 +171,7 @@ def _asks_in_turn(test: ast.expr) -> bool:
     return isinstance(test, ast.BoolOp) and any(isinstance(one, ast.Subscript) for one in ast.walk(test))
 
 
-def _statement(place: Place, statement: ast.If, condition: str) -> Iterator[Advice]:
+def _statement(place: Place, statement: ast.If, condition: str) -> Iterator[Said]:
     body, before = statement.body, place.written(statement, statement)
     if len(body) == 1 and isinstance(body[0], ast.Raise) and not statement.orelse:
         message = _message(place, body[0])
@@ -176,10 +186,25 @@ def _statement(place: Place, statement: ast.If, condition: str) -> Iterator[Advi
         yield from _returns(place, statement, body[0], condition)
     elif (rows := _rows(place, statement, condition)) is not None:
         text = f"Always compute the value and select on the device ({_BOTH})"
-        yield Advice(slug="if-where", text=text, before=before, after=rows)
+        why = _not_another(place, statement) or _not_computed(place, rows)
+        yield Advice(slug="if-where", text=text, before=before, after=rows) if why is None else Withheld(why)
 
 
-def _returns(place: Place, statement: ast.If, first: ast.Return, condition: str) -> Iterator[Advice]:
+def _not_another(place: Place, statement: ast.If) -> str | None:
+    """Why the branch may not always give its names new tensors."""
+    for one in statement.body:
+        if isinstance(one, ast.AugAssign) and isinstance(one.target, ast.Name) and has_other_name(place, one.target.id):
+            return f"`{place.text(one)}` writes into a tensor that something else has too"
+        target = one.targets[0] if isinstance(one, ast.Assign) else None
+        if not isinstance(one, ast.Assign) or not isinstance(target, ast.Name):
+            continue
+        others = [each.value for each in statement.orelse if isinstance(each, ast.Assign)]
+        if (why := why_not_another(place, (*(others or [target]), one.value), reads_of_this(place, statement, target.id))) is not None:
+            return why
+    return None
+
+
+def _returns(place: Place, statement: ast.If, first: ast.Return, condition: str) -> Iterator[Said]:
     """`if c: return a` with `return b` behind it is one choice."""
     second = statement.orelse[0] if len(statement.orelse) == 1 else None if statement.orelse else place.next_statement(statement)
     if not isinstance(second, ast.Return) or first.value is None or second.value is None:
@@ -187,7 +212,9 @@ def _returns(place: Place, statement: ast.If, first: ast.Return, condition: str)
     if place.same_shape(first.value, second.value):
         after = f"return torch.where({condition}, {place.text(first.value)}, {place.text(second.value)})"
         text = f"Compute both results and select on the device ({_BOTH})"
-        yield Advice(slug="if-return-where", text=text, before=place.written(statement, second), after=after)
+        why = why_not_another(place, (first.value, second.value), (first.value, second.value)) or _not_computed(place, after)
+        before = place.written(statement, second)
+        yield Advice(slug="if-return-where", text=text, before=before, after=after) if why is None else Withheld(why)
 
 
 def _rows(place: Place, statement: ast.If, condition: str) -> str | None:

@@ -29,7 +29,9 @@ Rules of the advice:
   the line, the source of its function, the code after the line. Where it does not, the finding says why nothing is advised.
 - A tensor replaces a number only where every use of the number is arithmetic with tensors, the tensor surely has no dimensions, and all
   floats that the graphs took are float32: another type, or a shape of (1,), would give other results.
-- `torch.where` replaces an `if` only where both sides are certain to have the same shape and type, and nothing is written into them later.
+- `torch.where` replaces an `if` only where both sides are certain to have the same shape and type and may both be computed, nothing is
+  written into them later, and the side that keeps a tensor keeps one that nothing else has: `torch.where` gives a new one. `dynadiag fix`
+  asks the same judge (`advice/legality.py`) which sides may be computed.
 - A check in the graph replaces `raise` and `assert` only where the exception was not raised in the run and no recorded caller catches it.
 - One line of a loop, `try` or `with` is not changed where another one breaks as well: the function would run eagerly as before.
 - An option is named only if the torch of the recorded run has it. Where that was not recorded (a log from elsewhere) the advice says

@@ -10,7 +10,7 @@ from dataclasses import replace
 from dynadiag.advice.places import Place, function_around
 from dynadiag.advice.source import dotted
 from dynadiag.facts.guard_sources import readable
-from dynadiag.facts.user_frames import of_last_run, source_function
+from dynadiag.facts.user_frames import of_last_run, resume_line, source_function
 from dynadiag.model.graph import TracedInput
 from dynadiag.model.location import Location
 from dynadiag.model.run import Frame, Run
@@ -27,7 +27,8 @@ def with_given(place: Place | None, at: Location, run: Run) -> Place | None:
     if place is None or at.line is None:
         return place
     frames = (frame for frame in run.frames if frame.file == at.file and _is_of(frame, at.line - place.row + 1, place))
-    taken = [one for frame in frames for one in _taken(run).get(frame.id, ())]
+    own = {frame.id: resume_line(frame.name) is None for frame in frames}
+    taken = [one for frame in own for one in _taken(run).get(frame, ())]
     shapes: dict[str, set[tuple[int, ...] | None]] = {}
     for one in taken:
         if _NAME.match(name := readable(one.source)) is not None:
@@ -41,6 +42,7 @@ def with_given(place: Place | None, at: Location, run: Run) -> Place | None:
         dimensions={name: lengths.pop() for name, found in shapes.items() if len(lengths := {len(one or ()) for one in found}) == 1},
         singles=frozenset(name for name, found in shapes.items() if found == {()}),
         no_gradient=bool(kinds) and kinds <= _FLOATS and not any(one.requires_grad for one in taken) and "requires_grad" not in text,
+        leaves=bool(kinds) and all(one.is_leaf or not one.requires_grad for one in taken if own[one.frame]),
         floating=bool(kinds) and kinds <= _FLOATS,
         float32=kinds & _FLOATS == {"torch.float32"} and not (others or any("complex" in one for one in kinds)),
     )
@@ -80,5 +82,6 @@ def _is_of(frame: Frame, begin: int, place: Place) -> bool:
 def _taken(run: Run) -> Mapping[str, list[TracedInput]]:
     found: dict[str, list[TracedInput]] = {}
     for one in run.traced_inputs:
-        found.setdefault(one.frame, []).append(one)
+        if not one.source.startswith("___as_tensor("):  # a number of Python's that torch made dynamic
+            found.setdefault(one.frame, []).append(one)
     return found

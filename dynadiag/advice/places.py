@@ -46,7 +46,8 @@ class Place:
 
     `tensors` are the names that recorded graphs take as tensors, `singles` those without dimensions, `dimensions` how many
     all others have where that is always the same. `no_gradient`: all are floats and
-    none requires a gradient; `floating`: all are floats; `float32`: all floats are of that type, and the text names no other.
+    none requires a gradient; `floating`: all are floats; `float32`: all floats are of that type, and the text names no other. `leaves`: no
+    tensor that the function was given has a history.
     """
 
     node: ast.FunctionDef | ast.AsyncFunctionDef
@@ -58,6 +59,7 @@ class Place:
     dimensions: Mapping[str, int] = field(default_factory=dict)
     floating: bool = False
     float32: bool = False
+    leaves: bool = False
 
     @cached_property
     def _nodes(self) -> tuple[ast.AST, ...]:
@@ -100,11 +102,6 @@ class Place:
         loops = [one for one in self.around(self.statement()) if isinstance(one, ast.For | ast.While)]
         around = {id(inner) for loop in loops for inner in ast.walk(loop)}
         yield from (one for one in self._nodes if getattr(one, "lineno", 0) > self.row or id(one) in around)
-
-    def wants_gradient(self) -> bool:
-        """Whether the function makes a tensor require a gradient and reads a `.grad`: the gradient is what it computes."""
-        names = {one.attr for one in self._nodes if isinstance(one, ast.Attribute)}
-        return "grad" in names and not names.isdisjoint(("requires_grad_", "requires_grad"))
 
     def catches(self, raised: str) -> bool:
         """Whether the row is in a `try` that may catch this exception: by its name, by a base, or by a class that is not known."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
 
 from dynadiag.advice.branches import branches
 from dynadiag.advice.break_context import BreakContext, Rule, Said, option, quoted, rewrite, withhold
 from dynadiag.advice.conditions import condition_of, only_chosen, tensor_of
 from dynadiag.advice.data_shapes import calls_only_torch, leaves_to_torch, only_kept, symbol_serves
+from dynadiag.advice.legality import raising
 from dynadiag.advice.math_calls import computed_with_torch, detached, math_call, of_math
 from dynadiag.advice.places import Place
 from dynadiag.advice.printing import LOGGER, LOGGER_METHODS, loggers, prints
@@ -34,8 +36,22 @@ def scalar_reads(context: BreakContext) -> Iterator[Said]:
     elif line.statement_is_call() and any(True for _ in line.calls("print")):
         yield from prints(context)
     else:
+        division = _division(context.place)
+        if division is not None and context.place is not None and any(isinstance(one, ast.Try) for one in context.place.around(division)):
+            yield from withhold(f"{quoted(context.place.whole(division))} raises a ZeroDivisionError that the function may catch")
+            return
+        zero = "" if division is None else "; zero then gives infinity, not a ZeroDivisionError"
         found = tuple(_kept(context, reads)) or tuple(_captured(context, reads))
-        yield from found or withhold(_who_needs(context, reads))
+        yield from (replace(one, text=f"{one.text}{zero}") for one in found) if found else withhold(_who_needs(context, reads))
+
+
+def _division(place: Place | None) -> ast.BinOp | None:
+    """The first division of two numbers by one that the row reads: Python raises an exception where it is zero."""
+    own = None if place is None else place.statement()
+    if place is None or own is None:
+        return None
+    found = raising(place.node, range(own.lineno, (own.end_lineno or own.lineno) + 1))
+    return next((one for one in found if isinstance(one.op, ast.Div) and not place.is_tensor(one.left)), None)
 
 
 def _is_logged(context: BreakContext) -> bool:

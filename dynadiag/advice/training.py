@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 
+from dynadiag.advice.beside import blocks_around
 from dynadiag.advice.break_context import BreakContext, Rule, Said, option, say, withhold
+from dynadiag.advice.data_shapes import calls_only_torch
+from dynadiag.advice.places import Place
 
 OWN_BREAK = "torch.optim breaks the graph here on purpose, before its update, which is one graph: nothing has to change"
 
@@ -24,7 +28,7 @@ def train_step(context: BreakContext) -> Iterator[Said]:
         yield from withhold(OWN_BREAK)
     elif "add_param_group" in context.gb_context or re.search(r"\boptim\.[A-Z]\w*\(", context.line.code):
         yield from withhold("an optimizer is created inside the compiled function, which Dynamo does not trace")
-    elif context.place is not None and context.place.wants_gradient():
+    elif context.place is not None and _wants_gradient(context.place):
         yield from withhold("the gradient is what the function computes, and Dynamo does not trace `backward()`")
     elif len(context.modules) != 1:
         yield from withhold(APART)
@@ -40,21 +44,60 @@ def train_step(context: BreakContext) -> Iterator[Said]:
         )
 
 
+def _wants_gradient(place: Place) -> bool:
+    """Whether the function makes a tensor require a gradient and reads a `.grad`: the gradient is what it computes."""
+    names = {one.attr for one in ast.walk(place.node) if isinstance(one, ast.Attribute)}
+    return "grad" in names and not names.isdisjoint(("requires_grad_", "requires_grad"))
+
+
 def autograd_grad(context: BreakContext) -> Iterator[Said]:
     """`torch.autograd.grad(...)` inside the compiled function.
 
     Behind a break its graph came from outside, and the option leaves the break where it is; what differentiates again (`create_graph`) is
-    an error of AOTAutograd in compiled code; the option also takes in every `backward()` of the program's compiled functions.
+    an error of AOTAutograd in compiled code; the option also takes in every `backward()` of the program's compiled functions. A tensor
+    from which the gradient came that leaves the graph breaks it again (GB4927, torch 2.15).
     """
-    again = "create_graph" in context.line.code
-    if not (context.trains or context.resumed or again) and context.editable:
+    place, again = context.place, re.search(r"create_graph|retain_graph", context.line.code) is not None
+    if again:
+        yield from withhold("compiled code has no second backward, which `create_graph=True` and `retain_graph=True` are for")
+    elif context.trains or context.resumed or not context.editable or not context.returns or place is None or not place.leaves:
+        yield from withhold("Dynamo does not differentiate what another graph, or eager code, computed")
+    elif blocks_around(place) or _breaks_elsewhere(context, place) or not calls_only_torch(place):
+        yield from withhold("the option only helps where one graph holds the whole function, and another line here ends it")
+    elif (kept := _keeps_its_graph(place)) is not None:
+        yield from withhold(f"`{kept}` leaves the graph with the history that the gradient was computed from, so the break would stay")
+    else:
         text = (
             "Let Dynamo trace the gradient computation into the graph: no compiled function of this run calls `backward()` or an optimizer"
         )
         yield from option(context, "trace-grad", "trace_autograd_ops", " = True", text)
-    if again:
-        yield from withhold("compiled code has no second backward, which `create_graph=True` requires")
-    yield from withhold("Dynamo does not differentiate what another graph, or eager code, computed")
+    yield from withhold("the torch that ran has no option to trace it")
+
+
+def _breaks_elsewhere(context: BreakContext, place: Place) -> bool:
+    """Whether another line of the function broke, or led to a line that did."""
+    own, line = place.statement(), None if context.torch_frame is None else context.torch_frame.line
+    if own is None or line is None:
+        return True
+    rows = set(range(place.node.lineno, (place.node.end_lineno or 0) + 1)) - set(range(own.lineno, (own.end_lineno or own.lineno) + 1))
+    return any(row + line - place.row in context.on_the_way for row in rows)
+
+
+def _keeps_its_graph(place: Place) -> str | None:
+    """What the function computed up to the gradient and still has behind it, other than by `.detach()`; None where there is nothing."""
+    own = place.statement()
+    before = [one for one in ast.walk(place.node) if getattr(one, "lineno", place.row) < place.row]
+    stored = next((one for one in before if isinstance(one, ast.Attribute | ast.Subscript) and isinstance(one.ctx, ast.Store)), None)
+    if stored is not None:
+        return place.text(stored)
+    names = {one.id for one in before if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
+    inside = {id(one) for one in ast.walk(own or ast.Pass())}
+    for one in place.behind():
+        if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load) and one.id in names and id(one) not in inside:
+            around = place.parent(one)
+            if not (isinstance(around, ast.Attribute) and around.attr == "detach" and isinstance(place.parent(around), ast.Call)):
+                return one.id
+    return None
 
 
 def delayed(context: BreakContext) -> Iterator[Said]:

@@ -7,16 +7,34 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
+from dynadiag.advice import legality
 from dynadiag.errors import DynadiagError
 from dynadiag.facts.user_frames import is_own_file
 from dynadiag.files import read_small
-from dynadiag.fix import legality
 from dynadiag.fix.edits import Edit, EditError, Span, applied
 from dynadiag.model import applied_advice
 from dynadiag.model.report import Advice, Finding, Report
 
 _LONGEST_FILE = 4 << 20
+_SKIPS = "compiled calls no longer do this"
+_LATER = "another exception is raised, and later"
+UNSAFE: Final[Mapping[str, str]] = {
+    "if-check": _LATER,
+    "assert-constant": _LATER,
+    "equal-tensor": _LATER,
+    "item-math": "math raises an error for a number outside its domain, torch gives NaN",
+    "branch-guard": _SKIPS,
+    "logger-guard": _SKIPS,
+    "print-guard": _SKIPS,
+    "warn-guard": _SKIPS,
+    "frames-guard": _SKIPS,
+    "setting-guard": _SKIPS,
+}
+PRINTS: Final = frozenset(("item-print", "print-format", "write-print"))
+"""Rewrites that need the option of the same name as well."""
+PRINT_OPTION: Final = "torch._dynamo.config.reorderable_logging_functions.add(print)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +131,7 @@ def _unadvised(finding: Finding) -> str:
 
 def _of_finding(finding: Finding, sources: Sources, whys: list[str], *, unsafe: bool) -> Iterator[Candidate]:
     for advice in finding.fix:
-        gives_up = legality.UNSAFE.get(advice.slug)
+        gives_up = UNSAFE.get(advice.slug)
         if advice.slug not in applied_advice.REWRITES | applied_advice.OPTIONS and gives_up is None:
             whys.append(f"`{advice.slug}` is not applied by itself: {advice.text}")
         elif gives_up is not None and not unsafe:
@@ -174,8 +192,8 @@ def _edits(finding: Finding, advice: Advice, sources: Sources) -> Iterator[Edit]
     file, _ = sources.text(finding.where.file)
     after = _with_clones(advice.after) if advice.slug in applied_advice.READS else advice.after
     yield Edit(file=file, old=tuple(advice.before.splitlines()), new=tuple(after.splitlines()), near=finding.where.line)
-    if advice.slug in legality.PRINTS:
-        yield Edit(file=sources.script, old=(), new=(legality.PRINT_OPTION,))
+    if advice.slug in PRINTS:
+        yield Edit(file=sources.script, old=(), new=(PRINT_OPTION,))
 
 
 def _with_clones(code: str) -> str:

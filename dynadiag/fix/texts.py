@@ -6,10 +6,10 @@ import ast
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
+from dynadiag.advice.legality import selections
 from dynadiag.fix.candidates import Candidate
 from dynadiag.fix.edits import EditError, Span, applied
 from dynadiag.fix.inside.running import CHOOSE, SELECT
-from dynadiag.fix.legality import selections
 
 Mark = tuple[int, int, str]
 """A line, a column in bytes, and what is put there."""

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import torch
 
-from dynadiag.fix import legality, session, worker
+from dynadiag.advice import legality
+from dynadiag.fix import session, worker
 from dynadiag.fix.candidates import Candidate, Sources, has_branch
 from dynadiag.fix.edits import Edit, Span, applied
 from dynadiag.fix.inside.running import RunJob

@@ -176,6 +176,33 @@ def test_functions_of_math_are_computed_with_torch(line, after):
     assert after.replace("math.tanh", "torch.tanh").replace("item", "detach") in found["item-math"].after
 
 
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (("s = x.sum().item()", "try:", "    t = 1.0 / s", "except ZeroDivisionError:", "    t = 0.0", "return x * t"), None),
+        (("s = x.sum().item()", "t = 1.0 / s", "return x * t"), True),
+        (("return x * (2.0 / x.sum().item())",), True),
+        (("return x / x.sum().item()",), False),  # a tensor divided by zero is infinite already
+        (("s = x.sum().item()", "return x * (s / 2)"), False),
+    ],
+)
+def test_a_number_that_python_divides_by_raises_no_exception_any_more(body, says):
+    """Zero gives infinity; where the program catches the ZeroDivisionError, nothing is advised."""
+    found, reason = said("GB0124", *body, took=(("x", (4, 4)),))
+    if says is None:
+        assert found == {} and "ZeroDivisionError" in reason
+    else:
+        assert list(found) == ["item-keep-tensor"] and ("ZeroDivisionError" in found["item-keep-tensor"].text) is says
+
+
+def test_a_number_of_python_that_torch_made_dynamic_is_no_tensor():
+    """It is taken as a tensor of float64 by the code behind the break: the whole function then passed for one of two types."""
+    made = replace(taken("x", (), dtype="torch.float64"), source="___as_tensor(L['___stack0'])")
+    assert list(said("GB0124", "s = x.mean().item()", "return x * s", took=(("x", (6,)), made))[0]) == ["item-keep-tensor"]
+    scale = replace(made, source="___as_tensor(L['n'])")
+    assert said("GB0170", "if n > 3:", "    n = n + 1", "return x * n", took=(("x", (6,)), scale))[0] == {}
+
+
 @pytest.mark.parametrize("call", ["math.log(x.sum().item())", "math.sqrt(1.0 - x.max().item())", "math.exp(x.max().item())"])
 def test_a_function_of_math_that_may_raise_stays(call):
     """`math.log(-1.0)` raised a ValueError that the program caught; `torch.log` gives `nan`."""
@@ -234,7 +261,7 @@ def test_a_number_that_is_only_a_size_is_captured(body, helps):
     [
         (("    if x.norm() < 1e-3:", "        break"), False),
         (("    small = x.abs().max() < 1e-3", "    if small:", "        continue"), False),
-        (("    if x.sum().item() > 3:", "        return x"), False),
+        (("    if x.sum().item() > 3:", "        return -x"), False),
         (("    if x.dim() == 2 and n > 3:", "        break"), True),
         (("    if x is None:", "        break"), True),
         (("    if x.isinf().any():", '        raise E("inf")'), False),
@@ -283,7 +310,7 @@ def test_an_option_for_the_whole_program_is_not_named_where_another_line_speaks_
 @pytest.mark.parametrize(
     ("body", "after"),
     [
-        (("if x.sum() > 0:", "    x = x + 1", "return x"), "x = torch.where(x.sum() > 0, x + 1, x)"),
+        (("if x.sum() > 0:", "    x = x + 1", "return x * 2"), "x = torch.where(x.sum() > 0, x + 1, x)"),
         (("s = (x * n).mean()", ">>> if s > 2.0:", "    s = s * 0.5", "return s"), "s = torch.where(s > 2.0, s * 0.5, s)"),
         (("if x.mean() > 0:", "    y = x * 2", "else:", "    y = -x", "return y"), "y = torch.where(x.mean() > 0, x * 2, -x)"),
         (("y = x * 2", ">>> if x.max() > 3: y += 1", "return y"), "y = torch.where(x.max() > 3, y + 1, y)"),
@@ -323,7 +350,7 @@ def test_an_exception_that_an_inlined_function_or_this_run_raised_is_not_replace
         ("IndexError", ("if x.isnan().any():", '    raise ValueError("nan")'), False),
         ("AssertionError", ('assert x.isnan().any(), f"{x}"',), True),
         ("ValueError", ('assert x.isnan().any(), f"{x}"',), False),
-        ("ValueError", ("if x.mean() > 0:", "    x = x * 2", "return x"), False),
+        ("ValueError", ("if x.mean() > 0:", "    x = x * 2", "return x + 1"), False),
     ],
 )
 def test_an_exception_that_a_caller_catches_is_not_replaced(handler, body, kept):
@@ -362,6 +389,32 @@ def test_any_other_branch_is_left_as_it_is(body, why):
     assert found == {} and why in reason
 
 
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        # The caller, or a line behind, may write into what it gets: with the branch not taken that is the argument itself.
+        (("if x.sum() > 0:", "    x = x * 2", "return x"), "the tensor `x` itself"),
+        (("if x.sum() > 0:", "    x = x * 2", "y = x", "return y, x * 2"), "the tensor `x` itself"),
+        (("y = x[1:]", ">>> if x.sum() > 0:", "    y = y + 1", "return y"), "the tensor `y` itself"),
+        (("y = x * 2", "seen.append(y)", ">>> if x.sum() > 0:", "    y = y + 1", "return y"), "the tensor `y` itself"),
+        (("y = x + 1 if x.sum() > 0 else x", "return y"), "the tensor `x` itself"),
+        (("if x.sum() > 0:", "    return x + 1", "return x"), "the tensor `x` itself"),
+        (("y = x * 2", "z = y", ">>> if y.sum() > 0:", "    y += 1", "return z * 3"), "`y += 1` writes into a tensor"),
+        (("y = x * 2", "z = y[0]", ">>> if y.sum() > 0: y += 1", "return z * 3 + y"), "`y += 1` writes into a tensor"),
+        (("y = x * 2", ">>> if x.sum() > 0 and x.floor_divide(0).sum() > 1:", "    y = y + 1", "return y"), "both sides would be computed"),
+        (("y = x * 2", "z = y", ">>> if y.sum() > 0:", "    y = y + 1", "z = z * 2", "return z * y"), None),
+        (("if x.sum() > 0:", "    x = x * 2", "x = x.relu()", "return x"), None),
+        (("for _ in range(3):", "    >>> if x.sum() > 0:", "        x = x * 2", "return x"), "the tensor `x` itself"),
+        (("y = x * 2", "z = torch.sin(y)", ">>> if y.sum() > 0:", "    y += 1", "return z * 3 + y"), None),
+        (("y = x.relu()", ">>> if y.sum() > 0:", "    y = y + 1", "return y"), None),
+    ],
+)
+def test_a_choice_does_not_make_a_new_tensor_where_the_program_went_on_with_one_that_others_have(body, why):
+    """`dynadiag fix` refuses the same: the values of another name, or of what the caller got, were others."""
+    found, reason = said("GB0170", *body, took=(("x", (4, 4)),))
+    assert (found == {} and why in reason) if why else list(found) == ["if-where"]
+
+
 FREE, TRAINED, SMALL = ("x", (4, 4)), ("x", (4, 4), True), ("n", ())
 
 
@@ -371,9 +424,9 @@ FREE, TRAINED, SMALL = ("x", (4, 4)), ("x", (4, 4), True), ("n", ())
         (("if n > 0:", "    y = x * 2", "else:", "    y = x - 1", "return y"), (TRAINED, SMALL), "y = torch.where(n > 0, x * 2, x - 1)"),
         (("if n > 0:", "    y = x * 2", "else:", "    y = x - 1", "return y"), (TRAINED, ("n", (1, 1))), None),  # of which shape is `y`?
         (("if n > 0:", "    y = x * 2", "else:", "    y = x - 1", "return y"), (), None),
-        (("g = 0.8", ">>> if x.mean() < 0.5:", "    x = x.pow(g)", "return x"), (FREE,), "x = torch.where(x.mean() < 0.5, x.pow(g), x)"),
+        (("g = 0.8", ">>> if x.mean() < 0.5:", "    x = x.pow(g)", "return -x"), (FREE,), "x = torch.where(x.mean() < 0.5, x.pow(g), x)"),
         (("g = 0.8", ">>> if x.mean() < 0.5:", "    x = x.pow(g)", "return x"), (TRAINED,), None),  # the gradient of 0 ** 0.8 is not finite
-        (("m = x.norm()", ">>> if m > 1.0:", "    x = x / m", "return x"), (FREE,), "x = torch.where(m > 1.0, x / m, x)"),
+        (("m = x.norm()", ">>> if m > 1.0:", "    x = x / m", "return -x"), (FREE,), "x = torch.where(m > 1.0, x / m, x)"),
         (("m = x.norm()", ">>> if m > 1.0:", "    x = x / m", "return x"), (TRAINED,), None),
         (("m = x.norm()", ">>> if m > 1.0:", "    x = x / m", "return x"), (("x", (4,), False, "torch.int64"),), None),  # of two types
         (
@@ -496,6 +549,31 @@ def test_a_gradient_behind_a_break_or_of_a_gradient_is_not_traced_by_an_option()
     assert said("GB9186", "g = torch.autograd.grad(x.sum(), n)", name="torch_dynamo_resume_in_f_at_9")[0] == {}
     assert said("GB9186", "g = torch.autograd.grad(x.sum(), n, create_graph=True)")[0] == {}
     assert said("GB9186", "g = torch.autograd.grad(x.sum(), n)", others=(("GB0123", "loss.backward()"),))[0] == {}
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (("loss = (x * 2).sum()", ">>> g = torch.autograd.grad(loss, x)[0]", "return g * 2, loss.detach()"), None),
+        (("loss = (x * 2).sum()", ">>> (g,) = torch.autograd.grad(loss, x)", "with torch.no_grad():", "    x.sub_(g)", "return g"), None),
+        (("loss = (x * 2).sum()", ">>> g = torch.autograd.grad(loss, x)[0]", "return g * 2, loss"), "`loss` leaves the graph"),
+        (("y = x * 2", "loss = y.sum()", ">>> g = torch.autograd.grad(loss, x)[0]", "return g + y"), "`y` leaves the graph"),
+        (("self.loss = (x * 2).sum()", ">>> g = torch.autograd.grad(self.loss, x)[0]", "return g"), "`self.loss` leaves the graph"),
+        (("loss = x.sum()", ">>> g = torch.autograd.grad(loss, x)[0]", "return self.plan(float(loss)) * g"), "another line here ends it"),
+        (("loss = x.sum()", "for i in n:", "    >>> g = torch.autograd.grad(loss, x)[0]", "return g"), "another line here ends it"),
+        (("loss = x.sum()", ">>> g = torch.autograd.grad(loss, x, retain_graph=True)[0]", "return g"), "no second backward"),
+    ],
+)
+def test_a_gradient_is_only_traced_where_the_option_ends_the_break(body, why):
+    """The break went on as GB4927, in another line of torch's, with one more recompile."""
+    found, reason = said("GB9186", *body)
+    assert list(found) == ["trace-grad"] if why is None else found == {} and why in reason
+
+
+def test_a_gradient_is_not_traced_where_another_line_of_the_function_broke_or_the_input_has_a_history():
+    body = ("loss = x.sum()", ">>> g = torch.autograd.grad(loss, x)[0]", "y = g * 2", "return y")
+    assert said("GB9186", *body, others=(("GB0059", "y = g * 2"),), at=13)[0] == {}
+    assert said("GB9186", *body, took=(replace(taken("x", (4,), True), is_leaf=False),))[0] == {}
 
 
 @pytest.mark.parametrize(

@@ -102,11 +102,11 @@ class branches_between_limits:
 
     def before(x):
         y = x * 2 if 0 < x.sum() < 10 else x
-        return y
+        return y + 1
 
     def if_where(x):
         y = torch.where(torch.logical_and(0 < x.sum(), x.sum() < 10), x * 2, x)
-        return y
+        return y + 1
 
 
 class raises_on_one_line:
@@ -327,14 +327,25 @@ class sets_what_the_condition_reads:
         if x.sum() > 3:
             x = x - 3
             y = x * 2
-        return y
+        return y + 1
 
     def if_where(x):
         y = x
         taken = x.sum() > 3
         x = torch.where(taken, x - 3, x)
         y = torch.where(taken, x * 2, y)
-        return y
+        return y + 1
+
+
+class returns_what_it_was_given:
+    """The caller may write into it."""
+
+    breaks = {"GB0170"}
+
+    def before(x):
+        if x.sum() > 3:
+            x = x - 3
+        return x
 
 
 class leaves_a_loop:

@@ -6,7 +6,8 @@ import ast
 
 import pytest
 
-from dynadiag.fix.legality import UNSAFE, why_not_computed, why_not_kept, why_not_selected
+from dynadiag.advice.legality import why_not_computed, why_not_kept, why_not_selected
+from dynadiag.fix.candidates import UNSAFE
 from dynadiag.model.applied_advice import OPTIONS, REWRITES
 
 

@@ -1,4 +1,4 @@
-"""What kinds of advice are applied, what each has to show before it may be tried, and what some of them give up.
+"""What a change has to show before it is advised, or applied by `dynadiag fix`: one judge of both.
 
 What is computed although the program would not have computed it must have no effect and never raise: only what is listed here by name
 counts as such. Where a gradient flows, it must not become NaN either where the value is not chosen (`torch.where` multiplies what is not
@@ -8,28 +8,9 @@ chosen by zero, and zero times infinity is NaN).
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
-from typing import Final
+from collections.abc import Iterator
 
 from dynadiag.advice.source import dotted
-
-_SKIPS = "compiled calls no longer do this"
-_LATER = "another exception is raised, and later"
-UNSAFE: Final[Mapping[str, str]] = {
-    "if-check": _LATER,
-    "assert-constant": _LATER,
-    "equal-tensor": _LATER,
-    "item-math": "math raises an error for a number outside its domain, torch gives NaN",
-    "branch-guard": _SKIPS,
-    "logger-guard": _SKIPS,
-    "print-guard": _SKIPS,
-    "warn-guard": _SKIPS,
-    "frames-guard": _SKIPS,
-    "setting-guard": _SKIPS,
-}
-PRINTS: Final = frozenset(("item-print", "print-format", "write-print"))
-"""Rewrites that need the option of the same name as well."""
-PRINT_OPTION: Final = "torch._dynamo.config.reorderable_logging_functions.add(print)"
 
 _TOTAL = frozenset(
     (
@@ -38,17 +19,20 @@ _TOTAL = frozenset(
         "softplus", "sum", "mean", "float", "double", "half", "bfloat16", "type_as", "detach", "clone", "transpose", "permute", "unsqueeze",
         "squeeze", "flatten", "contiguous", "t", "matmul", "mm", "bmm", "sign", "atan", "logical_and", "logical_or", "logical_not", "eq",
         "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isfinite", "any", "all", "roll", "flip", "hardtanh", "relu6", "erf",
+        "round", "floor", "ceil", "trunc",
     )
 )  # fmt: skip
 _PARTIAL = frozenset(
     (
         "div", "sqrt", "rsqrt", "log", "log1p", "log2", "log10", "exp", "expm1", "pow", "norm", "std", "var", "reciprocal", "prod", "acos",
         "asin", "tan", "max", "min", "amax", "amin", "normalize", "logsumexp", "count_nonzero", "isin", "tensor", "numel", "size", "item",
+        "argmax", "argmin", "median",
     )
 )  # fmt: skip
 _MODULES = ("torch", "F", "torch.nn.functional", "nn.functional")
 _ATTRIBUTES = frozenset(("T", "mT", "shape", "dtype", "device", "data", "real", "imag"))
 _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.MatMult, ast.BitAnd, ast.BitOr, ast.BitXor)
+_RAISES = "raises an error for integers where the divisor is zero", "can raise an error for an index out of range"
 _PLAIN = (ast.Name, ast.Constant, ast.Tuple, ast.List, ast.Slice, ast.keyword, ast.expr_context, ast.operator, ast.unaryop, ast.cmpop)
 
 
@@ -68,7 +52,7 @@ def _why_not(node: ast.AST, *, gradients: bool) -> str | None:
     nan = "can have a gradient that is NaN where it is not chosen"
     if isinstance(node, ast.BinOp):
         if isinstance(node.op, ast.FloorDiv | ast.Mod):
-            return "raises an error for integers where the divisor is zero"
+            return _RAISES[0]
         if isinstance(node.op, ast.Div | ast.Pow):
             return nan if gradients and not isinstance(node.right, ast.Constant) else None
         return None if isinstance(node.op, _OPERATORS) else "is not known to have no effect"
@@ -77,7 +61,7 @@ def _why_not(node: ast.AST, *, gradients: bool) -> str | None:
     if isinstance(node, ast.Attribute):
         return None
     if isinstance(node, ast.Subscript):
-        return None if _is_plain_index(node.slice) else "can raise an error for an index out of range"
+        return None if _is_plain_index(node.slice) else _RAISES[1]
     if isinstance(node, (*_PLAIN, ast.UnaryOp, ast.Compare, ast.IfExp)):
         return None
     return "is not known to have no effect"
@@ -114,7 +98,7 @@ def why_not_selected(new: str, *, gradients: bool) -> str | None:
     rows = ast.parse(new)
     for statement in rows.body:
         if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "taken":
-            why = why_not_computed(statement.value, gradients=False)
+            why = _why_not_asked(statement.value)
             if why is not None:
                 return why
     found = list(selections(rows))
@@ -122,14 +106,30 @@ def why_not_selected(new: str, *, gradients: bool) -> str | None:
         return "it has no selection"
     for call in found:
         condition, *values = call.args
-        whys = [why_not_computed(condition, gradients=False), *(why_not_computed(one, gradients=gradients) for one in values)]
+        whys = [_why_not_asked(condition), *(why_not_computed(one, gradients=gradients) for one in values)]
         if (why := next(filter(None, whys), None)) is not None:
             return why
     return None
 
 
+def _why_not_asked(condition: ast.expr) -> str | None:
+    """Why the condition may not be computed as a whole. What the program computes anyway raises nothing new; a part behind `and` may."""
+    parts = any(isinstance(one, ast.Call) and (dotted(one.func) or "").startswith("torch.logical_") for one in ast.walk(condition))
+    for one in ast.walk(condition):
+        why = _why_not(one, gradients=False)
+        if why is not None and (parts or why not in _RAISES):
+            return f"`{ast.unparse(one)}` {why}"
+    return None
+
+
 def why_not_kept(function: ast.AST, rows: range) -> str | None:
     """Why the numbers that these rows read may not become tensors: Python raises where it divides by zero, torch does not."""
+    found = next(raising(function, rows), None)
+    return None if found is None else f"`{ast.unparse(found)}` raises an error for some numbers, and not for tensors"
+
+
+def raising(function: ast.AST, rows: range) -> Iterator[ast.BinOp]:
+    """The operations of a function that may raise for a number that these rows read."""
     names = {one.id for one in ast.walk(function) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store) and one.lineno in rows}
     for node in ast.walk(function):
         if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Div | ast.FloorDiv | ast.Mod | ast.Pow | ast.LShift):
@@ -138,5 +138,4 @@ def why_not_kept(function: ast.AST, rows: range) -> str | None:
         reads = any(isinstance(one, ast.Call) and ast.unparse(one.func).rpartition(".")[2] in ("item", "float", "int") for one in inside)
         uses = any(isinstance(one, ast.Name) and one.id in names for one in inside)
         if (node.lineno in rows and reads) or uses:
-            return f"`{ast.unparse(node)}` raises an error for some numbers, and not for tensors"
-    return None
+            yield node

@@ -1,0 +1,130 @@
+"""Which tensors of a function something else may have too: a choice by `torch.where` gives a new tensor where the program kept that one."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+
+from dynadiag.advice.places import Place
+from dynadiag.advice.source import dotted
+from dynadiag.advice.tensor_names import ELEMENTWISE, REDUCTIONS, TENSOR_METHODS, WITHOUT_GRADIENT
+
+_SAME_MEMORY = frozenset(
+    (
+        "contiguous", "detach", "double", "expand", "flatten", "float", "half", "long", "permute", "reshape", "squeeze", "to", "transpose",
+        "unsqueeze", "view",
+    )
+)  # fmt: skip
+_COMPUTES = (TENSOR_METHODS | ELEMENTWISE | REDUCTIONS | WITHOUT_GRADIENT) - _SAME_MEMORY
+_MAKES = frozenset(
+    (
+        "add", "arange", "bmm", "cat", "div", "empty", "full", "linspace", "matmul", "maximum", "minimum", "mm", "mul", "ones", "rand",
+        "randn", "stack", "sub", "tensor", "where", "zeros",
+    )
+)  # fmt: skip
+_MOST_STEPS = 6
+
+
+def is_new(place: Place, node: ast.expr, steps: int = 0) -> bool:
+    """Whether the value surely is a tensor that nothing else has, or no tensor at all."""
+    if isinstance(node, ast.BinOp | ast.UnaryOp | ast.Compare | ast.Constant):
+        return True
+    if isinstance(node, ast.IfExp):
+        return is_new(place, node.body, steps) and is_new(place, node.orelse, steps)
+    if isinstance(node, ast.Call):
+        return _computes(node)
+    if not isinstance(node, ast.Name) or steps > _MOST_STEPS or not place.is_assigned(node.id):
+        return False
+    return all(is_new(place, one, steps + 1) for one in place.values(node.id)) and not has_other_name(place, node.id)
+
+
+def has_other_name(place: Place, name: str) -> bool:
+    """Whether something got the tensor, or a view of it, up to the row: another name, a list, a function that is not torch's."""
+    behind = {id(one) for one in place.behind()}
+    loop = place.inside(ast.For, ast.While)
+    return any(goes_on(place, one, named=True) for one in place.reads(name) if loop or id(one) not in behind)
+
+
+def goes_on(place: Place, node: ast.expr, seen: frozenset[str] = frozenset(), *, named: bool = False) -> bool:
+    """Whether what is read here, or a view of it, is kept, returned or passed on, and not only computed with.
+
+    With `named` a name counts that is only computed with.
+    """
+    top: ast.AST = node
+    while (parent := place.parent(top)) is not None:
+        if isinstance(parent, ast.BinOp | ast.UnaryOp | ast.Compare | ast.AugAssign | ast.Expr | ast.If | ast.While | ast.Assert):
+            return False
+        if isinstance(parent, ast.Call):
+            if _computes(parent):
+                return False
+            if parent.func is not top and not _views(parent):
+                return True
+        elif isinstance(parent, ast.IfExp) and parent.test is top:
+            return False
+        elif not isinstance(parent, ast.Attribute | ast.Subscript | ast.Tuple | ast.List | ast.Starred | ast.keyword | ast.IfExp):
+            return not (isinstance(parent, ast.Assign) and top is not parent.value) and (named or _kept(place, parent, seen))
+        top = parent
+    return True
+
+
+def _kept(place: Place, statement: ast.AST, seen: frozenset[str]) -> bool:
+    """Whether a statement that gets the tensor keeps it: a plain name does not if all that becomes of it is arithmetic."""
+    targets = statement.targets if isinstance(statement, ast.Assign) else ()
+    (name,) = {one.id if isinstance(one, ast.Name) else None for one in targets} if len(targets) == 1 else (None,)
+    if name is None or name in seen or len(seen) > _MOST_STEPS or not place.is_local(name):
+        return True
+    return any(goes_on(place, one, seen | {name}) for one in place.reads(name))
+
+
+def reads_of_this(place: Place, statement: ast.stmt, name: str) -> list[ast.expr]:
+    """Where the function may read what the name has behind the statement: up to the next statement that gives it another value."""
+    found: list[ast.AST] = []
+    inner: ast.AST | None = statement
+    while inner is not None and inner is not place.node:
+        parent = place.parent(inner)
+        block = next((body for body in _blocks(parent) if inner in body), [])
+        for one in block[block.index(inner) + 1 :] if inner in block else ():
+            found.append(one)
+            if isinstance(one, ast.Assign) and any(isinstance(each, ast.Name) and each.id == name for each in one.targets):
+                return _reads_in(place, found, name)
+        found += [parent] if isinstance(parent, ast.For | ast.While) else []
+        inner = parent
+    return _reads_in(place, found, name)
+
+
+def _blocks(node: ast.AST | None) -> list[list[ast.AST]]:
+    found = (getattr(node, one, None) for one in ("body", "orelse", "finalbody"))
+    return [one for one in found if isinstance(one, list)]
+
+
+def _reads_in(place: Place, nodes: Iterable[ast.AST], name: str) -> list[ast.expr]:
+    inside = {id(one) for node in nodes for one in ast.walk(node)}
+    return [one for one in place.reads(name) if id(one) in inside]
+
+
+def why_not_another(place: Place, values: Iterable[ast.expr], uses: Iterable[ast.expr]) -> str | None:
+    """Why a new tensor may not take the place of one of these values: it is not new, and goes on in one of the uses. None where it may."""
+    old = next((one for one in values if not is_new(place, one)), None)
+    if old is None or not any(goes_on(place, one) for one in uses):
+        return None
+    return (
+        f"where the other side is chosen the program goes on with the tensor `{place.text(old)}` itself, which other code may have too; "
+        "`torch.where` would make a new one"
+    )
+
+
+def _computes(call: ast.Call) -> bool:
+    """Whether the call surely gives a new tensor, or a number."""
+    name = dotted(call.func) or ""
+    owner, _, last = name.rpartition(".")
+    if any(one.arg in ("out", "inplace") for one in call.keywords):
+        return False
+    if owner in ("torch", "F", "torch.nn.functional", "nn.functional"):
+        return last in _COMPUTES | _MAKES
+    method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    return name in ("float", "int", "bool", "len") or method in _COMPUTES | {"item", "tolist", "size", "dim", "numel"}
+
+
+def _views(call: ast.Call) -> bool:
+    name = dotted(call.func) or ""
+    return name.startswith(("torch.", "F.")) and name.rpartition(".")[2] in _SAME_MEMORY
