@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from dynadiag.facts.guard_sources import readable
+from dynadiag.facts import guard_sources
 from dynadiag.model.mutations import AotInput, ProbedMutation
 from dynadiag.model.run import Run
 from dynadiag.passes.mutation_facts import Fact, Site, site_of
@@ -34,7 +34,7 @@ def disagreements(view: GraphView) -> Iterator[str]:
     for known in view.inputs:
         ours, theirs = told.get(known.index, set()), set(_kinds(view.aot.inputs[known.index]))
         if ours != theirs:
-            name = readable(known.source) if known.source else known.name
+            name = guard_sources.readable(known.source) if known.source else known.name
             yield (
                 f"{view.graph.id}: for `{name}`, AOTAutograd says {_said(theirs)}, dynadiag's own probe says {_said(ours)}; the report "
                 f"follows AOTAutograd."

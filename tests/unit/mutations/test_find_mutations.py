@@ -205,7 +205,7 @@ def test_a_skip_that_torch_told_is_observed(log, build, tmp_path):
 def test_sources_that_disagree_are_told(log, build, tmp_path):
     log.artifact("aot_forward_graph_fw_metadata", build.metadata({"data": True})).probe().metrics()
     notes = find_mutations(log.load(tmp_path)).notes
-    assert any("AOTAutograd says its data is mutated, dynadiag's own probe says nothing is mutated" in note for note in notes)
+    assert any("for `x`, AOTAutograd says its data is mutated, dynadiag's own probe says nothing is mutated" in note for note in notes)
 
 
 def test_recompiles_of_one_function_are_one_mutation(build, tmp_path):
