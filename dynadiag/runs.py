@@ -10,10 +10,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from dynadiag.errors import NothingFoundError, OutputError, UnreadableInputError
+from dynadiag.model.run import RunInfo
 from dynadiag.record.directory import is_ours
 from dynadiag.trace.sources import MARKER, find_sources, name_order, run_in_words, shown
 
 _UNTOLD = timedelta(hours=1)
+_MOST_LOOKED_AT = 200
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +54,29 @@ def recorded_here(path: Path) -> bool:
     """Whether this user recorded a run, or the run whose log this is, on this machine: else no file that it names is opened."""
     logs = find_sources(path).logs
     return bool(logs) and is_ours(path if path.is_dir() else path.parent, logs)
+
+
+def run_before(run: Path) -> Path | None:
+    """The newest run of the same command that began before this one and lies beside it; None where there is none, or that is not known."""
+    ours = _told(run)
+    if ours is None or ours.command is None or (began := _time(ours.started_at)) is None:
+        return None
+    found: list[tuple[datetime, Path]] = []
+    try:
+        beside = [path for path in run.absolute().parent.iterdir() if path.name != run.name and not path.is_symlink()]
+    except OSError:
+        return None
+    for path in sorted(beside, key=lambda path: name_order(path.name), reverse=True)[:_MOST_LOOKED_AT]:
+        info = _told(path)
+        if info is not None and (info.command, info.cwd) == (ours.command, ours.cwd):
+            started = _time(info.started_at)
+            if started is not None and started < began:
+                found.append((started, path))
+    return max(found)[1] if found else None
+
+
+def _told(run: Path) -> RunInfo | None:
+    return run_in_words(run)[0] if (run / MARKER).is_file() else None
 
 
 def to_remove(runs: Sequence[RunEntry], *, keep: int | None = None, older_than_days: float | None = None) -> list[RunEntry]:

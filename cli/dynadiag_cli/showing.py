@@ -297,10 +297,23 @@ def _print(report: Report, options: ShowOptions, *, default: IO[str], directory:
             mutations_only=options.mutations_only,
             links=links,
         )
-    elif options.limit is None:
-        terminal.print_summary(report, page, directory=directory, links=links, log=log)
     else:
-        terminal.print_summary(report, page, limit=limit, lines=None, directory=directory, links=links, log=log)
+        from dynadiag.render import brief
+        from dynadiag.runs import run_before
+        from dynadiag.torch_compat.versions import too_old
+
+        asked = options.limit is not None
+        terminal.print_summary(
+            report,
+            page,
+            limit=limit if asked else brief.BRIEF_LIMIT,
+            lines=None if asked else brief.BRIEF_LINES,
+            directory=directory,
+            links=links,
+            log=log,
+            before=None if directory is None else run_before(directory),
+            can_bench=all(too_old("bench", process.torch) is None for process in report.run.processes),
+        )
     if into_file:
         emit(text.getvalue(), options.output, default)
 

@@ -27,6 +27,8 @@ from dynadiag.rules.rule import is_known
 BRIEF_LIMIT = 3
 BRIEF_LINES = 45
 _NOTES = 2
+_TIMED_CALL = 3
+"""Which call `dynadiag bench` takes over."""
 _FEWEST_ROWS = 8
 
 
@@ -57,27 +59,32 @@ def write_summary(
     base: Path,
     folder: str | None,
     log: Path | None = None,
+    before: str | None = None,
+    can_bench: bool = True,
 ) -> None:
     """Write the parts in their order, no more `lines` than asked for and at most `limit` findings (None for either: all).
 
-    `folder` is where the report's files are; where there are none, `log` is the log that was read.
+    `folder` is where the report's files are; where there are none, `log` is the log that was read. `before` is the folder of the last run,
+    and `can_bench` says whether `dynadiag bench` knows the torch of this one.
     """
     write_opening(report, page)
     page.blank()
-    below = _Below(report=report, found=ladder(report), base=base, folder=folder, log=log)
+    below = _Below(report=report, found=ladder(report), base=base, folder=folder, log=log, before=before, can_bench=can_bench)
     whole = _Plan(findings=tuple((finding, True) for finding in report.findings[:limit]))
     below.write(whole if lines is None else below.fitting(page, limit=limit, lines=lines - page.lines), page)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Below:
-    """All that stands below the opening of one report. `folder` and `log` are those of `write_summary`."""
+    """All that stands below the opening of one report. The last four are those of `write_summary`."""
 
     report: Report
     found: Ladder
     base: Path
     folder: str | None
     log: Path | None
+    before: str | None
+    can_bench: bool
 
     def write(self, plan: _Plan, page: Page) -> None:
         """The ladder, the findings and the closing lines of a plan."""
@@ -128,7 +135,10 @@ class _Below:
             read = self.folder if self.log is None else str(self.log)
             full = "--full" if read is None or clean_block(read) != read else f"`{shlex.join(('dynadiag', 'explain', '--full', read))}`"
             page.line(f"{full} also shows {', '.join(hidden)}.")
-        _next(self.report, page)
+        if self.folder is not None and self.before is not None and clean_block(self.before + self.folder) == self.before + self.folder:
+            page.whole(shlex.join(("dynadiag", "diff", self.before, self.folder)), prefix="against the run before: ")
+        if (said := _next(self.report, self.can_bench)) and MASK not in said and clean_block(said) == said:
+            page.whole(said, prefix=Text("next  ", style=LABEL))
         if self.folder is None and self.log is not None and clean_block(str(self.log)) == str(self.log):
             page.whole(shlex.join(("dynadiag", "explain", "--open", str(self.log))), prefix=Text("page  ", style=LABEL))
 
@@ -156,18 +166,27 @@ def _hidden(report: Report, shown: Sequence[tuple[Finding, bool]], notes: int) -
     yield from (wording.plural(count, name) for name, count in tables.items() if count)
 
 
-def _next(report: Report, page: Page) -> None:
-    """The command to type after the findings were read; nothing where the recorded command line is not known, or not shown as it is."""
-    command = script_arguments(report.run)
-    script = shlex.join(command or ())
-    if not script or MASK in script or not report.findings or clean_block(script) != script:
-        return
-    if _advised(report.findings, "minify"):
-        page.whole(f"dynadiag minify {script}", prefix=Text("next  ", style=LABEL))
-    elif not script.startswith("-") and _is_applied(report):
-        page.whole(f"dynadiag fix {script}", prefix=Text("next  ", style=LABEL))
-    elif any(finding.fix for finding in report.findings):
-        page.whole(f"change a line, then dynadiag explain {script}", prefix=Text("next  ", style=LABEL))
+def _next(report: Report, can_bench: bool) -> str | None:
+    """The command to type after the findings were read; None where the recorded command line is not known, or nothing is left to do."""
+    command, launched = script_arguments(report.run), report.run.info.command
+    script = shlex.join(command)
+    if script and _advised(report.findings, "minify"):
+        return f"dynadiag minify {script}"
+    if script and not script.startswith("-") and _is_applied(report):
+        return f"dynadiag fix {script}"
+    if (script or launched) and any(finding.fix for finding in report.findings):
+        return f"change a line, then dynadiag explain {script or shlex.join(('--', *(launched or ())))}"
+    if script and not script.startswith("-") and can_bench and _can_be_timed(report):
+        return f"dynadiag bench {shlex.join((*command[:1], *(('--', *command[1:]) if command[1:] else ())))}"
+    return None
+
+
+def _can_be_timed(report: Report) -> bool:
+    """Whether `dynadiag bench` would time a call of it: one process that ended well and calls what was compiled often enough."""
+    (process, *others) = report.run.processes or (None,)
+    if process is None or others or report.run.info.exit_status != 0 or not report.summary.graphs:
+        return False
+    return (process.calls or 0) >= _TIMED_CALL and not any(finding.severity == "error" for finding in report.findings)
 
 
 def _is_applied(report: Report) -> bool:

@@ -92,14 +92,19 @@ def print_summary(
     directory: Path | None = None,
     links: bool = False,
     log: Path | None = None,
+    before: Path | None = None,
+    can_bench: bool = True,
 ) -> None:
     """Print what to know first: the counts that are not zero, the most expensive findings, what is left out, and what to type next.
 
-    The parameters are those of `print_report`; `lines`: how many in all; `log`: what was read.
+    The parameters are those of `print_report`; `lines`: how many in all; `log`: what was read; `before`: the run of the same
+    command before this one; `can_bench`: whether `dynadiag bench` knows the recorded torch.
     """
     base = base or _current_folder()
     folder = _folder(report, base, directory)
-    write_summary(report, Page(console, links=links), limit=limit, lines=lines, base=base, folder=folder, log=log)
+    earlier = None if before is None else wording.path(str(before), base)
+    page = Page(console, links=links)
+    write_summary(report, page, limit=limit, lines=lines, base=base, folder=folder, log=log, before=earlier, can_bench=can_bench)
 
 
 def print_verdict(report: Report, console: Console) -> None:

@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dynadiag.process_identity import identity
+from dynadiag.runs import run_before
 from dynadiag_cli.app import app
 from dynadiag_cli.main import main
 
@@ -109,3 +110,14 @@ def test_what_makes_no_sense_is_one_line(tmp_path, monkeypatch, capsys, words, s
     with pytest.raises(SystemExit) as end:
         main()
     assert end.value.code == status and said in capsys.readouterr().err
+
+
+def test_the_run_before_is_the_newest_of_the_same_command(folder, tmp_path_factory):
+    now = make(folder, "0010-train", days=1)
+    make(folder, "0009-other", days=1.5, command=["python", "other.py"])
+    make(folder, "0011-train", days=0.5)
+    assert run_before(now) == folder / "0003-train"
+    assert run_before(folder / "0001-train") is None and run_before(folder / "notes") is None
+    assert run_before(make(folder, "0012-train", started_at=None)) is None
+    make(folder, "0004-elsewhere", days=1.2, cwd="/other")
+    assert run_before(now) == folder / "0003-train"

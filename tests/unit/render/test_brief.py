@@ -2,7 +2,9 @@
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -79,3 +81,29 @@ def test_how_the_program_ended_is_not_folded_for_a_long_command(show):
     report = samples.sample_report()
     run = replace(report.run, info=replace(report.run.info, command=("python", f"{'long' * 18}.py")))
     assert f"{'long' * 18}.py\n  exit 0 | torch" in show(replace(report, run=run), summary=True)
+
+
+@pytest.mark.parametrize(
+    ("calls", "status", "can_bench", "command", "last"),
+    [
+        (3, 0, True, ("python", "train.py", "--lr", "1"), "next  dynadiag bench train.py -- --lr 1"),
+        (3, 0, True, ("python", "train.py"), "next  dynadiag bench train.py"),
+        (2, 0, True, ("python", "train.py"), None),
+        (3, 1, True, ("python", "train.py"), None),
+        (3, 0, False, ("python", "train.py"), None),
+        (3, 0, True, ("python", "-m", "train"), None),
+        (3, 0, True, ("torchrun", "train.py"), None),
+    ],
+)
+def test_where_nothing_is_advised_the_next_step_is_to_measure(show, calls, status, can_bench, command, last):
+    report = samples.sample_report()
+    info = replace(report.run.info, command=command, exit_status=status)
+    run = replace(report.run, info=info, processes=(replace(report.run.processes[0], calls=calls),))
+    text = show(replace(report, findings=(replace(report.findings[2], fix=()),), run=run), summary=True, can_bench=can_bench)
+    assert text.splitlines()[-1] == last if last else "next  " not in text
+
+
+def test_the_run_before_is_there_to_compare_with(show):
+    folder = Path("/home/me/proj/dynadiag-runs")
+    text = show(samples.sample_report(), summary=True, before=folder / "0000-train", directory=folder / "0001-train")
+    assert "against the run before: dynadiag diff dynadiag-runs/0000-train dynadiag-runs/0001-train\n" in text

@@ -220,7 +220,7 @@ def test_what_is_zero_is_not_in_the_summary(samples, show):
         (("/usr/bin/python3.12", "-m", "pkg.train"), "if-where", "next  change a line, then dynadiag explain -m pkg.train"),
         (("/usr/bin/python3.12", "-m", "pkg.train"), "other", "next  change a line, then dynadiag explain -m pkg.train"),
         (("python", "train.py", "--api-key", "***"), "minify", None),
-        (("torchrun", "train.py"), "minify", None),
+        (("torchrun", "train.py"), "minify", "next  change a line, then dynadiag explain -- torchrun train.py"),
         (None, "minify", None),
     ],
 )
