@@ -6,9 +6,11 @@ Reports go into bug reports as they are. What is plainly harmless stays readable
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 MASK = "***"
+NAMED = "value whose name says that it is secret"
 
 
 def _words(text: str) -> frozenset[str]:
@@ -25,6 +27,8 @@ _KEYS = _words(
     "api access secret private auth ssh gpg encryption signing service account master license subscription wandb hf openai "
     "anthropic neptune comet aws azure gcp google sas storage client shared"
 )
+# What has a pass as a password has: other passes go forward, backward or over a graph.
+_ACCOUNTS = frozenset({"", *_words("db user admin root login smtp mail ssh ftp proxy http sudo mysql postgres redis my account")})
 # A token of a tokenizer, which has a name in a vocabulary, or a count.
 _VOCABULARY = _words(
     "pad eos bos unk mask sep cls start end special stop per image audio video text max min num n new next first last prefix "
@@ -32,21 +36,56 @@ _VOCABULARY = _words(
 )
 _HARMLESS = re.compile(r"[-+]?\d{1,7}(?:\.\d*)?|true|false|yes|no|on|off|none|null|auto|<[^<>]*>|\[[A-Z_]+\]|", re.IGNORECASE)
 _NAME = re.compile(r"[-+~\w.:]{1,200}")
+# Tokens that their form gives away, by kind (the formats are the issuers' own, as secret scanners list them).
+_TOKENS = (
+    ("Hugging Face token", r"\b(?:hf|api_org)_[A-Za-z0-9]{20,400}"),
+    ("GitHub token", r"\bgh[pousr]_[A-Za-z0-9]{20,400}|\bgithub_pat_\w{10,400}"),
+    ("GitLab token", r"\bgl(?:pat|dt|rt)-[\w-]{10,400}"),
+    ("npm token", r"\bnpm_[A-Za-z0-9]{20,400}"),
+    ("DigitalOcean token", r"\bdo[opr]_v1_[A-Za-z0-9]{20,400}"),
+    ("Replicate token", r"\br8_[A-Za-z0-9]{20,400}"),
+    ("Linear key", r"\blin_api_[A-Za-z0-9]{20,400}"),
+    ("NVIDIA key", r"\bnvapi-[A-Za-z0-9_-]{16,400}"),
+    ("W&B key", r"\bwandb_v1_[A-Za-z0-9_-]{16,400}"),
+    ("Slack token", r"\bxox[abeoprs]-[\w-]{8,400}"),
+    ("Slack webhook", r"\bhooks\.slack\.com/(?:services|workflows)/[\w/-]{16,400}"),
+    ("Discord webhook", r"\bdiscord(?:app)?\.com/api/webhooks/\d{5,30}/[\w-]{16,400}"),
+    ("package index token", r"\bpypi-[\w-]{16,400}"),
+    ("key beginning with sk-", r"\bsk-[\w-]{16,400}"),
+    ("Stripe key", r"\b[rs]k_(?:live|test)_\w{8,400}"),
+    ("Google API key", r"\bAIza[\w-]{30,60}"),
+    ("Google OAuth secret", r"\bya29\.[\w-]{10,400}|\bGOCSPX-[\w-]{16,400}"),
+    ("AWS key id", r"\b(?:AKIA|ASIA|AROA|AIDA)[A-Z0-9]{16}\b"),
+    ("Azure account key", r"\b(?:AccountKey|SharedAccessKey|SharedAccessSignature)=[A-Za-z0-9+/=%&_-]{16,400}"),
+    ("SendGrid key", r"\bSG\.[\w-]{16,64}\.[\w-]{16,64}"),
+    ("Twilio key", r"\bSK[0-9a-f]{32}\b"),
+    ("Telegram bot token", r"\b\d{8,10}:AA[\w-]{30,40}"),
+    ("Mailgun key", r"\bkey-[0-9a-f]{32}\b"),
+    ("Databricks token", r"\bdapi[0-9a-f]{32}(?:-\d)?\b"),
+    ("Grafana token", r"\bgl(?:sa|c)_[\w=+/-]{20,400}"),
+    ("Vault token", r"\bhv[sbr]\.[\w-]{20,400}"),
+    ("Shopify token", r"\bshp(?:at|ca|pa|ss)_[0-9a-fA-F]{20,64}"),
+    ("Docker token", r"\bdckr_(?:pat|oat)_[\w-]{16,400}"),
+    ("Postman key", r"\bPMAK-[0-9a-f]{16,40}-[0-9a-f]{16,64}"),
+    ("Groq key", r"\bgsk_[A-Za-z0-9]{20,400}"),
+    ("JSON web token", r"\beyJ[\w-]{8,4000}\.[\w-]{8,4000}\.[\w-]{0,4000}"),
+    (
+        "private key",
+        r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----[^-]{0,10000}(?:-----END [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----)?"
+        r"|\bAGE-SECRET-KEY-1[A-Z0-9]{20,100}",
+    ),
+)
 _LOOKS = re.compile(
     r"(?P<scheme>\b[A-Za-z][A-Za-z0-9+.-]{1,20}://)(?!git@)[^/\s?#\"'<>]{1,1000}@"
     r"|(?P<query>[?&](?i:[\w-]{0,40}(?:token|signature|secret|password|passwd|credential|apikey|api_key|api-key|access_key)|sig|key)=)[^&\s\"'#]{1,2000}"
     r"|(?P<kind>\bBearer\s{1,4}|\bbearer\s{1,4}|\b(?i:Authorization[\"']?\s{0,4}[:=]\s{0,4}[\"']?(?:Basic|Token))\s{1,4})"
     r"(?=[^\s\"']*[\d=/+._-])[A-Za-z0-9+/=._~-]{8,4000}"
     r"|(?P<header>\b(?i:Authorization|X-Api-Key|Cookie)\s{0,4}:\s{0,4})(?!Bearer|Basic|Token)[^\s\"']{4,2000}"
-    r"|\b(?:hf|api_org|gh[pousr]|npm|dop_v1|r8|lin_api)_[A-Za-z0-9]{20,400}|\b(?:nvapi-|wandb_v1_)[A-Za-z0-9_-]{16,400}"
-    r"|\bgithub_pat_\w{10,400}|\bgl(?:pat|dt|rt)-[\w-]{10,400}|\bxox[abeoprs]-[\w-]{8,400}|\bpypi-[\w-]{16,400}"
-    r"|\bsk-[\w-]{16,400}|\bsk_(?:live|test)_\w{8,400}|\bAIza[\w-]{30,60}|\bya29\.[\w-]{10,400}"
-    r"|\b(?:AKIA|ASIA|AROA|AIDA)[A-Z0-9]{16}\b|\beyJ[\w-]{8,4000}\.[\w-]{8,4000}\.[\w-]{0,4000}"
-    r"|-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----[^-]{0,10000}(?:-----END [A-Z ]{0,40}PRIVATE KEY-----)?"
+    r"|" + "|".join(form for _, form in _TOKENS)
 )
 _SAID = re.compile(
     r"(?i)(?P<head>[\"']?\b[\w-]{0,40}(?:password|passwd|passphrase|secret|api[_-]?key|access[_-]?key|private[_-]?key|"
-    r"(?:auth|access|api|hf|bearer|session|refresh)[_-]?token)[\"']?\s{0,4}[:=]=?\s{0,4}[\"']?)"
+    r"(?:auth|access|api|hf|bearer|session|refresh)[_-]?token)[\"']?\]?\s{0,4}[:=]=?\s{0,4}[\"']?)"
     r"(?P<value>(?<=[\"'])[^\"'\n]{3,2000}|[^\s\"',;&}{)(]{3,2000})"
 )
 _CODE = re.compile(
@@ -59,23 +98,31 @@ _CODE = re.compile(
 _SHORTEST = 6
 _SIGNS = (
     *("passw", "passp", "secret", "bearer", "authorization", "cookie", "sig=", "signature", "credential"),
-    *("hf_", "api_", "npm_", "dop_", "r8_", "nvapi", "wandb_", "github_pat"),
-    *("xox", "pypi-", "sk-", "sk_", "aiza", "ya29", "akia", "asia", "aroa", "aida", "eyj"),
+    *("hf_", "api_", "npm_", "_v1_", "r8_", "nvapi", "wandb_", "github_pat", "dckr_", "gsk_", "pmak-"),
+    *("xox", "hooks.slack", "/webhooks/", "pypi-", "sk-", "k_live_", "k_test_", "aiza", "ya29", "gocspx-"),
+    *("akia", "asia", "aroa", "aida", "eyj", "accountkey=", "sharedaccess", ":aa"),
 )
 _COMMON_SIGNS = (
     ("://", re.compile("@")),
-    ("key", re.compile(r"(?:api|access|private)[_-]?key|[?&]key=|private key")),
+    ("key", re.compile(r"(?:api|access|private)[_-]?key|[?&]key=|private key|key-[0-9a-f]{32}")),
     ("token", re.compile(r"(?:auth|access|api|hf|bearer|session|refresh)[_-]?token|token=")),
     ("gh", re.compile("gh[pousr]_")),
-    ("gl", re.compile("gl(?:pat|dt|rt)-")),
+    ("gl", re.compile("gl(?:(?:pat|dt|rt)-|(?:sa|c)_)")),
+    ("sg.", re.compile(r"sg\.[\w-]{16}")),
+    ("sk", re.compile("sk[0-9a-f]{32}")),
+    ("dapi", re.compile("dapi[0-9a-f]{32}")),
+    ("hv", re.compile(r"hv[sbr]\.")),
+    ("shp", re.compile("shp(?:at|ca|pa|ss)_")),
 )
+Note = Callable[[str, str], object]
+"""Told of each secret that is masked: its kind, and what it was."""
 
 
-def masked_text(text: str) -> str:
+def masked_text(text: str, note: Note | None = None) -> str:
     """The text with URLs' user info, tokens of known forms and `password=...` masked."""
-    if len(text) < _SHORTEST:
+    if len(text) < _SHORTEST or not may_hold_secret(text):
         return text
-    return _SAID.sub(_said, _LOOKS.sub(_looks, text)) if may_hold_secret(text) else text
+    return _SAID.sub(partial(_said, note=note), _LOOKS.sub(partial(_looks, note=note), text))
 
 
 def may_hold_secret(text: str) -> bool:
@@ -117,7 +164,7 @@ def is_secret_name(name: str) -> bool:
     """Whether what has this name ("--api-key", "HF_TOKEN", "db.password") is a secret."""
     words = [word.lower() for word in _WORD.findall(name)]
     for before, word in zip(["", *words], words):
-        if word in _SECRET or (word in ("key", "keys") and before in _KEYS):
+        if (word in _SECRET and (word != "pass" or before in _ACCOUNTS)) or (word in ("key", "keys") and before in _KEYS):
             return True
     # Of a token the name comes last: `--token-dim` and `--tokens` are none.
     return len(words) > 0 and words[-1] == "token" and not (len(words) > 1 and words[-2] in _VOCABULARY)
@@ -129,21 +176,31 @@ def _is_harmless(name: str, value: str) -> bool:
     return _HARMLESS.fullmatch(value) is not None and not (any(word.startswith("pass") for word in words) and any(map(str.isdigit, value)))
 
 
-def _looks(match: re.Match[str]) -> str:
-    if match["scheme"]:
-        return f"{match['scheme']}{MASK}@"
-    if match[0].startswith("sk-") and not any(map(str.isdecimal, match[0])):
-        return match[0]
-    return f"{match['query'] or match['kind'] or match['header'] or ''}{MASK}"
+def _looks(match: re.Match[str], note: Note | None = None) -> str:
+    whole = match[0]
+    head = next((name for name in ("scheme", "query", "kind", "header") if match[name]), None)
+    if head is None and whole.startswith("sk-") and not any(map(str.isdecimal, whole)):
+        return whole
+    if note is not None and MASK not in whole:
+        kind = _HEADS[head] if head else next(kind for kind, form in _TOKENS if re.fullmatch(form, whole))
+        note(kind, whole[len(match[head]) if head else 0 :].rstrip("@") if head else whole)
+    return f"{match['scheme']}{MASK}@" if head == "scheme" else f"{match[head] if head else ''}{MASK}"
 
 
-def _said(match: re.Match[str]) -> str:
+_HEADS = {"scheme": "password in a URL", "query": "key in a URL", "kind": "authorization header", "header": "authorization header"}
+
+
+def _said(match: re.Match[str], note: Note | None = None) -> str:
     value, head = match["value"], match["head"]
     if _HARMLESS.fullmatch(value) or MASK in value:
         return match[0]
     # Source code names where the secret comes from (`password=args.password`, `api_key: str`, `secret = read()`); that is none itself.
     in_quotes = head[-1] in "\"'"
-    name = head.strip(" \t\"':=").lower()
+    if in_quotes and value[0] in "),]}":  # the quote ends a text: `getpass("Password: ")`
+        return match[0]
+    name = head.strip(" \t\"'[]:=").lower()
     if not in_quotes and (_CODE.match(value) or value.lower().endswith(name) or match.string.startswith("(", match.end())):
         return match[0]
+    if note is not None:
+        note(NAMED, value)
     return f"{head}{MASK}"

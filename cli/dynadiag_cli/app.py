@@ -9,6 +9,7 @@ import typer
 import dynadiag
 from dynadiag_cli import (
     verb_bench,
+    verb_bug,
     verb_check,
     verb_diff,
     verb_doctor,
@@ -70,6 +71,7 @@ app.command("check", short_help="Fail on graph breaks, recompiles and fallbacks,
     verb_check.check
 )
 app.command("diff", short_help="Say what a newer run has gained and lost.", cls=Command, epilog=verb_diff.EXAMPLES)(verb_diff.diff)
+app.command("bug", short_help="Fill in a bug report, without secrets and names.", cls=Command, epilog=verb_bug.EXAMPLES)(verb_bug.bug)
 app.command("rule", short_help="Explain codes of a report, such as GB0170 and DM05.", cls=Command, epilog=verb_rule.EXAMPLES)(
     verb_rule.rule
 )

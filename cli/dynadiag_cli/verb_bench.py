@@ -214,9 +214,13 @@ def _write(result: BenchResult, directory: Path) -> None:
 
 def _write_data(result: BenchResult, directory: Path) -> None:
     from dynadiag.bench import json_result, picture
+    from dynadiag.bench.show import document_of
     from dynadiag.files import write_inside
+    from dynadiag.render import document_json
+    from dynadiag_cli.showing import command_line
 
-    files = {"bench.json": json_result.dumps(result), "bench.svg": picture.draw(result)}
+    told = document_json.dumps(document_of(result, command_line()))
+    files = {"bench.json": json_result.dumps(result), "bench.svg": picture.draw(result), "form.json": told}
     try:
         for name, text in files.items():
             write_inside(directory, name, text)

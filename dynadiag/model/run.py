@@ -55,7 +55,10 @@ class RegistryEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """One recorded process: how much of its log could be used, its `calls` of what was compiled, `no_work`: why none was looked into."""
+    """One recorded process: how much of its log could be used, its `calls` of what was compiled, `no_work`: why none was looked into.
+
+    `machine` is what PyTorch's bug form asks of the machine, by the names that `torch.utils.collect_env` gives it.
+    """
 
     index: int
     log: str
@@ -68,6 +71,7 @@ class Process:
     argv: tuple[str, ...] | None = None
     started_at: str | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
+    machine: Mapping[str, str] = field(default_factory=dict)
     records: int = 0
     skipped: Mapping[str, int] = field(default_factory=dict)
     unknown_artifacts: Mapping[str, int] = field(default_factory=dict)

@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 from dynadiag.masking import masked_arguments, masked_settings
-from dynadiag.record import packages
+from dynadiag.record import machine, packages
 
 _PREFIXES = ("TORCH", "PYTORCH", "CUDA", "OMP_")
 # torch reads CI: under it an alias that an operator does not declare is an error (torch/_functorch/config.py, 2.11 to 2.15).
@@ -41,6 +41,7 @@ def describe_process(dynadiag: str, rank: int | None, started_by: str) -> dict[s
         "site_prefixes": site_prefixes(),
         "libraries": libraries(),
         "started_by": started_by,
+        "machine": machine.machine_facts(),
     }
 
 

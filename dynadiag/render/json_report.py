@@ -224,7 +224,7 @@ def _caches(report: Report) -> dict[str, dict[str, int]]:
 
 
 def _process(process: Process) -> dict[str, Any]:
-    names = ("index", "pid", "parent_pid", "rank", "torch", "python", "device", "argv", "started_at", "environment", "log")
+    names = ("index", "pid", "parent_pid", "rank", "torch", "python", "device", "argv", "started_at", "environment", "machine", "log")
     entry = {name: plain(getattr(process, name)) for name in names}
     why = "the log does not say: no dynadiag_environment record"
     return entry | {

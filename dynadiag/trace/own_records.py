@@ -47,6 +47,7 @@ def environment(run: RunBuilder, process: ProcessBuilder, record: Record) -> Non
         "device": as_text(facts.get("device")),
         "argv": run.share(masked_arguments(as_texts(facts.get("argv"))[:_MOST_ARGUMENTS])) or None,
         "started_at": started,
+        "machine": _machine(run, facts),
         "environment": {
             key: run.share(masked_setting(key, text[:_LONGEST]))
             for key, text in as_dict(facts.get("env")).items()
@@ -58,6 +59,13 @@ def environment(run: RunBuilder, process: ProcessBuilder, record: Record) -> Non
         for prefix in as_texts(facts.get(name))[:_MOST_PREFIXES]:
             if len(kept) < _MOST_PREFIXES:
                 kept[prefix] = None
+
+
+def _machine(run: RunBuilder, facts: Mapping[str, Any]) -> Mapping[str, str]:
+    """What PyTorch's bug form asks of the machine, by the names that its own tool gives it."""
+    built = {"PyTorch version": "torch", "PyTorch git version": "git", "CUDA used to build PyTorch": "cuda"}
+    told = {**{name: facts.get(key) for name, key in built.items()}, **as_dict(facts.get("machine"))}
+    return {run.share(name[:200]): run.share(text[:2000]) for name, text in list(told.items())[:50] if isinstance(text, str)}
 
 
 def config(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
-import platform
 import shutil
 import subprocess
-import sys
 from collections.abc import Mapping
-from pathlib import Path
 
 import torch
 
+from dynadiag.record import machine
 from dynadiag.reduce.core.isolation import run_forked
 
 _COMPILER_LIMIT_S = 20
@@ -25,16 +22,11 @@ def machine_facts(*, with_gpu: bool) -> Mapping[str, str]:
     return {
         "PyTorch version": torch.__version__,
         "PyTorch git version": build.git_version or "not known",
-        "Is debug build": str(build.debug),
         "CUDA used to build PyTorch": build.cuda or "none",
-        "ROCm used to build PyTorch": build.hip or "none",
-        "OS": platform.platform(),
+        **machine.machine_facts(),
         "C++ compiler": _compiler(),
-        "Libc version": "-".join(platform.libc_ver()) if platform.libc_ver()[0] else "not known",
-        "Python version": f"{sys.version.split()[0]} ({platform.architecture()[0]} runtime)",
         "GPU": _gpu() if with_gpu else "none used by the reproducer",
-        "Triton": _installed("triton"),
-        "CPU": f"{_cpu()}, {os.cpu_count()} cores, {torch.backends.cpu.get_cpu_capability()}",
+        "CPU": f"{machine.cpu_name()}, {os.cpu_count()} cores, {torch.backends.cpu.get_cpu_capability()}",
     }
 
 
@@ -54,18 +46,3 @@ def _gpu() -> str:
     """Asked in a child: this process must never initialise CUDA while it forks."""
     report = run_forked(lambda tell: tell({"name": torch.cuda.get_device_name(0)}), timeout_s=_GPU_LIMIT_S)
     return str(next((message["name"] for message in report.messages if "name" in message), "not known"))
-
-
-def _installed(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return "not installed"
-
-
-def _cpu() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text("utf-8", errors="replace").splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())

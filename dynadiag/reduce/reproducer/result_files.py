@@ -18,7 +18,7 @@ from dynadiag.reduce.core.failure import Failure
 from dynadiag.reduce.core.flakiness import WRONG_VERDICT, repeats_for
 from dynadiag.reduce.core.reduction import Found
 from dynadiag.reduce.reproducer.proving import Proof
-from dynadiag.render import finite_json, markdown_text
+from dynadiag.render import document_json, finite_json, markdown_text
 from dynadiag.render.document import Document
 from dynadiag.render.html import result_page
 
@@ -91,7 +91,8 @@ def border(name: str, why: dict[str, str]) -> Iterator[None]:
 
 
 def write_report(told: Document, out: Path, why: dict[str, str]) -> None:
-    """Write `report.md` and its page. A page that fails costs only itself: its reason goes to `why`."""
+    """Write `report.md`, `form.json` with the same, and its page. A page that fails costs only itself: its reason goes to `why`."""
     write_text(markdown_text.document(told), out / "report.md")
+    write_text(document_json.dumps(told), out / "form.json")
     with border("page", why):
         write_text(result_page.render(told), out / "report.html")

@@ -1,0 +1,209 @@
+"""Takes out of texts and of JSON what is nobody's business: secrets, people, machines. The same name always gets the same pseudonym."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from dynadiag.masking import MASK, NAMED, is_secret_name, masked_arguments, masked_setting, masked_text
+from dynadiag.share.identities import Identities
+
+_QUOTED = re.compile(
+    r"(?P<head>(?P<name>[\w.-]{2,80})\\?[\"']?\]?\s{0,3}(?:==|!=|[=:])\s{0,3}\\?(?P<quote>[\"']))(?P<value>[^\"'\n\\]{3,2000})"
+)
+_ASSIGNED = re.compile(r"(?P<head>(?<![\w.])(?P<name>[A-Z][A-Z0-9_]{2,80})=)(?P<value>[^\s\"'`;&|)]{3,2000})")
+_OPTION = re.compile(r"(?P<head>(?<!\S)(?P<name>--?[A-Za-z][\w-]{2,60})[ =])(?P<value>[^\s\"'-][^\s\"']{2,2000})")
+_HINT = re.compile(r"(?i)secret|passw|passphrase|pass\b|pwd|\bpw\b|token|key|cred|authorization|bearer|jwt|pat\b|cookie|signature")
+_SWITCH = re.compile(
+    r"[),\]}]|[\w.-]{1,60}(?:\.[\w-]{1,60})*\(|(?:self|cls|args|cfg|config|os|env)\.|/|\d{1,7}$|(?:true|false|none|null|yes|no|auto)$",
+    re.IGNORECASE,
+)
+_CUT = re.compile(r"[^\s\"'`]{8,4000}?(?=\.\.\.|…|\s|$)")
+_ARGUMENTS = frozenset({"argv", "command", "args"})
+_USERS = frozenset({"user", "username", "user_name", "login", "logname"})
+_HOSTS = frozenset({"host", "hostname", "nodename", "node_name", "server"})
+_SHORTEST_PREFIX = 8
+
+
+@dataclass
+class Redactor:
+    """First `learn` from everything, then `text` and `value`: what is a secret in one place is then masked in all, however it is written.
+
+    `removed` counts by kind and place, and never has a value.
+    """
+
+    identities: Identities = field(default_factory=Identities)
+    secrets: dict[str, str] = field(default_factory=dict)
+    removed: Counter[tuple[str, str]] = field(default_factory=Counter)
+    _known: re.Pattern[str] | None = None
+    _bare: dict[str, tuple[str, str]] = field(default_factory=dict)
+    _begun: set[str] = field(default_factory=set)
+    _plain: set[str | bytes] = field(default_factory=set)
+
+    def learn(self, text: str) -> None:
+        """Remember the secrets and names of a text."""
+        key = _key(text)
+        if key in self._plain:
+            return
+        if self._masked(text, self._remember) == text and not self.identities.learn(text):
+            self._plain.add(key)
+        else:
+            self._known = None
+
+    def learn_value(self, value: Any) -> None:
+        """The same for JSON."""
+        _mapped(value, self._learnt, self._named_secret(self._remember), self._named_identity(None))
+        self._known = None
+
+    def _learnt(self, text: str, _: str) -> str:
+        self.learn(text)
+        return text
+
+    def text(self, text: str, where: str) -> str:
+        """The text without them; `where` is a place for the list of what was removed."""
+
+        def note(kind: str, _: str = "") -> None:
+            self.removed[kind, where] += 1
+
+        pattern = self._pattern()
+        shown = text if _key(text) in self._plain else self.identities.replaced(self._masked(text, note), note)
+        return self._without_beginnings(pattern.sub(lambda match: self._replaced(match, note), shown), note)
+
+    def value(self, value: Any, where: str) -> Any:
+        """JSON without them: the names of its members stay, and tell what is a secret."""
+
+        def note(kind: str, _: str = "") -> None:
+            self.removed[kind, where] += 1
+
+        return _mapped(value, lambda text, _: self.text(text, where), self._named_secret(note), self._named_identity(note))
+
+    def json(self, text: str, where: str, *, indent: int | None = None) -> str:
+        """JSON text, taken apart, redacted and written again; what is no JSON is redacted as text."""
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            return self.text(text, where)
+        changed = self.value(value, where)
+        return text if changed == value else json.dumps(changed, indent=indent)
+
+    def _masked(self, text: str, note: Callable[[str, str], object]) -> str:
+        text = masked_text(text, note)
+        return "\n".join(_without_named(line, note) for line in text.split("\n")) if _HINT.search(text) else text
+
+    def _remember(self, kind: str, value: str) -> None:
+        """Secrets long or odd enough that the same letters are no accident elsewhere."""
+        for part in {value, value.rpartition(":")[2]}:
+            if (
+                MASK not in part
+                and (len(part) >= 8 or (len(part) >= 6 and any(map(str.isdigit, part))))
+                and not part.isalpha() | part.isdigit()
+            ):
+                self.secrets.setdefault(part, kind)
+
+    def _named_secret(self, note: Callable[[str, str], object]) -> Callable[[str, str], str | None]:
+        def masked(name: str, value: str) -> str | None:
+            if masked_setting(name, value) != MASK or value == MASK or _SWITCH.match(value):
+                return None
+            note(NAMED, value)
+            return MASK
+
+        return masked
+
+    def _named_identity(self, note: Callable[[str], object] | None) -> Callable[[str, str], str | None]:
+        def shown(name: str, value: str) -> str | None:
+            kind = "user name" if name.lower() in _USERS else "host name" if name.lower() in _HOSTS else None
+            if kind is None or not re.fullmatch(r"[\w.-]{2,100}", value):
+                return None
+            if note is not None:
+                note(kind)
+            return self.identities.pseudonym(kind, value)
+
+        return shown
+
+    def _pattern(self) -> re.Pattern[str]:
+        if self._known is None:
+            self._bare = {name: (kind, shown) for kind, name, shown in self.identities.bare()}
+            words = [rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])" for name in self._bare]
+            secrets = [re.escape(secret) for secret in sorted(self.secrets, key=len, reverse=True)]
+            self._known = re.compile("|".join([*secrets, *words]) or "(?!)")
+            self._begun = {secret[:_SHORTEST_PREFIX] for secret in self.secrets}
+        return self._known
+
+    def _replaced(self, match: re.Match[str], note: Callable[[str], object]) -> str:
+        kind, shown = self._bare.get(match[0]) or (self.secrets[match[0]], MASK)
+        note(kind)
+        return shown
+
+    def _without_beginnings(self, text: str, note: Callable[[str], object]) -> str:
+        """What is left of a secret where a text was cut: at its end, or before an ellipsis."""
+
+        def shown(match: re.Match[str]) -> str:
+            for begun in self._begun:
+                at = match[0].find(begun)
+                if at >= 0 and any(secret.startswith(match[0][at:]) for secret in self.secrets):
+                    note("beginning of a secret")
+                    return match[0][:at] + MASK
+            return match[0]
+
+        return _CUT.sub(shown, text) if any(begun in text for begun in self._begun) else text
+
+    def rows(self) -> list[tuple[str, str, int]]:
+        """Kind, place and count of what was removed, in the order of kinds."""
+        return [(kind, where, times) for (kind, where), times in sorted(self.removed.items())]
+
+
+def _key(text: str) -> str | bytes:
+    return text if len(text) < 200 else hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def _without_named(line: str, note: Callable[[str, str], object]) -> str:
+    """A line without the values that their names call secret."""
+    if _HINT.search(line):
+        for pattern in (_QUOTED, _ASSIGNED, _OPTION):
+            line = pattern.sub(lambda match: _named(match, note), line)
+    return line
+
+
+def _named(match: re.Match[str], note: Callable[[str, str], object]) -> str:
+    value = match["value"]
+    if not is_secret_name(match["name"]) or MASK in value or _SWITCH.match(value) or masked_setting(match["name"], value) != MASK:
+        return match[0]
+    note(NAMED, value)
+    return f"{match['head']}{MASK}"
+
+
+def _mapped(
+    value: Any,
+    text: Callable[[str, str], str],
+    secret: Callable[[str, str], str | None],
+    identity: Callable[[str, str], str | None],
+    name: str = "",
+) -> Any:
+    """JSON with every text replaced; `secret` and `identity` decide by the name of the member first."""
+    if isinstance(value, str):
+        for decides in (secret, identity):
+            if name and (shown := decides(name, value)) is not None:
+                return shown
+        return text(value, name)
+    if isinstance(value, dict):
+        return {text(key, ""): _mapped(one, text, secret, identity, key) for key, one in value.items()}
+    if isinstance(value, list):
+        if name in _ARGUMENTS and all(isinstance(one, str) for one in value):
+            return _arguments(value, text, secret)
+        return [_mapped(one, text, secret, identity, name) for one in value]
+    return value
+
+
+def _arguments(words: list[str], text: Callable[[str, str], str], secret: Callable[[str, str], str | None]) -> list[str]:
+    """A command line: also the value after an option whose name says that it is a secret."""
+    shown = []
+    for before, word, masked in zip(["", *words], words, masked_arguments(words), strict=False):
+        name, mark, value = word.partition("=")
+        named = masked != word and secret(name if mark else before, value if mark else word) is not None
+        shown.append(text(masked if named else word, ""))
+    return shown

@@ -1,0 +1,247 @@
+"""Fifty secrets of more than 25 kinds in a real recording: none is in the bundle. And of harmless lines almost none is changed."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+import json
+import os
+import random
+import re
+import string
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from dynadiag.share.bundle import make_bundle
+from dynadiag.share.redaction import Redactor
+from dynadiag.trace import load
+from tests.unit.gate.test_check_command import BREAK
+from tests.unit.trace.conftest import LogBuilder
+
+ROOT = Path(__file__).parents[2]
+DRAW = random.Random(7)
+
+
+def drawn(length, letters=string.ascii_letters + string.digits):
+    """Random letters with a digit near the front, as real tokens have."""
+    return DRAW.choice(string.ascii_letters) + "7" + "".join(DRAW.choice(letters) for _ in range(length - 2))
+
+
+HEX, UPPER = "0123456789abcdef", string.ascii_uppercase + string.digits
+KINDS = {
+    "AWS key id": lambda: f"AKIA{drawn(16, UPPER).upper()}",
+    "AWS secret": lambda: f"aws_secret_access_key={drawn(40)}",
+    "GitHub token": lambda: f"ghp_{drawn(36)}",
+    "GitHub fine-grained token": lambda: f"github_pat_{drawn(60)}",
+    "GitLab token": lambda: f"glpat-{drawn(20)}",
+    "Hugging Face token": lambda: f"hf_{drawn(34)}",
+    "OpenAI key": lambda: f"sk-proj-{drawn(40)}",
+    "Anthropic key": lambda: f"sk-ant-api03-{drawn(40)}",
+    "Slack token": lambda: f"xoxb-{drawn(24)}",
+    "Slack webhook": lambda: f"https://hooks.slack.com/services/T0{drawn(8)}/B0{drawn(8)}/{drawn(24)}",
+    "Google key": lambda: f"AIza{drawn(35)}",
+    "Google OAuth": lambda: f"GOCSPX-{drawn(28)}",
+    "JWT": lambda: f"eyJ{drawn(20)}.eyJ{drawn(30)}.{drawn(30)}",
+    "private key": lambda: f"-----BEGIN RSA PRIVATE KEY-----\n{drawn(64)}\n{drawn(64)}\n-----END RSA PRIVATE KEY-----",
+    "password in a URL": lambda: f"https://build:{drawn(14)}@git.example.net/x",
+    "database URL": lambda: f"postgresql://app:{drawn(14)}@db.example.net:5432/x",
+    "signed URL": lambda: f"https://store.example.net/x?X-Amz-Signature={drawn(40)}",
+    "basic auth": lambda: f"Authorization: Basic {base64.b64encode(('me:' + drawn(14)).encode()).decode()}",
+    "bearer": lambda: f"Authorization: Bearer {drawn(30)}",
+    "password=": lambda: f"password={drawn(12)}",
+    "api_key:": lambda: f"'api_key': '{drawn(24)}'",
+    "connection string": lambda: f"Server=db;Database=x;User=app;Password={drawn(14)};",
+    "Azure key": lambda: f"DefaultEndpointsProtocol=https;AccountName=x;AccountKey={drawn(60)}==;",
+    "npm token": lambda: f"npm_{drawn(36)}",
+    "W&B key": lambda: f"WANDB_API_KEY={drawn(40)}",
+    "NVIDIA key": lambda: f"nvapi-{drawn(60)}",
+    "Stripe key": lambda: f"rk_live_{drawn(24)}",
+    "SendGrid key": lambda: f"SG.{drawn(22)}.{drawn(43)}",
+    "Databricks token": lambda: f"dapi{''.join(DRAW.choice(HEX) for _ in range(32))}",
+    "Telegram token": lambda: f"123456789:AA{drawn(33)}",
+}
+SECRETS = [(kind, KINDS[kind]()) for kind in KINDS] + [(kind, KINDS[kind]()) for kind in list(KINDS)[:20]]
+PEOPLE = (
+    "alice.wonder",
+    "/home/alice.wonder/",
+    "bob.builder@corp.example.org",
+    "10.12.13.14",
+    "dgx-node-17.corp",
+    "fe80::1ff:fe23:4567:890a",
+)
+
+
+def cores(secret):
+    """The parts of a secret that are random: what nobody may find."""
+    return [
+        part
+        for line in secret.split("\n")
+        for part in re.findall(r"[A-Za-z0-9]{11,}", line)
+        if re.search(r"\d", part) and "BEGIN" not in line
+    ]
+
+
+SCRIPT = """
+import sys
+import torch
+
+KEPT = __SOURCE__
+
+def unrelated(x):
+    text = __OTHER__
+    return x + len(text)
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.names = __GUARDED__
+
+    def forward(self, x, size):
+        for name in self.names:
+            if name == "nothing":
+                x = x + 1
+        x = x * size
+        label = __INVOLVED__
+        print("loss", label)
+        return unrelated(x) * 2
+
+model = torch.compile(Model(), backend="eager")
+for size in (2, 3, 4):
+    model(torch.ones(3), size)
+
+def fails(graph, inputs):
+    raise RuntimeError(__RAISED__)
+
+try:
+    torch.compile(unrelated, backend=fails)(torch.ones(4))
+except Exception:
+    pass
+"""
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """A run of a program that has the secrets in its source, its guards, its arguments, its environment and its errors."""
+    folder = tmp_path_factory.mktemp("a") / "home" / "alice.wonder" / "proj"
+    folder.mkdir(parents=True)
+    texts = [secret for _, secret in SECRETS]
+    parts = [texts[at::6] for at in range(6)]
+    fill = zip(("__SOURCE__", "__OTHER__", "__GUARDED__", "__INVOLVED__", "__RAISED__"), parts, strict=False)
+    source = SCRIPT
+    for name, values in fill:
+        value = repr(values) if name == "__GUARDED__" else repr(" ".join([*values, *PEOPLE]))
+        source = source.replace(name, value)
+    (folder / "train.py").write_text(source)
+    env = {f"TORCH_TEST_{number}": text for number, text in enumerate(parts[5][:4])}
+    done = subprocess.run(
+        [sys.executable, "-m", "dynadiag", "explain", "-q", "--out", "run", "train.py", *parts[5][4:], "--host", PEOPLE[4]],
+        cwd=folder,
+        env={**os.environ, **env, "PYTHONPATH": f"{ROOT}:{ROOT / 'cli'}"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return folder / "run"
+
+
+def all_text(out):
+    """The form, and each member of the zip, also as it reads when it is decoded."""
+    yield "issue.md", (out / "issue.md").read_text()
+    with zipfile.ZipFile(io.BytesIO((out / "bundle.zip").read_bytes())) as archive:
+        for name in archive.namelist():
+            text = archive.read(name).decode()
+            yield name, text
+            yield f"{name} unescaped", html.unescape(re.sub(r"<[^>]*>", "", text))
+            yield f"{name} without escapes", text.replace("\\", "").replace("\u200b", "")
+            for data in re.findall(r"base64,([A-Za-z0-9+/=]+)", text):
+                yield f"{name} picture", base64.b64decode(data).decode(errors="replace")
+            if name.endswith(".json"):
+                yield f"{name} parsed", repr(json.loads(text))
+
+
+def leaks(out):
+    wanted = [(kind, core) for kind, secret in SECRETS for core in cores(secret)]
+    assert len({kind for kind, _ in wanted}) >= 25 and len(SECRETS) >= 50
+    # Also a piece of it: a text that was cut in the middle of a secret.
+    return [
+        (kind, name)
+        for name, text in all_text(out)
+        for kind, core in wanted
+        if any(core[at : at + 11] in text for at in range(0, len(core) - 10, 3))
+    ] + [(person, name) for name, text in all_text(out) for person in PEOPLE if person in text]
+
+
+@pytest.mark.any_torch
+def test_no_planted_secret_is_in_the_bundle_of_a_real_run(recorded, tmp_path):
+    logs = "\n".join(log.read_text() for log in recorded.glob("*.log"))
+    planted = [kind for kind, secret in SECRETS if any(core in logs for core in cores(secret))]
+    assert len(planted) >= 30, "the recording must contain them"
+    made = make_bundle(recorded, tmp_path)
+    assert leaks(tmp_path) == []
+    assert len(made.form.read_text()) <= 65_536
+    assert not any(core in repr(made.removed) for _, secret in SECRETS for core in cores(secret))
+    assert {finding.code for finding in _report(recorded).findings} == {finding.code for finding in _report_of_bundle(tmp_path)}
+
+
+def test_no_planted_secret_is_in_the_bundle_of_a_log(tmp_path):
+    """Each kind in a header, in a payload of text, in one of JSON, and in lines that are no record."""
+    log = LogBuilder().intern("/home/alice.wonder/proj/train.py").start(0)
+    for number, (_, secret) in enumerate(SECRETS):
+        log.record(
+            "dynamo_cpp_guards_str", {}, f"| +- EQUALS_MATCH: L['self'].x == {secret!r}  # if x:  # train.py:4 in f\n{secret}", frame=0
+        )
+        log.artifact("dynadiag_problem", {"kind": "error", "text": f"E{number}: bad {secret} of {PEOPLE[2]} at {PEOPLE[3]}", "stack": []})
+        log.record("describe_source", {"source": f"L['{secret}']"}, frame=0)
+    log.artifact(
+        "dynamo_graph_break_reason", BREAK.format("/home/alice.wonder/proj/train.py").replace("builtin print", SECRETS[2][1]), frame=0
+    )
+    log.metrics(0, co_filename="/home/alice.wonder/proj/train.py", fail_reason=SECRETS[5][1])
+    (tmp_path / "logs").mkdir()
+    log.write(tmp_path / "logs")
+    (tmp_path / "out").mkdir()
+    make_bundle(tmp_path / "logs", tmp_path / "out")
+    assert leaks(tmp_path / "out") == []
+
+
+def _report(path):
+    from dynadiag import report
+
+    return report.build(load(path))
+
+
+def _report_of_bundle(out):
+    with zipfile.ZipFile(out / "bundle.zip") as archive:
+        names = [name for name in archive.namelist() if name.startswith("trace/")]
+        for name in names:
+            (out / Path(name).name).write_bytes(archive.read(name))
+    (out / "logs").mkdir()
+    for name in names:
+        (out / Path(name).name).rename(out / "logs" / Path(name).name.split("-", 1)[1])
+    return _report(out / "logs").findings
+
+
+HARMLESS = [
+    *sorted((ROOT / "samples").glob("*.py")),
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "tests/corpus").rglob("*.py")),
+    *sorted((ROOT / "dynadiag/rules/pages").glob("*.md")),
+]
+
+
+def test_harmless_lines_stay_as_they_are():
+    redactor, changed, lines = Redactor(), [], 0
+    texts = [path.read_text() for path in HARMLESS]
+    for text in texts:
+        redactor.learn(text)
+    for text in texts:
+        before, after = text.split("\n"), redactor.text(text, "x").split("\n")
+        assert len(before) == len(after)
+        changed += [(old, new) for old, new in zip(before, after, strict=True) if old != new]
+        lines += len(before)
+    assert lines > 5000
+    assert len(changed) <= 0.02 * lines, changed[:20]

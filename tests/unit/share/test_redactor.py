@@ -1,0 +1,112 @@
+"""What is taken out of a text, what stays, and that a name always gets the same pseudonym."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dynadiag.masking import MASK
+from dynadiag.share.redaction import Redactor
+from dynadiag.share.svg import redacted_svg
+
+
+def redacted(*texts):
+    redactor = Redactor()
+    for text in texts:
+        redactor.learn(text)
+    return [redactor.text(text, "x") for text in texts]
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ('File "/home/alice/p/x.py", line 3', 'File "/home/user1/p/x.py", line 3'),
+        ("# if x:  # ome/alice/p/x.py:4 in f", "# if x:  # ome/user1/p/x.py:4 in f"),
+        (r"C:\Users\alice\x.py", r"C:\Users\user1\x.py"),
+        ("/tmp/torchinductor_alice/ab/cd.py", "/tmp/torchinductor_user1/ab/cd.py"),
+        ("bob@acme.com and eve@acme.com", "person1@example.com and person2@example.com"),
+        ("10.1.2.3 and 10.1.2.4 and 10.1.2.3", "192.0.2.1 and 192.0.2.2 and 192.0.2.1"),
+        ("tcp://gpu-17.acme:29500", "tcp://host1:29500"),
+        ("HOSTNAME=dgx-7 said dgx-7", "HOSTNAME=host1 said host1"),
+        ("fe80::1ff:fe23:4567:890a", "2001:db8::1"),
+        ("L['self'].api_key == 'hunter2secret'", f"L['self'].api_key == '{MASK}'"),
+        ("WANDB_KEY=abc123def", f"WANDB_KEY={MASK}"),
+        ("run --password hunter2 x", f"run --password {MASK} x"),
+    ],
+)
+def test_people_machines_and_secrets_are_taken_out(given, shown):
+    assert redacted(given) == [shown]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "q@k.transpose(0, 1) + a@b.T aten::add c10::add std::vector 12:34:56 0/1 s77 == 3",
+        "nvidia-cublas-cu12==12.8.4.1 cuDNN 9.10.2.21 version 1.2.3.4 127.0.0.1 0.0.0.0",
+        "https://pytorch.org/docs https://github.com/pytorch/pytorch/issues/1 git@github.com:a/b",
+        "self.local.x threading.local() obj.internal.f(x) 'forward_pass': 'same_as_forward' token_type_ids: 'x' key='q_proj'",
+        "(primals_1: i64[4, 128][128, 1]cpu, tokens: f32[2], pad_token='[PAD]')  # PlainAOTInput(idx=0)",
+        'password = getpass.getpass("Password: ") or os.environ["PASSWORD"]',
+    ],
+)
+def test_what_is_harmless_stays(text):
+    assert redacted(text) == [text]
+
+
+def test_two_paths_stay_two_paths_and_one_name_is_one_name():
+    shown = redacted("/home/alice/x.py", "/home/carol/x.py", "alice ran /home/alice/y.py for carol")
+    assert shown == ["/home/user1/x.py", "/home/user2/x.py", "user1 ran /home/user1/y.py for user2"]
+
+
+def test_a_secret_is_found_again_where_nothing_says_what_it_is_and_where_it_was_cut():
+    shown = redacted("api_key='Zx81kd02mmQ4'", "L['x'] == 'Zx81kd02mmQ4'", "got Zx81kd02mm...", "it ends in Zx81kd02")
+    assert shown == [f"api_key='{MASK}'", f"L['x'] == '{MASK}'", f"got {MASK}...", f"it ends in {MASK}"]
+
+
+def test_json_is_redacted_by_its_names_and_stays_json():
+    redactor = Redactor()
+    value = {
+        "argv": ["t.py", "--token", "q1w2e3r4"],
+        "env": {"DB_PASSWORD": "pw12"},
+        "n": 3,
+        "user": "carol",
+        "said": ["carol", None, True],
+    }
+    redactor.learn_value(value)
+    shown = redactor.value(value, "log")
+    assert shown == {
+        "argv": ["t.py", "--token", MASK],
+        "env": {"DB_PASSWORD": MASK},
+        "n": 3,
+        "user": "user1",
+        "said": ["user1", None, True],
+    }
+    assert sum(times for _, _, times in redactor.rows()) == 4 and "q1w2e3r4" not in repr(redactor.rows())
+
+
+def test_drawings_are_written_again_and_foreign_ones_are_left_out():
+    drawing = '<svg xmlns="http://www.w3.org/2000/svg" width="9"><title>t</title><text x="1">/home/alice/x &amp; <![CDATA[<]]></text></svg>'
+    plain = drawing.replace("<![CDATA[<]]>", "&lt;")
+    assert "/home/user1/x &amp; &lt;" in redacted_svg(plain, Redactor())
+    for bad in (
+        drawing,
+        "<svg><script>alert(1)</script></svg>",
+        "<svg",
+        '<!DOCTYPE x [<!ENTITY a "b">]><svg>&a;</svg>',
+        "<svg onload='x'/>",
+    ):
+        assert "left out" in redacted_svg(bad, Redactor()) and "alert" not in redacted_svg(bad, Redactor())
+
+
+@given(
+    st.recursive(
+        st.none() | st.integers() | st.text(max_size=40),
+        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=9), inner, max_size=4),
+    )
+)
+def test_any_json_keeps_its_shape(value):
+    redactor = Redactor()
+    redactor.learn_value(value)
+    shown = redactor.value(value, "x")
+    assert type(shown) is type(value) and json.loads(json.dumps(shown)) == shown
