@@ -72,10 +72,10 @@ class Page:
         opened = False
         for text in texts:
             part = Text(text, style=style)
-            if opened and row.cell_len + len(between) + part.cell_len > self.width:
+            if opened and row.cell_len + len(between) + part.cell_len + len(between.rstrip()) > self.width:
                 self._row(row.append(between.rstrip(), style), hang)
                 row, opened = Text(hang), False
-            elif not opened and row.plain.strip() and row.cell_len + part.cell_len > self.width:
+            elif not opened and row.plain.strip() and row.cell_len + part.cell_len + len(between.rstrip()) > self.width:
                 self._row(row, hang)
                 row = Text(hang)
             row = Text.assemble(row, *([(between, style)] if opened else []), part)

@@ -98,13 +98,13 @@ def graphs_count(report: Report) -> str:
 
 
 def graphs_size(report: Report) -> str:
-    """` (each of at most 2 operations)` where that is all that breaks and fallbacks left to compile, else nothing."""
+    """` (each of at most 2 operators)` where that is all that breaks and fallbacks left to compile, else nothing."""
     summary = report.summary
     sizes = [sum(graph.ops.values()) for graph in report.run.graphs if graph.kind == "dynamo"]
-    counted = 0 < summary.graphs <= len(sizes) and 0 not in sizes  # a graph that was not counted has no operations either
+    counted = 0 < summary.graphs <= len(sizes) and 0 not in sizes  # a graph that was not counted has no operators either
     if not counted or not (summary.graph_break_events or summary.fallbacks) or max(sizes) > _FEW_OPERATIONS:
         return ""
-    return f" ({'each ' if summary.graphs > 1 else ''}of at most {plural(max(sizes), 'operation')})"
+    return f" ({'each ' if summary.graphs > 1 else ''}of at most {plural(max(sizes), 'operator')})"
 
 
 def breaks_count(summary: Summary) -> str:

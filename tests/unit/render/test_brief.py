@@ -1,5 +1,6 @@
 """The report in brief fits a screen whatever there is to say, and counts what it leaves out."""
 
+import io
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -7,8 +8,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
 from dynadiag.model.report import Advice
+from dynadiag.render.page import Page
 from tests.gold import sample_report as samples
 
 SENTENCES = st.integers(0, 60).map(lambda count: "Some words of a clause; " * count)
@@ -107,3 +110,14 @@ def test_the_run_before_is_there_to_compare_with(show):
     folder = Path("/home/me/proj/dynadiag-runs")
     text = show(samples.sample_report(), summary=True, before=folder / "0000-train", directory=folder / "0001-train")
     assert "against the run before: dynadiag diff dynadiag-runs/0000-train dynadiag-runs/0001-train\n" in text
+
+
+@pytest.mark.parametrize("width", range(20, 60))
+def test_no_part_is_folded_where_it_has_a_line_of_its_own(width):
+    out = io.StringIO()
+    Page(Console(file=out, width=width)).parts(["1 recompile", "2 mutations", "3 graph breaks"], ", ", prefix="a name  ", hang="  ")
+    lines = out.getvalue().splitlines()
+    assert all(len(line) <= width for line in lines)
+    assert {part.strip() for line in lines for part in line.removeprefix("a name").split(",")} - {""} == {
+        "1 recompile", "2 mutations", "3 graph breaks"
+    }  # fmt: skip

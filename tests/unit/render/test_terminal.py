@@ -90,9 +90,9 @@ def test_the_headline_says_when_the_graphs_hold_next_to_nothing(samples, show):
         return replace(report, run=replace(report.run, graphs=tuple(graphs)))
 
     small = with_ops({"torch.sin": 1}, {"torch.sin": 1, "operator.gt": 1})
-    assert "  graphs        4 (each of at most 2 operations)\n" in show(small)
-    assert "4 (each of at most 1 operation)\n" in show(with_ops({"torch.sin": 1}))
-    assert "4 (each of" in markdown.render(small) and "4 graphs (each of at most 2 operations)," in show(small, summary=True)
+    assert "  graphs        4 (each of at most 2 operators)\n" in show(small)
+    assert "4 (each of at most 1 operator)\n" in show(with_ops({"torch.sin": 1}))
+    assert "4 (each of" in markdown.render(small) and "4 graphs (each of at most 2 operators)," in show(small, summary=True)
     for other in (with_ops({"torch.sin": 1}, {}), with_ops({"torch.sin": 1}, {"operator.add": 3})):  # one not counted, one large
         assert "  graphs        4\n" in show(other)
     whole = replace(small.summary, graph_break_events=0, fallbacks=0)  # a small program that was compiled whole
