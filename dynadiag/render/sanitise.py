@@ -18,6 +18,7 @@ LINE_LIMIT = 300
 BLOCK_LIMIT = 1600
 BLOCK_LINES = 40
 SLUG_LIMIT = 40
+_REMEMBERED = 200
 
 _ESCAPE_SEQUENCE = re.compile(
     r"\x1b\][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)"  # operating system command: title, hyperlink
@@ -72,8 +73,16 @@ def clean_block(text: str, *, limit: int = BLOCK_LIMIT, lines: int = BLOCK_LINES
 
 def clean(text: str, *, limit: int = LINE_LIMIT) -> str:
     """The text on one line: `clean_block` with line breaks and runs of blanks made one blank, at most `limit` characters."""
+    return _clean_again(text, limit) if len(text) <= _REMEMBERED else _clean(text, limit)
+
+
+def _clean(text: str, limit: int) -> str:
     joined = " ".join(clean_block(text, limit=limit, lines=limit + 1).split())
     return joined if len(joined) <= limit else joined[: max(0, limit - len(CUT_MARK))] + CUT_MARK
+
+
+_clean_again = lru_cache(maxsize=8192)(_clean)
+"""A page names the same functions, files and values thousands of times."""
 
 
 def clean_code(text: str, *, limit: int = LINE_LIMIT) -> str:

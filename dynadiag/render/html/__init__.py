@@ -57,6 +57,8 @@ def _templates() -> jinja2.Environment:
 
 def _with_code(text: str) -> Markup:
     """The text with what stands between two backticks as code."""
+    if "`" not in text:
+        return Markup.escape(text)
     parts = text.split("`")
     closed = len(parts) - (len(parts) % 2 == 0)  # a last backtick without its other half stays one
     pieces = [Markup("<code>{}</code>").format(part) if number % 2 else Markup.escape(part) for number, part in enumerate(parts[:closed])]

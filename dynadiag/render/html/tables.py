@@ -187,7 +187,9 @@ def plain_row(*texts: str, name: str = "") -> dict[str, Any]:
 
 
 def _cell_of(text: str) -> dict[str, Any]:
-    return {"parts": [_part(clean(text, limit=400))], "numeric": False, "changed": False}
+    """A cell of one plain text, which a template may show without looking at its parts."""
+    shown = clean(text, limit=400)
+    return {"parts": [_part(shown)], "plain": shown, "numeric": False, "changed": False}
 
 
 def environment(report: Report) -> dict[str, Any]:
