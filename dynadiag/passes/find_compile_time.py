@@ -237,6 +237,7 @@ def _slow(run: Run, total: CompileTime, times: Mapping[str, FrameTime]) -> Itera
 def _uncached(run: Run, times: Mapping[str, FrameTime]) -> Iterable[Finding]:
     """Compilations that a cache refused to keep: every start of the program pays for them again."""
     kept = {event.frame for event in run.caches if event.result in ("hit", "miss")}
+    kept |= {frame.id for frame in run.frames if frame.outcome == "failed"}  # what did not compile has nothing to store
     refused = {
         event.frame: event.why for event in run.caches if event.result == "bypass" and event.frame in times and event.frame not in kept
     }

@@ -17,6 +17,7 @@ from dynadiag.errors import DynadiagError
 from dynadiag.facts.lookups import kept_graphs
 from dynadiag.facts.user_frames import is_generated, is_own_file, own_entry, resume_line, source_function
 from dynadiag.facts.wording import short_place
+from dynadiag.model import codes
 from dynadiag.model.graph import Graph
 from dynadiag.model.location import Location
 from dynadiag.model.report import GraphBreak, Report
@@ -70,6 +71,9 @@ class _Collector:
             self._site(site)
         self._versions()
         self._writes()
+        for finding in self.report.findings:
+            if finding.code == codes.COMPILATION_FAILED and finding.where is not None and (found := self._at(finding.where)) is not None:
+                found.notes[finding.where.line or 0][f"{finding.code} compilation failed"] = None
         for difference in self.report.ranks:
             if difference.location is not None and (found := self._at(difference.location)) is not None:
                 found.notes[difference.location.line or 0][f"differs between ranks ({difference.id})"] = None
@@ -158,9 +162,10 @@ class _Collector:
     def _graphs(self) -> None:
         lines = {name: (draft, line) for draft in self.drafts.values() for line, names in draft.entered.items() for name in names}
         kept = {name for names in kept_graphs(self.run).values() for name in names}
+        failed = {frame.id for frame in self.run.frames if frame.outcome == "failed"}
         read, left = 0, 0
         for graph in self.run.graphs:
-            if graph.kind != "dynamo" or (kept and graph.id not in kept):
+            if graph.kind != "dynamo" or graph.frame in failed or (kept and graph.id not in kept):
                 continue
             if graph.frame in lines:
                 draft, line = lines[graph.frame]

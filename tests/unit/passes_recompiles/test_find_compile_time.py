@@ -143,3 +143,5 @@ def test_what_no_cache_keeps_is_said(builders):
     assert "a custom op without a hash" in result.findings[0].why
     other = CacheEvent(frame="f0", cache="aotautograd", result="miss")
     assert codes(find_compile_time(run_of(builders, CompileMetrics(total_s=12.0), caches=[bypass, other]))) == []
+    run = run_of(builders, CompileMetrics(total_s=12.0), caches=[bypass])
+    assert codes(find_compile_time(replace(run, frames=(replace(run.frames[0], outcome="failed"),)))) == []

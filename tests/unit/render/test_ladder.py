@@ -274,3 +274,25 @@ def test_bars_of_ranks_are_in_the_page(made):
     assert "wide bar: ranks 0, 2; thin bar: rank 1." in page
     assert '<i class="break" title="rank 1: graph break"></i>' in page
     assert '<td class="thin">' not in "".join(render(rank_report(made, [4, 4])))
+
+
+def test_a_graph_that_did_not_compile_is_not_shown_as_compiled(made):
+    place = Location(FILE, FIRST + 2, "forward", "h = self.body(x)")
+    error = r.Finding(
+        id="n0",
+        fingerprint="p",
+        code="DF10",
+        severity="error",
+        title="t",
+        where=place,
+        why="w",
+        fix=(),
+        cost=None,
+        evidence=(),
+        rank=(0.0,),
+    )
+    report = made([("forward", "failed", (FIRST + 2, FIRST + 3))], [], findings=(error,))
+    assert states(report) == {}
+    (function,) = ladder(report).functions
+    assert [(rung.line, rung.notes) for rung in function.rungs if rung.notes] == [(FIRST + 2, ("DF10 compilation failed",))]
+    assert function.said == ""
