@@ -119,9 +119,10 @@ class Values:
         parts = [*arguments, *named.values()]
         if not parts or len(parts) > 2 or not isinstance(parts[0], str) or not set(named) <= {"type", "index"}:
             raise NotRebuildableError("it contains a device that cannot be parsed")
-        kind = self.on_device(parts[0])
+        # The name is replaced already; the replacing device has no number.
+        kind = parts[0]
         try:
-            return torch.device(kind) if kind != parts[0] or len(parts) == 1 else torch.device(kind, int(parts[1]))
+            return torch.device(kind) if kind == self._device or len(parts) == 1 else torch.device(kind, int(parts[1]))
         except (RuntimeError, TypeError, ValueError):
             raise NotRebuildableError(f"it uses the device {shorten(repr(parts), 60)}, which this torch does not know") from None
 

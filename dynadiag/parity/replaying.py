@@ -176,8 +176,10 @@ def _raised(error: Exception, number: int, found: list[tuple[int, Difference]], 
 
 def _said(error: Exception) -> str:
     error = getattr(error, "inner_exception", error)
-    lines = [line for line in str(error).strip().splitlines() if line.strip()]
-    return f"{type(error).__name__}: {shorten(lines[0] if lines else '', 200)}"
+    lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
+    # Dynamo's first line names the kind of error alone (torch 2.11 to 2.15).
+    explained = [line.removeprefix("Explanation: ") for line in lines if line.startswith("Explanation: ")]
+    return f"{type(error).__name__}: {shorten(': '.join(lines[:1] + explained[:1]), 200)}"
 
 
 def _more_runs(inputs: _Inputs, number: int, setting: Setting) -> Runs:

@@ -227,7 +227,10 @@ def test_accelerator_is_rewritten_on_request_only(printed):
         "add = cuda + zeros",
         "return (add,)",
     )
-    assert try_run(rebuild(text, options=ON_CPU)).runnable
+    on_cpu = rebuild(text, options=ON_CPU)
+    assert try_run(on_cpu).runnable
+    zeros = next(node for node in on_cpu.graph_module.graph.nodes if node.target is torch.zeros)
+    assert zeros.kwargs["device"] == torch.device("cpu"), "fake tensors on cpu:0 and on cpu do not go together"
     recorded = rebuild(text)
     assert recorded.inputs[0].device == "cuda:0" if torch.cuda.is_available() else True
     if not torch.cuda.is_available():
